@@ -47,7 +47,7 @@ func TestCounters(t *testing.T) {
 	if text := ok(t, "counters", "udpinerr"); !strings.Contains(text, "UdpInErrors") || strings.Contains(text, "Tcp") {
 		t.Errorf("with a pattern:\n%s", text)
 	}
-	if r := lklctl(t, "counters", "Nothing"); r.status != 1 || !strings.Contains(r.errors, "no such counter") {
+	if r := lklctl(t, "counters", "Nothing"); r.status != 1 || !strings.Contains(r.errors, "no matching counter") {
 		t.Errorf("no counter: %+v", r)
 	}
 	if text := ok(t, "counters", "TcpActiveOpens", "lo.rx_bytes", "-o", "prom"); !strings.Contains(text, "# TYPE lklrun_TcpActiveOpens_total counter\n") ||
@@ -77,7 +77,7 @@ func TestCounterDifferences(t *testing.T) {
 	if got := decode[map[string]change](t, "counters", "-d", echos); got[echos] != (change{5, 3}) {
 		t.Errorf("since then: %v", got)
 	}
-	if r := lklctl(t, "counters", "-d", echos); r.status != 1 || !strings.Contains(r.errors, "no such counter has changed") {
+	if r := lklctl(t, "counters", "-d", echos); r.status != 1 || !strings.Contains(r.errors, "no matching counter has changed") {
 		t.Errorf("nothing since then: %+v", r)
 	}
 	if text := ok(t, "counters", "-d", "-z", echos); !strings.Contains(text, "CHANGE") || !strings.Contains(text, echos) {
@@ -205,7 +205,7 @@ func TestFinding13Listen(t *testing.T) {
 	}{
 		{[]string{"--listen", "0"}, "", ""},
 		{[]string{"--listen", "127.0.0.1:0", "--token-file", file}, "0123456789-abcdef", ""},
-		{[]string{"--listen", "0.0.0.0:0", "--public"}, "", "warning: other machines are served"},
+		{[]string{"--listen", "0.0.0.0:0", "--public"}, "", "warning: other machines can connect"},
 	} {
 		got := watched(t, append([]string{"counters"}, c.args...), func(r *bufio.Reader) {
 			url := strings.TrimSpace(line(t, r))

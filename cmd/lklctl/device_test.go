@@ -96,8 +96,8 @@ func TestDevices(t *testing.T) {
 			t.Errorf("%q", line)
 		}
 	}
-	refused(t, 2, []string{"--device", "adb:one,adb:two", "top", "-b"}, "lklctl top asks one device at a time")
-	refused(t, 2, []string{"--device", "adb:one,adb:two", "netstat", "--watch"}, "--watch goes with one device")
+	refused(t, 2, []string{"--device", "adb:one,adb:two", "top", "-b"}, "lklctl top supports only one device at a time")
+	refused(t, 2, []string{"--device", "adb:one,adb:two", "netstat", "--watch"}, "--watch supports only one device")
 	refused(t, 2, []string{"--device", "usb:1", "list"}, `"usb:1"; expected adb, adb:SERIAL`)
 	t.Setenv("LKLRUN_DEVICE", "adb:two")
 	if all := decode[[]instance.Info](t, "list"); len(all) != 1 || all[0].Device != "adb:two" {

@@ -47,10 +47,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) exit.End 
 
 func rootCommand(c *verb.Call) *cobra.Command {
 	root := &cobra.Command{
-		Use:   "lklctl [-n NAME] [-o table|json] VERB",
-		Short: "look into the stacks that lklrun runs",
-		Long: `lklctl looks into the stacks that lklrun runs and changes them while they run.
-With several instances running, -n names one; "lklctl list" lists them.`,
+		Use:           "lklctl [-n NAME] [-o table|json] VERB",
+		Short:         "inspect and change the stacks of lklrun",
+		Long:          "lklctl inspects and changes running stacks of lklrun.",
 		Version:       cli.Version(verb.Program),
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -74,7 +73,7 @@ With several instances running, -n names one; "lklctl list" lists them.`,
 		title string
 		verbs []*cobra.Command
 	}{
-		{"See:", []*cobra.Command{
+		{"Inspect:", []*cobra.Command{
 			instances.List(c),
 			sockets.Netstat(c),
 			mptcp.Command(c),
@@ -97,7 +96,7 @@ With several instances running, -n names one; "lklctl list" lists them.`,
 			link.Addr(c),
 			link.Path(c),
 		}},
-		{"Programs and instances:", []*cobra.Command{
+		{"Run programs, manage instances:", []*cobra.Command{
 			instances.Exec(c),
 			instances.IP(c),
 			instances.Wait(c),
@@ -130,22 +129,92 @@ With several instances running, -n names one; "lklctl list" lists them.`,
 
 // topics are the pages of `lklctl help TOPIC`.
 var topics = []cli.Topic{
-	{Name: "exit-status", Short: "what each exit status means", Text: `  0      found or done
-  1      nothing is there, or it could not be done
+	{Name: "exit-status", Short: "what each exit status means", Text: `  0      success
+  1      the verb found nothing or failed
   2      the command line is wrong; nothing was done
-  3      no such instance runs
+  3      no instance of that name is running
   125    the connection to the device failed
 
-lklctl exec exits with the status of its program; lklctl wait with that of the
-run.
+"lklctl exec" exits with the status of its program, "lklctl wait" with that of
+the instance's program. If a signal ended the program, lklctl ends by the same
+signal, except SIGKILL, which becomes 137. Otherwise:
+
+  125    no such instance runs, or the stack or the connection failed
+  126    exec: the program cannot be executed
+  127    exec: the program was not found
 `},
-	{Name: "examples", Short: "the most used command lines", Text: `  lklctl list                            # what runs
+	{Name: "examples", Short: "common commands", Text: `  lklctl list                            # running instances
   lklctl mptcp                           # MPTCP connections and their subflows
   lklctl sysctl -w net.ipv4.tcp_congestion_control=bbr
   lklctl -n web netstat -ti              # TCP sockets of the run "web"
   lklctl capture -w trace.pcapng tcp port 80
   lklctl exec -- ss -tin                 # any program, on the same stack
   lklctl --device adb mptcp              # a stack that runs on a phone
+`},
+	{Name: "filters", Short: "select sockets for netstat and kill", Text: `FILTER selects sockets in the syntax of ss(8): states first, then conditions.
+
+  [state STATE | exclude STATE]... [CONDITION...]
+
+Conditions:
+
+  dst, src [=|!=] HOST          HOST is [FAMILY:]ADDRESS[/BITS][:PORT]
+  dport, sport OPERATOR :PORT   OPERATOR is =, !=, >, <, >= or <=
+  dev [=|!=] INTERFACE          the socket is bound to this interface
+  fwmark [=|!=] MARK[/MASK]     the socket has this mark
+  autobound                     the kernel chose the local port
+
+Combine conditions with "and", "or", "not" and parentheses. "and", "or" and two
+adjacent conditions have the same precedence and apply from left to right.
+
+Unless the filter names states, netstat shows sockets in every state, and kill
+ends only connected ones. kill -l ends listening sockets, kill -a all of them.
+
+  lklctl netstat state established dst 192.0.2.0/24
+  lklctl netstat '( dport = :443 or dport = :80 )'
+  lklctl kill -t dport = :443 and src 10.1.0.2
+`},
+	{Name: "path-steps", Short: "impair the packets of an interface with path", Text: `A step changes the settings that it names and keeps the others. It applies to
+both directions, unless --direction selects one.
+
+  down              remove the carrier, as if the cable were pulled
+  silent            drop every packet without notice
+  up                restore the carrier, and let packets pass
+  delay TIME        hold each packet for that time, such as 80ms
+  jitter TIME       vary the delay by up to that time; packets can be reordered
+  rate RATE         limit the rate, such as 20mbit, with a queue of 100 ms
+  loss SHARE        drop packets with that probability, such as 2%
+  duplicate SHARE   duplicate packets with that probability
+  reorder SHARE     send packets without the delay with that probability
+  corrupt SHARE     flip one bit of a packet with that probability
+  limit PACKETS     hold at most that many packets for delay and rate
+  clear             remove all of these settings
+
+Units are those of tc(8). The value 0 removes a setting. The interface keeps its
+own queueing discipline.
+
+  lklctl path eth1 delay 40ms loss 1% rate 20mbit
+  lklctl path eth1 down --for 10s
+  lklctl path eth0 silent --direction in
+`},
+	{Name: "settings", Short: "keys, patterns and files of sysctl", Text: `KEY is the name of a setting, with dots or slashes. A directory stands for all
+settings below it. PATTERN is a part of a key, or a glob such as
+'net.ipv4.tcp_*mem'.
+
+--save and --load use the format of sysctl.conf(5). The file - is standard input
+or output.
+
+  KEY = VALUE    change a setting; in a glob, * does not match dots
+  -KEY = VALUE   change a setting, and ignore a failure
+  -KEY           exclude a setting from globs
+  # TEXT         comment; also ; TEXT
+
+-w and --load change all settings or none: lklctl checks every key first, and
+restores the previous values if the stack refuses one. With -e, lklctl reports
+failures and continues.
+
+  lklctl sysctl net.ipv4.tcp_congestion_control
+  lklctl sysctl --save tcp.conf 'net.ipv4.tcp_*'
+  lklctl sysctl --load tcp.conf --dry-run
 `},
 }
 
@@ -161,7 +230,8 @@ Usage: {{.UseLine}}
 {{end}}Flags:
 {{.LocalFlags.FlagUsagesWrapped 80 | trimTrailingWhitespaces}}
 
-"lklctl help VERB" explains a verb. Topics: examples, exit-status.
+"lklctl help VERB" explains a verb, "lklctl help TOPIC" a topic: examples,
+exit-status, filters, path-steps, settings.
 {{end}}`
 
 // verbs returns the names of a command's subcommands.
@@ -182,7 +252,7 @@ const helpColumns = 80
 func usage(template string) string {
 	return strings.NewReplacer(
 		".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", helpColumns),
-		" for more information about a command.", " to read about it.",
+		" for more information about a command.", " to show its help.",
 	).Replace(template)
 }
 
@@ -192,6 +262,8 @@ func prepareCommand(c *verb.Call, cmd *cobra.Command) {
 		prepareCommand(c, below)
 	}
 	cmd.DisableFlagsInUseLine = true
+	cmd.InitDefaultHelpFlag()
+	cmd.Flags().Lookup("help").Usage = "show this help"
 	cmd.SetFlagErrorFunc(flagError)
 	body := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -230,7 +302,7 @@ func removal(cmd *cobra.Command, err error) error {
 		flag, value = "--"+invalid.GetFlag().Name, "="+invalid.GetValue()
 	}
 	if remedy := removed[cmd.CommandPath()+" "+flag]; remedy != "" {
-		return exit.Usagef("%s%s was removed: %s", flag, value, remedy)
+		return exit.Usagef("%s%s was removed; %s", flag, value, remedy)
 	}
 	return nil
 }
@@ -245,5 +317,5 @@ func flagError(cmd *cobra.Command, err error) error {
 	if strings.HasSuffix(text, "?") { // it contains a remedy
 		return exit.Usagef("%s", text)
 	}
-	return exit.Usagef("%s: see %s --help", text, cmd.CommandPath())
+	return exit.Usagef("%s; see %s --help", text, cmd.CommandPath())
 }

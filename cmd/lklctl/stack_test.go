@@ -186,7 +186,7 @@ func TestNetstat(t *testing.T) {
 			t.Errorf("netstat -tip lacks %q:\n%s", want, text)
 		}
 	}
-	if r := lklctl(t, "netstat", "-u"); r.status != 1 || r.out != "" || !strings.Contains(r.errors, `"web" has no such sockets`) {
+	if r := lklctl(t, "netstat", "-u"); r.status != 1 || r.out != "" || !strings.Contains(r.errors, `"web" has no matching sockets`) {
 		t.Errorf("no sockets: %+v", r)
 	}
 	refused(t, 2, []string{"netstat", "dev", "eth7"}, `dev "eth7": the stack has no such interface`, "lo")
@@ -359,7 +359,7 @@ func TestSysctlFiles(t *testing.T) {
 	if r := lklctl(t, "sysctl", "-e", "-w", "net.no.such=1", ttl+"=59"); r.status != 0 || r.out != ttl+" = 59\n" || !strings.Contains(r.errors, "no such setting") {
 		t.Errorf("-e: %+v", r)
 	}
-	if r := lklctl(t, "sysctl", "-w", "net.ipv4.ip_local_reserved_ports=8,9,10"); r.status != 0 || !strings.Contains(r.errors, "asked for 8,9,10, is 8-10") {
+	if r := lklctl(t, "sysctl", "-w", "net.ipv4.ip_local_reserved_ports=8,9,10"); r.status != 0 || !strings.Contains(r.errors, "the stack changed the value 8,9,10 to 8-10") {
 		t.Errorf("changed by the stack: %+v", r)
 	}
 	if text := ok(t, "sysctl", "-r", "default_t+l$"); text != ttl+" = 59\n" {

@@ -102,7 +102,7 @@ func TestKill(t *testing.T) {
 			if r := run("kill"); r.Status != 2 || !strings.Contains(r.Stderr, "no filter given") {
 				t.Errorf("without a filter: %v", r)
 			}
-			if r := run("kill", "dport = :1"); r.Status != 1 || !strings.Contains(r.Stderr, "no such sockets") {
+			if r := run("kill", "dport = :1"); r.Status != 1 || !strings.Contains(r.Stderr, "no matching sockets") {
 				t.Errorf("nothing matches: %v", r)
 			}
 			port := b.clientPort("sport = :80")

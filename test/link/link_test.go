@@ -179,7 +179,7 @@ func linkErrors(s *testutil.Site, k *testutil.Talker) {
 		"veth:x":                      `"veth:x": "veth": unknown interface type`,
 		"tap:tap0":                    "tap tap0 is in use by",
 		"tap:br0":                     "br0 is no tap but",
-		"fd:9":                        "descriptor 9 is not open: whoever starts lklctl has to hand it over",
+		"fd:9":                        "descriptor 9 is not open; open it in the shell that starts lklctl",
 		"tap:t3,ip=10.99.0.2/24":      `"tap:t3,ip=10.99.0.2/24": address 10.99.0.2 is that of eth2 already`,
 		"tap:t3,table=101":            "table 101 is that of eth1 already",
 		"tap:t3,qdisc=nosuch":         `"tap:t3,qdisc=nosuch": the stack has no queueing discipline "nosuch"`,

@@ -44,39 +44,17 @@ func Command(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "capture [-i IF]... [-w FILE] [-c N] [-s BYTES] [FILTER]",
 		Short: "capture packets inside the stack",
-		Long: `capture shows or writes the packets of an instance's stack, from now until
-Ctrl-C, the end of the instance, or -c packets. It sees what tcpdump(8) would
-see on the stack, and takes tcpdump's options and filters (pcap-filter(7)). The
-filter is compiled by libpcap and runs in the stack.
-
-Without -w, tcpdump(8) prints a line for each packet; it must be installed on
-this machine. lklctl adds the interface, the direction, and the process and
-MPTCP connection where they are known.
-
-With -w packets go into a file for Wireshark, tshark and tcpdump: pcapng, with
-the interfaces' names and addresses, each packet's direction, process and MPTCP
-connection where they are known, and what was dropped; or the classic pcap,
-which has none of these, where the name ends in .pcap or --format says so. -w -
-writes to standard output.
-
-Without -i all interfaces are captured, and those that come later. The program
-does not wait for whoever reads: packets for which the stack's buffer (-B) has
-no room are dropped from the capture, and counted.
-
-At the end a line on standard error tells how many packets were captured, how
-many the filter let through, and how many were dropped.`,
-		Example: `  lklctl capture
-  lklctl capture -i eth0 -c 20 'tcp port 443'
+		Long: `capture prints or saves the packets of a stack until Ctrl-C, -c packets or the
+end of the instance. Options and FILTER are those of tcpdump(8).`,
+		Example: `  lklctl capture -i eth0 -c 20 'tcp port 443'
   lklctl capture -w trace.pcapng -s 128
-  lklctl capture -w - | wireshark -k -i -
-  lklctl capture -w 'day-%H.pcapng' -G 3600 -W 24
-  lklctl capture -w ring -C 100 -W 10`,
+  lklctl capture -w - | wireshark -k -i -`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runCapture(cmd.Context(), c, &o, strings.Join(args, " "))
 		},
 	}
-	cmd.Flags().StringArrayVarP(&o.names, "name", "n", nil, "the instance `NAME`; may be given again; not needed when only one runs")
-	cmd.Flags().BoolVar(&o.all, "all-instances", false, "capture of all that run")
+	cmd.Flags().StringArrayVarP(&o.names, "name", "n", nil, "select the instance `NAME`, if several run; repeatable")
+	cmd.Flags().BoolVar(&o.all, "all-instances", false, "capture on all running instances")
 	cmd.Flags().VarP(&c.Output, "output", "o", "print a table or JSON")
 	o.flags(cmd.Flags())
 	verb.Must(cmd.RegisterFlagCompletionFunc("interface", c.Complete(verb.LinkNames)))
@@ -87,24 +65,24 @@ many the filter let through, and how many were dropped.`,
 }
 
 func (o *captureOptions) flags(f *pflag.FlagSet) {
-	f.StringArrayVarP(&o.interfaces, "interface", "i", nil, "capture on `IF`, a name or number; may be given again")
-	f.StringVarP(&o.file, "write", "w", "", "write to `FILE`; - for standard output")
-	f.Uint64VarP(&o.count, "count", "c", 0, "end after `N` packets")
-	f.IntVarP(&o.snaplen, "snapshot-length", "s", 0, "keep `BYTES` of each packet; 0 for all of it")
-	f.UintVarP(&o.seconds, "rotate-seconds", "G", 0, "begin a new file every `SEC` seconds; FILE has a strftime(3) format")
-	f.UintVarP(&o.megabytes, "rotate-size", "C", 0, "begin a new file after `MB` megabytes")
-	f.UintVarP(&o.files, "files", "W", 0, "with -C: a ring of `N` files; with -G: end after N files")
-	f.UintVarP(&o.buffer, "buffer-size", "B", capture.DefaultBuffer>>10, "the buffer in the stack for each interface, in `KIB`")
-	f.StringVarP(&o.direction, "direction", "Q", "inout", "capture `in`, out, or inout")
-	f.StringVar(&o.format, "format", "", "write `pcapng` or pcap; by default as FILE's name ends")
-	f.BoolVarP(&o.unbuffered, "packet-buffered", "U", false, "write packets to FILE as they come")
-	f.BoolVarP(&o.quiet, "quiet", "q", false, "no line at the end")
-	f.CountVarP(&o.stamps, "no-time", "t", "no time in a line; -tt seconds since 1970, -ttt since the packet before, -tttt with the date")
-	f.BoolVarP(&o.link, "link", "e", false, "show the link layer's header in a line")
-	f.CountVarP(&o.verbose, "verbose", "v", "show more of each packet; -vv and -vvv even more")
-	f.BoolVarP(&o.abs, "absolute", "S", false, "show sequence numbers as they are in the packet")
-	f.BoolVarP(&o.hex, "hex", "X", false, "show a packet's bytes below its line")
-	f.BoolVarP(&o.text, "ascii", "A", false, "show a packet's bytes below its line, as text")
+	f.StringArrayVarP(&o.interfaces, "interface", "i", nil, "capture on `IF`, a name or number; repeatable (default: all)")
+	f.StringVarP(&o.file, "write", "w", "", "write packets to `FILE`, or to standard output if FILE is -")
+	f.Uint64VarP(&o.count, "count", "c", 0, "stop after `N` packets")
+	f.IntVarP(&o.snaplen, "snapshot-length", "s", 0, "keep the first `BYTES` of each packet; 0 keeps all")
+	f.UintVarP(&o.seconds, "rotate-seconds", "G", 0, "start a new file every `SEC` seconds; FILE may contain strftime(3) fields")
+	f.UintVarP(&o.megabytes, "rotate-size", "C", 0, "start a new file after `MB` million bytes")
+	f.UintVarP(&o.files, "files", "W", 0, "with -C, reuse `N` files as a ring; with -G, stop after N files")
+	f.UintVarP(&o.buffer, "buffer-size", "B", capture.DefaultBuffer>>10, "set the size of the buffer in the stack for each interface, in `KIB`")
+	f.StringVarP(&o.direction, "direction", "Q", "inout", "capture packets of the direction `in`, out or inout")
+	f.StringVar(&o.format, "format", "", "write `pcapng` or pcap (default: by the extension of FILE)")
+	f.BoolVarP(&o.unbuffered, "packet-buffered", "U", false, "write each packet to FILE as soon as it arrives")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "do not print the summary")
+	f.CountVarP(&o.stamps, "no-time", "t", "omit the time; -tt: seconds since 1970; -ttt: since the previous packet; -tttt: with the date")
+	f.BoolVarP(&o.link, "link", "e", false, "print the link-layer header")
+	f.CountVarP(&o.verbose, "verbose", "v", "print more details; -vv and -vvv print even more")
+	f.BoolVarP(&o.abs, "absolute", "S", false, "print absolute sequence numbers")
+	f.BoolVarP(&o.hex, "hex", "X", false, "print the bytes of each packet in hex and ASCII")
+	f.BoolVarP(&o.text, "ascii", "A", false, "print the bytes of each packet in ASCII")
 }
 
 // tcpdump returns the flags for tcpdump. With -o json, those for several lines per packet
@@ -144,15 +122,15 @@ func (o *captureOptions) take(filter string) (capture.Take, error) {
 	case o.buffer < 16 || o.buffer > maxBuffer:
 		return t, exit.Usagef("-B %d; expected 16 to %d KiB", o.buffer, maxBuffer)
 	case o.file == "" && (o.seconds > 0 || o.megabytes > 0 || o.files > 0 || o.format != ""):
-		return t, exit.Usagef("-G, -C, -W and --format are about files: say -w FILE too")
+		return t, exit.Usagef("-G, -C, -W and --format require a file; add -w FILE")
 	case o.file == "-" && (o.seconds > 0 || o.megabytes > 0):
-		return t, exit.Usagef("standard output (-w -) cannot be divided into files: leave -G and -C out, or name a file")
+		return t, exit.Usagef("-w -: -G and -C cannot split standard output into files; remove them or name a file")
 	case o.files > 0 && o.seconds == 0 && o.megabytes == 0:
-		return t, exit.Usagef("-W %d says how many files, but not when a new one begins: say -G or -C too", o.files)
+		return t, exit.Usagef("-W %d: requires -C (size of a file) or -G (time per file); add one of them", o.files)
 	case o.format != "" && o.format != string(capture.FormatPcapng) && o.format != string(capture.FormatPcap):
 		return t, exit.Usagef("--format %q; expected pcapng or pcap", o.format)
 	case t.Every() && len(o.interfaces) > 1:
-		return t, exit.Usagef("-i any means all interfaces: leave the others out")
+		return t, exit.Usagef("-i any: selects all interfaces; remove the other -i")
 	}
 	return t, nil
 }

@@ -42,13 +42,10 @@ func Extcap(c *verb.Call) *cobra.Command {
 	var o extcapOptions
 	cmd := &cobra.Command{
 		Use:   "extcap --install [DIR]",
-		Short: "let Wireshark capture on stacks",
-		Long: `extcap makes every instance and each of its interfaces one of Wireshark's, and
-of tshark's: --install writes a script "lklrun" into Wireshark's folder for
-external captures, which "tshark -G folders" names, or into DIR.
-
-All other flags are for Wireshark, which calls the script with them. It sees the
-instances that "lklctl list" shows to the user who runs it.`,
+		Short: "make stacks available in Wireshark",
+		Long: `extcap makes running instances and their interfaces available in Wireshark and
+tshark. Use --install, with a folder DIR if needed; Wireshark passes the other
+flags.`,
 		Example: `  sudo lklctl extcap --install
   tshark -D
   tshark -i lklrun-web-eth0 -f 'tcp port 80'`,
@@ -66,21 +63,21 @@ instances that "lklctl list" shows to the user who runs it.`,
 func (o *extcapOptions) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.install, "install", false, "write the script that Wireshark runs, and print its path")
 	f.BoolVar(&o.interfaces, "extcap-interfaces", false, "list the interfaces")
-	f.StringVar(&o.wireshark, "extcap-version", "", "Wireshark's `VERSION`")
-	f.BoolVar(&o.dlts, "extcap-dlts", false, "tell an interface's link type")
-	f.BoolVar(&o.config, "extcap-config", false, "tell an interface's options")
-	f.StringVar(&o.reload, "extcap-reload-option", "", "tell the values of an `OPTION` again")
-	f.StringVar(&o.value, "extcap-interface", "", "the `INTERFACE`, as --extcap-interfaces names it")
-	f.StringVar(&o.filter, "extcap-capture-filter", "", "capture what this `FILTER` lets through; without --capture: say what is wrong with it")
-	f.BoolVar(&o.record, "capture", false, "capture, until whoever reads the pipe ends")
-	f.StringVar(&o.fifo, "fifo", "", "the `PIPE` to write to")
+	f.StringVar(&o.wireshark, "extcap-version", "", "specify the `VERSION` of Wireshark")
+	f.BoolVar(&o.dlts, "extcap-dlts", false, "print the link type of an interface")
+	f.BoolVar(&o.config, "extcap-config", false, "print the options of an interface")
+	f.StringVar(&o.reload, "extcap-reload-option", "", "print the values of an `OPTION` again")
+	f.StringVar(&o.value, "extcap-interface", "", "select the `INTERFACE`, named as in --extcap-interfaces")
+	f.StringVar(&o.filter, "extcap-capture-filter", "", "apply this `FILTER`; without --capture, check it only")
+	f.BoolVar(&o.record, "capture", false, "capture until the reader closes the pipe")
+	f.StringVar(&o.fifo, "fifo", "", "write to this `PIPE`")
 	f.StringVar(&o.controlIn, "extcap-control-in", "", "not used")
 	f.StringVar(&o.controlOut, "extcap-control-out", "", "not used")
-	f.IntVar(&o.snap, "snap", 0, "keep `BYTES` of each packet; 0 for all of it")
-	f.StringVar(&o.direction, "direction", "inout", "capture `in`, out, or inout")
-	f.IntVar(&o.buffer, "buffer", capture.DefaultBuffer>>10, "the buffer in the stack for each interface, in `KIB`")
-	f.StringVar(&o.owners, "owners", "true", "`true` or false: comments with processes and MPTCP tokens")
-	f.StringVar(&o.only, extcap.OnlyOption, capture.Any, "of an instance's interfaces only `IF`")
+	f.IntVar(&o.snap, "snap", 0, "keep the first `BYTES` of each packet; 0 keeps all")
+	f.StringVar(&o.direction, "direction", "inout", "capture packets of the direction `in`, out or inout")
+	f.IntVar(&o.buffer, "buffer", capture.DefaultBuffer>>10, "set the size of the buffer in the stack for each interface, in `KIB`")
+	f.StringVar(&o.owners, "owners", "true", "add processes and MPTCP tokens as comments: `true` or false")
+	f.StringVar(&o.only, extcap.OnlyOption, capture.Any, "capture on the interface `IF` only")
 	f.Lookup("extcap-version").NoOptDefVal = "0"
 	for _, name := range []string{"extcap-version", "extcap-control-in", "extcap-control-out"} {
 		verb.Must(f.MarkHidden(name))
@@ -93,7 +90,7 @@ func runExtcap(ctx context.Context, c *verb.Call, o *extcapOptions, args []strin
 	case o.install:
 		return installExtcap(ctx, c, args)
 	case len(args) > 0:
-		return exit.Usagef("unexpected argument %q: a folder is for --install", args[0])
+		return exit.Usagef("unexpected argument %q; only --install accepts a folder", args[0])
 	}
 	if o.record {
 		return extcapRecord(ctx, c, o)
@@ -111,7 +108,7 @@ func runExtcap(ctx context.Context, c *verb.Call, o *extcapOptions, args []strin
 		return extcap.WriteInterfaces(c.Stdout, version, all)
 	}
 	if o.value == "" {
-		return exit.Usagef("nothing to do: --install makes the stacks Wireshark's, the other flags are Wireshark's own")
+		return exit.Usagef("nothing to do; use --install, which makes stacks available in Wireshark")
 	}
 	which, err := extcap.Find(all, o.value)
 	if err != nil {
@@ -127,7 +124,7 @@ func runExtcap(ctx context.Context, c *verb.Call, o *extcapOptions, args []strin
 	case o.filtered:
 		return checkFilter(c, o.filter, which)
 	}
-	return exit.Usagef("--extcap-interface %s: nothing is asked of it; expected --capture, --extcap-dlts or --extcap-config", o.value)
+	return exit.Usagef("--extcap-interface %s: no action given; expected --capture, --extcap-dlts or --extcap-config", o.value)
 }
 
 func installExtcap(ctx context.Context, c *verb.Call, args []string) error {
@@ -193,7 +190,7 @@ func (o *extcapOptions) take(which extcap.Interface) (capture.Take, error) {
 // signal arrives, or the instances have ended.
 func extcapRecord(ctx context.Context, c *verb.Call, o *extcapOptions) error {
 	if o.fifo == "" {
-		return exit.Usagef("--capture: into what? expected --fifo PIPE")
+		return exit.Usagef("--capture: no pipe given; add --fifo PIPE")
 	}
 	// Open the pipe first. Wireshark waits until it is opened, and sees
 	// errors only when it is closed again.

@@ -47,7 +47,7 @@ func newLines(c *verb.Call, o *captureOptions, several bool) (*lines, error) {
 	var err error
 	// tcpdump prints the last packets after a Ctrl-C, too.
 	if l.tcpdump, err = tcpdump.Start(context.Background(), o.tcpdump(l.json)...); err != nil {
-		return nil, fmt.Errorf("%w: install it, or write a file with -w FILE", err)
+		return nil, fmt.Errorf("%w; install it, or write a file with -w FILE", err)
 	}
 	go func() {
 		defer close(l.ended)

@@ -113,7 +113,7 @@ func (o *captureOptions) instances(place instance.Place, one string) ([]string, 
 		return slices.Compact(slices.Sorted(slices.Values(o.names))), nil
 	}
 	if len(o.names) > 0 || one != "" {
-		return nil, exit.Usagef("--all-instances: -n is given too; leave one out")
+		return nil, exit.Usagef("--all-instances: conflicts with -n; remove one of them")
 	}
 	all, err := place.List()
 	if err != nil {
@@ -167,7 +167,7 @@ func record(ctx context.Context, c *verb.Call, o *captureOptions, take capture.T
 		r.Handler, finish = files, files.Close
 	}
 	if !o.quiet && o.file != "" {
-		cli.Note(c.Stderr, verb.Program, "capturing on %s; Ctrl-C ends it", strings.Join(names, ", "))
+		cli.Note(c.Stderr, verb.Program, "capturing on %s; press Ctrl-C to stop", strings.Join(names, ", "))
 	}
 	err := session.Run(ctx, r)
 	if ferr := finish(); err == nil {
@@ -194,7 +194,7 @@ func summary(c *verb.Call, r *recorder) {
 	early := ""
 	if sum.Early { // the counters are from shortly before the end, the packets go up to the end
 		sum.Received = max(sum.Received, r.captured+sum.Dropped)
-		early = "; the stack has ended, these are counts of just before"
+		early = "; the stack has ended, so these counts may be up to 100 ms old"
 	}
 	cli.Note(c.Stderr, verb.Program, "%d packets captured, %d received by filter, %d dropped by the stack%s", r.captured, sum.Received, sum.Dropped, early)
 }
@@ -203,7 +203,7 @@ func summary(c *verb.Call, r *recorder) {
 func filterError(err error) error {
 	var refused *capture.FilterError
 	if errors.As(err, &refused) {
-		return &exit.UsageError{Err: fmt.Errorf("%w: see pcap-filter(7)", err)}
+		return &exit.UsageError{Err: fmt.Errorf("%w; see pcap-filter(7)", err)}
 	}
 	return err
 }

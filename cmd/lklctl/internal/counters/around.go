@@ -82,7 +82,7 @@ func (n *counting) reportAround(ctx context.Context, w io.Writer, info *instance
 		}
 		return cli.WriteJSON(w, r)
 	case rows == 0:
-		cli.Note(w, verb.Program, "instance %q: no such counter has changed", info.Name)
+		cli.Note(w, verb.Program, "instance %q: no matching counter has changed", info.Name)
 		return nil
 	}
 	return table.Write(w)

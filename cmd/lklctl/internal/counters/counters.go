@@ -43,46 +43,23 @@ func Command(c *verb.Call) *cobra.Command {
 	n := &counting{Call: c}
 	cmd := &cobra.Command{
 		Use:   "counters [-z] [-d] [PATTERN...] [--around -- COMMAND...]",
-		Short: "show the stack's counters",
-		Long: `counters shows what the stack counts, under the names that nstat(8) uses:
-protocols (TcpActiveOpens, MPTcpExtMPJoinSynTx, ...), sockets (sockstat.TCP_tw),
-the receiving side (softnet0.dropped), each interface (eth0.rx_bytes), each
-queueing discipline by where it hangs (eth0.qdisc.root.drops), how often limits
-of the user-mode gateway were met (eth0.gateway.udp_evicted), and the engine
-that carries the program's sockets.
-
-Counters that are zero are left out of tables unless -z or a pattern is given;
-JSON has them all. One that the stack does not have appears nowhere. A pattern
-is a part of the name, or a glob such as 'Tcp*Retrans*'; case does not matter.
-counters explain says what a counter counts.
-
-With -d only what changed is shown: since the last call with -d, the first time
-since the stack's start. --around runs a command on the host, shows on standard
-error what changed meanwhile, and ends as the command did. It runs what stands
-behind --, or, without one, all arguments. With -o json the report is on
-standard output, and the command's output on standard error.
-
--o prom writes Prometheus' text format, and --listen serves it for all instances
-that run, until Ctrl-C. The address that it prints has a token in it, without
-which nothing is served. The token is a new one each time, unless --token-file
-names a file that has one.`,
-		Example: `  lklctl counters
-  lklctl counters MPTcp
-  lklctl counters 'eth*' --around -- sleep 10
+		Short: "show the counters of a stack",
+		Long: `counters shows the counters of a stack, or those that contain PATTERN or match
+it as a glob. Tables omit counters that are zero, unless -z or PATTERN is given.`,
+		Example: `  lklctl counters MPTcp 'eth*.rx_*'
   lklctl counters Retrans --around -- curl -s -o /dev/null http://server/file
-  lklctl counters --listen 9100 --token-file ~/.lklrun-token
-  lklctl counters explain TcpExtTCPLossProbes`,
+  lklctl counters --listen 9100 --token-file ~/.lklrun-token`,
 		ValidArgsFunction: c.Complete(counterNames),
 		RunE:              n.run,
 	}
 	f := cmd.Flags()
-	f.StringVarP(&c.Name, "name", "n", c.Name, "the instance `NAME`; not needed when only one runs")
-	f.VarP(promOutput{&c.Output}, "output", "o", "print a table, JSON or Prometheus' text")
-	f.BoolVarP(&n.zeros, "zeros", "z", false, "show counters that are zero, or have not changed")
-	f.BoolVarP(&n.since, "differences", "d", false, "show what changed since the last -d")
-	f.BoolVar(&n.around, "around", false, "run a command and show what changed meanwhile")
+	f.StringVarP(&c.Name, "name", "n", c.Name, "select the instance `NAME`, if several run")
+	f.VarP(promOutput{&c.Output}, "output", "o", "print a table, JSON, or the text format of Prometheus")
+	f.BoolVarP(&n.zeros, "zeros", "z", false, "include counters that are zero or have not changed")
+	f.BoolVarP(&n.since, "differences", "d", false, "show the changes since the last -d, or since the start of the stack")
+	f.BoolVar(&n.around, "around", false, "run COMMAND on the host, and show the changes in the meantime")
 	verb.ListenFlags(f, &n.listen, "", &n.public)
-	f.StringVar(&n.token, "token-file", "", "with --listen: the `FILE` has the token of the address, 16 characters or more")
+	f.StringVar(&n.token, "token-file", "", "with --listen: read the token of the address from `FILE`")
 	n.watch.Flag(f)
 	verb.Must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]cobra.Completion{"table", "json", "prom"}, cobra.ShellCompDirectiveNoFileComp)))
 	verb.Document(cmd, map[string]counters.Value{})
@@ -101,7 +78,7 @@ func (n *counting) run(cmd *cobra.Command, args []string) error {
 	}
 	for _, p := range patterns {
 		if _, err := path.Match(p, ""); err != nil {
-			return exit.Usagef("pattern %q: not a glob such as 'Tcp*Retrans*'", p)
+			return exit.Usagef("pattern %q: not a valid glob; expected one such as 'Tcp*Retrans*'", p)
 		}
 	}
 	switch {
@@ -120,19 +97,19 @@ func (n *counting) run(cmd *cobra.Command, args []string) error {
 // words separates patterns from a command, and rejects conflicting flags.
 func (n *counting) words(cmd *cobra.Command, args []string) (patterns, command []string, err error) {
 	usage := func(format string, a ...any) ([]string, []string, error) {
-		return nil, nil, exit.Usagef(format+": see %s --help", append(a, cmd.CommandPath())...)
+		return nil, nil, exit.Usagef(format+"; see %s --help", append(a, cmd.CommandPath())...)
 	}
 	dash := cmd.ArgsLenAtDash()
 	watch := n.watch.Every > 0
 	switch {
 	case n.around && (watch || n.since || n.listen != ""), n.listen != "" && (watch || n.since):
-		return usage("--around, --watch, -d and --listen: choose one")
+		return usage("--around, --watch, -d and --listen conflict; choose one")
 	case n.listen == "" && (n.public || n.token != ""):
-		return usage("--public and --token-file belong to --listen")
+		return usage("--public and --token-file require --listen")
 	case n.listen != "" && (len(args) > 0 || n.Name != ""):
-		return usage("--listen serves all counters of all instances")
+		return usage("--listen: serves all counters of all instances; remove -n and PATTERN")
 	case cli.OutputProm == n.Output && (watch || n.since || n.around):
-		return usage("-o prom: differences are Prometheus' own to make")
+		return usage("-o prom: conflicts with --watch, -d and --around; let Prometheus compute differences")
 	case !n.around:
 		return args, nil, nil
 	case dash < 0:
@@ -167,7 +144,7 @@ func (n *counting) now(ctx context.Context, info *instance.Info, conn *stackconn
 	if n.Output == cli.OutputJSON {
 		rows = len(some)
 	}
-	return n.Show(object, rows, n.Nothing("instance %q has no such counter", info.Name), t.Write)
+	return n.Show(object, rows, n.Nothing("instance %q has no matching counter", info.Name), t.Write)
 }
 
 // differences shows the changes since the last call.
@@ -196,7 +173,7 @@ func (n *counting) differences(ctx context.Context, info *instance.Info, conn *s
 // showChanges shows the counters that changed.
 func (n *counting) showChanges(all []counters.Named, name string) error {
 	object, rows, table := n.changes(all)
-	return n.Show(object, rows, n.Nothing("instance %q: no such counter has changed", name), table.Write)
+	return n.Show(object, rows, n.Nothing("instance %q: no matching counter has changed", name), table.Write)
 }
 
 func (n *counting) changes(all []counters.Named) (map[string]counters.Change, int, *cli.Table) {
@@ -238,7 +215,7 @@ func (n *counting) round(ctx context.Context, info *instance.Info, conn *stackco
 			rows++
 		}
 	}
-	return n.Show(object, rows, n.Nothing("instance %q has no such counter", info.Name), t.Write)
+	return n.Show(object, rows, n.Nothing("instance %q has no matching counter", info.Name), t.Write)
 }
 
 func readNow(ctx context.Context, conn *stackconn.Conn) (counters.Set, time.Time, error) {
@@ -301,7 +278,7 @@ func (o promOutput) Set(s string) error {
 		return nil
 	}
 	if err := o.Output.Set(s); err != nil {
-		return fmt.Errorf("want table, json or prom")
+		return fmt.Errorf("expected table, json or prom")
 	}
 	return nil
 }

@@ -19,18 +19,16 @@ import (
 func explainCommand(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain [PATTERN...]",
-		Short: "say what counters count",
-		Long: `explain says in a sentence what each counter counts whose name matches: a part
-of it, or a glob; without a pattern all of them. The same sentence serves each
-interface, queueing discipline and process: interface.rx_bytes is eth0.rx_bytes
-and all others of its kind. No instance need run.`,
+		Short: "explain what counters count",
+		Long: `explain prints a sentence for each counter whose name contains PATTERN or
+matches it as a glob, or for all counters. It needs no instance.`,
 		Example: `  lklctl counters explain TcpExtTCPLossProbes
   lklctl counters explain eth0.rx_dropped
   lklctl counters explain 'MPTcpExt*Join*'`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			for _, p := range args {
 				if _, err := path.Match(p, ""); err != nil {
-					return exit.Usagef("pattern %q: not a glob such as 'Tcp*Retrans*'", p)
+					return exit.Usagef("pattern %q: not a valid glob; expected one such as 'Tcp*Retrans*'", p)
 				}
 			}
 			all := counters.ExplainAll(args)

@@ -48,7 +48,7 @@ func (n *counting) metrics() http.Handler {
 		case busy <- struct{}{}:
 			defer func() { <-busy }()
 		default:
-			http.Error(w, "too many at once", http.StatusServiceUnavailable)
+			http.Error(w, "too many requests at once; try again", http.StatusServiceUnavailable)
 			return
 		}
 		n.scrape(w, r)

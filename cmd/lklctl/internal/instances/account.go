@@ -22,13 +22,8 @@ func Account(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "account",
 		Short: "show which processes used which stack",
-		Long: `account shows what each process of an instance has used so far, and those that
-have ended: sockets on the stack, on the host's (lklrun --host-net) and refused
-ones; bytes received and sent on the stack; connections, and why those that
-should have been MPTCP were not; and with whom most bytes went. A connection
-counts for the process that made or accepted it.
-
-Of ended processes the last 256 are told by themselves.`,
+		Long: `account shows for each process of an instance its sockets, bytes, connections
+and peers, and why connections are plain TCP.`,
 		Example: "  lklctl account\n  lklctl account -o json",
 		Args:    verb.NoArgs,
 		RunE: c.Query(func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
@@ -37,7 +32,7 @@ Of ended processes the last 256 are told by themselves.`,
 				return fmt.Errorf("instance %q: %w", info.Name, err)
 			}
 			a := account.Parse(stats)
-			return c.Show(a, len(a.Processes), c.Nothing("no process of %q has used a network yet", info.Name), func(w io.Writer) error {
+			return c.Show(a, len(a.Processes), c.Nothing("instance %q: no process has used the network yet", info.Name), func(w io.Writer) error {
 				return writeAccount(w, a)
 			})
 		}),
@@ -52,7 +47,7 @@ func writeAccount(w io.Writer, a *account.Account) error {
 		return err
 	}
 	for _, h := range a.Hosted {
-		if _, err := fmt.Fprintf(w, "%s by the host's stack, sockets: %d\n", h.Addr, h.Sockets); err != nil {
+		if _, err := fmt.Fprintf(w, "%s: %s on the host's stack\n", h.Addr, text.Plural(int(h.Sockets), "socket")); err != nil {
 			return err
 		}
 	}

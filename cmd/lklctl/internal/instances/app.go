@@ -31,16 +31,9 @@ func App(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "app run PACKAGE [FLAG]... | app unset PACKAGE",
 		Short: "run an Android app under lklrun",
-		Long: `app run has Android start the app of a package under lklrun: now, and each
-time until app unset. It sets the property wrap.PACKAGE there, which names a
-script that has lklrun start the app's process with --engine preload, stops the
-app and starts it anew. What follows PACKAGE are flags for that lklrun.
-
-It takes an Android of SDK 26 or above (8.0) on a 64-bit device, root, a SELinux
-that does not enforce, and a 64-bit app that is debuggable, or a device that is
-(ro.debuggable): what is missing is said before anything is done. The engine
-preload does not know Android's own C library yet, so that today lklrun refuses
-every app on a phone; docs/how-to/android.md says more.`,
+		Long: `app run restarts an Android app under lklrun, now and at each later start; app
+unset undoes this. Today lklrun refuses every app, because the engine preload
+does not support Android's C library.`,
 		Example: `  lklctl --device adb app run org.example.app
   lklctl --device adb app run org.example.app --stack bbr
   lklctl --device adb app unset org.example.app`,
@@ -48,12 +41,12 @@ every app on a phone; docs/how-to/android.md says more.`,
 			if len(args) == 0 {
 				return cmd.Help()
 			}
-			return exit.Usagef("app %s: expected app run or app unset: see lklctl app --help", args[0])
+			return exit.Usagef("app %q: expected app run or app unset; see lklctl app --help", args[0])
 		},
 	}
 	run := &cobra.Command{
 		Use:     "run PACKAGE [FLAG]...",
-		Short:   "start an app under lklrun, now and from now on",
+		Short:   "start an app under lklrun, now and at each later start",
 		Example: "  lklctl --device adb app run org.example.app --stack bbr",
 		Args:    verb.SomeArgs("PACKAGE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -63,7 +56,7 @@ every app on a phone; docs/how-to/android.md says more.`,
 	run.Flags().SetInterspersed(false) // the words after the package are lklrun's
 	unset := &cobra.Command{
 		Use:     "unset PACKAGE",
-		Short:   "have an app start as always",
+		Short:   "let an app start without lklrun again",
 		Example: "  lklctl --device adb app unset org.example.app",
 		Args:    verb.OneArg("PACKAGE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -82,7 +75,7 @@ every app on a phone; docs/how-to/android.md says more.`,
 // onApp performs an operation on an app of the device.
 func onApp(ctx context.Context, c *verb.Call, name string, wrapped bool, do func(context.Context, *app.App) error) error {
 	if c.Device == "" {
-		return exit.Usagef("app: there are no apps on this machine; name a device with --device adb")
+		return exit.Usagef("app: no device given; add --device adb")
 	}
 	if err := app.CheckName(name); err != nil {
 		return &exit.UsageError{Err: err}
@@ -94,7 +87,7 @@ func onApp(ctx context.Context, c *verb.Call, name string, wrapped bool, do func
 		return err
 	}
 	if len(targets) != 1 {
-		return exit.Usagef("--device %s: app is for one device at a time; name one of them", c.Device)
+		return exit.Usagef("--device %s: app supports only one device at a time; name one of them", c.Device)
 	}
 	ready, err := verb.Prepare(ctx, targets[0], remote.Options{})
 	if err != nil {
@@ -111,7 +104,7 @@ func onApp(ctx context.Context, c *verb.Call, name string, wrapped bool, do func
 	if c.Output == cli.OutputJSON {
 		return cli.WriteJSON(c.Stdout, appDone{ready.Name(), name, wrapped})
 	}
-	words := "%s: %s starts as always\n"
+	words := "%s: %s starts without lklrun again\n"
 	if wrapped {
 		words = "%s: %s was started under lklrun\n"
 	}

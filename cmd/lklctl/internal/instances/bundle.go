@@ -33,18 +33,8 @@ func Bundle(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bundle [--to FILE.tar.gz]",
 		Short: "collect diagnostics of a stack into one file",
-		Long: `bundle writes one file with the kernel's log, the run as it was planned, its
-journal, sockets, counters, settings, routes and the account of the processes,
-and with "lklrun --capture ring" the last packets. README.txt in it says what
-each part is, and what could not be had.
-
-What looks like a secret is blanked: values of names such as password, token and
-fastopen_key, the user's part of URLs, headers that authorize, keys; not what
-packets carry. Look it over before you pass it on all the same.
-
-When a stack's kernel panics lklrun leaves such a file by itself, in
-$XDG_STATE_HOME/lklrun or ~/.local/state/lklrun, and says so; the last five
-are kept.`,
+		Long: `bundle writes the log, sockets, counters, settings and account of a run to one
+file. It masks likely secrets; check the file before you pass it on.`,
 		Example: "  lklctl bundle\n  lklctl -n web bundle --to web.tar.gz",
 		Args:    verb.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -75,7 +65,7 @@ are kept.`,
 		},
 	}
 	c.Flags(cmd.Flags(), true)
-	cmd.Flags().StringVar(&to, "to", "", "write `FILE`; without it NAME-TIME.tar.gz in this folder")
+	cmd.Flags().StringVar(&to, "to", "", "write to `FILE` (default: NAME-TIME.tar.gz in this folder)")
 	verb.Document(cmd, bundleMade{})
 	return cmd
 }
@@ -96,9 +86,9 @@ func gatherBundle(ctx context.Context, c *verb.Call) (*crash.Report, error) {
 	case ctlproto.CTL_STATE_PANICKED:
 		b.AddKept(ctx, conn)
 		b.AddStats(ctx, conn)
-		b.Miss(crash.PacketsFile, fmt.Errorf("the bundle that lklrun leaves has them, if it kept any"))
+		b.Miss(crash.PacketsFile, fmt.Errorf("lklrun puts them into its own bundle, if it kept any"))
 	case ctlproto.CTL_STATE_NEW:
-		b.Miss("all of the stack", fmt.Errorf("it has not booted yet"))
+		b.Miss("the whole stack", fmt.Errorf("it has not booted yet"))
 	default:
 		b.AddStack(ctx, conn)
 		bundlePackets(ctx, c, b, info, conn)

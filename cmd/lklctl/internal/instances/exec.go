@@ -26,29 +26,8 @@ func Exec(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec [-n NAME] [--] COMMAND [ARG]...",
 		Short: "run another program on an instance's stack",
-		Long: `exec runs another program on a stack that runs already, as if the instance's own
-program had started it: same interfaces, ports and name servers. It gets the
-standard streams, the folder, the environment and the umask of lklctl, and no
-other descriptors; its user, rights and limits are those of the instance, and
-with lklrun --user so are HOME, USER and LOGNAME.
-
-INT, QUIT, HUP, TERM, WINCH, USR1 and USR2 are passed on, and Ctrl-Z stops the
-program with lklctl. A terminal can be read and written, but it is not the
-program's controlling terminal: a shell has no job control on it, and /dev/tty
-cannot be opened.
-
-The program is ended when the instance's own program ends. When lklctl is killed
-it gets SIGHUP and SIGTERM, and SIGKILL after five seconds. What it left in the
-background stays until the instance ends.
-
-EXIT STATUS
-  The program's own. A signal that ended it ends lklctl too, save SIGKILL,
-  which is 137. Else:
-
-  2      the command line was not understood
-  125    no such instance runs, or it failed
-  126    the program cannot be executed
-  127    the program was not found`,
+		Long: `exec runs another program on the stack of a running instance, with the user,
+rights and limits of the instance. It exits with the status of the program.`,
 		Example: "  lklctl exec ip addr\n  lklctl exec -n web -- curl -s http://127.0.0.1/\n  lklctl exec bash",
 		Args:    verb.SomeArgs("COMMAND"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return execProgram(c, cmd, args) },
@@ -62,7 +41,7 @@ EXIT STATUS
 // execProgram performs exec. It ends in the same way as the program.
 func execProgram(c *verb.Call, cmd *cobra.Command, args []string) error {
 	if c.Output != cli.OutputTable {
-		return exit.Usagef("-o %s: %s prints what the program prints: see %s --help", c.Output, cmd.Name(), cmd.CommandPath())
+		return exit.Usagef("-o %s: %s prints the output of the program unchanged; remove -o; see %s --help", c.Output, cmd.Name(), cmd.CommandPath())
 	}
 	end, err := exec(cmd.Context(), c, args)
 	var usage *exit.UsageError
@@ -80,10 +59,9 @@ func execProgram(c *verb.Call, cmd *cobra.Command, args []string) error {
 func IP(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ip [ARG]...",
-		Short: "the same as lklctl exec -- ip ...",
-		Long: `ip runs the machine's ip(8) on the instance's stack: addresses, routes, rules,
-neighbours, MPTCP endpoints, as the stack has them. What follows is ip's own: -n
-goes before the verb, as in lklctl -n web ip -s link.`,
+		Short: "run ip(8) on a stack",
+		Long: `ip runs ip(8) on the stack of an instance, as "lklctl exec -- ip" does. Flags of
+lklctl precede the verb; the flags after it are those of ip.`,
 		Example:            "  lklctl ip -br addr\n  lklctl ip route show table all\n  lklctl -n web ip -s link",
 		DisableFlagParsing: true,
 		RunE: func(cmd *cobra.Command, args []string) error {

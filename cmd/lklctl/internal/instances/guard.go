@@ -28,10 +28,8 @@ func Guard(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "guard",
 		Short: "show the rules that protect a shared address",
-		Long: `guard shows which ports of the host's addresses the stack has (interfaces of the
-types raw and rawip), the rules in the host's firewall that drop what is sent
-there before the host's kernel answers it with a reset, what they have dropped,
-and how often they had to be put back because somebody had flushed them.`,
+		Long: `guard shows the ports that a stack uses at the host's addresses, and the rules
+of the host's firewall that hide packets to these ports from the host.`,
 		Example: "  lklctl guard\n  lklctl -n web guard -o json",
 		Args:    verb.NoArgs,
 		RunE: c.Query(func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
@@ -42,7 +40,7 @@ and how often they had to be put back because somebody had flushed them.`,
 					return fmt.Errorf("instance %q: %w", info.Name, err)
 				}
 			}
-			return c.Show(st, len(st.Links), c.Nothing("no interface of %q has an address of the host's", info.Name), func(w io.Writer) error {
+			return c.Show(st, len(st.Links), c.Nothing("instance %q: no interface shares an address with the host", info.Name), func(w io.Writer) error {
 				return writeGuard(w, &st)
 			})
 		}),
@@ -69,10 +67,10 @@ func writeGuard(w io.Writer, st *guard.Status) error {
 		return err
 	}
 	if st.Method == "" {
-		_, err := fmt.Fprintf(w, "\nno rules: --rst-guard %s\n", config.GuardOff)
+		_, err := fmt.Fprintf(w, "\nno rules (--rst-guard %s)\n", config.GuardOff)
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\n%s: %s kept from the host in %d packets, rules put back %d times\n\n%s\n",
-		st.Method, text.Scaled(float64(st.Kept.Bytes), "B"), st.Kept.Packets, st.Restored, strings.Join(st.Rules, "\n"))
+	_, err := fmt.Fprintf(w, "\n%s: hid %d packets (%s) from the host; restored the rules %d times\n\n%s\n",
+		st.Method, st.Kept.Packets, text.Scaled(float64(st.Kept.Bytes), "B"), st.Restored, strings.Join(st.Rules, "\n"))
 	return err
 }

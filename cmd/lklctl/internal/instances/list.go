@@ -24,10 +24,9 @@ import (
 func List(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "list instances and leftovers of ended ones",
-		Long: `list shows the instances of this user: name, pid of the target, stack, kernel,
-how long it runs, interfaces, command. One that has ended without tidying up is
-shown as "leftover": lklrun cleanup removes it.`,
+		Short: "list instances and the leftovers of killed ones",
+		Long: `list shows the instances of this user. "leftover" marks an instance that ended
+without cleanup; lklrun cleanup removes it.`,
 		Example: "  lklctl list\n  lklctl list -o json",
 		Args:    verb.NoArgs,
 		RunE: func(*cobra.Command, []string) error {

@@ -28,11 +28,9 @@ func Stop(c *verb.Call) *cobra.Command {
 	var grace, limit time.Duration
 	cmd := &cobra.Command{
 		Use:   "stop [-s SIGNAL] [--grace TIME] [--limit TIME]",
-		Short: "end an instance: first the program, then its stack",
-		Long: `stop sends a signal to every process of the instance, SIGKILL to those that are
-still there after the grace time, and returns when the instance is gone with all
-it had set up on the host: exit status 0 says that it is. lklrun ends with the
-program's own status.`,
+		Short: "stop an instance: first the program, then its stack",
+		Long: `stop sends SIGNAL to every process of an instance, and SIGKILL after the grace
+time. It returns when the instance and all its changes to the host are gone.`,
 		Example: "  lklctl stop\n  lklctl -n web stop -s INT --grace 30s",
 		Args:    verb.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -41,7 +39,7 @@ program's own status.`,
 				return err
 			}
 			if grace < 0 || limit <= 0 {
-				return exit.Usagef("--grace %v, --limit %v: a time cannot be negative, nor the limit 0", grace, limit)
+				return exit.Usagef("--grace %v, --limit %v: expected a grace time of 0 or more, and a limit above 0", grace, limit)
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), grace+limit)
 			defer cancel()
@@ -56,9 +54,9 @@ program's own status.`,
 		},
 	}
 	c.Flags(cmd.Flags(), true)
-	cmd.Flags().StringVarP(&signal, "signal", "s", "TERM", "the `SIGNAL`, a name or a number")
-	cmd.Flags().DurationVar(&grace, "grace", 5*time.Second, "the `TIME` the processes may take before SIGKILL")
-	cmd.Flags().DurationVar(&limit, "limit", 15*time.Second, "the `TIME` to wait beyond the grace time")
+	cmd.Flags().StringVarP(&signal, "signal", "s", "TERM", "send `SIGNAL`, a name or a number")
+	cmd.Flags().DurationVar(&grace, "grace", 5*time.Second, "send SIGKILL after this `TIME`")
+	cmd.Flags().DurationVar(&limit, "limit", 15*time.Second, "wait at most this `TIME` after the grace time")
 	return cmd
 }
 
@@ -75,7 +73,7 @@ func parseSignal(s string) (syscall.Signal, error) {
 	if k, err := fmt.Sscanf(s+"\n", "%d\n", &n); err == nil && k == 1 && n > 0 && n < 65 {
 		return syscall.Signal(n), nil
 	}
-	return 0, exit.Usagef("signal %q: want a name such as TERM, or a number from 1 to 64", s)
+	return 0, exit.Usagef("signal %q: expected a name such as TERM, or a number from 1 to 64", s)
 }
 
 func stop(ctx context.Context, c *verb.Call, sig syscall.Signal, grace time.Duration) (*instance.Info, error) {
@@ -90,7 +88,7 @@ func stop(ctx context.Context, c *verb.Call, sig syscall.Signal, grace time.Dura
 	select {
 	case <-conn.Done():
 	case <-ctx.Done():
-		return nil, fmt.Errorf("instance %q: its stack is still there; see lklctl list and lklrun cleanup", info.Name)
+		return nil, fmt.Errorf("instance %q: its stack did not end in time; see lklctl list and lklrun cleanup", info.Name)
 	}
 	return info, gone(ctx, c, info)
 }
@@ -109,12 +107,12 @@ func gone(ctx context.Context, c *verb.Call, info *instance.Info) error {
 		case err == nil && now.PID != info.PID && now.PID != 0:
 			return nil
 		case err != nil && abandoned(info):
-			return fmt.Errorf("instance %q has ended but left %s behind: run lklrun cleanup", info.Name, info.Dir)
+			return fmt.Errorf("instance %q ended without removing %s; run lklrun cleanup", info.Name, info.Dir)
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("instance %q: its stack has ended, but lklrun (pid %d) has not", info.Name, info.PID)
+			return fmt.Errorf("instance %q: its stack has ended, but lklrun (pid %d) is still running", info.Name, info.PID)
 		}
 	}
 }

@@ -20,11 +20,9 @@ import (
 // Wait is the verb wait.
 func Wait(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "wait",
-		Short: "wait until an instance ends",
-		Long: `wait returns when an instance has ended, with its program's exit status; a
-signal that ended the program ends lklctl too, save SIGKILL, which is 137. 125
-says that the stack ended otherwise.`,
+		Use:     "wait",
+		Short:   "wait until an instance ends",
+		Long:    "wait returns when an instance ends, and exits with the status of its program.",
 		Example: "  lklctl -n web wait",
 		Args:    verb.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -51,7 +49,7 @@ func wait(ctx context.Context, c *verb.Call) error {
 		return fmt.Errorf("instance %q: %w", info.Name, err)
 	}
 	var end *exit.End
-	why := "its stack host has gone"
+	why := "its stack host ended"
 	for e := range events {
 		switch e.Kind {
 		case ctlproto.CTL_EV_EXIT:
@@ -68,7 +66,7 @@ func wait(ctx context.Context, c *verb.Call) error {
 	defer cancel()
 	gone := gone(limited, c, info)
 	if end == nil {
-		cli.Fail(c.Stderr, verb.Program, errors.Join(fmt.Errorf("instance %q ended without its program's status: %s", info.Name, why), gone))
+		cli.Fail(c.Stderr, verb.Program, errors.Join(fmt.Errorf("instance %q ended without the status of its program: %s", info.Name, why), gone))
 		return &verb.EndError{End: exit.End{Status: exitOwn}}
 	}
 	if gone != nil {

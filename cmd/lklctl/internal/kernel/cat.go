@@ -22,9 +22,8 @@ func Cat(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cat PATH...",
 		Short: "print files of a stack, such as /proc/net/snmp",
-		Long: `cat prints files as they are in the stack's own name space: /proc and /sys there
-are the stack's, not the host's. With -o json it prints an array of path and
-content.`,
+		Long: `cat prints files of the stack, whose /proc and /sys are not those of the host.
+With -o json, it prints an array of paths and contents.`,
 		Example: `  lklctl cat /proc/net/mptcp
   lklctl cat /proc/version /proc/net/fib_trie
   lklctl cat /sys/class/net/eth0/statistics/rx_packets`,
@@ -75,11 +74,11 @@ func catError(path string, err error) error {
 	var no syscall.Errno
 	switch {
 	case errors.Is(err, syscall.EISDIR):
-		return fmt.Errorf("%s is a directory in the stack", path)
+		return fmt.Errorf("%s: is a directory in the stack; name a file", path)
 	case errors.Is(err, syscall.ENOENT):
 		return fmt.Errorf("%s: the stack has no such file", path)
 	case errors.As(err, &no):
-		return fmt.Errorf("%s in the stack: %w", path, no)
+		return fmt.Errorf("reading %s in the stack: %w", path, no)
 	}
 	return err
 }

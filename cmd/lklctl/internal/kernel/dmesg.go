@@ -35,15 +35,9 @@ func Dmesg(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dmesg [-w] [-l LEVEL] | --console-level LEVEL",
 		Short: "show the kernel log of a stack",
-		Long: `dmesg shows what the stack's kernel has logged, the oldest first, with the time
-of this machine, reckoned from the stack's uptime. Of a kernel that has panicked
-it shows the lines that lklhost has kept, which have no times.
-
-With --console-level LEVEL the kernel's console gets only messages that are
-worse than that; what the console gets is also in the file log of the run
-directory, and in the bundle after a panic. The kernel keeps all of them.`,
-		Example: `  lklctl dmesg
-  lklctl dmesg -w -l warn
+		Long: `dmesg prints the log of the stack's kernel, oldest message first, or sets which
+messages its console receives.`,
+		Example: `  lklctl dmesg -w -l warn
   lklctl dmesg -o json | jq -r .text
   lklctl dmesg --console-level warn`,
 		Args: verb.NoArgs,
@@ -60,7 +54,7 @@ directory, and in the bundle after a panic. The kernel keeps all of them.`,
 			}
 			switch {
 			case console != "" && (follow || least != ""):
-				return exit.Usagef("--console-level changes, -w and -l show: choose one")
+				return exit.Usagef("--console-level: conflicts with -w and -l; choose one")
 			case console != "":
 				return c.ChangeWithin(verb.QueryLimit, "dmesg -n", func(ctx context.Context, _ *instance.Info, conn *stackconn.Conn, _ []string) error {
 					// console_loglevel is the first level that is not
@@ -73,9 +67,9 @@ directory, and in the bundle after a panic. The kernel keeps all of them.`,
 	}
 	c.Flags(cmd.Flags(), true)
 	f := cmd.Flags()
-	f.BoolVarP(&follow, "follow", "w", false, "go on with what comes, until Ctrl-C or the instance's end")
-	f.StringVarP(&least, "level", "l", "", "leave out what is less serious than `LEVEL`: emerg, alert, crit, err, warn, notice, info or debug")
-	f.StringVar(&console, "console-level", "", "let the console have what is at least `LEVEL`")
+	f.BoolVarP(&follow, "follow", "w", false, "print new messages until Ctrl-C or the end of the instance")
+	f.StringVarP(&least, "level", "l", "", "print messages of `LEVEL` and worse: emerg, alert, crit, err, warn, notice, info or debug")
+	f.StringVar(&console, "console-level", "", "let the console receive messages of `LEVEL` and worse")
 	verb.Document(cmd, klog.Record{})
 	return cmd
 }
@@ -97,7 +91,7 @@ func dmesg(ctx context.Context, c *verb.Call, follow bool, level klog.Level) err
 	}
 	switch state := conn.Hello().State; {
 	case state == ctlproto.CTL_STATE_NEW:
-		return fmt.Errorf("instance %q is starting: its stack has not booted yet, try again", info.Name)
+		return fmt.Errorf("instance %q is starting: its stack has not booted yet; try again", info.Name)
 	case state == ctlproto.CTL_STATE_PANICKED:
 		return verb.NoAnswer(attaching, info, conn, verb.QueryLimit, klog.Kept(attaching, conn, tell))
 	case !follow:
@@ -120,7 +114,7 @@ func dmesg(ctx context.Context, c *verb.Call, follow bool, level klog.Level) err
 				cli.Note(c.Stderr, verb.Program, "instance %q has ended", info.Name)
 				return nil
 			}
-			return fmt.Errorf("instance %q: the kernel of its stack has died%s", info.Name, further.LastWords(asking, conn))
+			return fmt.Errorf("instance %q: the kernel of its stack panicked%s", info.Name, further.LastWords(asking, conn))
 		}
 	}
 	return verb.NoAnswer(attaching, info, conn, verb.QueryLimit, err)
@@ -129,7 +123,7 @@ func dmesg(ctx context.Context, c *verb.Call, follow bool, level klog.Level) err
 // logLine prints one message, as text or as a JSON document per line.
 func logLine(c *verb.Call, r klog.Record) error {
 	if r.Lost {
-		cli.Note(c.Stderr, verb.Program, "messages were lost: they came faster than they were read")
+		cli.Note(c.Stderr, verb.Program, "some messages are missing: the kernel overwrote them before lklctl read them")
 		return nil
 	}
 	if c.Output == cli.OutputJSON {

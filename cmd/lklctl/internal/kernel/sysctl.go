@@ -35,29 +35,11 @@ func Sysctl(c *verb.Call) *cobra.Command {
 	s := &settings{Call: c}
 	cmd := &cobra.Command{
 		Use:   "sysctl [-w KEY=VALUE...] [KEY...] | -a [PATTERN...]",
-		Short: "read or change the stack's settings",
-		Long: `sysctl reads settings of the stack, or writes them with -w. Keys are written
-with dots or with slashes; a key that is a directory stands for all below it.
-With -a every setting is read, or those that match a pattern: a part of the key,
-or a glob such as 'net.ipv4.tcp_*mem'; with -r those that a regular expression
-matches, as in sysctl(8).
-
---save writes the settings that can be written to a file in sysctl.conf's form,
-all or those that match, and --load takes such a file: comments begin with # or
-;, -KEY = VALUE may fail, and a key may be a glob, in which * is not for dots.
-The file - is standard input or output.
-
-Before anything is written every key is looked at; when the stack then refuses a
-value, what was written before gets its old value again, unless -e is given.
---dry-run shows what would change. Where the stack makes another value of the
-one that was asked for, that is told.
-
-What is written holds at once, for new connections as the setting says.`,
-		Example: `  lklctl sysctl net.ipv4.tcp_congestion_control
+		Short: "read or change settings of a stack",
+		Long: `sysctl reads or changes settings (sysctls) of the stack. Changes apply at once,
+all or none; "lklctl help settings" describes KEY, PATTERN and files.`,
+		Example: `  lklctl sysctl -a 'net.ipv4.tcp_*mem'
   lklctl sysctl -w net.ipv4.tcp_congestion_control=bbr
-  lklctl sysctl -w net.mptcp.scheduler=default net.ipv4.tcp_ecn=1
-  lklctl sysctl -a rmem
-  lklctl sysctl --save tcp.conf 'net.ipv4.tcp_*'
   lklctl sysctl --load tcp.conf --dry-run`,
 		Args:              s.check,
 		ValidArgsFunction: c.Complete(settingNames),
@@ -65,14 +47,14 @@ What is written holds at once, for new connections as the setting says.`,
 	}
 	c.Flags(cmd.Flags(), true)
 	f := cmd.Flags()
-	f.BoolVarP(&s.write, "write", "w", false, "write the settings KEY=VALUE")
-	f.BoolVarP(&s.all, "all", "a", false, "read every setting, or those that match")
-	f.StringVarP(&s.pattern, "pattern", "r", "", "only settings that match the regular expression `REGEX`")
-	f.StringVar(&s.save, "save", "", "write settings to `FILE`, all or those that match")
-	f.StringVar(&s.load, "load", "", "write the settings of `FILE`")
-	f.BoolVar(&s.dryRun, "dry-run", false, "with -w or --load: only show what would change")
-	f.BoolVarP(&s.ignore, "ignore", "e", false, "with -w or --load: go on when a setting is not there or refuses its value")
-	f.BoolVar(&s.values, "values", false, "print the values without their keys")
+	f.BoolVarP(&s.write, "write", "w", false, "change the settings KEY=VALUE")
+	f.BoolVarP(&s.all, "all", "a", false, "print all settings, or those that match PATTERN")
+	f.StringVarP(&s.pattern, "pattern", "r", "", "select settings that match the regular expression `REGEX`")
+	f.StringVar(&s.save, "save", "", "write all settings, or those that match PATTERN, to `FILE`")
+	f.StringVar(&s.load, "load", "", "change settings to those in `FILE`")
+	f.BoolVar(&s.dryRun, "dry-run", false, "with -w or --load: show the changes without making them")
+	f.BoolVarP(&s.ignore, "ignore", "e", false, "with -w or --load: report failures and continue")
+	f.BoolVar(&s.values, "values", false, "print values without keys")
 	verb.Document(cmd, map[string]string{})
 	verb.DocumentWith(cmd, "--dry-run", []sysctl.Change{})
 	return cmd
@@ -90,15 +72,15 @@ func (s *settings) check(cmd *cobra.Command, args []string) error {
 	_, err := regexp.Compile(s.pattern)
 	switch {
 	case s.all && s.write:
-		return exit.Usagef("-a reads and -w writes: choose one")
+		return exit.Usagef("-a and -w conflict; choose one")
 	case modes > 1:
-		return exit.Usagef("-w, -a, --save and --load: choose one")
+		return exit.Usagef("-w, -a, --save and --load conflict; choose one")
 	case (s.dryRun || s.ignore) && !s.write && s.load == "":
-		return exit.Usagef("--dry-run and -e are for -w and --load")
+		return exit.Usagef("--dry-run and -e require -w or --load")
 	case err != nil:
 		return exit.Usagef("-r %q: %v", s.pattern, err)
 	case s.pattern != "" && (s.write || s.load != ""):
-		return exit.Usagef("-r is for what reads")
+		return exit.Usagef("-r: conflicts with -w and --load; remove it")
 	case s.load != "":
 		return verb.NoArgs(cmd, args)
 	case s.all || s.save != "" || s.pattern != "" && len(args) == 0:
@@ -118,7 +100,7 @@ func (s *settings) check(cmd *cobra.Command, args []string) error {
 func checkPatterns(patterns []string) error {
 	for _, p := range patterns {
 		if _, err := path.Match(p, ""); err != nil {
-			return exit.Usagef("pattern %q: not a glob such as 'net.ipv4.tcp_*mem'", p)
+			return exit.Usagef("pattern %q: not a valid glob; expected one such as 'net.ipv4.tcp_*mem'", p)
 		}
 	}
 	return nil
@@ -128,10 +110,10 @@ func checkSettings(args []string, write bool) error {
 	for _, arg := range args {
 		key, _, isSetting := strings.Cut(arg, "=")
 		if write && !isSetting {
-			return exit.Usagef("sysctl %q: not KEY=VALUE", arg)
+			return exit.Usagef("sysctl %q: not KEY=VALUE; add a value", arg)
 		}
 		if !write && isSetting {
-			return exit.Usagef("sysctl %q: writing needs -w", arg)
+			return exit.Usagef("sysctl %q: changing a setting requires -w", arg)
 		}
 		if _, err := stacknet.SysctlPath(strings.TrimSpace(key)); err != nil {
 			return &exit.UsageError{Err: err}

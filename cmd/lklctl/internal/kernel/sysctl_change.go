@@ -45,7 +45,7 @@ func (s *settings) change(ctx context.Context, conn *stackconn.Conn, lines []sys
 	changes, err := sysctl.Plan(ctx, conn, lines, s.ignore)
 	if err != nil {
 		if len(changes) > 1 {
-			err = fmt.Errorf("%w; nothing was set", err)
+			err = fmt.Errorf("%w; no setting was changed", err)
 		}
 		return err
 	}
@@ -64,7 +64,7 @@ func (s *settings) change(ctx context.Context, conn *stackconn.Conn, lines []sys
 			cli.Note(s.Stderr, verb.Program, "%s", ch.Error)
 			continue
 		case ch.Differs():
-			cli.Note(s.Stderr, verb.Program, "%s: asked for %s, is %s: the stack has changed it", ch.Key, ch.Asked, *ch.New)
+			cli.Note(s.Stderr, verb.Program, "%s: the stack changed the value %s to %s", ch.Key, ch.Asked, *ch.New)
 		}
 		if ch.New != nil { // otherwise it is write-only
 			object[ch.Key] = *ch.New
@@ -104,11 +104,11 @@ func (s *settings) saveFile(ctx context.Context, info *instance.Info, conn *stac
 		return err
 	}
 	if len(read) == 0 {
-		return s.Nothing("instance %q has no such setting that can be written", info.Name)
+		return s.Nothing("instance %q has no matching setting that can be written", info.Name)
 	}
 	left, err := writeSettings(s.save, s.Stdout, read)
 	for _, key := range left {
-		cli.Note(s.Stderr, verb.Program, "%s: its value has several lines, which such a file cannot hold", key)
+		cli.Note(s.Stderr, verb.Program, "%s: not saved, because its value has several lines", key)
 	}
 	return err
 }

@@ -5,6 +5,7 @@ package link
 import (
 	"context"
 	"net/netip"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -21,8 +22,7 @@ func Addr(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "addr [add|del ADDRESS/PREFIX NAME|group N]",
 		Short: "show, add or delete addresses of the stack's interfaces",
-		Long: `addr shows the addresses of the stack's interfaces. Its verbs change them while
-the program runs, of one interface or of all of a group.`,
+		Long:  "addr shows, adds or deletes addresses of the stack's interfaces.",
 		Example: `  lklctl addr
   lklctl addr add 10.1.0.7/24 eth1
   lklctl addr del 10.0.0.1/24 group 7`,
@@ -56,8 +56,8 @@ the program runs, of one interface or of all of a group.`,
 	}
 	c.Flags(cmd.Flags(), true)
 	cmd.AddCommand(
-		addrChangeCommand(c, "add", "add an address to an interface, or to all of a group", false),
-		addrChangeCommand(c, "del", "delete an address of an interface, or of all of a group", true),
+		addrChangeCommand(c, "add", "add an address to an interface or a group", false),
+		addrChangeCommand(c, "del", "delete an address from an interface or a group", true),
 	)
 	return cmd
 }
@@ -66,10 +66,9 @@ func addrChangeCommand(c *verb.Call, name, short string, del bool) *cobra.Comman
 	cmd := &cobra.Command{
 		Use:   name + " ADDRESS/PREFIX NAME|group N",
 		Short: short,
-		Long: short + `.
-
-The stack is sent all of a group's together. When it refuses some, the others
-stay as they have become; the first refusal is told.`,
+		Long: strings.ToUpper(short[:1]) + short[1:] + `. If the stack refuses some
+interfaces of a group, lklctl reports the first refusal and keeps the other
+changes.`,
 		Example: "  lklctl addr " + name + " 10.1.0.7/24 eth1\n  lklctl addr " + name + " 10.0.0.1/24 group 7",
 		Args: func(cmd *cobra.Command, args []string) error {
 			_, _, err := parseAddr(cmd, args)
@@ -92,7 +91,7 @@ func parseAddr(cmd *cobra.Command, args []string) (netip.Prefix, stacknet.Target
 	w := verb.Words{Cmd: cmd, Left: args}
 	word := w.Next()
 	if word == "" {
-		return netip.Prefix{}, stacknet.Target{}, exit.Usagef("no ADDRESS/PREFIX given: see %s --help", cmd.CommandPath())
+		return netip.Prefix{}, stacknet.Target{}, exit.Usagef("no ADDRESS/PREFIX given; see %s --help", cmd.CommandPath())
 	}
 	p, err := netip.ParsePrefix(word)
 	if err != nil || p.Addr().Is4In6() {

@@ -25,22 +25,18 @@ import (
 func Lease(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lease [renew|release IF]",
-		Short: "show, renew or release DHCP leases",
-		Long: `lease shows the addresses that interfaces got by DHCP, DHCPv6 and router
-advertisements (lklrun --if ...,dhcp,dhcp6,slaac): what their clients are at,
-the server, when the lease is renewed and when it ends, routes and name servers.
-
-renew asks for them anew at once; release gives them back, and the interface has
-no address until renew.`,
+		Short: "show, renew or release leases",
+		Long: `lease shows the addresses that interfaces obtained by DHCP, DHCPv6 and router
+advertisements. renew requests them again; release returns them until renew.`,
 		Example: "  lklctl lease\n  lklctl lease -o json\n  lklctl lease renew eth0",
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0:
 				return nil
 			case !slices.Contains([]string{ask.LeaseRenew, ask.LeaseRelease}, args[0]):
-				return exit.Usagef("%q; expected renew or release: see %s --help", args[0], cmd.CommandPath())
+				return exit.Usagef("%q; expected renew or release; see %s --help", args[0], cmd.CommandPath())
 			case len(args) == 1:
-				return exit.Usagef("no interface given: see %s --help", cmd.CommandPath())
+				return exit.Usagef("no interface given; see %s --help", cmd.CommandPath())
 			case len(args) > 2:
 				return verb.NoArgs(cmd, args[2:])
 			}
@@ -59,7 +55,7 @@ no address until renew.`,
 			if err != nil {
 				return err
 			}
-			return c.Show(all, len(all), c.Nothing("no interface gets its addresses from the network"), leaseTable(all, time.Now()).Write)
+			return c.Show(all, len(all), c.Nothing("no interface uses DHCP, DHCPv6 or router advertisements"), leaseTable(all, time.Now()).Write)
 		}),
 	}
 	c.Flags(cmd.Flags(), true)

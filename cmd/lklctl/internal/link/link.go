@@ -30,11 +30,8 @@ func Command(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "link [add SPEC | del NAME | set TARGET CHANGE...]",
 		Short: "show, add, delete or change the stack's interfaces",
-		Long: `link shows the interfaces of the stack: name, what it is or hangs on, state,
-MTU, group, link address, addresses. Its verbs change them while the program
-runs.`,
-		Example: `  lklctl link
-  lklctl link add tap:t1,ip=10.1.0.2/24,gw=10.1.0.1,backup
+		Long:  "link shows, adds, deletes or changes the stack's interfaces.",
+		Example: `  lklctl link add tap:t1,ip=10.1.0.2/24,gw=10.1.0.1,backup
   lklctl link set group 7 mtu 1400
   lklctl link del eth1`,
 		Args: verb.NoArgs,
@@ -121,11 +118,9 @@ func linkState(l stacknet.LinkState) string {
 func linkAddCommand(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add SPEC",
-		Short: "give the stack one more interface",
-		Long: `add gives the stack one more interface, as lklrun --if does: the same SPEC,
-opened by lklrun with its rights and in its network namespace, and taken back on
-the host at the end, or with link del. fd:N is a descriptor of lklctl's own. It
-prints the interface's name. Of an error nothing is left.`,
+		Short: "add an interface to the stack",
+		Long: `add adds an interface with the SPEC of lklrun --if, and prints its name. lklrun
+opens it with its own rights; fd:N is a descriptor of lklctl.`,
 		Example: `  lklctl link add tap:t1,ip=10.1.0.2/24,gw=10.1.0.1
   lklctl link add user -n web
   lklctl link add fd:3,ip=10.2.0.2/24 3<>/dev/net/tun`,
@@ -138,7 +133,7 @@ prints the interface's name. Of an error nothing is left.`,
 			var file *os.File
 			if spec.FD != 0 {
 				if c.Far != nil {
-					return exit.Usagef("--device %s: fd:%d is a descriptor of this machine, which cannot be handed to another; use another type", c.Device, spec.FD)
+					return exit.Usagef("--device %s: fd:%d is a descriptor of this machine, which the device cannot use; use another type", c.Device, spec.FD)
 				}
 				if file, err = inherited(spec.FD); err != nil {
 					return err
@@ -174,7 +169,7 @@ func inherited(n int) (*os.File, error) {
 		if err == nil {
 			unix.Close(fd)
 		}
-		return nil, exit.Usagef("fd:%d: descriptor %[1]d is not open: whoever starts lklctl has to hand it over, as with %[1]d<>FILE", n)
+		return nil, exit.Usagef("fd:%d: descriptor %[1]d is not open; open it in the shell that starts lklctl, such as %[1]d<>FILE", n)
 	}
 	return os.NewFile(uintptr(fd), fmt.Sprintf("fd:%d", n)), nil
 }
@@ -182,10 +177,9 @@ func inherited(n int) (*os.File, error) {
 func linkDelCommand(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "del NAME",
-		Short: "take an interface away from the stack",
-		Long: `del takes an interface that lklrun gave the stack away again, and takes back
-what was made for it on the host. Its addresses, routes and MPTCP endpoints go
-with it.`,
+		Short: "delete an interface from the stack",
+		Long: `del deletes an interface that lklrun added, with its addresses, routes and MPTCP
+endpoints, and undoes the changes for it on the host.`,
 		Example: "  lklctl link del eth1",
 		Args:    verb.OneArg("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {

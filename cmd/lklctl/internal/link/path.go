@@ -35,30 +35,11 @@ func Path(c *verb.Call) *cobra.Command {
 	var d drilling
 	cmd := &cobra.Command{
 		Use:   "path [IF [STEP]...]",
-		Short: "cut a path, or add delay, loss or a rate limit",
-		Long: `path shows, or changes, what is done to the packets of the stack's interfaces.
-Each direction of an interface has it of its own; without --direction a step is
-for both, so that delay 40ms makes a round trip 80 ms longer. A step changes
-what it names, and the rest stays. Nothing outlasts the instance.
-
-  down           no carrier, as when a cable is pulled: MPTCP moves at once
-  silent         all packets are lost, and nobody is told: timers find out
-  up             carrier is back, packets pass
-  delay TIME     of each packet; 80ms, 1s. 0 takes it away, as with all others
-  jitter TIME    the delay is up to that much shorter or longer; such packets
-                 overtake each other
-  rate RATE      20mbit, 1gbit, 100kbit; a queue of 100 ms stands before it
-  loss SHARE     2%: each packet is lost with that probability
-  duplicate, reorder, corrupt SHARE
-                 it arrives twice; without the delay; with one bit wrong
-  limit PACKETS  how many are held by delay and rate; more are lost
-  clear          nothing is done to the interface any more
-
-Units are tc(8)'s. An interface's own queueing discipline stays in place.`,
-		Example: `  lklctl path
-  lklctl path eth1 delay 40ms loss 1% rate 20mbit
+		Short: "add delay, loss or a rate limit, or cut a path",
+		Long: `path shows or changes the impairments of the stack's interfaces, until the
+instance ends. "lklctl help path-steps" lists the steps.`,
+		Example: `  lklctl path eth1 delay 40ms loss 1% rate 20mbit
   lklctl path eth1 down --for 10s
-  lklctl path eth0 silent --direction in
   lklctl path eth1 clear`,
 		Args: func(_ *cobra.Command, args []string) error { return d.parse(args) },
 	}
@@ -75,8 +56,8 @@ Units are tc(8)'s. An interface's own queueing discipline stays in place.`,
 	}
 	c.Flags(cmd.Flags(), true)
 	f := cmd.Flags()
-	f.StringVar(&d.direction, "direction", "both", "of the packets: `in|out|both`, as the stack sees it")
-	f.DurationVar(&d.lasts, "for", 0, "put it back after that `TIME`, or at Ctrl-C, and stay until then")
+	f.StringVar(&d.direction, "direction", "both", "affect packets in this direction, as seen by the stack: `in|out|both`")
+	f.DurationVar(&d.lasts, "for", 0, "wait for this `TIME` or Ctrl-C, then undo the step")
 	verb.Must(cmd.RegisterFlagCompletionFunc("direction", cobra.FixedCompletions([]cobra.Completion{"in", "out", "both"}, cobra.ShellCompDirectiveNoFileComp)))
 	names := c.Complete(pathNames)
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -96,7 +77,7 @@ func (d *drilling) parse(args []string) (err error) {
 	}
 	switch {
 	case d.lasts < 0 || d.lasts != 0 && len(args) < 2:
-		return exit.Usagef("--for: wants a step to put back, and a time such as 10s")
+		return exit.Usagef("--for: requires a step to undo, and a time such as 10s")
 	case len(args) > 1:
 		if d.step, err = drill.ParseStep(args[0], d.ways, args[1:]); err != nil {
 			return &exit.UsageError{Err: err}
@@ -175,7 +156,7 @@ func showPaths(ctx context.Context, c *verb.Call, info *instance.Info, conn *sta
 		_, err := p.Check(drill.Step{Iface: args[0]})
 		return badStep(err)
 	}
-	return c.Show(rows, len(rows), c.Nothing("the stack of %q has no interface but lo", info.Name), func(w io.Writer) error {
+	return c.Show(rows, len(rows), c.Nothing("instance %q: the stack has no interface except lo", info.Name), func(w io.Writer) error {
 		t := cli.NewTable("NAME", "CARRIER", "DIRECTION", ">DROPPED", "PACKETS").Narrow()
 		for _, r := range rows {
 			r.table(t)

@@ -4,7 +4,6 @@ package link
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"net"
 
@@ -22,12 +21,9 @@ import (
 func linkSetCommand(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set NAME|group N [up|down] [mtu N] [address MAC] [group N]",
-		Short: "change an interface, or all of a group at once",
-		Long: `set changes what is named of an interface, or of all interfaces of a group:
-those change by one message to the stack (their group's number by one for each).
-
-An interface's own address can be changed while it is down, where its driver
-does not allow more.`,
+		Short: "change an interface or a group of interfaces",
+		Long: `set changes the given properties of an interface, or of all interfaces of a
+group at once. Some drivers require an interface to be down for a new address.`,
 		Example: `  lklctl link set eth1 down
   lklctl link set eth0 mtu 1400 group 7
   lklctl link set group 7 mtu 1400`,
@@ -67,7 +63,7 @@ func changed(c *verb.Call, target stacknet.Target, n int, err error) error {
 func parseTarget(w *verb.Words) (stacknet.Target, error) {
 	switch first := w.Next(); first {
 	case "":
-		return stacknet.Target{}, exit.Usagef("no interface given: NAME or group N: see %s --help", w.Cmd.CommandPath())
+		return stacknet.Target{}, exit.Usagef("no interface given; expected NAME or group N; see %s --help", w.Cmd.CommandPath())
 	case "group":
 		n, err := w.Number("group", 0, math.MaxInt32)
 		return stacknet.Target{Group: n}, err
@@ -91,7 +87,7 @@ func parseLinkSet(cmd *cobra.Command, args []string) (stacknet.Target, stacknet.
 			key = "up"
 		}
 		if given[key] {
-			return target, change, exit.Usagef("%s: given twice", fmt.Sprintf("%s of %v", word, target))
+			return target, change, exit.Usagef("%s of %v: given twice", word, target)
 		}
 		given[key] = true
 		switch word {
@@ -111,7 +107,7 @@ func parseLinkSet(cmd *cobra.Command, args []string) (stacknet.Target, stacknet.
 		}
 	}
 	if err == nil && len(given) == 0 {
-		err = exit.Usagef("%v: nothing to change: see %s --help", target, cmd.CommandPath())
+		err = exit.Usagef("%v: no change given; see %s --help", target, cmd.CommandPath())
 	}
 	return target, change, err
 }

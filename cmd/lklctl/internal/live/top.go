@@ -37,21 +37,9 @@ func Top(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top [-d SECONDS] [-b [-c N]] [--ascii]",
 		Short: "watch interfaces, connections and subflows live",
-		Long: `top shows the instances that run, and of one of them the interfaces and the
-connections with their subflows: what each carries in bits a second, now and in
-the last seconds as a graph, round-trip times, congestion windows, segments sent
-again, and the CPU time of the stack and of the program. An instance that is
-started meanwhile appears, one that ends says so.
-
-The keys are htop's; F1 or h lists them: Tab chooses the instance, F3 searches,
-F4 filters, F5 hides the subflows, F6 sorts, F9 ends a connection, l shows all
-that the stack knows of one, F10 or q quits. At most 200 connections are listed,
-those that carry most.
-
-With -b it prints text for files and pipes, 80 columns wide, with -o json one
-snapshot a line. The first is printed after one interval: rates need two looks.`,
-		Example: `  lklctl top
-  lklctl -n web top -d 0.5
+		Long: `top shows the instances of this user and, for one of them, the rates of its
+interfaces, connections and subflows. Press F1 to list the keys.`,
+		Example: `  lklctl -n web top -d 0.5
   lklctl top -b -c 1
   lklctl top -o json -c 10 | jq -c '.connections[].subflows[] | {iface, rtt_us}'`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -59,7 +47,7 @@ snapshot a line. The first is printed after one interval: rates need two looks.`
 				return exit.Usagef("-c %d: expected 1 or more", o.count)
 			}
 			if o.count > 0 && !o.batch && c.Output == cli.OutputTable {
-				return exit.Usagef("-c goes with -b or -o json")
+				return exit.Usagef("-c requires -b or -o json")
 			}
 			return verb.NoArgs(cmd, args)
 		},
@@ -67,10 +55,10 @@ snapshot a line. The first is printed after one interval: rates need two looks.`
 	}
 	c.Flags(cmd.Flags(), true)
 	f := cmd.Flags()
-	f.VarP(&o.every, "delay", "d", "look every `SECONDS`")
-	f.BoolVarP(&o.batch, "batch", "b", false, "print text, without a terminal")
-	f.IntVarP(&o.count, "count", "c", 0, "with -b or -o json: end after `N` looks at each instance")
-	f.BoolVar(&o.ascii, "ascii", false, "draw graphs with ASCII characters (also where the locale is not UTF-8)")
+	f.VarP(&o.every, "delay", "d", "sample every `SECONDS`")
+	f.BoolVarP(&o.batch, "batch", "b", false, "print text; no terminal needed")
+	f.IntVarP(&o.count, "count", "c", 0, "with -b or -o json: stop after `N` samples of each instance")
+	f.BoolVar(&o.ascii, "ascii", false, "draw graphs with ASCII characters (default in locales without UTF-8)")
 	verb.Document(cmd, live.Snapshot{})
 	return cmd
 }
@@ -91,10 +79,10 @@ func showTop(ctx context.Context, c *verb.Call, o topOptions) error {
 		return top.Batch(ctx, monitor, c.Stdout, top.BatchOptions{Place: c.Place, Name: c.Name, Count: o.count, JSON: c.Output == cli.OutputJSON, ASCII: ascii})
 	}
 	if !term.IsTerminal(int(os.Stdin.Fd())) || !c.Paint.Terminal() {
-		return exit.Usagef("top needs a terminal: use --batch")
+		return exit.Usagef("top requires a terminal; use --batch for other outputs")
 	}
 	if name := os.Getenv("TERM"); name == "" || name == "dumb" {
-		return exit.Usagef("top needs a terminal whose cursor can be moved, and TERM=%s says it cannot: use --batch", name)
+		return exit.Usagef("top: TERM=%s has no cursor control; set another TERM or use --batch", name)
 	}
 	err := top.Run(ctx, monitor, os.Stdin, os.Stdout, top.Options{Name: c.Name, ASCII: ascii, Paint: c.Paint})
 	if err != nil && !errors.Is(err, context.Canceled) {

@@ -30,14 +30,8 @@ func Web(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "web [--listen PORT|ADDRESS:PORT] [--public]",
 		Short: "serve the live view as a web page on loopback",
-		Long: `web serves one page that shows a running instance live: graphs of throughput,
-RTT and congestion window of each subflow, the interfaces, the connections with
-their subflows, and when a path went or came. It goes on until Ctrl-C, and shows
-instances that start meanwhile too.
-
-The address that it prints has a token in it, without which nothing is served:
-other users of the machine reach loopback too. Whoever has the address sees
-what the page shows, and can change nothing.`,
+		Long: `web serves a page with live graphs and connections of a running instance, until
+Ctrl-C. Only someone who has its address, which contains a token, can open it.`,
 		Example: `  lklctl web
   lklctl -n web1 web --listen 8080
   lklctl web --listen 192.0.2.1:8080 --public`,

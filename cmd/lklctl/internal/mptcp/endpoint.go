@@ -29,13 +29,9 @@ func endpointCommand(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "endpoint [show|add|del|change|flush ...]",
 		Short: "show, add, delete or change MPTCP endpoints",
-		Long: `endpoint shows the stack's MPTCP endpoints, each with the subflows that leave
-from it now (USED), or changes them, as ip-mptcp(8) does: open connections make
-or close subflows at once. lklrun gives each
-interface that carries one endpoint for each address; what is deleted or changed
-here it leaves so, for as long as the address is there.`,
-		Example: `  lklctl mptcp endpoint
-  lklctl mptcp endpoint add 10.1.0.7 dev eth1 subflow backup
+		Long: `endpoint shows the MPTCP endpoints of a stack and how many subflows use each, or
+changes them as ip-mptcp(8) does. Changes apply to open connections too.`,
+		Example: `  lklctl mptcp endpoint add 10.1.0.7 dev eth1 subflow backup
   lklctl mptcp endpoint change 10.1.0.2 backup
   lklctl mptcp endpoint del 10.1.0.2`,
 		Args: verb.NoArgs,
@@ -54,16 +50,16 @@ here it leaves so, for as long as the address is there.`,
 				return showEndpoints(ctx, c, o, w.Endpoint)
 			}),
 		endpointVerb(c, "add", "ADDRESS [dev NAME] [id ID] [port PORT] [FLAG...]", "add an endpoint",
-			`
+			` FLAG is one of:
 
-FLAG is subflow (connections make a subflow from it), signal (the peer is told
-of it, on PORT if one is given), backup (data go there only while nothing else
-is left) or fullmesh (one subflow to each address of the peer's). Without any it
-is subflow.`, changing(addEndpoint)),
-		endpointVerb(c, "del", "ADDRESS|id ID", "delete an endpoint, and close its subflows", "", changing(delEndpoint)),
+  subflow    create a subflow from ADDRESS in each connection (default)
+  signal     announce ADDRESS, with PORT if given, to the peer
+  backup     use the subflow only if no other one works
+  fullmesh   create a subflow to each address of the peer`, changing(addEndpoint)),
+		endpointVerb(c, "del", "ADDRESS|id ID", "delete an endpoint and close its subflows", "", changing(delEndpoint)),
 		endpointVerb(c, "change", "ADDRESS|id ID FLAG...", "change an endpoint's flags",
-			"\n\nFLAG is backup, nobackup, fullmesh or nofullmesh.", changing(changeEndpoint)),
-		endpointVerb(c, "flush", "", "delete all endpoints, and close their subflows", "", changing(flushEndpoints)),
+			" FLAG is backup, nobackup, fullmesh or nofullmesh.", changing(changeEndpoint)),
+		endpointVerb(c, "flush", "", "delete all endpoints and close their subflows", "", changing(flushEndpoints)),
 	)
 	return cmd
 }
@@ -115,7 +111,7 @@ func endpointVerb(c *verb.Call, name, form, short, more string, body endpointBod
 	cmd := &cobra.Command{
 		Use:     strings.TrimSpace(name + " " + form),
 		Short:   short,
-		Long:    short + "." + more,
+		Long:    strings.ToUpper(short[:1]) + short[1:] + "." + more,
 		Example: "  lklctl mptcp endpoint " + example,
 		Args: func(cmd *cobra.Command, args []string) error {
 			_, err := parse(cmd, args)
@@ -164,19 +160,19 @@ func (w *endpointWords) parse(name string) error {
 	}
 	switch {
 	case name == "add" && !w.Addr.IsValid():
-		return exit.Usagef("no ADDRESS given: see %s --help", w.Cmd.CommandPath())
+		return exit.Usagef("no ADDRESS given; see %s --help", w.Cmd.CommandPath())
 	case name == "flush" && (w.Addr.IsValid() || w.ID != 0):
-		return exit.Usagef("flush deletes all endpoints; %s del deletes one", w.Cmd.Parent().CommandPath())
+		return exit.Usagef("flush: deletes all endpoints; use %s del to delete one", w.Cmd.Parent().CommandPath())
 	case name != "show" && name != "flush" && !w.Addr.IsValid() && w.ID == 0:
-		return exit.Usagef("no ADDRESS nor id ID given: see %s --help", w.Cmd.CommandPath())
+		return exit.Usagef("no ADDRESS or id ID given; see %s --help", w.Cmd.CommandPath())
 	case name == "change" && w.Flags == 0 && w.clear == 0:
-		return exit.Usagef("nothing to change: see %s --help", w.Cmd.CommandPath())
+		return exit.Usagef("no flag given; see %s --help", w.Cmd.CommandPath())
 	case w.Flags&w.clear != 0:
-		return exit.Usagef("a flag is to be set and to be taken away")
+		return exit.Usagef("a flag is both set and cleared; remove one of them")
 	case w.Port != 0 && w.Flags&stacknet.EndpointSignal == 0:
-		return exit.Usagef("port %d: is for an endpoint with the flag signal", w.Port)
+		return exit.Usagef("port %d: requires the flag signal", w.Port)
 	case w.Flags&stacknet.EndpointSignal != 0 && w.Flags&stacknet.EndpointFullmesh != 0:
-		return exit.Usagef("signal and fullmesh: the stack takes one of them for an endpoint")
+		return exit.Usagef("signal and fullmesh conflict; choose one")
 	}
 	return nil
 }
@@ -279,7 +275,7 @@ func endpointError(doing string, err error) error {
 		return nil
 	}
 	if errors.Is(err, syscall.ERANGE) {
-		err = fmt.Errorf("there are as many as there can be: %w", err)
+		err = fmt.Errorf("the stack allows no more endpoints: %w", err)
 	}
 	return verb.BadValue(fmt.Errorf("%s: %w", doing, err))
 }

@@ -24,9 +24,8 @@ func limitsCommand(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "limits [get | set [subflows N] [add_addr_accepted N]]",
 		Short: "show or set the limits of MPTCP connections",
-		Long: `limits shows how many subflows beside the first each connection may have, and
-how many addresses that the peer announces it accepts, or sets them, each from 0
-to 8.`,
+		Long: `limits shows or sets how many additional subflows a connection may have, and how
+many announced addresses it uses. Each limit is 0 to 8.`,
 		Example: "  lklctl mptcp limits\n  lklctl mptcp limits set subflows 2",
 		Args: func(cmd *cobra.Command, args []string) error {
 			_, err := parseLimits(cmd, args)
@@ -79,7 +78,7 @@ func parseLimits(cmd *cobra.Command, args []string) (func(*stacknet.MPTCPLimits)
 	case first != "set":
 		return nil, w.Unexpected(first)
 	case len(w.Left) == 0:
-		return nil, exit.Usagef("nothing to set: see %s --help", cmd.CommandPath())
+		return nil, exit.Usagef("no limit given; see %s --help", cmd.CommandPath())
 	}
 	const most = 8 // MPTCP_PM_ADDR_MAX, net/mptcp/protocol.h
 	var changes []func(*stacknet.MPTCPLimits)

@@ -34,15 +34,9 @@ type monitorRow struct {
 func monitorCommand(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "monitor",
-		Short: "print what happens to MPTCP connections as it happens",
-		Long: `monitor prints a line for each event of the stack's MPTCP, under the names of
-ip-mptcp(8)'s monitor, until Ctrl-C or the instance's end: connections that are
-created, established (from then on subflows can join) and closed, addresses that
-the peer announces and removes, subflows that are established, closed (with the
-error or the peer's reason, if any) or become backup. Beside the event stand the
-token, the interface, the addresses and the process.
-
-LOST says that events came faster than they could be read.`,
+		Short: "print MPTCP events as they occur",
+		Long: `monitor prints the MPTCP events of a stack, with the names of ip-mptcp(8), until
+Ctrl-C or the end of the instance. LOST means that some events are missing.`,
 		Example: "  lklctl mptcp monitor\n  lklctl mptcp monitor -o json | jq -c 'select(.event == \"SF_CLOSED\")'",
 		Args:    verb.NoArgs,
 		RunE: c.Follow(func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
@@ -56,7 +50,7 @@ LOST says that events came faster than they could be read.`,
 				return err
 			}
 			defer w.Close()
-			cli.Note(c.Stderr, verb.Program, "listening to MPTCP's events of instance %q; Ctrl-C ends it", info.Name)
+			cli.Note(c.Stderr, verb.Program, "listening for MPTCP events of instance %q; press Ctrl-C to stop", info.Name)
 			m := &monitor{Call: c, ctx: ctx, conn: conn}
 			if err := m.look(); err != nil {
 				return err
@@ -170,7 +164,7 @@ func (r monitorRow) words() facts {
 	for _, x := range []struct {
 		is   bool
 		word string
-	}{{r.Backup, "backup"}, {r.Server, "server side"}, {r.DenyJoinID0, "denies joins to address 0"}} {
+	}{{r.Backup, "backup"}, {r.Server, "server side"}, {r.DenyJoinID0, "no joins to address 0"}} {
 		if x.is {
 			f = append(f, x.word)
 		}

@@ -28,28 +28,10 @@ func Command(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mptcp [-a] [-v] [-p PROCESS] [--watch] [TOKEN|ADDRESS|NETWORK...]",
 		Short: "show MPTCP connections and subflows, and why one is missing",
-		Long: `mptcp shows each MPTCP connection of the stack: process, addresses, state,
-token, bytes of the connection (each byte once), what waits in its queues; and
-below it the subflows that carry it: interface, addresses, state, smoothed RTT,
-congestion window, bytes sent and received, segments retransmitted. A subflow
-that either side marked as backup is marked with "backup". -v shows more of
-both, such as the numbers of the addresses.
-
-Then come the interfaces that carry no subflow of the connection, each with the
-reason and what can be done about it. A connection whose peer (or path) has no
-MPTCP goes on as plain TCP, and is shown as such, with the reason.
-
-TOKEN, ADDRESS or NETWORK choose connections: an address of either side, of any
-subflow. With several all must be so.
-
-Its verbs are ip-mptcp(8)'s: endpoints are the addresses from which subflows
-leave or which the peer is told of; what is changed holds at once, for
-connections that are open too.`,
-		Example: `  lklctl mptcp
-  lklctl mptcp -v -p curl
+		Long: `mptcp shows MPTCP connections and their subflows, and says why an interface has
+no subflow or a connection is plain TCP. Arguments select connections.`,
+		Example: `  lklctl mptcp -v -p curl
   lklctl mptcp --watch 10.71.0.0/16
-  lklctl mptcp endpoint change 10.1.0.2 backup
-  lklctl mptcp -o json | jq '.[].subflows[] | {iface, rtt: .tcp_info.rtt_us}'
   lklctl mptcp -o json | jq '.[].why_not[]'`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			_, err := selection(cmd, args, process)
@@ -63,7 +45,7 @@ connections that are open too.`,
 		}
 		all, err := explained(ctx, info, conn)
 		if errors.Is(err, sockdiag.ErrUnsupported) {
-			return fmt.Errorf("the stack of instance %q has no MPTCP: run lklrun --stack mptcp", info.Name)
+			return fmt.Errorf("instance %q: its stack has no MPTCP; use lklrun --stack mptcp", info.Name)
 		}
 		if err != nil {
 			return err
@@ -80,9 +62,9 @@ connections that are open too.`,
 	c.Flags(cmd.Flags(), true)
 	verb.Document(cmd, []mptcpRow{})
 	w.Flag(cmd.Flags())
-	cmd.Flags().BoolVarP(&listeners, "all", "a", false, "listening sockets too")
-	cmd.Flags().BoolVarP(&detail, "verbose", "v", false, "more of each connection and subflow")
-	cmd.Flags().StringVarP(&process, "process", "p", "", "only connections of a `PROCESS`, by its name or number")
+	cmd.Flags().BoolVarP(&listeners, "all", "a", false, "include listening sockets")
+	cmd.Flags().BoolVarP(&detail, "verbose", "v", false, "show more fields of connections and subflows")
+	cmd.Flags().StringVarP(&process, "process", "p", "", "show only connections of `PROCESS`, a name or a pid")
 	cmd.AddCommand(endpointCommand(c), limitsCommand(c), monitorCommand(c))
 	return cmd
 }

@@ -44,7 +44,7 @@ func selection(cmd *cobra.Command, args []string, process string) (wanted, error
 			f = byAddress(a)
 		}
 		if f == nil {
-			return nil, exit.Usagef("unexpected argument %q, which is no token, no address and no network: see %s --help", a, cmd.CommandPath())
+			return nil, exit.Usagef("unexpected argument %q; expected a token, an address or a network; see %s --help", a, cmd.CommandPath())
 		}
 		w = append(w, f)
 	}

@@ -24,14 +24,8 @@ func Kill(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kill [-latuwM46] FILTER",
 		Short: "end connections at once, as ss -K does",
-		Long: `kill ends the sockets that FILTER means, and lists them: TCP connections are
-reset, and what they had still to deliver is lost; the program has an error at
-its next call. FILTER is that of lklctl netstat, and there is no default.
-
-Listening and unconnected sockets are spared unless -l, -a or a state in FILTER
-means them. Of an MPTCP connection the kernel ends the subflows; without any the
-connection itself ends after net.mptcp.close_timeout seconds, unless a new
-subflow takes over.`,
+		Long: `kill resets the TCP connections that match FILTER, closes other sockets, and
+lists them. A filter is required; "lklctl help filters" describes it.`,
 		Example: `  lklctl kill dst 192.0.2.7
   lklctl kill -t dport = :443 and src 10.1.0.2
   lklctl kill state time-wait`,
@@ -55,10 +49,10 @@ subflow takes over.`,
 // mayKill refuses to end all sockets by mistake.
 func (o *netstatOptions) mayKill() error {
 	if o.filter.Empty() {
-		return exit.Usagef("no filter given that says which sockets to end, such as: dst 192.0.2.7, or: state all")
+		return exit.Usagef("no filter given; expected one such as: dst 192.0.2.7")
 	}
 	if o.unix || o.packet || len(o.families) > 0 {
-		return exit.Usagef("only sockets of TCP, UDP, raw IP and MPTCP can be ended: leave out -x, -0 and -f")
+		return exit.Usagef("-x, -0 and -f: only TCP, UDP, raw IP and MPTCP sockets can be ended; remove these flags")
 	}
 	return nil
 }
@@ -77,7 +71,7 @@ func killSockets(ctx context.Context, c *verb.Call, info *instance.Info, conn *s
 		return err
 	}
 	killed, err := sockdiag.Kill(ctx, conn, victims)
-	none := c.Nothing("instance %q has no such sockets", info.Name)
+	none := c.Nothing("instance %q has no matching sockets", info.Name)
 	if len(killed) == 0 && err != nil {
 		return err
 	}
@@ -96,7 +90,7 @@ func killSockets(ctx context.Context, c *verb.Call, info *instance.Info, conn *s
 func killedWords(sockets, connections int) string {
 	s := text.Plural(sockets, "socket") + " ended"
 	if connections > 0 {
-		s += fmt.Sprintf("; MPTCP connections without subflows now: %d, each ends after net.mptcp.close_timeout seconds", connections)
+		s += fmt.Sprintf("; %s without subflows, which the stack closes after net.mptcp.close_timeout seconds", text.Plural(connections, "MPTCP connection"))
 	}
 	return s
 }

@@ -44,25 +44,10 @@ func Netstat(c *verb.Call) *cobra.Command {
 		Use:     "netstat [-latuwMx046piemsHO] [-f FAMILY] [--timers] [--watch] [FILTER]",
 		Aliases: []string{"ss"},
 		Short:   "list sockets with their processes",
-		Long: `netstat lists the sockets of the stack: kind, state, queues, addresses, process.
-
-The flags are those of ss(8), but for --timers, which is its -o; without any it
-shows TCP, UDP, raw, ping and MPTCP sockets in every state. A TCP connection
-that is part of an MPTCP connection is shown too: as it is in the stack's own
-/proc/net/tcp. The process is the one that holds the socket now, "(1234)" behind
-it its pid; +N stands for N more.
-
-FILTER is ss's: [ state STATE | exclude STATE ]... [ CONDITION... ] with
-  dst, src [=] [FAMILY:]ADDRESS[/BITS][:PORT]    dport, sport OPERATOR :PORT
-  dev [=] INTERFACE    fwmark [=] MARK[/MASK]    autobound
-and, or, not and parentheses; OPERATOR is one of = != > < >= <=. "and", "or" and
-nothing between two conditions are taken from left to right, as ss does.
-docs/how-to/sockets.md explains the words that -i, -m and -e print.`,
-		Example: `  lklctl netstat
-  lklctl netstat -tlp
+		Long: `netstat lists the sockets of the stack. The flags are those of ss(8), except
+that --timers is its -o; "lklctl help filters" describes FILTER.`,
+		Example: `  lklctl netstat -tlp
   lklctl netstat -ti state established '( dport = :443 or dport = :80 )'
-  lklctl netstat -tim --watch dst 192.0.2.0/24
-  lklctl ss -s
   lklctl netstat -o json | jq '.[] | select(.state=="ESTAB") | .remote'`,
 		Args:              func(_ *cobra.Command, args []string) error { return o.parse(args) },
 		ValidArgsFunction: c.Complete(filterWords),
@@ -75,30 +60,30 @@ docs/how-to/sockets.md explains the words that -i, -m and -e print.`,
 	verb.Document(cmd, []netstatRow{})
 	w.Flag(f)
 	o.selecting(f)
-	f.BoolVarP(&o.processes, "processes", "p", false, "every process with its descriptors, as ss writes them")
-	f.BoolVarP(&o.numeric, "numeric", "n", false, "numbers instead of names (always so)")
-	f.BoolVarP(&o.info, "info", "i", false, "more lines: congestion, round trips, rates, losses, windows, bytes")
-	f.BoolVarP(&o.extended, "extended", "e", false, "a line with user, inode, cookie, interface, mark")
-	f.BoolVarP(&o.memory, "memory", "m", false, "a line with the socket's memory")
-	f.BoolVar(&o.timer, "timers", false, "a line with the timer that runs (ss has -o)")
-	f.BoolVarP(&o.oneLine, "oneline", "O", false, "all of a socket on one line")
-	f.BoolVarP(&o.noHeader, "no-header", "H", false, "without the headings")
-	f.BoolVarP(&o.summary, "summary", "s", false, "how many of each kind, and in which states")
+	f.BoolVarP(&o.processes, "processes", "p", false, "show every process and descriptor, in the form of ss")
+	f.BoolVarP(&o.numeric, "numeric", "n", false, "accept the -n of ss; addresses and ports are always numeric")
+	f.BoolVarP(&o.info, "info", "i", false, "show congestion control, round trips, rates, losses, windows and bytes")
+	f.BoolVarP(&o.extended, "extended", "e", false, "show user, inode, cookie, interface and mark")
+	f.BoolVarP(&o.memory, "memory", "m", false, "show the memory of each socket")
+	f.BoolVar(&o.timer, "timers", false, "show the running timer (-o of ss)")
+	f.BoolVarP(&o.oneLine, "oneline", "O", false, "print each socket on one line")
+	f.BoolVarP(&o.noHeader, "no-header", "H", false, "omit the header")
+	f.BoolVarP(&o.summary, "summary", "s", false, "count the sockets by kind and state")
 	return cmd
 }
 
 // selecting adds the flags that select sockets.
 func (o *netstatOptions) selecting(f *pflag.FlagSet) {
-	f.BoolVarP(&o.listening, "listening", "l", false, "only listening sockets")
-	f.BoolVarP(&o.all, "all", "a", false, "sockets in every state (the default)")
-	f.BoolVarP(&o.connected, "connected", "c", false, "only connected sockets")
+	f.BoolVarP(&o.listening, "listening", "l", false, "show only listening sockets")
+	f.BoolVarP(&o.all, "all", "a", false, "show sockets in every state (the default)")
+	f.BoolVarP(&o.connected, "connected", "c", false, "show only connected sockets")
 	o.flags(f)
 }
 
 // parse checks the combination of flags, and parses the filter.
 func (o *netstatOptions) parse(args []string) (err error) {
 	if o.listening && o.connected {
-		return exit.Usagef("-l and -c: choose one")
+		return exit.Usagef("-l and -c conflict; choose one")
 	}
 	for _, family := range o.families {
 		if !slices.Contains(familyNames, family) {
@@ -117,7 +102,7 @@ func netstat(ctx context.Context, c *verb.Call, info *instance.Info, conn *stack
 	if err != nil {
 		return err
 	}
-	none := c.Nothing("instance %q has no such sockets", info.Name)
+	none := c.Nothing("instance %q has no matching sockets", info.Name)
 	if o.summary {
 		rows := summarize(sockets)
 		return c.Show(rows, len(rows), none, func(out io.Writer) error { return writeSummary(out, rows) })

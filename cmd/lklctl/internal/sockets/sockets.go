@@ -30,15 +30,15 @@ type socketKinds struct {
 var familyNames = []string{"inet", "inet6", "unix", "link", "netlink"}
 
 func (k *socketKinds) flags(f *pflag.FlagSet) {
-	f.BoolVarP(&k.tcp, "tcp", "t", false, "TCP")
-	f.BoolVarP(&k.udp, "udp", "u", false, "UDP and UDP-Lite")
-	f.BoolVarP(&k.raw, "raw", "w", false, "raw IP, and ICMP of unprivileged ping")
-	f.BoolVarP(&k.mptcp, "mptcp", "M", false, "MPTCP")
-	f.BoolVarP(&k.unix, "unix", "x", false, "unix domain, of the stack itself")
-	f.BoolVarP(&k.packet, "packet", "0", false, "packet")
-	f.BoolVarP(&k.v4, "ipv4", "4", false, "only IPv4")
-	f.BoolVarP(&k.v6, "ipv6", "6", false, "only IPv6")
-	f.StringSliceVarP(&k.families, "family", "f", nil, "only `FAMILY`: "+strings.Join(familyNames, ", "))
+	f.BoolVarP(&k.tcp, "tcp", "t", false, "show TCP sockets")
+	f.BoolVarP(&k.udp, "udp", "u", false, "show UDP and UDP-Lite sockets")
+	f.BoolVarP(&k.raw, "raw", "w", false, "show raw IP and unprivileged ping sockets")
+	f.BoolVarP(&k.mptcp, "mptcp", "M", false, "show MPTCP sockets")
+	f.BoolVarP(&k.unix, "unix", "x", false, "show unix sockets of the stack itself")
+	f.BoolVarP(&k.packet, "packet", "0", false, "show packet sockets of the stack itself")
+	f.BoolVarP(&k.v4, "ipv4", "4", false, "show only IPv4 sockets")
+	f.BoolVarP(&k.v6, "ipv6", "6", false, "show only IPv6 sockets")
+	f.StringSliceVarP(&k.families, "family", "f", nil, "show only sockets of `FAMILY`: "+strings.Join(familyNames, ", "))
 }
 
 // kind is a kind of sockets to list. The stack need not support a kind that the
@@ -163,7 +163,7 @@ func Annotate(ctx context.Context, conn *stackconn.Conn, sockets []sockdiag.Sock
 func know(names *stacknet.Names, devices []string) error {
 	for _, name := range devices {
 		if !slices.Contains(names.All, name) {
-			return exit.Usagef("filter: dev %q: the stack has no such interface; it has %s", name, strings.Join(names.All, ", "))
+			return exit.Usagef("filter: dev %q: the stack has no such interface; expected one of %s", name, strings.Join(names.All, ", "))
 		}
 	}
 	return nil

@@ -60,9 +60,9 @@ func (c *Call) Attach(ctx context.Context) (*instance.Info, *stackconn.Conn, err
 	}
 	switch conn.Hello().State {
 	case ctlproto.CTL_STATE_NEW:
-		err = fmt.Errorf("instance %q is starting: its stack has not booted yet, try again", info.Name)
+		err = fmt.Errorf("instance %q is starting: its stack has not booted yet; try again", info.Name)
 	case ctlproto.CTL_STATE_PANICKED:
-		err = fmt.Errorf("instance %q: the kernel of its stack has died%s; all it said is in %s", info.Name, further.LastWords(ctx, conn), logPlace(info))
+		err = fmt.Errorf("instance %q: the kernel of its stack panicked%s; its log is %s", info.Name, further.LastWords(ctx, conn), logPlace(info))
 	}
 	if err != nil {
 		conn.Close()
@@ -89,13 +89,13 @@ func (c *Call) Dial(ctx context.Context) (*instance.Info, *stackconn.Conn, error
 	conn, err := stackconn.Dial(ctx, info.Socket())
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, nil, fmt.Errorf("instance %q is starting: it has no control socket yet, try again", info.Name)
+		return nil, nil, fmt.Errorf("instance %q is starting: it has no control socket yet; try again", info.Name)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return nil, nil, fmt.Errorf("instance %q is ending: nobody listens on its control socket", info.Name)
+		return nil, nil, fmt.Errorf("instance %q is ending: its control socket is closed", info.Name)
 	case errors.Is(err, stackconn.ErrClosed):
 		return nil, nil, isEnding(info)
 	case errors.Is(err, fs.ErrPermission):
-		return nil, nil, fmt.Errorf("instance %q: its control socket is for its user and root only", info.Name)
+		return nil, nil, fmt.Errorf("instance %q: only its user and root may use its control socket", info.Name)
 	case err != nil:
 		return nil, nil, fmt.Errorf("instance %q: %w", info.Name, err)
 	}
@@ -134,9 +134,9 @@ func NoAnswer(ctx context.Context, info *instance.Info, conn *stackconn.Conn, li
 	case errors.Is(err, stackconn.ErrClosed):
 		return isEnding(info)
 	case inside && errors.Is(err, syscall.ESHUTDOWN):
-		return fmt.Errorf("instance %q: its program has executed another one or is ending, and its stack was inside it", info.Name)
+		return fmt.Errorf("instance %q: its program, which contains the stack, is ending or exec'ed another program", info.Name)
 	case inside && errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("instance %q: the kernel inside its program (pid %d) gives no answer within %v: is the program stopped?", info.Name, info.TargetPID, limit)
+		return fmt.Errorf("instance %q: the stack inside its program (pid %d) did not answer within %v; check that the program is not stopped", info.Name, info.TargetPID, limit)
 	}
 	return err
 }
@@ -160,7 +160,7 @@ func (c *Call) Change(body Body) func(*cobra.Command, []string) error {
 func (c *Call) ChangeWithin(limit time.Duration, tool string, body Body) func(*cobra.Command, []string) error {
 	return c.QueryWithin(limit, func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string) error {
 		if conn.Hello().ABI == ctlproto.CTL_ABI_HOST {
-			return exit.Usagef("instance %q has the host's own kernel as its stack, which is not changed from here: use %s", info.Name, tool)
+			return exit.Usagef("instance %q uses the host's own stack, which lklctl does not change; use %s", info.Name, tool)
 		}
 		return body(ctx, info, conn, args)
 	})

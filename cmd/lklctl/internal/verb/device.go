@@ -70,11 +70,11 @@ func (c *Call) Perform(cmd *cobra.Command, args []string, do body) error {
 	}
 	if len(targets) > 1 {
 		if how == reachOne || cmd.HasParent() && top != cmd {
-			return exit.Usagef("--device %s: %s asks one device at a time; name one of them", c.Device, cmd.CommandPath())
+			return exit.Usagef("--device %s: %s supports only one device at a time; name one of them", c.Device, cmd.CommandPath())
 		}
 		for _, name := range endless {
 			if f := cmd.Flags().Lookup(name); f != nil && f.Changed {
-				return exit.Usagef("--device %s: --%s goes with one device; name one of them", c.Device, name)
+				return exit.Usagef("--device %s: --%s supports only one device at a time; name one of them", c.Device, name)
 			}
 		}
 	}
@@ -147,7 +147,7 @@ func (c *Call) Reach(ctx context.Context, targets []remote.Target, only bool) (f
 	var wg sync.WaitGroup
 	for n, t := range targets {
 		wg.Go(func() {
-			told := sync.OnceFunc(func() { cli.Note(c.Stderr, Program, "%s: lklrun is put there", t) })
+			told := sync.OnceFunc(func() { cli.Note(c.Stderr, Program, "%s: uploading lklrun", t) })
 			far.ready[n], errs[n] = Prepare(ctx, t, remote.Options{Only: only, Progress: func(string, int64, int64) { told() }})
 			if errs[n] == nil {
 				far.all[n], errs[n] = forward.Open(ctx, far.ready[n], folder.Path)

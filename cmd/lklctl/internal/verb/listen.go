@@ -14,15 +14,15 @@ import (
 
 // ListenFlags adds the flags of verbs that serve other programs.
 func ListenFlags(f *pflag.FlagSet, listen *string, by string, public *bool) {
-	f.StringVar(listen, "listen", by, "serve at a `PORT` of 127.0.0.1, or at ADDRESS:PORT; port 0: any that is free")
-	f.BoolVar(public, "public", false, "--listen may name an address that other machines reach")
+	f.StringVar(listen, "listen", by, "serve on this `PORT` of 127.0.0.1, or on ADDRESS:PORT; 0 means a free port")
+	f.BoolVar(public, "public", false, "allow an address that other machines can reach")
 }
 
 // Listen opens the listener for --listen and --public.
 func (c *Call) Listen(ctx context.Context, at string, public bool) (net.Listener, error) {
 	l, err := httpserve.Listener(ctx, "--listen", at, public)
 	if err == nil && httpserve.IsPublic(l) {
-		cli.Note(c.Stderr, Program, "warning: other machines are served, without encryption: whoever sees the address on its way can open it")
+		cli.Note(c.Stderr, Program, "warning: other machines can connect, without encryption; anyone who sees the address on the network can open it")
 	}
 	return l, err
 }

@@ -50,16 +50,16 @@ func (c *Call) Flags(f *pflag.FlagSet, short bool) {
 	if short {
 		n = "n"
 	}
-	f.StringVarP(&c.Name, "name", n, c.Name, "the instance `NAME`; not needed when only one runs")
+	f.StringVarP(&c.Name, "name", n, c.Name, "select the instance `NAME`, if several run")
 	f.VarP(&c.Output, "output", "o", "print a table or JSON")
-	f.StringVar(&c.Device, "device", c.Device, "use this `DEVICE`, such as adb or ssh:HOST")
+	f.StringVar(&c.Device, "device", c.Device, "use the `DEVICE`, such as adb or ssh:HOST")
 	f.Lookup("device").DefValue = "" // the help must not show the variable's value as a default
 }
 
 // NoArgs rejects arguments and names the first one.
 func NoArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return exit.Usagef("unexpected argument %q: see %s --help", args[0], cmd.CommandPath())
+		return exit.Usagef("unexpected argument %q; see %s --help", args[0], cmd.CommandPath())
 	}
 	return nil
 }
@@ -68,7 +68,7 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 func SomeArgs(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return exit.Usagef("no %s given: see %s --help", what, cmd.CommandPath())
+			return exit.Usagef("no %s given; see %s --help", what, cmd.CommandPath())
 		}
 		return nil
 	}

@@ -34,7 +34,7 @@ const (
 
 // Flag adds the flag --watch.
 func (w *Watching) Flag(f *pflag.FlagSet) {
-	f.Var(w, "watch", "show it anew every `SECONDS` (without a number: 1) until Ctrl-C or the instance's end")
+	f.Var(w, "watch", "repeat every `SECONDS` (1 if omitted) until Ctrl-C or the end of the instance")
 	f.Lookup("watch").NoOptDefVal = "1"
 }
 
@@ -45,7 +45,7 @@ func (w *Watching) Set(s string) error {
 		d, err = time.Duration(seconds*float64(time.Second)), nil
 	}
 	if err != nil || d < watchLeast || d > watchMost {
-		return fmt.Errorf("want seconds, from %v to %v", watchLeast.Seconds(), watchMost.Seconds())
+		return fmt.Errorf("expected %v to %v seconds", watchLeast.Seconds(), watchMost.Seconds())
 	}
 	w.Every = d
 	return nil

@@ -33,7 +33,7 @@ func (w *Words) Next() string {
 func (w *Words) Value(key, what string) (string, error) {
 	v := w.Next()
 	if v == "" {
-		return "", exit.Usagef("%s: no %s behind it: see %s --help", key, what, w.Cmd.CommandPath())
+		return "", exit.Usagef("%s: no %s given; see %s --help", key, what, w.Cmd.CommandPath())
 	}
 	return v, nil
 }
@@ -53,7 +53,7 @@ func (w *Words) Number(key string, least, most int) (int, error) {
 
 // Unexpected rejects a word.
 func (w *Words) Unexpected(word string) error {
-	return exit.Usagef("unexpected argument %q: see %s --help", word, w.Cmd.CommandPath())
+	return exit.Usagef("unexpected argument %q; see %s --help", word, w.Cmd.CommandPath())
 }
 
 // BadValue marks a value refused by the stack as an error of the command line.

@@ -11,7 +11,7 @@ import (
 )
 
 // Update is the flag -update.
-var Update = flag.Bool("update", false, "write the golden files anew")
+var Update = flag.Bool("update", false, "update the golden files")
 
 // Golden compares text with a file in testdata.
 func Golden(t *testing.T, name, text string) {
