@@ -25,9 +25,9 @@ type RunningError struct {
 
 func (e *RunningError) Error() string {
 	if e.PID == 0 {
-		return fmt.Sprintf("instance %q is running: choose another --name", e.Name)
+		return fmt.Sprintf("instance %q is running; choose another --name", e.Name)
 	}
-	return fmt.Sprintf("instance %q is running (pid %d): choose another --name", e.Name, e.PID)
+	return fmt.Sprintf("instance %q is running (pid %d); choose another --name", e.Name, e.PID)
 }
 
 // PlaceError reports why a run directory cannot be created in its place, with
@@ -79,7 +79,7 @@ func CreateAny(base string) (*Dir, error) {
 		}
 		return d, err
 	}
-	return nil, fmt.Errorf("%d instances called %s are running: choose a --name", tries, base)
+	return nil, fmt.Errorf("%d instances named %s are running; choose a --name", tries, base)
 }
 
 // makeRoot creates the directory above the run directories. The last run
@@ -110,7 +110,7 @@ func runDirError(path string, err error) error {
 	case unix.ENOTDIR:
 		remedy, or = ";", ""
 	case unix.ENOSPC, unix.EDQUOT:
-		remedy = "; free some space there"
+		remedy = "; free some space on its file system"
 	case unix.ENOENT:
 		remedy = "; make " + filepath.Dir(path)
 	case unix.EACCES, unix.EROFS, unix.EPERM:
@@ -129,7 +129,7 @@ func create(base, name string) (*Dir, error) {
 	path := filepath.Join(base, name)
 	// struct sockaddr_un, linux/un.h: 108 bytes including the terminator.
 	if n := len(filepath.Join(path, SocketFile)); n > 107 {
-		return nil, &PlaceError{fmt.Errorf("run directory %s: the path of its control socket would have %d characters; at most 107 are possible, set XDG_RUNTIME_DIR to a shorter one", path, n)}
+		return nil, &PlaceError{fmt.Errorf("run directory %s: the path of its control socket would have %d characters, and the limit is 107; set XDG_RUNTIME_DIR to a shorter path", path, n)}
 	}
 	for range 100 {
 		if err := makeRoot(base, os.Geteuid()); err != nil {
@@ -158,7 +158,7 @@ func create(base, name string) (*Dir, error) {
 		}
 		return &Dir{Path: path, Name: name, lock: f, Leftover: old}, nil
 	}
-	return nil, fmt.Errorf("run directory %s comes and goes: choose another --name", path)
+	return nil, fmt.Errorf("run directory %s is repeatedly created and removed by another process; choose another --name", path)
 }
 
 // placeLocked creates a run directory that is locked before it gets its name.

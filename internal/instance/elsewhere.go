@@ -62,11 +62,11 @@ func elsewhere(dir string) (*Info, error) {
 		return nil, nil //nolint:nilnil // no error, and none of those
 	}
 	if err != nil {
-		return nil, fmt.Errorf("looking at instance %q: %w", filepath.Base(dir), err)
+		return nil, fmt.Errorf("inspecting instance %q: %w", filepath.Base(dir), err)
 	}
 	info := &Info{}
 	if err := json.Unmarshal(data, info); err != nil {
-		return nil, fmt.Errorf("looking at instance %q: %w", filepath.Base(dir), err)
+		return nil, fmt.Errorf("inspecting instance %q: %w", filepath.Base(dir), err)
 	}
 	info.near = dir
 	return info, nil

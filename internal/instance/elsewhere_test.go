@@ -34,7 +34,7 @@ func TestAppear(t *testing.T) {
 	if err := Vanish(p.Root, "web"); err != nil {
 		t.Error(err)
 	}
-	if _, err := p.Open("web"); err == nil || err.Error() != `no instance "web" is running, nor any other (looked on adb:1234)` {
+	if _, err := p.Open("web"); err == nil || err.Error() != `no instance "web" is running (looked on adb:1234)` {
 		t.Error(err)
 	}
 	if left, err := os.ReadDir(p.Root); err != nil || len(left) != 1 {

@@ -150,7 +150,7 @@ func CheckName(name string) error {
 		return errors.New("an instance's name cannot be empty")
 	}
 	if len(name) > MaxName {
-		return fmt.Errorf("instance name %q is %d characters long; expected at most %d", name, len(name), MaxName)
+		return fmt.Errorf("instance name %q is %d characters long; the limit is %d", name, len(name), MaxName)
 	}
 	for i, c := range []byte(name) {
 		switch {

@@ -44,7 +44,7 @@ func checkRoot(path string, uid int) error {
 	case int(st.Uid) != uid:
 		return fmt.Errorf("run directory %s belongs to uid %d; set XDG_RUNTIME_DIR to a directory of your own", path, st.Uid)
 	case st.Mode&0o022 != 0:
-		return fmt.Errorf("run directory %s can be written by others; chmod 700 %s", path, path)
+		return fmt.Errorf("run directory %s is writable by other users; run `chmod 700 %s`", path, path)
 	}
 	return nil
 }
@@ -96,9 +96,9 @@ func checkAbove(fd int, path string) error {
 	}
 	switch {
 	case int(st.Uid) != os.Geteuid() && st.Uid != 0 && !isUnmapped(st.Uid):
-		return fmt.Errorf("%s belongs to uid %d, who could exchange what is in it; run `lklrun cleanup` as that user", path, st.Uid)
+		return fmt.Errorf("%s belongs to uid %d, who could replace its files; run `lklrun cleanup` as that user", path, st.Uid)
 	case st.Mode&0o022 != 0 && st.Mode&unix.S_ISVTX == 0:
-		return fmt.Errorf("%s can be written by others, who could exchange what is in it", path)
+		return fmt.Errorf("%s is writable by other users, who could replace its files", path)
 	}
 	return nil
 }
@@ -116,13 +116,13 @@ func checkMine(at int, name, path string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
-		return fmt.Errorf("looking at %s: %w", path, err)
+		return fmt.Errorf("inspecting %s: %w", path, err)
 	case int(st.Uid) != os.Geteuid():
 		return fmt.Errorf("%s belongs to uid %d; run `lklrun cleanup` as that user", path, st.Uid)
 	case st.Mode&unix.S_IFMT == unix.S_IFLNK:
 		return fmt.Errorf("%s is a symbolic link", path)
 	case st.Mode&0o022 != 0:
-		return fmt.Errorf("%s can be written by others", path)
+		return fmt.Errorf("%s is writable by other users", path)
 	}
 	return nil
 }

@@ -47,7 +47,7 @@ func (p Place) where() string {
 
 func list(root string) ([]Info, error) {
 	if name, err := os.ReadFile(filepath.Join(root, InsideFile)); err == nil {
-		return nil, fmt.Errorf("this program runs on the stack of %q and may not control it; run lklctl outside", name)
+		return nil, fmt.Errorf("this program runs on the stack of instance %q and may not control it; run lklctl outside the instance", name)
 	}
 	switch err := checkRoot(root, os.Geteuid()); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -88,7 +88,7 @@ func inspect(dir string) (*Info, error) {
 	}
 	held, err := lockHeld(filepath.Join(dir, LockFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("looking at instance %q: %w", filepath.Base(dir), err)
+		return nil, fmt.Errorf("inspecting instance %q: %w", filepath.Base(dir), err)
 	}
 	info := &Info{Dir: dir, Running: held}
 	data, err := os.ReadFile(filepath.Join(dir, StateFile))
@@ -159,9 +159,9 @@ func open(root, where, name string) (*Info, error) {
 	}
 	switch {
 	case len(running) > 0:
-		return nil, noneError{fmt.Errorf("no instance %q is running; there is %s", name, names(running))}
+		return nil, noneError{fmt.Errorf("no instance %q is running; running instances: %s", name, names(running))}
 	default:
-		return nil, noneError{fmt.Errorf("no instance %q is running, nor any other (looked %s)", name, where)}
+		return nil, noneError{fmt.Errorf("no instance %q is running (looked %s)", name, where)}
 	}
 }
 

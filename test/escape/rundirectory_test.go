@@ -85,7 +85,7 @@ func TestFinding05RunDirectory(t *testing.T) {
 		if err := os.Chmod(root, 0o777); err != nil {
 			t.Fatal(err)
 		}
-		all(t, p, root+" can be written by others; chmod 700")
+		all(t, p, root+" is writable by other users; run `chmod 700")
 	})
 	t.Run("another user's socket", func(t *testing.T) {
 		remove(t)

@@ -70,16 +70,16 @@ func TestDriverRefused(t *testing.T) {
 		}
 	}
 	for flag, names := range map[string]string{
-		"tap:new0,bridge=v0":  `bridge: v0 is no bridge`,
-		"tap:new0,bridge=br9": `bridge: there is no device br9 here`,
+		"tap:new0,bridge=v0":  `bridge: v0 is not a bridge`,
+		"tap:new0,bridge=br9": `bridge: the host has no device br9`,
 		"tap:tap0,nat":        `nat: tap tap0 exists`,
 		"tap:new0,nat,ip=10.0.0.1/31,gw=10.0.0.0,ip6=fd00::1/128": `nat: fd00::1/128 has no room`,
 		"tap:new0,nat,ip=10.88.0.77/24":                           `nat: the host has a route to 10.88.0.0/24 already, .*ip=`,
-		"macvtap:nosuch0":                                         `there is no device nosuch0 here`,
+		"macvtap:nosuch0":                                         `the host has no device nosuch0`,
 		"macvtap:lo":                                              `lo has no Ethernet addresses`,
 		"macvtap:tun0":                                            `tun0 has no Ethernet addresses.*rawip:tun0`,
 		"macvtap:/dev/tap0":                                       `/dev/tap0 is not the path of a macvtap`,
-		"macvtap:/dev/tap77":                                      `no device here has the index 77`,
+		"macvtap:/dev/tap77":                                      `no device has the index 77`,
 		"macvtap:/dev/null":                                       `expected /dev/tapN`,
 		"macvtap:v0,mtu=9000":                                     `mtu: 9000 is more than that of v0, 1500`,
 		"macvtap:v1":                                              `v1 belongs to a bridge.*tap:NAME,bridge=`,
@@ -94,7 +94,7 @@ func TestDriverRefused(t *testing.T) {
 	w.here.Run(t, "ip", "link", "add", "mv0", "link", "v0", "type", "macvtap", "mode", "passthru")
 	was = w.state()
 	cmd := w.here.Command(testutil.Bin("lklrun"), "--if", "macvtap:v0,ip=10.90.0.10/24", "--", "echo", "released")
-	testutil.OneLine(t, testutil.Run(t, testutil.Limit, cmd), 125, `making a macvtap on v0: .*mode passthru`)
+	testutil.OneLine(t, testutil.Run(t, testutil.Limit, cmd), 125, `creating a macvtap on v0: .*mode passthru`)
 	w.same(was)
 }
 

@@ -257,7 +257,7 @@ func TestSharedAddress(t *testing.T) {
 				t.Errorf("the host has sent %d resets", now-resets)
 			}
 			r := k.End()
-			if r.Status != 0 || len(testutil.Lines(r.Stderr)) != 1 || !strings.Contains(r.Stderr, "are put back") {
+			if r.Status != 0 || len(testutil.Lines(r.Stderr)) != 1 || !strings.Contains(r.Stderr, "has restored the rules") {
 				t.Errorf("%v", r)
 			}
 			s.here.Run(t, "nft", "add table inet admin; add chain inet admin in { type filter hook input priority 0; }; add rule inet admin in tcp dport 9999 counter drop")
@@ -308,7 +308,7 @@ func TestSharedByTwo(t *testing.T) {
 		t.Errorf("%v and %v", p, q)
 	}
 	r := testutil.Run(t, testutil.Limit, s.here.Command(s.args("--if", s.flag, "--port-range", fmt.Sprintf("%d-%d", p.First, p.First+99), "--", "true")...))
-	testutil.OneLine(t, r, 2, "another run has port")
+	testutil.OneLine(t, r, 2, "another run uses port")
 	a.End()
 	if got := b.Say("crowd(%q, 7, 200)", peerAddr); !strings.HasPrefix(got, "'200, ") {
 		t.Error(got)
@@ -424,8 +424,8 @@ func TestSharedRefused(t *testing.T) {
 		args []string
 		said string
 	}{
-		{[]string{"--listen", "22"}, "--listen 22: the host has a tcp socket there, at [::]:22"},
-		{[]string{"--port-range", "20-2000"}, "--port-range 20-2000: a program of the host's has port 22"},
+		{[]string{"--listen", "22"}, "--listen 22: a tcp socket of the host at [::]:22 uses this port"},
+		{[]string{"--port-range", "20-2000"}, "--port-range 20-2000: port 22 is in use on the host"},
 		{[]string{"--port-range", "5"}, `--port-range "5": 5 ports; from 16 to 32768 are possible`},
 		{[]string{"--sysctl", "net.ipv4.ip_local_port_range=1000 2000"}, "--port-range"},
 		{[]string{"--sysctl", "net.ipv4.no_such=1"}, "net.ipv4.no_such"}, // only the stack can detect it

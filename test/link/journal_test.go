@@ -72,13 +72,13 @@ func TestFinding12ForeignJournal(t *testing.T) {
 			base := testutil.Dir(t)
 			dir := fill(t, base, 0)
 			testutil.Host.Run(t, "chown", fmt.Sprint(testutil.OtherUID), base)
-			return dir, fmt.Sprintf("%s belongs to uid %d, who could exchange what is in it", base, testutil.OtherUID)
+			return dir, fmt.Sprintf("%s belongs to uid %d, who could replace its files", base, testutil.OtherUID)
 		},
 		"in one that is everybody's": func(t *testing.T) (string, string) {
 			base := testutil.Dir(t)
 			dir := fill(t, base, 0)
 			testutil.Host.Run(t, "chmod", "777", base)
-			return dir, base + " can be written by others"
+			return dir, base + " is writable by other users"
 		},
 		"by a link of another user's": func(t *testing.T) (string, string) {
 			base := testutil.Dir(t)

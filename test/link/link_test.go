@@ -178,7 +178,7 @@ func linkErrors(s *testutil.Site, k *testutil.Talker) {
 	for spec, want := range map[string]string{
 		"veth:x":                      `"veth:x": "veth": unknown interface type`,
 		"tap:tap0":                    "tap tap0 is in use by",
-		"tap:br0":                     "br0 is no tap but",
+		"tap:br0":                     "br0 is not a tap but",
 		"fd:9":                        "descriptor 9 is not open; open it in the shell that starts lklctl",
 		"tap:t3,ip=10.99.0.2/24":      `"tap:t3,ip=10.99.0.2/24": address 10.99.0.2 is that of eth2 already`,
 		"tap:t3,table=101":            "table 101 is that of eth1 already",

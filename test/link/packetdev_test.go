@@ -31,7 +31,7 @@ func TestRawRight(t *testing.T) {
 	if r := testutil.Run(t, testutil.Limit, with); r.Status != 0 || r.Stdout != "hello\n" || r.Stderr != "" {
 		t.Errorf("with CAP_NET_RAW: %v", r)
 	}
-	want := fmt.Sprintf("lklrun: --if %q: packet sockets take CAP_NET_RAW, which uid %d has not: run lklrun as root, `setcap cap_net_raw+ep` its file, or use --if user\n", spec, testutil.OrdinaryUID)
+	want := fmt.Sprintf("lklrun: --if %q: packet sockets require CAP_NET_RAW, which uid %d lacks; run lklrun as root, run `setcap cap_net_raw+ep` on its file, or use --if user\n", spec, testutil.OrdinaryUID)
 	if r := testutil.Run(t, testutil.Limit, run()); r.Status != 2 || r.Stderr != want {
 		t.Errorf("without: %v\nwant %s", r, want)
 	}
@@ -43,9 +43,9 @@ func TestRawRight(t *testing.T) {
 func TestPacketRefused(t *testing.T) {
 	testutil.NewSite(t)
 	for spec, want := range map[string]string{
-		"rawip:br0": "br0 is an Ethernet device: use raw:br0",
-		"raw:lo":    "lo is the host's loopback, from which nothing comes back: the stack has one of its own",
-		"raw:none":  "the host has no device none: `ip link` lists what there is",
+		"rawip:br0": "br0 is an Ethernet device; use raw:br0",
+		"raw:lo":    "lo is the host's loopback device, which returns no packets to the stack; the stack has its own loopback",
+		"raw:none":  "the host has no device none; `ip link` lists its devices",
 		"raw:v0":    "v0 has no address on the host to share; expected ip=ADDRESS/PREFIX",
 	} {
 		r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", testutil.NewName(), "--if", spec, "--", "true"))
@@ -122,7 +122,7 @@ func TestPacketLive(t *testing.T) {
 				d.is("answered", "ping(%q)", "10.91.0.1")
 				lklctl(0, "link", "del", "eth1")
 			}
-			if got := lklctl(2, "link", "add", "rawip:v0"); !strings.Contains(got, "v0 is an Ethernet device: use raw:v0") {
+			if got := lklctl(2, "link", "add", "rawip:v0"); !strings.Contains(got, "v0 is an Ethernet device; use raw:v0") {
 				t.Errorf("an Ethernet device as rawip: %s", got)
 			}
 			d.is("answered", "ping(%q)", farAddr)

@@ -272,7 +272,7 @@ func TestExecWhere(t *testing.T) {
 	if r := testutil.Run(t, testutil.Limit, a.Inside("true")); r.Status != 125 {
 		t.Errorf("after the end: %v", r)
 	} else {
-		oneLineOf(t, r, fmt.Sprintf("no instance %q is running; there is %s", a.Name, b.Name))
+		oneLineOf(t, r, fmt.Sprintf("no instance %q is running; running instances: %s", a.Name, b.Name))
 	}
 	if r := run("sh", "-c", "exit 5"); r.Status != 5 {
 		t.Errorf("one is left, no -n: %v", r)
@@ -297,7 +297,7 @@ func TestExecEnds(t *testing.T) {
 			if err := unix.Kill(testutil.ProcessOf(t, k, "host_pid"), unix.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-		}, 125, []string{"stack host is gone"}},
+		}, 125, []string{"lklhost has ended"}},
 		{"panic", func(k *testutil.Talker) {
 			ctx, cancel := context.WithTimeout(context.Background(), testutil.Limit)
 			defer cancel()

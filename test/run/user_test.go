@@ -126,7 +126,7 @@ func TestUserRefused(t *testing.T) {
 		args  []string
 	}{
 		{`--user "no-such": no such user`, root, []string{"--user", "no-such", "--", "true"}},
-		{`--user "4321": no such user, so its group is unknown; expected UID:GID`, root, []string{"--user", "4321", "--", "true"}},
+		{`--user "4321": no such user; expected UID:GID, because the group is unknown`, root, []string{"--user", "4321", "--", "true"}},
 		{`--user: an empty word`, root, []string{"--user", "", "--", "true"}},
 		{`set-user-ID to 0, which has no effect with --user`, root, []string{"--user", "nobody", "--", setuid}},
 		{`--user nobody \(65534:65534\): only root`, user, []string{"--user", "nobody", "--", "true"}},

@@ -44,7 +44,7 @@ func (e End) Exit() {
 // prevents a core file, because the other program has left its own.
 func dieBy(sig syscall.Signal) error {
 	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
-		return fmt.Errorf("forbidding a core file: %w", err)
+		return fmt.Errorf("disabling core dumps: %w", err)
 	}
 	if err := defaultAction(sig); err != nil {
 		return err
@@ -58,5 +58,5 @@ func dieBy(sig syscall.Signal) error {
 		none.Nsec = 1_000_000
 		_ = unix.Nanosleep(&none, nil)
 	}
-	return errors.New("the signal did not end this process")
+	return errors.New("the signal did not terminate this process")
 }

@@ -66,9 +66,9 @@ func (p *Program) readELF(r io.ReaderAt) error {
 	want, known := Machine()
 	switch {
 	case typ != elf.ET_EXEC && typ != elf.ET_DYN:
-		return fmt.Errorf("an ELF file, but no program (%v)", typ)
+		return fmt.Errorf("an ELF file, but not an executable (%v)", typ)
 	case known && (machine != want || p.Bits != strconv.IntSize):
-		return fmt.Errorf("a %d-bit program for %s: lklrun runs %d-bit programs for %s only, for the numbers of system calls differ",
+		return fmt.Errorf("a %d-bit program for %s; lklrun runs only %d-bit programs for %s, because system call numbers differ",
 			p.Bits, p.Machine, strconv.IntSize, name(want))
 	case p.Loader != "":
 		if _, err := os.Stat(p.Loader); err != nil {

@@ -15,15 +15,15 @@ import (
 func (p *Program) CheckPreload() error {
 	switch {
 	case p.Privileged():
-		return fmt.Errorf("%s gains privileges when it is executed, and so loads nothing foreign", p.Path)
+		return fmt.Errorf("%s gains privileges when it is executed, so it cannot load the library", p.Path)
 	case p.Interpreter != nil:
 		return p.Interpreter.CheckPreload()
 	case p.Format == FormatHidden:
-		return fmt.Errorf("%s cannot be read, so nothing is known of it", p.Path)
+		return fmt.Errorf("%s is not readable, so lklrun cannot examine it", p.Path)
 	case p.Linkage != "dynamic":
-		return fmt.Errorf("%s is a static program, which loads no library", p.Path)
+		return fmt.Errorf("%s is a static program, so it cannot load the library", p.Path)
 	case !knownLoader(filepath.Base(p.Loader)):
-		return fmt.Errorf("%s is loaded by %s: the calls of its C library are not known", p.Path, p.Loader)
+		return fmt.Errorf("%s uses the loader %s, whose C library is not supported", p.Path, p.Loader)
 	}
 	if _, err := buildinfo.ReadFile(p.Path); err == nil {
 		return fmt.Errorf("%s is a Go program, which makes system calls without the C library", p.Path)

@@ -96,7 +96,7 @@ func Look(command string) (*Program, error) {
 // find searches like execvp(3).
 func find(command string) (string, error) {
 	if command == "" {
-		return "", &Error{`""`, StatusNotFound, errors.New("an empty word names no command")}
+		return "", &Error{`""`, StatusNotFound, errors.New("the command is an empty string")}
 	}
 	path, err := exec.LookPath(command)
 	switch {
@@ -158,7 +158,7 @@ func look(path string, deeper int) (*Program, error) {
 		if err != nil {
 			var no unix.Errno
 			if errors.As(err, &no) {
-				return &Error{path, statusOf(no), fmt.Errorf("its %s %s: %w", what, interpreter, no)}
+				return &Error{path, statusOf(no), fmt.Errorf("%s %s: %w", what, interpreter, no)}
 			}
 		}
 		return err
@@ -181,13 +181,13 @@ func look(path string, deeper int) (*Program, error) {
 			return p, nil
 		}
 		if h := handler(binfmtMisc, head); h != "" {
-			return p, next(h, "handler of binfmt_misc")
+			return p, next(h, "binfmt_misc handler")
 		}
 		return p, err
 	}
 	if h := handler(binfmtMisc, head); h != "" {
 		p.Format = FormatOther
-		return p, next(h, "handler of binfmt_misc")
+		return p, next(h, "binfmt_misc handler")
 	}
 	p.Format = FormatPlain
 	return p, next("/bin/sh", "interpreter")

@@ -124,7 +124,7 @@ func TestScript(t *testing.T) {
 	if p.Format != FormatScript || p.Interpreter == nil || p.Interpreter.Path != "/bin/sh" || p.Interpreter.Format != FormatELF {
 		t.Errorf("%+v", p)
 	}
-	wants(t, file(t, 0o755, []byte("#!/no/such/interpreter\n")), 127, "its interpreter /no/such/interpreter: no such file or directory")
+	wants(t, file(t, 0o755, []byte("#!/no/such/interpreter\n")), 127, "interpreter /no/such/interpreter: no such file or directory")
 	wants(t, file(t, 0o755, []byte("#!/etc/passwd\n")), 126, "permission denied")
 	wants(t, file(t, 0o755, []byte("#!\n")), 126, "exec format error")
 	// A script's own mode bits have no effect.
@@ -182,7 +182,7 @@ func TestNotFound(t *testing.T) {
 		}
 	}
 	wants(t, "no-such-command-here", 127, "command not found in PATH")
-	if _, err := Look(""); err == nil || err.Error() != `"": an empty word names no command` {
+	if _, err := Look(""); err == nil || err.Error() != `"": the command is an empty string` {
 		t.Errorf("an empty word: %v", err)
 	}
 }

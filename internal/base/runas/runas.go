@@ -38,19 +38,19 @@ func Lookup(word string) (*User, error) {
 	}
 	var bad error
 	if u.UID, bad = number(id); bad != nil {
-		return nil, fmt.Errorf("%q: %w; expected a NAME or UID of /etc/passwd, or UID:GID", word, err)
+		return nil, fmt.Errorf("%q: %w; expected a NAME or UID from /etc/passwd, or UID:GID", word, err)
 	}
 	switch {
 	case given:
 		if u.GID, bad = number(group); bad != nil {
-			return nil, fmt.Errorf("%q: the group %q is no number; expected a NAME or UID of /etc/passwd, or UID:GID", word, group)
+			return nil, fmt.Errorf("%q: the group %q is not a number; expected a NAME or UID from /etc/passwd, or UID:GID", word, group)
 		}
 		return u, nil
 	case entry == nil:
-		return nil, fmt.Errorf("%q: %w, so its group is unknown; expected UID:GID", word, err)
+		return nil, fmt.Errorf("%q: %w; expected UID:GID, because the group is unknown", word, err)
 	}
 	if u.GID, err = number(entry.Gid); err != nil {
-		return nil, fmt.Errorf("%q: /etc/passwd: the group %q is no number", word, entry.Gid)
+		return nil, fmt.Errorf("%q: /etc/passwd: the group %q is not a number", word, entry.Gid)
 	}
 	ids, err := entry.GroupIds()
 	if err != nil {
@@ -59,7 +59,7 @@ func Lookup(word string) (*User, error) {
 	for _, id := range ids {
 		n, err := number(id)
 		if err != nil {
-			return nil, fmt.Errorf("%q: /etc/group: the group %q is no number", word, id)
+			return nil, fmt.Errorf("%q: /etc/group: the group %q is not a number", word, id)
 		}
 		u.Groups = append(u.Groups, n)
 	}
@@ -71,7 +71,7 @@ var errUnknown = errors.New("no such user")
 
 func entryOf(id string) (*user.User, error) {
 	if id == "" {
-		return nil, errors.New("no user is named")
+		return nil, errors.New("the user name is empty")
 	}
 	if e, err := user.Lookup(id); err == nil {
 		return e, nil

@@ -31,12 +31,12 @@ func TestLookup(t *testing.T) {
 		}
 	}
 	for word, want := range map[string]string{
-		"":             `"": no user is named`,
-		":5":           `":5": no user is named`,
+		"":             `"": the user name is empty`,
+		":5":           `":5": the user name is empty`,
 		"no-such-user": `"no-such-user": no such user; expected a NAME or UID`,
-		"4321":         `"4321": no such user, so its group is unknown; expected UID:GID`,
-		"4321:staff":   `the group "staff" is no number`,
-		"4321:":        `the group "" is no number`,
+		"4321":         `"4321": no such user; expected UID:GID, because the group is unknown`,
+		"4321:staff":   `the group "staff" is not a number`,
+		"4321:":        `the group "" is not a number`,
 		"4294967295:0": `no such user`,
 		"-1:0":         `no such user`,
 	} {

@@ -41,10 +41,10 @@ func (w *Wish) choose(ctx context.Context, reserved, others *portSet) (Ports, er
 	if w.First != 0 {
 		for n := int(w.First); n <= int(w.Last); n++ {
 			if used.has(n) {
-				return Ports{}, wishErrorf("--port-range %d-%d: a program of the host's has port %d; choose another range", w.First, w.Last, n)
+				return Ports{}, wishErrorf("--port-range %d-%d: port %d is in use on the host; choose another range", w.First, w.Last, n)
 			}
 			if others.has(n) {
-				return Ports{}, wishErrorf("--port-range %d-%d: another run has port %d; choose another range", w.First, w.Last, n)
+				return Ports{}, wishErrorf("--port-range %d-%d: another run uses port %d; choose another range", w.First, w.Last, n)
 			}
 		}
 		return p, nil
@@ -57,7 +57,7 @@ func (w *Wish) choose(ctx context.Context, reserved, others *portSet) (Ports, er
 	low, high := localRange()
 	first, ok := used.room(w.Size, low, high)
 	if !ok {
-		return Ports{}, wishErrorf("no %d ports in a row are free on the host; --port-range takes fewer", w.Size)
+		return Ports{}, wishErrorf("the host has no %d consecutive free ports; pass a smaller number with --port-range", w.Size)
 	}
 	p.First, p.Last = uint16(first), uint16(first+w.Size-1)
 	return p, nil
@@ -113,11 +113,11 @@ func CheckListen(listen []uint16, addrs []netip.Addr, sockets []sockdiag.Socket)
 func (w *Wish) checkListen(sockets []sockdiag.Socket, others *portSet) error {
 	for _, l := range w.Listen {
 		if others.has(int(l)) {
-			return wishErrorf("--listen %d: another run of lklrun's has that port; choose another one", l)
+			return wishErrorf("--listen %d: another run uses this port; choose another port", l)
 		}
 		for _, s := range sockets {
 			if s.Local.Port() == l && s.State != sockdiag.TimeWait && w.shares(s.Local.Addr()) {
-				return wishErrorf("--listen %d: the host has a %s socket there, at %v; end that program or choose another port", l, s.Proto, s.Local)
+				return wishErrorf("--listen %d: a %s socket of the host at %v uses this port; stop that program or choose another port", l, s.Proto, s.Local)
 			}
 		}
 	}
@@ -142,7 +142,7 @@ func hostSockets(ctx context.Context) ([]sockdiag.Socket, error) {
 	for _, proto := range []sockdiag.Proto{sockdiag.TCP, sockdiag.UDP} {
 		some, err := sockdiag.List(ctx, hostNetlink{}, proto)
 		if err != nil {
-			return nil, fmt.Errorf("looking for the ports in use on the host: %w", err)
+			return nil, fmt.Errorf("listing the ports in use on the host: %w", err)
 		}
 		all = append(all, some...)
 	}

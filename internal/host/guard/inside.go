@@ -51,7 +51,7 @@ func Inside(ctx context.Context, stack sockdiag.Dialer, links []Link, ports Port
 	}
 	defer conn.Close()
 	if err := transact(conn, batch); err != nil {
-		return fmt.Errorf("making rules in the stack: %w", err)
+		return fmt.Errorf("adding rules in the stack: %w", err)
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ func (t iptables) available(ctx context.Context) error {
 	// A user who may not use nftables may not use iptables either. Checking
 	// nftables first gives the error at once.
 	if err := (nft{}).available(ctx); errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("iptables: %w: it takes CAP_NET_ADMIN", unix.EPERM)
+		return fmt.Errorf("iptables: %w: CAP_NET_ADMIN is required", unix.EPERM)
 	}
 	p, err := findTool(ctx, false)
 	if err != nil {

@@ -46,7 +46,7 @@ func Lock(ctx context.Context) (unlock func(), err error) {
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
 			f.Close()
-			return nil, fmt.Errorf("locking the host's network settings by %s: %w", f.Name(), err)
+			return nil, fmt.Errorf("locking the host's network settings with %s: %w", f.Name(), err)
 		}
 		select {
 		case <-again.C:
@@ -64,7 +64,7 @@ type BusyError struct{ path string }
 
 // Error names the file.
 func (e *BusyError) Error() string {
-	return fmt.Sprintf("locking the host's network settings: another process has the lock on %s; `grep FLOCK /proc/locks` shows who", e.path)
+	return fmt.Sprintf("locking the host's network settings: another process holds the lock on %s; `grep FLOCK /proc/locks` shows its pid", e.path)
 }
 
 // openLock opens the file to lock. Users who cannot change the namespace only

@@ -113,7 +113,7 @@ func (n *NAT) nftTable(ctx context.Context) error {
 		c.AddRule(&nftables.Rule{Table: t, Chain: fence, Exprs: e, UserData: n.comment()})
 	}
 	if err := c.Flush(); err != nil {
-		return fmt.Errorf("making nft rules: %w", err)
+		return fmt.Errorf("adding nft rules: %w", err)
 	}
 	return nil
 }
@@ -207,7 +207,7 @@ func (n *NAT) nftForward(ctx context.Context) error {
 		}
 	}
 	if err := c.Flush(); err != nil {
-		return fmt.Errorf("letting forwarded packets through the host's nft chains: %w", err)
+		return fmt.Errorf("accepting forwarded packets in the host's nft chains: %w", err)
 	}
 	return nil
 }

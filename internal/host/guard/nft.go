@@ -62,7 +62,7 @@ func (n nft) available(ctx context.Context) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, unix.EPERM):
-		return fmt.Errorf("nftables: %w: it takes CAP_NET_ADMIN", unix.EPERM)
+		return fmt.Errorf("nftables: %w: CAP_NET_ADMIN is required", unix.EPERM)
 	}
 	// EPROTONOSUPPORT: no netfilter netlink. EINVAL: no nf_tables.
 	return fmt.Errorf("nftables: %w (%w)", errLacking, err)
@@ -104,7 +104,7 @@ func (n nft) owned(ctx context.Context, name, tag string) (bool, error) {
 type foreignError struct{ table string }
 
 func (e *foreignError) Error() string {
-	return fmt.Sprintf("the host has an nft table %s that is not this run's; `lklrun cleanup` if it is an ended run's, else choose another --name", e.table)
+	return fmt.Sprintf("the host already has an nft table %s, which this run did not create; if an ended run left it, run `lklrun cleanup`, otherwise choose another --name", e.table)
 }
 
 func comment(r *nftables.Rule) string {
@@ -162,9 +162,9 @@ func (n nft) apply(ctx context.Context, s *Set) error {
 	}
 	if err := c.Flush(); err != nil {
 		if errors.Is(err, unix.EPERM) {
-			return fmt.Errorf("making nft rules: %w: it takes CAP_NET_ADMIN", unix.EPERM)
+			return fmt.Errorf("adding nft rules: %w: CAP_NET_ADMIN is required", unix.EPERM)
 		}
-		return fmt.Errorf("making nft rules: %w", err)
+		return fmt.Errorf("adding nft rules: %w", err)
 	}
 	return nil
 }

@@ -84,11 +84,11 @@ func Choose(ctx context.Context, mode string) (Method, error) {
 
 // noMethod returns the error that no method works, with the remedy.
 func noMethod(mode string, errs []error) error {
-	const otherwise = "choose an address that is not the host's, or take --rst-guard off and have the rules made that --rst-guard print shows"
+	const otherwise = "choose an address that is not the host's, or pass --rst-guard off and add the rules that --rst-guard print shows"
 	var said []string
 	for _, e := range errs {
 		if errors.Is(e, unix.EPERM) {
-			return wishErrorf("--rst-guard %s: rules in the host's firewall take CAP_NET_ADMIN; run lklrun as root, %s", mode, otherwise)
+			return wishErrorf("--rst-guard %s: adding rules to the host's firewall requires CAP_NET_ADMIN; run lklrun as root, %s", mode, otherwise)
 		}
 		if !slices.Contains(said, e.Error()) {
 			said = append(said, e.Error())
@@ -124,7 +124,7 @@ func (g *Guard) Delete(ctx context.Context, l Link) error {
 	set.Links = slices.Delete(slices.Clone(set.Links), i, i+1)
 	if g.backend != nil {
 		if err := g.change(ctx, &set); err != nil {
-			return fmt.Errorf("guarding %v no longer: %w", l, err)
+			return fmt.Errorf("removing the guard of %v: %w", l, err)
 		}
 	}
 	g.set = set

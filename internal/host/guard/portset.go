@@ -43,11 +43,11 @@ func parsePorts(list string) (*portSet, error) {
 		}
 		a, err := strconv.ParseUint(from, 10, 16)
 		if err != nil {
-			return nil, fmt.Errorf("%q is no list of ports", list)
+			return nil, fmt.Errorf("%q is not a list of ports", list)
 		}
 		b, err := strconv.ParseUint(to, 10, 16)
 		if err != nil || a > b {
-			return nil, fmt.Errorf("%q is no list of ports", list)
+			return nil, fmt.Errorf("%q is not a list of ports", list)
 		}
 		for p := a; p <= b; p++ {
 			s.add(int(p))

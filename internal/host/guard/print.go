@@ -15,7 +15,7 @@ func Print(w io.Writer, m Method, s Set) error {
 	if b == nil {
 		return fmt.Errorf("printing rules: unknown method %q", m)
 	}
-	if _, err := fmt.Fprintf(w, "# %s; added to what is there: net.ipv4.ip_local_reserved_ports = %s\n", m, s.Ports); err != nil {
+	if _, err := fmt.Fprintf(w, "# %s; add to the present value: net.ipv4.ip_local_reserved_ports = %s\n", m, s.Ports); err != nil {
 		return err
 	}
 	return b.print(w, &s)

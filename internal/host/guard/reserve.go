@@ -81,9 +81,9 @@ func Reserve(ctx context.Context, w Wish, taken func() ([]string, error), journa
 	}
 	low, high := localRange()
 	if int(ports.First) <= high && int(ports.Last) >= low {
-		return Reservation{}, fmt.Errorf("%w; a --port-range outside of %d-%d, which the host gives to its own programs, needs no reservation", err, low, high)
+		return Reservation{}, fmt.Errorf("%w; choose a --port-range outside the host's own range %d-%d, which needs no reservation", err, low, high)
 	}
-	return Reservation{ports, fmt.Sprintf("%v: the host must leave the ports %s alone by itself", err, ports)}, nil
+	return Reservation{ports, fmt.Sprintf("%v; make sure that no program of the host uses the ports %s", err, ports)}, nil
 }
 
 // Release removes ports that Reserve has recorded from the host's reserved

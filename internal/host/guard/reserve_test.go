@@ -179,12 +179,12 @@ func TestReserveRefused(t *testing.T) {
 			w    Wish
 			want string
 		}{
-			{Wish{Size: 100, Listen: []uint16{8081}, Addrs: shared}, "--listen 8081: the host has a tcp socket there, at 192.0.2.1:8081; end that program or choose another port"},
-			{Wish{Size: 100, Listen: []uint16{8082}, Addrs: shared}, "--listen 8082: the host has a tcp socket there, at [::]:8082; end that program or choose another port"},
-			{Wish{Size: 100, Listen: []uint16{7000}, Addrs: shared}, "--listen 7000: another run of lklrun's has that port; choose another one"},
-			{Wish{First: 8000, Last: 9000}, "--port-range 8000-9000: a program of the host's has port 8080; choose another range"},
-			{Wish{First: 6000, Last: 7000}, "--port-range 6000-7000: another run has port 7000; choose another range"},
-			{Wish{Size: 60000}, "no 60000 ports in a row are free on the host; --port-range takes fewer"},
+			{Wish{Size: 100, Listen: []uint16{8081}, Addrs: shared}, "--listen 8081: a tcp socket of the host at 192.0.2.1:8081 uses this port; stop that program or choose another port"},
+			{Wish{Size: 100, Listen: []uint16{8082}, Addrs: shared}, "--listen 8082: a tcp socket of the host at [::]:8082 uses this port; stop that program or choose another port"},
+			{Wish{Size: 100, Listen: []uint16{7000}, Addrs: shared}, "--listen 7000: another run uses this port; choose another port"},
+			{Wish{First: 8000, Last: 9000}, "--port-range 8000-9000: port 8080 is in use on the host; choose another range"},
+			{Wish{First: 6000, Last: 7000}, "--port-range 6000-7000: another run uses port 7000; choose another range"},
+			{Wish{Size: 60000}, "the host has no 60000 consecutive free ports; pass a smaller number with --port-range"},
 		} {
 			_, err := Reserve(t.Context(), c.w, func() ([]string, error) { return []string{"7000"}, nil }, noted)
 			if err == nil || err.Error() != c.want {

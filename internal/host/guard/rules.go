@@ -110,4 +110,4 @@ func Remove(ctx context.Context, r Rules) error {
 }
 
 // errLacking reports that the host does not support a method at all.
-var errLacking = errors.New("the host has none")
+var errLacking = errors.New("not available on this host")

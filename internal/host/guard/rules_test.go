@@ -388,7 +388,7 @@ func TestRestored(t *testing.T) {
 			if got := p.status(t, g); got.Kept.Packets < kept {
 				t.Errorf("%d packets were kept from the host, now it is %+v", kept, got)
 			}
-			if s := <-told; len(told) != 0 || !strings.Contains(s, "put back") {
+			if s := <-told; len(told) != 0 || !strings.Contains(s, "has restored the rules") {
 				t.Errorf("told %d more times than once: %s", len(told), s)
 			}
 			g.Stop()
@@ -475,7 +475,7 @@ func TestLinks(t *testing.T) {
 	var journal []Rules
 	p.host.Do(t, func() error {
 		err := p.guard(t, config.GuardAuto, &journal).Add(t.Context(), shared)
-		if err == nil || !strings.Contains(err.Error(), "nft table lklrun-t-1 that is not this run's") {
+		if err == nil || !strings.Contains(err.Error(), "nft table lklrun-t-1, which this run did not create") {
 			t.Errorf("%v", err)
 		}
 		return Remove(t.Context(), Rules{Method: NFTIngress, Name: "t-1", Tag: "lklrun-t-1:20000-20999"})

@@ -47,7 +47,7 @@ func findTool(ctx context.Context, six bool) (*tool, error) {
 		path, err = exec.LookPath(dir + name)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: the program is not there", name, errLacking)
+		return nil, fmt.Errorf("%s: %w: the program is not installed", name, errLacking)
 	}
 	t := &tool{path: path, six: six}
 	out, err := t.exec(ctx, t.path, "", "-V")

@@ -98,7 +98,7 @@ func (g *Guard) watch(ctx context.Context, changed <-chan struct{}) {
 		if g.backend != nil {
 			one, cancel := context.WithTimeout(ctx, checkLimit)
 			if err := g.check(one); err != nil && ctx.Err() == nil {
-				g.cfg.Log.Debug("looking after the guard's rules", "error", err)
+				g.cfg.Log.Debug("checking the guard's rules", "error", err)
 			}
 			cancel()
 		}
@@ -126,7 +126,7 @@ func (g *Guard) check(ctx context.Context) error {
 	if err := g.backend.apply(ctx, &g.set); err != nil {
 		if !g.failed {
 			g.failed = true
-			g.cfg.Tell("the host's firewall rules were changed, and those that guard the shared address cannot be put back: " + err.Error())
+			g.cfg.Tell("the host's firewall was changed, and the rules that guard the shared address cannot be restored: " + err.Error())
 		}
 		return err
 	}
@@ -134,7 +134,7 @@ func (g *Guard) check(ctx context.Context) error {
 	g.earlier.add(counted)
 	g.last = Count{}
 	if g.restored++; g.restored == 1 {
-		g.cfg.Tell("the host's firewall rules were changed, and those that guard the shared address are put back; lklctl guard tells how often that happens")
+		g.cfg.Tell("the host's firewall was changed, and lklrun has restored the rules that guard the shared address; lklctl guard counts how often this happens")
 	}
 	return nil
 }

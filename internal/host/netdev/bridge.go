@@ -23,10 +23,10 @@ func CheckBridge(name, tap string, exists bool) (mtu int, err error) {
 		return 0, err
 	}
 	if b.Type() != "bridge" {
-		return 0, fmt.Errorf("%s is no bridge: `ip link add %[1]s type bridge` makes one", name)
+		return 0, fmt.Errorf("%s is not a bridge; create one with `ip link add %[1]s type bridge`", name)
 	}
 	if !Capable(unix.CAP_NET_ADMIN) {
-		return 0, fmt.Errorf("putting a tap into %s takes CAP_NET_ADMIN: run lklrun as root, or do that before", name)
+		return 0, fmt.Errorf("attaching a tap to %s requires CAP_NET_ADMIN; run lklrun as root, or attach the tap in advance", name)
 	}
 	if exists {
 		d, err := lookDevice(tap)
@@ -34,7 +34,7 @@ func CheckBridge(name, tap string, exists bool) (mtu int, err error) {
 			return 0, err
 		}
 		if in := d.Attrs().MasterIndex; in != 0 && in != b.Attrs().Index {
-			return 0, fmt.Errorf("tap %s is in another bridge: `ip link set %[1]s nomaster` takes it out", tap)
+			return 0, fmt.Errorf("tap %s is in another bridge; remove it with `ip link set %[1]s nomaster`", tap)
 		}
 	}
 	return b.Attrs().MTU, nil
@@ -67,7 +67,7 @@ func (t *Tap) Bridge(bridge string, journal func(Undo) error) error {
 		return err
 	}
 	if err := netlink.LinkSetMasterByIndex(device(t.Ifindex), master); err != nil {
-		return fmt.Errorf("putting %s into bridge %s: %w", t.Name, bridge, err)
+		return fmt.Errorf("attaching %s to bridge %s: %w", t.Name, bridge, err)
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func (d *DeviceState) Has(a netip.Addr) bool {
 func LookDevice(name string) (DeviceState, error) {
 	l, err := find(name)
 	if errors.Is(err, errNoDevice) {
-		return DeviceState{}, fmt.Errorf("the host has no device %s: `ip link` lists what there is", name)
+		return DeviceState{}, fmt.Errorf("the host has no device %s; `ip link` lists its devices", name)
 	}
 	if err != nil {
 		return DeviceState{}, fmt.Errorf("looking for device %s: %w", name, err)
@@ -49,13 +49,13 @@ func LookDevice(name string) (DeviceState, error) {
 		copy(d.MAC[:], mac)
 	}
 	if d.Type, err = linkType(name); err != nil {
-		return d, fmt.Errorf("looking at device %s: %w", name, err)
+		return d, fmt.Errorf("inspecting device %s: %w", name, err)
 	}
 	if err := d.lookAddrs(); err != nil {
-		return d, fmt.Errorf("looking at the addresses of device %s: %w", name, err)
+		return d, fmt.Errorf("listing the addresses of device %s: %w", name, err)
 	}
 	if err := d.lookGateways(); err != nil {
-		return d, fmt.Errorf("looking at the routes of device %s: %w", name, err)
+		return d, fmt.Errorf("listing the routes of device %s: %w", name, err)
 	}
 	return d, nil
 }

@@ -67,7 +67,7 @@ func checkForwarding() error {
 	if sysctl(switch4) == "1" || unix.Faccessat(unix.AT_FDCWD, switch4, unix.W_OK, unix.AT_EACCESS) == nil {
 		return nil
 	}
-	return errors.New("net.ipv4.ip_forward is 0 and cannot be changed here (a container's /proc/sys is read-only): `sysctl -w net.ipv4.ip_forward=1` on the host, or use user")
+	return errors.New("net.ipv4.ip_forward is 0 and cannot be changed here (in a container, /proc/sys is read-only); run `sysctl -w net.ipv4.ip_forward=1` on the host, or use --if user")
 }
 
 // enable enables forwarding, as far as it is off.
@@ -148,7 +148,7 @@ func parseForwarding(s string) (forwarding, error) {
 	var f forwarding
 	parts := strings.Split(s, "/")
 	if len(parts) != 5 {
-		return f, fmt.Errorf("%q does not say what forwarding was", s)
+		return f, fmt.Errorf("%q is not a saved forwarding setting", s)
 	}
 	f.Four, f.Six = parts[0] == "1", parts[1] == "1"
 	for n, to := range []*[]int{&f.On4, &f.On6, &f.RA} {
@@ -158,7 +158,7 @@ func parseForwarding(s string) (forwarding, error) {
 			}
 			i, err := strconv.Atoi(word)
 			if err != nil {
-				return f, fmt.Errorf("%q does not say what forwarding was", s)
+				return f, fmt.Errorf("%q is not a saved forwarding setting", s)
 			}
 			*to = append(*to, i)
 		}

@@ -76,7 +76,7 @@ func control(file *os.File, f func(fd int) error) error {
 }
 
 func notOpen(n int) error {
-	return fmt.Errorf("descriptor %d is not open: whoever starts lklrun has to hand it over", n)
+	return fmt.Errorf("descriptor %d is not open; the process that starts lklrun must pass it on", n)
 }
 
 func lookFD(n, called int) (kind FDKind, vnetHdr bool, err error) {
@@ -92,7 +92,7 @@ func lookFD(n, called int) (kind FDKind, vnetHdr bool, err error) {
 		}
 		flags := req.Uint16()
 		if flags&unix.IFF_NO_PI == 0 {
-			return 0, false, fmt.Errorf("descriptor %d is a tap or a tun without IFF_NO_PI; %s", called, want)
+			return 0, false, fmt.Errorf("descriptor %d is a tap or tun without IFF_NO_PI; %s", called, want)
 		}
 		kind := FDTap
 		if flags&unix.IFF_TUN != 0 {
@@ -110,12 +110,12 @@ func lookFD(n, called int) (kind FDKind, vnetHdr bool, err error) {
 	switch typ {
 	case unix.SOCK_DGRAM, unix.SOCK_SEQPACKET:
 	case unix.SOCK_STREAM:
-		return 0, false, fmt.Errorf("descriptor %d is a stream socket, which does not keep frames apart; %s", called, want)
+		return 0, false, fmt.Errorf("descriptor %d is a stream socket, which does not preserve frame boundaries; %s", called, want)
 	default:
 		return 0, false, fmt.Errorf("descriptor %d is a socket of type %d; %s", called, typ, want)
 	}
 	if _, err := unix.Getpeername(n); errors.Is(err, unix.ENOTCONN) {
-		return 0, false, fmt.Errorf("descriptor %d is a socket without peer; connect it, or use one end of a socketpair", called)
+		return 0, false, fmt.Errorf("descriptor %d is an unconnected socket; connect it, or use one end of a socketpair", called)
 	}
 	return FDSocket, false, nil
 }
@@ -128,7 +128,7 @@ func lookPacketFD(n, called, typ int) (kind FDKind, vnetHdr bool, err error) {
 	}
 	ll, ok := sa.(*unix.SockaddrLinklayer)
 	if !ok || ll.Ifindex <= 0 {
-		return 0, false, fmt.Errorf("descriptor %d is a packet socket that is bound to no device; bind it", called)
+		return 0, false, fmt.Errorf("descriptor %d is a packet socket that is not bound to a device; bind it", called)
 	}
 	vnet, err := unix.GetsockoptInt(n, unix.SOL_PACKET, unix.PACKET_VNET_HDR)
 	vnetHdr = err == nil && vnet != 0
@@ -138,7 +138,7 @@ func lookPacketFD(n, called, typ int) (kind FDKind, vnetHdr bool, err error) {
 	case typ == unix.SOCK_RAW && noHead(ll.Hatype), typ == unix.SOCK_DGRAM && withoutLinkLayer(ll.Hatype):
 		return FDCooked, vnetHdr, nil
 	}
-	return 0, false, fmt.Errorf("descriptor %d is a packet socket of type %d on a device of type %d; expected SOCK_RAW on an Ethernet device or SOCK_DGRAM on one without link layer", called, typ, ll.Hatype)
+	return 0, false, fmt.Errorf("descriptor %d is a packet socket of type %d on a device of type %d; expected SOCK_RAW on an Ethernet device, or SOCK_DGRAM on a device without link layer", called, typ, ll.Hatype)
 }
 
 // OpenFD takes over descriptor n. It returns a copy, and sets close-on-exec on
@@ -169,7 +169,7 @@ func copyFD(n, called int) (*Frames, error) {
 	}
 	if vnet && (kind == FDTap || kind == FDTun) {
 		if err := unix.IoctlSetPointerInt(n, unix.TUNSETVNETHDRSZ, VnetHdrLen); err != nil {
-			return nil, fmt.Errorf("descriptor %d: setting the size of its packet head: %w", called, err)
+			return nil, fmt.Errorf("descriptor %d: setting the size of its virtio-net header: %w", called, err)
 		}
 	}
 	dup, err := unix.FcntlInt(uintptr(n), unix.F_DUPFD_CLOEXEC, 3)

@@ -71,7 +71,7 @@ func TestTapCreated(t *testing.T) {
 
 func TestUndoUnknown(t *testing.T) {
 	u := Undo{Op: "make-coffee", Name: "x", Netns: netnsID()}
-	if err := u.Apply(t.Context()); err == nil || err.Error() != `unknown undo "make-coffee"` {
+	if err := u.Apply(t.Context()); err == nil || err.Error() != `unknown undo operation "make-coffee"` {
 		t.Errorf("%v", err)
 	}
 }
@@ -119,7 +119,7 @@ func TestTapQueues(t *testing.T) {
 		t.Error("lt7 outlived its queues")
 	}
 	testutil.Host.Tap(t, "lt8")
-	if _, err := OpenTap("lt8", TapOptions{Queue: true}, undos); err == nil || !strings.Contains(err.Error(), "made without multi_queue") {
+	if _, err := OpenTap("lt8", TapOptions{Queue: true}, undos); err == nil || !strings.Contains(err.Error(), "a tap without multi_queue") {
 		t.Errorf("a tap without queues: %v", err)
 	}
 }
@@ -153,10 +153,10 @@ func TestTapRefused(t *testing.T) {
 	if _, err := CheckTap("lt3", false); err == nil || !strings.Contains(err.Error(), "bridge device") {
 		t.Errorf("check of a bridge: %v", err)
 	}
-	if _, err := OpenTap("lt3", TapOptions{}, drop); err == nil || !strings.Contains(err.Error(), "another kind") {
+	if _, err := OpenTap("lt3", TapOptions{}, drop); err == nil || !strings.Contains(err.Error(), "different flags") {
 		t.Errorf("attach to a bridge: %v", err)
 	}
-	if _, err := CheckTap("lo", false); err == nil || !strings.Contains(err.Error(), "lo is no tap but another kind of device") {
+	if _, err := CheckTap("lo", false); err == nil || !strings.Contains(err.Error(), "lo is not a tap but a different kind of device") {
 		t.Errorf("check of lo: %v", err)
 	}
 	testutil.Host.Run(t, "ip", "tuntap", "add", "lt4", "mode", "tun")
@@ -192,7 +192,7 @@ func TestFD(t *testing.T) {
 	}
 	for typ, want := range map[int]string{
 		unix.SOCK_DGRAM: "", unix.SOCK_SEQPACKET: "",
-		unix.SOCK_STREAM: "is a stream socket, which does not keep frames apart",
+		unix.SOCK_STREAM: "is a stream socket, which does not preserve frame boundaries",
 	} {
 		_, err := CheckFD(inherited(pair(typ)[0]))
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
@@ -204,7 +204,7 @@ func TestFD(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(alone)
-	if _, err := CheckFD(inherited(alone)); err == nil || !strings.Contains(err.Error(), "without peer") {
+	if _, err := CheckFD(inherited(alone)); err == nil || !strings.Contains(err.Error(), "an unconnected socket") {
 		t.Errorf("unconnected: %v", err)
 	}
 	null, err := os.Open("/dev/null")

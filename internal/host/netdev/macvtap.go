@@ -45,11 +45,11 @@ func CheckMacvtap(name string) (MacvtapState, error) {
 	if strings.HasPrefix(name, "/") {
 		n, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(name), "tap"))
 		if err != nil || n <= 0 {
-			return st, fmt.Errorf("%s is not the path of a macvtap; expected /dev/tapN, N being the device's index", name)
+			return st, fmt.Errorf("%s is not the path of a macvtap; expected /dev/tapN, where N is the device's index", name)
 		}
 		ifi, err := net.InterfaceByIndex(n)
 		if err != nil {
-			return st, fmt.Errorf("%s: no device here has the index %d (`ip -d link show type macvtap` lists the macvtaps)", name, n)
+			return st, fmt.Errorf("%s: no device has the index %d; `ip -d link show type macvtap` lists the macvtaps", name, n)
 		}
 		name = ifi.Name
 	}
@@ -71,11 +71,11 @@ func CheckMacvtap(name string) (MacvtapState, error) {
 	}
 	switch {
 	case d.Flags&net.FlagLoopback != 0 || d.EncapType != "ether":
-		return st, fmt.Errorf("%s has no Ethernet addresses, which a macvtap needs: use rawip:%[1]s or user", name)
+		return st, fmt.Errorf("%s is not an Ethernet device, which a macvtap requires; use --if rawip:%[1]s or --if user", name)
 	case d.MasterIndex != 0 && kind(d.MasterIndex) != "vrf":
-		return st, fmt.Errorf("%s belongs to a bridge, bond or the like, which takes all its frames: use that instead, or tap:NAME,bridge=BRIDGE", name)
+		return st, fmt.Errorf("%s belongs to a bridge, bond or similar device, which receives all its frames; use that device instead, or tap:NAME,bridge=BRIDGE", name)
 	case !Capable(unix.CAP_NET_ADMIN):
-		return st, fmt.Errorf("making a macvtap on %s takes CAP_NET_ADMIN: run lklrun as root, or use user", name)
+		return st, fmt.Errorf("creating a macvtap on %s requires CAP_NET_ADMIN; run lklrun as root, or use --if user", name)
 	}
 	if _, err := os.Stat("/sys/class/net/" + name + "/phy80211"); err == nil {
 		st.Wireless = true
@@ -101,9 +101,9 @@ func canOpen(path string) error {
 	err := unix.Faccessat(unix.AT_FDCWD, path, unix.R_OK|unix.W_OK, unix.AT_EACCESS)
 	switch {
 	case errors.Is(err, unix.ENOENT):
-		return fmt.Errorf("%s is not there, though its macvtap is: this /dev is not the kernel's (a container's); make the macvtap outside and hand it over, opened, with --if fd:N", path)
+		return fmt.Errorf("%s does not exist although its macvtap does, because this /dev belongs to a container; create and open the macvtap outside, and pass the descriptor with --if fd:N", path)
 	case err != nil:
-		return fmt.Errorf("%s may not be opened by uid %d: `chown %d %[1]s` as root", path, os.Geteuid(), os.Geteuid())
+		return fmt.Errorf("%s: uid %d has no permission to open it; run `chown %d %[1]s` as root", path, os.Geteuid(), os.Geteuid())
 	}
 	return nil
 }
@@ -115,7 +115,7 @@ type ClosedError struct{ Path string }
 
 // Error names the device.
 func (e *ClosedError) Error() string {
-	return fmt.Sprintf("%s may not be opened by uid %d: a rule of udev for macvtaps could change that", e.Path, os.Geteuid())
+	return fmt.Sprintf("%s: uid %d has no permission to open it; add a udev rule for macvtaps that grants it", e.Path, os.Geteuid())
 }
 
 // NewMacvtap describes a macvtap to create.
@@ -143,7 +143,7 @@ func OpenMacvtap(st MacvtapState, make NewMacvtap, journal func(Undo) error) (*M
 		m.Ifindex = 1<<24 + rand.IntN(1<<24)
 		m.Name = fmt.Sprintf("lkl%x", m.Ifindex)
 		if err := m.create(st, make, journal); err != nil {
-			return nil, fmt.Errorf("making a macvtap on %s: %w", st.Name, err)
+			return nil, fmt.Errorf("creating a macvtap on %s: %w", st.Name, err)
 		}
 	}
 	path := tapPath(m.Ifindex)
@@ -174,17 +174,17 @@ func (m *Macvtap) create(st MacvtapState, make NewMacvtap, journal func(Undo) er
 	err := netlink.LinkAdd(d)
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP):
-		return errors.New("the host's kernel has no macvtaps: `modprobe macvtap`, or use tap or user")
+		return errors.New("the host's kernel does not support macvtaps; run `modprobe macvtap`, or use --if tap or --if user")
 	case errors.Is(err, unix.EBUSY):
-		return errors.New("a macvtap in mode passthru has the device")
+		return errors.New("a macvtap in mode passthru already uses the device")
 	case errors.Is(err, unix.EINVAL):
-		return errors.New("one in mode passthru has the device alone, and there is another there (`ip -d link`): delete it, or choose mode=bridge for all")
+		return errors.New("mode passthru requires the device for itself, and another macvtap or macvlan uses it (`ip -d link` shows it); delete that one, or choose mode=bridge for all")
 	case err != nil:
 		return err
 	}
 	// The host must not send with the stack's Ethernet address.
 	if err := netlink.LinkSetIP6AddrGenMode(d, addrGenModeNone); err != nil && !errors.Is(err, unix.EAFNOSUPPORT) && !errors.Is(err, unix.EOPNOTSUPP) {
-		return fmt.Errorf("keeping the host's IPv6 off it: %w", err)
+		return fmt.Errorf("disabling the host's IPv6 on it: %w", err)
 	}
 	// The underlying device does not learn which multicast groups the stack
 	// joins, so the macvtap accepts all.
@@ -193,7 +193,7 @@ func (m *Macvtap) create(st MacvtapState, make NewMacvtap, journal func(Undo) er
 	}
 	err = netlink.LinkSetUp(d)
 	if errors.Is(err, unix.EADDRINUSE) || errors.Is(err, unix.EBUSY) {
-		return fmt.Errorf("the Ethernet address %v is that of another device there: choose one with mac=", make.MAC)
+		return fmt.Errorf("another device there has the Ethernet address %v; choose one with mac=", make.MAC)
 	}
 	return err
 }
@@ -205,10 +205,10 @@ func (m *Macvtap) prepare(fd int) error {
 	}
 	req.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
 	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
-		return fmt.Errorf("it takes no frames with heads: %w", err)
+		return fmt.Errorf("it does not support virtio-net headers: %w", err)
 	}
 	if err := unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, VnetHdrLen); err != nil {
-		return fmt.Errorf("setting the size of its packet head: %w", err)
+		return fmt.Errorf("setting the size of its virtio-net header: %w", err)
 	}
 	return nil
 }

@@ -27,13 +27,13 @@ const natAlias = "lklrun nat "
 // CheckNAT returns an error if a new tap cannot have NAT.
 func CheckNAT(ctx context.Context) error {
 	if !Capable(unix.CAP_NET_ADMIN) {
-		return errors.New("it takes CAP_NET_ADMIN: run lklrun as root, or use user")
+		return errors.New("CAP_NET_ADMIN is required; run lklrun as root, or use --if user")
 	}
 	if err := checkForwarding(); err != nil {
 		return err
 	}
 	if err := guard.CheckNAT(ctx); err != nil {
-		return fmt.Errorf("the host can masquerade neither by nftables nor by iptables (%w): use user", err)
+		return fmt.Errorf("the host can masquerade with neither nftables nor iptables (%w); use --if user", err)
 	}
 	return nil
 }
@@ -83,7 +83,7 @@ func (t *Tap) NAT(ctx context.Context, addrs []netip.Prefix, earlier func() ([]U
 	}
 	for _, a := range addrs {
 		if err := addAddress(d, a); err != nil {
-			return fmt.Errorf("giving %s the address %v: %w", t.Name, a, err)
+			return fmt.Errorf("%s: adding the address %v: %w", t.Name, a, err)
 		}
 	}
 	// Install the rules before forwarding is enabled, so that no packet

@@ -42,13 +42,13 @@ func CheckPacket(name string, rawIP bool) (DeviceState, error) {
 	}
 	switch {
 	case d.Type == unix.ARPHRD_LOOPBACK:
-		return d, fmt.Errorf("%s is the host's loopback, from which nothing comes back: the stack has one of its own", name)
+		return d, fmt.Errorf("%s is the host's loopback device, which returns no packets to the stack; the stack has its own loopback", name)
 	case rawIP && d.Type == unix.ARPHRD_ETHER:
-		return d, fmt.Errorf("%s is an Ethernet device: use raw:%[1]s", name)
+		return d, fmt.Errorf("%s is an Ethernet device; use raw:%[1]s", name)
 	case !rawIP && withoutLinkLayer(d.Type):
-		return d, fmt.Errorf("%s has no link layer: use rawip:%[1]s", name)
+		return d, fmt.Errorf("%s has no link layer; use rawip:%[1]s", name)
 	case !rawIP && d.Type != unix.ARPHRD_ETHER, rawIP && !withoutLinkLayer(d.Type):
-		return d, fmt.Errorf("%s is neither an Ethernet device nor one without link layer (its type is %d, see linux/if_arp.h)", name, d.Type)
+		return d, fmt.Errorf("%s is neither an Ethernet device nor a device without link layer (its type is %d, see linux/if_arp.h)", name, d.Type)
 	}
 	return d, CheckPacketRight()
 }
@@ -71,7 +71,7 @@ func CheckPacketRight() error {
 	if Capable(unix.CAP_NET_RAW) {
 		return nil
 	}
-	return fmt.Errorf("packet sockets take CAP_NET_RAW, which uid %d has not: run lklrun as root, `setcap cap_net_raw+ep` its file, or use --if user", os.Geteuid())
+	return fmt.Errorf("packet sockets require CAP_NET_RAW, which uid %d lacks; run lklrun as root, run `setcap cap_net_raw+ep` on its file, or use --if user", os.Geteuid())
 }
 
 // withoutLinkLayer reports whether packets of a device with this ARPHRD_* type
@@ -106,7 +106,7 @@ func OpenPacket(o PacketOptions) (*PacketSocket, error) {
 	// With protocol 0, the socket receives nothing before it is bound.
 	fd, err := unix.Socket(unix.AF_PACKET, typ|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
-		return nil, fmt.Errorf("this process may open no packet socket on %s: run lklrun as root, or use --if user", o.Device)
+		return nil, fmt.Errorf("this process has no permission to open a packet socket on %s; run lklrun as root, or use --if user", o.Device)
 	} else if err != nil {
 		return nil, fmt.Errorf("opening a packet socket: %w", err)
 	}
@@ -136,7 +136,7 @@ func bindPacket(fd, ifindex int, o PacketOptions) error {
 	if o.Promiscuous {
 		m := unix.PacketMreq{Ifindex: int32(ifindex), Type: unix.PACKET_MR_PROMISC}
 		if err := unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &m); err != nil {
-			return fmt.Errorf("asking for the frames of another Ethernet address: %w", err)
+			return fmt.Errorf("subscribing to the frames of another Ethernet address: %w", err)
 		}
 	}
 	// A socket bound to all protocols receives a packet before the host's

@@ -107,11 +107,11 @@ func TestCheckPacket(t *testing.T) {
 	}{
 		{"lp0", false, ""},
 		{"lp2", true, ""},
-		{"lp0", true, "lp0 is an Ethernet device: use raw:lp0"},
-		{"lp2", false, "lp2 has no link layer: use rawip:lp2"},
+		{"lp0", true, "lp0 is an Ethernet device; use raw:lp0"},
+		{"lp2", false, "lp2 has no link layer; use rawip:lp2"},
 		{"lo", false, "lo is the host's loopback"},
 		{"lo", true, "lo is the host's loopback"},
-		{"lp9", false, "the host has no device lp9: `ip link` lists what there is"},
+		{"lp9", false, "the host has no device lp9; `ip link` lists its devices"},
 	} {
 		_, err := CheckPacket(tc.name, tc.rawIP)
 		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
@@ -244,7 +244,7 @@ func TestFDPacket(t *testing.T) {
 		{open(unix.SOCK_DGRAM, "lp2"), FDCooked, ""},
 		{open(unix.SOCK_RAW, "lp2"), FDCooked, ""},
 		{open(unix.SOCK_DGRAM, "lp0"), 0, "is a packet socket of type 2 on a device of type 1; expected"},
-		{open(unix.SOCK_RAW, ""), 0, "is bound to no device"},
+		{open(unix.SOCK_RAW, ""), 0, "is not bound to a device"},
 	} {
 		if _, err := unix.FcntlInt(uintptr(tc.fd), unix.F_SETFD, 0); err != nil { // makes it look inherited
 			t.Fatal(err)

@@ -21,10 +21,10 @@ var _ = netlink.SetSocketTimeout(rtnlLimit)
 func lookDevice(name string) (netlink.Link, error) {
 	d, err := find(name)
 	if errors.Is(err, errNoDevice) {
-		return nil, fmt.Errorf("there is no device %s here (`ip link` lists those that are)", name)
+		return nil, fmt.Errorf("the host has no device %s; `ip link` lists its devices", name)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("looking at device %s: %w", name, err)
+		return nil, fmt.Errorf("inspecting device %s: %w", name, err)
 	}
 	return d, nil
 }

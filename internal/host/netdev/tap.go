@@ -65,12 +65,12 @@ func LookTap(name string) (TapState, error) {
 	st := TapState{Exists: true, Up: flags&net.FlagUp != 0, InUse: flags&net.FlagRunning != 0}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return st, fmt.Errorf("looking at device %s: %w", name, err)
+		return st, fmt.Errorf("inspecting device %s: %w", name, err)
 	}
 	defer unix.Close(fd)
 	info, err := unix.IoctlGetEthtoolDrvinfo(fd, name)
 	if err != nil { // a tap supports this ioctl
-		st.Kind = "another kind of device"
+		st.Kind = "a different kind of device"
 		return st, nil
 	}
 	// drivers/net/tun.c: the driver is "tun" for both kinds; bus_info
@@ -96,7 +96,7 @@ func CheckTap(name string, queue bool) (TapState, error) {
 		return st, err
 	}
 	if st.Kind != "" {
-		return st, fmt.Errorf("%s is no tap but %s: choose another name", name, st.Kind)
+		return st, fmt.Errorf("%s is not a tap but %s; choose another name", name, st.Kind)
 	}
 	if st.InUse && !queue {
 		if who := tapHolder(name); who != "" {
@@ -111,7 +111,7 @@ func CheckTap(name string, queue bool) (TapState, error) {
 
 func noRight(name string) error {
 	user := fmt.Sprintf("uid %d", os.Geteuid())
-	return fmt.Errorf("tap %s does not exist and %s may not create it: as root, `ip tuntap add %s mode tap user %d` and `ip link set %s up`, or use --if user",
+	return fmt.Errorf("tap %s does not exist and %s may not create it; as root, run `ip tuntap add %s mode tap user %d` and `ip link set %s up`, or use --if user",
 		name, user, name, os.Geteuid(), name)
 }
 
@@ -154,9 +154,9 @@ func openTun() (int, error) {
 	fd, err := unix.Open(tunDevice, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
-		return -1, fmt.Errorf("%s does not exist: tap devices need the host's tun driver (`modprobe tun`; in a container, pass the device in); or use --if user", tunDevice)
+		return -1, fmt.Errorf("%s does not exist: taps require the host's tun driver; run `modprobe tun` (in a container, pass the device in), or use --if user", tunDevice)
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		return -1, fmt.Errorf("%s may not be opened by uid %d: `chmod 666 %s` as root, or use --if user", tunDevice, os.Geteuid(), tunDevice)
+		return -1, fmt.Errorf("%s: uid %d has no permission to open it; run `chmod 666 %s` as root, or use --if user", tunDevice, os.Geteuid(), tunDevice)
 	case err != nil:
 		return -1, fmt.Errorf("opening %s: %w", tunDevice, err)
 	}
@@ -218,7 +218,7 @@ func (t *Tap) attachAs(flags uint16) (fd int, err error) {
 	if t.Created && !t.Queue {
 		if err := unix.IoctlSetPointerInt(fd, unix.TUNSETIFINDEX, t.Ifindex); err != nil {
 			unix.Close(fd)
-			return -1, fmt.Errorf("tap %s: choosing its index: %w", t.Name, err)
+			return -1, fmt.Errorf("tap %s: setting its index: %w", t.Name, err)
 		}
 	}
 	if err := t.setIff(fd, flags); err != nil {
@@ -231,7 +231,7 @@ func (t *Tap) attachAs(flags uint16) (fd int, err error) {
 func (t *Tap) setUp(fd, mtu int) error {
 	if t.VnetHdr {
 		if err := unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, VnetHdrLen); err != nil {
-			return fmt.Errorf("tap %s: setting the size of its packet head: %w", t.Name, err)
+			return fmt.Errorf("tap %s: setting the size of its virtio-net header: %w", t.Name, err)
 		}
 	}
 	if t.Ifindex == 0 {
@@ -273,15 +273,15 @@ func (t *Tap) setIff(fd int, flags uint16) error {
 	case errors.Is(err, unix.EBUSY):
 		return &InUseError{t.Name, tapHolder(t.Name)}
 	case errors.Is(err, unix.EINVAL) && t.Queue:
-		return fmt.Errorf("%s cannot be shared: it is another kind of device, or a tap made without multi_queue", t.Name)
+		return fmt.Errorf("%s cannot be shared: it is not a tap, or a tap without multi_queue", t.Name)
 	case errors.Is(err, unix.EINVAL):
-		return fmt.Errorf("%s cannot be used as a tap: it is another kind of device, or a tap made with other flags (multi_queue: add multiqueue)", t.Name)
+		return fmt.Errorf("%s cannot be used as a tap: it is not a tap, or a tap with different flags; if it has multi_queue, add multiqueue", t.Name)
 	case errors.Is(err, unix.E2BIG):
-		return fmt.Errorf("all queues of tap %s are taken", t.Name)
+		return fmt.Errorf("all queues of tap %s are in use", t.Name)
 	case errors.Is(err, unix.EPERM) && t.Created:
 		return noRight(t.Name)
 	case errors.Is(err, unix.EPERM):
-		return fmt.Errorf("tap %s belongs to another user: as root, `ip tuntap add %s mode tap user %d`", t.Name, t.Name, os.Geteuid())
+		return fmt.Errorf("tap %s belongs to another user; as root, run `ip tuntap add %s mode tap user %d`", t.Name, t.Name, os.Geteuid())
 	case err != nil:
 		return fmt.Errorf("attaching to tap %s: %w", t.Name, err)
 	}

@@ -19,7 +19,7 @@ import (
 const OpThreaded = "threaded"
 
 // errNoThread reports that no kernel thread of the host can read the tap.
-var errNoThread = errors.New("no thread of the host's for this tap")
+var errNoThread = errors.New("the host has no NAPI thread for this tap")
 
 const threadOn = "1"
 
@@ -112,15 +112,15 @@ func ownSysfs() (int, error) {
 	}
 	fs, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {
-		return -1, fmt.Errorf("opening a sysfs: %w", err)
+		return -1, fmt.Errorf("opening a sysfs instance: %w", err)
 	}
 	defer unix.Close(fs)
 	if err := unix.FsconfigCreate(fs); err != nil {
-		return -1, fmt.Errorf("making a sysfs: %w", err)
+		return -1, fmt.Errorf("creating a sysfs instance: %w", err)
 	}
 	mnt, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, 0)
 	if err != nil {
-		return -1, fmt.Errorf("mounting a sysfs: %w", err)
+		return -1, fmt.Errorf("mounting a sysfs instance: %w", err)
 	}
 	return mnt, nil
 }
@@ -129,7 +129,7 @@ func openThreaded(sys int, dev string, mode int) (*os.File, error) {
 	name := path.Join("class/net", dev, "threaded")
 	fd, err := unix.Openat(sys, name, mode|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("opening %s of the sysfs: %w", name, err)
+		return nil, fmt.Errorf("opening %s in sysfs: %w", name, err)
 	}
 	return os.NewFile(uintptr(fd), name), nil
 }
@@ -155,7 +155,7 @@ func writeThreaded(sys int, dev, value string) error {
 	}
 	defer f.Close()
 	if _, err := f.WriteString(value); err != nil {
-		return fmt.Errorf("setting threaded of %s to %s: %w", dev, value, err)
+		return fmt.Errorf("setting `threaded` of %s to %s: %w", dev, value, err)
 	}
 	return nil
 }

@@ -32,11 +32,11 @@ type operation struct {
 // own file.
 var operations = map[string]operation{
 	OpDeleteLink:   {"delete device", undoDeleteLink},
-	OpReservePorts: {"reserve no more ports for", undoReserve},
+	OpReservePorts: {"release the reserved ports of", undoReserve},
 	OpGuard:        {"remove the firewall rules of", undoGuard},
-	OpBridge:       {"take out of its bridge", undoBridge},
-	OpNAT:          {"end the way out of", undoNAT},
-	OpThreaded:     {"set back `threaded` of", undoThreaded},
+	OpBridge:       {"remove from its bridge", undoBridge},
+	OpNAT:          {"remove the NAT of", undoNAT},
+	OpThreaded:     {"restore `threaded` of", undoThreaded},
 }
 
 // String describes the undo.
@@ -55,10 +55,10 @@ const undoLimit = 5 * time.Second
 func (u Undo) Apply(ctx context.Context) error {
 	op, ok := operations[u.Op]
 	if !ok {
-		return fmt.Errorf("unknown undo %q", u.Op)
+		return fmt.Errorf("unknown undo operation %q", u.Op)
 	}
 	if here := netnsID(); u.Netns != here {
-		return fmt.Errorf("%v: it is in network namespace %s, this is %s", u, u.Netns, here)
+		return fmt.Errorf("%v: it is in network namespace %s, and this process is in %s", u, u.Netns, here)
 	}
 	ctx, cancel := context.WithTimeout(ctx, undoLimit)
 	defer cancel()

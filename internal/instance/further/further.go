@@ -31,9 +31,9 @@ const signalLimit = 5 * time.Second
 func Check(info *instance.Info, args []string) error {
 	switch {
 	case args[0] == "":
-		return exit.Usagef("the COMMAND is empty: see lklctl exec --help")
+		return exit.Usagef("the COMMAND is empty; see lklctl exec --help")
 	case info.Engine == config.EnginePreload:
-		return exit.Usagef("instance %q has its kernel inside its own program (--engine %s), so no other can use it: start it with --engine %s", info.Name, info.Engine, config.EngineSupervise)
+		return exit.Usagef("instance %q has its kernel inside the program (--engine %s), so no other program can use it; start the instance with --engine %s", info.Name, info.Engine, config.EngineSupervise)
 	}
 	return nil
 }
@@ -89,7 +89,7 @@ func ended(info *instance.Info, req ctlproto.Exec, r ctlproto.ExecReply, note fu
 	why := syscall.Errno(r.Error)
 	switch r.How {
 	case ctlproto.CTL_EXEC_CWD:
-		return exit.End{}, fmt.Errorf("instance %q: entering %s, as the program: %w", info.Name, req.Dir, why)
+		return exit.End{}, fmt.Errorf("instance %q: the program cannot change to the directory %s: %w", info.Name, req.Dir, why)
 	case ctlproto.CTL_EXEC_COMMAND:
 		note("%s: %v", req.Args[0], why)
 	case ctlproto.CTL_EXEC_RUN_ENDED:
@@ -102,21 +102,21 @@ func ended(info *instance.Info, req ctlproto.Exec, r ctlproto.ExecReply, note fu
 func lost(ctx context.Context, info *instance.Info, conn *stackconn.Conn, err error) error {
 	switch {
 	case errors.Is(err, stackconn.ErrClosed):
-		return fmt.Errorf("instance %q: its stack host is gone, and the program with it", info.Name)
+		return fmt.Errorf("instance %q: lklhost has ended, which killed the program", info.Name)
 	case errors.Is(err, syscall.EIO):
 		ctx, cancel := context.WithTimeout(ctx, signalLimit)
 		defer cancel()
-		return fmt.Errorf("instance %q: the kernel of its stack has died%s, so the program was killed", info.Name, LastWords(ctx, conn))
+		return fmt.Errorf("instance %q: the stack's kernel has died%s, so the program was killed", info.Name, LastWords(ctx, conn))
 	case errors.Is(err, syscall.EAGAIN):
-		return fmt.Errorf("instance %q is starting: its own program does not run yet, try again", info.Name)
+		return fmt.Errorf("instance %q is still starting and cannot run programs yet; retry", info.Name)
 	case errors.Is(err, syscall.ESHUTDOWN):
-		return fmt.Errorf("instance %q is ending: its own program has ended", info.Name)
+		return fmt.Errorf("instance %q is ending because its program has exited", info.Name)
 	case errors.Is(err, syscall.ESRCH):
-		return fmt.Errorf("instance %q: the process that starts programs in it is gone; start the instance anew", info.Name)
+		return fmt.Errorf("instance %q: the process that starts programs has ended; restart the instance", info.Name)
 	case errors.Is(err, syscall.EUSERS):
-		return fmt.Errorf("instance %q runs as many programs by exec as it can: wait until one has ended", info.Name)
+		return fmt.Errorf("instance %q already runs the maximum number of exec programs; wait until one has ended", info.Name)
 	case errors.Is(err, syscall.EOPNOTSUPP):
-		return fmt.Errorf("instance %q: its stack host is of an earlier version, which has no exec", info.Name)
+		return fmt.Errorf("instance %q: its lklhost is of an earlier version, which does not support exec", info.Name)
 	}
 	return fmt.Errorf("instance %q: starting the program: %w", info.Name, err)
 }
@@ -125,7 +125,7 @@ func lost(ctx context.Context, info *instance.Info, conn *stackconn.Conn, err er
 func execRequest(args []string) (ctlproto.Exec, error) {
 	dir, err := os.Getwd()
 	if err != nil {
-		return ctlproto.Exec{}, fmt.Errorf("looking for the current folder: %w", err)
+		return ctlproto.Exec{}, fmt.Errorf("getting the current directory: %w", err)
 	}
 	mask := unix.Umask(0)
 	unix.Umask(mask)

@@ -165,7 +165,7 @@ func TestRefused(t *testing.T) {
 		"not there":      {facts: good, app: "org.example.none", want: "there is no app org.example.none"},
 		"not debuggable": {facts: good, app: "org.example.app.other", want: "not debuggable"},
 		"32-bit app":     {facts: good, app: "org.example.app.other", programs: map[string]string{"getprop": "echo 1"}, want: "32-bit app (armeabi-v7a)"},
-		"C library":      {facts: good, programs: map[string]string{"lklrun": "echo 'lklrun: /system/bin/app_process64 is loaded by /system/bin/linker64' >&2; exit 2"}, want: "no app can run under lklrun there: /system/bin/app_process64 is loaded by"},
+		"C library":      {facts: good, programs: map[string]string{"lklrun": "echo 'lklrun: /system/bin/app_process64 uses the loader /system/bin/linker64' >&2; exit 2"}, want: "no app can run under lklrun there: /system/bin/app_process64 uses the loader"},
 		"no root":        {facts: good, programs: map[string]string{"setprop": `[ -z "$2" ] || { echo "setprop: failed to set property" >&2; exit 1; }`}, want: "takes root", undone: true},
 		"no launcher":    {facts: good, programs: map[string]string{"monkey": `echo "** No activities found to run, monkey aborted."; exit 252`}, want: "no activity", undone: true},
 		"cannot start":   {facts: good, programs: map[string]string{"monkey": `echo "Error: broken" >&2; exit 1`}, want: "monkey ended with 1: Error: broken", undone: true},

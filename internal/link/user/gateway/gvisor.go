@@ -145,7 +145,7 @@ func (g *Gateway) route(ctx context.Context) error {
 				AddressWithPrefix: tcpip.AddressWithPrefix{Address: tcpip.AddrFromSlice(a.AsSlice()), PrefixLen: n.address.Bits()},
 			}
 			if err := s.AddProtocolAddress(nic, address, stack.AddressProperties{}); err != nil {
-				return fmt.Errorf("giving it the address %v: %v", a, err)
+				return fmt.Errorf("adding the address %v: %v", a, err)
 			}
 		}
 		subnet := tcpip.AddressWithPrefix{Address: tcpip.AddrFromSlice(n.address.Addr().AsSlice()), PrefixLen: n.address.Bits()}
