@@ -207,7 +207,7 @@ func of(typ string) (driver, error) {
 	if d := drivers[typ]; d != nil {
 		return d, nil
 	}
-	return nil, fmt.Errorf("unknown type of interface %q", typ)
+	return nil, fmt.Errorf("unknown interface type %q", typ)
 }
 
 // Look has the driver examine the host for an interface.

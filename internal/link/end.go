@@ -78,7 +78,7 @@ func (e *End) offload(l *Link) error {
 		e.Flags &^= ctlproto.CTL_LINKF_OFFLOAD | ctlproto.CTL_LINKF_BIG
 		return nil
 	case e.Flags&ctlproto.CTL_LINKF_VNET_HDR == 0:
-		return &RefusedError{fmt.Errorf("--if %s:%s: offload: %s: its frames come without the head that tells of it (IFF_VNET_HDR); leave offload out",
+		return &RefusedError{fmt.Errorf("--if %s:%s: offload: %s: its descriptor has no virtio-net header (IFF_VNET_HDR); remove offload=",
 			l.Type, l.Host(), l.Offload)}
 	}
 	e.Flags |= ctlproto.CTL_LINKF_OFFLOAD

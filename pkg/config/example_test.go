@@ -78,7 +78,7 @@ func ExampleParseInterface_wrong() {
 	fmt.Println(err)
 	// Output:
 	// "macvtap:eth0,dhpc": "dhpc": unknown key; did you mean dhcp?
-	// "user,dhcp": dhcp: the user-mode gateway gives the interface its addresses itself; leave it out
+	// "user,dhcp": dhcp: the user-mode gateway assigns the addresses; remove it
 }
 
 // String returns the canonical form of a specification.

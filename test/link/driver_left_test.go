@@ -59,9 +59,9 @@ func TestDriverRefused(t *testing.T) {
 		names string
 		flags []string
 	}{
-		{`--publish 8099:80: another program has port 8099 of 127.0.0.1`, publish("8099:80", "user")},
+		{`--publish 8099:80: port 8099 of 127.0.0.1 is in use`, publish("8099:80", "user")},
 		{`--publish 8098:80: none of the interfaces .*--if user`, publish("8098:80", "tap:tap0,ip=10.0.0.1/24")},
-		{`--publish 10.9.9.9:80:80: 10.9.9.9 is no address of this host`, publish("10.9.9.9:80:80", "user")},
+		{`--publish 10.9.9.9:80:80: 10.9.9.9 is not an address of this host`, publish("10.9.9.9:80:80", "user")},
 	} {
 		cmd := w.here.Command(append(append([]string{testutil.Bin("lklrun")}, tt.flags...), "--", "echo", "released")...)
 		testutil.OneLine(t, testutil.Run(t, testutil.Limit, cmd), 2, tt.names)
@@ -74,14 +74,14 @@ func TestDriverRefused(t *testing.T) {
 		"tap:new0,bridge=br9": `bridge: the host has no device br9`,
 		"tap:tap0,nat":        `nat: tap tap0 exists`,
 		"tap:new0,nat,ip=10.0.0.1/31,gw=10.0.0.0,ip6=fd00::1/128": `nat: fd00::1/128 has no room`,
-		"tap:new0,nat,ip=10.88.0.77/24":                           `nat: the host has a route to 10.88.0.0/24 already, .*ip=`,
+		"tap:new0,nat,ip=10.88.0.77/24":                           `nat: the host already has a route to 10.88.0.0/24, .*ip=`,
 		"macvtap:nosuch0":                                         `the host has no device nosuch0`,
 		"macvtap:lo":                                              `lo has no Ethernet addresses`,
 		"macvtap:tun0":                                            `tun0 has no Ethernet addresses.*rawip:tun0`,
 		"macvtap:/dev/tap0":                                       `/dev/tap0 is not the path of a macvtap`,
 		"macvtap:/dev/tap77":                                      `no device has the index 77`,
 		"macvtap:/dev/null":                                       `expected /dev/tapN`,
-		"macvtap:v0,mtu=9000":                                     `mtu: 9000 is more than that of v0, 1500`,
+		"macvtap:v0,mtu=9000":                                     `mtu: 9000 is greater than the MTU of v0, 1500`,
 		"macvtap:v1":                                              `v1 belongs to a bridge.*tap:NAME,bridge=`,
 	} {
 		cmd := w.here.Command(testutil.Bin("lklrun"), "--if", flag, "--", "echo", "released")

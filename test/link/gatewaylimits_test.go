@@ -27,7 +27,7 @@ func TestFinding10GatewayLimits(t *testing.T) {
 	testutil.Need(t, "ip", "nginx", "prlimit", "/usr/bin/python3")
 	const server, silent = "10.71.9.1", "10.71.9.2"
 	for _, tc := range []struct{ name, script, counter, warning, done string }{
-		{"udp", floodsUDP, "eth0.gateway.udp_evicted", "pairs of UDP ports at once", "alive\n"},
+		{"udp", floodsUDP, "eth0.gateway.udp_evicted", "UDP port pairs at once", "alive\n"},
 		{"tcp", floodsTCP, "eth0.gateway.connecting_evicted", "connections wait for an answer", "connected "},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -46,7 +46,7 @@ func TestPacketRefused(t *testing.T) {
 		"rawip:br0": "br0 is an Ethernet device; use raw:br0",
 		"raw:lo":    "lo is the host's loopback device, which returns no packets to the stack; the stack has its own loopback",
 		"raw:none":  "the host has no device none; `ip link` lists its devices",
-		"raw:v0":    "v0 has no address on the host to share; expected ip=ADDRESS/PREFIX",
+		"raw:v0":    "v0 has no address on the host to share; add ip=ADDRESS/PREFIX",
 	} {
 		r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", testutil.NewName(), "--if", spec, "--", "true"))
 		if want = fmt.Sprintf("lklrun: --if %q: %s\n", spec, want); r.Status != 2 || r.Stderr != want {

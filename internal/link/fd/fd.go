@@ -42,7 +42,7 @@ func (driver) Look(_ context.Context, q *link.Query) (f Facts, err error) {
 func (driver) Plan(r *link.Request, f Facts) (Part, error) {
 	i := r.Interface
 	if r.Link.RawIP = f.Kind.RawIP(); r.Link.RawIP && (!i.MAC.IsZero() || i.DHCP || i.DHCP6 || i.VLAN != 0) {
-		return Part{}, fmt.Errorf("descriptor %d carries IP packets, without Ethernet addresses; leave out mac, dhcp, dhcp6 and vlan", i.FD)
+		return Part{}, fmt.Errorf("descriptor %d carries IP packets without Ethernet headers; remove mac, dhcp, dhcp6 and vlan", i.FD)
 	}
 	return Part{}, nil
 }
@@ -50,7 +50,7 @@ func (driver) Plan(r *link.Request, f Facts) (Part, error) {
 func (driver) Describe(l *link.Link, _ Part) link.Words {
 	return link.Words{
 		About: []string{fmt.Sprintf("descriptor %d", l.FD)},
-		Do:    fmt.Sprintf("take descriptor %d as %s", l.FD, l.Name),
+		Do:    fmt.Sprintf("use descriptor %d as %s", l.FD, l.Name),
 	}
 }
 
@@ -76,7 +76,7 @@ func (driver) Open(_ context.Context, l *link.Link, _ Part, env link.Env) (link.
 		}
 		end.Gone = fmt.Sprintf("the other end of descriptor %d is closed", l.FD)
 	case f.Ifindex != 0:
-		end.Ifindex, end.Gone = f.Ifindex, fmt.Sprintf("%s %s is gone from the host", nouns[f.Kind], f.Name)
+		end.Ifindex, end.Gone = f.Ifindex, fmt.Sprintf("%s %s was deleted on the host", nouns[f.Kind], f.Name)
 	}
 	return end, nil
 }

@@ -34,7 +34,7 @@ func init() {
 
 func parse(i *config.Interface, arg string) error {
 	if err := config.CheckDevice(arg); err != nil && !isPath(arg) {
-		return fmt.Errorf("macvtap: %w; expected macvtap:DEV, or macvtap:/dev/tapN for one that exists", err)
+		return fmt.Errorf("macvtap: %w; expected macvtap:DEV, or macvtap:/dev/tapN for an existing macvtap", err)
 	}
 	i.Device = arg
 	return nil
@@ -48,7 +48,7 @@ func isPath(arg string) bool {
 
 func check(i *config.Interface) *config.KeyError {
 	if i.Mode != "" && isPath(i.Device) {
-		return config.KeyErrorf("mode", "%s exists and has its mode; leave it out", i.Device)
+		return config.KeyErrorf("mode", "%s exists and keeps its mode; remove mode=", i.Device)
 	}
 	return nil
 }
@@ -62,7 +62,7 @@ func conflict(all []config.Interface, first, second int) string {
 	}
 	for _, n := range []int{first, second} {
 		if all[n].Mode == config.ModePassthru {
-			return fmt.Sprintf("%s has two macvtaps, and one in mode passthru has it alone (eth%d); choose mode=bridge for all", device, n)
+			return fmt.Sprintf("%s has two macvtaps, and mode passthru (eth%d) requires the device for itself; choose mode=bridge for all", device, n)
 		}
 	}
 	return ""
@@ -91,15 +91,15 @@ func (driver) Plan(r *link.Request, f Facts) (Part, error) {
 	most := min(f.MTU, config.MaxMTU)
 	switch {
 	case l.MTU > most:
-		return p, fmt.Errorf("mtu: %d is more than that of %s, %d", l.MTU, f.Name, most)
+		return p, fmt.Errorf("mtu: %d is greater than the MTU of %s, %d", l.MTU, f.Name, most)
 	case l.MTU == 0:
 		l.MTU = most
 	}
 	if !f.Up {
-		r.Note("%s is down on the host, so %s will carry nothing: `ip link set %[1]s up`", f.Name, l.Name)
+		r.Note("%s is down on the host, so %s carries no traffic; run `ip link set %[1]s up`", f.Name, l.Name)
 	}
 	if f.Wireless {
-		r.Note("%s is wireless: most access points take frames from its own address only; if %s reaches nobody, use user, or tap with nat", f.Name, l.Name)
+		r.Note("%s is wireless, and most access points accept frames only from its own address; if %s has no connectivity, use --if user, or tap with nat", f.Name, l.Name)
 	}
 	if p.Create {
 		if l.MAC.IsZero() && len(l.Addrs) == 0 { // one device may have several macvtaps
@@ -108,10 +108,10 @@ func (driver) Plan(r *link.Request, f Facts) (Part, error) {
 		return p, nil
 	}
 	if p.Mode != "" {
-		return p, fmt.Errorf("mode: macvtap %s exists and has its mode; leave it out", f.Name)
+		return p, fmt.Errorf("mode: macvtap %s exists and keeps its mode; remove mode=", f.Name)
 	}
 	if !l.MAC.IsZero() && !bytes.Equal(l.MAC[:], f.MAC) {
-		return p, fmt.Errorf("mac: macvtap %s has %v and keeps it; leave mac out", f.Name, net.HardwareAddr(f.MAC))
+		return p, fmt.Errorf("mac: macvtap %s exists and keeps its address %v; remove mac=", f.Name, net.HardwareAddr(f.MAC))
 	}
 	copy(l.MAC[:], f.MAC)
 	return p, nil
@@ -125,8 +125,8 @@ func (driver) Describe(l *link.Link, p Part) link.Words {
 		}
 	}
 	return link.Words{
-		About: []string{"macvtap on " + l.Device + " (to be made)"},
-		Do:    fmt.Sprintf("make a macvtap on %s, mode %s, mtu %d, up, as %s", l.Device, cmp.Or(p.Mode, config.ModeBridge), l.MTU, l.Name), Undo: "delete it",
+		About: []string{"macvtap on " + l.Device + " (to be created)"},
+		Do:    fmt.Sprintf("create a macvtap on %s, mode %s, mtu %d, up, as %s", l.Device, cmp.Or(p.Mode, config.ModeBridge), l.MTU, l.Name), Undo: "delete it",
 	}
 }
 
@@ -145,7 +145,7 @@ func (driver) Open(ctx context.Context, l *link.Link, p Part, env link.Env) (lin
 	}
 	return link.End{
 		File: m.File, Kind: ctlproto.CTL_LINK_TAP, Flags: link.Headed(true),
-		Ifindex: m.Ifindex, Gone: fmt.Sprintf("macvtap %s is gone from the host", m.Name),
+		Ifindex: m.Ifindex, Gone: fmt.Sprintf("macvtap %s was deleted on the host", m.Name),
 	}, nil
 }
 
@@ -156,7 +156,7 @@ func instead(l *link.Link, p Part, env link.Env, closed error) (link.End, error)
 	if p.Mode != "" && p.Mode != config.ModeBridge || netdev.CheckPacketRight() != nil {
 		return link.End{}, &link.RefusedError{Err: fmt.Errorf("--if %s:%s: %w", l.Type, l.Device, closed)}
 	}
-	env.Note(fmt.Sprintf("%s: %v; so its frames go by a packet socket on %s, as with raw", l.Name, closed, l.Device))
+	env.Note(fmt.Sprintf("%s: %v; falling back to a packet socket on %s, as with raw", l.Name, closed, l.Device))
 	return packet.OpenOwn(l)
 }
 

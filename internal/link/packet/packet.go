@@ -33,7 +33,7 @@ func init() {
 	}, driver{})
 	link.Register(config.Type{
 		Name: rawIP, Rank: 50, Arg: "device", Form: "DEV", Hijack: "raw-ipenc", NeedsRoot: true, AnyGateway: true,
-		Help: "as raw, for a device without Ethernet, such as rmnet0, ppp0 or a tun",
+		Help: "like raw, for a device without Ethernet, such as rmnet0, ppp0 or a tun",
 		Keys: []string{"slaac", "offload"},
 	}, driver{rawIP: true})
 }
@@ -90,11 +90,11 @@ func (d driver) Plan(r *link.Request, f Facts) (Part, error) {
 	if len(l.Shared) > 0 {
 		switch {
 		case len(alone) > 0:
-			return Part{}, fmt.Errorf("%s is the host's own on %s and %s is not: an interface has the one or the other kind", l.Shared[0], i.Device, alone[0])
+			return Part{}, fmt.Errorf("%s is the host's address on %s and %s is not; an interface must have only addresses of the host, or none", l.Shared[0], i.Device, alone[0])
 		case own && !l.RawIP:
-			return Part{}, fmt.Errorf("%s is the host's own on %s, with its Ethernet address; leave out mac, dhcp, dhcp6 and slaac, or choose another address", l.Shared[0], i.Device)
+			return Part{}, fmt.Errorf("%s is the host's address on %s, so the interface also shares its Ethernet address; remove mac, dhcp, dhcp6 and slaac, or choose another address", l.Shared[0], i.Device)
 		case i.VLAN != 0:
-			return Part{}, fmt.Errorf("%s is the host's own on %s, outside of VLAN %d; choose another address with ip=, or leave out vlan", l.Shared[0], i.Device, i.VLAN)
+			return Part{}, fmt.Errorf("%s is the host's address on %s, outside VLAN %d; choose another address with ip=, or remove vlan=", l.Shared[0], i.Device, i.VLAN)
 		}
 		if !l.RawIP {
 			l.MAC = f.MAC
@@ -103,10 +103,10 @@ func (d driver) Plan(r *link.Request, f Facts) (Part, error) {
 	if l.MTU == 0 {
 		l.MTU = min(f.MTU, config.MaxMTU)
 	} else if l.MTU > f.MTU {
-		return Part{}, fmt.Errorf("mtu: %s takes no more than %d bytes", i.Device, f.MTU)
+		return Part{}, fmt.Errorf("mtu: the maximum of %s is %d bytes", i.Device, f.MTU)
 	}
 	if !f.Up {
-		r.Note("%s is down on the host, or without carrier, so %s will carry nothing until it is up", i.Device, l.Name)
+		r.Note("%s is down or has no carrier on the host, so %s carries no traffic until that changes", i.Device, l.Name)
 	}
 	return Part{}, nil
 }
@@ -115,7 +115,7 @@ func (d driver) Plan(r *link.Request, f Facts) (Part, error) {
 func borrow(l *link.Link, f *Facts) error {
 	l.Addrs = slices.Clone(f.Lent)
 	if len(l.Addrs) == 0 {
-		return fmt.Errorf("%s has no address on the host to share; expected ip=ADDRESS/PREFIX", l.Device)
+		return fmt.Errorf("%s has no address on the host to share; add ip=ADDRESS/PREFIX", l.Device)
 	}
 	for _, p := range l.Addrs {
 		if p.Addr().Is6() && !l.GW6.IsValid() {
@@ -130,7 +130,7 @@ func borrow(l *link.Link, f *Facts) error {
 func (driver) Describe(l *link.Link, _ Part) link.Words {
 	w := link.Words{
 		About: []string{"Ethernet frames of " + l.Device},
-		Do:    fmt.Sprintf("open a packet socket on %s as %s", l.Device, l.Name), Undo: "ends with lklhost",
+		Do:    fmt.Sprintf("open a packet socket on %s as %s", l.Device, l.Name), Undo: "closed when lklhost exits",
 	}
 	if l.RawIP {
 		w.About[0] = "IP packets of " + l.Device
@@ -189,7 +189,7 @@ func open(l *link.Link, filter []bpf.RawInstruction, promiscuous bool) (link.End
 	}
 	end := link.End{
 		File: p.File, Kind: ctlproto.CTL_LINK_PACKET, Flags: link.Headed(p.VnetHdr),
-		Ifindex: p.Ifindex, Gone: fmt.Sprintf("device %s is gone from the host", l.Device),
+		Ifindex: p.Ifindex, Gone: fmt.Sprintf("device %s was deleted on the host", l.Device),
 	}
 	if l.RawIP {
 		end.Kind = ctlproto.CTL_LINK_COOKED
@@ -204,7 +204,7 @@ func (d driver) Check(ctx context.Context) []link.Finding {
 	}
 	method, err := guard.Choose(ctx, config.GuardAuto)
 	return []link.Finding{
-		link.Found("packet sockets", "can be opened, for --if raw and rawip", "no --if raw and rawip: ", netdev.CheckPacketRight()),
-		link.Found("shared addresses", fmt.Sprintf("can be guarded, by %s", method), "with --if raw and rawip: ", err),
+		link.Found("packet sockets", "available for --if raw and rawip", "--if raw and rawip are unavailable: ", netdev.CheckPacketRight()),
+		link.Found("shared addresses", fmt.Sprintf("can be guarded with %s", method), "with --if raw and rawip: ", err),
 	}
 }

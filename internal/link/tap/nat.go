@@ -47,12 +47,12 @@ func (p *Part) nat(l *link.Link, f *Facts, machine string) error {
 			}
 		}
 		if !a.Contains(*family.gw) || a.Addr().Is4() && *family.gw == config.Broadcast(a) {
-			return fmt.Errorf("nat: %s has no room for the host's address beside the stack's", a)
+			return fmt.Errorf("nat: %s has room for only one address, and the host needs a second one", a)
 		}
 		// A host route of the same or a longer prefix would be cut off.
 		// A route with a shorter prefix contains the tap's network.
 		if n := slices.IndexFunc(f.Routed, func(r netip.Prefix) bool { return r.Bits() >= a.Bits() && a.Overlaps(r) }); n >= 0 {
-			return fmt.Errorf("nat: the host has a route to %s already, within the tap's network %s; choose another with %s", f.Routed[n], a.Masked(), ipKey(a))
+			return fmt.Errorf("nat: the host already has a route to %s, which overlaps the tap's network %s; choose another network with %s", f.Routed[n], a.Masked(), ipKey(a))
 		}
 		p.HostAddrs = append(p.HostAddrs, netip.PrefixFrom(*family.gw, a.Bits()))
 	}
@@ -79,7 +79,7 @@ func freeNetwork(tap string, routed []netip.Prefix) (netip.Prefix, error) {
 			return net, nil
 		}
 	}
-	return netip.Prefix{}, errors.New("nat: the host has routes to all of 10.200.0.0 to 10.231.255.255; choose a network with ip=ADDRESS/PREFIX")
+	return netip.Prefix{}, errors.New("nat: the host already has routes to every network that lklrun tries (10.200.0.0 to 10.231.255.255); choose a network with ip=ADDRESS/PREFIX")
 }
 
 // uniqueLocal returns a network of RFC 4193 that is almost certainly unique.

@@ -22,7 +22,7 @@ import (
 func init() {
 	link.Register(config.Type{
 		Name: "tap", Rank: 20, Arg: "device", Form: "NAME", Hijack: "tap",
-		Help:  "the tap device NAME of the host, created if needed and then removed at the end",
+		Help:  "the tap NAME of the host; if missing, it is created for the duration of the run",
 		Keys:  []string{"mac", "dhcp", "dhcp6", "slaac", "offload", "vlan", "bridge", "nat", "multiqueue", "neigh"},
 		Check: check,
 	}, driver{})
@@ -31,17 +31,17 @@ func init() {
 func check(i *config.Interface) *config.KeyError {
 	switch leases := i.DHCP || i.DHCP6 || i.SLAAC; {
 	case i.NAT && i.Bridge != "":
-		return config.KeyErrorf("nat", "a bridged tap has its network's addresses and needs none; leave out nat or bridge")
+		return config.KeyErrorf("nat", "a bridged tap has addresses of the bridge's network; remove nat or bridge")
 	case i.NAT && leases:
-		return config.KeyErrorf("nat", "gives the interface its addresses itself; leave out dhcp, dhcp6 and slaac")
+		return config.KeyErrorf("nat", "nat assigns the addresses; remove dhcp, dhcp6 and slaac")
 	case i.NAT && i.VLAN > 0:
-		return config.KeyErrorf("nat", "the host's side of the tap is in no VLAN; leave out nat or vlan")
+		return config.KeyErrorf("nat", "the host's side of the tap is not in a VLAN; remove nat or vlan")
 	case i.Multiqueue && i.MAC.IsZero():
-		return config.KeyErrorf("multiqueue", "all who share the tap need one Ethernet address; add mac=, the same for each")
+		return config.KeyErrorf("multiqueue", "all runs that share the tap need the same Ethernet address; add the same mac= to each")
 	case i.Multiqueue && leases:
-		return config.KeyErrorf("multiqueue", "what the network answers would reach one of those who share the tap; leave out dhcp, dhcp6 and slaac")
+		return config.KeyErrorf("multiqueue", "only one of the runs that share the tap would receive the answers; remove dhcp, dhcp6 and slaac")
 	case i.Multiqueue && (i.NAT || i.Bridge != ""):
-		return config.KeyErrorf("multiqueue", "whoever ends first would take it from the others; leave out nat and bridge, and set them up beforehand")
+		return config.KeyErrorf("multiqueue", "the first run to end would remove it for the others; remove nat and bridge, and set them up before the runs")
 	}
 	return nil
 }
@@ -104,7 +104,7 @@ func (driver) Plan(r *link.Request, f Facts) (Part, error) {
 	i, l := r.Interface, r.Link
 	p := Part{Create: !f.Exists, Bridge: i.Bridge, NAT: i.NAT, Queue: i.Multiqueue}
 	if f.Exists && !f.Up {
-		r.Note("tap %s is down on the host, so %s will carry nothing: `ip link set %s up`", l.Device, l.Name, l.Device)
+		r.Note("tap %s is down on the host, so %s carries no traffic; run `ip link set %s up`", l.Device, l.Name, l.Device)
 	}
 	if f.BridgeMTU != 0 && p.Create && l.MTU == 0 {
 		l.MTU = min(f.BridgeMTU, config.MaxMTU)
@@ -113,7 +113,7 @@ func (driver) Plan(r *link.Request, f Facts) (Part, error) {
 		return p, nil
 	}
 	if !p.Create {
-		return p, fmt.Errorf("nat: tap %s exists, and whoever made it decides where it leads; leave nat out, or choose another name", l.Device)
+		return p, fmt.Errorf("nat: tap %s already exists, and lklrun does not reconfigure it; remove nat, or choose another name", l.Device)
 	}
 	err := p.nat(l, &f, r.Machine)
 	return p, err
@@ -125,32 +125,32 @@ func (driver) Describe(l *link.Link, p Part) link.Words {
 		w.About[0] += " (to be created)"
 	}
 	if p.Queue {
-		w.Do = fmt.Sprintf("take a queue of tap %s as %s", l.Device, l.Name)
+		w.Do = fmt.Sprintf("attach to a queue of tap %s as %s", l.Device, l.Name)
 	}
 	if p.Create {
 		w.Do, w.Undo = fmt.Sprintf("create tap %s, mtu %d, up, as %s", l.Device, l.MTU, l.Name), "delete it"
 	}
 	if p.Create && p.Queue {
-		w.Do, w.Undo = w.Do+", with several queues", "detach; it goes with the last of those who share it"
+		w.Do, w.Undo = w.Do+", with several queues", "detach; the last run that shares the tap deletes it"
 	}
 	if p.Bridge != "" {
 		w.About = append(w.About, "in bridge "+p.Bridge)
 		w.Do += ", in bridge " + p.Bridge
 		if !p.Create {
-			w.Undo += ", and take it out"
+			w.Undo += ", and remove it from the bridge"
 		}
 	}
 	if p.Queue {
-		w.About = append(w.About, "a queue of it")
+		w.About = append(w.About, "one queue")
 	}
 	if p.NAT {
-		w.About = append(w.About, "behind the host's addresses")
+		w.About = append(w.About, "masqueraded by the host")
 		var addrs []string
 		for _, a := range p.HostAddrs {
 			addrs = append(addrs, a.String())
 		}
-		w.Do += fmt.Sprintf("; give the host's side %s, turn forwarding on, masquerade", strings.Join(addrs, " and "))
-		w.Undo += ", the firewall's rules, and turn forwarding off if it was"
+		w.Do += fmt.Sprintf("; assign %s to the host's side, enable forwarding, masquerade", strings.Join(addrs, " and "))
+		w.Undo += ", delete the firewall rules, and restore the forwarding setting"
 	}
 	return w
 }
@@ -190,10 +190,10 @@ func (driver) Open(ctx context.Context, l *link.Link, p Part, env link.Env) (lin
 func (driver) Check(ctx context.Context) []link.Finding {
 	err := netdev.CheckTun()
 	if err == nil && !netdev.Capable(unix.CAP_NET_ADMIN) {
-		err = fmt.Errorf("only such as root made for uid %d: making one takes CAP_NET_ADMIN", os.Geteuid())
+		err = fmt.Errorf("only taps that root created for uid %d: creating a tap requires CAP_NET_ADMIN", os.Geteuid())
 	}
 	return []link.Finding{
-		link.Found("taps", "can be made and used", "", err),
-		link.Found("nat", "taps can have a way out behind the host's addresses", "no tap with nat: ", netdev.CheckNAT(ctx)),
+		link.Found("taps", "can be created and used", "", err),
+		link.Found("nat", "available for --if tap", "--if tap with nat is unavailable: ", netdev.CheckNAT(ctx)),
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-const assigns = "the user-mode gateway gives the interface its addresses itself; leave it out"
+const assigns = "the user-mode gateway assigns the addresses; remove it"
 
 func init() {
 	link.Register(config.Type{
@@ -34,11 +34,11 @@ func init() {
 func check(i *config.Interface) *config.KeyError {
 	switch {
 	case len(i.IP6) > 0 || i.GW6.IsValid():
-		return config.KeyErrorf("ip6", "the user-mode gateway gives the interface its IPv6 address itself, where the host has IPv6; leave it out")
+		return config.KeyErrorf("ip6", "the user-mode gateway assigns the IPv6 address if the host has IPv6; remove it")
 	case len(i.IP) > 1:
-		return config.KeyErrorf("ip", "the user-mode gateway serves one address")
+		return config.KeyErrorf("ip", "the user-mode gateway supports only one address")
 	case len(i.IP) == 1 && (i.IP[0].Bits() > 29 || i.IP[0].Bits() < 8):
-		return config.KeyErrorf("ip", "%s leaves no room for the gateway's addresses; expected a prefix length from 8 to 29", i.IP[0])
+		return config.KeyErrorf("ip", "%s has no room for the gateway's addresses; expected a prefix length from 8 to 29", i.IP[0])
 	}
 	return nil
 }
@@ -105,10 +105,10 @@ func (driver) Plan(r *link.Request, f Facts) (Part, error) {
 		l.Addrs, l.GW6 = append(l.Addrs, c.Address6), c.Gateway6
 	}
 	c.Publish, r.Publish = r.Publish, nil
-	r.Note("%s is the user-mode gateway: TCP ends here, the host's kernel carries it on (MPTCP and congestion control of the stack do not reach the wire)", l.Name)
+	r.Note("%s is the user-mode gateway: the host's kernel carries its TCP connections, so MPTCP and congestion control of the stack do not reach the wire", l.Name)
 	for _, a := range f.Addrs {
 		if a.Addr().Is4() && a.Bits() > 0 && a.Masked().Overlaps(c.Address.Masked()) {
-			r.Note("%s has the network %s, which is also one of the host's: its machines are out of reach; choose another with --if user,ip=ADDRESS/PREFIX", l.Name, c.Address.Masked())
+			r.Note("%s has the network %s, which the host also uses, so the machines in it are unreachable; choose another network with --if user,ip=ADDRESS/PREFIX", l.Name, c.Address.Masked())
 			break
 		}
 	}
@@ -134,7 +134,7 @@ func (driver) Describe(l *link.Link, c Part) link.Words {
 	return link.Words{
 		About: []string{"user-mode gateway"},
 		Last:  []string{fmt.Sprintf("the host's 127.0.0.1 is %s", c.Host)},
-		Do:    fmt.Sprintf("start the user-mode gateway %s as %s", l.GW4, l.Name), Undo: "ends with lklrun",
+		Do:    fmt.Sprintf("start the user-mode gateway %s as %s", l.GW4, l.Name), Undo: "ends when lklrun exits",
 	}
 }
 

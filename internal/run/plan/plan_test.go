@@ -232,13 +232,13 @@ func TestJSON(t *testing.T) {
 
 func TestRefusedPackets(t *testing.T) {
 	for spec, want := range map[string]string{
-		"raw:wlo1": "wlo1 has no address on the host to share; expected ip=ADDRESS/PREFIX",
-		"raw:eno1,ip=192.0.2.9/24,ip=192.0.2.20/24":       "192.0.2.9 is the host's own on eno1 and 192.0.2.20 is not: an interface has the one or the other kind",
-		"raw:eno1,ip=192.0.2.10/24,mac=02:00:00:00:00:01": "192.0.2.10 is the host's own on eno1, with its Ethernet address; leave out mac, dhcp, dhcp6 and slaac, or choose another address",
-		"raw:eno1,vlan=7":       "192.0.2.9 is the host's own on eno1, outside of VLAN 7; choose another address with ip=, or leave out vlan",
+		"raw:wlo1": "wlo1 has no address on the host to share; add ip=ADDRESS/PREFIX",
+		"raw:eno1,ip=192.0.2.9/24,ip=192.0.2.20/24":       "192.0.2.9 is the host's address on eno1 and 192.0.2.20 is not; an interface must have only addresses of the host, or none",
+		"raw:eno1,ip=192.0.2.10/24,mac=02:00:00:00:00:01": "192.0.2.10 is the host's address on eno1, so the interface also shares its Ethernet address; remove mac, dhcp, dhcp6 and slaac, or choose another address",
+		"raw:eno1,vlan=7":       "192.0.2.9 is the host's address on eno1, outside VLAN 7; choose another address with ip=, or remove vlan=",
 		"raw:eno1,gw=192.0.2.9": "gateway 192.0.2.9 is the interface's own address",
-		"raw:eno1,mtu=9000":     "mtu: eno1 takes no more than 1500 bytes",
-		"fd:7,ip=10.0.0.2/24,mac=02:00:00:00:00:01,mtu=99": "descriptor 7 carries IP packets, without Ethernet addresses; leave out mac, dhcp, dhcp6 and vlan",
+		"raw:eno1,mtu=9000":     "mtu: the maximum of eno1 is 1500 bytes",
+		"fd:7,ip=10.0.0.2/24,mac=02:00:00:00:00:01,mtu=99": "descriptor 7 carries IP packets without Ethernet headers; remove mac, dhcp, dhcp6 and vlan",
 	} {
 		_, err := makePlan(config.Run{Command: []string{"true"}, Interfaces: ifs(t, spec)}, bbr)
 		if full := fmt.Sprintf("--if %q: %s", spec, want); err == nil || err.Error() != full {

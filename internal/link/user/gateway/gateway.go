@@ -19,7 +19,7 @@ import (
 )
 
 // ErrLeftOut reports that this lklrun was built without the gateway.
-var ErrLeftOut = errors.New("this lklrun was built without the user-mode gateway; give --if tap:NAME or --if fd:N")
+var ErrLeftOut = errors.New("this lklrun was built without the user-mode gateway; use --if tap:NAME or --if fd:N")
 
 // DefaultMTU is large because the frames never reach a wire: each frame costs
 // one message between two processes, whatever its size.
@@ -77,7 +77,7 @@ func (c Config) WithIPv6(n int) Config {
 // gw or the first free address, and the host is the last address.
 func Around(address netip.Prefix, gw netip.Addr) (Config, error) {
 	if !address.Addr().Is4() || address.Bits() > 29 {
-		return Config{}, fmt.Errorf("gateway for %s: no room for its addresses; expected an IPv4 address with a prefix length of at most 29", address)
+		return Config{}, fmt.Errorf("gateway for %s: the network has no room for the gateway's addresses; expected an IPv4 address with a prefix length of at most 29", address)
 	}
 	c := Config{Address: address, Gateway: gw, MTU: DefaultMTU}
 	first := address.Masked().Addr().Next()

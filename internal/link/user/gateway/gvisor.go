@@ -135,7 +135,7 @@ func (g *Gateway) route(ctx context.Context) error {
 	s.SetTransportProtocolHandler(tcp.ProtocolNumber, g.unlessUnreachable(connections.HandlePacket))
 	s.SetTransportProtocolHandler(udp.ProtocolNumber, g.unlessUnreachable(datagrams.HandlePacket))
 	if err := s.CreateNIC(nic, g.link); err != nil {
-		return fmt.Errorf("making its interface: %v", err)
+		return fmt.Errorf("creating its interface: %v", err)
 	}
 	var routes []tcpip.Route
 	for _, n := range g.cfg.networks() {
@@ -152,7 +152,7 @@ func (g *Gateway) route(ctx context.Context) error {
 		routes = append(routes, tcpip.Route{Destination: subnet.Subnet(), NIC: nic})
 	}
 	if err := s.SetPromiscuousMode(nic, true); err != nil {
-		return fmt.Errorf("taking packets to all addresses: %v", err)
+		return fmt.Errorf("accepting packets to all addresses: %v", err)
 	}
 	if err := s.SetSpoofing(nic, true); err != nil {
 		return fmt.Errorf("answering for all addresses: %v", err)
@@ -235,11 +235,11 @@ func (g *Gateway) Close() {
 	select {
 	case <-sent:
 	case <-time.After(drainLimit):
-		g.log.Debug("the gateway could not send everything in time")
+		g.log.Debug("the gateway could not send all data before its timeout")
 	}
 	count := g.stack.Stats().TCP
 	g.mu.Lock()
-	g.log.Debug("what the gateway carried", "connections", g.carried,
+	g.log.Debug("gateway traffic", "connections", g.carried,
 		"segments", count.SegmentsSent.Value(), "retransmitted", count.Retransmits.Value())
 	g.mu.Unlock()
 	g.cancel()

@@ -39,12 +39,12 @@ var about = [kinds]struct {
 	part    int // 1/part of the descriptors; 0: it uses none, or the rest
 	words   string
 }{
-	udpPairs:   {"udp_evicted", 4096, 4, "more than %d pairs of UDP ports at once: the least recently used are forgotten"},
-	connecting: {"connecting_evicted", 1024, 16, "more than %d connections wait for an answer: the oldest to the destination that has most of them are dropped and start again with their next SYN"},
-	carried:    {"connections_refused", 1 << 16, 0, "more than %d connections at once: further ones are refused"},
-	queries:    {"queries_evicted", 256, 16, "more than %d DNS queries wait for an answer: the oldest fail"},
-	entering:   {"publish_evicted", 1024, 8, "more than %d connections to published ports wait for the stack: the oldest of the address that has most of them are reset"},
-	senders:    {"publish_udp_evicted", 4096, 0, "more than %d senders of datagrams to published ports: the least recently heard are forgotten"},
+	udpPairs:   {"udp_evicted", 4096, 4, "more than %d UDP port pairs at once; the least recently used ones expire"},
+	connecting: {"connecting_evicted", 1024, 16, "more than %d connections wait for an answer; the oldest ones to the most frequent destination are dropped and start again with their next SYN"},
+	carried:    {"connections_refused", 1 << 16, 0, "more than %d connections at once; further ones are refused"},
+	queries:    {"queries_evicted", 256, 16, "more than %d DNS queries wait for an answer; the oldest ones fail"},
+	entering:   {"publish_evicted", 1024, 8, "more than %d connections to published ports wait for the stack; the oldest ones from the most frequent address are reset"},
+	senders:    {"publish_udp_evicted", 4096, 0, "more than %d peers send datagrams to published ports; the least recently active ones expire"},
 }
 
 // tables holds the active entries of all gateways of this process, because they
@@ -193,7 +193,7 @@ func (g *Gateway) limited(k kind) {
 	t := tables()[k]
 	words := "the user-mode gateway has " + fmt.Sprintf(about[k].words, t.most)
 	if about[k].part > 0 && t.most < about[k].most || k == carried && t.most < about[k].most {
-		words += "; a higher limit on open files (ulimit -Hn) allows more"
+		words += "; a higher limit on open files (ulimit -Hn) raises this"
 	}
 	go g.warn(words) // the terminal may block
 }

@@ -97,11 +97,11 @@ func openDoor(p config.Publish, a netip.Addr) (*door, error) {
 func doorError(p config.Publish, a netip.Addr, err error) error {
 	switch {
 	case errors.Is(err, unix.EADDRINUSE):
-		return fmt.Errorf("another program has port %d of %s; choose another", p.HostPort, a)
+		return fmt.Errorf("port %d of %s is in use; choose another port", p.HostPort, a)
 	case errors.Is(err, unix.EACCES):
-		return fmt.Errorf("uid %d may not open port %d; choose one from 1024 upwards (or net.ipv4.ip_unprivileged_port_start)", os.Geteuid(), p.HostPort)
+		return fmt.Errorf("uid %d may not bind port %d; choose a port from 1024 upwards, or lower net.ipv4.ip_unprivileged_port_start", os.Geteuid(), p.HostPort)
 	case errors.Is(err, unix.EADDRNOTAVAIL):
-		return fmt.Errorf("%s is no address of this host", a)
+		return fmt.Errorf("%s is not an address of this host", a)
 	}
 	return err
 }

@@ -19,7 +19,7 @@ const bufferSize = 4 << 20
 func pair() (net.Conn, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
-		return nil, nil, fmt.Errorf("making its link: %w", err)
+		return nil, nil, fmt.Errorf("creating its link: %w", err)
 	}
 	widen(fds)
 	ours := os.NewFile(uintptr(fds[0]), "gateway")
@@ -28,7 +28,7 @@ func pair() (net.Conn, *os.File, error) {
 	conn, err := net.FileConn(ours)
 	if err != nil {
 		end.Close()
-		return nil, nil, fmt.Errorf("making its link: %w", err)
+		return nil, nil, fmt.Errorf("creating its link: %w", err)
 	}
 	return conn, end, nil
 }

@@ -148,7 +148,7 @@ func (g *Gateway) forward(ctx context.Context, d *door) {
 		}
 		p, err := s.find(from, func() (*sender, error) { return g.newSender(ctx, d, &s, from, append([]byte(nil), oob[:oobn]...)) })
 		if err != nil {
-			g.log.Debug("gateway: taking a datagram from outside", "error", err)
+			g.log.Debug("gateway: receiving a datagram from outside", "error", err)
 			continue
 		}
 		p.touch()

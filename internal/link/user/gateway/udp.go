@@ -48,7 +48,7 @@ func (g *Gateway) associate(ctx context.Context, req *udp.ForwarderRequest) {
 	var wq waiter.Queue
 	ep, terr := req.CreateEndpoint(&wq)
 	if terr != nil {
-		g.log.Debug("gateway: taking a datagram", "error", terr)
+		g.log.Debug("gateway: receiving a datagram", "error", terr)
 		return
 	}
 	ep.SocketOptions().SetReceiveBufferSize(datagramBuffer, true)

@@ -42,7 +42,7 @@ func (g *Gateway) unlessUnreachable(next packetHandler) packetHandler {
 		}
 		g.log.Debug("gateway: the host has no route", "to", to)
 		if err := g.link.unreachable(pkt); err != nil {
-			g.log.Debug("gateway: saying so", "error", err)
+			g.log.Debug("gateway: sending ICMP unreachable", "error", err)
 		}
 		return true
 	}
