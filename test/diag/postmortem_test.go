@@ -64,7 +64,7 @@ func TestPanicBundle(t *testing.T) {
 				dir := testutil.Dir(t)
 				testutil.Lklctl(t, "-n", k.Name, "bundle", "--to", filepath.Join(dir, "b.tar.gz"))
 				got := parts(t, filepath.Join(dir, "b.tar.gz"), dir)
-				return strings.Contains(got["README.txt"], "the last packets") && hasLast(t, filepath.Join(dir, "packets.pcapng"))
+				return strings.Contains(got["README.txt"], "their payload is not redacted") && hasLast(t, filepath.Join(dir, "packets.pcapng"))
 			})
 			testutil.Crash(t, k)
 			r := k.Proc.Wait(testutil.Limit)
@@ -75,7 +75,7 @@ func TestPanicBundle(t *testing.T) {
 			}
 			got := parts(t, filepath.Join(testutil.StateHome, "lklrun", path), dir)
 			wants := map[string][]string{
-				"README.txt":   {"kernel panicked", "instance " + k.Name, "sockets.json", "the last look before the panic", "packets.pcapng", "blanked (***), but for packets", filepath.Join(dir, "all.pcapng")},
+				"README.txt":   {"kernel panicked", "instance " + k.Name, "sockets.json", "the last look before the panic", "packets.pcapng", "replaced by ***, except in packets", filepath.Join(dir, "all.pcapng")},
 				"dmesg.txt":    {"Kernel panic - not syncing: sysrq triggered crash", "Linux version"},
 				"log":          {"Kernel panic"},
 				"state.json":   {k.Name, "python3"},
@@ -172,7 +172,7 @@ func TestBundle(t *testing.T) {
 					t.Errorf("%s lacks %q:\n%.500s", name, want, got[name])
 				}
 			}
-			if readme := got["README.txt"]; strings.Contains(readme, "could not be had") && !strings.Contains(readme, "resolv.conf: ") {
+			if readme := got["README.txt"]; strings.Contains(readme, "Missing:") && !strings.Contains(readme, "resolv.conf: ") {
 				t.Error(readme)
 			}
 			if said := b.ctl("dmesg"); !strings.Contains(said, "Linux version 6.12") {

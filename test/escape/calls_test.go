@@ -163,7 +163,7 @@ func TestFinding08HostSocket(t *testing.T) {
 	for _, line := range []string{
 		"a socket of the host's network, received from another process, is refused",
 		"--require stack: ",
-		"was refused 63 sockets of the host's network that came from elsewhere",
+		"was refused 63 sockets of the host's network that it received from outside the run",
 	} {
 		if n := strings.Count(r.Stderr, line); n != 1 {
 			t.Errorf("%q: %d times in\n%s", line, n, r.Stderr)

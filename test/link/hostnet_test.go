@@ -40,8 +40,8 @@ func TestHostNet(t *testing.T) {
 		t.Errorf("the target: %v", r)
 	}
 	for _, want := range []string{
-		fmt.Sprintf("sockets went to 127.0.0.1:%d by the host's stack (--host-net)", port),
-		fmt.Sprintf("1 socket went to [::1]:%d by the host's stack (--host-net)", port),
+		fmt.Sprintf("sockets connected to 127.0.0.1:%d over the host's stack (--host-net)", port),
+		fmt.Sprintf("1 socket connected to [::1]:%d over the host's stack (--host-net)", port),
 		"sockets on the host's stack",
 	} {
 		if !strings.Contains(r.Stderr, want) {
@@ -58,7 +58,7 @@ func TestHostNetRequire(t *testing.T) {
 	port := testutil.Host.EchoTCP(t, "127.0.0.1:0")
 	r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", testutil.NewName(), "--if", s.TapIf(), "--require", "stack", "--host-net", "127.0.0.1", "--",
 		testutil.Probe(), "dial", fmt.Sprintf("127.0.0.1:%d", port)))
-	if want := "--require stack: no socket came from the stack, 1 socket from the host's, as --host-net says"; r.Status != 123 || !strings.Contains(r.Stderr, want) {
+	if want := "--require stack: the program used no socket of the stack, but 1 socket of the host (--host-net)"; r.Status != 123 || !strings.Contains(r.Stderr, want) {
 		t.Errorf("%v\nwant 123 and %q", r, want)
 	}
 	s.Web(testutil.Nginx{})

@@ -129,22 +129,22 @@ var whyStages = []whyStage{
 	},
 	{
 		name: "peer without MPTCP", plain: true,
-		code: "peer-without-mptcp-or-option-stripped", text: []string{"10.74.1.1 answered without MP_CAPABLE", "it has no MPTCP", "strips"}, remedy: "net.mptcp.enabled=1",
+		code: "peer-without-mptcp-or-option-stripped", text: []string{"10.74.1.1 answered without MP_CAPABLE", "does not support MPTCP", "strips"}, remedy: "net.mptcp.enabled=1",
 	},
 	{
 		name:   "options stripped",
 		before: func(p *testutil.PathSite) { strips(p, 0, "") },
-		code:   "peer-without-mptcp-or-option-stripped", text: []string{"10.74.1.1 answered without MP_CAPABLE", "it has no MPTCP", "strips"},
+		code:   "peer-without-mptcp-or-option-stripped", text: []string{"10.74.1.1 answered without MP_CAPABLE", "does not support MPTCP", "strips"},
 	},
 	{
 		name:   "options of data stripped",
 		before: func(p *testutil.PathSite) { strips(p, 0, "tcp flags & syn == 0") },
-		code:   "data-option-stripped", text: []string{"agreed on MPTCP", "strips"},
+		code:   "data-option-stripped", text: []string{"negotiated MPTCP", "strips"},
 	},
 	{
 		name:   "options stripped on the second path",
 		before: func(p *testutil.PathSite) { strips(p, 1, "") },
-		code:   "join-option-stripped", iface: "eth1", text: []string{"without MP_JOIN", "strips"}, remedy: "tried again",
+		code:   "join-option-stripped", iface: "eth1", text: []string{"without MP_JOIN", "strips"}, remedy: "lklrun retries",
 	},
 	{
 		name:   "join filtered",
@@ -154,12 +154,12 @@ var whyStages = []whyStage{
 	{
 		name:   "join rejected",
 		before: func(p *testutil.PathSite) { filters(p, 1, "reject with tcp reset") },
-		code:   "join-refused", iface: "eth1", text: []string{"refused", "reset"}, remedy: "tried again",
+		code:   "join-refused", iface: "eth1", text: []string{"refused", "RST"}, remedy: "lklrun retries",
 	},
 	{
 		name:   "peer's limit",
 		before: func(p *testutil.PathSite) { p.Server.Run(p, "ip", "mptcp", "limits", "set", "subflows", "0") },
-		code:   "peer-refuses-subflows", iface: "eth1", text: []string{"limits"}, remedy: "ip mptcp limits set",
+		code:   "peer-refuses-subflows", iface: "eth1", text: []string{"limit"}, remedy: "ip mptcp limits set",
 	},
 	{
 		name: "endpoint deleted",
@@ -316,10 +316,10 @@ func TestWhyNotServer(t *testing.T) {
 		}
 	}
 	echo()
-	explains(p, whyStage{name: "not announced", code: "not-announced", iface: "eth1", text: []string{"not told of this address"}, remedy: "signal"})
+	explains(p, whyStage{name: "not announced", code: "not-announced", iface: "eth1", text: []string{"no endpoint announces this address"}, remedy: "signal"})
 	testutil.Lklctl(t, "-n", p.Instance, "mptcp", "endpoint", "del", "10.74.2.2")
 	testutil.Lklctl(t, "-n", p.Instance, "mptcp", "endpoint", "add", "10.74.2.2", "dev", "eth1", "signal")
 	echo()
-	explains(p, whyStage{name: "announced", code: "announced-not-used", iface: "eth1", text: []string{"which has made no subflow"}, remedy: "add_addr_accepted"})
+	explains(p, whyStage{name: "announced", code: "announced-not-used", iface: "eth1", text: []string{"which created no subflow"}, remedy: "add_addr_accepted"})
 	k.End()
 }

@@ -109,7 +109,7 @@ func TestPreloadMPTCP(t *testing.T) {
 		if got := testutil.OK(t, testutil.Limit, exec.Command("sha256sum", out)); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %s, want %s", url, got, want)
 		}
-		if !strings.Contains(r.Stderr, "curl(") || !strings.Contains(r.Stderr, "1 connection by MPTCP") {
+		if !strings.Contains(r.Stderr, "curl(") || !strings.Contains(r.Stderr, "1 connection over MPTCP") {
 			t.Errorf("-v gives no account: %s", r.Stderr)
 		}
 		m := regexp.MustCompile(`(\d+) bytes received`).FindStringSubmatch(r.Stderr)
@@ -127,8 +127,8 @@ func TestPreloadMPTCP(t *testing.T) {
 		require, says string
 		args          []string
 	}{
-		{"stack", "no socket came from the stack", []string{"true"}},
-		{"stack", "1 socket that the stack has not", []string{"/usr/bin/python3", "-c", `import socket
+		{"stack", "the program used no socket of the stack", []string{"true"}},
+		{"stack", "1 socket of a type that the stack does not support", []string{"/usr/bin/python3", "-c", `import socket
 socket.socket()
 try: socket.socket(socket.AF_BLUETOOTH)
 except OSError as e: assert e.errno == 97, e

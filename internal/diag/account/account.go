@@ -145,8 +145,8 @@ func (p *Process) Connections() string {
 	add(p.MPTCP, "%d MPTCP")
 	add(p.TCP, "%d TCP")
 	add(p.FallbackPeer, "%d TCP (peer without MPTCP)")
-	add(p.FallbackLater, "%d TCP (MPTCP given up on the way)")
-	add(p.FallbackOption, "%d TCP (option that MPTCP has not)")
+	add(p.FallbackLater, "%d TCP (later fallback from MPTCP)")
+	add(p.FallbackOption, "%d TCP (socket option without MPTCP support)")
 	return strings.Join(parts, ", ")
 }
 

@@ -54,24 +54,24 @@ func (a *Final) Lines() []string {
 			lines = append(lines, who+" had "+count(p.Host, "socket")+" on the host's stack")
 		}
 		if p.Refused > 0 {
-			lines = append(lines, who+" was refused "+count(p.Refused, "socket")+" that the stack has not")
+			lines = append(lines, who+" was refused "+count(p.Refused, "socket")+" of a type that the stack does not support")
 		}
 		if p.Foreign > 0 {
-			lines = append(lines, who+" was refused "+count(p.Foreign, "socket")+" of the host's network that came from elsewhere")
+			lines = append(lines, who+" was refused "+count(p.Foreign, "socket")+" of the host's network that it received from outside the run")
 		}
 	}
 	for _, h := range all.Hosted {
-		lines = append(lines, fmt.Sprintf("%s went to %s by the host's stack (--host-net)", count(h.Sockets, "socket"), h.Addr))
+		lines = append(lines, fmt.Sprintf("%s connected to %s over the host's stack (--host-net)", count(h.Sockets, "socket"), h.Addr))
 	}
 	v := a.value
 	if v["sockets.stack"] == 0 && v["sockets.refused"] == 0 && v["sockets.foreign"] == 0 && v["sockets.host"] == 0 {
 		return append(lines, "nothing used the stack")
 	}
-	lines = append(lines, fmt.Sprintf("in all %s, %d bytes received, %d sent; %d datagrams received, %d sent",
+	lines = append(lines, fmt.Sprintf("total: %s, %d bytes received, %d sent; %d datagrams received, %d sent",
 		count(v["sockets.stack"], "socket"), v["bytes.received"], v["bytes.sent"],
 		v["datagrams.received"], v["datagrams.sent"]))
 	if n := a.mptcp(); n > 0 {
-		lines = append(lines, fmt.Sprintf("%s by MPTCP", count(n, "connection")))
+		lines = append(lines, fmt.Sprintf("%s over MPTCP", count(n, "connection")))
 	}
 	return lines
 }
@@ -127,15 +127,15 @@ func (a *Final) Unmet(require string) string {
 	case require == "":
 		return ""
 	case a == nil:
-		return "the stack host gave no account"
+		return "lklhost reported no statistics"
 	case a.value["sockets.foreign"] > 0:
-		return count(a.value["sockets.foreign"], "socket") + " of the host's network came from outside the run, and were refused"
+		return count(a.value["sockets.foreign"], "socket") + " of the host's network came from outside the run and were refused"
 	case a.value["sockets.stack"] == 0 && a.value["sockets.host"] > 0:
-		return "no socket came from the stack, " + count(a.value["sockets.host"], "socket") + " from the host's, as --host-net says"
+		return "the program used no socket of the stack, but " + count(a.value["sockets.host"], "socket") + " of the host (--host-net)"
 	case a.value["sockets.stack"] == 0:
-		return "no socket came from the stack"
+		return "the program used no socket of the stack"
 	case a.value["sockets.refused"] > 0:
-		return count(a.value["sockets.refused"], "socket") + " that the stack has not"
+		return count(a.value["sockets.refused"], "socket") + " of a type that the stack does not support"
 	case require != config.RequireMPTCP:
 		return ""
 	}

@@ -21,9 +21,9 @@ func TestAccount(t *testing.T) {
 	want := []string{
 		"curl(12) made 1 socket on the stack: 100 bytes received, 20 sent; with 10.0.0.1:80; connections: 1 TCP (peer without MPTCP)",
 		"python3.11(13) made 2 sockets on the stack",
-		"python3.11(13) was refused 1 socket that the stack has not",
-		"in all 3 sockets, 100 bytes received, 20 sent; 0 datagrams received, 1 sent",
-		"2 connections by MPTCP",
+		"python3.11(13) was refused 1 socket of a type that the stack does not support",
+		"total: 3 sockets, 100 bytes received, 20 sent; 0 datagrams received, 1 sent",
+		"2 connections over MPTCP",
 	}
 	if diff := cmp.Diff(want, a.Lines()); diff != "" {
 		t.Error(diff)
@@ -42,9 +42,9 @@ func TestAccount(t *testing.T) {
 func TestUnmet(t *testing.T) {
 	const one = "sockets.stack 1\nsockets.connected 1\n"
 	for _, tt := range []struct{ text, stack, mptcp string }{
-		{"", "the stack host gave no account", "the stack host gave no account"},
-		{"sockets.stack 0\n", "no socket came from the stack", "no socket came from the stack"},
-		{"sockets.stack 1\nsockets.refused 2\n", "2 sockets that the stack has not", "2 sockets that the stack has not"},
+		{"", "lklhost reported no statistics", "lklhost reported no statistics"},
+		{"sockets.stack 0\n", "the program used no socket of the stack", "the program used no socket of the stack"},
+		{"sockets.stack 1\nsockets.refused 2\n", "2 sockets of a type that the stack does not support", "2 sockets of a type that the stack does not support"},
 		{"sockets.stack 1\n", "", "there was no MPTCP connection"},
 		{one, "", "1 connection by TCP"},
 		{one + "MPTcpExtMPCapableSYNTX 1\nMPTcpExtMPCapableFallbackSYNACK 1\n", "", "MPTCP fell back to TCP (MPCapableFallbackSYNACK 1)"},

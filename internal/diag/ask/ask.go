@@ -65,30 +65,30 @@ func Do[A, R any](ctx context.Context, conn *stackconn.Conn, verb Verb[A, R], ar
 	if err != nil {
 		return result, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("lklrun does not answer within %v", limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("lklrun did not answer within %v", limit))
 	defer cancel()
 	body, err := conn.Ask(ctx, text, file)
 	switch {
 	case errors.Is(err, syscall.ENOTCONN):
-		return result, errors.New("lklrun is gone: the run is ending")
+		return result, errors.New("lklrun has ended, and the run is ending")
 	case errors.Is(err, syscall.EOPNOTSUPP):
-		return result, errors.New("this instance was started by a version of lklrun that cannot be asked")
+		return result, errors.New("this instance was started by a version of lklrun that does not support this request")
 	case errors.Is(err, syscall.EBUSY):
-		return result, errors.New("lklrun is being asked too much at once")
+		return result, errors.New("lklrun has too many pending requests; retry")
 	case errors.Is(err, syscall.EIO):
 		return result, errors.New("the stack's kernel panicked")
 	case err != nil:
-		return result, fmt.Errorf("asking lklrun: %w", err)
+		return result, fmt.Errorf("request to lklrun: %w", err)
 	}
 	var r reply
 	if err := json.Unmarshal(body, &r); err != nil {
-		return result, fmt.Errorf("asking lklrun: its answer: %w", err)
+		return result, fmt.Errorf("request to lklrun: decoding the answer: %w", err)
 	}
 	if r.Error != "" {
 		return result, &Error{r.Error, r.Usage}
 	}
 	if err := json.Unmarshal(r.Result, &result); err != nil {
-		return result, fmt.Errorf("asking lklrun: its answer: %w", err)
+		return result, fmt.Errorf("request to lklrun: decoding the answer: %w", err)
 	}
 	return result, nil
 }

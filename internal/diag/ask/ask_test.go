@@ -129,7 +129,7 @@ func TestAsk(t *testing.T) {
 		t.Errorf("with a descriptor: %+v, %v", got, err)
 	}
 	// Only the stack host can report that the target has ended.
-	if body, err := c.Ask(limit(t), []byte(`{"verb":"end"}`), nil); err != nil || !strings.Contains(string(body), "does not know") {
+	if body, err := c.Ask(limit(t), []byte(`{"verb":"end"}`), nil); err != nil || !strings.Contains(string(body), "does not support") {
 		t.Errorf("a client that tells of the end: %s, %v", body, err)
 	}
 	// The longest text, which the socket does not accept in one piece.
@@ -147,7 +147,7 @@ func TestAsk(t *testing.T) {
 	}{
 		{mended, "no: say it otherwise", true},
 		{broken, "something is wrong", false},
-		{nobody, `lklrun does not know the question "what"`, false},
+		{nobody, `lklrun does not support the request "what"`, false},
 	} {
 		var refused *ask.Error
 		if _, err := ask.Do(limit(t), c, tc.verb, words{}, nil); !errors.As(err, &refused) || err.Error() != tc.want || refused.Usage != tc.usage {
@@ -255,7 +255,7 @@ func TestAskLauncherGone(t *testing.T) {
 	}()
 	<-h.Conn.Questions()
 	h.Conn.Close()
-	if err := <-asked; err == nil || !strings.Contains(err.Error(), "lklrun is gone") && !errors.Is(err, stackconn.ErrClosed) {
+	if err := <-asked; err == nil || !strings.Contains(err.Error(), "lklrun has ended") && !errors.Is(err, stackconn.ErrClosed) {
 		t.Errorf("%v", err)
 	}
 }

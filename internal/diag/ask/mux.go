@@ -99,13 +99,13 @@ func (m *Mux) do(ctx context.Context, q stackconn.Question) (any, error) {
 	}
 	var r request
 	if err := json.Unmarshal(q.Text, &r); err != nil {
-		return nil, Usagef("the question is not understood: %v", err)
+		return nil, Usagef("malformed request: %v", err)
 	}
 	m.mu.Lock()
 	h := m.handlers[r.Verb]
 	m.mu.Unlock()
 	if h == nil {
-		return nil, fmt.Errorf("lklrun does not know the question %q", r.Verb)
+		return nil, fmt.Errorf("lklrun does not support the request %q", r.Verb)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

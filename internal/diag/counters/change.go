@@ -75,7 +75,7 @@ func Load(path string) (r Reading, ok bool, err error) {
 		err = json.Unmarshal(b, &r)
 	}
 	if err != nil {
-		return Reading{}, false, fmt.Errorf("reading the last counters: %w", err)
+		return Reading{}, false, fmt.Errorf("reading the saved counters: %w", err)
 	}
 	return r, true, nil
 }
@@ -92,7 +92,7 @@ func (r Reading) Store(path string) error {
 	}
 	if err != nil {
 		_ = os.Remove(tmp) // no such file: fine
-		return fmt.Errorf("keeping the counters: %w", err)
+		return fmt.Errorf("saving the counters: %w", err)
 	}
 	return nil
 }

@@ -64,7 +64,7 @@ func (s Set) Select(patterns []string) Set {
 }
 
 // errForm is the parsers' error for text in another format.
-var errForm = errors.New("not in the form of counters")
+var errForm = errors.New("unexpected format of the counters")
 
 // Read reads all sources; those that the stack does not have are absent. The sources are
 // read one after another, not at one instant.

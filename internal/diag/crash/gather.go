@@ -51,7 +51,7 @@ func (b *Report) AddLook(l *Look, when string) {
 	if text, err := json.MarshalIndent(l.Sockets, "", "  "); err != nil {
 		b.Miss("sockets.json", err)
 	} else {
-		b.add("sockets.json", "sockets "+when+", as sock_diag tells them", string(text)+"\n")
+		b.add("sockets.json", "sockets "+when+", as sock_diag reports them", string(text)+"\n")
 	}
 	var t strings.Builder
 	for i := range l.Counters {
@@ -59,7 +59,7 @@ func (b *Report) AddLook(l *Look, when string) {
 			fmt.Fprintf(&t, "%s %s\n", n.Name, n.Value)
 		}
 	}
-	b.Add("counters.txt", "counters "+when+", without those that are 0", t.String())
+	b.Add("counters.txt", "counters "+when+", without zero values", t.String())
 }
 
 // AddRun adds the content of the run directory: the state, the plan, the journal of
@@ -69,10 +69,10 @@ func (b *Report) AddRun(dir string, s *instance.State) {
 	shown.Command = Words(s.Command)
 	b.AddJSON(instance.StateFile, "the instance", shown)
 	for _, f := range []struct{ name, what string }{
-		{instance.PlanFile, "the run as it was planned, with all settings"},
-		{instance.JournalFile, "what the run undoes on the host"},
+		{instance.PlanFile, "the plan of the run, with all settings"},
+		{instance.JournalFile, "the changes on the host that the run undoes"},
 		{instance.ResolvFile, "the program's name servers"},
-		{instance.LogFile, "lklhost's lines, and what the kernel's console got"},
+		{instance.LogFile, "output of lklhost and of the kernel's console"},
 	} {
 		path := filepath.Join(dir, f.name)
 		b.AddFile(f.name, f.what, path)
@@ -85,13 +85,13 @@ func (b *Report) AddStats(ctx context.Context, c *stackconn.Conn) {
 	stats, err := c.Stats(ctx)
 	engine := slices.ContainsFunc(stats, func(s stackconn.Stat) bool { return strings.HasPrefix(s.Name, "sockets.") })
 	if err == nil && !engine { // only those of lklhost
-		err = errors.New("they were in the program's process, which is gone")
+		err = errors.New("they were in the program's process, which has ended")
 	}
 	if err != nil {
 		b.Miss("account.json, engine.txt", err)
 		return
 	}
-	b.AddJSON("account.json", "which process used which stack, with whom", account.Parse(stats))
+	b.AddJSON("account.json", "the stack and peers of each process", account.Parse(stats))
 	var t strings.Builder
 	for _, s := range stats {
 		fmt.Fprintf(&t, "%s %d\n", s.Name, s.Value)

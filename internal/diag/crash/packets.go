@@ -30,13 +30,13 @@ const KeptFile = "packets.json"
 func (b *Report) AddPackets(kept ask.PacketsKept, pcapng []byte) {
 	b.files = kept.Files
 	if kept.Ring {
-		b.parts = append(b.parts, part{PacketsFile, fmt.Sprintf("the last packets, %d; what they carry is not blanked", kept.Packets), pcapng})
+		b.parts = append(b.parts, part{PacketsFile, fmt.Sprintf("the last %d packets; their payload is not redacted", kept.Packets), pcapng})
 	}
 }
 
 // AskPackets asks the lklrun of a run for its packets.
 func (b *Report) AskPackets(ctx context.Context, c *stackconn.Conn) {
-	ctx, cancel := context.WithTimeoutCause(ctx, packetsLimit, fmt.Errorf("lklrun does not answer within %v", packetsLimit))
+	ctx, cancel := context.WithTimeoutCause(ctx, packetsLimit, fmt.Errorf("lklrun did not answer within %v", packetsLimit))
 	defer cancel()
 	kept, pcapng, err := Packets(ctx, c)
 	if err != nil {

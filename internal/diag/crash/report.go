@@ -27,7 +27,7 @@ const (
 )
 
 // leftOut is added to the description of a part that was cut.
-const leftOut = "; the beginning is left out"
+const leftOut = "; the beginning is omitted"
 
 // suffix is the end of the file names.
 const suffix = ".tar.gz"
@@ -117,16 +117,16 @@ func (b *Report) readme() string {
 		fmt.Fprintf(&t, "%-18s %s\n", p.name, p.what)
 	}
 	if len(b.files) > 0 {
-		fmt.Fprintf(&t, "\nWhat lklrun --capture has written of the run's packets, which is not in here:\n  %s\n", strings.Join(b.files, "\n  "))
+		fmt.Fprintf(&t, "\nPackets of the run are in these files of lklrun --capture, which are not included here:\n  %s\n", strings.Join(b.files, "\n  "))
 	}
 	if len(b.missing) > 0 {
-		fmt.Fprintf(&t, "\nWhat could not be had:\n  %s\n", strings.Join(b.missing, "\n  "))
+		fmt.Fprintf(&t, "\nMissing:\n  %s\n", strings.Join(b.missing, "\n  "))
 	}
 	but := ""
 	if slices.ContainsFunc(b.parts, func(p part) bool { return p.name == PacketsFile }) {
-		but = ", but for packets"
+		but = ", except in packets"
 	}
-	fmt.Fprintf(&t, "\nWhat looks like a secret is blanked (%s)%s; look it over before you pass it on.\n", blank, but)
+	fmt.Fprintf(&t, "\nValues that look like secrets are replaced by %s%s. Review the content before you share it.\n", blank, but)
 	return t.String()
 }
 
@@ -223,5 +223,5 @@ func Dir(getenv func(string) string) (string, error) {
 	if home := getenv("HOME"); filepath.IsAbs(home) {
 		return filepath.Join(home, ".local", "state", "lklrun"), nil
 	}
-	return "", errors.New("no place for it: neither XDG_STATE_HOME nor HOME is set")
+	return "", errors.New("no directory for it: neither XDG_STATE_HOME nor HOME is set")
 }

@@ -97,7 +97,7 @@ func TestReport(t *testing.T) {
 	if cut := parts[folder+"cut.txt"]; cut != "last line\n" { // the rest of the line has lost its name
 		t.Errorf("%d bytes: %.20q", len(cut), cut)
 	}
-	for _, want := range []string{"a test\n", "instance web", "the first", "the beginning is left out", "d: open ", "e: token=***", "blanked"} {
+	for _, want := range []string{"a test\n", "instance web", "the first", "the beginning is omitted", "d: open ", "e: token=***", "look like secrets"} {
 		if !strings.Contains(parts[folder+"README.txt"], want) {
 			t.Errorf("README.txt lacks %q:\n%s", want, parts[folder+"README.txt"])
 		}

@@ -69,11 +69,11 @@ func (s Step) from(have State) (State, error) {
 		e := i.Netem
 		switch {
 		case s.limit && e.None() && slices.Contains(s.Ways, stacknet.Way(w)):
-			return want, stepErrorf("%s, direction %v: limit bounds what a delay or a rate hold up, and there is neither", iface, stacknet.Way(w))
+			return want, stepErrorf("%s, direction %v: limit requires a delay or a rate; add one", iface, stacknet.Way(w))
 		case e.Reorder > 0 && e.Delay == 0:
-			return want, stepErrorf("%s, direction %v: reorder needs a delay, which the packets that overtake do not have: add one, as in `delay 20ms`", iface, stacknet.Way(w))
+			return want, stepErrorf("%s, direction %v: reorder requires a delay, which reordered packets skip; add one, such as `delay 20ms`", iface, stacknet.Way(w))
 		case e.Jitter > e.Delay:
-			return want, stepErrorf("%s, direction %v: a jitter of %v is more than the delay of %v", iface, stacknet.Way(w), e.Jitter, e.Delay)
+			return want, stepErrorf("%s, direction %v: the jitter %v is greater than the delay %v", iface, stacknet.Way(w), e.Jitter, e.Delay)
 		}
 	}
 	return want, nil
@@ -214,7 +214,7 @@ func (p *Paths) set(have Path, want State) error {
 func (p *Paths) carrier(l Path, on bool) error {
 	err := p.n.SetCarrier(l.LinkState, on)
 	if errors.Is(err, unix.EOPNOTSUPP) {
-		return stepErrorf("%s: nobody can take its carrier away: use silent", l.Name)
+		return stepErrorf("%s: its carrier cannot be turned off; use silent", l.Name)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: setting its carrier: %w", l.Name, err)

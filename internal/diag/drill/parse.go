@@ -28,14 +28,14 @@ func ParseWays(name string) ([]stacknet.Way, error) {
 	case "both":
 		return both, nil
 	}
-	return nil, fmt.Errorf("direction %q: expected in, out or both", name)
+	return nil, fmt.Errorf("direction %q; expected in, out or both", name)
 }
 
 // ParseStep parses the words of a step for the interface.
 func ParseStep(iface string, ways []stacknet.Way, words []string) (Step, error) {
 	s := Step{Iface: iface, Ways: ways, Words: strings.Join(words, " ")}
 	if len(words) == 0 {
-		return s, fmt.Errorf("%s: no step: expected %s", iface, strings.Join(Keywords, ", "))
+		return s, fmt.Errorf("%s: missing step; expected %s", iface, strings.Join(Keywords, ", "))
 	}
 	given := map[string]bool{}
 	for len(words) > 0 {
@@ -53,10 +53,10 @@ func ParseStep(iface string, ways []stacknet.Way, words []string) (Step, error) 
 			continue
 		}
 		if !slices.Contains(Keywords, word) {
-			return s, fmt.Errorf("%s: step %q: expected %s", iface, word, strings.Join(Keywords, ", "))
+			return s, fmt.Errorf("%s: step %q; expected %s", iface, word, strings.Join(Keywords, ", "))
 		}
 		if len(words) == 0 {
-			return s, fmt.Errorf("%s: %s: no value behind it", iface, word)
+			return s, fmt.Errorf("%s: %s: missing value", iface, word)
 		}
 		if err := s.value(word, words[0]); err != nil {
 			return s, fmt.Errorf("%s: %s %w", iface, word, err)
@@ -64,7 +64,7 @@ func ParseStep(iface string, ways []stacknet.Way, words []string) (Step, error) 
 		words = words[1:]
 	}
 	if len(ways) < 2 && s.carrier != nil && !*s.carrier {
-		return s, fmt.Errorf("%s: down: a cable is pulled in both directions; a direction that loses all is silent", iface)
+		return s, fmt.Errorf("%s: down applies to both directions; use silent to drop all packets of one direction", iface)
 	}
 	return s, nil
 }
@@ -125,7 +125,7 @@ func (s *Step) value(key, v string) error {
 	case "limit":
 		n, err := strconv.ParseUint(v, 10, 31)
 		if err != nil || n == 0 {
-			return fmt.Errorf("%q: expected a number of packets, at least 1", v)
+			return fmt.Errorf("%q; expected a number of packets, at least 1", v)
 		}
 		s.limit = true
 		s.add(func(i *stacknet.Impairment) { i.Netem.Limit = uint32(n) })
@@ -166,7 +166,7 @@ func ParseTime(v string) (time.Duration, error) {
 		"ns": time.Nanosecond, "nsec": time.Nanosecond, "nsecs": time.Nanosecond,
 	}[unit]
 	if !ok || !known || n*float64(scale) > float64(mostDelay) {
-		return 0, fmt.Errorf("%q: expected a time such as 80ms, at most %v", v, mostDelay)
+		return 0, fmt.Errorf("%q; expected a time such as 80ms, at most %v", v, mostDelay)
 	}
 	return time.Duration(math.Round(n * float64(scale))), nil
 }
@@ -175,7 +175,7 @@ func ParseTime(v string) (time.Duration, error) {
 func ParsePercent(v string) (float64, error) {
 	n, unit, ok := quantity(v)
 	if !ok || unit != "" && unit != "%" || n > 100 {
-		return 0, fmt.Errorf("%q: expected a share such as 2%%, from 0%% to 100%%", v)
+		return 0, fmt.Errorf("%q; expected a percentage such as 2%%, from 0%% to 100%%", v)
 	}
 	return n / 100, nil
 }
@@ -199,7 +199,7 @@ func ParseRate(v string) (uint64, error) {
 	n *= scale * prefix
 	// netem counts bytes a second, so a smaller rate would be zero.
 	if !ok || !known || n != 0 && (n < 8 || n > 1e15) {
-		return 0, fmt.Errorf("%q: expected a rate such as 20mbit, or 0 for none", v)
+		return 0, fmt.Errorf("%q; expected a rate such as 20mbit, or 0 for no limit", v)
 	}
 	return uint64(math.Round(n)), nil
 }

@@ -105,17 +105,17 @@ func TestSteps(t *testing.T) {
 
 func TestWrongSteps(t *testing.T) {
 	for words, want := range map[string]string{
-		"":                     "eth1: no step: expected",
-		"dely 80ms":            `step "dely": expected down, up, silent, delay`,
-		"delay":                "delay: no value behind it",
-		"delay fast":           `delay "fast": expected a time such as 80ms`,
+		"":                     "eth1: missing step; expected",
+		"dely 80ms":            `step "dely"; expected down, up, silent, delay`,
+		"delay":                "delay: missing value",
+		"delay fast":           `delay "fast"; expected a time such as 80ms`,
 		"loss 2% loss 3%":      "loss: given twice",
 		"down up":              "down, up or silent: given twice",
-		"limit 0":              `limit "0": expected a number of packets`,
-		"rate 20mpit delay 1s": `rate "20mpit": expected a rate such as 20mbit`,
-		"limit 5":              "limit bounds what a delay or a rate hold up",
-		"reorder 5%":           "reorder needs a delay",
-		"delay 1ms jitter 2ms": "a jitter of 2ms is more than the delay of 1ms",
+		"limit 0":              `limit "0"; expected a number of packets`,
+		"rate 20mpit delay 1s": `rate "20mpit"; expected a rate such as 20mbit`,
+		"limit 5":              "limit requires a delay or a rate",
+		"reorder 5%":           "reorder requires a delay",
+		"delay 1ms jitter 2ms": "the jitter 2ms is greater than the delay 1ms",
 	} {
 		s, err := ParseStep("eth1", both, strings.Fields(words))
 		if err == nil {

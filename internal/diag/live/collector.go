@@ -26,7 +26,7 @@ var (
 	// ErrEnded means that the instance has ended, or is about to.
 	ErrEnded = errors.New("the instance has ended")
 	// ErrPanicked means that the kernel of the stack has panicked.
-	ErrPanicked = errors.New("the kernel of its stack has died")
+	ErrPanicked = errors.New("its stack's kernel has died")
 	// ErrSilent means that the stack did not answer in time: it is stopped, or busy.
 	ErrSilent = errors.New("the stack does not answer")
 )

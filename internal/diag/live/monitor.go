@@ -17,7 +17,7 @@ import (
 )
 
 // ErrStarting means that the stack has not booted yet.
-var ErrStarting = errors.New("it is starting: its stack has not booted yet")
+var ErrStarting = errors.New("it is starting, and its stack has not booted yet")
 
 // Bounds of the interval between snapshots. More frequent ones would load the stack, and
 // nobody could read them.

@@ -48,7 +48,7 @@ func elsewhere(ctx context.Context, conn *stackconn.Conn, carriers []uint64) (ma
 			return held, nil // lklrun there has ended: the makers are known
 		}
 		if n := len(got.Processes); n == 0 || n > len(some) {
-			return nil, fmt.Errorf("asking lklrun: it tells of %d sockets, was asked for %d", n, len(some))
+			return nil, fmt.Errorf("request to lklrun: it returned %d sockets instead of %d", n, len(some))
 		}
 		for i, p := range got.Processes {
 			held[some[i]] = p

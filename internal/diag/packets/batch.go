@@ -81,7 +81,7 @@ func (b *batch) start(ctx context.Context, conn *stackconn.Conn, fd int, call st
 func (b *batch) received(ctx context.Context) (int, error) {
 	n, err := b.call.Result(ctx)
 	if err == nil && n > int64(len(b.data)) {
-		err = fmt.Errorf("the stack tells of %d packets, was asked for %d", n, len(b.data))
+		err = fmt.Errorf("the stack returned %d packets instead of %d", n, len(b.data))
 	}
 	if err != nil {
 		n = 0
@@ -158,7 +158,7 @@ func (b *batch) tell(i int, p *capture.Packet) (a aux, err error) {
 		n := b.get(rest, controlSize+1)
 		level, typ := int(binary.NativeEndian.Uint32(rest[b.word:])), int(binary.NativeEndian.Uint32(rest[b.word+4:]))
 		if n < b.cmsg || n > len(rest) {
-			return a, fmt.Errorf("the stack tells of a control message of %d bytes, there are %d", n, len(rest))
+			return a, fmt.Errorf("the stack returned a control message of %d bytes instead of %d", n, len(rest))
 		}
 		body := rest[b.cmsg:n]
 		switch {

@@ -118,10 +118,10 @@ func (s *source) setUp(ctx context.Context, prog []bpf.RawInstruction) error {
 		}
 	}
 	if err := s.sock.SetsockoptInt(ctx, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1); err != nil {
-		return fmt.Errorf("asking for lengths: %w", err)
+		return fmt.Errorf("enabling packet lengths: %w", err)
 	}
 	if err := s.sock.SetsockoptInt(ctx, unix.SOL_SOCKET, s.conn.Timestamp(), 1); err != nil {
-		return fmt.Errorf("asking for times: %w", err)
+		return fmt.Errorf("enabling timestamps: %w", err)
 	}
 	return s.sock.Bind(ctx, sockaddrLL(s.opt.Interface.Index))
 }

@@ -35,7 +35,7 @@ func (s *source) Stats(ctx context.Context) (capture.Stats, error) {
 	defer s.stats.mu.Unlock()
 	b := make([]byte, 8) // struct tpacket_stats
 	if _, err := s.sock.Getsockopt(ctx, unix.SOL_PACKET, unix.PACKET_STATISTICS, b); err != nil {
-		return s.stats.stats, fmt.Errorf("asking what was dropped on %s: %w", s.opt.Interface.Name, err)
+		return s.stats.stats, fmt.Errorf("reading the drop counter of %s: %w", s.opt.Interface.Name, err)
 	}
 	s.stats.stats.Received += uint64(binary.NativeEndian.Uint32(b))
 	s.stats.stats.Dropped += uint64(binary.NativeEndian.Uint32(b[4:]))

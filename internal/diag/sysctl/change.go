@@ -168,10 +168,10 @@ type UndoneError struct {
 func (e *UndoneError) Error() string {
 	s := e.Err.Error()
 	if e.Undone > 0 {
-		s += fmt.Sprintf("; the %d set before it are as they were", e.Undone)
+		s += fmt.Sprintf("; the %d settings changed before it were restored", e.Undone)
 	}
 	if len(e.Stuck) > 0 {
-		s += "; not put back: " + errors.Join(e.Stuck...).Error()
+		s += "; not restored: " + errors.Join(e.Stuck...).Error()
 	}
 	return s
 }
@@ -223,7 +223,7 @@ func undo(ctx context.Context, c *stackconn.Conn, done []Change, why error) erro
 		switch {
 		case ch.err != nil || ch.Same():
 		case ch.Old == nil:
-			e.Stuck = append(e.Stuck, fmt.Errorf("%s, which can only be written", ch.Key))
+			e.Stuck = append(e.Stuck, fmt.Errorf("%s, which is write-only", ch.Key))
 		default:
 			if err := stacknet.SetSysctl(ctx, c, ch.Key, *ch.Old); err != nil {
 				e.Stuck = append(e.Stuck, err)

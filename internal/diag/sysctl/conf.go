@@ -55,13 +55,13 @@ func ParseLine(text string) (Line, error) {
 	if rest, ok := strings.CutPrefix(l.Key, "-"); ok {
 		l.Key, l.Ignore, l.Except = strings.TrimSpace(rest), isSetting, !isSetting
 	} else if !isSetting {
-		return l, fmt.Errorf("sysctl %q: not KEY=VALUE", text)
+		return l, fmt.Errorf("sysctl %q; expected KEY=VALUE", text)
 	}
 	if _, err := stacknet.SysctlPath(l.Key); err != nil {
 		return l, err
 	}
 	if _, err := path.Match(l.Key, ""); err != nil {
-		return l, fmt.Errorf("sysctl %q: not a glob such as net.ipv4.conf.*.rp_filter", l.Key)
+		return l, fmt.Errorf("sysctl %q; expected a glob such as net.ipv4.conf.*.rp_filter", l.Key)
 	}
 	return l, nil
 }

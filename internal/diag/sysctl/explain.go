@@ -37,9 +37,9 @@ var ranges = []struct{ glob, takes string }{
 	{"net.ipv4.tcp_syn_retries", "1 to 127"},
 	{"net.ipv4.tcp_tso_rtt_log", "0 to 31"},
 	{"net.ipv4.tcp_tw_reuse", "0 to 2"},
-	{"net.ipv4.ip_unprivileged_port_start", "0 to 65535, not above a port of ip_local_port_range's"},
+	{"net.ipv4.ip_unprivileged_port_start", "a port from 0 to 65535, not above the first port of ip_local_port_range"},
 	{"net.ipv4.ip_local_port_range", "two ports, the lower one first, not below ip_unprivileged_port_start"},
-	{"net.ipv4.tcp_[rw]mem", "three numbers of bytes: least, default, most"},
+	{"net.ipv4.tcp_[rw]mem", "three numbers of bytes: minimum, default, maximum"},
 	{"net.mptcp.enabled", "0 or 1"},
 	{"net.mptcp.checksum_enabled", "0 or 1"},
 	{"net.mptcp.allow_join_initial_addr_port", "0 or 1"},
@@ -82,9 +82,9 @@ func means(takes string, err error) string {
 	case takes != "":
 		return "it takes " + takes
 	case errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.ERANGE):
-		return "not in its form, or out of its range"
+		return "wrong format or out of range"
 	case errors.Is(err, syscall.ENOENT):
-		return "the stack has nothing of that name"
+		return "the stack has nothing with that name"
 	case errors.Is(err, syscall.EBUSY):
 		return "it cannot be changed while it is in use"
 	}

@@ -20,22 +20,22 @@ type clue struct {
 
 // early are the reasons why MP_CAPABLE was not sent, or no longer sent.
 var early = []clue{
-	{"MPCapableSYNTXDrop", SynDropped, "SYNs with MP_CAPABLE got no answer, one without did: something on the path drops them", "another path, or another network"},
-	{"MPCapableSYNTXDisabled", Disabled, "MPTCP is switched off for a time, as an earlier connection's SYNs with MP_CAPABLE got no answer (Blackhole)", "lklctl sysctl -w net.mptcp.blackhole_timeout=0 keeps it on, for new connections"},
-	{"MD5SigFallback", MD5, "the program has asked for TCP MD5 signatures (RFC 2385), which leave no room for MPTCP's options", ""},
-	{"MPFallbackTokenInit", NoToken, "the stack found no token for it that was free", ""},
-	{"SimultConnectFallback", Simultaneous, "both sides connected to each other at once, which MPTCP cannot", ""},
+	{"MPCapableSYNTXDrop", SynDropped, "only a SYN without MP_CAPABLE was answered: something on the path drops SYNs with it", "use another path or network"},
+	{"MPCapableSYNTXDisabled", Disabled, "MPTCP is disabled for a time, because SYNs with MP_CAPABLE of an earlier connection got no answer (blackhole detection)", "lklctl sysctl -w net.mptcp.blackhole_timeout=0 keeps MPTCP enabled for new connections"},
+	{"MD5SigFallback", MD5, "the program uses TCP MD5 signatures (RFC 2385), which leave no room for MPTCP options", ""},
+	{"MPFallbackTokenInit", NoToken, "the stack found no free MPTCP token for the connection", ""},
+	{"SimultConnectFallback", Simultaneous, "both sides connected to each other at the same time, which MPTCP does not support", ""},
 }
 
 // late are the reasons why MPTCP was given up after both sides had agreed on it.
 var late = []clue{
-	{"DataCsumErr", BadChecksum, "the checksum of its data was wrong: something on the path changes them", "TLS; or another path"},
-	{"InfiniteMapRx", Infinite, "the peer has gone over to plain TCP (infinite mapping), as its checksums were wrong: something on the path changes the data", "TLS; or another path"},
-	{"InfiniteMapTx", Infinite, "this side has gone over to plain TCP (infinite mapping), as the peer said that checksums were wrong: something on the path changes the data", "TLS; or another path"},
-	{"DSSCorruptionFallback", Corrupt, "data came with a mapping (DSS) that does not fit: something on the path joins, splits or changes segments", "another path"},
-	{"MPCapableDataFallback", DataStripped, "both sides had agreed on MPTCP, then segments came without its options: something on the path strips them", "another path"},
-	{"DssFallback", DataStripped, "both sides had agreed on MPTCP, then segments came without its options: something on the path strips them", "another path"},
-	{"SimultConnectFallback", Simultaneous, "both sides connected to each other at once, which MPTCP cannot", ""},
+	{"DataCsumErr", BadChecksum, "the data checksum was wrong: something on the path changes the data", "use TLS, or another path"},
+	{"InfiniteMapRx", Infinite, "the peer fell back to TCP (infinite mapping) because of wrong checksums: something on the path changes the data", "use TLS, or another path"},
+	{"InfiniteMapTx", Infinite, "this side fell back to TCP (infinite mapping) because the peer reported wrong checksums: something on the path changes the data", "use TLS, or another path"},
+	{"DSSCorruptionFallback", Corrupt, "data arrived with an invalid mapping (DSS): something on the path merges, splits or changes segments", "use another path"},
+	{"MPCapableDataFallback", DataStripped, "both sides negotiated MPTCP, but later segments arrived without its options: something on the path strips them", "use another path"},
+	{"DssFallback", DataStripped, "both sides negotiated MPTCP, but later segments arrived without its options: something on the path strips them", "use another path"},
+	{"SimultConnectFallback", Simultaneous, "both sides connected to each other at the same time, which MPTCP does not support", ""},
 }
 
 // fallback explains why c, which has an MPTCP socket, is plain TCP.
@@ -48,22 +48,22 @@ func (s *stack) fallback(c *sockdiag.Connection) Reason {
 	}
 	switch {
 	case c.MPTCP.RemoteKey || flags&sockdiag.FlagCapableRemote != 0:
-		return s.oneOf(late, "it was MPTCP at first, then one side has given it up")
+		return s.oneOf(late, "the connection started with MPTCP, and one side fell back to TCP")
 	case s.passive(c):
-		return Reason{Code: Stripped, Text: "the peer's SYN had MP_CAPABLE and its next segment had not: something on the path strips MPTCP's options", Remedy: "another path"}
+		return Reason{Code: Stripped, Text: "the peer's SYN had MP_CAPABLE but its next segment did not: something on the path strips MPTCP options", Remedy: "use another path"}
 	case flags&sockdiag.FlagCapableLocal == 0:
-		return s.oneOf(early, "MP_CAPABLE was not sent, or given up before an answer")
+		return s.oneOf(early, "MP_CAPABLE was not sent, or it was dropped before the first answer")
 	}
 	peer := c.Remote.Addr().Unmap()
 	if s.Speaks[peer] {
 		return Reason{
-			Code: Stripped, Remedy: "another path, or a port that is let through",
-			Text: fmt.Sprintf("%v answered without MP_CAPABLE, though it has MPTCP with other connections: its program does not use it, or something on the path strips the option", peer),
+			Code: Stripped, Remedy: "use another path, or a port that is not filtered",
+			Text: fmt.Sprintf("%v answered without MP_CAPABLE, although it uses MPTCP on other connections: its program does not enable MPTCP, or something on the path strips the option", peer),
 		}
 	}
 	return Reason{
-		Code: NoCapable, Remedy: "on the server: sysctl net.mptcp.enabled=1, and a program that uses it (mptcpize run); else another path",
-		Text: fmt.Sprintf("%v answered without MP_CAPABLE: it has no MPTCP, or something on the path strips the option", peer),
+		Code: NoCapable, Remedy: "on the server, set sysctl net.mptcp.enabled=1 and enable MPTCP in the program (mptcpize run); otherwise use another path",
+		Text: fmt.Sprintf("%v answered without MP_CAPABLE: it does not support MPTCP, or something on the path strips the option", peer),
 	}
 }
 
@@ -91,5 +91,5 @@ func (s *stack) oneOf(clues []clue, otherwise string) Reason {
 	case 1:
 		return Reason{Code: first.code, Text: first.text, Remedy: first.remedy}
 	}
-	return Reason{Code: Fallback, Text: otherwise + "; the stack has counted several causes: " + strings.Join(counters, ", "), Remedy: "lklctl counters MPTcpExt"}
+	return Reason{Code: Fallback, Text: otherwise + "; possible causes, by the stack's counters: " + strings.Join(counters, ", "), Remedy: "lklctl counters MPTcpExt"}
 }

@@ -21,10 +21,10 @@ func (s *stack) missing(c *sockdiag.Connection, l *Link) Reason {
 	case !l.Carries():
 		return r.because(NoCarrier, "the interface has no carrier", "")
 	case len(l.Addrs) == 0:
-		return r.because(NoAddress, "the interface has no address that can be used", "lklctl addr add ADDRESS/PREFIX %s", l.Name)
+		return r.because(NoAddress, "the interface has no usable address", "lklctl addr add ADDRESS/PREFIX %s", l.Name)
 	case s.Userspace:
 		r.Address = l.Addrs[0].String()
-		return r.because(Userspace, "the path manager is one in user space (net.mptcp.pm_type=1), and it has made none", "lklctl sysctl -w net.mptcp.pm_type=0, for new connections")
+		return r.because(Userspace, "the path manager runs in user space (net.mptcp.pm_type=1) and has created no subflow", "lklctl sysctl -w net.mptcp.pm_type=0 (for new connections)")
 	}
 	peer := c.Remote.Addr().Unmap()
 	usable := l.Addrs[:0:0]
@@ -36,7 +36,7 @@ func (s *stack) missing(c *sockdiag.Connection, l *Link) Reason {
 	}
 	if len(usable) == 0 {
 		r.Address = l.Addrs[0].String()
-		return r.because(OtherFamily, fmt.Sprintf("the connection is %s, the interface has no such address", familyName(peer)),
+		return r.because(OtherFamily, fmt.Sprintf("the connection uses %s, and the interface has no such address", familyName(peer)),
 			"lklctl addr add ADDRESS/PREFIX %s", l.Name)
 	}
 	e, addr := s.endpoint(usable)
@@ -92,14 +92,14 @@ func (s *stack) endpoint(addrs []netip.Addr) (*stacknet.Endpoint, netip.Addr) {
 
 func (s *stack) noEndpoint(c *sockdiag.Connection, r Reason, e *stacknet.Endpoint, addr netip.Addr) Reason {
 	if e != nil {
-		return r.because(SignalOnly, "its endpoint only announces the address to the peer (signal): it is the peer that connects to it",
+		return r.because(SignalOnly, "its endpoint only announces the address to the peer (signal), and the peer must connect to it",
 			"lklctl mptcp endpoint del id %d; lklctl mptcp endpoint add %v dev %s subflow", e.ID, addr, r.Iface)
 	}
 	remedy := "lklctl mptcp endpoint add %v dev %s subflow"
 	if was, ok := s.last(c, []netip.Addr{addr}); ok && was.joined && was.closed {
-		return r.because(EndpointGone, "its MPTCP endpoint was deleted, and the subflow with it", remedy, addr, r.Iface)
+		return r.because(EndpointGone, "its MPTCP endpoint was deleted, which closed the subflow", remedy, addr, r.Iface)
 	}
-	return r.because(NoEndpoint, "the address is no MPTCP endpoint", remedy, addr, r.Iface)
+	return r.because(NoEndpoint, "the address is not an MPTCP endpoint", remedy, addr, r.Iface)
 }
 
 // joining returns a subflow from one of addrs that waits for the answer to its SYN.
@@ -125,10 +125,10 @@ func (s *stack) waits(r Reason, f *sockdiag.Socket, e *stacknet.Endpoint, peer n
 		retrans = f.TCP.TotalRetrans
 	}
 	if retrans.N == 0 {
-		return r.because(Joining, fmt.Sprintf("a join is under way (SYN to %v)", f.Remote), "")
+		return r.because(Joining, fmt.Sprintf("a join is in progress (SYN to %v)", f.Remote), "")
 	}
-	return r.because(Unanswered, fmt.Sprintf("joins get no answer: the SYN to %v was sent %d times; a firewall on this path, or no way back", f.Remote, retrans.N+1),
-		"look whether %v answers from here: lklctl exec -- ping -I %s %[1]v", f.Remote.Addr().Unmap(), r.Iface)
+	return r.because(Unanswered, fmt.Sprintf("joins get no answer: the SYN to %v was sent %d times; a firewall on this path drops it, or there is no return route", f.Remote, retrans.N+1),
+		"check that %v is reachable from here: lklctl exec -- ping -I %s %[1]v", f.Remote.Addr().Unmap(), r.Iface)
 }
 
 func (s *stack) noRoute(e *stacknet.Endpoint, to netip.Addr) bool {
@@ -141,14 +141,14 @@ func routeOf(e *stacknet.Endpoint, to netip.Addr) Route {
 }
 
 func (s *stack) unrouted(r Reason, e *stacknet.Endpoint, to netip.Addr) Reason {
-	return r.because(NoRoute, fmt.Sprintf("no route leads from %v to %v by %s", e.Addr.Unmap(), to, r.Iface),
-		"give it a gateway (gw= of --if, or lklctl ip route add %v via GATEWAY dev %s metric 1000); then: %s", to, r.Iface, s.retry(e, r.Iface))
+	return r.because(NoRoute, fmt.Sprintf("there is no route from %v to %v over %s", e.Addr.Unmap(), to, r.Iface),
+		"add a gateway (gw= of --if, or lklctl ip route add %v via GATEWAY dev %s metric 1000); then: %s", to, r.Iface, s.retry(e, r.Iface))
 }
 
 // retry says how to try a join again, since the kernel tries each endpoint once.
 func (s *stack) retry(e *stacknet.Endpoint, dev string) string {
 	if s.Again {
-		return "lklrun has it tried again, within half a minute"
+		return "lklrun retries it within 30 seconds"
 	}
 	return s.anew(e, dev)
 }
@@ -175,22 +175,22 @@ func (s *stack) notJoined(c *sockdiag.Connection, r Reason, e *stacknet.Endpoint
 		if e != nil {
 			add = fmt.Sprintf("lklctl mptcp endpoint del id %d; %s", e.ID, add)
 		}
-		return r.because(NotSignalled, "it is the peer that connects, and it is not told of this address: no endpoint announces it (flag signal)",
-			"%s (signal of --if does it from the start)", add)
+		return r.because(NotSignalled, "the peer creates the subflows, and no endpoint announces this address to it (flag signal)",
+			"%s (or pass signal in --if)", add)
 	}
 	switch {
 	case !established(c):
-		return r.because(NotYet, "joins begin when data have gone both ways", "")
+		return r.because(NotYet, "joins start after data has flowed in both directions", "")
 	case i.SubflowsMax.Known && i.Subflows.Known && i.Subflows.N >= i.SubflowsMax.N:
-		return r.because(Limit, fmt.Sprintf("this side takes %d subflows beside the first, and the connection has %d", i.SubflowsMax.N, i.Subflows.N),
-			"lklctl mptcp limits set subflows %d, for new connections", i.SubflowsMax.N+1)
+		return r.because(Limit, fmt.Sprintf("this side accepts %d additional subflows, and the connection has %d", i.SubflowsMax.N, i.Subflows.N),
+			"lklctl mptcp limits set subflows %d (for new connections)", i.SubflowsMax.N+1)
 	case s.count("MPJoinAckHMacFailure") > 0:
-		return r.because(BadHMAC, fmt.Sprintf("joins came with a wrong HMAC (%d, of all connections): from other hosts than the peers", s.count("MPJoinAckHMacFailure")), "")
+		return r.because(BadHMAC, fmt.Sprintf("joins arrived with a wrong HMAC (%d on all connections): they came from hosts other than the peers", s.count("MPJoinAckHMacFailure")), "")
 	}
-	heard := "the peer has not confirmed that it heard of it"
+	heard := "the peer has not acknowledged it"
 	if s.count("EchoAdd") > 0 {
-		heard = "peers have confirmed that they heard of such"
+		heard = "peers have acknowledged such announcements"
 	}
-	return r.because(NotAccepted, fmt.Sprintf("the address was announced to the peer (%s), which has made no subflow to it", heard),
-		"there: ip mptcp limits set add_addr_accepted 2 subflows 2, and a route to %s", r.Address)
+	return r.because(NotAccepted, fmt.Sprintf("the address was announced to the peer (%s), which created no subflow to it", heard),
+		"on the peer: ip mptcp limits set add_addr_accepted 2 subflows 2, and a route to %s", r.Address)
 }

@@ -74,12 +74,12 @@ func (s *stack) tried(c *sockdiag.Connection, r Reason, e *stacknet.Endpoint, ad
 	i := c.MPTCP
 	switch {
 	case !established(c):
-		return r.because(NotYet, "joins begin when the peer has answered the first data, and none has gone both ways yet", "")
+		return r.because(NotYet, "joins start after data has flowed in both directions, which has not happened yet", "")
 	case s.denied(c):
-		return r.because(DenyID0, "the peer wants no subflows to the address it was reached at, only to those that it announces, and it has announced none that could be used", "")
+		return r.because(DenyID0, "the peer rejects subflows to its initial address, and it has announced no other usable address", "")
 	case i.SubflowsMax.Known && i.Subflows.Known && i.Subflows.N >= i.SubflowsMax.N:
-		return r.because(Limit, fmt.Sprintf("the limit of subflows beside the first is %d, and the connection has %d", i.SubflowsMax.N, i.Subflows.N),
-			"lklctl mptcp limits set subflows %d, for new connections; for this one the endpoint anew, too: %s", i.SubflowsMax.N+1, s.anew(e, r.Iface))
+		return r.because(Limit, fmt.Sprintf("the limit is %d additional subflows, and the connection has %d", i.SubflowsMax.N, i.Subflows.N),
+			"lklctl mptcp limits set subflows %d (for new connections); for this connection, also: %s", i.SubflowsMax.N+1, s.anew(e, r.Iface))
 	case s.noRoute(e, peer):
 		return s.unrouted(r, e, peer)
 	}
@@ -108,37 +108,37 @@ func (s *stack) ended(r Reason, e *stacknet.Endpoint, w was, peer netip.Addr) Re
 		switch w.end.Errno {
 		case syscall.ECONNREFUSED:
 			if w.end.ResetReason != nil {
-				return r.because(PeerLimit, fmt.Sprintf("the peer refused the join to %v%s: its limits, or its program has no MPTCP there", to, words), "there: ip mptcp limits set subflows 2; then here: %s", retry)
+				return r.because(PeerLimit, fmt.Sprintf("the peer refused the join to %v%s: its limits are reached, or its program does not use MPTCP there", to, words), "on the peer: ip mptcp limits set subflows 2; then here: %s", retry)
 			}
-			return r.because(Refused, fmt.Sprintf("the join to %v was refused: the SYN was answered with a reset, by a firewall on this path or by another host than the peer", to), "then: %s", retry)
+			return r.because(Refused, fmt.Sprintf("the join to %v was refused: a firewall on this path, or a host other than the peer, answered the SYN with a RST", to), "then: %s", retry)
 		case syscall.ETIMEDOUT:
-			return r.because(TimedOut, fmt.Sprintf("the join to %v timed out: its SYNs got no answer; a firewall on this path, or no way back", to), "then: %s", retry)
+			return r.because(TimedOut, fmt.Sprintf("the join to %v timed out: its SYNs got no answer; a firewall on this path drops them, or there is no return route", to), "then: %s", retry)
 		case syscall.EHOSTUNREACH, syscall.ENETUNREACH:
-			return r.because(Unreachable, fmt.Sprintf("the join found %v unreachable: %v; the next hop does not answer, or a router on this path has no route", to, w.end.Errno), "then: %s", retry)
+			return r.because(Unreachable, fmt.Sprintf("the join failed, because %v is unreachable: %v; the next hop does not answer, or a router on this path has no route", to, w.end.Errno), "then: %s", retry)
 		case 0:
 			if s.count("MPJoinSynAckHMacFailure") > 0 {
-				return r.because(BadHMAC, fmt.Sprintf("%v answered the join with a wrong HMAC: it is another host than the peer", to), "then: %s", retry)
+				return r.because(BadHMAC, fmt.Sprintf("%v answered the join with a wrong HMAC: it is not the peer", to), "then: %s", retry)
 			}
-			return r.because(JoinStripped, fmt.Sprintf("%v answered the join without MP_JOIN: something on this path strips MPTCP's options, or it is another host than the peer", to), "another path; then: %s", retry)
+			return r.because(JoinStripped, fmt.Sprintf("%v answered the join without MP_JOIN: something on this path strips MPTCP options, or it is not the peer", to), "use another path; then: %s", retry)
 		}
 		return r.because(ConnectError, fmt.Sprintf("the join to %v failed: %v%s", to, w.end.Errno, words), "then: %s", retry)
 	}
 	switch {
 	case w.end.ResetReason != nil && *w.end.ResetReason == prohibited:
-		return r.because(PeerLimit, fmt.Sprintf("the peer closed the subflow to %v%s: it has as many as its limits allow", to, words), "there: ip mptcp limits set subflows 8; then here: %s", retry)
+		return r.because(PeerLimit, fmt.Sprintf("the peer closed the subflow to %v%s: its limit is reached", to, words), "on the peer: ip mptcp limits set subflows 8; then here: %s", retry)
 	case w.end.Errno == syscall.EBADMSG:
-		return r.because(Corrupt, fmt.Sprintf("the subflow to %v was given up: its data came with a mapping (DSS) that does not fit, so something on this path changes segments", to), "another path; then: %s", retry)
+		return r.because(Corrupt, fmt.Sprintf("the subflow to %v was closed: its data arrived with an invalid mapping (DSS), so something on this path changes segments", to), "use another path; then: %s", retry)
 	case w.end.Errno == syscall.ETIMEDOUT:
-		return r.because(Ended, fmt.Sprintf("the subflow to %v timed out: nothing was acknowledged any more", to), "then: %s", retry)
+		return r.because(Ended, fmt.Sprintf("the subflow to %v timed out: the peer stopped acknowledging data", to), "then: %s", retry)
 	case w.end.Errno == syscall.ECONNRESET || words != "":
 		return r.because(Ended, fmt.Sprintf("the subflow to %v was reset%s", to, words), "then: %s", retry)
 	case w.end.Errno != 0:
 		return r.because(Ended, fmt.Sprintf("the subflow to %v has ended: %v", to, w.end.Errno), "then: %s", retry)
 	case w.lived > 0 && w.lived < atOnce:
-		return r.because(PeerLimit, fmt.Sprintf("the peer closed the subflow to %v as soon as it was there: most likely it has as many as its limits allow", to),
-			"there: ip mptcp limits set subflows 8; then here: %s", retry)
+		return r.because(PeerLimit, fmt.Sprintf("the peer closed the subflow to %v immediately, probably because its limit is reached", to),
+			"on the peer: ip mptcp limits set subflows 8; then here: %s", retry)
 	}
-	return r.because(Ended, fmt.Sprintf("the subflow to %v was closed by the peer, or as its path was taken away for a time", to), "to have one again: %s", retry)
+	return r.because(Ended, fmt.Sprintf("the subflow to %v was closed by the peer, or because its path was down for a time", to), "to create it again: %s", retry)
 }
 
 // prohibited is MPTCP_RST_EPROHIBIT, include/uapi/linux/mptcp.h.
@@ -149,15 +149,15 @@ func (s *stack) guess(r Reason, e *stacknet.Endpoint) Reason {
 	for _, k := range []struct{ counter, text string }{
 		{"MPJoinSynTxConnectErr", "joins could not be sent"},
 		{"MPJoinSynTxBindErr", "joins could not be bound to their address"},
-		{"MPJoinSynTxCreatSkErr", "joins got no socket"},
+		{"MPJoinSynTxCreatSkErr", "joins could not create a socket"},
 	} {
 		if n := s.count(k.counter); n > 0 {
-			return r.because(ConnectError, fmt.Sprintf("no subflow was made from here; of all connections %d %s (%s)", n, k.text, k.counter), "to try again: %s", s.anew(e, r.Iface))
+			return r.because(ConnectError, fmt.Sprintf("no subflow was created from here; on all connections, %d %s (%s)", n, k.text, k.counter), "to retry: %s", s.anew(e, r.Iface))
 		}
 	}
-	text := "nothing was heard of a join from here"
+	text := "there is no record of a join from here"
 	if s.Past == nil || s.Past.Gap {
-		text = "what became of a join from here is not known (any more)"
+		text = "the result of the last join from here is unknown"
 	}
-	return r.because(Unknown, text, "to try again: %s; lklctl mptcp monitor shows what comes of it", s.anew(e, r.Iface))
+	return r.because(Unknown, text, "to retry: %s; lklctl mptcp monitor shows the result", s.anew(e, r.Iface))
 }

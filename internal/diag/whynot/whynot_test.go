@@ -121,25 +121,25 @@ func TestMissing(t *testing.T) {
 		"loopback":    {func(_ *stack, c *sockdiag.Connection) { c.Remote = netip.MustParseAddrPort("127.0.0.1:80") }, "", ""},
 		"down":        {func(s *stack, _ *sockdiag.Connection) { s.Links[1].Flags = 0 }, Down, "down"},
 		"no carrier":  {func(s *stack, _ *sockdiag.Connection) { s.Links[1].Flags = unix.IFF_UP }, NoCarrier, "carrier"},
-		"no address":  {func(s *stack, _ *sockdiag.Connection) { s.Links[1].Addrs = nil }, NoAddress, "no address"},
-		"IPv6 only":   {six, OtherFamily, "is IPv4"},
+		"no address":  {func(s *stack, _ *sockdiag.Connection) { s.Links[1].Addrs = nil }, NoAddress, "no usable address"},
+		"IPv6 only":   {six, OtherFamily, "uses IPv4"},
 		"user space":  {func(s *stack, _ *sockdiag.Connection) { s.Userspace = true }, Userspace, "pm_type=1"},
-		"no endpoint": {func(s *stack, _ *sockdiag.Connection) { s.Endpoints = s.Endpoints[:1] }, NoEndpoint, "no MPTCP endpoint"},
+		"no endpoint": {func(s *stack, _ *sockdiag.Connection) { s.Endpoints = s.Endpoints[:1] }, NoEndpoint, "not an MPTCP endpoint"},
 		"implicit":    {func(s *stack, _ *sockdiag.Connection) { s.Endpoints[1].Flags = stacknet.EndpointImplicit }, NoEndpoint, ""},
 		"deleted":     {func(s *stack, c *sockdiag.Connection) { lived(time.Hour, nil)(s, c); s.Endpoints = s.Endpoints[:1] }, EndpointGone, "deleted"},
 		"signal":      {func(s *stack, _ *sockdiag.Connection) { s.Endpoints[1].Flags = stacknet.EndpointSignal }, SignalOnly, "announces"},
 		"limit":       {func(_ *stack, c *sockdiag.Connection) { c.MPTCP.SubflowsMax = sockdiag.Known(0) }, Limit, "is 0"},
 		"no data yet": {func(_ *stack, c *sockdiag.Connection) { c.Subflows[0].Subflow.Flags &^= sockdiag.FlagFullyEstablished }, NotYet, ""},
 		"no route":    {func(s *stack, _ *sockdiag.Connection) { s.NoRoute[Route{addr(second), addr(peer), 3}] = true }, NoRoute, "from 10.71.2.2 to 10.71.0.1"},
-		"joins":       {joining(0), Joining, "under way"},
+		"joins":       {joining(0), Joining, "in progress"},
 		"unanswered":  {joining(2), Unanswered, "3 times"},
-		"refused":     {closed(failed(syscall.ECONNREFUSED)), Refused, "reset"},
+		"refused":     {closed(failed(syscall.ECONNREFUSED)), Refused, "RST"},
 		"timed out":   {closed(failed(syscall.ETIMEDOUT)), TimedOut, "timed out"},
 		"unreachable": {closed(failed(syscall.EHOSTUNREACH)), Unreachable, "no route to host"},
 		"stripped":    {closed(nil), JoinStripped, "without MP_JOIN"},
 		"HMAC":        {func(s *stack, c *sockdiag.Connection) { s.Counters["MPJoinSynAckHMacFailure"] = 1; closed(nil)(s, c) }, BadHMAC, "HMAC"},
 		"prohibited":  {lived(time.Hour, reset(3)), PeerLimit, "administratively prohibited"},
-		"at once":     {lived(time.Millisecond, nil), PeerLimit, "as soon as"},
+		"at once":     {lived(time.Millisecond, nil), PeerLimit, "immediately"},
 		"later":       {lived(time.Hour, nil), Ended, "closed"},
 		"reset":       {lived(time.Hour, reset(6)), Ended, "middlebox"},
 		"DSS":         {lived(time.Hour, failed(syscall.EBADMSG)), Corrupt, "mapping"},
@@ -150,16 +150,16 @@ func TestMissing(t *testing.T) {
 		}, Unknown, ""},
 		"flag C": {func(s *stack, _ *sockdiag.Connection) {
 			s.happened(mptcpevent.Established, 0, func(e *mptcpevent.Event) { e.DenyJoinID0, e.Local = true, netip.AddrPort{} })
-		}, DenyID0, "announces"},
+		}, DenyID0, "announced"},
 		"counters":         {func(s *stack, _ *sockdiag.Connection) { s.Counters["MPJoinSynTxConnectErr"] = 3 }, ConnectError, "3 joins could not be sent"},
-		"nothing":          {func(*stack, *sockdiag.Connection) {}, Unknown, "nothing was heard"},
-		"nobody listened":  {func(s *stack, _ *sockdiag.Connection) { s.Past = nil }, Unknown, "not known"},
-		"server":           {passive(stacknet.EndpointSubflow), NotSignalled, "the peer that connects"},
+		"nothing":          {func(*stack, *sockdiag.Connection) {}, Unknown, "no record of a join"},
+		"nobody listened":  {func(s *stack, _ *sockdiag.Connection) { s.Past = nil }, Unknown, "is unknown"},
+		"server":           {passive(stacknet.EndpointSubflow), NotSignalled, "no endpoint announces"},
 		"server announces": {passive(stacknet.EndpointSignal), NotAccepted, "announced"},
 		"server, its limit": {func(s *stack, c *sockdiag.Connection) {
 			passive(stacknet.EndpointSignal)(s, c)
 			c.MPTCP.Subflows = sockdiag.Known(2)
-		}, Limit, "takes 2"},
+		}, Limit, "accepts 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, conn := twoPaths()
@@ -188,10 +188,10 @@ func TestFallback(t *testing.T) {
 		code     Code
 		text     string
 	}{
-		"no answer to MP_CAPABLE": {local, false, false, []string{"MPCapableFallbackSYNACK"}, NoCapable, "no MPTCP, or something on the path strips"},
+		"no answer to MP_CAPABLE": {local, false, false, []string{"MPCapableFallbackSYNACK"}, NoCapable, "does not support MPTCP, or something on the path strips"},
 		"the peer can":            {local, false, true, []string{"MPCapableFallbackSYNACK"}, Stripped, "other connections"},
-		"SYNs dropped":            {0, false, false, []string{"MPCapableSYNTXDrop"}, SynDropped, "drops them"},
-		"switched off":            {0, false, false, []string{"MPCapableSYNTXDisabled"}, Disabled, "Blackhole"},
+		"SYNs dropped":            {0, false, false, []string{"MPCapableSYNTXDrop"}, SynDropped, "drops SYNs"},
+		"switched off":            {0, false, false, []string{"MPCapableSYNTXDisabled"}, Disabled, "blackhole"},
 		"one of two":              {0, false, false, []string{"MPCapableSYNTXDrop", "MPCapableSYNTXDisabled"}, Fallback, "MPCapableSYNTXDrop, MPCapableSYNTXDisabled"},
 		"none":                    {0, false, false, nil, Fallback, "not sent"},
 		"checksum":                {local | remote, true, false, []string{"DataCsumErr"}, BadChecksum, "checksum"},
