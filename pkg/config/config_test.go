@@ -150,10 +150,10 @@ func TestCheckInterfaces(t *testing.T) {
 		{"macvtap:a,mode=passthru", "macvtap:a", `"macvtap:a": a has two macvtaps, and mode passthru (eth0) requires the device for itself; choose mode=bridge for all`},
 		{"macvtap:a,mode=bridge", "macvtap:a,mode=passthru", `"macvtap:a,mode=passthru": a has two macvtaps, and mode passthru (eth1) requires the device for itself; choose mode=bridge for all`},
 		{"macvtap:/dev/tap1", "macvtap:/dev/tap1", `"macvtap:/dev/tap1": macvtap:/dev/tap1 is that of eth0 already`},
-		{"user,table=101", "user", `"user,table=101": table 101 is that of eth1 already`},
-		{"user,table=7", "user,table=7", `"user,table=7": table 7 is that of eth0 already`},
+		{"user,table=101", "user", `"user,table=101": table 101 is already used by eth1`},
+		{"user,table=7", "user,table=7", `"user,table=7": table 7 is already used by eth0`},
 		{"user,table=101", "user,table=100", ""},
-		{"tap:a,ip=10.0.0.1/24", "tap:b,ip=10.0.0.1/8", `"tap:b,ip=10.0.0.1/8": address 10.0.0.1 is that of eth0 already`},
+		{"tap:a,ip=10.0.0.1/24", "tap:b,ip=10.0.0.1/8", `"tap:b,ip=10.0.0.1/8": address 10.0.0.1 is already used by eth0`},
 	} {
 		a, err := ParseInterface(tc.a)
 		if err != nil {

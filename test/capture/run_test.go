@@ -141,7 +141,7 @@ func TestCaptureRunEnds(t *testing.T) {
 	}
 	t.Run("full disk", func(t *testing.T) {
 		r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", testutil.NewName(), "--if", s.TapIf(), "--capture", "/dev/full", "--", "sh", "-c", "curl -s "+testutil.ServerURL+"/hello; exit 7"))
-		if r.Status != 7 || r.Stdout != "hello\n" || strings.Count(r.Stderr, "\n") != 1 || !strings.Contains(r.Stderr, "--capture /dev/full ends here, and the command goes on: no space left on device") {
+		if r.Status != 7 || r.Stdout != "hello\n" || strings.Count(r.Stderr, "\n") != 1 || !strings.Contains(r.Stderr, "--capture /dev/full stopped, and the command continues: no space left on device") {
 			t.Error(r)
 		}
 	})
@@ -151,7 +151,7 @@ func TestCaptureRunEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", testutil.NewName(), "--if", s.TapIf(), "--capture", pipe, "--", "sh", "-c", "curl -s "+testutil.ServerURL+"/file | wc -c; exit 7"))
-		if r.Status != 7 || r.Stdout != fmt.Sprintln(4<<20) || !strings.Contains(r.Stderr, "the disk takes nothing more") {
+		if r.Status != 7 || r.Stdout != fmt.Sprintln(4<<20) || !strings.Contains(r.Stderr, "the last packets are missing from the file") {
 			t.Error(r)
 		}
 	})
@@ -159,7 +159,7 @@ func TestCaptureRunEnds(t *testing.T) {
 		dir := testutil.Dir(t)
 		for spec, want := range map[string]string{
 			dir + "/no/file":              "--capture " + dir + "/no/file: no such file or directory",
-			dir + "/a,if=eth7":            "eth7: the stack will have no such interface; there are eth0, lo",
+			dir + "/a,if=eth7":            "eth7: the run has no such interface; there are: eth0, lo",
 			dir + "/a,filter=tcp prot 80": `filter "tcp prot 80": `,
 			dir + "/a,snap=1":             "expected bytes, from 60",
 			"-":                           "standard output is the command's own",

@@ -54,7 +54,7 @@ func TestPanicBundle(t *testing.T) {
 			}
 			looked := func() int {
 				_, said := k.Proc.Output()
-				return strings.Count(said, "a look at the stack")
+				return strings.Count(said, "saved the stack's state")
 			}
 			was := looked()
 			testutil.WaitFor(t, "a look at the stack", testutil.Limit, func() bool { return looked() > was+1 }) // the first may have been in progress
@@ -75,7 +75,7 @@ func TestPanicBundle(t *testing.T) {
 			}
 			got := parts(t, filepath.Join(testutil.StateHome, "lklrun", path), dir)
 			wants := map[string][]string{
-				"README.txt":   {"kernel panicked", "instance " + k.Name, "sockets.json", "the last look before the panic", "packets.pcapng", "replaced by ***, except in packets", filepath.Join(dir, "all.pcapng")},
+				"README.txt":   {"kernel panicked", "instance " + k.Name, "sockets.json", "the last snapshot before the panic", "packets.pcapng", "replaced by ***, except in packets", filepath.Join(dir, "all.pcapng")},
 				"dmesg.txt":    {"Kernel panic - not syncing: sysrq triggered crash", "Linux version"},
 				"log":          {"Kernel panic"},
 				"state.json":   {k.Name, "python3"},
@@ -142,7 +142,7 @@ func TestPanicNoBundle(t *testing.T) {
 	k.Say("1")
 	testutil.Crash(t, k)
 	r := k.Proc.Wait(testutil.Limit)
-	if said := testutil.Lines(r.Stderr); len(said) != 1 || !strings.Contains(said[0], "sysrq triggered crash") || !strings.Contains(said[0], "keeping its log: ") || r.Status != 125 {
+	if said := testutil.Lines(r.Stderr); len(said) != 1 || !strings.Contains(said[0], "sysrq triggered crash") || !strings.Contains(said[0], "saving its log: ") || r.Status != 125 {
 		t.Errorf("%v", r)
 	}
 	before.Same()

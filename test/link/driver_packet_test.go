@@ -32,7 +32,7 @@ func layRaw(w *wire) {
 	w.here.Bridge(w, "br0", "v0", "r1")
 	w.flag = "raw:r0" + guestKeys
 	w.remove = func() { w.here.Run(w, "ip", "link", "del", "r0") }
-	w.said = "eth0 carries nothing any more: device r0 was deleted on the host"
+	w.said = "eth0 has failed: device r0 was deleted on the host"
 }
 
 // layRawIP sets up a packet socket on a tun. For IPv6, no network is on the link; the
@@ -41,7 +41,7 @@ func layRawIP(w *wire) {
 	w.tuns()
 	w.flag = "rawip:t0,ip=" + guestAddr + "/24,ip6=" + guestAddr6 + "/128"
 	w.remove = func() { w.here.Run(w, "ip", "link", "del", "t0") }
-	w.said = "eth0 carries nothing any more: device t0 was deleted on the host"
+	w.said = "eth0 has failed: device t0 was deleted on the host"
 }
 
 // layCookedFD sets up an inherited packet socket, of the type for devices that have a

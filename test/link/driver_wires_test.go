@@ -23,7 +23,7 @@ func layTap(w *wire) {
 	w.here.Bridge(w, "br0", "v0", "tap0")
 	w.flag = "tap:tap0" + guestKeys
 	w.remove = func() { w.here.Run(w, "ip", "link", "del", "tap0") }
-	w.said = "eth0 carries nothing any more: tap tap0 was deleted on the host"
+	w.said = "eth0 has failed: tap tap0 was deleted on the host"
 }
 
 // layUser sets up the gateway, which reaches far as the host does.
@@ -66,7 +66,7 @@ func layTapFD(w *wire) {
 	w.Cleanup(func() { tap.Close() })
 	w.flag = "fd:3" + guestKeys
 	w.remove = func() { w.here.Run(w, "ip", "link", "del", "tap0") }
-	w.said = "eth0 carries nothing any more: tap tap0 was deleted on the host"
+	w.said = "eth0 has failed: tap tap0 was deleted on the host"
 }
 
 // layBridged sets up an existing tap that is in no bridge.
@@ -75,7 +75,7 @@ func layBridged(w *wire) {
 	w.here.Bridge(w, "br0", "v0")
 	w.flag = "tap:tap0,bridge=br0" + guestKeys
 	w.remove = func() { w.here.Run(w, "ip", "link", "del", "tap0") }
-	w.said = "eth0 carries nothing any more: tap tap0 was deleted on the host"
+	w.said = "eth0 has failed: tap tap0 was deleted on the host"
 }
 
 // layNAT sets up a tap with a network of its own, for which the host forwards. Others
@@ -91,7 +91,7 @@ add rule inet admin incoming ip6 daddr %[2]s meta l4proto { tcp, udp } th dport 
 	w.flag = "tap:new0,nat,ip=10.91.0.10/24,ip6=fd91::10/64"
 	w.near, w.guests = "10.91.0.1", []string{hereAddr, hereAddr6}
 	w.remove = func() { w.here.Run(w, "ip", "link", "del", "new0") }
-	w.said, w.made = "eth0 carries nothing any more: tap new0 was deleted on the host", true
+	w.said, w.made = "eth0 has failed: tap new0 was deleted on the host", true
 }
 
 // layMacvtap sets up a macvtap that lklrun creates on the wire's device.
@@ -100,7 +100,7 @@ func layMacvtap(w *wire) {
 	w.remove = func() {
 		w.here.Run(w, "sh", "-c", "ip -o link show type macvtap | sed 's/^[^ ]* \\([^@]*\\)@.*/\\1/' | xargs ip link del")
 	}
-	w.said, w.made = "eth0 carries nothing any more: macvtap lkl", true
+	w.said, w.made = "eth0 has failed: macvtap lkl", true
 }
 
 // layOldMacvtap sets up an existing macvtap, with an index that is unused in all other
@@ -112,5 +112,5 @@ func layOldMacvtap(w *wire) {
 	w.here.Run(w, "ip", "link", "set", "mv0", "up", "allmulticast", "on")
 	w.flag = fmt.Sprintf("macvtap:/dev/tap%d", index) + guestKeys
 	w.remove = func() { w.here.Run(w, "ip", "link", "del", "mv0") }
-	w.said = "eth0 carries nothing any more: macvtap mv0 was deleted on the host"
+	w.said = "eth0 has failed: macvtap mv0 was deleted on the host"
 }

@@ -437,7 +437,7 @@ func TestSharedRefused(t *testing.T) {
 		}
 	}
 	raw := s.here.Command(append([]string{"setpriv", "--bounding-set", "-net_admin", "--inh-caps", "-net_admin"}, s.args("--if", s.flag, "--", "true")...)...)
-	testutil.OneLine(t, testutil.Run(t, testutil.Limit, raw), 2, sharedAddr+" is the host's own: --rst-guard auto: .*CAP_NET_ADMIN")
+	testutil.OneLine(t, testutil.Run(t, testutil.Limit, raw), 2, sharedAddr+" is an address of the host: --rst-guard auto: .*CAP_NET_ADMIN")
 	if now := s.rules(); now != was {
 		t.Errorf("the rules were\n%s\nand are\n%s", was, now)
 	}

@@ -180,14 +180,14 @@ func linkErrors(s *testutil.Site, k *testutil.Talker) {
 		"tap:tap0":                    "tap tap0 is in use by",
 		"tap:br0":                     "br0 is not a tap but",
 		"fd:9":                        "descriptor 9 is not open; open it in the shell that starts lklctl",
-		"tap:t3,ip=10.99.0.2/24":      `"tap:t3,ip=10.99.0.2/24": address 10.99.0.2 is that of eth2 already`,
-		"tap:t3,table=101":            "table 101 is that of eth1 already",
+		"tap:t3,ip=10.99.0.2/24":      `"tap:t3,ip=10.99.0.2/24": address 10.99.0.2 is already used by eth2`,
+		"tap:t3,table=101":            "table 101 is already used by eth1",
 		"tap:t3,qdisc=nosuch":         `"tap:t3,qdisc=nosuch": the stack has no queueing discipline "nosuch"`,
 		"tap:t3,mtu=1500,ip=10.1.1.1": "has no prefix length",
 	} {
 		k.Refused(2, want, "link", "add", spec)
 	}
-	k.Refused(2, "eth7: not an interface that lklrun gave the stack; there are eth0, eth1, eth2, eth3", "link", "del", "eth7")
+	k.Refused(2, "eth7: not an interface that lklrun created; there are: eth0, eth1, eth2, eth3", "link", "del", "eth7")
 	k.Refused(2, "lo: not an interface", "link", "del", "lo")
 	if after := stackLinks(k); fmt.Sprint(after) != fmt.Sprint(links) {
 		t.Errorf("the stack's interfaces after errors: %+v\nbefore: %+v", after, links)
@@ -354,7 +354,7 @@ func TestLinkDelStopped(t *testing.T) {
 	del := testutil.Start(t, exec.Command(testutil.Bin("lklctl"), "-n", k.Name, "link", "del", "eth1"))
 	testutil.WaitFor(t, "the question to arrive", testutil.Limit, func() bool {
 		_, said := k.Proc.Output()
-		return strings.Contains(said, "taking an interface away")
+		return strings.Contains(said, "removing an interface")
 	})
 	testutil.Pause(t, testutil.ProcessOf(t, k, "host_pid"), testutil.Limit)
 	k.Proc.Signal(unix.SIGTERM)

@@ -101,7 +101,7 @@ print("held", flush=True); time.sleep(1000)`
 			return unix.Flock(int(f.Fd()), unix.LOCK_EX)
 		})
 		r := testutil.Run(t, testutil.Limit, w.here.Command(testutil.Bin("lklrun"), "cleanup"))
-		testutil.OneLine(t, r, 1, "another process holds the lock on .*; `lklrun cleanup` tries again")
+		testutil.OneLine(t, r, 1, "another process holds the lock on .*; run `lklrun cleanup` to retry")
 		if !strings.Contains(testutil.ReadFile(t, dir+"/journal"), `"op":"nat"`) {
 			t.Errorf("the journal is\n%s", testutil.ReadFile(t, dir+"/journal"))
 		}

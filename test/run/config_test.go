@@ -252,14 +252,14 @@ func TestLKLKeys(t *testing.T) {
 	})
 	t.Run("sysctl", func(t *testing.T) {
 		r := lkl(t, `{"sysctl": "net.ipv4.tcp_wmem=4096 87380 2147483647;net.mptcp.mptcp_debug=1", "interfaces": [{`+tap+`}]}`, "cat", "/proc/sys/net/ipv4/tcp_wmem")
-		says(t, r, "4096\t87380\t2147483647", "sysctl net.mptcp.mptcp_debug=1: the stack has no such setting; left out\n")
+		says(t, r, "4096\t87380\t2147483647", "sysctl net.mptcp.mptcp_debug=1: the stack has no such setting; ignored\n")
 	})
 	t.Run("boot_cmdline dump", func(t *testing.T) {
 		says(t, lkl(t, `{"boot_cmdline": "mem=100m loglevel=3", "dump": "/proc/cmdline,/proc/nosuch"}`, "true"), "/proc/cmdline:\n", "mem=102400K", " loglevel=3", "/proc/nosuch: no such file")
 	})
 	t.Run("mount dump", func(t *testing.T) {
 		says(t, lkl(t, `{"mount": "proc,sysfs", "dump": "/sysfs/class/net/lo/mtu"}`, "true"), "/sysfs/class/net/lo/mtu:\n65536\n")
-		testutil.OneLine(t, lkl(t, "{\n\"mount\": \"nosuchfs\", \"dump\": \"/x\"}", "true"), 2, `lkl-hijack.json:2: mount nosuchfs: the stack has no such file system`)
+		testutil.OneLine(t, lkl(t, "{\n\"mount\": \"nosuchfs\", \"dump\": \"/x\"}", "true"), 2, `lkl-hijack.json:2: mount nosuchfs: the stack does not support this file system`)
 		path := configFile(t, "lkl-hijack.json", `{"dump": "/proc/version"}`)
 		testutil.OneLine(t, testutil.Run(t, testutil.Limit, testutil.Lklrun("--config", path, "--engine", "preload", "--", "true")), 2, `lkl-hijack.json:1: dump /proc/version: with the engine preload`)
 	})
@@ -332,7 +332,7 @@ func TestLKLExample(t *testing.T) {
 		for _, want := range []string{
 			path + ":2: gateway: 10.206.211.1 is on no interface's network, so nothing can go by it; left out",
 			path + ":14: singlecpu: has no meaning here",
-			"sysctl net.mptcp.mptcp_debug=1: the stack has no such setting; left out",
+			"sysctl net.mptcp.mptcp_debug=1: the stack has no such setting; ignored",
 		} {
 			if strings.Count(said, want) != 1 {
 				t.Errorf("want %q once: %s", want, said)

@@ -111,7 +111,7 @@ func TestOldLKLTools(t *testing.T) {
 		"mptcp":                          "has no MPTCP",
 		"capture -c 1 -w /dev/null":      "no packet sockets",
 		"path":                           "no queueing disciplines",
-		"link add tap:t7,ip=10.9.7.2/24": "takes its devices before it boots",
+		"link add tap:t7,ip=10.9.7.2/24": "accepts devices only before it boots",
 	} {
 		r := testutil.Run(t, testutil.Limit, exec.Command(testutil.Bin("lklctl"), append([]string{"-n", name}, strings.Fields(verb)...)...))
 		if r.Status == 0 || len(testutil.Lines(r.Stderr)) != 1 || !strings.Contains(r.Stderr, want) {

@@ -110,7 +110,7 @@ func (r *Report) engines(q Question) {
 		}
 		r.Engines = append(r.Engines, Choice{engine, err == nil, why})
 	}
-	choice(config.EngineSupervise, "this host has seccomp user notification, by which dynamic and static programs are served alike", q.CheckNotification())
+	choice(config.EngineSupervise, "this host supports seccomp user notification, which works with dynamic and static programs", q.CheckNotification())
 	_, err := q.FindPreload()
 	p := r.Program
 	if err == nil && p != nil {
@@ -119,7 +119,7 @@ func (r *Report) engines(q Question) {
 	if err == nil {
 		err = facts.CheckPreload(q.Stack, p)
 	}
-	choice(config.EnginePreload, "the kernel can be loaded into a dynamic program; what that starts has no network", err)
+	choice(config.EnginePreload, "the kernel can be loaded into a dynamic program; programs that it starts have no network", err)
 }
 
 func (r *Report) host(ctx context.Context, q Question) {
@@ -143,16 +143,16 @@ func (r *Report) host(ctx context.Context, q Question) {
 			add("seccomp filters", Limited, "%v", err)
 		}
 	} else {
-		add("seccomp", OK, "user notification is there")
+		add("seccomp", OK, "user notification is available")
 	}
 	if facts.NeedsUserNamespaces() {
 		if err := namespaces(ctx, q.MakeNamespaces); err != nil {
-			add("user namespaces", Limited, "%v; without a network namespace the seccomp filter alone keeps a command off the host's network", err)
+			add("user namespaces", Limited, "%v; without a network namespace, only the seccomp filter isolates the command from the host's network", err)
 		} else {
-			add("user namespaces", OK, "can be made, with a network namespace inside")
+			add("user namespaces", OK, "can be created, with a network namespace inside")
 		}
 	} else {
-		add("user namespaces", Unneeded, "not needed: this process has CAP_SYS_ADMIN")
+		add("user namespaces", Unneeded, "not required: this process has CAP_SYS_ADMIN")
 	}
 	path, err := q.FindHost()
 	need("lklhost", path, err)
@@ -171,11 +171,11 @@ func (r *Report) host(ctx context.Context, q Question) {
 		add(f.Subject, state, "%s", f.Text)
 	}
 	if err := facts.CheckFuse(); err != nil {
-		add("stack's files", Limited, "programs find no /proc/net, /proc/sys/net and /sys/class/net: %v", err)
+		add("stack's files", Limited, "programs have no /proc/net, /proc/sys/net and /sys/class/net: %v", err)
 	} else {
-		add("stack's files", OK, "/proc/net, /proc/sys/net and /sys/class/net of a program are the stack's")
+		add("stack's files", OK, "programs see the stack's /proc/net, /proc/sys/net and /sys/class/net")
 	}
-	add("host's MPTCP", Unneeded, "not needed: the stack has its own")
+	add("host's MPTCP", Unneeded, "not required: the stack has its own")
 }
 
 // stack adds the result for a stack's library. missing is the state if there is
@@ -204,7 +204,7 @@ func namespaces(ctx context.Context, try func(context.Context) error) error {
 	if errors.As(err, &no) {
 		err = no
 	}
-	return fmt.Errorf("cannot be made here (%w): a security module or a container's filter forbids them; run lklrun as root, or allow them", err)
+	return fmt.Errorf("cannot be created here (%w): a security module or a container's seccomp filter forbids it; run lklrun as root, or allow it", err)
 }
 
 func (r *Report) command(command string) {
@@ -240,9 +240,9 @@ func (r *Report) command(command string) {
 		case !heeded:
 			add("privileges", Unneeded, text)
 		case facts.NeedsUserNamespaces():
-			add("privileges", Limited, fmt.Sprintf("%s, which has no effect: the program gets no_new_privs and runs as uid %d", text, os.Geteuid()))
+			add("privileges", Limited, fmt.Sprintf("%s, which has no effect: the program has no_new_privs and runs as uid %d", text, os.Geteuid()))
 		default:
-			add("privileges", OK, text+", which has its effect")
+			add("privileges", OK, text+", which takes effect")
 		}
 	}
 }
@@ -259,11 +259,11 @@ func describe(p *program.Program) string {
 	case program.FormatScript:
 		return "script"
 	case program.FormatPlain:
-		return "no program by its first bytes, so sh reads it"
+		return "unknown format, executed by sh"
 	case program.FormatOther:
-		return "a format of binfmt_misc"
+		return "executed by a binfmt_misc handler"
 	}
-	return "it may be executed but not read, so nothing is known of it"
+	return "executable but not readable, so lklrun cannot examine it"
 }
 
 // privileges lists the privilege changes of executing the program, and reports
@@ -285,9 +285,9 @@ func privileges(p *program.Program) (text string, heeded bool) {
 		case p.Privileged():
 			return text, true
 		case text != "" && p.NoSUID:
-			return text + ", which its file system (nosuid) makes void", false
+			return text + ", which have no effect on this file system (nosuid)", false
 		case text != "":
-			return text + ", which the kernel does not heed on a script", false
+			return text + ", which the kernel ignores on a script", false
 		case p.Interpreter == nil:
 			return "", false
 		}

@@ -46,9 +46,9 @@ func TestPrograms(t *testing.T) {
 		{"no-such-program", true, "program", No, "command not found in PATH"},
 		{dir + "/none", true, "program", No, "no such file or directory"},
 		{"/etc/passwd", false, "program", No, "permission denied"},
-		{dir + "/suid", true, "privileges", No, "/suid is set-user-ID to 0, which has no effect when an ordinary user's lklrun starts it (no_new_privs): run lklrun as root"},
-		{dir + "/sgid", true, "privileges", Limited, "set-group-ID to 0, which has no effect: the program gets no_new_privs and runs as uid "},
-		{dir + "/suid", false, "privileges", OK, "set-user-ID to 0, which has its effect"},
+		{dir + "/suid", true, "privileges", No, "/suid is set-user-ID to 0, which has no effect if an ordinary user runs lklrun (no_new_privs); run lklrun as root"},
+		{dir + "/sgid", true, "privileges", Limited, "set-group-ID to 0, which has no effect: the program has no_new_privs and runs as uid "},
+		{dir + "/suid", false, "privileges", OK, "set-user-ID to 0, which takes effect"},
 	} {
 		r, res := doctor(t, bin, tt.user, tt.command, "--not-for-doctor")
 		f := r.find(t, tt.subject)

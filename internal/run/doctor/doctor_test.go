@@ -114,7 +114,7 @@ func TestFiles(t *testing.T) {
 	mode(0o666)
 	check(true, Limited, "mknod -m 666 /dev/fuse c 10 229")
 	mode(0o600)
-	check(true, Limited, "may not be opened by uid 54321: `chmod 666 /dev/fuse`")
+	check(true, Limited, "uid 54321 has no permission to open it; run `chmod 666 /dev/fuse`")
 }
 
 // The report about a program with the kernel inside it matches a run.

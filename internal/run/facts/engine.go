@@ -42,7 +42,7 @@ func (f *Facts) lookEngine(run config.Run, s *stack.Stack) error {
 		f.Command = command
 	}
 	if f.Engine == config.EnginePreload && len(run.HostNets) > 0 {
-		return fmt.Errorf("--host-net %s: the engine %s has no way to the host's stack; use --engine %s", run.HostNets[0], f.Engine, config.EngineSupervise)
+		return fmt.Errorf("--host-net %s: the engine %s has no access to the host's stack; use --engine %s", run.HostNets[0], f.Engine, config.EngineSupervise)
 	}
 	if f.Engine == config.EnginePreload && len(run.Dump) > 0 {
 		return fmt.Errorf("dump %s: with the engine %s the kernel ends with the command; use --engine %s", run.Dump[0], f.Engine, config.EngineSupervise)
@@ -51,7 +51,7 @@ func (f *Facts) lookEngine(run config.Run, s *stack.Stack) error {
 		return fmt.Errorf("--wait-all: with the engine %s the kernel ends with the command's first process; use --engine %s", f.Engine, config.EngineSupervise)
 	}
 	if run.Engine == config.EngineAuto && f.Engine == config.EnginePreload {
-		f.EngineNotes = append(f.EngineNotes, "the kernel is loaded into the command, for this host lacks what else it takes (lklrun doctor): programs that the command starts have no network")
+		f.EngineNotes = append(f.EngineNotes, "the kernel is loaded into the command, because this host does not support the engine supervise (see lklrun doctor); programs that the command starts have no network")
 	}
 	// preload has no seccomp filter between the target and the host's
 	// network, as supervise has. Only an empty network namespace separates
@@ -79,7 +79,7 @@ func ChooseEngine(want string, s *stack.Stack, p *program.Program) (string, erro
 		return config.EngineSupervise, nil
 	}
 	if no := CheckPreload(s, p); no != nil {
-		return "", fmt.Errorf("%w; nor is there the engine %s: %w", err, config.EnginePreload, no)
+		return "", fmt.Errorf("%w; and the engine %s is not available: %w", err, config.EnginePreload, no)
 	}
 	return config.EnginePreload, nil
 }
@@ -88,14 +88,14 @@ func ChooseEngine(want string, s *stack.Stack, p *program.Program) (string, erro
 // loaded into a program. p may be nil, for any program.
 func CheckPreload(s *stack.Stack, p *program.Program) error {
 	if runtime.GOARCH == "arm" {
-		return errors.New("there is none for arm, where system calls cannot be replaced in the C library's code")
+		return errors.New("not supported on arm, where system calls in the C library cannot be replaced")
 	}
 	switch s.ABI {
 	case stack.ABIHost:
 		return errors.New("the stack is the host's own kernel, which no program can load")
 	case stack.ABIAuto, stack.ABINative:
 	default:
-		return fmt.Errorf("the stack %s has the interface %q: a program loads lklrun's own stacks only", s.Name, s.ABI)
+		return fmt.Errorf("the stack %s has the interface %q; only lklrun's own stacks can be loaded into a program", s.Name, s.ABI)
 	}
 	if p == nil {
 		return nil

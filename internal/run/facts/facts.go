@@ -158,7 +158,7 @@ func Pick(run *config.Run) error {
 		run.Interfaces = append(run.Interfaces, i)
 	}
 	if len(run.Interfaces) > config.MaxInterfaces {
-		return fmt.Errorf("--iface: %d interfaces altogether; at most %d are possible", len(run.Interfaces), config.MaxInterfaces)
+		return fmt.Errorf("--iface: %d interfaces in total; the limit is %d", len(run.Interfaces), config.MaxInterfaces)
 	}
 	run.Ifaces = nil
 	if err := config.CheckInterfaces(run.Interfaces); err != nil {

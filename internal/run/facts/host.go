@@ -18,14 +18,14 @@ import (
 func CheckNotification() error {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
-		return fmt.Errorf("asking for the kernel's release: %w", err)
+		return fmt.Errorf("reading the kernel's release: %w", err)
 	}
 	if release := unix.ByteSliceToString(u.Release[:]); olderThan(release, 5, 14) { // SECCOMP_ADDFD_FLAG_SEND
-		return fmt.Errorf("this kernel is Linux %s; the engine supervise needs 5.14 or later", release)
+		return fmt.Errorf("this kernel is Linux %s; the engine supervise requires 5.14 or later", release)
 	}
 	action := uint32(unix.SECCOMP_RET_USER_NOTIF)
 	if err := seccomp(unix.SECCOMP_GET_ACTION_AVAIL, &action); err != nil {
-		return fmt.Errorf("this kernel offers no seccomp user notification (%w), which the engine supervise needs: Linux 5.14 or later with CONFIG_SECCOMP_FILTER", err)
+		return fmt.Errorf("this kernel has no seccomp user notification (%w), which the engine supervise requires: Linux 5.14 or later with CONFIG_SECCOMP_FILTER", err)
 	}
 	return nil
 }
@@ -35,7 +35,7 @@ func CheckNotification() error {
 func CheckFilter() error {
 	action := uint32(unix.SECCOMP_RET_ERRNO)
 	if err := seccomp(unix.SECCOMP_GET_ACTION_AVAIL, &action); err != nil {
-		return fmt.Errorf("this kernel has no seccomp filters (%w): with the engine preload an empty network namespace alone keeps off the host's network what the library does not see", err)
+		return fmt.Errorf("this kernel has no seccomp filters (%w): with the engine preload, only an empty network namespace isolates calls that the library does not intercept from the host's network", err)
 	}
 	return nil
 }
@@ -50,19 +50,19 @@ func CheckFuse() error {
 	fd, err := unix.Open(fuseDevice, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
-		return fmt.Errorf("%s does not exist: `modprobe fuse` as root; in a container, pass the device in", fuseDevice)
+		return fmt.Errorf("%s does not exist; run `modprobe fuse` as root, or in a container, pass the device in", fuseDevice)
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		return fmt.Errorf("%s may not be opened by uid %d: `chmod 666 %[1]s` as root; in a container, pass the device in", fuseDevice, os.Geteuid())
+		return fmt.Errorf("%s: uid %d has no permission to open it; run `chmod 666 %[1]s` as root, or in a container, pass the device in", fuseDevice, os.Geteuid())
 	case err != nil:
 		return fmt.Errorf("opening %s: %w", fuseDevice, err)
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return fmt.Errorf("looking at %s: %w", fuseDevice, err)
+		return fmt.Errorf("inspecting %s: %w", fuseDevice, err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != unix.Mkdev(10, 229) { // Documentation/admin-guide/devices.txt
-		return fmt.Errorf("%s is another device: `mknod -m 666 %[1]s c 10 229` as root makes it", fuseDevice)
+		return fmt.Errorf("%s is a different device; as root, recreate it with `mknod -m 666 %[1]s c 10 229`", fuseDevice)
 	}
 	return nil
 }
@@ -93,7 +93,7 @@ func checkUserNamespaces(read func(path string) string) error {
 	} {
 		path := "/proc/sys/" + strings.ReplaceAll(s.sysctl, ".", "/")
 		if strings.TrimSpace(read(path)) == "0" {
-			return fmt.Errorf("this host lets ordinary users make no user namespaces (%s is 0): as root, `%s`, or run lklrun as root", s.sysctl, s.remedy)
+			return fmt.Errorf("this host does not allow ordinary users to create user namespaces (%s is 0); as root, run `%s`, or run lklrun as root", s.sysctl, s.remedy)
 		}
 	}
 	return nil

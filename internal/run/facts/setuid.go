@@ -24,10 +24,10 @@ func CheckSetUID(p *program.Program, as *runas.User) error {
 		return nil
 	}
 	if as != nil && p.UID != as.UID {
-		return fmt.Errorf("%s is set-user-ID to %d, which has no effect with --user (no_new_privs): leave that out", p.Path, p.UID)
+		return fmt.Errorf("%s is set-user-ID to %d, which has no effect with --user (no_new_privs); remove --user", p.Path, p.UID)
 	}
 	if as != nil || p.UID == os.Geteuid() || !NeedsUserNamespaces() {
 		return nil
 	}
-	return fmt.Errorf("%s is set-user-ID to %d, which has no effect when an ordinary user's lklrun starts it (no_new_privs): run lklrun as root", p.Path, p.UID)
+	return fmt.Errorf("%s is set-user-ID to %d, which has no effect if an ordinary user runs lklrun (no_new_privs); run lklrun as root", p.Path, p.UID)
 }

@@ -50,11 +50,11 @@ func checkUser(u *runas.User) error {
 		return nil
 	}
 	if os.Geteuid() != 0 {
-		return fmt.Errorf("%s: only root can have a command run as another user, this is uid %d; leave it out", u, os.Geteuid())
+		return fmt.Errorf("%s: only root can run a command as another user, and this is uid %d; remove --user", u, os.Geteuid())
 	}
 	for _, n := range userRights {
 		if !netdev.Capable(n.capability) {
-			return fmt.Errorf("%s: root has no %s here, and so cannot have a command run as another user; start lklrun itself as that user, with what capabilities its interfaces need as ambient ones", u, n.name)
+			return fmt.Errorf("%s: root lacks %s here, so it cannot run a command as another user; start lklrun itself as that user, with the capabilities of its interfaces as ambient capabilities", u, n.name)
 		}
 	}
 	return nil

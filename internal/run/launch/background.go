@@ -28,7 +28,7 @@ func redirect(out *os.File, dir *instance.Dir) error {
 		var err error
 		out, err = os.OpenFile(dir.File(instance.OutputFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 		if err != nil {
-			return fmt.Errorf("opening the file for the output: %w", err)
+			return fmt.Errorf("opening the output file: %w", err)
 		}
 	}
 	defer out.Close()
@@ -58,6 +58,6 @@ func (r rest) stop(sig syscall.Signal) {
 	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
 	defer cancel()
 	if err := r.conn.Stop(ctx, sig, stopGrace); err != nil {
-		r.log.Debug("stopping what is left of the command", "error", err)
+		r.log.Debug("killing the remaining processes of the command", "error", err)
 	}
 }

@@ -56,7 +56,7 @@ func refused(err error) error {
 // starts the run's services.
 func (r *run) configure(ctx context.Context) error {
 	cfg := stacknet.Config{Without: func(why error) {
-		r.notes = append(r.notes, why.Error()+"; left out")
+		r.notes = append(r.notes, why.Error()+"; ignored")
 	}}
 	for _, s := range r.plan.Sysctls {
 		cfg.Sysctls = append(cfg.Sysctls, stacknet.Sysctl{Key: s.Name, Value: s.Value, Optional: s.Optional})

@@ -27,7 +27,7 @@ func mount(ctx context.Context, conn *stackconn.Conn, types []string) error {
 			return err
 		}
 		if err := conn.Mount(ctx, fs, path); err != nil {
-			return refused(fmt.Errorf("mount %s: the stack has no such file system: %w", fs, err))
+			return refused(fmt.Errorf("mount %s: the stack does not support this file system: %w", fs, err))
 		}
 	}
 	return nil

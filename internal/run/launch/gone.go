@@ -46,7 +46,7 @@ func (g *goneWatch) Start(ctx context.Context) error {
 		}
 	}
 	if k.Gone == "" {
-		k.Gone = fmt.Sprintf("%s %s is gone from the host", g.link.Type, g.link.Host())
+		k.Gone = fmt.Sprintf("%s %s was deleted on the host", g.link.Type, g.link.Host())
 	}
 	ctx, g.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	g.done = make(chan struct{})
@@ -70,12 +70,12 @@ func (g *goneWatch) wait(ctx context.Context) {
 	defer cancel()
 	err := stacknet.SetDown(ctx, g.conn, g.link.Name)
 	if err != nil {
-		g.log.Debug("setting a link down that is gone", "error", err)
+		g.log.Debug("setting a deleted link down", "error", err)
 	}
 	// If the stack is gone, its end of the link is gone too. That is
 	// reported elsewhere.
 	if err == nil || errors.Is(err, context.DeadlineExceeded) {
-		g.tell(fmt.Sprintf("%s carries nothing any more: %s", g.link.Name, g.link.host.Gone))
+		g.tell(fmt.Sprintf("%s has failed: %s", g.link.Name, g.link.host.Gone))
 	}
 }
 

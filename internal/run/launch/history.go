@@ -46,7 +46,7 @@ func (s *historyService) Start(ctx context.Context) error {
 
 func (s *historyService) past(_ context.Context, tokens []mptcpevent.Token, _ *os.File) (mptcpevent.Past, error) {
 	if s.h == nil {
-		return mptcpevent.Past{}, errors.New("this stack tells of no MPTCP events")
+		return mptcpevent.Past{}, errors.New("this stack does not report MPTCP events")
 	}
 	return s.h.Of(tokens), nil
 }

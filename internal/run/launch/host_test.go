@@ -37,7 +37,7 @@ func TestHostStatus(t *testing.T) {
 		{[]string{"--", "sh", "-c", "exit 9"}, 9, ""},
 		{[]string{"--", "stacks"}, 127, "lklrun: stacks: command not found in PATH\n"},
 		{[]string{"/etc"}, 126, "lklrun: /etc: is a directory\n"},
-		{[]string{"--if", "user", "true"}, 2, "lklrun: --if \"user\": the stack is the host's own kernel, with the host's own interfaces; leave it out, or choose another --stack\n"},
+		{[]string{"--if", "user", "true"}, 2, "lklrun: --if \"user\": the stack is the host's own kernel, with the host's own interfaces; remove --if, or choose another --stack\n"},
 	} {
 		r := testutil.Run(t, limit, lklrun(t, tc.args...))
 		if r.Status != tc.status || r.Stderr != tc.stderr {

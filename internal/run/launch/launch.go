@@ -200,7 +200,7 @@ func (r *run) teardown(ctx context.Context) error {
 	if r.dir != nil {
 		errs = append(errs, undo.Finish(r.dir, func() error { return undo.Replay(context.WithoutCancel(ctx), r.dir) }))
 	}
-	r.log.Debug("all is undone", "took", time.Since(began).Round(time.Microsecond))
+	r.log.Debug("all changes to the host are undone", "took", time.Since(began).Round(time.Microsecond))
 	return errors.Join(errs...)
 }
 

@@ -38,7 +38,7 @@ func (v *links) addLink(ctx context.Context, spec ask.LinkSpec, file *os.File) (
 		return added, mendable(err)
 	}
 	if (i.FD != 0) != (file != nil) {
-		return added, fmt.Errorf("%s: a descriptor comes with fd:N and with nothing else", spec.Spec)
+		return added, fmt.Errorf("%s: a descriptor must be passed with fd:N, and only with it", spec.Spec)
 	}
 	v.changing.Lock()
 	defer v.changing.Unlock()
@@ -81,7 +81,7 @@ func (v *links) planMore(i config.Interface, passed *os.File) (plan.Link, []stri
 func (v *links) join(ctx context.Context, k *liveLink) error {
 	ifindex, err := v.attach(ctx, k)
 	if !k.RawIP && errors.Is(err, syscall.EOPNOTSUPP) { // LKL's older interface
-		return &RefusedError{Err: fmt.Errorf("%s: the stack %s takes its devices before it boots: name them with --if of lklrun", k.Name, v.plan.Stack.Name)}
+		return &RefusedError{Err: fmt.Errorf("%s: the stack %s accepts devices only before it boots; pass them to lklrun with --if", k.Name, v.plan.Stack.Name)}
 	}
 	if err != nil {
 		return err
@@ -92,7 +92,7 @@ func (v *links) join(ctx context.Context, k *liveLink) error {
 	}
 	at := slices.IndexFunc(states, func(s stacknet.LinkState) bool { return s.Index == ifindex })
 	if at < 0 {
-		return fmt.Errorf("%s: the stack has lost it", k.Name)
+		return fmt.Errorf("%s: the interface has disappeared from the stack", k.Name)
 	}
 	k.Name = states[at].Name // the planned name may be taken
 	v.put(k)
@@ -116,7 +116,7 @@ func (v *links) leave(ctx context.Context, k *liveLink) error {
 	k.stopServices()
 	v.drop(k)
 	// A removal that has begun is completed.
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), leaveLimit, fmt.Errorf("the stack does not answer within %v", leaveLimit))
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), leaveLimit, fmt.Errorf("the stack did not answer within %v", leaveLimit))
 	defer cancel()
 	var err error
 	if k.dev >= 0 {
@@ -140,14 +140,14 @@ func (v *links) delLink(ctx context.Context, l ask.LinkName, _ *os.File) (struct
 	all := v.all()
 	at := slices.IndexFunc(all, func(k *liveLink) bool { return k.Name == l.Name })
 	if at < 0 {
-		return struct{}{}, ask.Usagef("%s: not an interface that lklrun gave the stack%s", l.Name, theseAre(all))
+		return struct{}{}, ask.Usagef("%s: not an interface that lklrun created%s", l.Name, theseAre(all))
 	}
-	v.log.Debug("taking an interface away", "name", l.Name)
+	v.log.Debug("removing an interface", "name", l.Name)
 	if err := errors.Join(v.leave(ctx, all[at]), v.forget(all[at])); err != nil {
 		return struct{}{}, fmt.Errorf("%s: %w", l.Name, err)
 	}
 	v.leasesChanged()
-	v.log.Debug("an interface was taken away", "name", l.Name)
+	v.log.Debug("an interface was removed", "name", l.Name)
 	return struct{}{}, nil
 }
 
@@ -164,9 +164,9 @@ func theseAre(all []*liveLink) string {
 		names = append(names, k.Name)
 	}
 	if len(names) == 0 {
-		return "; there is none"
+		return "; there are none"
 	}
-	return "; there are " + strings.Join(names, ", ")
+	return "; there are: " + strings.Join(names, ", ")
 }
 
 // shown converts a link to its form in state.json.

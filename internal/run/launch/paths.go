@@ -24,7 +24,7 @@ func (v *links) keepPaths(ctx context.Context) {
 // context that it was created with, which is that of the start.
 func (k *pathKeeper) Start(context.Context) error {
 	if err := k.Keeper.Start(); err != nil {
-		return fmt.Errorf("making the interfaces paths of their own: %w", err)
+		return fmt.Errorf("configuring the interfaces as separate paths: %w", err)
 	}
 	return nil
 }

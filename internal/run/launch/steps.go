@@ -42,7 +42,7 @@ func (r *run) makeDir(ctx context.Context) error {
 			r.dir.Release() // do not remove it: it belongs to the other run
 			name := r.dir.Name
 			r.dir = nil
-			return &RefusedError{Err: fmt.Errorf("an earlier run called %q is not cleaned up: %w; or choose another --name", name, err)}
+			return &RefusedError{Err: fmt.Errorf("the earlier run %q is not cleaned up: %w; or choose another --name", name, err)}
 		}
 		if err := r.dir.Reset(); err != nil {
 			return err
@@ -89,7 +89,7 @@ func (r *run) boot(ctx context.Context) error {
 	r.links.conn = r.conn
 	r.links.leases.Options = lease.Options{Conn: r.conn, Name: r.dir.Name, Log: r.log, Tell: r.opts.Tell, Changed: r.links.leasesChanged}
 	hello := r.conn.Hello()
-	r.log.Debug("lklhost answers", "pid", hello.HostPID, "target", hello.TargetPID)
+	r.log.Debug("lklhost is ready", "pid", hello.HostPID, "target", hello.TargetPID)
 	r.files.set(func(s *instance.State) { s.HostPID, s.TargetPID = int(hello.HostPID), int(hello.TargetPID) })
 	// ctx ends with the start. The events are for the whole run and end
 	// with the connection.
@@ -184,7 +184,7 @@ func (r *run) measure(ctx context.Context) error {
 // started reports, once, that the target runs.
 func (r *run) started() {
 	if err := reap.WriteTree(r.dir, int(r.conn.Hello().TargetPID)); err != nil {
-		r.log.Debug("writing down the program's processes", "error", err)
+		r.log.Debug("recording the program's processes", "error", err)
 	}
 	if r.opts.Started != nil {
 		r.opts.Started(r.dir.Name)
@@ -206,10 +206,10 @@ func (r *run) ended(text string) {
 	r.meter.End()
 	a, err := account.ParseFinal(text)
 	if err != nil {
-		r.log.Debug("no account of this run", "error", err)
+		r.log.Debug("no statistics for this run", "error", err)
 	}
 	if a == nil && err == nil {
-		r.log.Debug("no account of this run: the program that had the kernel was killed, or executed another one")
+		r.log.Debug("no statistics for this run: the program with the kernel was killed, or executed another program")
 	}
 	if r.account = a; a == nil || !r.log.Enabled(context.Background(), slog.LevelDebug) {
 		return

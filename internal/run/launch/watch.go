@@ -33,7 +33,7 @@ func (e *PanicError) Error() string {
 		s += "; its log, sockets and counters are in " + e.Bundle
 	}
 	if e.NoBundle != "" {
-		s += fmt.Sprintf(" (keeping its log: %s)", e.NoBundle)
+		s += fmt.Sprintf(" (saving its log: %s)", e.NoBundle)
 	}
 	return s
 }
@@ -151,10 +151,10 @@ func (w *watcher) late(exited bool) (exit.End, error) {
 	case w.end != nil:
 		// The target's result counts; the user is told that the stack
 		// hangs.
-		w.tell("the stack host did not end in time and was killed: data the command sent last may be lost")
+		w.tell("the stack host did not exit in time and was killed; the last data that the command sent may be lost")
 		return *w.end, nil
 	}
-	return exit.End{}, errors.New("the stack host closed its connection but goes on, so it and the command were killed")
+	return exit.End{}, errors.New("the stack host closed its connection without exiting, so it and the command were killed")
 }
 
 // stop stops lklhost after a panic. Nothing else in this run needs its answers.

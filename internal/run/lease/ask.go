@@ -34,7 +34,7 @@ func (k *Leases) Ask(ctx context.Context, args ask.LeaseArgs, _ *os.File) ([]dhc
 	switch args.Do {
 	case ask.LeaseRenew:
 		if err := c.RenewNow(ctx); err != nil {
-			return nil, fmt.Errorf("%s: no server has answered within %v", args.Link, plan.LeaseLimit)
+			return nil, fmt.Errorf("%s: no server answered within %v", args.Link, plan.LeaseLimit)
 		}
 	case ask.LeaseRelease:
 		if err := c.ReleaseNow(ctx); err != nil {
@@ -56,5 +56,5 @@ func noLease(all []*Lease) string {
 	for _, s := range all {
 		names = append(names, s.l.Name)
 	}
-	return "no interface that gets its addresses from the network; there is " + strings.Join(names, ", ")
+	return "no interface that gets its addresses from the network; there are: " + strings.Join(names, ", ")
 }

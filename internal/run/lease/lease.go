@@ -167,7 +167,7 @@ func (k *Leases) Await(ctx context.Context, configured bool) error {
 		return errors.New(late[0])
 	}
 	for _, text := range late {
-		k.Tell(text + "; going on without")
+		k.Tell(text + "; continuing without it")
 	}
 	return nil
 }
@@ -179,11 +179,11 @@ func (s *Lease) late() string {
 	for _, p := range s.client.Missing() {
 		switch p {
 		case dhcp.ProtoV4:
-			whys = append(whys, "no DHCP server has given an address (ip=ADDRESS/PREFIX in place of dhcp needs none)")
+			whys = append(whys, "no DHCP server has assigned an address (or use ip=ADDRESS/PREFIX instead of dhcp)")
 		case dhcp.ProtoV6:
-			whys = append(whys, "no DHCPv6 server has given an address (slaac or ip6=ADDRESS/PREFIX in place of dhcp6 need none)")
+			whys = append(whys, "no DHCPv6 server has assigned an address (or use slaac or ip6=ADDRESS/PREFIX instead of dhcp6)")
 		case dhcp.ProtoRA:
-			whys = append(whys, "no router has announced a prefix (ip6=ADDRESS/PREFIX in place of slaac needs none)")
+			whys = append(whys, "no router has announced a prefix (or use ip6=ADDRESS/PREFIX instead of slaac)")
 		}
 	}
 	return fmt.Sprintf("%s (%s:%s): after %v %s", s.l.Name, s.l.Type, s.l.Host(), plan.LeaseLimit.Round(time.Second), strings.Join(whys, ", and "))

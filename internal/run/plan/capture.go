@@ -18,7 +18,7 @@ func (p *Plan) captures() error {
 	for _, c := range p.Captures {
 		for _, name := range c.Interfaces {
 			if !slices.Contains(names, name) {
-				return fmt.Errorf("--capture %s: %s: the stack will have no such interface; there are %s", c.File, name, strings.Join(names, ", "))
+				return fmt.Errorf("--capture %s: %s: the run has no such interface; there are: %s", c.File, name, strings.Join(names, ", "))
 			}
 		}
 	}

@@ -51,14 +51,14 @@ func (p *Plan) link(n int, r *link.Request, found any) (Link, error) {
 func beside(l, other *Link) error {
 	for _, a := range l.Addrs {
 		if slices.ContainsFunc(other.Addrs, func(p netip.Prefix) bool { return p.Addr() == a.Addr() }) {
-			return fmt.Errorf("address %s is that of %s already", a.Addr(), other.Name)
+			return fmt.Errorf("address %s is already used by %s", a.Addr(), other.Name)
 		}
 	}
 	if !l.MAC.IsZero() && l.MAC == other.MAC {
-		return fmt.Errorf("mac %s is that of %s already", l.MAC, other.Name)
+		return fmt.Errorf("mac %s is already used by %s", l.MAC, other.Name)
 	}
 	if l.Table == other.Table {
-		return fmt.Errorf("table %d is that of %s already", l.Table, other.Name)
+		return fmt.Errorf("table %d is already used by %s", l.Table, other.Name)
 	}
 	return nil
 }
@@ -71,7 +71,7 @@ func (p *Plan) More(i config.Interface, have []Link, found facts.Facts) (Link, [
 		return Link{}, nil, errors.New("the stack is the host's own kernel, with the host's own interfaces")
 	}
 	if len(have) >= MaxLinks {
-		return Link{}, nil, fmt.Errorf("--if %q: there are %d interfaces; at most %d are possible", i.String(), len(have), MaxLinks)
+		return Link{}, nil, fmt.Errorf("--if %q: %d interfaces exist; the limit is %d", i.String(), len(have), MaxLinks)
 	}
 	n := 0
 	for slices.ContainsFunc(have, func(l Link) bool {
@@ -99,5 +99,5 @@ func (s *Stack) CheckRawIP() error {
 // NoRawIP returns an error that the stack does not support devices without link
 // layer.
 func (s *Stack) NoRawIP() error {
-	return fmt.Errorf("stack %s has no devices without link layer; use tap or raw, or a stack of lklrun's own", s.Name)
+	return fmt.Errorf("stack %s does not support devices without link layer; use tap or raw, or one of lklrun's own stacks", s.Name)
 }

@@ -53,11 +53,11 @@ func TestMore(t *testing.T) {
 		spec string
 		want string
 	}{
-		{p.Links, "tap:a,ip=10.0.0.2/8", `--if "tap:a,ip=10.0.0.2/8": address 10.0.0.2 is that of eth1 already`},
-		{p.Links, "tap:a,table=102", `--if "tap:a,table=102": table 102 is that of eth2 already`},
-		{p.Links, "tap:a,mac=" + p.Links[1].MAC.String(), "is that of eth1 already"},
-		{p.Links, "user,ip=192.168.128.2/24", "address 192.168.128.2 is that of eth2 already"},
-		{eight, "tap:a", "at most 8 are possible"},
+		{p.Links, "tap:a,ip=10.0.0.2/8", `--if "tap:a,ip=10.0.0.2/8": address 10.0.0.2 is already used by eth1`},
+		{p.Links, "tap:a,table=102", `--if "tap:a,table=102": table 102 is already used by eth2`},
+		{p.Links, "tap:a,mac=" + p.Links[1].MAC.String(), "is already used by eth1"},
+		{p.Links, "user,ip=192.168.128.2/24", "address 192.168.128.2 is already used by eth2"},
+		{eight, "tap:a", "the limit is 8"},
 	} {
 		if got, err := add(tc.have, tc.spec); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %s, %v; want %s", tc.spec, got, err, tc.want)

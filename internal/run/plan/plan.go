@@ -179,29 +179,29 @@ func onHost(run config.Run) error {
 	const is = "the stack is the host's own kernel"
 	switch {
 	case len(run.Interfaces) > 0:
-		return fmt.Errorf("--if %q: %s, with the host's own interfaces; leave it out, or choose another --stack", run.Interfaces[0].String(), is)
+		return fmt.Errorf("--if %q: %s, with the host's own interfaces; remove --if, or choose another --stack", run.Interfaces[0].String(), is)
 	case len(run.Sysctls) > 0:
-		return fmt.Errorf("--sysctl %s: %s, and its settings are not lklrun's to change", run.Sysctls[0].Name, is)
+		return fmt.Errorf("--sysctl %s: %s, whose settings lklrun does not change", run.Sysctls[0].Name, is)
 	case len(run.DNS) > 0:
 		return fmt.Errorf("--dns %s: %s, with the host's own name servers", run.DNS[0], is)
 	case run.Require == config.RequireMPTCP:
-		return fmt.Errorf("--require %s: %s, which counts not this run's connections alone", run.Require, is)
+		return fmt.Errorf("--require %s: %s, whose counters include connections of other programs", run.Require, is)
 	case len(run.HostNets) > 0:
-		return fmt.Errorf("--host-net %s: %s, so that all destinations are left to it", run.HostNets[0], is)
+		return fmt.Errorf("--host-net %s: %s, which already carries all connections", run.HostNets[0], is)
 	case len(run.Listen) > 0:
-		return fmt.Errorf("--listen %d: %s, which answers for its own ports", run.Listen[0], is)
+		return fmt.Errorf("--listen %d: %s, which handles its own ports", run.Listen[0], is)
 	case len(run.Publish) > 0:
 		return fmt.Errorf("--publish %s: %s, whose ports the program opens itself", run.Publish[0], is)
 	case len(run.Captures) > 0:
-		return fmt.Errorf("--capture %s: %s, whose packets tcpdump shows", run.Captures[0].File, is)
+		return fmt.Errorf("--capture %s: %s, whose packets tcpdump can capture", run.Captures[0].File, is)
 	case len(run.Mount) > 0:
 		return fmt.Errorf("mount %s: %s, whose files are the host's", run.Mount[0], is)
 	case len(run.Dump) > 0:
 		return fmt.Errorf("dump %s: %s, whose files are the host's", run.Dump[0], is)
 	case run.Cmdline != "":
-		return fmt.Errorf("--cmdline: %s, which runs already", is)
+		return fmt.Errorf("--cmdline: %s, which is already running", is)
 	case run.Mem != 0:
-		return fmt.Errorf("--mem: %s, with the host's own memory", is)
+		return fmt.Errorf("--mem: %s, which uses the host's memory", is)
 	}
 	return nil
 }
@@ -252,7 +252,7 @@ func lastOfEach(all []config.Sysctl) []config.Sysctl {
 func (p *Plan) links(run config.Run, s *stack.Stack, found facts.Facts) error {
 	ifs := facts.Interfaces(run, s)
 	if len(ifs) > MaxLinks {
-		return fmt.Errorf("%d interfaces; at most %d are possible", len(ifs), MaxLinks)
+		return fmt.Errorf("%d interfaces; the limit is %d", len(ifs), MaxLinks)
 	}
 	publish := run.Publish
 	for n, i := range ifs {
@@ -265,7 +265,7 @@ func (p *Plan) links(run config.Run, s *stack.Stack, found facts.Facts) error {
 		p.Links, p.Notes = append(p.Links, l), append(p.Notes, r.Notes...)
 	}
 	if len(publish) > 0 {
-		return fmt.Errorf("--publish %s: none of the interfaces leads through the host's ports; on %s the stack's ports are reached at its own address (--if user has ports of the host)",
+		return fmt.Errorf("--publish %s: only --if user has ports of the host; on %s, connect to the stack's own address",
 			publish[0], p.Links[0].Name)
 	}
 	return nil
@@ -291,16 +291,16 @@ func (p *Plan) steps() {
 	}
 	orNext := ""
 	if p.Name == "" {
-		orNext = " (or the next free number behind it)"
+		orNext = " (or the same name with the next free number)"
 	}
-	add(RunDir, 0, "make the run directory "+p.dir()+orNext, "remove it")
+	add(RunDir, 0, "create the run directory "+p.dir()+orNext, "remove it")
 	waiting, in := "waiting", ""
 	if p.Engine == config.EnginePreload {
 		waiting, in = "waiting before its main()", " inside the command"
 	}
 	add(Host, 0, "start lklhost, with the command "+waiting+" in an empty network namespace", "end both")
 	if shared := p.shared(); len(shared) > 0 {
-		add(Guard, 0, p.guardStep(shared), "release them, remove the rules")
+		add(Guard, 0, p.guardStep(shared), "release the ports, delete the rules")
 	}
 	for n := range p.Links {
 		w := link.Describe(&p.Links[n])
@@ -315,7 +315,7 @@ func (p *Plan) steps() {
 		}
 		add(Boot, 0, fmt.Sprintf("boot %s with %s of memory%s", p.Stack.Library, mem, in), "halt it")
 		if len(p.Captures) > 0 {
-			add(Capture, 0, "capture packets to "+joined(p.Captures, " and "), "write what has come, close")
+			add(Capture, 0, "capture packets to "+joined(p.Captures, " and "), "write the remaining packets, close the file")
 		}
 		add(Configure, 0, "configure "+p.configures(), "")
 		p.leaseStep(add)

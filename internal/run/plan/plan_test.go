@@ -251,7 +251,7 @@ func TestNoRawIP(t *testing.T) {
 	old := &stack.Stack{Name: "ancient", ABI: "old", Library: "liblkl.so"}
 	for _, spec := range []string{"rawip:tun0", "fd:7,ip=10.0.0.2/24"} {
 		_, err := makePlan(config.Run{Command: []string{"true"}, Interfaces: ifs(t, spec)}, old)
-		if want := fmt.Sprintf("--if %q: stack ancient has no devices without link layer; use tap or raw, or a stack of lklrun's own", spec); err == nil || err.Error() != want {
+		if want := fmt.Sprintf("--if %q: stack ancient does not support devices without link layer; use tap or raw, or one of lklrun's own stacks", spec); err == nil || err.Error() != want {
 			t.Errorf("%v\nwant %s", err, want)
 		}
 	}
@@ -273,11 +273,11 @@ func TestRefused(t *testing.T) {
 	}
 	// The second interface's network is the default network of the first.
 	twice := config.Run{Command: []string{"true"}, Interfaces: ifs(t, "user", "user,ip=192.168.127.2/24")}
-	if _, err := makePlan(twice, bbr); err == nil || err.Error() != `--if "user,ip=192.168.127.2/24": address 192.168.127.2 is that of eth0 already` {
+	if _, err := makePlan(twice, bbr); err == nil || err.Error() != `--if "user,ip=192.168.127.2/24": address 192.168.127.2 is already used by eth0` {
 		t.Errorf("one address twice: %v", err)
 	}
 	many := config.Run{Command: []string{"true"}, Interfaces: ifs(t, "user", "user", "user", "user", "user", "user", "user", "user", "user")}
-	if _, err := makePlan(many, bbr); err == nil || !strings.Contains(err.Error(), "at most 8") {
+	if _, err := makePlan(many, bbr); err == nil || !strings.Contains(err.Error(), "limit is 8") {
 		t.Errorf("nine interfaces: %v", err)
 	}
 }

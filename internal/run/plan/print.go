@@ -69,7 +69,7 @@ func (p *Plan) Write(w io.Writer) error {
 			dns = joinAddrs(servers) + ", from " + p.DNSFrom
 		}
 		if leased := p.leasing(); len(leased) > 0 && len(p.Names.Given) == 0 {
-			dns = "as the networks of " + strings.Join(leased, " and ") + " say; until then " + dns
+			dns = "from the leases of " + strings.Join(leased, " and ") + "; until then " + dns
 		}
 		line("dns", "%s", dns)
 	}
@@ -109,7 +109,7 @@ func describe(l *Link) string {
 		parts = append(parts, a.String())
 	}
 	if l.Leases() {
-		parts = append(parts, "addresses by "+protocols(l))
+		parts = append(parts, "addresses from "+protocols(l))
 	}
 	if l.GW4.IsValid() {
 		parts = append(parts, "via "+l.GW4.String())

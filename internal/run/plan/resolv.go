@@ -57,9 +57,9 @@ func (p *Plan) resolv(given []netip.Addr, found facts.Facts) {
 	p.Resolv, p.DNSFrom, all = p.compose(links)
 	switch {
 	case all > maxServers:
-		p.note("only the first %d of %d name servers are asked", maxServers, all)
+		p.note("only the first %d of %d name servers are used", maxServers, all)
 	case all == 0 && len(p.leasing()) == 0:
-		p.note("the host's name servers (%s) are out of the stack's reach, so names will not be found: give one with --dns ADDRESS", joinAddrs(host.servers))
+		p.note("the stack cannot reach the host's name servers (%s), so name resolution fails; pass a name server with --dns ADDRESS", joinAddrs(host.servers))
 	}
 }
 
@@ -130,7 +130,7 @@ func ofLinks(links []LinkNames) (servers []netip.Addr, search []string, from str
 			}
 		}
 		if l.NameServer.IsValid() {
-			add("the gateway, which asks as the host does", l.NameServer)
+			add("the gateway, which resolves names on the host", l.NameServer)
 		}
 	}
 	return servers, search, strings.Join(sources, " and ")

@@ -38,17 +38,17 @@ func (p *Plan) share(run config.Run, found facts.Facts) error {
 	if len(shared) == 0 {
 		// An interface with such an address may be added at run time.
 		for _, l := range run.Listen {
-			p.note("--listen %d is of no use as long as no interface has an address of the host's: a server on any other is reached at all its ports", l)
+			p.note("--listen %d has no effect unless an interface shares an address with the host: on other addresses, all ports are reachable", l)
 		}
 		return nil
 	}
 	for _, s := range run.Sysctls {
 		if s.Name == portRangeSysctl {
-			return fmt.Errorf("--sysctl %s: the stack has an address of the host's, so its ports are those of --port-range", s.Name)
+			return fmt.Errorf("--sysctl %s: the stack shares an address with the host, so --port-range sets its ports", s.Name)
 		}
 	}
 	if found.NoGuard != "" && p.RSTGuard != config.GuardPrint {
-		return fmt.Errorf("%s is the host's own: %s", shared[0], found.NoGuard)
+		return fmt.Errorf("%s is an address of the host: %s", shared[0], found.NoGuard)
 	}
 	return guard.CheckListen(p.ListenPorts(), shared, found.Sockets)
 }
@@ -66,7 +66,7 @@ func (p *Plan) guardStep(shared []netip.Addr) string {
 	if p.RSTGuard == config.GuardOff {
 		return text
 	}
-	return text + " and keep what comes for them from its kernel by " + p.guardedBy()
+	return text + " and hide their packets from its kernel with " + p.guardedBy()
 }
 
 func (p *Plan) guardedBy() string {
@@ -74,5 +74,5 @@ func (p *Plan) guardedBy() string {
 	case config.GuardNFT, config.GuardIPTables:
 		return p.RSTGuard + " rules"
 	}
-	return "nft rules, else iptables"
+	return "nft rules or, if unavailable, iptables rules"
 }

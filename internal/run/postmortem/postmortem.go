@@ -95,13 +95,13 @@ func (s *Sampler) take(ctx context.Context) {
 	defer cancel()
 	look, err := crash.Now(ctx, s.conn)
 	if err != nil {
-		s.log.Debug("no look at the stack's sockets", "error", err)
+		s.log.Debug("reading the stack's sockets", "error", err)
 		return
 	}
 	s.mu.Lock()
 	s.last = look
 	s.mu.Unlock()
-	s.log.Debug("a look at the stack, for a panic", "sockets", len(look.Sockets), "took", time.Since(look.Time).Round(time.Microsecond))
+	s.log.Debug("saved the stack's state for a crash report", "sockets", len(look.Sockets), "took", time.Since(look.Time).Round(time.Microsecond))
 }
 
 // Last returns the last sample, or nil if there is none. A nil Sampler has none.
@@ -131,9 +131,9 @@ func Gather(ctx context.Context, r Run, why string) *crash.Report {
 	b.AddRun(r.Dir.Path, &r.State)
 	b.AddStats(ctx, r.Conn)
 	if look := r.Look; look != nil {
-		b.AddLook(look, "at "+look.Time.Format(time.RFC3339)+", the last look before the panic")
+		b.AddLook(look, "at "+look.Time.Format(time.RFC3339)+", the last snapshot before the panic")
 	} else {
-		b.Miss("sockets.json, counters.txt", errors.New("the kernel panicked before the first look at them"))
+		b.Miss("sockets.json, counters.txt", errors.New("the kernel panicked before the first snapshot"))
 	}
 	r.Packets(ctx, b)
 	return b

@@ -54,7 +54,7 @@ func KillTree(dir *instance.Dir) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("looking for the program's processes: %w", err)
+		return fmt.Errorf("listing the program's processes: %w", err)
 	}
 	var t tree
 	if json.Unmarshal(data, &t) != nil || t.Boot != netdev.Boot() || t.Root == rootOf(os.Getpid()) {
@@ -78,7 +78,7 @@ func KillTree(dir *instance.Dir) error {
 			killMember(pid, t.Root)
 		}
 		if !awaitEnd(left[0], deadline) {
-			return fmt.Errorf("processes %v do not end on SIGKILL", left)
+			return fmt.Errorf("processes %v did not exit after SIGKILL", left)
 		}
 	}
 }

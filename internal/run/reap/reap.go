@@ -82,7 +82,7 @@ func KillDescendants(spared map[int]bool) error {
 			_ = unix.Kill(pid, unix.SIGKILL) // fails only if it has ended already
 		}
 		if !awaitEnd(below[0], deadline) {
-			return fmt.Errorf("%d processes do not end on SIGKILL: %v", len(below), below)
+			return fmt.Errorf("%d processes did not exit after SIGKILL: %v", len(below), below)
 		}
 	}
 }

@@ -28,12 +28,12 @@ func (r *Recorder) Ask(ctx context.Context, _ struct{}, file *os.File) (kept ask
 		}
 		kept.Ring = true
 		if file == nil {
-			return kept, ask.Usagef("packets: no file came with the question")
+			return kept, ask.Usagef("packets: the request has no file")
 		}
 		// A write to a pipe could block on its reader and delay the end
 		// of the run.
 		if st, err := file.Stat(); err != nil || !st.Mode().IsRegular() {
-			return kept, ask.Usagef("packets: what came with the question is no regular file")
+			return kept, ask.Usagef("packets: the file of the request is not a regular file")
 		}
 		if kept.Packets, err = rec.ring.Write(ctx, file, ringApplication); err != nil {
 			return kept, err

@@ -110,7 +110,7 @@ func (r *Recorder) record(ctx context.Context, c config.Capture) (*recording, er
 		defer close(rec.done)
 		rec.err = session.Run(running, rec)
 		if rec.err != nil && !errors.Is(rec.err, capture.ErrDied) { // a panic is reported elsewhere and ends the command
-			r.Tell(fmt.Sprintf("--capture %s ends here, and the command goes on: %v", c.File, errno.Of(rec.err)))
+			r.Tell(fmt.Sprintf("--capture %s stopped, and the command continues: %v", c.File, errno.Of(rec.err)))
 		}
 	}()
 	return rec, nil
@@ -219,7 +219,7 @@ func (r *Recorder) End() {
 		if rec.over(ctx) {
 			r.finish(rec)
 		} else { // its goroutine still uses the file, so leave it as it is
-			r.Tell(fmt.Sprintf("--capture %s: the disk takes nothing more: the file lacks what came last", rec.said.File))
+			r.Tell(fmt.Sprintf("--capture %s: write failed (disk full or slow); the last packets are missing from the file", rec.said.File))
 		}
 	}
 	r.all = nil
@@ -233,7 +233,7 @@ func (r *Recorder) finish(rec *recording) {
 		return
 	}
 	if err := rec.file.finish(rec.err == nil || errors.Is(rec.err, capture.ErrDied)); err != nil {
-		r.Tell(fmt.Sprintf("--capture %s: %v: the file lacks what came last", rec.said.File, errno.Of(err)))
+		r.Tell(fmt.Sprintf("--capture %s: %v; the last packets are missing from the file", rec.said.File, errno.Of(err)))
 	}
 	packets, _ := rec.file.Written()
 	var dropped uint64
@@ -242,7 +242,7 @@ func (r *Recorder) finish(rec *recording) {
 	}
 	r.Log.Debug("captured", "file", rec.said.File, "packets", packets, "dropped", dropped)
 	if dropped > 0 {
-		r.Tell(fmt.Sprintf("--capture %s: %d packets are not in it, which came faster than they were written", rec.said.File, dropped))
+		r.Tell(fmt.Sprintf("--capture %s: %d packets were dropped because the disk was too slow", rec.said.File, dropped))
 	}
 }
 

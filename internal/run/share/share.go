@@ -126,7 +126,7 @@ func (s *Sharing) Guard(ctx context.Context, l *plan.Link) (end func(), err erro
 		ctx, cancel := context.WithTimeout(context.Background(), unguardLimit)
 		defer cancel()
 		if err := s.guard.Delete(ctx, shared); err != nil { // if it fails, the journal still has the rules
-			s.Log.Debug("taking rules away", "error", err)
+			s.Log.Debug("deleting rules", "error", err)
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -145,7 +145,7 @@ func (s *Sharing) refuseInside(ctx context.Context) {
 		return
 	}
 	if err := guard.Inside(ctx, s.conn, s.links, s.ports); err != nil {
-		s.Log.Debug("refusing the host's ports in the stack", "error", err)
+		s.Log.Debug("blocking the host's ports in the stack", "error", err)
 	}
 }
 
@@ -238,7 +238,7 @@ func Print(ctx context.Context, w io.Writer, p *plan.Plan) error {
 		}
 	}
 	if len(set.Links) == 0 {
-		_, err := fmt.Fprintln(w, "# no interface shares an address with the host: there is nothing to guard")
+		_, err := fmt.Fprintln(w, "# no interface shares an address with the host, so no rules are required")
 		return err
 	}
 	method, err := guard.Choose(ctx, p.RSTGuard)

@@ -49,7 +49,7 @@ func Find() (string, error) {
 	}
 	path := filepath.Join(filepath.Dir(exe), program)
 	if err := unix.Access(path, unix.X_OK); err != nil {
-		return "", fmt.Errorf("%s, which lies beside lklrun: %w; build it with `make build`", path, err)
+		return "", fmt.Errorf("%s (expected in lklrun's directory): %w; build it with `make build`", path, err)
 	}
 	return path, nil
 }
@@ -99,7 +99,7 @@ func Start(ctx context.Context, opts Options) (*Process, error) {
 	// PR_SET_PDEATHSIG and the end of their control sockets end most
 	// orphans of a killed lklhost.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) {
-		return nil, fmt.Errorf("becoming the reaper of orphans: %w", err)
+		return nil, fmt.Errorf("becoming the subreaper: %w", err)
 	}
 	sock, theirs, err := controlPair()
 	if err != nil {
@@ -109,7 +109,7 @@ func Start(ctx context.Context, opts Options) (*Process, error) {
 	self, err := unix.Open("/proc/self/exe", unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		sock.Close()
-		return nil, fmt.Errorf("opening this program: %w", err)
+		return nil, fmt.Errorf("opening lklrun's own file: %w", err)
 	}
 	selfFile := os.NewFile(uintptr(self), "lklrun")
 	defer selfFile.Close()
@@ -210,7 +210,7 @@ func keepFromTarget(links []plan.Link, log *slog.Logger) {
 			continue
 		}
 		unix.CloseOnExec(fd)
-		log.Debug("a socket of the host's is kept from the command", "descriptor", fd)
+		log.Debug("closed an inherited socket of the host", "descriptor", fd)
 	}
 }
 
@@ -219,14 +219,14 @@ func keepFromTarget(links []plan.Link, log *slog.Logger) {
 func controlPair() (*net.UnixConn, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, nil, fmt.Errorf("making the control connection: %w", err)
+		return nil, nil, fmt.Errorf("creating the control connection: %w", err)
 	}
 	ours, theirs := os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control")
 	defer ours.Close()
 	conn, err := net.FileConn(ours)
 	if err != nil {
 		theirs.Close()
-		return nil, nil, fmt.Errorf("making the control connection: %w", err)
+		return nil, nil, fmt.Errorf("creating the control connection: %w", err)
 	}
 	return conn.(*net.UnixConn), theirs, nil
 }
@@ -251,7 +251,7 @@ func (h *Process) Connect(ctx context.Context) (*stackconn.Conn, error) {
 	case errors.Is(h.err, stackconn.ErrClosed):
 		select {
 		case <-h.exited:
-			return nil, fmt.Errorf("%s %s before it answered", program, h.End())
+			return nil, fmt.Errorf("%s %s before it was ready", program, h.End())
 		case <-ctx.Done():
 		}
 	}
@@ -272,7 +272,7 @@ func (h *Process) End() string {
 	case ok && ws.Signaled():
 		return "was killed by " + unix.SignalName(ws.Signal())
 	case ok && ws.Exited():
-		return fmt.Sprintf("ended with status %d", ws.ExitStatus())
+		return fmt.Sprintf("exited with status %d", ws.ExitStatus())
 	}
 	return "ended"
 }
@@ -284,7 +284,7 @@ func (h *Process) kill() error {
 	case <-h.exited:
 		return nil
 	case <-time.After(killLimit):
-		return fmt.Errorf("%s (pid %d) does not end on SIGKILL", program, h.cmd.Process.Pid)
+		return fmt.Errorf("%s (pid %d) did not exit after SIGKILL", program, h.cmd.Process.Pid)
 	}
 }
 

@@ -213,11 +213,11 @@ type ElsewhereError struct{ Name, Netns, Dir string }
 
 // Error describes how to enter that namespace.
 func (e *ElsewhereError) Error() string {
-	text := fmt.Sprintf("run %s changed network namespace %s; run this as root in it", e.Name, e.Netns)
+	text := fmt.Sprintf("run %s changed network namespace %s; as root, run this in that namespace", e.Name, e.Netns)
 	if way := netdev.WayInto(e.Netns); len(way) > 0 {
 		return text + ", e.g. " + strings.Join(way, " ") + " lklrun cleanup"
 	}
-	return text + ", or, if it is gone (no process and no name here leads to it), remove " + e.Dir
+	return text + ", or if the namespace no longer exists (no process or name refers to it), remove " + e.Dir
 }
 
 // checkPlace returns an error if undos must be carried out in another network
@@ -263,7 +263,7 @@ func Replay(ctx context.Context, dir *instance.Dir) error {
 			f.Close()
 		}
 	}
-	return fmt.Errorf("%w; `lklrun cleanup` tries again (the record is %s)", err, dir.File(instance.JournalFile))
+	return fmt.Errorf("%w; run `lklrun cleanup` to retry (the journal is %s)", err, dir.File(instance.JournalFile))
 }
 
 // errLater marks an undo that depends on a failed one.

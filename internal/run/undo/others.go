@@ -37,7 +37,7 @@ func Others(own *instance.Dir, op string, log *slog.Logger) ([]netdev.Undo, erro
 		}
 		some, err := parseJournal(data)
 		if err != nil {
-			log.Debug("another run's journal", "name", i.Name, "error", err)
+			log.Debug("the journal of another run", "name", i.Name, "error", err)
 		}
 		for _, u := range some {
 			if u.Op == op && u.Here() {

@@ -139,7 +139,7 @@ func TestPublishTaken(t *testing.T) {
 	l := testutil.Host.Listen(t, "127.0.0.1:0")
 	taken, free := l.Addr().(*net.TCPAddr).AddrPort().Port(), freePorts(t, 1)[0]
 	for want, p := range map[string]config.Publish{
-		fmt.Sprintf("--publish %d:80: port %[1]d of 127.0.0.1 is in use", taken):         {HostPort: taken, Port: 80},
+		fmt.Sprintf("--publish %d:80: port %[1]d of 127.0.0.1 is in use", taken):                       {HostPort: taken, Port: 80},
 		fmt.Sprintf("--publish 10.254.254.1:%d:80: 10.254.254.1 is not an address of this host", free): {HostPort: free, Port: 80, Addr: netip.MustParseAddr("10.254.254.1")},
 	} {
 		err := CheckPublish([]config.Publish{{HostPort: free, Port: 79}, p})
