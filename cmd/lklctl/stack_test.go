@@ -352,7 +352,7 @@ func TestSysctlFiles(t *testing.T) {
 	if r := lklctl(t, "sysctl", "--load", dir+"/old", "--dry-run"); r.status != 1 || !strings.Contains(r.errors, "nothing would change") {
 		t.Errorf("back again: %+v", r)
 	}
-	refused(t, 1, []string{"sysctl", "-w", ttl + "=59", syn + "=500"}, syn, "1 to 127", "were restored")
+	refused(t, 1, []string{"sysctl", "-w", ttl + "=59", syn + "=500"}, syn, "1 to 127", "earlier changes undone: ")
 	if text := ok(t, "sysctl", "--values", ttl); text != "64\n" {
 		t.Errorf("half of it was done: %s", text)
 	}

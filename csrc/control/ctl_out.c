@@ -222,7 +222,7 @@ void ctl_out_event(struct client *cl, const struct ctl_event *ev,
 	}
 	if (cl->lost) {
 		snprintf(words, sizeof(words),
-			 "%u events were lost here: they came faster than they were read",
+			 "%u events were lost here, because they arrived faster than they were read",
 			 cl->lost);
 		cl->lost = 0;
 		event_frame(cl, &warn, words);

@@ -39,7 +39,7 @@ func Find(arg string, dirs []string) (*Stack, error) {
 		return fromPath(arg)
 	}
 	if arg == "" {
-		return nil, errors.New("no name of a stack; `lklrun stacks` lists them")
+		return nil, errors.New("not a stack name; `lklrun stacks` lists the stacks")
 	}
 	for _, d := range dirs {
 		dir := filepath.Join(d, arg)
@@ -67,13 +67,13 @@ func notFound(arg string, dirs []string) error {
 	where := "(looked in " + strings.Join(dirs, ", ") + ")"
 	hint := ""
 	if st, err := os.Stat(arg); err == nil && st.IsDir() {
-		hint = fmt.Sprintf("; for the folder here write --stack ./%s", arg)
+		hint = fmt.Sprintf("; for the directory here, write --stack ./%s", arg)
 	}
 	if make, ok := optional[arg]; ok {
-		return fmt.Errorf("no stack %q: it is not built unless asked for, by `%s` %s", arg, make, where)
+		return fmt.Errorf("no stack %q: it is not built by default; build it with `%s` %s", arg, make, where)
 	}
 	if len(names) == 0 {
-		return fmt.Errorf("no stack %q, nor any other %s%s", arg, where, hint)
+		return fmt.Errorf("no stack %q, and no other stacks %s%s", arg, where, hint)
 	}
 	return fmt.Errorf("no stack %q; %s%s", arg, suggest.Or(arg, names, "there are "+strings.Join(names, ", ")+" "+where), hint)
 }
@@ -96,7 +96,7 @@ func fromPath(path string) (*Stack, error) {
 		return s, err
 	}
 	if _, err := os.Stat(filepath.Join(path, LibraryFile)); err != nil {
-		return nil, fmt.Errorf("stack %s: the folder has neither %s nor %s", path, ManifestFile, LibraryFile)
+		return nil, fmt.Errorf("stack %s: the directory has neither %s nor %s", path, ManifestFile, LibraryFile)
 	}
 	return plain(path, LibraryFile), nil
 }

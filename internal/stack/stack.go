@@ -106,7 +106,7 @@ func (s *Stack) CheckLibrary() error {
 		return fmt.Errorf("stack %q: %s is not a shared library (%v)", s.Name, path, f.Type)
 	}
 	if want, known := program.Machine(); known && f.Machine != want {
-		return fmt.Errorf("stack %q: %s is for %v, this machine is %v", s.Name, path, f.Machine, want)
+		return fmt.Errorf("stack %q: %s is for %v, but this machine is %v", s.Name, path, f.Machine, want)
 	}
 	return nil
 }
@@ -131,7 +131,7 @@ func parse(data []byte, dir string) (*Stack, error) {
 		return nil, fmt.Errorf("reading %s: %w", path, err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("reading %s: something follows the manifest", path)
+		return nil, fmt.Errorf("reading %s: unexpected data after the manifest", path)
 	}
 	if s.Name == "" {
 		s.Name = filepath.Base(dir)

@@ -38,7 +38,7 @@ func TestSSFilters(t *testing.T) {
 	for _, filter := range ssFilters {
 		if strings.HasSuffix(filter, " state") { // ss prints its usage, lklctl names the error
 			r := testutil.Run(t, testutil.Limit, exec.Command(testutil.Bin("lklctl"), "-n", b.Instance, "netstat", filter))
-			if r.Status != 2 || !strings.Contains(r.Stderr, `"state": expected before all conditions`) {
+			if r.Status != 2 || !strings.Contains(r.Stderr, `"state": must precede all conditions`) {
 				t.Errorf("%s: %v", filter, r)
 			}
 			continue

@@ -329,12 +329,12 @@ func TestLinkSet(t *testing.T) {
 		"link set eth0 address 01:00:00:00:00:0":      `expected a link address`,
 		"link set eth0 sideways":                      `unexpected argument "sideways"`,
 		"link set group":                              "group: no number behind it",
-		"link set group 99 up":                        "group 99: no interface is in it",
+		"link set group 99 up":                        "group 99: the group has no interfaces",
 		"link set nosuch up":                          "nosuch: the stack has no such interface, it has lo, ",
 		"addr add 10.55.0.1/24":                       "no interface given",
 		"addr add 10.55.0.1 eth0":                     "expected ADDRESS/PREFIX",
 		"addr add 10.55.0.1/24 eth0 eth1":             `unexpected argument "eth1"`,
-		"addr add " + testutil.StackAddr + "/24 eth0": "eth0: " + testutil.StackAddr + "/24 is there already",
+		"addr add " + testutil.StackAddr + "/24 eth0": "eth0: " + testutil.StackAddr + "/24 already exists",
 		"addr del 10.56.0.1/24 group 3":               "eth0: 10.56.0.1/24 is none of its addresses",
 	} {
 		k.Refused(2, want, strings.Fields(args)...)

@@ -67,7 +67,7 @@ func handover(p *testutil.PathSite, engine, what string, c testutil.Cut, size in
 	if stall > stallLimit {
 		p.Errorf("a stall of %v", stall)
 	}
-	if _, errs := target.Output(); c.Name == testutil.CutDown.Name && !strings.Contains(errs, "eth0 carries again: MPTCP connections use it") {
+	if _, errs := target.Output(); c.Name == testutil.CutDown.Name && !strings.Contains(errs, "eth0 has carrier again; MPTCP connections use it") {
 		p.Errorf("-v does not tell of it:\n%s", errs)
 	}
 }
@@ -93,7 +93,7 @@ func TestHandoverBlink(t *testing.T) {
 		testutil.CutDown.Away(p, 0)
 		p.Until("the endpoint gone", target, log("mptcp endpoint del id 1", n))
 		testutil.CutDown.Restore(p, 0)
-		p.Until("it is back", target, log("eth0 carries again: MPTCP connections use it", n))
+		p.Until("it is back", target, log("eth0 has carrier again; MPTCP connections use it", n))
 		before := p.Carried(0)
 		p.Until("the path in use again", target, func() bool { return p.Carried(0) > before+2<<20 })
 	}
@@ -141,7 +141,7 @@ func TestHandoverAlone(t *testing.T) {
 	testutil.CutDown.Away(p, 0)
 	p.Until("the endpoint stays", target, func() bool {
 		_, errs := target.Output()
-		return strings.Contains(errs, "its MPTCP endpoint (10.74.1.2) stays, as there are connections without another path (1)")
+		return strings.Contains(errs, "its MPTCP endpoint (10.74.1.2) is kept, because connections have no other path (1)")
 	})
 	testutil.CutDown.Restore(p, 0)
 	stall := p.Ended(target, peer, "get", size)

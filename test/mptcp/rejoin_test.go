@@ -95,7 +95,7 @@ func (r *rejoinSite) tries(addr string, n int) {
 	r.Helper()
 	r.Until("another try", r.target, func() bool {
 		_, errs := r.target.Output()
-		return strings.Count(errs, "MPTCP connections try "+addr+" again") >= n
+		return strings.Count(errs, "MPTCP connections retry "+addr) >= n
 	})
 }
 

@@ -168,7 +168,7 @@ type UndoneError struct {
 func (e *UndoneError) Error() string {
 	s := e.Err.Error()
 	if e.Undone > 0 {
-		s += fmt.Sprintf("; the %d settings changed before it were restored", e.Undone)
+		s += fmt.Sprintf("; earlier changes undone: %d", e.Undone)
 	}
 	if len(e.Stuck) > 0 {
 		s += "; not restored: " + errors.Join(e.Stuck...).Error()

@@ -38,7 +38,7 @@ func TestParse(t *testing.T) {
 	}
 	for text, says := range map[string]string{
 		"net.ipv4.ip_forward":    "f:1: sysctl \"net.ipv4.ip_forward\"; expected KEY=VALUE",
-		"\nnet..x=1":             "f:2: sysctl \"net..x\": not a key",
+		"\nnet..x=1":             "f:2: sysctl \"net..x\"; expected a key",
 		"net.[x=1":               "expected a glob",
 		strings.Repeat("x", 1e5): "f: ",
 	} {
@@ -125,7 +125,7 @@ func TestApply(t *testing.T) {
 	// The second is refused: the first has its old value, the third was never
 	// written.
 	_, err = apply(t, c, "net.ipv4.ip_default_ttl=61\nnet.ipv4.tcp_syn_retries=1000\nnet.ipv4.tcp_ecn=1\n", false)
-	if err == nil || !strings.Contains(err.Error(), "f:2: sysctl net.ipv4.tcp_syn_retries=1000") || !strings.Contains(err.Error(), "1 to 127") || !strings.Contains(err.Error(), "the 1 settings changed before it were restored") {
+	if err == nil || !strings.Contains(err.Error(), "f:2: sysctl net.ipv4.tcp_syn_retries=1000") || !strings.Contains(err.Error(), "1 to 127") || !strings.Contains(err.Error(), "earlier changes undone: 1") {
 		t.Errorf("refused: %v", err)
 	}
 	if get(t, c, "net.ipv4.ip_default_ttl") != "63" || get(t, c, "net.ipv4.tcp_ecn") == "1" {

@@ -21,7 +21,7 @@ func (c *client) elsewhere(ctx context.Context, a netip.Addr) (string, error) {
 	}
 	for _, x := range all {
 		if x.Prefix.Addr() == a && x.IfIndex != c.link.IfIndex {
-			return fmt.Sprintf("is that of another interface of the stack (number %d)", x.IfIndex), nil
+			return fmt.Sprintf("is already used by another interface of the stack (index %d)", x.IfIndex), nil
 		}
 	}
 	return "", nil

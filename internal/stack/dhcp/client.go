@@ -79,7 +79,7 @@ func (c *Client) Start(ctx context.Context) error {
 	c.link.IfIndex, c.link.MAC, c.link.MTU = all[i].Index, all[i].MAC, all[i].MTU
 	ethernet := len(c.link.MAC) == 6
 	if !ethernet && (c.link.V4 || c.link.V6) {
-		return fmt.Errorf("%s: DHCP needs an interface with an Ethernet address", c.link.Name)
+		return fmt.Errorf("%s: DHCP requires an interface with an Ethernet address", c.link.Name)
 	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c.cancel = cancel

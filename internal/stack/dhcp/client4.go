@@ -231,7 +231,7 @@ func (c *client4) acquire(ctx context.Context) {
 	lease, nak := c.request(ctx, w, c.selecting(offer), requestTries, func(l *Lease) bool { return l.Server == offer.Server })
 	if lease == nil {
 		if c.state = StateSelecting; nak {
-			c.log.Debug("dhcp: the server takes its offer back", "link", c.link.Name)
+			c.log.Debug("dhcp: the server has withdrawn its offer", "link", c.link.Name)
 			c.rest(ctx)
 		}
 		return
@@ -255,7 +255,7 @@ func (c *client4) reboot(ctx context.Context) {
 	case lease != nil:
 		c.settle(ctx, w, lease)
 	case nak:
-		c.lose(ctx, "the network's server knows it not")
+		c.lose(ctx, "the DHCP server does not know it")
 	case c.until(old.valid) == 0:
 		c.expire(ctx)
 	default:
@@ -303,7 +303,7 @@ func (c *client4) extend(ctx context.Context, server netip.Addr, end time.Durati
 			c.set(ctx, lease)
 			return
 		case nak:
-			c.lose(ctx, "the server takes it back")
+			c.lose(ctx, "the DHCP server has withdrawn it")
 			return
 		}
 	}
@@ -327,7 +327,7 @@ func (c *client4) settle(ctx context.Context, w *packetWire, lease *Lease) {
 		c.failed(ctx, "probing "+lease.Addr.Addr().String(), err)
 	case taken != "":
 		c.decline(ctx, w, lease)
-		c.host.tell("%s: %s offers %s, which %s: declined", c.link.Name, lease.Server, lease.Addr.Addr(), taken)
+		c.host.tell("%s: %s offers %s, which %s; declined", c.link.Name, lease.Server, lease.Addr.Addr(), taken)
 		c.drop(ctx)
 		c.last = netip.Addr{}
 		c.state = StateWaiting
@@ -346,7 +346,7 @@ func (c *client4) set(ctx context.Context, lease *Lease) {
 	defer cancel()
 	if err := c.apply(work, c.lease, lease); err != nil {
 		c.drop(ctx)
-		c.failed(ctx, "setting what the server gave", err)
+		c.failed(ctx, "applying the lease", err)
 		return
 	}
 	if c.lease == nil || c.lease.Addr != lease.Addr {
@@ -359,7 +359,7 @@ func (c *client4) set(ctx context.Context, lease *Lease) {
 
 // lose drops a lease that is no longer valid, and requests another one.
 func (c *client4) lose(ctx context.Context, why string) {
-	c.host.tell("%s: %s is given up: %s", c.link.Name, c.lease.Addr, why)
+	c.host.tell("%s: the lease of %s ends: %s", c.link.Name, c.lease.Addr, why)
 	c.drop(ctx)
 	c.last = netip.Addr{}
 	c.state = StateSelecting
@@ -370,7 +370,7 @@ func (c *client4) lose(ctx context.Context, why string) {
 // expire ends a lease whose time is over.
 func (c *client4) expire(ctx context.Context) {
 	if c.lease != nil {
-		c.host.tell("%s: the lease of %s is over and nobody renewed it: the address is removed", c.link.Name, c.lease.Addr)
+		c.host.tell("%s: the lease of %s has expired without renewal; the address is removed", c.link.Name, c.lease.Addr)
 	}
 	c.drop(ctx)
 	c.state = StateSelecting

@@ -241,12 +241,12 @@ func (c *client6) set(ctx context.Context, w *wire6, l *Lease) {
 		IfIndex: c.link.IfIndex, Prefix: l.Addr, Preferred: l.left(l.preferred), Valid: l.left(l.valid),
 	})
 	if err != nil {
-		c.failed(ctx, "setting what the server gave", err)
+		c.failed(ctx, "applying the lease", err)
 		return
 	}
 	if !c.unique(work) {
 		_ = stacknet.RemoveAddress(work, c.conn, c.link.IfIndex, l.Addr) // it may be gone already
-		c.decline(work, w, l, "another host has already")
+		c.decline(work, w, l, "another host already uses")
 		if same {
 			c.lease = nil
 		}
@@ -300,7 +300,7 @@ func (c *client6) unique(ctx context.Context) bool {
 }
 
 func (c *client6) lose(ctx context.Context, why string) {
-	c.host.tell("%s: %s is given up: the DHCPv6 server says %s", c.link.Name, c.lease.Addr, why)
+	c.host.tell("%s: the lease of %s ends: the DHCPv6 server reports %s", c.link.Name, c.lease.Addr, why)
 	c.drop(ctx)
 	c.state = StateSelecting
 	c.host.report(c.state, nil)
@@ -308,7 +308,7 @@ func (c *client6) lose(ctx context.Context, why string) {
 }
 
 func (c *client6) expire(ctx context.Context) {
-	c.host.tell("%s: the lease of %s is over and nobody renewed it: the address is removed", c.link.Name, c.lease.Addr)
+	c.host.tell("%s: the lease of %s has expired without renewal; the address is removed", c.link.Name, c.lease.Addr)
 	c.drop(ctx)
 	c.state = StateSelecting
 }

@@ -216,7 +216,7 @@ func TestRenewAndExpiry(t *testing.T) {
 	if n.has(first.Addr.String(), "ip", "addr") || n.has("default", "ip", "route") {
 		t.Error("the address stays behind its end")
 	}
-	if !n.told("the lease of " + first.Addr.String() + " is over") {
+	if !n.told("the lease of " + first.Addr.String() + " has expired") {
 		t.Errorf("told: %q", n.said)
 	}
 	n.server.Udhcpd(t, "s0", "10.80.0.50", "10.80.0.60", 600, "opt subnet 255.255.255.0")

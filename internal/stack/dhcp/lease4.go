@@ -35,7 +35,7 @@ const (
 func lease4(m *dhcpv4.DHCPv4, link *Link, now time.Time) (*Lease, error) {
 	addr, ok := netip.AddrFromSlice(m.YourIPAddr.To4())
 	if !ok || !usable(addr) {
-		return nil, fmt.Errorf("%v cannot be an address of ours", m.YourIPAddr)
+		return nil, fmt.Errorf("%v is not usable as an interface address", m.YourIPAddr)
 	}
 	l := &Lease{From: now}
 	if l.Server, ok = addr4(m.Options.Get(dhcpv4.OptionServerIdentifier)); !ok || !usable(l.Server) {

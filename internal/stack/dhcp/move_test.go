@@ -65,7 +65,7 @@ func TestDecline(t *testing.T) {
 	if out, errs := p.Output(); !strings.Contains(out+errs, "DHCPDECLINE(s0) 10.80.0.50") {
 		t.Errorf("the server was not told:\n%s%s", out, errs)
 	}
-	if !n.told("10.80.0.50, which is ") {
+	if !n.told("10.80.0.50, which host ") {
 		t.Errorf("told: %q", n.said)
 	}
 }

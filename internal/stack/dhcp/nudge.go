@@ -16,7 +16,7 @@ const (
 )
 
 // errNudged is the reason why the context of a phase ended.
-var errNudged = errors.New("something else is to be done first")
+var errNudged = errors.New("interrupted by a higher-priority task")
 
 // nudges interrupts a waiting client.
 type nudges struct {

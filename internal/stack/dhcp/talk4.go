@@ -255,7 +255,7 @@ func (c *client4) listenARP(ctx context.Context, s *stackconn.Socket, a netip.Ad
 			return "", err
 		}
 		if arpConflict(b[:size], c.link.MAC, a) {
-			return "is " + net.HardwareAddr(b[8:14]).String() + "'s already", nil
+			return "host " + net.HardwareAddr(b[8:14]).String() + " already uses", nil
 		}
 	}
 	<-try.Done()

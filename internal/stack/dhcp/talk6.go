@@ -151,7 +151,7 @@ func (c *client6) acquire(ctx context.Context, w *wire6) {
 		if lease, err = c.exchange(ctx, w, dhcpv6.MessageTypeRequest, offer, requestRetry); lease == nil {
 			c.state = StateSelecting
 			if errors.Is(err, errRefused) {
-				c.log.Debug("dhcp6: the server takes its offer back", "link", c.link.Name, "reason", err)
+				c.log.Debug("dhcp6: the server has withdrawn its offer", "link", c.link.Name, "reason", err)
 				c.rest(ctx)
 			}
 			return
@@ -205,7 +205,7 @@ func (c *client6) confirm(ctx context.Context, w *wire6) {
 	switch {
 	case ctx.Err() != nil:
 	case answered && !fits:
-		c.lose(ctx, "that it is of another network")
+		c.lose(ctx, "that it belongs to another network")
 	case until(c.lease, c.lease.valid) == 0:
 		c.expire(ctx)
 	default:
@@ -220,7 +220,7 @@ func (c *client6) decline(ctx context.Context, w *wire6, l *Lease, who string) {
 			c.log.Debug("dhcp6: declining", "link", c.link.Name, "error", err)
 		}
 	}
-	c.host.tell("%s: DHCPv6 offers %s, which %s: declined", c.link.Name, l.Addr.Addr(), who)
+	c.host.tell("%s: DHCPv6 offers %s, which %s; declined", c.link.Name, l.Addr.Addr(), who)
 	c.state = StateWaiting
 	if c.pause == 0 {
 		c.pause = firstPause

@@ -122,13 +122,13 @@ func parseRecord(text string, c clock) (Record, error) {
 	head, message, ok := strings.Cut(text, ";")
 	f := strings.Split(head, ",")
 	if !ok || len(f) < 3 {
-		return Record{}, fmt.Errorf("kernel log: %q is no record", text)
+		return Record{}, fmt.Errorf("kernel log: malformed record %q", text)
 	}
 	prio, err1 := strconv.ParseUint(f[0], 10, 32)
 	seq, err2 := strconv.ParseUint(f[1], 10, 64)
 	usec, err3 := strconv.ParseUint(f[2], 10, 63)
 	if err := errors.Join(err1, err2, err3); err != nil {
-		return Record{}, fmt.Errorf("kernel log: %q is no record", text)
+		return Record{}, fmt.Errorf("kernel log: malformed record %q", text)
 	}
 	message, _, _ = strings.Cut(message, "\n")
 	r := Record{Sequence: &seq, Level: Level(prio & 7), Text: unescape(message)} // the higher bits are the facility
@@ -176,7 +176,7 @@ func device(ctx context.Context, c *stackconn.Conn) (*stackconn.File, error) {
 		Args: []any{unix.AT_FDCWD, stackconn.CString(path), unix.S_IFCHR | 0o600, int(unix.Mkdev(major, minor))},
 	})
 	if err != nil && !errors.Is(err, syscall.EEXIST) {
-		return nil, fmt.Errorf("making %s in the stack: %w", path, err)
+		return nil, fmt.Errorf("creating %s in the stack: %w", path, err)
 	}
 	return c.Open(ctx, path, unix.O_RDONLY)
 }

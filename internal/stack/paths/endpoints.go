@@ -69,13 +69,13 @@ func (m *Memory) reconcile(state *State, links []link, now time.Time) (add, del 
 			case there && e != nil && e.there && !l.carries && carrying != "" && state.Alone[a] > 0:
 				if !e.told {
 					e.told = true
-					notes = append(notes, fmt.Sprintf("%s does not carry: its MPTCP endpoint (%s) stays, as there are connections without another path (%d)", l.Name, a, state.Alone[a]))
+					notes = append(notes, fmt.Sprintf("%s has no carrier; its MPTCP endpoint (%s) is kept, because connections have no other path (%d)", l.Name, a, state.Alone[a]))
 				}
 			case there && e != nil && e.there && !l.carries && carrying != "":
 				e.told = false
 				del = append(del, Change{DelEndpoint: &have})
 				e.there = false
-				notes = append(notes, fmt.Sprintf("%s does not carry: MPTCP connections leave it (%s) and go on by %s", l.Name, a, carrying))
+				notes = append(notes, fmt.Sprintf("%s has no carrier; MPTCP connections move from it (%s) to %s", l.Name, a, carrying))
 			case there && have.Flags&stacknet.EndpointImplicit == 0:
 				// Ours, or created deliberately by someone else.
 			case !l.carries || e != nil && e.dropped:
@@ -84,7 +84,7 @@ func (m *Memory) reconcile(state *State, links []link, now time.Time) (add, del 
 			case room <= 0:
 				if e = m.remember(a, l.Endpoint, used); !e.told {
 					e.told = true
-					notes = append(notes, fmt.Sprintf("%s: no MPTCP endpoint for %s, a stack has at most %d", l.Name, a, maxEndpoints))
+					notes = append(notes, fmt.Sprintf("%s: no MPTCP endpoint for %s; a stack has at most %d", l.Name, a, maxEndpoints))
 				}
 			default:
 				e = m.remember(a, l.Endpoint, used)
@@ -96,7 +96,7 @@ func (m *Memory) reconcile(state *State, links []link, now time.Time) (add, del 
 				}
 				add = append(add, Change{AddEndpoint: &n})
 				if e.there = true; !e.since.IsZero() {
-					notes = append(notes, fmt.Sprintf("%s carries again: MPTCP connections use it (%s)", l.Name, a))
+					notes = append(notes, fmt.Sprintf("%s has carrier again; MPTCP connections use it (%s)", l.Name, a))
 				}
 				e.since = now
 			}
@@ -112,7 +112,7 @@ func (m *Memory) reconcile(state *State, links []link, now time.Time) (add, del 
 				continue
 			}
 			del = append(del, Change{DelEndpoint: &have})
-			notes = append(notes, fmt.Sprintf("%s is gone: MPTCP connections leave it", a))
+			notes = append(notes, fmt.Sprintf("%s was deleted; MPTCP connections no longer use it", a))
 		}
 		delete(m.endpoints, a)
 	}

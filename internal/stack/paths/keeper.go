@@ -107,7 +107,7 @@ func (k *Keeper) Changed() {
 // the stack, but performs the other changes nevertheless. It waits for at most
 // SyncLimit; later answers are handled in the background.
 func (k *Keeper) Sync(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, SyncLimit, fmt.Errorf("making the interfaces' paths: the stack does not answer within %v", SyncLimit))
+	ctx, cancel := context.WithTimeoutCause(ctx, SyncLimit, fmt.Errorf("configuring the interfaces' paths: the stack did not answer within %v", SyncLimit))
 	defer cancel()
 	select {
 	case k.looking <- struct{}{}:
@@ -199,7 +199,7 @@ func (k *Keeper) reconcile() (again time.Duration, err error) {
 	}
 	if len(left) > 0 {
 		if err := abandon(k.ctx, k.conn, left); err != nil {
-			k.log.Debug("ending subflows that lead nowhere", "error", err)
+			k.log.Debug("closing subflows without a path", "error", err)
 		}
 	}
 	k.joins.lookSoon(time.Now())
@@ -294,7 +294,7 @@ func (k *Keeper) keep() {
 			return
 		}
 		if err != nil {
-			k.log.Debug("keeping the paths", "error", err)
+			k.log.Debug("maintaining the paths", "error", err)
 		}
 		if err != nil {
 			soon = cmp.Or(soon, Settle)

@@ -159,7 +159,7 @@ func Reconcile(state *State, wants []Want, m *Memory, now time.Time) (changes []
 	add, del, notes := m.reconcile(state, links, now)
 	if state.OneTable && len(links) > 1 && !m.oneTable {
 		m.oneTable = true
-		notes = append(notes, "the stack has no policy routing: what is sent from an interface's address may leave by another")
+		notes = append(notes, "the stack has no policy routing, so packets from one interface's address may leave through another interface")
 	}
 	// Additions come first, so that a connection is never without an
 	// available path.

@@ -22,7 +22,7 @@ import (
 func (k *Keeper) rejoin() {
 	f, err := k.conn.Open(k.ctx, stacknet.JoinFile, unix.O_WRONLY)
 	if err != nil {
-		k.log.Debug("a subflow that fails is not tried again in this stack", "error", err)
+		k.log.Debug("this stack does not retry failed subflows", "error", err)
 		return
 	}
 	defer f.Close()
@@ -45,7 +45,7 @@ func (k *Keeper) rejoin() {
 		if err := k.join(f); k.ctx.Err() != nil || errors.Is(err, stackconn.ErrClosed) {
 			return
 		} else if err != nil {
-			k.log.Debug("having connections try their endpoints again", "error", err)
+			k.log.Debug("retrying the endpoints of connections", "error", err)
 		}
 	}
 }
@@ -102,7 +102,7 @@ func (k *Keeper) join(f *stackconn.File) error {
 		}
 	}
 	for addr, n := range count {
-		k.log.Debug(fmt.Sprintf("MPTCP connections try %s again (%d)", addr, n))
+		k.log.Debug(fmt.Sprintf("MPTCP connections retry %s (%d)", addr, n))
 	}
 	return nil
 }

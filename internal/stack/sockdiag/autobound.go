@@ -51,7 +51,7 @@ func MarkAutobound(ctx context.Context, stack interface {
 			found[k] = map[uint64]bool{}
 			some, err := listInet(conn, s.Proto, uint8(s.Family), isAutobound)
 			if err != nil {
-				return fmt.Errorf("asking which sockets' ports the kernel chose: %w", err)
+				return fmt.Errorf("reading which sockets have automatic ports: %w", err)
 			}
 			for _, x := range some {
 				found[k][x.Cookie] = true

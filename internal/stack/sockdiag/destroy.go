@@ -47,7 +47,7 @@ func Kill(ctx context.Context, d Dialer, sockets []Socket) (killed []Socket, err
 			killed = append(killed, s)
 		case errors.As(err, &no) && no == syscall.ENOENT:
 		default:
-			errs = append(errs, fmt.Errorf("ending the socket %s to %s: %w", s.Local, s.Remote, err))
+			errs = append(errs, fmt.Errorf("closing the socket %s to %s: %w", s.Local, s.Remote, err))
 		}
 	}
 	return killed, errors.Join(errs...)

@@ -18,7 +18,7 @@ import (
 )
 
 // ErrUnsupported means that the stack's kernel cannot list sockets of a kind.
-var ErrUnsupported = errors.New("this stack does not list such sockets")
+var ErrUnsupported = errors.New("this stack does not support listing these sockets")
 
 // include/uapi/linux/inet_diag.h
 const (
@@ -139,7 +139,7 @@ func knowsProtocols(conn *netlink.Conn) bool {
 func listInet(conn *netlink.Conn, proto Proto, family uint8, bytecode []byte) ([]Socket, error) {
 	protocol, ok := protocols[proto]
 	if !ok {
-		return nil, fmt.Errorf("%q is no kind of socket", proto)
+		return nil, fmt.Errorf("%q is not a kind of socket", proto)
 	}
 	msgs, err := dumpInet(conn, protocol, family, bytecode)
 	if err != nil {

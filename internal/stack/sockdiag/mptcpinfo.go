@@ -133,7 +133,7 @@ func (f *SubflowFlags) UnmarshalText(b []byte) error {
 		if bit >= 0 {
 			rest = 1 << bit
 		} else if _, err := fmt.Sscanf(word, "0x%x", &rest); err != nil {
-			return fmt.Errorf("subflow flag %q is not known", word)
+			return fmt.Errorf("unknown subflow flag %q", word)
 		}
 		*f |= rest
 	}

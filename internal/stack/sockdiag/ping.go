@@ -83,14 +83,14 @@ func procAddr(text string) (netip.AddrPort, error) {
 	b, err := hex.DecodeString(words)
 	n, perr := strconv.ParseUint(port, 16, 16)
 	if !ok || err != nil || perr != nil || len(b)%4 != 0 {
-		return netip.AddrPort{}, fmt.Errorf("%q is no address", text)
+		return netip.AddrPort{}, fmt.Errorf("%q is not an address", text)
 	}
 	for i := 0; i < len(b); i += 4 {
 		binary.NativeEndian.PutUint32(b[i:], binary.BigEndian.Uint32(b[i:]))
 	}
 	addr, ok := netip.AddrFromSlice(b)
 	if !ok {
-		return netip.AddrPort{}, fmt.Errorf("%q is no address", text)
+		return netip.AddrPort{}, fmt.Errorf("%q is not an address", text)
 	}
 	return netip.AddrPortFrom(addr, uint16(n)), nil
 }

@@ -51,7 +51,7 @@ func parseProcMPTCP(text string) ([]Connection, error) {
 	for i, line := range strings.Split(strings.TrimSpace(text), "\n") {
 		if i == 0 {
 			if !strings.Contains(line, "loc_tok") {
-				return nil, fmt.Errorf("%q is not its heading", line)
+				return nil, fmt.Errorf("unexpected heading %q", line)
 			}
 			continue
 		}
@@ -82,7 +82,7 @@ func parseProcMPTCPLine(line string) (Connection, error) {
 		var err error
 		*at, err = procAddr(f[4+i])
 		if err == nil && at.Addr().Is6() != (c.Family == unix.AF_INET6) {
-			err = fmt.Errorf("address %q and v6 %q contradict", f[4+i], f[3])
+			err = fmt.Errorf("address %q contradicts v6 %q", f[4+i], f[3])
 		}
 		errs = append(errs, err)
 	}

@@ -100,7 +100,7 @@ func (s *State) UnmarshalText(b []byte) error {
 	}
 	var n uint8
 	if _, err := fmt.Sscanf(string(b), "STATE-%d", &n); err != nil {
-		return fmt.Errorf("socket state %q is not known", b)
+		return fmt.Errorf("unknown socket state %q", b)
 	}
 	*s = State(n)
 	return nil

@@ -148,7 +148,7 @@ func (o *TCPOptions) UnmarshalText(b []byte) error {
 			}
 		}
 		if bit < 0 {
-			return fmt.Errorf("TCP option %q is not known", word)
+			return fmt.Errorf("unknown TCP option %q", word)
 		}
 		*o |= 1 << bit
 	}

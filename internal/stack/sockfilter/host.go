@@ -41,7 +41,7 @@ func parsePort(word string) (port, error) {
 		return port{int(n), int(n)}, nil
 	}
 	if word == "" || word[0] < 'A' { // a number beyond 65535 is not a name
-		return port{}, fmt.Errorf("%q is no port", word)
+		return port{}, fmt.Errorf("%q is not a port", word)
 	}
 	p := port{-1, -1}
 	if n, err := net.LookupPort("tcp", word); err == nil {
@@ -51,7 +51,7 @@ func parsePort(word string) (port, error) {
 		p.udp = n
 	}
 	if p.tcp < 0 && p.udp < 0 {
-		return port{}, fmt.Errorf("%q is no service", word)
+		return port{}, fmt.Errorf("%q is not a service", word)
 	}
 	return p, nil
 }
@@ -66,14 +66,14 @@ func (p *parser) port(local bool, op, word string) (test, error) {
 	family, rest := cutFamily(word)
 	rest = strings.TrimPrefix(rest, ":")
 	if family == unix.AF_UNIX || family == unix.AF_PACKET || family == unix.AF_NETLINK {
-		return nil, fmt.Errorf("%s %q: sockets of that family have no ports; expected %s", what, word, operand[what])
+		return nil, fmt.Errorf("%s %q: sockets of this family have no ports; expected %s", what, word, operand[what])
 	}
 	if rest == "*" && op == "=" {
 		return ofFamily(family, func(*sockdiag.Socket) bool { return true }), nil
 	}
 	n, err := parsePort(rest)
 	if err != nil {
-		return nil, fmt.Errorf("%s %q: expected %s", what, word, operand[what])
+		return nil, fmt.Errorf("%s %q; expected %s", what, word, operand[what])
 	}
 	compare := func(is func(have, want int) bool) test {
 		return ofFamily(family, func(s *sockdiag.Socket) bool {
@@ -134,7 +134,7 @@ func host(local bool, word string) (test, error) {
 	if addr != "" && addr != "*" && addr != "any" && addr != "all" && addr != "default" {
 		prefix, err := parsePrefix(addr)
 		if err != nil || family != 0 && prefix.Addr().Is4() != (family == unix.AF_INET) {
-			return nil, errors.New("no address of the family")
+			return nil, errors.New("no address of this family")
 		}
 		t = func(s *sockdiag.Socket) bool { return contains(prefix, side(local, s).Addr()) }
 	}
@@ -186,13 +186,13 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	}
 	addr, err := netip.ParseAddr(host)
 	if err != nil || addr.Zone() != "" {
-		return netip.Prefix{}, fmt.Errorf("%q is no address", text)
+		return netip.Prefix{}, fmt.Errorf("%q is not an address", text)
 	}
 	bits := addr.BitLen()
 	if mask, err := netip.ParseAddr(length); hasLength && err == nil && mask.Is4() && addr.Is4() {
 		ones, size := net.IPMask(mask.AsSlice()).Size()
 		if size == 0 {
-			return netip.Prefix{}, fmt.Errorf("%q is no mask", length)
+			return netip.Prefix{}, fmt.Errorf("%q is not a mask", length)
 		}
 		bits = ones
 	} else if hasLength {

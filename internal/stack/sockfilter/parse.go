@@ -27,7 +27,7 @@ func Parse(words []string) (*Filter, error) {
 		p.next++
 		name, ok := p.peek()
 		if !ok {
-			return nil, fmt.Errorf("%q: expected a state behind it: %s", word, strings.Join(States(), ", "))
+			return nil, fmt.Errorf("%q: expected a state after it: %s", word, strings.Join(States(), ", "))
 		}
 		p.next++
 		if err := p.filter.states.set(name, add); err != nil {
@@ -42,7 +42,7 @@ func Parse(words []string) (*Filter, error) {
 		return nil, err
 	}
 	if word, more := p.peek(); more { // only ")" ends a list
-		return nil, fmt.Errorf("%q: there is no \"(\" that it would close", word)
+		return nil, fmt.Errorf("%q: there is no matching \"(\"", word)
 	}
 	p.filter.test = t
 	return p.filter, nil
@@ -104,13 +104,13 @@ func (p *parser) condition() (test, error) {
 	word, ok := p.peek()
 	if !ok {
 		if p.next == 0 {
-			return nil, errors.New("the filter is empty: expected " + conditions)
+			return nil, errors.New("the filter is empty; expected " + conditions)
 		}
-		return nil, fmt.Errorf("the filter ends behind %q: expected %s", p.words[p.next-1], conditions)
+		return nil, fmt.Errorf("the filter ends after %q; expected %s", p.words[p.next-1], conditions)
 	}
 	p.next++
 	if p.depth++; p.depth > deepest {
-		return nil, fmt.Errorf("%q: more than %d parentheses and negations within each other", word, deepest)
+		return nil, fmt.Errorf("%q: more than %d nested parentheses and negations", word, deepest)
 	}
 	defer func() { p.depth-- }()
 	switch word {
@@ -126,7 +126,7 @@ func (p *parser) condition() (test, error) {
 			return nil, err
 		}
 		if _, ok := p.peek(); !ok {
-			return nil, errors.New(`"(": expected a ")" that closes it`)
+			return nil, errors.New(`"(": missing ")"`)
 		}
 		p.next++
 		return t, nil
@@ -136,11 +136,11 @@ func (p *parser) condition() (test, error) {
 	case "dst", "src", "dport", "sport", "dev", "fwmark":
 		return p.comparison(word)
 	case "state", "exclude", "excl":
-		return nil, fmt.Errorf("%q: expected before all conditions", word)
+		return nil, fmt.Errorf("%q: must precede all conditions", word)
 	case "cgroup":
 		return nil, errors.New(`"cgroup": a stack has no control groups; expected ` + conditions)
 	}
-	return nil, fmt.Errorf("%q: expected %s", word, conditions)
+	return nil, fmt.Errorf("%q; expected %s", word, conditions)
 }
 
 // operators are ss's names for the six comparisons.
@@ -158,11 +158,11 @@ func (p *parser) comparison(what string) (test, error) {
 		p.next++
 		behind := word
 		if word, ok = p.peek(); !ok {
-			return nil, fmt.Errorf("%q ends behind %q: expected %s", what, behind, operand[what])
+			return nil, fmt.Errorf("%q ends after %q; expected %s", what, behind, operand[what])
 		}
 	}
 	if !ok {
-		return nil, fmt.Errorf("the filter ends behind %q: expected %s", what, operand[what])
+		return nil, fmt.Errorf("the filter ends after %q; expected %s", what, operand[what])
 	}
 	p.next++
 	var t test
@@ -178,7 +178,7 @@ func (p *parser) comparison(what string) (test, error) {
 		t, err = mark(word)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s %q: expected %s", what, word, operand[what])
+		return nil, fmt.Errorf("%s %q; expected %s", what, word, operand[what])
 	}
 	switch op {
 	case "=":
@@ -186,7 +186,7 @@ func (p *parser) comparison(what string) (test, error) {
 	case "!=":
 		return t.not(), nil
 	}
-	return nil, fmt.Errorf("%s %s: only ports have an order; expected = or !=", what, op)
+	return nil, fmt.Errorf("%s %s: only ports can be compared by order; expected = or !=", what, op)
 }
 
 // operand describes the operand of each condition, for messages.

@@ -56,7 +56,7 @@ func States() []string {
 func (s *states) set(name string, add bool) error {
 	mask, ok := stateNames[strings.ToLower(name)]
 	if !ok {
-		return fmt.Errorf("state %q: expected one of %s", name, strings.Join(States(), ", "))
+		return fmt.Errorf("state %q; expected one of %s", name, strings.Join(States(), ", "))
 	}
 	if !s.given {
 		s.given = true

@@ -82,7 +82,7 @@ func translate(nr uint32, args *[6]uint64, from, to string) (uint32, error) {
 		}
 		return other, nil
 	}
-	return 0, fmt.Errorf("a stack of the architecture %q cannot be asked for it from %s", to, from)
+	return 0, fmt.Errorf("a stack of the architecture %q does not support this request from %s", to, from)
 }
 
 // swapped moves each flag of open(2) to its bit in the other architecture.

@@ -42,7 +42,7 @@ func (c *Conn) Questions() <-chan Question { return c.asked }
 func (c *Conn) Answer(ctx context.Context, serial uint32, status int32, text []byte) error {
 	m := ctlproto.Answer{Serial: serial, Status: status, Text: text}
 	if _, err := c.request(ctx, ctlproto.CTL_ANSWER, m.Append(nil)); err != nil {
-		return fmt.Errorf("answering a question: %w", err)
+		return fmt.Errorf("answering a request: %w", err)
 	}
 	return nil
 }
@@ -56,7 +56,7 @@ func (c *Conn) question(f ctlproto.Frame) error {
 	q := Question{Serial: m.Serial, Text: m.Text, End: m.Flags&ctlproto.CTL_ASKF_END != 0}
 	if m.Flags&ctlproto.CTL_ASKF_FD != 0 {
 		if q.File = c.inbox.file(); q.File == nil {
-			return fmt.Errorf("%w: a question without its descriptor", ctlproto.ErrMalformed)
+			return fmt.Errorf("%w: a request without its descriptor", ctlproto.ErrMalformed)
 		}
 	}
 	select {
@@ -66,7 +66,7 @@ func (c *Conn) question(f ctlproto.Frame) error {
 		if q.File != nil {
 			q.File.Close()
 		}
-		return fmt.Errorf("%w: more than %d questions at once", ctlproto.ErrMalformed, cap(c.asked))
+		return fmt.Errorf("%w: more than %d requests at once", ctlproto.ErrMalformed, cap(c.asked))
 	}
 }
 

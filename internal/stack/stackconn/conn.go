@@ -134,7 +134,7 @@ func (c *Conn) Refresh(ctx context.Context) (ctlproto.HelloReply, error) {
 		return h, err
 	}
 	if h.Version == 0 || h.Version > ctlproto.CTL_VERSION {
-		return h, fmt.Errorf("it speaks version %d of the control protocol, this program speaks %d", h.Version, ctlproto.CTL_VERSION)
+		return h, fmt.Errorf("it uses version %d of the control protocol, and this program uses %d", h.Version, ctlproto.CTL_VERSION)
 	}
 	return h, nil
 }

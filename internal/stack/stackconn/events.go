@@ -117,7 +117,7 @@ func (s *subscriber) next() (e ctlproto.Event, ok, closed bool) {
 		e, s.backlog = s.backlog[0], s.backlog[1:]
 		return e, true, s.closed
 	case s.lost > 0:
-		e = ctlproto.Event{Kind: ctlproto.CTL_EV_WARN, Text: fmt.Sprintf("%d events were lost here: they came faster than they were read", s.lost)}
+		e = ctlproto.Event{Kind: ctlproto.CTL_EV_WARN, Text: fmt.Sprintf("%d events were lost here, because they arrived faster than they were read", s.lost)}
 		s.lost = 0
 		return e, true, s.closed
 	}

@@ -62,7 +62,7 @@ func (p *Program) Signal(ctx context.Context, sig syscall.Signal, group bool) er
 	}
 	_, err := p.c.request(ctx, ctlproto.CTL_EXEC_SIGNAL, m.Append(nil))
 	if err != nil && !errors.Is(err, syscall.ENOENT) {
-		return fmt.Errorf("passing on a signal: %w", err)
+		return fmt.Errorf("forwarding a signal: %w", err)
 	}
 	return nil
 }

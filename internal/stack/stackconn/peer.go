@@ -23,10 +23,10 @@ func CheckPeer(c *net.UnixConn) error {
 	var cerr error
 	err = raw.Control(func(fd uintptr) { cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
 	if err := errors.Join(err, cerr); err != nil {
-		return fmt.Errorf("asking who serves %s: %w", c.RemoteAddr(), err)
+		return fmt.Errorf("getting the owner of the socket %s: %w", c.RemoteAddr(), err)
 	}
 	if int(cred.Uid) != os.Geteuid() && cred.Uid != 0 {
-		return fmt.Errorf("%s is served by uid %d, neither this user nor root; remove it", c.RemoteAddr(), cred.Uid)
+		return fmt.Errorf("%s is served by uid %d, which is neither this user nor root; remove it", c.RemoteAddr(), cred.Uid)
 	}
 	return nil
 }

@@ -83,11 +83,11 @@ type Stat struct {
 func (c *Conn) Stats(ctx context.Context) ([]Stat, error) {
 	body, err := c.request(ctx, ctlproto.CTL_STATS, nil)
 	if err != nil {
-		return nil, fmt.Errorf("asking for the engine's counters: %w", err)
+		return nil, fmt.Errorf("reading the engine's counters: %w", err)
 	}
 	stats, err := ParseStats(body)
 	if err != nil {
-		return nil, fmt.Errorf("asking for the engine's counters: %w", err)
+		return nil, fmt.Errorf("reading the engine's counters: %w", err)
 	}
 	return stats, nil
 }
@@ -114,7 +114,7 @@ func ParseStats(body []byte) ([]Stat, error) {
 func (c *Conn) Log(ctx context.Context) ([]byte, error) {
 	body, err := c.request(ctx, ctlproto.CTL_LOG, nil)
 	if err != nil {
-		return nil, fmt.Errorf("asking for the stack's log: %w", err)
+		return nil, fmt.Errorf("reading the stack's log: %w", err)
 	}
 	return body, nil
 }
@@ -123,11 +123,11 @@ func (c *Conn) Log(ctx context.Context) ([]byte, error) {
 func (c *Conn) Owners(ctx context.Context) ([]ctlproto.Owner, error) {
 	body, err := c.request(ctx, ctlproto.CTL_OWNERS, nil)
 	if err != nil {
-		return nil, fmt.Errorf("asking whose the sockets are: %w", err)
+		return nil, fmt.Errorf("reading the owners of the sockets: %w", err)
 	}
 	owners, err := ctlproto.UnmarshalOwners(body)
 	if err != nil {
-		return nil, fmt.Errorf("asking whose the sockets are: %w", err)
+		return nil, fmt.Errorf("reading the owners of the sockets: %w", err)
 	}
 	return owners, nil
 }

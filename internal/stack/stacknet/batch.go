@@ -111,7 +111,7 @@ func (b *batch) part(ctx context.Context, s *stackconn.Socket, start, first, nex
 	for {
 		n, _, err := s.RecvFrom(ctx, buf, 0)
 		if errors.Is(err, syscall.ENOBUFS) {
-			return fmt.Errorf("more went wrong than the stack could tell: %w", err)
+			return fmt.Errorf("more errors occurred than the stack could report: %w", err)
 		}
 		if err != nil {
 			return err
@@ -120,7 +120,7 @@ func (b *batch) part(ctx context.Context, s *stackconn.Socket, start, first, nex
 		for msg := buf[:n]; len(msg) >= unix.SizeofNlMsghdr+4; {
 			size := int(binary.NativeEndian.Uint32(msg))
 			if size < unix.SizeofNlMsghdr+4 || size > len(msg) || binary.NativeEndian.Uint16(msg[4:]) != unix.NLMSG_ERROR {
-				return fmt.Errorf("an answer of %d bytes is none", len(msg))
+				return fmt.Errorf("malformed answer of %d bytes", len(msg))
 			}
 			number := int(binary.NativeEndian.Uint32(msg[8:])) - 1
 			if no := int32(binary.NativeEndian.Uint32(msg[unix.SizeofNlMsghdr:])); no != 0 {

@@ -47,7 +47,7 @@ func (t Target) of(n *Netlink) ([]LinkState, error) {
 	}
 	all = slices.DeleteFunc(all, func(l LinkState) bool { return l.Group != t.Group })
 	if len(all) == 0 {
-		return nil, fmt.Errorf("%v: no interface is in it: %w", t, ErrNoTarget)
+		return nil, fmt.Errorf("%v: the group has no interfaces: %w", t, ErrNoTarget)
 	}
 	return all, nil
 }
@@ -109,7 +109,7 @@ func changed(t Target, ch Change, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, syscall.EBUSY) && len(ch.MAC) > 0:
-		return fmt.Errorf("changing the address of %v: it is up; `lklctl link set %[1]v down` first (its routes go with that): %w", t, err)
+		return fmt.Errorf("changing the address of %v: the interface is up; run `lklctl link set %[1]v down` first, which also deletes its routes: %w", t, err)
 	case errors.Is(err, syscall.EINVAL) && ch.MTU > 0:
 		return fmt.Errorf("changing %v: mtu %d: %w", t, ch.MTU, err)
 	}
@@ -159,7 +159,7 @@ func firstOf(members []LinkState, errs map[int]error) error {
 	}
 	err := fmt.Errorf("%s: %w", members[first].Name, errs[first])
 	if len(errs) > 1 {
-		return fmt.Errorf("%d of %d interfaces, the first %w", len(errs), len(members), err)
+		return fmt.Errorf("%d of %d interfaces failed; the first error: %w", len(errs), len(members), err)
 	}
 	return err
 }
@@ -202,9 +202,9 @@ func SetAddress(ctx context.Context, c *stackconn.Conn, t Target, p netip.Prefix
 func addressError(p netip.Prefix, err error) error {
 	switch {
 	case errors.Is(err, syscall.EEXIST):
-		return fmt.Errorf("%v is there already: %w", p, err)
+		return fmt.Errorf("%v already exists: %w", p, err)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return fmt.Errorf("%v is none of its addresses, nor can be (`lklctl addr` lists them): %w", p, err)
+		return fmt.Errorf("%v is not one of its addresses; `lklctl addr` lists them: %w", p, err)
 	}
 	return fmt.Errorf("%v: %w", p, err)
 }
@@ -228,7 +228,7 @@ func AddDummies(ctx context.Context, c *stackconn.Conn, format string, n, group 
 	}
 	errs, err := b.send(ctx, c)
 	for i, no := range errs {
-		return fmt.Errorf("making the interface %s: %w", fmt.Sprintf(format, i), no)
+		return fmt.Errorf("creating the interface %s: %w", fmt.Sprintf(format, i), no)
 	}
 	return err
 }

@@ -149,7 +149,7 @@ func TestConfigureErrors(t *testing.T) {
 			func(c *stacknet.Config) {
 				c.Sysctls = []stacknet.Sysctl{{Key: "net.ipv4.tcp_available_congestion_control", Value: "x"}}
 			},
-			[]string{"cannot be written"}, syscall.EACCES,
+			[]string{"is not writable"}, syscall.EACCES,
 		},
 		"a directory": {
 			func(c *stacknet.Config) { c.Sysctls = []stacknet.Sysctl{{Key: "net.ipv4", Value: "1"}} },
@@ -157,7 +157,7 @@ func TestConfigureErrors(t *testing.T) {
 		},
 		"no key": {
 			func(c *stacknet.Config) { c.Sysctls = []stacknet.Sysctl{{Key: "net..ipv4", Value: "1"}} },
-			[]string{`sysctl "net..ipv4": not a key`}, nil,
+			[]string{`sysctl "net..ipv4"; expected a key`}, nil,
 		},
 		"MPTCP limits": {
 			func(c *stacknet.Config) { c.MPTCP.Subflows = 100 },

@@ -22,7 +22,7 @@ func configureDevice(r *rtnl, state LinkState, l Link) (LinkState, error) {
 	}
 	if l.Group != state.Group {
 		if err := r.setGroup(state.Index, l.Group); err != nil {
-			return state, fmt.Errorf("putting it into group %d: %w", l.Group, err)
+			return state, fmt.Errorf("setting group %d: %w", l.Group, err)
 		}
 	}
 	if l.Qdisc != "" {
@@ -33,7 +33,7 @@ func configureDevice(r *rtnl, state LinkState, l Link) (LinkState, error) {
 	if l.VLAN != 0 {
 		var err error
 		if state, err = r.addVLAN(state, l); err != nil {
-			return state, fmt.Errorf("making the device %s of VLAN %d: %w", l.Top(), l.VLAN, err)
+			return state, fmt.Errorf("creating the device %s of VLAN %d: %w", l.Top(), l.VLAN, err)
 		}
 	}
 	for _, n := range l.Neigh {

@@ -77,7 +77,7 @@ func TestGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	n, err := stacknet.SetAddress(limit(t), c, seven, addr, false)
-	if want := "2047 of 2048 interfaces, the first d0: "; n != 1 || !errors.Is(err, syscall.EEXIST) || !strings.HasPrefix(err.Error(), want) {
+	if want := "2047 of 2048 interfaces failed; the first error: d0: "; n != 1 || !errors.Is(err, syscall.EEXIST) || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("again: %d, %v; want %s...", n, err, want)
 	}
 	if n, err := stacknet.SetAddress(limit(t), c, seven, addr, true); err != nil || n != members || count() != 0 {

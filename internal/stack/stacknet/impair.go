@@ -137,7 +137,7 @@ func (n *Netlink) Impair(l LinkState, want [2]Impairment) (err error) {
 	if keep && !have[In].clsact {
 		err := n.r.qdisc(l.Index, 0xffff0000, tcHClsact, netlink.Excl, "clsact", nil)
 		if errors.Is(err, unix.EEXIST) {
-			return fmt.Errorf("%s has a queueing discipline `ingress`, which leaves no room for a drill's: delete it (`lklctl exec -- tc qdisc del dev %[1]s ingress`): %w", l.Name, err)
+			return fmt.Errorf("%s has a queueing discipline `ingress`, which conflicts with a drill; delete it with `lklctl exec -- tc qdisc del dev %[1]s ingress`: %w", l.Name, err)
 		}
 		if err != nil {
 			return fmt.Errorf("preparing %s: %w", l.Name, err)
@@ -155,7 +155,7 @@ func (n *Netlink) Impair(l LinkState, want [2]Impairment) (err error) {
 	}
 	if !keep && have[In].ours {
 		if err := n.r.delQdisc(l.Index, tcHClsact); err != nil {
-			return fmt.Errorf("%s: taking the filters' place away: %w", l.Name, err)
+			return fmt.Errorf("%s: removing the filters: %w", l.Name, err)
 		}
 	}
 	return nil
@@ -166,7 +166,7 @@ func (n *Netlink) Impair(l LinkState, want [2]Impairment) (err error) {
 func (n *Netlink) impair(l LinkState, w Way, have impaired, want Impairment, handle uint32) error {
 	if want.Drop && !have.has[0] {
 		if err := n.r.addFilter(l.Index, w.parent(), prefDrop, handle, 0); err != nil {
-			return fmt.Errorf("having packets dropped: %w", err)
+			return fmt.Errorf("starting to drop packets: %w", err)
 		}
 	}
 	switch {
@@ -176,7 +176,7 @@ func (n *Netlink) impair(l LinkState, w Way, have impaired, want Impairment, han
 		}
 	case have.has[1]:
 		if err := n.r.delFilter(l.Index, w.parent(), prefRedirect); err != nil {
-			return fmt.Errorf("redirecting packets no more: %w", err)
+			return fmt.Errorf("stopping the redirection of packets: %w", err)
 		}
 		if have.ifb != 0 {
 			if err := n.delLink(have.ifb); err != nil {
@@ -186,7 +186,7 @@ func (n *Netlink) impair(l LinkState, w Way, have impaired, want Impairment, han
 	}
 	if !want.Drop && have.has[0] {
 		if err := n.r.delFilter(l.Index, w.parent(), prefDrop); err != nil {
-			return fmt.Errorf("having packets dropped no more: %w", err)
+			return fmt.Errorf("stopping to drop packets: %w", err)
 		}
 	}
 	return nil
@@ -234,14 +234,14 @@ func (n *Netlink) addBlock(l LinkState, w Way) (index int, err error) {
 		})
 	})
 	if err != nil && !errors.Is(err, unix.EEXIST) {
-		return 0, fmt.Errorf("making the block %s: %w", name, err)
+		return 0, fmt.Errorf("creating the block %s: %w", name, err)
 	}
 	block, ok, err := n.Link(name)
 	switch {
 	case err != nil:
 		return 0, err
 	case !ok || block.Kind != "ifb":
-		return 0, fmt.Errorf("making the block %s: an interface of that name is there: %w", name, unix.EEXIST)
+		return 0, fmt.Errorf("creating the block %s: an interface with this name exists: %w", name, unix.EEXIST)
 	}
 	// It needs no address of its own; a stack without IPv6 gives it none.
 	_, err = n.r.request(unix.RTM_NEWLINK, netlink.Acknowledge, ifinfomsg(block.Index, 0, 0), func(ae *netlink.AttributeEncoder) {
@@ -257,7 +257,7 @@ func (n *Netlink) addBlock(l LinkState, w Way) (index int, err error) {
 		_, err = n.r.request(unix.RTM_NEWLINK, netlink.Acknowledge, ifinfomsg(block.Index, unix.IFF_UP, unix.IFF_UP), func(*netlink.AttributeEncoder) {})
 	}
 	if err != nil {
-		return 0, errors.Join(fmt.Errorf("making the block %s: %w", name, err), n.delLink(block.Index))
+		return 0, errors.Join(fmt.Errorf("creating the block %s: %w", name, err), n.delLink(block.Index))
 	}
 	return block.Index, nil
 }

@@ -75,7 +75,7 @@ var linkCounts = map[uint16]string{
 	unix.IFLA_CARRIER_DOWN_COUNT: "carrier_down_count",
 }
 
-var errLink = errors.New("not in the form of a link")
+var errLink = errors.New("not a link message")
 
 // ParseLink parses RTM_NEWLINK or RTM_DELLINK, in an answer or in a report of a change.
 func ParseLink(m netlink.Message) (LinkState, error) {

@@ -37,7 +37,7 @@ func (n *Netlink) Reaches(dst, src netip.Addr, ifindex int) (bool, error) {
 		}
 	}
 	if err != nil {
-		return false, fmt.Errorf("asking the stack for a route from %v to %v: %w", src, dst, err)
+		return false, fmt.Errorf("looking up the stack's route from %v to %v: %w", src, dst, err)
 	}
 	return true, nil
 }

@@ -114,7 +114,7 @@ func ListenMPTCP(ctx context.Context, c *stackconn.Conn) (*netlink.Conn, error) 
 			return c.Netlink(ctx, unix.NETLINK_GENERIC, g.ID)
 		}
 	}
-	return nil, fmt.Errorf("this stack tells of no MPTCP events (multicast group %s)", pmEvents)
+	return nil, fmt.Errorf("this stack does not report MPTCP events (multicast group %s)", pmEvents)
 }
 
 // Endpoints lists the MPTCP endpoints.

@@ -56,7 +56,7 @@ func (n *Netlink) Link(name string) (l LinkState, ok bool, err error) {
 		return LinkState{}, false, nil
 	}
 	if err != nil {
-		return LinkState{}, false, fmt.Errorf("looking at the stack's %s: %w", name, err)
+		return LinkState{}, false, fmt.Errorf("inspecting the stack's %s: %w", name, err)
 	}
 	links, err := parseLinks(msgs)
 	if err != nil || len(links) != 1 {

@@ -36,7 +36,7 @@ func (e *SysctlError) Error() string {
 	case e.Missing():
 		return what + ": the stack has no such setting" + tail(e.Instead)
 	case e.Write && (errors.Is(e.Err, syscall.EACCES) || errors.Is(e.Err, syscall.EPERM)):
-		return fmt.Sprintf("%s: the setting cannot be written: %v", what, errno.Of(e.Err))
+		return fmt.Sprintf("%s: the setting is not writable: %v", what, errno.Of(e.Err))
 	case e.Write && e.Instead != "":
 		return fmt.Sprintf("%s: the stack refused the value; %s", what, e.Instead)
 	case e.Write:
@@ -79,7 +79,7 @@ func SysctlPath(key string) (string, error) {
 	}
 	for _, part := range strings.Split(name, "/") {
 		if part == "" || part == "." || part == ".." || strings.ContainsAny(part, "\x00\n") {
-			return "", fmt.Errorf("sysctl %q: not a key like net.ipv4.tcp_congestion_control", key)
+			return "", fmt.Errorf("sysctl %q; expected a key such as net.ipv4.tcp_congestion_control", key)
 		}
 	}
 	return SysctlRoot + name, nil

@@ -147,7 +147,7 @@ func (r *rtnl) setQdisc(index int, kind string) error {
 	case errors.Is(err, unix.ENOENT):
 		return err
 	case errors.Is(err, unix.EINVAL):
-		return fmt.Errorf("the queueing discipline %q cannot be had without parameters: %w", kind, err)
+		return fmt.Errorf("the queueing discipline %q requires parameters: %w", kind, err)
 	case err != nil:
 		return fmt.Errorf("setting the queueing discipline %q: %w", kind, err)
 	}
