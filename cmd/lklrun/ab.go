@@ -18,26 +18,14 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/run/ab"
 )
 
-const abHelp = `ab runs a command again and again, in turns with each of two or more stacks, or
-other variants, and compares what that cost: time, CPU time, bytes each way,
-retransmissions. Each run has an instance of its own. The order is A B, B A, A B
-and so on, after a run of each that does not count.
-
-It prints medians with their quartiles and extremes, the ratio to the first
-variant's median, and whether a difference is more than chance: P is that of
-Mann-Whitney's U test, and a difference is said to be one below 0.05. With fewer
-than 4 runs of each nothing can be said.
-
-All other flags of lklrun are those of every run; a variant's stand behind its
-name and come last. The stack host has the host's own interfaces, and no --if.
-The command's output is discarded. Its input is empty.
-
-Exit status: 0 when all runs went well, 1 when one failed or could not be made,
-2 for a wrong command line.`
+const abHelp = `ab runs a command repeatedly with two or more stacks or other variants, and
+compares time, CPU time, bytes and retransmissions. Flags of lklrun apply to all
+runs, those in --variant to one variant.`
 
 const abExamples = `  lklrun ab --stack host --stack mptcp --if tap:t0,ip=10.0.1.2/24,gw=10.0.1.1 \
         -- curl -s -o /dev/null http://10.0.1.1/file
@@ -61,9 +49,11 @@ func abCommand() *cobra.Command {
 	a := &comparer{output: cli.OutputTable}
 	cmd := &cobra.Command{
 		Use:     "ab --stack A --stack B [FLAG]... -- COMMAND [ARG]...",
-		Short:   "compare a command on two stacks",
+		Short:   "compare stacks or settings on one command",
 		Long:    abHelp,
 		Example: abExamples,
+
+		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, c, err := a.prepare(cmd, args)
 			if err != nil {
@@ -75,15 +65,15 @@ func abCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.SetInterspersed(false)
 	f.SortFlags = false
-	f.UintVarP(&a.rounds, "runs", "n", 10, "how often each variant runs")
-	f.UintVar(&a.warmups, "warmups", 1, "runs of each before those, which do not count")
-	f.StringArrayVar(&a.variants, "variant", nil, "`'NAME: FLAGS'`: one more variant, with these flags; repeatable")
-	f.BoolVar(&a.show, "show", false, "let the command's output be seen")
-	f.StringVar(&a.plot, "plot", "", "write the times as boxes to `FILE`.svg")
-	f.VarP(&a.output, "output", "o", "form of the comparison: a table, or JSON with each run")
+	f.UintVarP(&a.rounds, "runs", "n", 10, "run each variant this number of times")
+	f.UintVar(&a.warmups, "warmups", 1, "first run each variant this number of times without counting")
+	f.StringArrayVar(&a.variants, "variant", nil, "add a variant `'NAME: FLAGS'` with these flags; repeatable")
+	f.BoolVar(&a.show, "show", false, "show the output of the command")
+	f.StringVar(&a.plot, "plot", "", "draw the times as box plots in `FILE`.svg")
+	f.VarP(&a.output, "output", "o", "print a table, or JSON with every run")
 	a.add(f)
 	stack := f.Lookup("stack")
-	stack.Value, stack.DefValue, stack.Usage = &stackList{&a.stacks}, "", "a stack that is a variant; repeatable"
+	stack.Value, stack.DefValue, stack.Usage = &stackList{&a.stacks}, "", "add a variant that uses this stack; repeatable"
 	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("stack", completeStack))
 	return cmd
 }
@@ -105,7 +95,7 @@ func (a *comparer) prepare(cmd *cobra.Command, args []string) (*ab.Program, *ab.
 	}
 	exe, err := os.Executable()
 	if err != nil {
-		return nil, nil, fmt.Errorf("looking for this program: %w", err)
+		return nil, nil, fmt.Errorf("finding the lklrun program: %w", err)
 	}
 	p := &ab.Program{Path: exe, Command: args}
 	c := &ab.Comparison{Command: args, Rounds: int(a.rounds), Warmups: int(a.warmups)}
@@ -115,7 +105,7 @@ func (a *comparer) prepare(cmd *cobra.Command, args []string) (*ab.Program, *ab.
 	const most = 10000
 	switch {
 	case a.rounds == 0 || a.rounds > most || a.warmups > most:
-		return nil, nil, cli.Usagef("-n %d, --warmups %d: expected 1 to %d runs of each", a.rounds, a.warmups, most)
+		return nil, nil, cli.Usagef("-n %d, --warmups %d; expected at most %d runs, and at least 1 that counts", a.rounds, a.warmups, most)
 	case a.plot != "":
 		if err := ab.CheckPlot(a.plot); err != nil {
 			return nil, nil, cli.Usagef("--plot %w", err)
@@ -127,18 +117,18 @@ func (a *comparer) prepare(cmd *cobra.Command, args []string) (*ab.Program, *ab.
 	for _, v := range a.variants {
 		name, flags, ok := strings.Cut(v, ":")
 		if name = strings.TrimSpace(name); !ok || name == "" {
-			return nil, nil, cli.Usagef("--variant %q: expected NAME: FLAGS, as in 'ecn: --sysctl net.ipv4.tcp_ecn=1'", v)
+			return nil, nil, cli.Usagef("--variant %q; expected NAME: FLAGS, as in 'ecn: --sysctl net.ipv4.tcp_ecn=1'", v)
 		}
 		c.Variants = append(c.Variants, ab.Variant{Name: name, Flags: strings.Fields(flags)})
 	}
 	if len(c.Variants) < 2 {
-		return nil, nil, cli.Usagef("one variant has nothing to compare with: give --stack or --variant at least twice")
+		return nil, nil, cli.Usagef("at least two variants are required; add --stack or --variant")
 	}
 	names := map[string]bool{}
 	for i := range c.Variants {
 		v := &c.Variants[i]
 		if names[v.Name] {
-			return nil, nil, cli.Usagef("variant %q: given twice; --variant 'NAME: FLAGS' gives another name", v.Name)
+			return nil, nil, cli.Usagef("variant %q: given twice; rename one with --variant 'NAME: FLAGS'", v.Name)
 		}
 		names[v.Name] = true
 		if err := p.Check(cmd.Context(), v); err != nil {
@@ -159,7 +149,7 @@ func (a *comparer) common(flags *pflag.FlagSet) (common []string, err error) {
 	flags.Visit(func(f *pflag.Flag) {
 		switch f.Name {
 		case "name", "detach", "log", "wait-all":
-			err = cli.Usagef("--%s: cannot be here: ab makes many runs, one after the other, and waits for each", f.Name)
+			err = cli.Usagef("--%s: does not work with ab, which waits for each of its runs; remove it", f.Name)
 		}
 		if w, ok := f.Value.(*wordsFlag); ok {
 			for _, word := range a.words[w.s.Key] {
@@ -207,9 +197,9 @@ func (a *comparer) compare(ctx context.Context, p *ab.Program, c *ab.Comparison)
 	case err != nil:
 		return err
 	case failed > 0:
-		return fmt.Errorf("%d of the runs failed", failed)
+		return fmt.Errorf("%s failed", text.Plural(failed, "run"))
 	case c.Stopped:
-		return errors.New("interrupted: there are fewer runs than were wanted")
+		return errors.New("interrupted before all runs were done")
 	}
 	return nil
 }

@@ -76,7 +76,7 @@ func writeComparison(w io.Writer, c *ab.Comparison) error {
 		}
 	}
 	if c.Stopped {
-		fmt.Fprintf(&b, "\ninterrupted: fewer than %d runs of each\n", c.Rounds)
+		fmt.Fprintf(&b, "\ninterrupted: fewer than %d runs per variant\n", c.Rounds)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -20,15 +20,11 @@ func cleanupCommand() *cobra.Command {
 	var devices far
 	cmd := &cobra.Command{
 		Use:   "cleanup",
-		Short: "undo the leftovers of killed runs",
-		Long: `Undo what runs left that could not do so themselves, because lklrun and its
-stack host were killed at once. Runs in progress are named and left alone; for
-one whose lklrun is gone its end is awaited, for 5 seconds at most.
-
-A run is cleaned up in the network namespace that it changed. Elsewhere cleanup
-changes nothing, and says where to call it. What cannot be undone stays
-recorded, for the next call.`,
-		Args: noArgs,
+		Short: "undo what killed runs left behind",
+		Long: `cleanup undoes changes to the host that remain because lklrun and its stack host
+were killed. It does not affect running instances.`,
+		Example: "  sudo lklrun cleanup\n  lklrun cleanup --dir /run/user/1000/lklrun/web\n  lklrun cleanup --device adb",
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if dir != "" {
 				return cleanupDir(cmd, dir)
@@ -39,8 +35,8 @@ recorded, for the next call.`,
 			return cleanupAll(cmd.Context())
 		},
 	}
-	cmd.Flags().StringVar(&dir, "dir", "", "only the run with this run directory, `DIR`")
-	devices.add(cmd.Flags(), "there, and take lklrun away from it unless something runs: the `DEVICE`, as for a run")
+	cmd.Flags().StringVar(&dir, "dir", "", "clean up only the run with the run directory `DIR`")
+	devices.add(cmd.Flags(), "clean up this `DEVICE`, and remove lklrun from it unless an instance runs there")
 	return cmd
 }
 
@@ -50,17 +46,17 @@ func cleanupAll(ctx context.Context) error {
 		fmt.Printf("%s: cleaned up\n", name)
 	}
 	for _, r := range done.Running {
-		cli.Note(os.Stderr, self, "%s runs (pid %d), so it was left alone", r.Name, r.PID)
+		cli.Note(os.Stderr, self, "%s: not cleaned up, because it is running (pid %d)", r.Name, r.PID)
 	}
 	return err
 }
 
 func cleanupDir(cmd *cobra.Command, dir string) error {
 	if _, err := os.Lstat(dir); err != nil {
-		return cli.Usagef("--dir %q: there is no such run directory", dir)
+		return cli.Usagef("--dir %q: no such directory", dir)
 	}
 	if !instance.IsRunDir(dir) {
-		return cli.Usagef("--dir %q: no run directory; those lie in %s", dir, instance.Root())
+		return cli.Usagef("--dir %q: not a run directory; expected one in %s", dir, instance.Root())
 	}
 	if err := instance.CheckOwn(dir); err != nil {
 		return cli.Usagef("--dir %q: %w", dir, err)

@@ -27,20 +27,8 @@ func configCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config [FLAG]... [--] [COMMAND [ARG]...]",
 		Short: "show the settings of a run and their origin",
-		Long: `With --explain, and without any other flag of its own, config lists the settings
-that lklrun would have with the same flags, and where each comes from. The
-stronger replaces the weaker:
-
-  LKL_HIJACK_*, the file that LKL_HIJACK_CONFIG_FILE names
-  the configuration file: --config, $LKLRUN_CONFIG, or
-      $XDG_CONFIG_HOME/lklrun/config.json where that exists
-  LKLRUN_*, such as LKLRUN_STACK and LKLRUN_IF: a flag's name in capitals;
-      several values with semicolons between them
-  flags
-
-A profile lies right beneath the source that names it. Of the kernel's settings
-(sysctl) each is one of its own; a list such as that of the interfaces comes
-from one source alone. Nothing is run and nothing is changed.`,
+		Long: `config lists the settings of a run and where each value comes from. It runs and
+changes nothing. "lklrun help configuration" lists the sources.`,
 		Example: `  lklrun config --explain --profile mobile --if tap:tap0,ip=10.0.1.2/24
   lklrun config --check lab.json
   lklrun config --schema >config.schema.json`,
@@ -56,10 +44,10 @@ from one source alone. Nothing is run and nothing is changed.`,
 	f := cmd.Flags()
 	f.SetInterspersed(false)
 	f.SortFlags = false
-	f.BoolVar(&v.explain, "explain", false, "list each setting and where it comes from; this is the default")
+	f.BoolVar(&v.explain, "explain", false, "list each setting and its source (the default)")
 	f.BoolVar(&v.schema, "schema", false, "print the JSON Schema of configuration files")
-	f.StringVar(&v.check, "check", "", "say what is wrong with a `FILE`; silent when nothing is")
-	f.VarP(&v.output, "output", "o", "form of what --explain prints")
+	f.StringVar(&v.check, "check", "", "report errors in `FILE`; print nothing if there are none")
+	f.VarP(&v.output, "output", "o", "print the settings as a table or JSON")
 	v.add(f)
 	return cmd
 }
@@ -67,13 +55,13 @@ from one source alone. Nothing is run and nothing is changed.`,
 func (v *configVerb) run(args []string) error {
 	switch {
 	case v.schema && (v.explain || v.check != "") || v.explain && v.check != "":
-		return cli.Usagef("--schema, --check and --explain are three things; leave all but one out")
+		return cli.Usagef("--schema, --check and --explain conflict; choose one")
 	case v.schema:
 		_, err := os.Stdout.Write(config.Schema())
 		return err
 	case v.check != "":
 		if v.file != "" || v.noFile {
-			return cli.Usagef("--check %s: the file to check; leave out --config and --no-config", v.check)
+			return cli.Usagef("--check %s: conflicts with --config and --no-config; remove them", v.check)
 		}
 		v.file = v.check
 	}
@@ -146,12 +134,10 @@ func profilesCommand() *cobra.Command {
 	output := cli.OutputTable
 	var src config.Sources
 	cmd := &cobra.Command{
-		Use:   "profiles [FLAG]... [NAME]...",
-		Short: "list profiles and what they set",
-		Long: `List the sets of settings that --profile takes. Some are built in; further ones
-are files NAME.json in ` + config.SystemFolder + `/profiles and in
-$XDG_CONFIG_HOME/lklrun/profiles, and the "profiles" of the configuration file.
-The last of a name holds. With NAME, its settings are shown.`,
+		Use:                   "profiles [FLAG]... [NAME]...",
+		Short:                 "list profiles and their settings",
+		Long:                  `profiles lists the profiles, which --profile applies, or the settings of NAME.`,
+		Example:               "  lklrun profiles\n  lklrun profiles mobile\n  lklrun profiles --config lab.json -o json",
 		DisableFlagsInUseLine: true,
 		Args:                  cobra.ArbitraryArgs,
 		RunE: func(_ *cobra.Command, names []string) error {
@@ -162,16 +148,16 @@ The last of a name holds. With NAME, its settings are shown.`,
 			}
 			for _, n := range names {
 				if all[n] == nil {
-					return cli.Usagef("profiles %q: there is no such profile", n)
+					return cli.Usagef("profiles: no profile %q; `lklrun profiles` lists them", n)
 				}
 			}
 			return writeProfiles(all, names, output)
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&src.File, "config", "", "read the configuration `FILE`, instead of the user's own")
-	f.BoolVar(&src.NoFile, "no-config", false, "read no configuration file")
-	f.VarP(&output, "output", "o", "form of the list")
+	f.StringVar(&src.File, "config", "", "read this configuration `FILE` instead of the user's")
+	f.BoolVar(&src.NoFile, "no-config", false, "do not read a configuration file")
+	f.VarP(&output, "output", "o", "print a table or JSON")
 	return cmd
 }
 

@@ -50,11 +50,11 @@ func (n *news) last() bool { return n.Started != "" || n.Ended != nil }
 func (r *runner) detach(t *task) error {
 	exe, err := os.Executable()
 	if err != nil {
-		return fmt.Errorf("looking for this program: %w", err)
+		return fmt.Errorf("finding the lklrun program: %w", err)
 	}
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("making a socket: %w", err)
+		return fmt.Errorf("creating a socket for --detach: %w", err)
 	}
 	ours, theirs := os.NewFile(uintptr(fds[0]), "detached"), os.NewFile(uintptr(fds[1]), "detached")
 	defer ours.Close()
@@ -100,7 +100,7 @@ func (r *runner) follow(read io.Reader) (started bool, err error) {
 	for in.Scan() {
 		var n news
 		if err := json.Unmarshal(in.Bytes(), &n); err != nil {
-			return false, fmt.Errorf("lklrun in the background: %w", err)
+			return false, fmt.Errorf("reading the result of lklrun in the background: %w", err)
 		}
 		switch {
 		case n.Started != "":
@@ -114,7 +114,7 @@ func (r *runner) follow(read io.Reader) (started bool, err error) {
 		}
 		cli.Note(os.Stderr, self, "%s", n.Tell)
 	}
-	return false, errors.New("lklrun in the background has ended before the command ran")
+	return false, errors.New("lklrun in the background ended before it started the command")
 }
 
 // background is the second lklrun's end of the socket.
@@ -153,7 +153,7 @@ func runBackground(ctx context.Context, fd int) (exit.End, error) {
 	b := &background{to: os.NewFile(uintptr(fd), "detached")}
 	var t task
 	if err := json.NewDecoder(b.to).Decode(&t); err != nil {
-		return exit.End{}, fmt.Errorf("reading the plan: %w", err)
+		return exit.End{}, fmt.Errorf("reading the plan for the background: %w", err)
 	}
 	opts := t.options()
 	opts.Tell = func(line string) { b.tell(text.OneLine(line)) }

@@ -16,10 +16,12 @@ import (
 func deviceCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:    "device",
-		Short:  "what --device has lklrun do on the device",
+		Short:  "do the work of --device on the device",
 		Hidden: true,
 		Args:   noArgs,
-		RunE:   func(*cobra.Command, []string) error { return cli.Usagef("device: is for lklrun itself; use --device") },
+		RunE: func(*cobra.Command, []string) error {
+			return cli.Usagef("device: only lklrun itself uses this verb; use --device")
+		},
 	}
 	add := func(use, short string, args cobra.PositionalArgs, do func(cmd *cobra.Command, args []string) error) *cobra.Command {
 		sub := &cobra.Command{Use: use, Short: short, Args: args, RunE: func(cmd *cobra.Command, args []string) error {
@@ -39,23 +41,23 @@ func deviceCommand() *cobra.Command {
 		return ondevice.Run(cmd.Context(), os.Stdin, os.Stdout)
 	})
 	with := 0
-	add("connect [NAME]", "join the standard descriptors to an instance's control socket", cobra.MaximumNArgs(1), func(_ *cobra.Command, args []string) error {
+	add("connect [NAME]", "connect the standard descriptors to a control socket", cobra.MaximumNArgs(1), func(_ *cobra.Command, args []string) error {
 		return ondevice.Connect(append(args, "")[0], with, os.Stdin, os.Stdout)
-	}).Flags().IntVar(&with, "with", 0, "until the process of this id is gone")
+	}).Flags().IntVar(&with, "with", 0, "disconnect when the process with this id ends")
 	follow := false
-	add("list", "list the instances as a line of JSON", noArgs, func(*cobra.Command, []string) error {
+	add("list", "list the instances as one line of JSON", noArgs, func(*cobra.Command, []string) error {
 		if follow {
 			return ondevice.Follow(os.Stdin, os.Stdout)
 		}
 		return ondevice.List(os.Stdout)
-	}).Flags().BoolVar(&follow, "follow", false, "and again whenever they are others, until standard input ends")
+	}).Flags().BoolVar(&follow, "follow", false, "repeat after each change, until standard input ends")
 	add("read NAME FILE...", "write files of a run directory as JSON", cobra.MinimumNArgs(2), func(cmd *cobra.Command, args []string) error {
 		return ondevice.Read(cmd.Context(), args[0], args[1:], os.Stdout)
 	})
-	add("keep NAME", "keep the counters that were shown last in a run directory", cobra.ExactArgs(1), func(_ *cobra.Command, args []string) error {
+	add("keep NAME", "store the last counters in a run directory", cobra.ExactArgs(1), func(_ *cobra.Command, args []string) error {
 		return ondevice.Keep(args[0], os.Stdin)
 	})
-	add("program NAME COMMAND [ARG]...", "run a program on an instance's stack", cobra.MinimumNArgs(2), func(cmd *cobra.Command, args []string) error {
+	add("program NAME COMMAND [ARG]...", "run a program on the stack of an instance", cobra.MinimumNArgs(2), func(cmd *cobra.Command, args []string) error {
 		end, err := ondevice.Program(cmd.Context(), args[0], args[1:], func(format string, args ...any) { cli.Note(os.Stderr, self, format, args...) })
 		if err != nil {
 			return errRun{err}
@@ -63,13 +65,13 @@ func deviceCommand() *cobra.Command {
 		end.Exit()
 		return nil
 	}).Flags().SetInterspersed(false) // the words after the command are its arguments
-	add("install FROM TO", "put a bundle that has come in its place", cobra.ExactArgs(2), func(_ *cobra.Command, args []string) error {
+	add("install FROM TO", "install an uploaded bundle", cobra.ExactArgs(2), func(_ *cobra.Command, args []string) error {
 		return ondevice.Install(args[0], args[1])
 	})
-	add("cleanup", "undo what killed runs have left here", noArgs, func(cmd *cobra.Command, _ []string) error {
+	add("cleanup", "undo what killed runs left behind", noArgs, func(cmd *cobra.Command, _ []string) error {
 		return cleanupAll(cmd.Context())
 	})
-	add("remove", "take the bundles and all beside them away", noArgs, func(*cobra.Command, []string) error {
+	add("remove", "remove the bundles and everything beside them", noArgs, func(*cobra.Command, []string) error {
 		place, err := ondevice.Here()
 		if err != nil {
 			return err

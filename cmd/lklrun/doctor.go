@@ -25,14 +25,9 @@ func doctorCommand() *cobra.Command {
 	var devices far
 	cmd := &cobra.Command{
 		Use:   "doctor [FLAG]... [COMMAND [ARG]...]",
-		Short: "check whether a command can run here, and why",
-		Long: `Say what this host offers to lklrun, and what becomes of COMMAND: the program it
-is, which engines could carry its sockets and which --engine auto takes, or what
-stands in the way.
-Nothing is run and nothing is changed.
-
-Exit status: 0 when COMMAND (without one: any program) can be run, 1 when not,
-2 when the command line is wrong.`,
+		Short: "check whether a command can run here",
+		Long: `doctor reports what this host supports, and whether and how COMMAND can run. It
+runs and changes nothing.`,
 		Example: `  lklrun doctor
   lklrun doctor ssh
   lklrun doctor -o json ./my-server`,
@@ -51,7 +46,7 @@ Exit status: 0 when COMMAND (without one: any program) can be run, 1 when not,
 				CheckNotification: facts.CheckNotification, CheckFilter: facts.CheckFilter, MakeNamespaces: makeNamespaces}
 			if len(args) > 0 {
 				if q.Command = args[0]; q.Command == "" {
-					return cli.Usagef("doctor: an empty COMMAND")
+					return cli.Usagef("doctor: the COMMAND is empty; give a program")
 				}
 			}
 			r := doctor.Examine(cmd.Context(), q)
@@ -60,7 +55,7 @@ Exit status: 0 when COMMAND (without one: any program) can be run, 1 when not,
 			}
 			if !r.Runs {
 				if q.Command == "" {
-					return fmt.Errorf("nothing can be run here: %s", r.Why)
+					return fmt.Errorf("no program can be run here: %s", r.Why)
 				}
 				return fmt.Errorf("%s cannot be run: %s", q.Command, r.Why)
 			}
@@ -69,9 +64,9 @@ Exit status: 0 when COMMAND (without one: any program) can be run, 1 when not,
 	}
 	f := cmd.Flags()
 	f.SetInterspersed(false)
-	f.StringVar(&stackName, "stack", stackName, "`NAME` of the stack it would run on, or its folder's path")
-	f.VarP(&output, "output", "o", "form of the report")
-	devices.add(f, "of another machine, where the bundle is put: the `DEVICE`, as for a run")
+	f.StringVar(&stackName, "stack", stackName, "check for the stack `NAME`, or the stack in this folder")
+	f.VarP(&output, "output", "o", "print a table or JSON")
+	devices.add(f, "check this `DEVICE`, after uploading lklrun to it")
 	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("stack", completeStack))
 	return cmd
 }

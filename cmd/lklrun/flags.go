@@ -93,7 +93,7 @@ func (s *sources) add(f *pflag.FlagSet) {
 // load reads the configuration from all its sources.
 func (s *sources) load(args []string) (*config.Config, error) {
 	if s.noFile && s.file != "" {
-		return nil, errors.New("--no-config: --config is given too; leave one out")
+		return nil, errors.New("--no-config: conflicts with --config; remove one of them")
 	}
 	var flags config.Layer
 	for key, words := range s.words {
@@ -120,11 +120,11 @@ func (s *sources) load(args []string) (*config.Config, error) {
 func configured(file string) (*config.Config, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("the configuration: %w", err)
+		return nil, fmt.Errorf("reading the configuration of the run: %w", err)
 	}
 	c := new(config.Config)
 	if err := json.Unmarshal(text, &c.Run); err != nil {
-		return nil, fmt.Errorf("the configuration: %w", err)
+		return nil, fmt.Errorf("reading the configuration of the run: %w", err)
 	}
 	return c, nil
 }
@@ -166,7 +166,7 @@ func checkFlags(flags *pflag.FlagSet) error {
 	var err error
 	flags.Visit(func(f *pflag.Flag) {
 		if w, ok := f.Value.(*wordsFlag); ok && slices.Contains(w.to.words[w.s.Key], "") || !ok && f.Value.Type() == "string" && f.Value.String() == "" {
-			err = cli.Usagef("--%s: an empty word; leave it out or give a value", f.Name)
+			err = cli.Usagef("--%s: the value is empty; give a value or remove the flag", f.Name)
 		}
 	})
 	return err

@@ -45,10 +45,10 @@ func (d *far) add(f *pflag.FlagSet, help string) {
 
 // addStay adds --stay to a flag set.
 func (d *far) addStay(f *pflag.FlagSet) {
-	f.BoolVar(&d.stay, "stay", false, "with --device the run goes on there when this lklrun has ended")
+	f.BoolVar(&d.stay, "stay", false, "with --device: keep the run alive on the device after this command exits")
 }
 
-const deviceHelp = "the `DEVICE` to run on: adb, adb:SERIAL, ssh:[USER@]HOST[:PORT], all of adb, or several with commas"
+const deviceHelp = "run on this `DEVICE`: adb, adb:SERIAL, ssh:[USER@]HOST[:PORT], all (of adb), or a list with commas"
 
 // targets returns the selected devices; none: this machine.
 func (d *far) targets(ctx context.Context) ([]remote.Target, error) {
@@ -58,7 +58,7 @@ func (d *far) targets(ctx context.Context) ([]remote.Target, error) {
 	}
 	if spec == "" {
 		if d.stay {
-			return nil, cli.Usagef("--stay: is for --device; here it is --detach that leaves a run in the background")
+			return nil, cli.Usagef("--stay: requires --device; to run in the background on this machine, use --detach")
 		}
 		return nil, nil
 	}
@@ -325,7 +325,7 @@ func (p *progress) show(device string, done, total int64) {
 	if p.done == nil {
 		p.done = map[string][2]int64{}
 		p.bar = progressbar.NewOptions64(1, progressbar.OptionSetWriter(os.Stderr), progressbar.OptionSetWidth(30),
-			progressbar.OptionClearOnFinish(), progressbar.OptionShowBytes(true), progressbar.OptionUseANSICodes(true), progressbar.OptionSetDescription("to the device"))
+			progressbar.OptionClearOnFinish(), progressbar.OptionShowBytes(true), progressbar.OptionUseANSICodes(true), progressbar.OptionSetDescription("uploading"))
 	}
 	p.done[device] = [2]int64{done, total}
 	var sum, all int64

@@ -42,9 +42,9 @@ func (c *captures) check(devices int, stays bool) error {
 	case len(c.all) == 0:
 		return nil
 	case stays:
-		return cli.Usagef("--capture %s: the run goes on when this lklrun has ended, so nobody brings the file here; use ring, or `lklctl --device DEVICE capture -w %[1]s`", c.all[0].File)
+		return cli.Usagef("--capture %s: with --stay, lklrun cannot fetch the file at the end; use ring, or `lklctl --device DEVICE capture -w %[1]s`", c.all[0].File)
 	case devices > 1:
-		return cli.Usagef("--capture %s: %d devices would write one file; use ring, or name one device", c.all[0].File, devices)
+		return cli.Usagef("--capture %s: %d devices cannot write to one file; use ring, or name one device", c.all[0].File, devices)
 	}
 	for _, f := range c.all {
 		to, err := os.OpenFile(f.File, os.O_WRONLY|os.O_CREATE, 0o644)

@@ -48,7 +48,7 @@ func (r *runner) job(args []string) (*job, error) {
 	}
 	for n, i := range c.Run.Interfaces {
 		if w := c.Words["interfaces"][n]; i.FD != 0 {
-			return nil, w.From.Wrap(fmt.Errorf("%q: a descriptor cannot be handed to another machine; use another type with --device", w.Text))
+			return nil, w.From.Wrap(fmt.Errorf("%q: a device cannot use a descriptor of this machine; use another type with --device", w.Text))
 		}
 	}
 	j := &job{run: c.Run, root: needsRoot(&c.Run)}

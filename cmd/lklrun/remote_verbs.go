@@ -90,7 +90,7 @@ func (d *far) cleanup(ctx context.Context) (done bool, err error) {
 				fmt.Printf("%s: %s", r.Name(), text.Plain(line))
 			}
 			if status != 0 {
-				return fmt.Errorf("%s: not all could be cleaned up", r.Name())
+				return fmt.Errorf("%s: the cleanup is incomplete; see the messages above", r.Name())
 			}
 		}
 		return nil
@@ -115,7 +115,7 @@ func (d *far) doctor(ctx context.Context, args []string, output cli.Output) (don
 		}
 		report := farReport{Device: r.Name(), Facts: r.Facts, Report: &doctor.Report{}}
 		if err := json.Unmarshal([]byte(out), report.Report); err != nil {
-			return fmt.Errorf("%s: lklrun doctor there said nothing that can be read", r.Name())
+			return fmt.Errorf("%s: lklrun doctor on the device printed no valid report", r.Name())
 		}
 		report.Host = append(findings(r), report.Host...)
 		if output == cli.OutputJSON {
@@ -127,7 +127,7 @@ func (d *far) doctor(ctx context.Context, args []string, output cli.Output) (don
 			}
 		}
 		if !report.Runs {
-			return fmt.Errorf("%s: it cannot be run there: %s", r.Name(), report.Why)
+			return fmt.Errorf("%s: the command cannot be run there: %s", r.Name(), report.Why)
 		}
 		return nil
 	})
@@ -144,7 +144,7 @@ func findings(r *remote.Ready) []doctor.Finding {
 	if f.ABI != "" {
 		machine += fmt.Sprintf(", ABI %s, Android SDK %s", f.ABI, cmp.Or(f.SDK, "unknown"))
 	}
-	all := []doctor.Finding{{Subject: "machine", State: doctor.OK, Text: machine + ": the bundle for " + f.Arch}}
+	all := []doctor.Finding{{Subject: "machine", State: doctor.OK, Text: machine + ", uses the bundle for " + f.Arch}}
 	add := func(subject string, state doctor.State, text string) {
 		all = append(all, doctor.Finding{Subject: subject, State: state, Text: text})
 	}
@@ -152,15 +152,15 @@ func findings(r *remote.Ready) []doctor.Finding {
 	case f.Su != "":
 		add("root", doctor.OK, "by `"+f.Su+"`")
 	case f.UID == 0:
-		add("root", doctor.OK, "the shell is root's")
+		add("root", doctor.OK, "the shell is root")
 	default:
-		add("root", doctor.Limited, fmt.Sprintf("none: the shell is uid %d, so no --iface, --if raw, rawip and macvtap", f.UID))
+		add("root", doctor.Limited, fmt.Sprintf("none: the shell is uid %d, so --iface and --if raw, rawip and macvtap are unavailable", f.UID))
 	}
 	switch f.SELinux {
 	case "":
-		add("SELinux", doctor.Unneeded, "there is none, or it does not say")
+		add("SELinux", doctor.Unneeded, "none, or its state is unknown")
 	case "Enforcing":
-		add("SELinux", doctor.Limited, "enforcing: its policy may refuse what lklrun asks for")
+		add("SELinux", doctor.Limited, "enforcing: its policy may deny operations of lklrun")
 	default:
 		add("SELinux", doctor.OK, strings.ToLower(f.SELinux))
 	}

@@ -101,16 +101,16 @@ type runner struct {
 }
 
 const longHelp = `lklrun runs an unmodified program on a network stack of your choice: the Linux
-kernel, built as a library. The program sees only the stack's interfaces. The
-host's own stack stays unchanged, and nothing is left behind when the program
-ends. Without --if, the stack is behind a gateway inside lklrun that needs no
-rights; with tap, macvtap, raw or rawip its own packets reach the wire.`
+kernel, built as a library. The program sees only the interfaces of the stack.
+The host's own stack does not change, and lklrun removes everything at the end.
+Without --if, the stack is behind a user-mode gateway and needs no privileges.
+With tap, macvtap, raw or rawip, its packets go to the wire unchanged.`
 
-const examples = `  lklrun curl http://example.com/               # no rights needed
+const examples = `  lklrun curl http://example.com/               # no privileges needed
   sudo lklrun --if tap:tap0,nat -- curl http://example.com/
   sudo lklrun --if raw:eth0 --stack bbr -- iperf3 -c server
-  lklrun --dry-run --if tap:tap0,dhcp -- true   # print the plan only
-  lklctl mptcp                                  # look into a running stack`
+  lklrun --dry-run --if tap:tap0,dhcp -- true   # only print the plan
+  lklctl mptcp                                  # inspect the running stack`
 
 func (r *runner) command() *cobra.Command {
 	cmd := &cobra.Command{
@@ -129,7 +129,7 @@ func (r *runner) command() *cobra.Command {
 				return err
 			}
 			if cmd.Flags().Changed("output") && !r.dryRun {
-				return cli.Usagef("--output: is for what --dry-run prints; a run's output is the command's own")
+				return cli.Usagef("--output: requires --dry-run; add --dry-run or remove --output")
 			}
 			if r.background >= 0 {
 				var err error
@@ -154,10 +154,10 @@ func (r *runner) command() *cobra.Command {
 	cobra.CheckErr(f.MarkHidden("configured"))
 	f.IntVar(&r.report, "report", -1, "")
 	cobra.CheckErr(f.MarkHidden("report"))
-	f.BoolVar(&r.dryRun, "dry-run", false, "print what would be done, and do nothing")
+	f.BoolVar(&r.dryRun, "dry-run", false, "print the plan without running it")
 	r.output = cli.OutputTable
-	f.VarP(&r.output, "output", "o", "output format of --dry-run")
-	f.BoolP("help", "h", false, "print a short help")
+	f.VarP(&r.output, "output", "o", "print the plan as a table or JSON")
+	f.BoolP("help", "h", false, "show this help")
 	f.Bool("version", false, "print the version")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		err = cli.FlagError(cmd.Flags(), err)
@@ -292,13 +292,13 @@ func logger(verbose bool) *slog.Logger {
 var usageTemplate = strings.TrimLeft(`
 USAGE
   {{if .Runnable}}{{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}
-  {{.CommandPath}} VERB          (a program of that name: lklrun -- NAME)
+  {{.CommandPath}} VERB          (for a program of that name: lklrun -- NAME)
 
 COMMON FLAGS     (all: lklrun help flags)
   --stack NAME      mptcp (default), bbr, vanilla, host, or a folder
   --if SPEC         add an interface: `+strings.Join(config.TypeNames(), ", ")+`
   --sysctl N=V      change a setting of the stack's kernel
-  --dry-run         print what would be done, and do nothing
+  --dry-run         print the plan without running it
   -v, --verbose     report each step and a final account
 
 VERBS{{range .Commands}}{{if .IsAvailableCommand}}

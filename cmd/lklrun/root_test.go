@@ -123,14 +123,14 @@ func TestParseNamesTheFlag(t *testing.T) {
 // Flags without effect, and folders that are not run directories, are rejected.
 func TestInVain(t *testing.T) {
 	for want, args := range map[string][]string{
-		"--name: an empty word":              {"--name", "", "true"},
-		"--mem: an empty word":               {"--mem=", "true"},
-		"--output: is for what --dry-run":    {"-o", "json", "true"},
-		"--output: is for what --dry-run ":   {"-o", "table", "--", "true"},
-		`--sysctl "net/./x" cannot be`:       {"--sysctl", "net/./x=1", "true"},
-		`--sysctl "net//x" cannot be`:        {"--sysctl", "net//x=1", "true"},
-		`--dir "/etc": no run directory`:     {"cleanup", "--dir", "/etc"},
-		`--dir "/no/such": there is no such`: {"cleanup", "--dir", "/no/such"},
+		"--name: the value is empty":          {"--name", "", "true"},
+		"--mem: the value is empty":           {"--mem=", "true"},
+		"--output: requires --dry-run":        {"-o", "json", "true"},
+		"--output: requires --dry-run; ":      {"-o", "table", "--", "true"},
+		`--sysctl "net/./x" cannot be`:        {"--sysctl", "net/./x=1", "true"},
+		`--sysctl "net//x" cannot be`:         {"--sysctl", "net//x=1", "true"},
+		`--dir "/etc": not a run directory`:   {"cleanup", "--dir", "/etc"},
+		`--dir "/no/such": no such directory`: {"cleanup", "--dir", "/no/such"},
 	} {
 		cmd := (&runner{}).command()
 		cmd.AddCommand(verbs()...)

@@ -28,10 +28,10 @@ func stacksCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stacks",
 		Short: "list stacks",
-		Long: `List the stacks that --stack takes, and whether their libraries can be loaded.
-They are looked for in the directories of $` + stack.EnvPath + `, then in
-stacks/ beside lklrun.`,
-		Args: noArgs,
+		Long: `stacks lists the stacks in the folders of $` + stack.EnvPath + `, then in stacks/ beside
+lklrun, and whether their libraries can be loaded.`,
+		Example: "  lklrun stacks\n  lklrun stacks -o json",
+		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			all, listErr := stack.List(stack.SearchPath())
 			var rows []stackRow
@@ -54,7 +54,7 @@ stacks/ beside lklrun.`,
 			return listErr
 		},
 	}
-	cmd.Flags().VarP(&output, "output", "o", "form of the list")
+	cmd.Flags().VarP(&output, "output", "o", "print a table or JSON")
 	return cmd
 }
 
@@ -63,7 +63,7 @@ func writeStacks(rows []stackRow, output cli.Output) error {
 		return cli.WriteJSON(os.Stdout, rows)
 	}
 	if len(rows) == 0 {
-		cli.Note(os.Stderr, self, "there are no stacks; `make stack` builds them")
+		cli.Note(os.Stderr, self, "no stacks found; `make stack` builds them")
 		return nil
 	}
 	t := cli.NewTable("STACK", "KERNEL", "LIBRARY", "SUMMARY")

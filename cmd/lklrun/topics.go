@@ -15,7 +15,7 @@ var topics = []cli.Topic{
 	{Name: "interfaces", Short: "types and keys of --if", Text: interfacesTopic + config.InterfaceHelp() + interfacesRest},
 	{Name: "servers", Short: "let others reach the program: --publish, --listen", Text: serversTopic},
 	{Name: "shared-addresses", Short: "use the host's own address: raw, rawip, --rst-guard", Text: sharedTopic},
-	{Name: "host-net", Short: "reach some destinations by the host's stack", Text: hostNetTopic},
+	{Name: "host-net", Short: "use the host's stack for some destinations", Text: hostNetTopic},
 	{Name: "engines", Short: "how the program's socket calls are intercepted", Text: enginesTopic},
 	{Name: "background", Short: "daemons: --detach, --wait-all, --log", Text: backgroundTopic},
 	{Name: "devices", Short: "run on a phone or another machine: --device", Text: devicesTopic},
@@ -172,11 +172,17 @@ const configurationTopic = `Each setting can come from several places. Later one
   1. LKL_HIJACK_* and the file named by LKL_HIJACK_CONFIG_FILE
   2. the configuration file, JSON with comments: --config FILE, $LKLRUN_CONFIG
      or ~/.config/lklrun/config.json
-  3. LKLRUN_* variables: a flag's name in capitals, such as LKLRUN_STACK
+  3. LKLRUN_* variables: a flag's name in capitals, such as LKLRUN_STACK;
+     separate several values with semicolons
   4. flags
 
+Each sysctl is a setting of its own. A list, such as the interfaces, comes from
+one source only.
+
 --profile NAME applies a named set of settings; flags override it. "lklrun
-profiles" lists the profiles.
+profiles" lists the profiles: built-in ones, NAME.json in /etc/lklrun/profiles
+and in ~/.config/lklrun/profiles, and "profiles" in the configuration file. If a
+name occurs several times, the last one applies.
 
   lklrun config --explain --profile mobile    # each value and its origin
   lklrun config --check lab.json              # check a file
@@ -192,6 +198,9 @@ lklrun ends by the same signal, except SIGKILL, which becomes 137. Otherwise:
   125    lklrun, the stack or the connection to the device failed
   126    the program cannot be executed
   127    the program was not found
+
+"lklrun ab" exits with 1 if a run failed. "lklrun doctor" exits with 1 if the
+command, or without one any program, cannot run.
 
 --require checks at the end what the program used:
 

@@ -31,7 +31,7 @@ func versionCommand() *cobra.Command {
 // noArgs rejects arguments in one line.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return cli.Usagef("%s: takes no argument %q", cmd.Name(), args[0])
+		return cli.Usagef("%s: unexpected argument %q", cmd.Name(), args[0])
 	}
 	return nil
 }

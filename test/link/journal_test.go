@@ -66,7 +66,7 @@ func TestFinding12ForeignJournal(t *testing.T) {
 			dir := fill(t, base, 0)
 			testutil.Host.Run(t, "mv", dir+"/journal", base+"/journal")
 			testutil.Host.Run(t, "ln", "-s", base+"/journal", dir+"/journal")
-			return dir, "/journal is a symbolic link|no run directory"
+			return dir, "/journal is a symbolic link|not a run directory"
 		},
 		"in another user's": func(t *testing.T) (string, string) {
 			base := testutil.Dir(t)

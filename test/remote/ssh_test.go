@@ -325,12 +325,12 @@ func TestSSHRefused(t *testing.T) {
 		"no ssh":              {[]string{"--device", user, "--", "true"}, []string{"PATH=/nonexistent"}, 2, "there is no program ssh on this machine"},
 		"no bundle":           {[]string{"--device", user, "--", "true"}, append(b.Client.Env(), "LKLRUN_BUNDLES=/nonexistent"), 2, "amd64"},
 		"no root":             {[]string{"--device", user, "--if", "raw:far0", "--", "true"}, nil, 2, "--if raw:far0 takes root there"},
-		"a descriptor":        {[]string{"--device", user, "--if", "fd:7", "--", "true"}, nil, 2, "a descriptor cannot be handed to another machine"},
-		"a capture to stay":   {[]string{"--device", user, "--stay", "--capture", "x.pcapng", "--", "true"}, nil, 2, "nobody brings the file here"},
-		"a capture of two":    {[]string{"--device", user + "," + b.Target(testutil.SSHRoot), "--capture", "x.pcapng", "--", "true"}, nil, 2, "2 devices would write one file"},
+		"a descriptor":        {[]string{"--device", user, "--if", "fd:7", "--", "true"}, nil, 2, "a device cannot use a descriptor of this machine"},
+		"a capture to stay":   {[]string{"--device", user, "--stay", "--capture", "x.pcapng", "--", "true"}, nil, 2, "lklrun cannot fetch the file"},
+		"a capture of two":    {[]string{"--device", user + "," + b.Target(testutil.SSHRoot), "--capture", "x.pcapng", "--", "true"}, nil, 2, "2 devices cannot write to one file"},
 		"a capture nowhere":   {[]string{"--device", user, "--capture", "/nonexistent/x.pcapng", "--", "true"}, nil, 2, "/nonexistent/x.pcapng: no such file"},
 		"no command":          {[]string{"--device", user}, nil, 2, "no command to run"},
-		"stay without device": {[]string{"--stay", "--", "true"}, nil, 2, "--stay: is for --device"},
+		"stay without device": {[]string{"--stay", "--", "true"}, nil, 2, "--stay: requires --device"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd := testutil.Lklrun(c.args...)

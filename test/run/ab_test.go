@@ -73,10 +73,10 @@ func TestAB(t *testing.T) {
 		says   string
 	}{
 		{[]string{"--stack", "host", "--stack", "mptcp", "-n", "1", "--warmups", "0", "--", "sh", "-c", "echo so it is >&2; exit 9"}, 1, "status 9: so it is"},
-		{[]string{"--stack", "mptcp", "--", "true"}, 2, "nothing to compare with"},
+		{[]string{"--stack", "mptcp", "--", "true"}, 2, "at least two variants"},
 		{[]string{"--stack", "mptcp", "--stack", "none-such", "--", "true"}, 2, `no stack "none-such"`},
 		{[]string{"--stack", "mptcp", "--stack", "mptcp", "--", "true"}, 2, "given twice"},
-		{[]string{"--stack", "mptcp", "--stack", "host", "--detach", "--", "true"}, 2, "--detach: cannot be here"},
+		{[]string{"--stack", "mptcp", "--stack", "host", "--detach", "--", "true"}, 2, "--detach: does not work with ab"},
 		{[]string{"--stack", "mptcp", "--stack", "host", "--plot", "x.gif", "--", "true"}, 2, "ends in .svg"},
 		{[]string{"--stack", "mptcp", "--stack", "host", "-n", "0", "--", "true"}, 2, "expected 1 to"},
 	} {

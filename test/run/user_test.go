@@ -127,10 +127,10 @@ func TestUserRefused(t *testing.T) {
 	}{
 		{`--user "no-such": no such user`, root, []string{"--user", "no-such", "--", "true"}},
 		{`--user "4321": no such user; expected UID:GID, because the group is unknown`, root, []string{"--user", "4321", "--", "true"}},
-		{`--user: an empty word`, root, []string{"--user", "", "--", "true"}},
+		{`--user: the value is empty`, root, []string{"--user", "", "--", "true"}},
 		{`set-user-ID to 0, which has no effect with --user`, root, []string{"--user", "nobody", "--", setuid}},
 		{`--user nobody \(65534:65534\): only root`, user, []string{"--user", "nobody", "--", "true"}},
-		{`root has no CAP_SETUID here`, testutil.AllRights[1].Command, []string{"--user", "nobody", "--", "true"}},
+		{`root lacks CAP_SETUID here`, testutil.AllRights[1].Command, []string{"--user", "nobody", "--", "true"}},
 	} {
 		testutil.OneLine(t, testutil.Run(t, testutil.Limit, tt.by(append([]string{bin + "/lklrun", "-q"}, tt.args...)...)), 2, tt.names)
 		before.Same()
