@@ -174,7 +174,7 @@ func TestCounterListen(t *testing.T) {
 func TestFinding13Listen(t *testing.T) {
 	instanceOf(t, "web")
 	testutil.Host.Run(t, "ip", "link", "set", "lo", "up")
-	if r := lklctl(t, "counters", "--listen", "0.0.0.0:0"); r.status != 2 || !strings.Contains(r.errors, "other machines reach that address, and what they are sent is not encrypted; add --public") {
+	if r := lklctl(t, "counters", "--listen", "0.0.0.0:0"); r.status != 2 || !strings.Contains(r.errors, "other machines can reach this address, and the connection is not encrypted; add --public") {
 		t.Errorf("an address that others reach: %+v", r)
 	}
 	file := filepath.Join(t.TempDir(), "token")
@@ -221,10 +221,10 @@ func TestFinding13Listen(t *testing.T) {
 			}{
 				{url, parts[2], 200, "# HELP"},
 				{url, "localhost", 200, "# HELP"},
-				{url, "evil.example", 403, "lklctl counters: ask for it by its address"},
-				{base + "/metrics", parts[2], 403, "lklctl counters: open the address that it printed"},
-				{base + "/", parts[2], 403, "lklctl counters: open the address that it printed"},
-				{base + "/0123456789-abcdeg/metrics", parts[2], 403, "lklctl counters: open the address that it printed"},
+				{url, "evil.example", 403, "lklctl counters: use its IP address"},
+				{base + "/metrics", parts[2], 403, "lklctl counters: no valid token"},
+				{base + "/", parts[2], 403, "lklctl counters: no valid token"},
+				{base + "/0123456789-abcdeg/metrics", parts[2], 403, "lklctl counters: no valid token"},
 			} {
 				if status, body := ask(q.url, q.host); status != q.status || !strings.HasPrefix(body, q.body) {
 					t.Errorf("%s of %s: %d, %.60q", q.url, q.host, status, body)

@@ -50,7 +50,7 @@ func (o *Output) Set(s string) error {
 		*o = v
 		return nil
 	}
-	return fmt.Errorf("want table or json")
+	return fmt.Errorf("expected table or json")
 }
 
 // WriteJSON writes v as one indented document and a newline. It does not escape HTML

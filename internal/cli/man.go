@@ -28,7 +28,7 @@ func ManCommand(root *cobra.Command, topics ...Topic) *cobra.Command {
 		Hidden: true,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return exit.Usagef("want one DIR: see %s --help", cmd.CommandPath())
+				return exit.Usagef("expected one DIR; see %s --help", cmd.CommandPath())
 			}
 			return nil
 		},

@@ -35,7 +35,7 @@ func HelpCommand(root *cobra.Command, topics []Topic) *cobra.Command {
 			case len(args) == 0:
 				return root.Help()
 			case len(args) > 1:
-				return exit.Usagef("help: takes one topic or verb, not %q", strings.Join(args, " "))
+				return exit.Usagef("help: expected one topic or verb, not %q", strings.Join(args, " "))
 			}
 			return explain(cmd.OutOrStdout(), root, topics, args[0])
 		},
@@ -53,7 +53,7 @@ func explain(w io.Writer, root *cobra.Command, topics []Topic, name string) erro
 			return c.Help()
 		}
 	}
-	return exit.Usagef("help: no topic %q; %s", name, suggest.Or(name, append(topicNames(topics), verbNames(root)...), "there are "+strings.Join(topicNames(topics), ", ")))
+	return exit.Usagef("help: no topic or verb %q; %s", name, suggest.Or(name, append(topicNames(topics), verbNames(root)...), "expected "+strings.Join(topicNames(topics), ", ")))
 }
 
 func topicNames(topics []Topic) []string {

@@ -25,8 +25,8 @@ type Document struct {
 // comments are read, and module its path.
 func Generate(root, module string, documents []Document) ([]byte, error) {
 	g := &generator{comments: newComments(root, module), seen: map[reflect.Type]bool{}, titles: map[string]reflect.Type{}}
-	g.text.WriteString("# JSON\n\nWhat `-o json` prints, command by command; with `--watch` a document a line. " +
-		"A field that the stack does not know is absent.\n")
+	g.text.WriteString("# JSON\n\nThe output of `-o json` for each command. With `--watch`, each line is a document. " +
+		"Fields that the stack does not report are absent.\n")
 	for _, d := range documents {
 		fmt.Fprintf(&g.text, "\n## %s\n\n%s: %s.\n", d.Name, d.What, g.name(d.Type))
 		g.sections(d.Type)

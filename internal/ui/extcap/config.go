@@ -34,26 +34,26 @@ type argument struct {
 func arguments(i Interface, devices []string) []argument {
 	all := []argument{
 		{
-			call: "snap", display: "Bytes of each packet", tooltip: "How much of each packet is kept, in bytes; 0: all of it",
+			call: "snap", display: "Bytes of each packet", tooltip: "Number of bytes to keep of each packet; 0 keeps all",
 			typ: "integer", more: []value{{"range", fmt.Sprintf("0,%d", capture.MaxSnaplen)}, {"default", "0"}},
 		},
 		{
-			call: "direction", display: "Direction", tooltip: "Seen from the program",
+			call: "direction", display: "Direction", tooltip: "As seen by the program",
 			typ: "selector", choices: []value{{"inout", "In and out"}, {"in", "In"}, {"out", "Out"}},
 		},
 		{
-			call: "buffer", display: "Buffer (KiB)", tooltip: "In the stack, for each interface; packets for which it has no room are dropped, and counted",
+			call: "buffer", display: "Buffer (KiB)", tooltip: "Size of the buffer in the stack for each interface. If it is full, packets are dropped and counted",
 			typ: "integer", more: []value{{"range", fmt.Sprintf("%d,%d", MinBuffer, MaxBuffer)}, {"default", strconv.Itoa(capture.DefaultBuffer >> 10)}},
 		},
 		{
-			call: "owners", display: "Processes and MPTCP tokens", tooltip: "As a comment of each packet, where they are known: frame.comment contains \"curl\"",
+			call: "owners", display: "Processes and MPTCP tokens", tooltip: "Add them as a comment to each packet, if known. Filter: frame.comment contains \"curl\"",
 			typ: "boolean", more: []value{{"default", "true"}},
 		},
 	}
 	if i.Device == "" {
 		a := argument{
-			call: OnlyOption, display: "Interface", tooltip: "One of them, or all, also those that come later",
-			typ: "selector", more: []value{{"reload", "true"}, {"placeholder", "Look again"}},
+			call: OnlyOption, display: "Interface", tooltip: "One interface, or all, including those that are added later",
+			typ: "selector", more: []value{{"reload", "true"}, {"placeholder", "Refresh"}},
 			choices: []value{{capture.Any, "all"}},
 		}
 		for _, d := range devices {
@@ -102,7 +102,7 @@ func WriteReload(w io.Writer, i Interface, devices []string, option string) erro
 	all := arguments(i, devices)
 	n := slices.IndexFunc(all, func(a argument) bool { return a.call == option })
 	if n < 0 {
-		return fmt.Errorf("--extcap-reload-option %q: %s has no such option", option, i.Value)
+		return fmt.Errorf("--extcap-reload-option %q: interface %s has no such option", option, i.Value)
 	}
 	return all[n].write(w, n)
 }

@@ -107,7 +107,7 @@ func TestInstall(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(other, "lklrun"), []byte("#!/bin/sh\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Install(t.Context(), other, "/opt/lklctl"); err == nil || !strings.Contains(err.Error(), "is not of lklctl's making") {
+	if _, err := Install(t.Context(), other, "/opt/lklctl"); err == nil || !strings.Contains(err.Error(), "was not created by lklctl") {
 		t.Error(err)
 	}
 }

@@ -126,7 +126,7 @@ func Find(all []Interface, value string) (Interface, error) {
 			return i, nil
 		}
 	}
-	return Interface{}, fmt.Errorf("--extcap-interface %q: no such instance or interface runs any more", value)
+	return Interface{}, fmt.Errorf("--extcap-interface %q: no such instance or interface is running", value)
 }
 
 // Devices are the names of the interfaces behind an entry for several.

@@ -51,7 +51,7 @@ func (s *Server) TakeToken(file string) error {
 		return err
 	}
 	if st.Mode().Perm()&0o077 != 0 {
-		return fmt.Errorf("%s can be read or written by others; chmod 600 %[1]s", file)
+		return fmt.Errorf("%s: other users can access it; run chmod 600 %[1]s", file)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, 1<<10))
 	if err != nil {
@@ -59,7 +59,7 @@ func (s *Server) TakeToken(file string) error {
 	}
 	token := strings.TrimSpace(string(text))
 	if len(token) < minToken || strings.Trim(token, "-_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
-		return fmt.Errorf("%s has no token; expected at least %d letters, digits, '-' and '_'", file, minToken)
+		return fmt.Errorf("%s: no valid token; expected at least %d letters, digits, '-' and '_'", file, minToken)
 	}
 	s.token = token
 	return nil
@@ -95,17 +95,17 @@ func (s *Server) Guard(next http.Handler) http.Handler {
 		}
 		switch {
 		case !ownHost(r.Host):
-			refuse(http.StatusForbidden, "ask for it by its address, not by a name")
+			refuse(http.StatusForbidden, "use its IP address or localhost, not a host name")
 			return
 		case !same(first, s.token):
-			refuse(http.StatusForbidden, "open the address that it printed, with the token")
+			refuse(http.StatusForbidden, "no valid token; open the address that it printed")
 			return
 		case r.Method != http.MethodGet: // HEAD of a stream would never end
 			h.Set("Allow", "GET")
-			refuse(http.StatusMethodNotAllowed, "there is only something to read")
+			refuse(http.StatusMethodNotAllowed, "only GET is allowed")
 			return
 		case r.ContentLength != 0:
-			refuse(http.StatusBadRequest, "a request has no body")
+			refuse(http.StatusBadRequest, "requests must not have a body")
 			return
 		case !below:
 			http.Redirect(w, r, s.Path(), http.StatusMovedPermanently)

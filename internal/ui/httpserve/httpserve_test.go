@@ -30,10 +30,10 @@ func TestToken(t *testing.T) {
 		want string
 	}{
 		{"0123456789abcdef\n", 0o600, ""},
-		{"0123456789abcdef", 0o644, "can be read or written by others; chmod 600 "},
-		{"0123456789abcde\n", 0o600, "has no token; expected at least 16"},
-		{"0123456789abcdef/x\n", 0o600, "has no token; expected at least 16"},
-		{"", 0o600, "has no token"},
+		{"0123456789abcdef", 0o644, "other users can access it; run chmod 600 "},
+		{"0123456789abcde\n", 0o600, "no valid token; expected at least 16"},
+		{"0123456789abcdef/x\n", 0o600, "no valid token; expected at least 16"},
+		{"", 0o600, "no valid token"},
 	} {
 		file := filepath.Join(t.TempDir(), "token")
 		if err := os.WriteFile(file, []byte(c.text), c.mode); err != nil {

@@ -39,10 +39,10 @@ func ParseListen(text string) (netip.AddrPort, error) {
 func Listener(ctx context.Context, flag, text string, public bool) (net.Listener, error) {
 	at, err := ParseListen(text)
 	if err != nil {
-		return nil, exit.Usagef("%s %q: %w", flag, text, err)
+		return nil, exit.Usagef("%s %q; %w", flag, text, err)
 	}
 	if !at.Addr().IsLoopback() && !public {
-		return nil, exit.Usagef("%s %s: other machines reach that address, and what they are sent is not encrypted; add --public if that is meant", flag, at)
+		return nil, exit.Usagef("%s %s: other machines can reach this address, and the connection is not encrypted; add --public to allow this", flag, at)
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at.String())
 	if err != nil {

@@ -141,7 +141,7 @@ func (b *batch) lines(f *followed) []string {
 		}
 	}
 	if n := s.Totals.Omitted; n > 0 {
-		lines = append(lines, fmt.Sprintf("  %d connections that carried less are not listed", n))
+		lines = append(lines, fmt.Sprintf("  %d less busy connections are not listed", n))
 	}
 	lines[0] = p.fit(lines[0])
 	return lines

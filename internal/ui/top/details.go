@@ -18,7 +18,7 @@ func (m *model) detailLines() []string {
 	all := m.rows()
 	at, ok := m.selected(all)
 	if !ok {
-		return []string{"The connection is gone."}
+		return []string{"The connection has ended."}
 	}
 	r := all[at]
 	c := r.conn

@@ -144,7 +144,7 @@ func (m *model) faster(by int) {
 		by = 0 // from an interval that is not in the list
 	}
 	m.monitor.SetInterval(intervals[min(max(at+by, 0), len(intervals)-1)])
-	m.say("an update every " + seconds(m.monitor.Interval()))
+	m.say("sampling every " + seconds(m.monitor.Interval()))
 }
 
 func seconds(d time.Duration) string {
@@ -203,5 +203,5 @@ func (m *model) next(word string) {
 			return
 		}
 	}
-	m.say(fmt.Sprintf("no connection has %q", word))
+	m.say(fmt.Sprintf("no connection contains %q", word))
 }

@@ -37,10 +37,10 @@ func (m *model) victim() (row, bool) {
 	case !ok:
 		return row{}, false
 	case f.err != nil || f.conn == nil:
-		m.say("nothing can be ended: the stack does not answer")
+		m.say("cannot end connections: the stack does not answer")
 		return row{}, false
 	case f.conn.Hello().ABI == ctlproto.CTL_ABI_HOST:
-		m.say("the stack is the host's own kernel: use ss -K")
+		m.say("cannot end connections of the host's own stack; use ss -K")
 		return row{}, false
 	}
 	return all[at], true

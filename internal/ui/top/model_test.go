@@ -173,7 +173,7 @@ func TestKeys(t *testing.T) {
 		t.Errorf("filtered: %d rows", len(all))
 	}
 	press(m, "f4", "x")
-	if len(m.rows()) != 0 || !strings.Contains(screenOf(t, m), `no connection has "40007x"`) {
+	if len(m.rows()) != 0 || !strings.Contains(screenOf(t, m), `no connection contains "40007x"`) {
 		t.Error("a filter that nothing passes")
 	}
 	press(m, "backspace", "esc")
@@ -281,7 +281,7 @@ func TestInstances(t *testing.T) {
 	end("run9", live.ErrSilent)
 	end("run8", live.ErrPanicked)
 	end("run7", live.ErrEnded)
-	if got := screenOf(t, m); !strings.Contains(got, "no answer for 7s") || !strings.Contains(got, "has died") || !strings.Contains(got, "has ended") {
+	if got := screenOf(t, m); !strings.Contains(got, "no answer for 7s") || !strings.Contains(got, "kernel panicked") || !strings.Contains(got, "has ended") {
 		t.Errorf("in trouble:\n%s", got)
 	}
 	m.Update(updateMsg(made("run7", 1, m.now))) // the name belongs to another run

@@ -66,7 +66,7 @@ func (i *followed) why(now time.Time) string {
 	case errors.Is(i.err, live.ErrStarting):
 		return "is starting"
 	case errors.Is(i.err, live.ErrPanicked):
-		return "the kernel of its stack has died: lklctl dmesg"
+		return "its kernel panicked; see lklctl dmesg"
 	case errors.Is(i.err, live.ErrSilent):
 		return fmt.Sprintf("no answer for %v", since)
 	}

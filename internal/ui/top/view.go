@@ -62,7 +62,7 @@ const instancesMost = 6
 func (m *model) above(p panes) []string {
 	lines := []string{p.paint.Bold(m.status(p))}
 	if len(m.instances) == 0 {
-		what := "no instance is running; one that is started is shown here"
+		what := "no instance is running; new ones appear here"
 		if m.o.Name != "" {
 			what = fmt.Sprintf("waiting for instance %q", m.o.Name)
 		}
@@ -89,7 +89,7 @@ func (m *model) above(p panes) []string {
 		lines = append(lines, l)
 	}
 	if current.snapshot == nil {
-		return append(lines, "", p.fit("  nothing is known of it yet"))
+		return append(lines, "", p.fit("  waiting for the first sample"))
 	}
 	s := current.snapshot
 	lines = append(lines, p.title(s, m.now), p.paint.Dim(p.linkHead()))
@@ -129,9 +129,9 @@ func (m *model) tables(p panes) []string {
 // none explains why no connection is listed.
 func (m *model) none(f *followed) string {
 	if m.filter != "" && len(f.snapshot.Connections) > 0 {
-		return fmt.Sprintf("  no connection has %q", m.filter)
+		return fmt.Sprintf("  no connection contains %q", m.filter)
 	}
-	return "  no connection"
+	return "  no connections"
 }
 
 // status is the first line.
@@ -159,9 +159,9 @@ func (m *model) status(p panes) string {
 func (m *model) foot(p panes) string {
 	switch m.ask {
 	case searching:
-		return p.fit("Search: " + m.word + "_  F3 next, Enter ends")
+		return p.fit("Search: " + m.word + "_  F3: next, Enter: done")
 	case filtering:
-		return p.fit("Filter: " + m.word + "_  Enter keeps it, Esc drops it")
+		return p.fit("Filter: " + m.word + "_  Enter: keep, Esc: clear")
 	case killing:
 		return p.paint.Red(p.fit("End " + m.doomed.name() + "? y/n"))
 	}

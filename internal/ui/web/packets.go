@@ -135,7 +135,7 @@ func (t *teller) describe(packets []capture.Packet, members []member) []string {
 		}
 	}
 	for i := len(lines); i < len(packets); i++ {
-		lines = append(lines, fmt.Sprintf("%d bytes; to see more, install tcpdump", packets[i].Length))
+		lines = append(lines, fmt.Sprintf("%d bytes (install tcpdump for details)", packets[i].Length))
 	}
 	return lines
 }
@@ -214,7 +214,7 @@ func (t *teller) more(ctx context.Context) error {
 func (s *Server) download(w http.ResponseWriter, r *http.Request) {
 	v := s.views.find(r.URL.Query().Get("view"))
 	if v == nil {
-		http.Error(w, "lklctl web: these packets are not kept any more", http.StatusNotFound)
+		http.Error(w, "lklctl web: these packets are no longer stored", http.StatusNotFound)
 		return
 	}
 	w.Header().Set("Content-Type", "application/x-pcapng")

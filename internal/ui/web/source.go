@@ -99,7 +99,7 @@ func (s *stackSource) missing(ctx context.Context) (map[string][]whynot.Reason, 
 	}
 	all, err := whynot.Explain(ctx, s.conn, conns, expected)
 	if err != nil {
-		return nil, fmt.Errorf("asking why subflows are missing: %w", err)
+		return nil, fmt.Errorf("finding the reasons for missing subflows: %w", err)
 	}
 	why := map[string][]whynot.Reason{}
 	for i, reasons := range all {

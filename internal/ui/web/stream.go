@@ -23,7 +23,7 @@ type stream struct {
 func begin(w http.ResponseWriter, places *semaphore.Weighted) (s *stream, done func()) {
 	if !places.TryAcquire(1) {
 		w.Header().Set("Retry-After", "5")
-		http.Error(w, "lklctl web: too many pages are open, or captures on them", http.StatusServiceUnavailable)
+		http.Error(w, "lklctl web: too many pages or captures are open; close one", http.StatusServiceUnavailable)
 		return nil, nil
 	}
 	w.Header().Set("Content-Type", "text/event-stream")

@@ -65,7 +65,7 @@ function connect() {
   stream.addEventListener("error", () => {
     // The browser reconnects by itself, unless it was refused.
     const over = stream.readyState === EventSource.CLOSED;
-    say("lost", over ? "lklctl web refuses this page: open the address it printed" : "lklctl web does not answer; asking again");
+    say("lost", over ? "lklctl web refused this page; open the address that it printed" : "lklctl web does not answer; retrying");
   });
 }
 
@@ -81,7 +81,7 @@ function list(all) {
     return new Option(there ? name : `${name} (ended)`, name, false, name === wanted);
   }));
   select.disabled = names.length === 0;
-  if (all.length === 0 && !wanted) say("ended", "no instance runs; waiting for one");
+  if (all.length === 0 && !wanted) say("ended", "no instance is running; waiting for one");
   if (!wanted && all.length > 0) show(all[0].name);
 }
 
@@ -95,7 +95,7 @@ function show(name) {
 function ended({ instance, reason }) {
   if (!instance) return;
   const other = instances.some((i) => i.name !== instance);
-  say("ended", `${instance} has ended or gives no answer: ${reason}. Waiting for it${other ? "; others run" : ""}`);
+  say("ended", `${instance} has ended or does not answer: ${reason}. Waiting for it${other ? "; other instances are running" : ""}`);
   changes.before = null; // a later one with the same name is another instance
   draw();
 }
@@ -196,7 +196,7 @@ function drawTotals() {
   const entries = [
     ["Out", rate(t.tx_bit_s)], ["In", rate(t.rx_bit_s)],
     ["Connections", count(t.connections)], ["Subflows", count(t.subflows)],
-    ["Retransmissions a second", perSecond(t.retrans_s)], ["CPU of the stack", percent(newest?.cpu?.stack_percent)],
+    ["Retransmissions per second", perSecond(t.retrans_s)], ["CPU of the stack", percent(newest?.cpu?.stack_percent)],
   ];
   const dl = $("totals");
   if (dl.children.length === 0) {
@@ -220,7 +220,7 @@ function drawTree() {
   const order = (newest?.connections ?? []).map((c) => [busy(c), c]);
   order.sort(([a, x], [b, y]) => b - a || (x.id < y.id ? -1 : 1));
   const omitted = newest?.totals?.omitted;
-  $("count").textContent = newest ? `(${order.length}${omitted ? `, and ${omitted} less busy ones that are not listed` : ""})` : "";
+  $("count").textContent = newest ? `(${order.length}${omitted ? `, and ${omitted} less busy ones` : ""})` : "";
   tree.update(order.map(([, c]) => c), newest?.why, changes.gone, selected, (key) => colours.get(key));
 }
 

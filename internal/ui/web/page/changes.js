@@ -36,7 +36,7 @@ export class Changes {
     for (const link of now) {
       const was = old.get(link.name);
       old.delete(link.name);
-      if (!was) this.mark(ms, false, `interface ${link.name} is there`);
+      if (!was) this.mark(ms, false, `interface ${link.name} was added`);
       else if (was.state !== link.state) this.mark(ms, link.state !== "up", `interface ${link.name}: ${link.state}`);
     }
     for (const name of old.keys()) this.mark(ms, true, `interface ${name} is gone`);

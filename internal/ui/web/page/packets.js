@@ -46,7 +46,7 @@ export class Packets {
     this.stream.addEventListener("packets", (e) => this.take(JSON.parse(e.data)));
     this.stream.addEventListener("ended", (e) => this.stop(JSON.parse(e.data).reason));
     // A retry would start another capture, which is left to the user.
-    this.stream.addEventListener("error", () => this.stop("the capture was refused or has broken off"));
+    this.stream.addEventListener("error", () => this.stop("the capture failed or was interrupted"));
   }
 
   stop(why) {
@@ -74,6 +74,6 @@ export class Packets {
     if (following) list.scrollTop = list.scrollHeight;
     this.save.hidden = false;
     this.counted = `${seen} captured${dropped ? `, ${dropped} dropped` : ""}, `;
-    this.say(`${this.counted}the last ${list.children.length} of those shown`);
+    this.say(`${this.counted}the last ${list.children.length} are shown`);
   }
 }

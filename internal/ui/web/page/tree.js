@@ -107,7 +107,7 @@ function rowsOf(c, gone, why) {
   const tree = Boolean(c.token) && !c.fallback;
   const own = tree ? {} : (subflows[0] ?? {});
   const notes = [c.proto === "mptcp" || c.token ? "MPTCP" : c.proto.toUpperCase()];
-  if (c.fallback) notes[0] = "MPTCP, fallen back to plain TCP";
+  if (c.fallback) notes[0] = "MPTCP, fell back to plain TCP";
   else if (c.token) notes.push(`token ${c.token}`, subflows.length === 1 ? "1 subflow" : `${subflows.length} subflows`);
   const who = c.process ? `${c.process}${c.pid ? `(${c.pid})` : ""} ` : "";
   const rows = [{
