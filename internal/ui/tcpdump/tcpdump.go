@@ -138,4 +138,7 @@ func (p *Printer) ended(err error) error {
 }
 
 // End ends the input. Next still returns the remaining lines.
-func (p *Printer) End() error { return p.in.Close() }
+func (p *Printer) End() error {
+	// If there was no packet, the head of the file is still in the buffer.
+	return errors.Join(p.pcap.Flush(), p.in.Close())
+}

@@ -83,6 +83,17 @@ func TestPrinter(t *testing.T) {
 	}
 }
 
+// An input without packets is no error.
+func TestNoPacket(t *testing.T) {
+	p := start(t)
+	if err := p.End(); err != nil {
+		t.Fatal(err)
+	}
+	if line, _, err := p.Next(); !errors.Is(err, io.EOF) {
+		t.Errorf("%q, %v", line, err)
+	}
+}
+
 // An error of tcpdump is the one that Next returns.
 func TestError(t *testing.T) {
 	p := start(t, "--no-such-flag")
