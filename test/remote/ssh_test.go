@@ -258,7 +258,7 @@ func sshKilled(t *testing.T, b *farBox) {
 	for name, kill := range map[string]func(desk int) int{
 		"the desk's lklrun":  func(desk int) int { return desk },
 		"the device's half":  func(int) int { return b.pid(t, "lklrun device run") },
-		"the device's other": func(int) int { return b.pid(t, "lklrun --no-config") },
+		"the device's other": func(int) int { return b.pid(t, "lklrun --configured") },
 	} {
 		p := testutil.Start(t, b.lklrun(testutil.SSHUser, "-q", "--", "sleep", "4713"))
 		b.runs(t, "sleep 4713")
