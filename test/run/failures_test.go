@@ -66,7 +66,7 @@ func TestRefusedByTheStack(t *testing.T) {
 	for names, args := range map[string][]string{
 		`no_such_thing=1: the stack has no such setting`: {"--sysctl", "net.ipv4.no_such_thing=1"},
 		`tcp_congestion_control=steam.*refused`:          {"--sysctl", "net.ipv4.tcp_congestion_control=steam"},
-		`kernel.osrelease=1.*not writable`:          {"--sysctl", "kernel.osrelease=1"},
+		`kernel.osrelease=1.*not writable`:               {"--sysctl", "kernel.osrelease=1"},
 		// Its gateway is the stack's own address.
 		`tap:new0 \(eth1\).*fd73::10: .*[Gg]ateway`: {"--if", "tap:new0,ip6=fd73::11/64,gw6=" + testutil.StackAddr6},
 	} {

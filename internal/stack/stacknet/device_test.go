@@ -157,7 +157,7 @@ func TestDeviceErrors(t *testing.T) {
 	for want, link := range map[string]stacknet.Link{
 		`configuring eth0: the stack has no queueing discipline "nosuch": `: {Name: "eth0", Qdisc: "nosuch"},
 		`configuring eth0: the queueing discipline "tbf" cannot be had`:     {Name: "eth0", Qdisc: "tbf"},
-		`configuring eth0: creating the device eth0.5000 of VLAN 5000: `:      {Name: "eth0", VLAN: 5000},
+		`configuring eth0: creating the device eth0.5000 of VLAN 5000: `:    {Name: "eth0", VLAN: 5000},
 		`configuring eth7: the stack has no such interface, it has lo, `:    {Name: "eth7"},
 	} {
 		err := stacknet.ConfigureLinks(limit(t), c, link)
