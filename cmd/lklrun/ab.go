@@ -54,6 +54,7 @@ func abCommand() *cobra.Command {
 		Example: abExamples,
 
 		DisableFlagsInUseLine: true,
+		ValidArgsFunction:     completeProgram,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, c, err := a.prepare(cmd, args)
 			if err != nil {

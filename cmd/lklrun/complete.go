@@ -5,9 +5,12 @@ package main
 import (
 	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/stack"
@@ -34,6 +37,24 @@ func completeFlags(cmd *cobra.Command) {
 		}
 		cobra.CheckErr(cmd.RegisterFlagCompletionFunc(s.Flag, complete))
 	}
+}
+
+// completeProgram offers the programs of $PATH as the command; its arguments are files.
+func completeProgram(_ *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 || strings.Contains(word, "/") {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	var names []string
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		files, _ := os.ReadDir(dir) // offer nothing after an error
+		for _, f := range files {
+			if strings.HasPrefix(f.Name(), word) && unix.Access(filepath.Join(dir, f.Name()), unix.X_OK) == nil {
+				names = append(names, f.Name())
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp
 }
 
 func completeStack(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

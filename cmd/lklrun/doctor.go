@@ -31,6 +31,7 @@ runs and changes nothing.`,
 		Example: `  lklrun doctor
   lklrun doctor ssh
   lklrun doctor -o json ./my-server`,
+		ValidArgsFunction:     completeProgram,
 		Args:                  cobra.ArbitraryArgs,
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -166,6 +166,7 @@ func (r *runner) command() *cobra.Command {
 	cmd.SetUsageTemplate(usageTemplate)
 	cmd.SetVersionTemplate("{{.Version}}\n")
 	completeFlags(cmd)
+	cmd.ValidArgsFunction = completeProgram
 	return cmd
 }
 

@@ -148,6 +148,7 @@ func TestComplete(t *testing.T) {
 		"--if":      "macvtap:\n",
 		"--profile": "mobile\t",
 		"--mem":     ":4\n", // no files
+		"--":        "curl\n",
 	} {
 		r := &runner{}
 		cmd := r.command()
