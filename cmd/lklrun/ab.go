@@ -106,7 +106,7 @@ func (a *comparer) prepare(cmd *cobra.Command, args []string) (*ab.Program, *ab.
 	const most = 10000
 	switch {
 	case a.rounds == 0 || a.rounds > most || a.warmups > most:
-		return nil, nil, cli.Usagef("-n %d, --warmups %d; expected at most %d runs, and at least 1 that counts", a.rounds, a.warmups, most)
+		return nil, nil, cli.Usagef("-n %d, --warmups %d; expected 1 to %d runs and 0 to %[3]d warmups", a.rounds, a.warmups, most)
 	case a.plot != "":
 		if err := ab.CheckPlot(a.plot); err != nil {
 			return nil, nil, cli.Usagef("--plot %w", err)

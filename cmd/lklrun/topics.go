@@ -127,8 +127,9 @@ exits with the status of the program.
   lklctl stop
 `
 
-const devicesTopic = `--device runs COMMAND, a program of that machine, on a stack there. Input,
-output, terminal, signals and exit status behave as if it ran here.
+const devicesTopic = `--device runs COMMAND on another machine, on a stack there. COMMAND is a program
+of that machine. Input, output, terminal, signals and exit status behave as if
+it ran here.
 
   adb[:SERIAL]             an Android device; SERIAL if there are several
   all                      all Android devices that adb lists

@@ -5,6 +5,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -37,11 +38,14 @@ func FlagError(flags *pflag.FlagSet, err error) error {
 	case !errors.As(err, &invalid):
 		return err
 	}
-	want, ok := expected[invalid.GetFlag().Value.Type()]
-	if !ok {
-		return err
+	name, value := invalid.GetFlag().Name, invalid.GetValue()
+	if want, ok := expected[invalid.GetFlag().Value.Type()]; ok {
+		return fmt.Errorf("--%s %q; expected %s", name, value, want)
 	}
-	return fmt.Errorf("--%s %q; expected %s", invalid.GetFlag().Name, invalid.GetValue(), want)
+	if cause := invalid.Unwrap().Error(); strings.HasPrefix(cause, "expected ") { // from a flag type of ours
+		return fmt.Errorf("--%s %q; %s", name, value, cause)
+	}
+	return err
 }
 
 func flagNames(flags *pflag.FlagSet) []string {

@@ -25,7 +25,7 @@ func TestFlagError(t *testing.T) {
 		"--packets=x":                 `--packets "x"; expected a whole number, 0 or more`,
 		"--limit=soon":                `--limit "soon"; expected a time such as 500ms, 10s or 2m`,
 		"-v=perhaps":                  `--verbose "perhaps"; expected true or false`,
-		"--output=xml":                `invalid argument "xml" for "--output" flag: expected table or json`,
+		"--output=xml":                `--output "xml"; expected table or json`,
 		"--none":                      "unknown flag: --none",
 		"--spni":                      "unknown flag: --spni; did you mean --spin?",
 	} {

@@ -37,7 +37,7 @@ func Install(ctx context.Context, dir, lklctl string) (string, error) {
 	path := filepath.Join(dir, Prefix)
 	old, err := os.ReadFile(path)
 	if err == nil && !strings.Contains(string(old), marked) {
-		return "", fmt.Errorf("%s: already exists and was not created by lklctl; remove it, or name another folder", path)
+		return "", fmt.Errorf("%s: already exists and was not created by lklctl; remove it, or give another folder", path)
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", pathError(dir, err)
@@ -51,7 +51,7 @@ func Install(ctx context.Context, dir, lklctl string) (string, error) {
 
 func pathError(path string, err error) error {
 	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("%s: %w; run lklctl as root, or name a folder of yours in which Wireshark looks", path, fs.ErrPermission)
+		return fmt.Errorf("%s: %w; run lklctl as root, or give a folder of yours that Wireshark searches", path, fs.ErrPermission)
 	}
 	return err
 }
@@ -65,7 +65,7 @@ func Folder(ctx context.Context) (string, error) {
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "tshark", "-G", "folders").Output()
 	if err != nil {
-		return "", fmt.Errorf("asking tshark for its extcap folder: %w; name the folder DIR", err)
+		return "", fmt.Errorf("asking tshark for its extcap folder: %w; give the folder as DIR", err)
 	}
 	return chooseFolder(string(out))
 }
@@ -80,7 +80,7 @@ func chooseFolder(folders string) (string, error) {
 		dir = m[2]
 	}
 	if dir == "" {
-		return "", errors.New("tshark -G folders: no extcap folder; name the folder DIR")
+		return "", errors.New("tshark -G folders: no extcap folder; give the folder as DIR")
 	}
 	return dir, nil
 }

@@ -169,7 +169,7 @@ func inherited(n int) (*os.File, error) {
 		if err == nil {
 			unix.Close(fd)
 		}
-		return nil, exit.Usagef("fd:%d: descriptor %[1]d is not open; open it in the shell that starts lklctl, such as %[1]d<>FILE", n)
+		return nil, exit.Usagef("fd:%d: descriptor %[1]d is not open; open it in the shell that starts lklctl, for example with %[1]d<>FILE", n)
 	}
 	return os.NewFile(uintptr(fd), fmt.Sprintf("fd:%d", n)), nil
 }

@@ -79,7 +79,7 @@ func showTop(ctx context.Context, c *verb.Call, o topOptions) error {
 		return top.Batch(ctx, monitor, c.Stdout, top.BatchOptions{Place: c.Place, Name: c.Name, Count: o.count, JSON: c.Output == cli.OutputJSON, ASCII: ascii})
 	}
 	if !term.IsTerminal(int(os.Stdin.Fd())) || !c.Paint.Terminal() {
-		return exit.Usagef("top requires a terminal; use --batch for other outputs")
+		return exit.Usagef("top requires a terminal; use --batch for files and pipes")
 	}
 	if name := os.Getenv("TERM"); name == "" || name == "dumb" {
 		return exit.Usagef("top: TERM=%s has no cursor control; set another TERM or use --batch", name)

@@ -27,7 +27,7 @@ func Command(c *verb.Call) *cobra.Command {
 	var w verb.Watching
 	cmd := &cobra.Command{
 		Use:   "mptcp [-a] [-v] [-p PROCESS] [--watch] [TOKEN|ADDRESS|NETWORK...]",
-		Short: "show MPTCP connections and subflows, and why one is missing",
+		Short: "show MPTCP connections, and explain missing subflows",
 		Long: `mptcp shows MPTCP connections and their subflows, and says why an interface has
 no subflow or a connection is plain TCP. Arguments select connections.`,
 		Example: `  lklctl mptcp -v -p curl

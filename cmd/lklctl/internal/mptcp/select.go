@@ -29,7 +29,7 @@ func (w wanted) match(c *sockdiag.Connection) bool {
 // conditions.
 func (w wanted) such() string {
 	if len(w) > 0 {
-		return "such "
+		return "matching "
 	}
 	return ""
 }

@@ -90,7 +90,7 @@ func killSockets(ctx context.Context, c *verb.Call, info *instance.Info, conn *s
 func killedWords(sockets, connections int) string {
 	s := text.Plural(sockets, "socket") + " ended"
 	if connections > 0 {
-		s += fmt.Sprintf("; %s without subflows, which the stack closes after net.mptcp.close_timeout seconds", text.Plural(connections, "MPTCP connection"))
+		s += fmt.Sprintf("; MPTCP connections that have no subflows left and end after net.mptcp.close_timeout seconds: %d", connections)
 	}
 	return s
 }

@@ -22,7 +22,7 @@ func ListenFlags(f *pflag.FlagSet, listen *string, by string, public *bool) {
 func (c *Call) Listen(ctx context.Context, at string, public bool) (net.Listener, error) {
 	l, err := httpserve.Listener(ctx, "--listen", at, public)
 	if err == nil && httpserve.IsPublic(l) {
-		cli.Note(c.Stderr, Program, "warning: other machines can connect, without encryption; anyone who sees the address on the network can open it")
+		cli.Note(c.Stderr, Program, "warning: other machines can connect, and nothing is encrypted; anyone who reads the traffic learns the token")
 	}
 	return l, err
 }
