@@ -49,7 +49,7 @@ type FileOptions struct {
 
 // ErrFiles ends a capture when the last of FileOptions.Count files is full.
 // errors.Is(err, ErrEnough) holds for it.
-var ErrFiles = fmt.Errorf("as many files as were asked for are written: %w", ErrEnough)
+var ErrFiles = fmt.Errorf("the requested number of files has been written: %w", ErrEnough)
 
 // statsLimit bounds the query of the counters at the end of a file.
 const statsLimit = 5 * time.Second
@@ -80,7 +80,7 @@ func NewFiles(o FileOptions) (*Files, error) {
 	if o.Every > 0 {
 		var err error
 		if f.name, err = strftime.New(o.Path, strftime.WithUnixSeconds('s')); err != nil {
-			return nil, fmt.Errorf("the file's name %q: %w", o.Path, err)
+			return nil, fmt.Errorf("file name %q: %w", o.Path, err)
 		}
 	}
 	return f, f.open()

@@ -33,11 +33,11 @@ func Compile(expr string, lt LinkType, snaplen int) ([]bpf.RawInstruction, error
 		return []bpf.RawInstruction{{Op: retK, K: uint32(snaplen)}}, nil
 	}
 	if strings.ContainsRune(expr, 0) {
-		return nil, &FilterError{expr, "has a zero byte in it"}
+		return nil, &FilterError{expr, "contains a zero byte"}
 	}
 	prog, err := compile(expr, lt, snaplen)
 	if err == nil && len(prog) > maxProgram {
-		return nil, &FilterError{expr, fmt.Sprintf("makes a program of %d instructions, the kernel takes %d", len(prog), maxProgram)}
+		return nil, &FilterError{expr, fmt.Sprintf("compiles to %d instructions, and the kernel's limit is %d", len(prog), maxProgram)}
 	}
 	return prog, err
 }

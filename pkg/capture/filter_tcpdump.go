@@ -18,7 +18,7 @@ import (
 )
 
 // errNoCompiler is the error of a build without libpcap if tcpdump is missing.
-var errNoCompiler = errors.New("nothing is there to compile a filter with: install tcpdump, or leave the filter out")
+var errNoCompiler = errors.New("compiling the filter requires tcpdump; install tcpdump, or remove the filter")
 
 // compileLimit bounds one run of tcpdump, which may look up names of the
 // expression.

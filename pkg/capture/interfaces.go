@@ -17,7 +17,7 @@ type NoInterfaceError struct {
 
 // Error names the interface, and those that exist.
 func (e *NoInterfaceError) Error() string {
-	return fmt.Sprintf("the stack has no interface %q, it has %s", e.Name, strings.Join(e.Have, ", "))
+	return fmt.Sprintf("the stack has no interface %q; it has %s", e.Name, strings.Join(e.Have, ", "))
 }
 
 // Any is the name for all interfaces, including later ones.

@@ -36,7 +36,7 @@ func (p *Pcap) AddInterface(i Interface) (int, error) {
 	p.ifaces = append(p.ifaces, i)
 	if len(p.ifaces) > 1 {
 		if !p.cooked {
-			return 0, fmt.Errorf("a file in the classic format has one interface, %s is a second one", i.Name)
+			return 0, fmt.Errorf("a file in the classic pcap format has only one interface, and %s is a second one", i.Name)
 		}
 		return len(p.ifaces) - 1, nil
 	}
@@ -56,7 +56,7 @@ func (p *Pcap) AddInterface(i Interface) (int, error) {
 // WritePacket writes one packet.
 func (p *Pcap) WritePacket(k *Packet) error {
 	if k.Interface < 0 || k.Interface >= len(p.ifaces) {
-		return fmt.Errorf("interface %d is not in the file", k.Interface)
+		return fmt.Errorf("the file has no interface %d", k.Interface)
 	}
 	data, length := k.Data, k.Length
 	var link []byte

@@ -161,7 +161,7 @@ func (p *Pcapng) WriteStats(iface int, from, to time.Time, s Stats) error {
 	p.u32(uint32(iface))
 	p.time(to)
 	if s.Early {
-		p.text(optComment, "the stack ended before it could be asked a last time: the counts are some 100 ms older")
+		p.text(optComment, "the stack ended before the final query; the counts are about 100 ms old")
 	}
 	p.option(isbStart, p.stamp(from))
 	p.option(isbEnd, p.stamp(to))
@@ -179,7 +179,7 @@ func (p *Pcapng) WriteStats(iface int, from, to time.Time, s Stats) error {
 
 func (p *Pcapng) known(iface int) error {
 	if iface < 0 || iface >= len(p.written) {
-		return fmt.Errorf("interface %d is not in the file", iface)
+		return fmt.Errorf("the file has no interface %d", iface)
 	}
 	return nil
 }

@@ -138,7 +138,7 @@ func (s *Session) open(ctx context.Context, st *stack, i Interface) (*Member, er
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.members >= maxSources {
-		return nil, fmt.Errorf("more than %d interfaces to capture on: name those that matter", maxSources)
+		return nil, fmt.Errorf("more than %d interfaces to capture on; name the interfaces to capture", maxSources)
 	}
 	i.Description = fmt.Sprintf("instance %s, %s", st.instance, i.Name)
 	i.Instance, i.Snaplen, i.Filter = st.instance, s.take.Snaplen, s.take.Filter

@@ -71,4 +71,4 @@ type Socket struct {
 }
 
 // ErrDied reports that the kernel of the stack has panicked.
-var ErrDied = errors.New("the kernel of the stack has died")
+var ErrDied = errors.New("the stack's kernel has died")

@@ -51,7 +51,7 @@ func parseMAC(value string) (MAC, error) {
 	}
 	m := MAC(a)
 	if m[0]&1 != 0 || m.IsZero() {
-		return MAC{}, fmt.Errorf("%s is a group or zero address; an interface needs a unicast one, such as 02:00:00:00:00:01", m)
+		return MAC{}, fmt.Errorf("%s is a group or zero address; expected a unicast address, such as 02:00:00:00:00:01", m)
 	}
 	return m, nil
 }
@@ -67,7 +67,7 @@ func CheckDevice(name string) error {
 		return fmt.Errorf("device name %q is longer than 15 characters", name)
 	case name == "." || name == ".." || strings.ContainsAny(name, "/:%") ||
 		strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return fmt.Errorf("%q cannot be a device name", name)
+		return fmt.Errorf("%q is not a valid device name", name)
 	}
 	return nil
 }
@@ -95,7 +95,7 @@ func addPrefix(list *[]netip.Prefix, value string, six bool) error {
 	case a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a.Is4In6():
 		return fmt.Errorf("%s cannot be the address of an interface", a)
 	case notAHost(a, p):
-		return fmt.Errorf("%s is the network or broadcast address of %s; expected the address of a host in it", a, p.Masked())
+		return fmt.Errorf("%s is the network or broadcast address of %s; expected a host address in it", a, p.Masked())
 	}
 	for _, other := range *list {
 		if other.Addr() == a {

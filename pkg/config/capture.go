@@ -41,7 +41,7 @@ type Capture struct {
 	Filter     string   // in the language of pcap-filter(7); empty: all packets
 }
 
-const captureForm = "expected FILE[,snap=BYTES][,if=NAME]...[,filter=EXPRESSION], or ring[,size=SIZE]... for a FILE"
+const captureForm = "expected FILE[,snap=BYTES][,if=NAME]...[,filter=EXPRESSION], or ring[,size=SIZE]... instead of FILE"
 
 // ParseCapture parses FILE[,snap=BYTES][,if=NAME]...[,filter=EXPRESSION], or
 // ring[,size=SIZE] with the same keys. The filter comes last, because it can
@@ -54,7 +54,7 @@ func ParseCapture(s string) (Capture, error) {
 	c.File = parts[0]
 	err := c.checkFile()
 	if err == nil && filtered && c.Filter == "" {
-		err = errors.New("filter: no value; leave it out for all packets")
+		err = errors.New("filter: no value; remove it to capture all packets")
 	}
 	for _, part := range parts[1:] {
 		if err != nil {
@@ -73,11 +73,11 @@ func (c *Capture) checkFile() error {
 	case c.File == "":
 		return errors.New("no file; " + captureForm)
 	case c.File == "-":
-		return errors.New("standard output is the command's own; name a file, or use lklctl capture -w -")
+		return errors.New("standard output belongs to the command; pass a file name, or use lklctl capture -w -")
 	case strings.ContainsAny(c.File, "\x00\n"):
-		return errors.New("a file's name has no such characters")
+		return errors.New("invalid character in the file name")
 	case strings.Contains(c.File, "=") && !strings.Contains(c.File, "/"):
-		return errors.New("the file comes first; " + captureForm)
+		return errors.New("the file name must come first; " + captureForm)
 	}
 	return nil
 }
@@ -94,7 +94,7 @@ func (c *Capture) set(part string) error {
 	switch name {
 	case "size":
 		if !c.Ring() {
-			return errors.New("size: of a ring alone; a file has all packets")
+			return errors.New("size: only for a ring; a file gets all packets")
 		}
 		n, err := parseSize(value, MinRing, MaxRing)
 		if err != nil {
@@ -122,7 +122,7 @@ func (c *Capture) set(part string) error {
 		}
 		c.Interfaces = append(c.Interfaces, value)
 	default:
-		return fmt.Errorf("%q: unknown key; known are snap, if, size of a ring and, as the last, filter", name)
+		return fmt.Errorf("%q: unknown key; expected snap, if, size (ring only), or filter as the last key", name)
 	}
 	return nil
 }
@@ -165,7 +165,7 @@ func addCapture(r *Run, word string) error {
 		if c.Ring() {
 			return errors.New("ring: given twice; a file of that name is ./ring")
 		}
-		return fmt.Errorf("%q: the file is written twice", c.File)
+		return fmt.Errorf("%q: the same file is given twice", c.File)
 	}
 	r.Captures = append(r.Captures, c)
 	return nil

@@ -17,8 +17,8 @@ func TestParseCapture(t *testing.T) {
 	}
 	for spec, want := range map[string]string{
 		"":                     `"": no file; expected FILE`,
-		"-":                    `"-": standard output is the command's own`,
-		"snap=128":             `"snap=128": the file comes first`,
+		"-":                    `"-": standard output belongs to the command`,
+		"snap=128":             `"snap=128": the file name must come first`,
 		"a,snap=":              `"a,snap=": snap: no value`,
 		"a,snap=59":            `"a,snap=59": snap: "59"; expected bytes, from 60 to 262144`,
 		"a,snap=99,snap=":      `"a,snap=99,snap=": snap: no value`,
@@ -27,8 +27,8 @@ func TestParseCapture(t *testing.T) {
 		"a,if=eth0,if=eth0":    `"a,if=eth0,if=eth0": if: eth0: given twice`,
 		"a,if=a/b":             `"a,if=a/b": if: `,
 		"a,filter=":            `"a,filter=": filter: no value`,
-		"a,age=3":              `"a,age=3": "age": unknown key; known are snap, if, size of a ring and, as the last, filter`,
-		"a,size=1M":            `"a,size=1M": size: of a ring alone`,
+		"a,age=3":              `"a,age=3": "age": unknown key; expected snap, if, size (ring only), or filter as the last key`,
+		"a,size=1M":            `"a,size=1M": size: only for a ring`,
 		"ring,size=1":          `"ring,size=1": size: "1"; expected a size from 64K to 64M`,
 		"ring,size=":           `"ring,size=": size: no value`,
 		"ring,size=1M,size=1M": `"ring,size=1M,size=1M": size: given twice`,
@@ -47,7 +47,7 @@ func TestParseCapture(t *testing.T) {
 	if err := addCapture(&r, "a"); err != nil {
 		t.Fatal(err)
 	}
-	if err := addCapture(&r, "a,snap=128"); err == nil || err.Error() != `"a": the file is written twice` {
+	if err := addCapture(&r, "a,snap=128"); err == nil || err.Error() != `"a": the same file is given twice` {
 		t.Error(err)
 	}
 }

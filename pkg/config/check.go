@@ -39,7 +39,7 @@ func (i *Interface) check() *KeyError {
 		return err
 	}
 	if i.MTU != 0 && i.MTU < MinMTU6 && (len(i.IP6) > 0 || i.DHCP6 || i.SLAAC) {
-		return KeyErrorf("mtu", "%d is too small for IPv6; expected %d or more", i.MTU, MinMTU6)
+		return KeyErrorf("mtu", "%d is too small for IPv6; expected at least %d", i.MTU, MinMTU6)
 	}
 	if t.Check != nil {
 		if err := t.Check(i); err != nil {
@@ -47,7 +47,7 @@ func (i *Interface) check() *KeyError {
 		}
 	}
 	if i.Signal && i.Fullmesh {
-		return KeyErrorf("fullmesh", "the kernel has no endpoint with both signal and fullmesh; leave one out")
+		return KeyErrorf("fullmesh", "MPTCP does not support signal together with fullmesh; remove one")
 	}
 	return nil
 }
@@ -57,10 +57,10 @@ func (i *Interface) check() *KeyError {
 // check.
 func (i *Interface) checkGateways(t *Type) *KeyError {
 	if i.DHCP && i.GW.IsValid() {
-		return KeyErrorf("gw", "the DHCP server says which it is; leave out gw or dhcp")
+		return KeyErrorf("gw", "DHCP sets the gateway; remove gw or dhcp")
 	}
 	if i.GW6.IsValid() && i.SLAAC {
-		return KeyErrorf("gw6", "the routers say which it is; leave out gw6 or slaac")
+		return KeyErrorf("gw6", "SLAAC sets the gateway; remove gw6 or slaac")
 	}
 	if t.AnyGateway {
 		return nil
@@ -82,7 +82,7 @@ func checkGateway(key string, gw netip.Addr, ipKey string, ips []netip.Prefix) *
 	}
 	anyLink := gw.Is6() && gw.IsLinkLocalUnicast()
 	if len(ips) == 0 && !anyLink {
-		return KeyErrorf(key, "%s needs an address of the interface beside it; expected %s=ADDRESS/PREFIX", gw, ipKey)
+		return KeyErrorf(key, "%s requires an interface address; add %s=ADDRESS/PREFIX", gw, ipKey)
 	}
 	on := false
 	for _, p := range ips {
@@ -90,7 +90,7 @@ func checkGateway(key string, gw netip.Addr, ipKey string, ips []netip.Prefix) *
 			return KeyErrorf(key, "%s is the interface's own address", gw)
 		}
 		if notAHost(gw, p) {
-			return KeyErrorf(key, "%s is the network or broadcast address of %s; expected the address of a router in it", gw, p.Masked())
+			return KeyErrorf(key, "%s is the network or broadcast address of %s; expected a router address in it", gw, p.Masked())
 		}
 		on = on || p.Contains(gw)
 	}
@@ -122,7 +122,7 @@ func CheckInterfaces(all []Interface) *InterfacesError {
 	owner := map[string]int{}
 	claim := func(n int, thing string) *InterfacesError {
 		if first, taken := owner[thing]; taken {
-			return &InterfacesError{n, fmt.Sprintf("%q: %s is that of eth%d already", all[n].String(), thing, first)}
+			return &InterfacesError{n, fmt.Sprintf("%q: %s is already used by eth%d", all[n].String(), thing, first)}
 		}
 		owner[thing] = n
 		return nil

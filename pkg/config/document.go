@@ -40,13 +40,13 @@ func parseDocument(name, kind string, text []byte) (node, error) {
 	d := &document{name: name, text: text, kind: kind}
 	root := node{doc: d}
 	if len(text) > maxFile {
-		return root, fmt.Errorf("%s: %d bytes; a configuration has at most %d", name, len(text), maxFile)
+		return root, fmt.Errorf("%s: %d bytes; the limit for a configuration is %d", name, len(text), maxFile)
 	}
 	if !utf8.Valid(text) {
 		return root, fmt.Errorf("%s: is not UTF-8 text", name)
 	}
 	if at := tooDeep(text); at >= 0 {
-		return root, fmt.Errorf("%s: more than %d objects and arrays within each other", d.at(at), maxDepth)
+		return root, fmt.Errorf("%s: more than %d nested objects and arrays", d.at(at), maxDepth)
 	}
 	v, err := hujson.Parse(text)
 	if err != nil {
@@ -156,7 +156,7 @@ func (n node) members(what string) ([]member, error) {
 		k := member{name, node{n.doc, path, &m.Value}}
 		here := n.doc.at(m.Name.StartOffset)
 		if first, twice := seen[name]; twice {
-			return nil, fmt.Errorf("%s: %s: given twice, first at %s; leave one out", here, path, first)
+			return nil, fmt.Errorf("%s: %s: given twice, first at %s; remove one", here, path, first)
 		}
 		seen[name] = here
 		all = append(all, k)
@@ -235,4 +235,4 @@ func (n node) isObject() bool {
 // word returns a Word with the value's origin.
 func (n node) word(text string) Word { return Word{text, n.origin()} }
 
-var errEmptyList = errors.New("an empty list; leave it out or give a value")
+var errEmptyList = errors.New("an empty list; remove it or add a value")

@@ -38,7 +38,7 @@ func Environment(environ []string) Layer {
 	}
 	for name, v := range values {
 		if v != "" && strings.HasPrefix(name, "LKLRUN_") && !knownVariable(name) {
-			l.Notes = append(l.Notes, name+": there is no such setting, so it was left out; see `lklrun --help` for the flags, whose names the variables have")
+			l.Notes = append(l.Notes, name+": no such setting, ignored; `lklrun --help` lists the flags, which name the variables")
 		}
 	}
 	slices.Sort(l.Notes)

@@ -61,7 +61,7 @@ func (l *Layer) readSetting(m member, profile bool) error {
 		return m.errorf("unknown key; %s", suggest.Or(m.name, settingKeys(profile), "known are "+strings.Join(settingKeys(profile), ", ")))
 	}
 	if profile && s.run {
-		return m.errorf("is a run's own, not a profile's; leave it out")
+		return m.errorf("is not allowed in a profile; remove it")
 	}
 	words, err := m.words(s)
 	if err != nil {
@@ -76,7 +76,7 @@ func (l *Layer) readSetting(m member, profile bool) error {
 		}
 	}
 	if s.Kind.list() && s.Most > 0 && len(words) > s.Most {
-		return m.errorf("%d values; at most %d are possible", len(words), s.Most)
+		return m.errorf("%d values; the limit is %d", len(words), s.Most)
 	}
 	l.set(s.Key, words...)
 	return nil
@@ -173,7 +173,7 @@ func (n node) sysctls() ([]Word, error) {
 				return nil, err
 			}
 			if m.name == "" || strings.Contains(m.name, "=") {
-				return nil, m.errorf("%q cannot be the name of a sysctl", m.name)
+				return nil, m.errorf("%q is not a sysctl name", m.name)
 			}
 			words = append(words, m.word(m.name+"="+v))
 		}
@@ -237,7 +237,7 @@ func (n node) interfaceTarget(members []member) (Interface, error) {
 	}
 	typ := find("type")
 	if typ == nil {
-		return i, n.errorf("has no type; expected \"type\", one of %s", strings.Join(TypeNames(), ", "))
+		return i, n.errorf("has no type; add \"type\", one of %s", strings.Join(TypeNames(), ", "))
 	}
 	name, err := typ.text("one of \"" + strings.Join(TypeNames(), "\", \"") + "\"")
 	if err != nil {
@@ -252,10 +252,10 @@ func (n node) interfaceTarget(members []member) (Interface, error) {
 		m := find(other)
 		switch {
 		case m == nil && other == t.Arg:
-			return i, n.errorf("has no %s, which the type %s needs", other, name)
+			return i, n.errorf("has no %s, which the type %s requires", other, name)
 		case m == nil:
 		case other != t.Arg:
-			return i, m.errorf("is not for the type %s; leave it out", name)
+			return i, m.errorf("is not supported by the type %s; remove it", name)
 		default:
 			arg, err := m.text("a string, the name of a device")
 			if other == "fd" {
@@ -327,7 +327,7 @@ func (n node) neighbour() (string, error) {
 		}
 	}
 	if ip == "" || mac == "" {
-		return "", n.errorf("has no ip or no mac; a neighbour needs both")
+		return "", n.errorf("a neighbour requires both ip and mac")
 	}
 	return ip + "|" + mac, nil
 }

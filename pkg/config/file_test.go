@@ -83,7 +83,7 @@ func TestPrecedence(t *testing.T) {
 	file := layer(t, `{"stack": "bbr", "mem": "64M", "spin": 1, "interfaces": ["user", "user"],
 		"sysctl": {"net.ipv4.tcp_ecn": 0, "net.ipv4.tcp_sack": 0}}`)
 	env := Environment([]string{"LKLRUN_MEM=128M", "LKLRUN_IF=tap:a;tap:b,mtu=9000; tap:c ;", "LKLRUN_SYSCTL=net/ipv4/tcp_ecn=1;net.ipv4.tcp_rmem=1 2 3", "LKLRUN_SPIN=", "LKLRUN_NOSUCH=1", "LKLRUN_BIN=/x", "LKLRUN_CONFIG=/x", "LKLRUN_TEST_X=1", "LKLRUN_EMPTY="})
-	if len(env.Notes) != 1 || !strings.HasPrefix(env.Notes[0], "LKLRUN_NOSUCH: there is no such setting") {
+	if len(env.Notes) != 1 || !strings.HasPrefix(env.Notes[0], "LKLRUN_NOSUCH: no such setting, ignored") {
 		t.Errorf("notes on variables: %q", env.Notes)
 	}
 	flags := Layer{}
@@ -194,7 +194,7 @@ func TestLoad(t *testing.T) {
 	if _, err := Load(Sources{File: filepath.Join(dir, "no.json")}); err == nil || !strings.Contains(err.Error(), "no.json") {
 		t.Error(err)
 	}
-	if _, err := Load(Sources{File: dir}); err == nil || !strings.Contains(err.Error(), "is a folder") {
+	if _, err := Load(Sources{File: dir}); err == nil || !strings.Contains(err.Error(), "is a directory") {
 		t.Error(err)
 	}
 }
@@ -203,7 +203,7 @@ func TestLoad(t *testing.T) {
 func TestRemovedSetting(t *testing.T) {
 	for _, text := range []string{`{"lane": true}`, `{"profiles": {"p": {"lane": false}}}`} {
 		_, err := ParseFile("f.json", []byte(text))
-		if err == nil || !strings.Contains(err.Error(), "lane: no longer a setting: lklrun shares no memory with the program any more; remove it") {
+		if err == nil || !strings.Contains(err.Error(), "lane: no longer a setting: lklrun no longer shares memory with the program; remove it") {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

@@ -184,13 +184,13 @@ func HijackEnvironment(environ []string) (Layer, error) {
 	l, err := hijackLayer(top, ifs)
 	for k, w := range one.words {
 		if len(ifs) == 0 && err == nil {
-			l.Notes = append(l.Notes, fmt.Sprintf("%s: LKL_HIJACK_NET_IFTYPE names no interface, so %s has no meaning", w.From.Where, k))
+			l.Notes = append(l.Notes, fmt.Sprintf("%s: LKL_HIJACK_NET_IFTYPE names no interface, so %s has no effect", w.From.Where, k))
 		}
 	}
 	if err == nil {
 		for name, v := range values {
 			if v != "" && strings.HasPrefix(name, "LKL_HIJACK_") && !knownHijack(name) {
-				l.Notes = append(l.Notes, name+": no variable of LKL's that lklrun knows; left out")
+				l.Notes = append(l.Notes, name+": unknown LKL variable; ignored")
 			}
 		}
 	}

@@ -37,7 +37,7 @@ func hijackLayer(top hijackPart, parts []hijackPart) (Layer, error) {
 		words = append(words, Word{h.ifs[n].String(), parts[n].from})
 	}
 	if len(words) > MaxInterfaces {
-		return Layer{}, words[MaxInterfaces].From.Wrap(fmt.Errorf("%d interfaces; at most %d are possible", len(words), MaxInterfaces))
+		return Layer{}, words[MaxInterfaces].From.Wrap(fmt.Errorf("%d interfaces; the limit is %d", len(words), MaxInterfaces))
 	}
 	if len(words) > 0 {
 		h.l.set("interfaces", words...)
@@ -90,14 +90,14 @@ func (h *hijack) hijackInterface(p hijackPart) (Interface, error) {
 	}
 	param, ok := p.words["param"]
 	if !ok {
-		return i, p.from.Wrap(fmt.Errorf("has no param, which says what the type %s hangs on", typ.Text))
+		return i, p.from.Wrap(fmt.Errorf("has no param, which the type %s requires", typ.Text))
 	}
 	own := slices.IndexFunc(interfaceTypes, func(t *Type) bool { return t.Hijack != "" && t.Hijack == typ.Text })
 	switch {
 	case slices.Contains([]string{"vde", "pipe", "dpdk"}, typ.Text):
-		return i, typ.From.Wrap(fmt.Errorf("%q: lklrun has no such type; use tap, macvtap or raw, or hand a descriptor over with --if fd:N", typ.Text))
+		return i, typ.From.Wrap(fmt.Errorf("%q: lklrun does not support this type; use tap, macvtap or raw, or pass a descriptor with --if fd:N", typ.Text))
 	case own < 0:
-		return i, typ.From.Wrap(fmt.Errorf("%q: unknown type of LKL's; expected tap, macvtap, raw or raw-ipenc", typ.Text))
+		return i, typ.From.Wrap(fmt.Errorf("%q: unknown LKL type; expected tap, macvtap, raw or raw-ipenc", typ.Text))
 	}
 	if err := i.setTarget(interfaceTypes[own].Name + ":" + param.Text); err != nil {
 		return i, param.From.Wrap(err)
@@ -111,15 +111,15 @@ func (h *hijack) hijackInterface(p hijackPart) (Interface, error) {
 				if masked {
 					has, lacks = lacks, has
 				}
-				return i, p.words[has].From.Wrap(fmt.Errorf("belongs together with %s, which is not there; set both", hijackVariable(lacks)))
+				return i, p.words[has].From.Wrap(fmt.Errorf("requires %s, which is missing; set both", hijackVariable(lacks)))
 			}
-			return i, p.from.Wrap(fmt.Errorf("has only one of %s and %s, which belong together", a.ip, a.mask))
+			return i, p.from.Wrap(fmt.Errorf("has only one of %s and %s; set both", a.ip, a.mask))
 		}
 		if !given {
 			continue
 		}
 		if n, err := strconv.Atoi(mask.Text); err != nil || n < 1 || n > 128 {
-			return i, mask.From.Wrap(fmt.Errorf("%q is not the length of a prefix", mask.Text))
+			return i, mask.From.Wrap(fmt.Errorf("%q is not a prefix length", mask.Text))
 		}
 		if err := findKey(a.key).set(&i, ip.Text+"/"+mask.Text); err != nil {
 			return i, ip.From.Wrap(err)
@@ -150,7 +150,7 @@ func (h *hijack) hijackLists(i *Interface, p hijackPart) error {
 		for _, f := range all {
 			parent, kind, ok := strings.Cut(f, "|")
 			if !ok || parent != "root" || len(all) > 1 {
-				return w.From.Wrap(fmt.Errorf("%q; expected one at the root, such as root|fq", w.Text))
+				return w.From.Wrap(fmt.Errorf("%q; expected a root queueing discipline, such as root|fq", w.Text))
 			}
 			if err := setQdisc(i, kind); err != nil {
 				return w.From.Wrap(err)
@@ -160,7 +160,7 @@ func (h *hijack) hijackLists(i *Interface, p hijackPart) error {
 	if w, ok := p.words["offload"]; ok {
 		n, err := strconv.ParseUint(w.Text, 0, 64)
 		if err != nil {
-			return w.From.Wrap(fmt.Errorf("%q; expected a mask of virtio's features, such as 0x883", w.Text))
+			return w.From.Wrap(fmt.Errorf("%q; expected a mask of virtio features, such as 0x883", w.Text))
 		}
 		i.Offload = "off"
 		if n != 0 {
@@ -193,7 +193,7 @@ func (h *hijack) cmdline() error {
 				}
 			}
 		case name == "ip":
-			return w.From.Wrap(fmt.Errorf("%q: of the kernel's own configuration there is only ip=dhcp; an interface's ip is for the rest", p))
+			return w.From.Wrap(fmt.Errorf("%q: only ip=dhcp is supported here; set ip of the interface instead", p))
 		default:
 			rest = append(rest, p)
 		}
@@ -234,12 +234,12 @@ func (h *hijack) gateways() error {
 			return slices.ContainsFunc(g.ips(&i), func(p netip.Prefix) bool { return p.Contains(a) || a.IsLinkLocalUnicast() })
 		})
 		if n < 0 {
-			h.note(w, g.key, "%s is on no interface's network, so nothing can go by it; left out", a)
+			h.note(w, g.key, "%s is not in the network of any interface; ignored", a)
 			continue
 		}
 		gw := g.gw(&h.ifs[n])
 		if gw.IsValid() {
-			h.note(w, g.key, "interfaces[%d] has %s as its own gateway, which holds for it altogether", n, *gw)
+			h.note(w, g.key, "interfaces[%d] has its own gateway %s, which takes precedence", n, *gw)
 			continue
 		}
 		*gw = a
@@ -268,14 +268,14 @@ func (h *hijack) simple() error {
 		h.l.set("verbose", Word{"on", w.From})
 	}
 	if debug&0x300 != 0 {
-		h.note(w, "debug", "the bits 0x300, which make LKL wait at the start and at the end, have no meaning here; use lklctl while the program runs")
+		h.note(w, "debug", "the bits 0x300, which make LKL wait at the start and end, have no effect here; use lklctl while the program runs")
 	}
 	cpu, w, err := number("singlecpu")
 	if err != nil {
 		return err
 	}
 	if cpu != 0 {
-		h.note(w, "singlecpu", "has no meaning here: the stack's kernel has one CPU anyway; taskset(1) chooses the host's")
+		h.note(w, "singlecpu", "has no effect here, because the stack's kernel has one CPU; use taskset(1) to choose the host's CPUs")
 	}
 	delay, w, err := number("delay_main")
 	if err != nil {

@@ -34,8 +34,8 @@ func TestHijackFile(t *testing.T) {
 		"seed": {seed, []string{
 			"interfaces[0] = macvtap:/dev/tap23,ip=202.214.86.168/26,gw=202.214.86.129,mac=02:87:f8:27:22:02",
 			"sysctl net.ipv4.tcp_wmem = 4096 87380 2147483647", "sysctl net.mptcp.mptcp_debug = 1", "delay = 500000",
-			"f:2: gateway: 10.206.211.1 is on no interface's network, so nothing can go by it; left out",
-			"f:14: singlecpu: has no meaning here: the stack's kernel has one CPU anyway; taskset(1) chooses the host's",
+			"f:2: gateway: 10.206.211.1 is not in the network of any interface; ignored",
+			"f:14: singlecpu: has no effect here, because the stack's kernel has one CPU; use taskset(1) to choose the host's CPUs",
 		}},
 		"two interfaces": {`{"gateway": "10.0.1.1", "gateway6": "fe80::1", "nameserver": "192.0.2.53", "debug": "0x101", "interfaces": [
 			{"type": "raw", "param": "wlan0", "ip": "10.0.0.2", "masklen": 24, "ifgateway": "10.0.0.1", "mtu": "1400", "qdisc": "root|fq", "offload": "0x8883"},
@@ -43,7 +43,7 @@ func TestHijackFile(t *testing.T) {
 			"interfaces[0] = raw:wlan0,ip=10.0.0.2/24,gw=10.0.0.1,mtu=1400,qdisc=fq,offload=0x8883",
 			"interfaces[1] = rawip:rmnet0,ip=10.0.1.2/24,ip6=fd00::2/64,gw=10.0.1.1,gw6=fe80::1,offload=off",
 			"dns[0] = 192.0.2.53", "verbose = on",
-			"f:1: debug: the bits 0x300, which make LKL wait at the start and at the end, have no meaning here; use lklctl while the program runs",
+			"f:1: debug: the bits 0x300, which make LKL wait at the start and end, have no effect here; use lklctl while the program runs",
 		}},
 		"a phone's": {`{"gateway": "10.9.9.9", "interfaces": [
 			{"type": "raw", "param": "wlan0", "ip": "10.0.0.2", "masklen": "24", "ifgateway": "10.0.0.1", "mac": "02:00:00:00:00:05"},
@@ -64,7 +64,7 @@ func TestHijackFile(t *testing.T) {
 		}},
 		"own gateway": {`{"gateway": "10.0.0.9", "interfaces": [{"type": "tap", "param": "t0", "ip": "10.0.0.2", "masklen": "24", "ifgateway": "10.0.0.1"}]}`, []string{
 			"interfaces[0] = tap:t0,ip=10.0.0.2/24,gw=10.0.0.1",
-			"f:1: gateway: interfaces[0] has 10.0.0.1 as its own gateway, which holds for it altogether",
+			"f:1: gateway: interfaces[0] has its own gateway 10.0.0.1, which takes precedence",
 		}},
 	} {
 		f, err := ParseFile("f", []byte(tc.text))
@@ -95,7 +95,7 @@ func TestHijackEnvironment(t *testing.T) {
 	want := []string{
 		"interfaces[0] = tap:t0,ip=10.0.0.2/24,ip6=fd00::2/64,gw=10.0.0.1,gw6=fd00::1,mac=02:00:00:00:00:01,mtu=1400,qdisc=fq,offload=0xc803,neigh=10.0.0.7|02:00:00:00:00:07",
 		"sysctl net.ipv4.tcp_ecn = 1", "dns[0] = 192.0.2.53", "mem = 64M", "verbose = on", "delay = 5", "mount[0] = debugfs", "dump[0] = /proc/version",
-		"LKL_HIJACK_SINGLE_CPU (singlecpu): has no meaning here: the stack's kernel has one CPU anyway; taskset(1) chooses the host's",
+		"LKL_HIJACK_SINGLE_CPU (singlecpu): has no effect here, because the stack's kernel has one CPU; use taskset(1) to choose the host's CPUs",
 	}
 	if diff := cmp.Diff(want, words(l)); diff != "" {
 		t.Error(diff)
@@ -111,16 +111,16 @@ func TestHijackEnvironment(t *testing.T) {
 		"LKL_HIJACK_NET_NETMASK6_LEN=64": "LKL_HIJACK_NET_IPV6",
 	} {
 		name, _, _ := strings.Cut(has, "=")
-		want := name + ": belongs together with " + lacks + ", which is not there; set both"
+		want := name + ": requires " + lacks + ", which is missing; set both"
 		if _, err = HijackEnvironment([]string{"LKL_HIJACK_NET_TAP=t0", has}); err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
 	if l, err = HijackEnvironment([]string{"LKL_HIJACK_NOSUCH=1", "LKL_HIJACK_EMPTY=", "LKL_HIJACK_CONFIG_FILE=/x"}); err != nil ||
-		!slices.Equal(l.Notes, []string{"LKL_HIJACK_NOSUCH: no variable of LKL's that lklrun knows; left out"}) {
+		!slices.Equal(l.Notes, []string{"LKL_HIJACK_NOSUCH: unknown LKL variable; ignored"}) {
 		t.Errorf("%v, %v", l, err)
 	}
-	if _, err = HijackEnvironment([]string{"LKL_HIJACK_NET_IFTYPE=vde", "LKL_HIJACK_NET_IFPARAMS=x"}); err == nil || !strings.HasPrefix(err.Error(), `LKL_HIJACK_NET_IFTYPE: "vde": lklrun has no such type; use tap, macvtap or raw`) {
+	if _, err = HijackEnvironment([]string{"LKL_HIJACK_NET_IFTYPE=vde", "LKL_HIJACK_NET_IFPARAMS=x"}); err == nil || !strings.HasPrefix(err.Error(), `LKL_HIJACK_NET_IFTYPE: "vde": lklrun does not support this type; use tap, macvtap or raw`) {
 		t.Error(err)
 	}
 }

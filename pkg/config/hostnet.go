@@ -40,14 +40,14 @@ func ParseHostNet(s string) (HostNet, error) {
 	} else if strings.Count(s, ":") == 1 {
 		addr, port, _ = strings.Cut(s, ":")
 		if port == "" {
-			return HostNet{}, fmt.Errorf("%q: no port behind the colon; %s", s, hostNetForm)
+			return HostNet{}, fmt.Errorf("%q: no port after the colon; %s", s, hostNetForm)
 		}
 	}
 	var h HostNet
 	if port != "" {
 		n, err := strconv.ParseUint(port, 10, 16)
 		if err != nil || n == 0 {
-			return HostNet{}, fmt.Errorf("%q: %q is no port; expected a number from 1 to 65535", s, port)
+			return HostNet{}, fmt.Errorf("%q: %q is not a port; expected a number from 1 to 65535", s, port)
 		}
 		h.Port = uint16(n)
 	}
@@ -56,7 +56,7 @@ func ParseHostNet(s string) (HostNet, error) {
 		return HostNet{}, fmt.Errorf("%q; %s", s, hostNetForm)
 	}
 	if masked := h.Prefix.Masked(); masked != h.Prefix {
-		return HostNet{}, fmt.Errorf("%q: %s has bits behind its prefix; expected %s, or %s for it alone", s, h.Prefix, masked, h.Prefix.Addr())
+		return HostNet{}, fmt.Errorf("%q: %s has host bits set; expected %s, or %s for this address only", s, h.Prefix, masked, h.Prefix.Addr())
 	}
 	return h, nil
 }
@@ -67,7 +67,7 @@ func parsePrefix(s string) (netip.Prefix, error) {
 	if strings.Contains(s, "/") {
 		p, err := netip.ParsePrefix(s)
 		if err == nil && p.Addr().Is4In6() {
-			err = fmt.Errorf("%s is an IPv4 address in IPv6's form", p.Addr())
+			err = fmt.Errorf("%s is an IPv4-mapped IPv6 address", p.Addr())
 		}
 		return p, err
 	}

@@ -46,7 +46,7 @@ func ParseNeighbour(s string) (Neighbour, error) {
 	}
 	a, err := netip.ParseAddr(addr)
 	if err != nil || a.Zone() != "" || a.Is4In6() || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() {
-		return Neighbour{}, fmt.Errorf("%q is not the address of a neighbour", addr)
+		return Neighbour{}, fmt.Errorf("%q is not a neighbour address", addr)
 	}
 	m, err := parseMAC(mac)
 	return Neighbour{IP: a, MAC: m}, err
@@ -186,7 +186,7 @@ func (i *Interface) setTarget(s string) error {
 	case t.ParseArg != nil:
 		return t.ParseArg(i, arg)
 	case t.Arg == "" && hasArg:
-		return fmt.Errorf("%s: takes no %q; expected %[1]s[,KEY=VALUE]", typ, ":"+arg)
+		return fmt.Errorf("%s: unexpected %q; expected %[1]s[,KEY=VALUE]", typ, ":"+arg)
 	case t.Arg == "device":
 		if err := CheckDevice(arg); err != nil {
 			return fmt.Errorf("%s: %w; expected %s", typ, err, t.spec())
@@ -195,7 +195,7 @@ func (i *Interface) setTarget(s string) error {
 	case t.Arg == "fd":
 		n, err := strconv.ParseUint(arg, 10, 31)
 		if err != nil || n < 3 {
-			return fmt.Errorf("%s: %q; expected the number of an open descriptor, 3 or above", typ, arg)
+			return fmt.Errorf("%s: %q; expected the number of an open descriptor, at least 3", typ, arg)
 		}
 		i.FD = int(n)
 	}

@@ -29,8 +29,8 @@ type key struct {
 }
 
 const (
-	ethernet = "is for interfaces with Ethernet addresses: %s"
-	only     = "works with %s only"
+	ethernet = "is only supported by interfaces with Ethernet addresses: %s"
+	only     = "is only supported by %s"
 )
 
 // interfaceKeys lists the keys in the order of output.
@@ -58,7 +58,7 @@ var interfaceKeys = []key{
 	{name: "mtu", help: "the MTU in bytes (default 1500; user: 65520)", form: "BYTES", least: MinMTU, most: MaxMTU, set: number(mtuOf, MinMTU, MaxMTU), get: getNumber(mtuOf)},
 	{name: "dhcp", help: "get the IPv4 address, routes and name servers by DHCP", form: "on|off", flag: true, why: ethernet, set: onOff(dhcpOf), get: getOn(dhcpOf)},
 	{name: "dhcp6", help: "get the IPv6 address and name servers by DHCPv6", form: "on|off", flag: true, why: ethernet, set: onOff(dhcp6Of), get: getOn(dhcp6Of)},
-	{name: "slaac", help: "get IPv6 addresses and routes from router advertisements", form: "on|off", flag: true, why: "is for %s: the others get no router advertisements", set: onOff(slaacOf), get: getOn(slaacOf)},
+	{name: "slaac", help: "get IPv6 addresses and routes from router advertisements", form: "on|off", flag: true, why: "is only supported by %s: other types receive no router advertisements", set: onOff(slaacOf), get: getOn(slaacOf)},
 	{name: "dns", help: "a name server reached through this interface", form: "ADDRESS", list: true,
 		set: func(i *Interface, v string) error {
 			a, err := ParseDNS(v)
@@ -71,13 +71,13 @@ var interfaceKeys = []key{
 		get: func(i *Interface) []string { return texts(i.DNS) }},
 	{name: "group", help: "the device group number, as in \"ip link set group\"", form: "NUMBER", least: 1, most: 1<<31 - 1, set: number(groupOf, 1, 1<<31-1), get: getNumber(groupOf)},
 	{name: "qdisc", help: "the queueing discipline, such as fq (default: net.core.default_qdisc)", form: "KIND", set: setQdisc, get: func(i *Interface) []string { return word(i.Qdisc) }},
-	{name: "offload", help: "checksum and segmentation offloads: all that the device has (on, the default), none, or the virtio features in the mask", form: "on|off|0xMASK", why: "is for %s: the others carry whole frames without them",
+	{name: "offload", help: "checksum and segmentation offloads: all that the device supports (on, the default), none (off), or the virtio features in the mask", form: "on|off|0xMASK", why: "is only supported by %s",
 		set: setOffload, get: func(i *Interface) []string { return word(i.Offload) }},
 	{name: "backup", help: "MPTCP sends here only if no other interface works", form: "on|off", flag: true, set: onOff(backupOf), get: getOn(backupOf)},
 	{name: "signal", help: "MPTCP announces this address, and the peer connects to it", form: "on|off", flag: true, set: onOff(signalOf), get: getOn(signalOf)},
 	{name: "fullmesh", help: "MPTCP opens a subflow to each address of the peer", form: "on|off", flag: true, set: onOff(fullmeshOf), get: getOn(fullmeshOf)},
 	{name: "table", help: "the number of its routing table (default: 100 + N for ethN)", form: "NUMBER", least: 1, most: 1<<31 - 1, set: setTable, get: getNumber(tableOf)},
-	{name: "vlan", help: "VLAN ID; addresses and routes are configured on ethN.ID", form: "ID", why: "is for %s: on the others nobody is in a VLAN",
+	{name: "vlan", help: "VLAN ID; addresses and routes are configured on ethN.ID", form: "ID", why: "is only supported by %s",
 		least: 1, most: 4094, set: number(vlanOf, 1, 4094), get: getNumber(vlanOf)},
 	{name: "bridge", help: "a bridge of the host to attach the tap to", form: "BRIDGE", why: only,
 		set: func(i *Interface, v string) error { i.Bridge = v; return CheckDevice(v) },
@@ -187,7 +187,7 @@ func setTable(i *Interface, v string) error {
 		return fmt.Errorf("%q; expected a number from 1 to %d", v, 1<<31-1)
 	}
 	if n >= 253 && n <= 255 {
-		return fmt.Errorf("%d is the table of all interfaces; expected another number, such as %d", n, FirstTable)
+		return fmt.Errorf("%d is a table of the kernel; expected another number, such as %d", n, FirstTable)
 	}
 	i.Table = int(n)
 	return nil
@@ -195,7 +195,7 @@ func setTable(i *Interface, v string) error {
 
 func setQdisc(i *Interface, v string) error {
 	if len(v) > 15 || strings.Trim(v, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" {
-		return fmt.Errorf("%q cannot be the kind of a queueing discipline; expected one such as fq, fq_codel or pfifo_fast", v)
+		return fmt.Errorf("%q is not a queueing discipline; expected one such as fq, fq_codel or pfifo_fast", v)
 	}
 	i.Qdisc = v
 	return nil
@@ -210,7 +210,7 @@ func setOffload(i *Interface, v string) error {
 		}
 	}
 	if v != "on" && v != "off" {
-		return fmt.Errorf("%q; expected on, off or a mask of virtio's features, such as 0x883", v)
+		return fmt.Errorf("%q; expected on, off or a mask of virtio features, such as 0x883", v)
 	}
 	i.Offload = v
 	return nil

@@ -166,7 +166,7 @@ func (c *Config) read() error {
 		s := &settings[n]
 		words := c.Words[s.Key]
 		if limit := s.Most; s.Kind.list() && limit > 0 && len(words) > limit {
-			return words[0].From.Wrap(fmt.Errorf("%d values; at most %d are possible", len(words), limit))
+			return words[0].From.Wrap(fmt.Errorf("%d values; the limit is %d", len(words), limit))
 		}
 		for _, w := range words {
 			if w.Text == "" {
@@ -192,7 +192,7 @@ func (c *Config) check() error {
 		return from.Wrap(err)
 	}
 	if run.Log != "" && !run.Detach {
-		return c.Words["log"][0].From.Wrap(fmt.Errorf("is for --detach; without it the output goes where lklrun's own does"))
+		return c.Words["log"][0].From.Wrap(fmt.Errorf("requires --detach; otherwise the output goes to lklrun's standard output and error"))
 	}
 	return nil
 }

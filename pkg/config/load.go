@@ -128,7 +128,7 @@ func readText(name string) ([]byte, error) {
 	}
 	defer f.Close()
 	if st, err := f.Stat(); err == nil && st.IsDir() {
-		return nil, fmt.Errorf("%s: is a folder; expected a file", name)
+		return nil, fmt.Errorf("%s: is a directory; expected a file", name)
 	}
 	return io.ReadAll(io.LimitReader(f, maxFile+1))
 }

@@ -31,7 +31,7 @@ func ParsePublish(s string) (Publish, error) {
 	var p Publish
 	rest, proto, given := strings.Cut(s, "/")
 	if given && proto != "tcp" && proto != "udp" {
-		return p, fmt.Errorf("%q: %q; expected tcp or udp behind the slash", s, proto)
+		return p, fmt.Errorf("%q: %q; expected tcp or udp after the slash", s, proto)
 	}
 	p.UDP = proto == "udp"
 	cut := func() (string, bool) {
@@ -71,7 +71,7 @@ func ParsePublish(s string) (Publish, error) {
 	}
 	a, err := netip.ParseAddr(text)
 	if err != nil || a.Is6() != six || a.Zone() != "" || a.Is4In6() {
-		return Publish{}, fmt.Errorf("%q: %q is no address of the host; %s", s, rest, publishForm)
+		return Publish{}, fmt.Errorf("%q: %q is not an address of the host; %s", s, rest, publishForm)
 	}
 	p.Addr = a
 	return p, nil
@@ -104,7 +104,7 @@ func (p *Publish) UnmarshalText(text []byte) (err error) {
 func ParsePort(s string) (int, error) {
 	n, err := strconv.ParseUint(s, 10, 16)
 	if err != nil || n == 0 {
-		return 0, fmt.Errorf("%q is no port; expected a number from 1 to 65535", s)
+		return 0, fmt.Errorf("%q is not a port; expected a number from 1 to 65535", s)
 	}
 	return int(n), nil
 }
@@ -136,7 +136,7 @@ func ParsePortRange(s string) (PortRange, error) {
 			return r, fmt.Errorf("%q; %s", s, portRangeForm)
 		}
 		if n == 0 { // a PortRange of size 0 would mean the default
-			return r, fmt.Errorf("%q: 0 ports; from %d to %d are possible", s, MinPorts, MaxPorts)
+			return r, fmt.Errorf("%q: 0 ports; expected %d to %d", s, MinPorts, MaxPorts)
 		}
 		r.Size = n
 	} else {
@@ -148,7 +148,7 @@ func ParsePortRange(s string) (PortRange, error) {
 		r.First, r.Last = uint16(a), uint16(b)
 	}
 	if n := r.Len(); n < MinPorts || n > MaxPorts {
-		return PortRange{}, fmt.Errorf("%q: %d ports; from %d to %d are possible", s, n, MinPorts, MaxPorts)
+		return PortRange{}, fmt.Errorf("%q: %d ports; expected %d to %d", s, n, MinPorts, MaxPorts)
 	}
 	return r, nil
 }

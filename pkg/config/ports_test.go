@@ -20,13 +20,13 @@ func TestParsePublish(t *testing.T) {
 	for spec, want := range map[string]string{
 		"":                 `""; expected [ADDRESS:]HOSTPORT:PORT[/udp]`,
 		"80":               `"80"; expected [ADDRESS:]HOSTPORT:PORT[/udp]`,
-		"0:80":             `"0:80": "0" is no port; expected a number from 1 to 65535`,
-		"80:65536":         `"80:65536": "65536" is no port`,
-		"80:80/sctp":       `"80:80/sctp": "sctp"; expected tcp or udp behind the slash`,
-		"::1:80:80":        `"::1:80:80": "::1" is no address of the host; expected`,
+		"0:80":             `"0:80": "0" is not a port; expected a number from 1 to 65535`,
+		"80:65536":         `"80:65536": "65536" is not a port`,
+		"80:80/sctp":       `"80:80/sctp": "sctp"; expected tcp or udp after the slash`,
+		"::1:80:80":        `"::1:80:80": "::1" is not an address of the host; expected`,
 		"[::1]":            `"[::1]"; expected`,
-		"[10.0.0.1]:80:80": `"[10.0.0.1]:80:80": "[10.0.0.1]" is no address of the host`,
-		"host:80:80":       `"host:80:80": "host" is no address of the host`,
+		"[10.0.0.1]:80:80": `"[10.0.0.1]:80:80": "[10.0.0.1]" is not an address of the host`,
+		"host:80:80":       `"host:80:80": "host" is not an address of the host`,
 	} {
 		if p, err := ParsePublish(spec); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q: %v, %v\nwant %s...", spec, p, err, want)
@@ -68,7 +68,7 @@ func TestParsePortRange(t *testing.T) {
 		t.Errorf("by default %d", n)
 	}
 	_, err := ParsePortRange("12")
-	if want := `"12": 12 ports; from 16 to 32768 are possible`; err == nil || err.Error() != want {
+	if want := `"12": 12 ports; expected 16 to 32768`; err == nil || err.Error() != want {
 		t.Errorf("%v", err)
 	}
 }

@@ -110,10 +110,10 @@ func readProfile(name string, n node) (*Profile, error) {
 
 func checkProfileName(name string) error {
 	if name == NoProfile {
-		return fmt.Errorf("%q stands for no profile; choose another name", name)
+		return fmt.Errorf("%q is reserved and means no profile; choose another name", name)
 	}
 	if name == "" || len(name) > 64 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "" {
-		return fmt.Errorf("%q cannot be the name of a profile; expected letters, digits, - and _", name)
+		return fmt.Errorf("%q is not a valid profile name; expected letters, digits, - and _", name)
 	}
 	return nil
 }
@@ -126,7 +126,7 @@ func (p Profiles) find(w Word) (*Profile, error) {
 	if one, ok := p[w.Text]; ok {
 		return one, nil
 	}
-	return nil, w.From.Wrap(fmt.Errorf("%q: there is no such profile; %s", w.Text, suggest.Or(w.Text, p.Names(), "there are "+strings.Join(p.Names(), ", "))))
+	return nil, w.From.Wrap(fmt.Errorf("%q: no such profile; %s", w.Text, suggest.Or(w.Text, p.Names(), "there are "+strings.Join(p.Names(), ", "))))
 }
 
 // Names lists the names of the profiles.

@@ -15,8 +15,8 @@ type object = map[string]any
 // Schema returns the JSON Schema of a configuration file. It is derived from
 // the same tables as the reader.
 func Schema() []byte {
-	profile := object{"summary": object{"type": "string", "description": "what it is for, for lklrun profiles"}}
-	file := object{"$schema": object{"type": "string", "description": "the address of this schema, for editors"}}
+	profile := object{"summary": object{"type": "string", "description": "description, shown by lklrun profiles"}}
+	file := object{"$schema": object{"type": "string", "description": "address of this schema, for editors"}}
 	for n := range settings {
 		s := &settings[n]
 		file[s.Key] = s.schema()
@@ -26,7 +26,7 @@ func Schema() []byte {
 	}
 	profileNames := object{"pattern": "^[A-Za-z0-9_-]{1,64}$", "not": object{"const": NoProfile}}
 	file["profiles"] = object{
-		"type": "object", "description": "sets of settings of one's own, by their names",
+		"type": "object", "description": "user-defined profiles (sets of settings), by name",
 		"propertyNames":        profileNames,
 		"additionalProperties": object{"$ref": "#/$defs/profile"},
 	}
@@ -103,7 +103,7 @@ func (s *Setting) schema() object {
 
 func interfaceSchema() object {
 	properties := object{
-		"type":   object{"enum": TypeNames(), "description": "what it hangs on"},
+		"type":   object{"enum": TypeNames(), "description": "the device or descriptor"},
 		"device": object{"type": "string", "minLength": 1, "description": "the host's device, of " + typesWith(func(t *Type) bool { return t.Arg == "device" })},
 		"fd":     object{"type": "integer", "minimum": 3, "description": "the number of an open descriptor, of " + typesWith(func(t *Type) bool { return t.Arg == "fd" })},
 	}

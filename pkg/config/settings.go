@@ -74,12 +74,12 @@ const NoProfile = "none"
 
 // removed lists settings of earlier versions, with the reason of their removal.
 var removed = map[string]string{
-	"lane": "lklrun shares no memory with the program any more",
+	"lane": "lklrun no longer shares memory with the program",
 }
 
 // settings lists the settings in the order of output.
 var settings = []Setting{
-	{Key: "stack", Flag: "stack", Form: "NAME", Default: DefaultStack, Help: "the stack: a name or the path of a folder",
+	{Key: "stack", Flag: "stack", Form: "NAME", Default: DefaultStack, Help: "the stack: a name or the path of a directory",
 		add: func(r *Run, w string) error { r.Stack = w; return nil }},
 	{Key: "profile", Flag: "profile", Form: "NAME", Help: "apply a named set of settings; \"lklrun profiles\" lists them", run: true,
 		add: func(r *Run, w string) error { r.Profile = w; return nil }},
@@ -91,18 +91,18 @@ var settings = []Setting{
 		add: addSysctl},
 	{Key: "dns", Flag: "dns", Kind: Texts, Form: "ADDRESS", Example: "192.0.2.53", Help: "use this name server (default: the host's)",
 		add: func(r *Run, w string) error { return appended(&r.DNS, w, ParseDNS) }},
-	{Key: "host_net", Flag: "host-net", Kind: Texts, Most: MaxHostNets, Form: "CIDR[:PORT]", Example: "10.0.0.0/8", Help: "reach this destination by the host's stack",
+	{Key: "host_net", Flag: "host-net", Kind: Texts, Most: MaxHostNets, Form: "CIDR[:PORT]", Example: "10.0.0.0/8", Help: "reach this destination over the host's stack",
 		add: func(r *Run, w string) error { return appended(&r.HostNets, w, ParseHostNet) }},
 	{Key: "publish", Flag: "publish", Kind: Texts, Most: MaxPublish, Form: "PORTS", Example: "8080:80", Help: "publish a port of the program on the host",
 		add: func(r *Run, w string) error { return appended(&r.Publish, w, ParsePublish) }},
 	{Key: "listen", Flag: "listen", Kind: Numbers, Most: MaxListen, Form: "PORT", Help: "with a shared address: a port the program listens on",
 		add: func(r *Run, w string) error { return appended(&r.Listen, w, ParsePort) }},
-	{Key: "port_range", Flag: "port-range", Form: "PORTS", Default: strconv.Itoa(DefaultPorts), Help: "with a shared address: ports for connections, a count or FIRST-LAST",
+	{Key: "port_range", Flag: "port-range", Form: "PORTS", Default: strconv.Itoa(DefaultPorts), Help: "with a shared address: local ports of connections, a count or FIRST-LAST",
 		add: func(r *Run, w string) (err error) { r.PortRange, err = ParsePortRange(w); return err }},
 	{Key: "rst_guard", Flag: "rst-guard", Form: "WAY", Default: GuardAuto, Choices: []string{GuardAuto, GuardNFT, GuardIPTables, GuardOff, GuardPrint},
-		Help: "with a shared address: how to stop the host's RSTs",
+		Help: "with a shared address: how to suppress the host's RSTs",
 		add:  func(r *Run, w string) (err error) { r.RSTGuard, err = ParseRSTGuard(w); return err }},
-	{Key: "user", Flag: "user", Form: "NAME", Help: "run the program as this user (or UID:GID) without capabilities; needs root",
+	{Key: "user", Flag: "user", Form: "NAME", Help: "run the program as this user (or UID:GID) without capabilities; requires root",
 		add: func(r *Run, w string) error { r.User = w; return nil }},
 	{Key: "name", Flag: "name", Form: "NAME", Help: "the run's name for lklctl (default: from the command)", run: true,
 		add: func(r *Run, w string) error { r.Name = w; return nil }},
@@ -116,7 +116,7 @@ var settings = []Setting{
 	{Key: "spin", Flag: "spin", Kind: Number, Form: "USEC", Most: MaxSpin, Default: strconv.Itoa(DefaultSpin), Help: "poll for packets this many microseconds before sleeping",
 		add: addNumber(func(r *Run) *int { return &r.Spin }, 0, MaxSpin, "microseconds")},
 	{Key: "require", Flag: "require", Choices: []string{RequireStack, RequireMPTCP},
-		Help: "exit with 123 unless the program used this",
+		Help: "exit with 123 unless the program used the stack, or only MPTCP",
 		add:  func(r *Run, w string) (err error) { r.Require, err = ParseRequire(w); return err }},
 	{Key: "detach", Flag: "detach", Kind: Switch, Help: "run in the background until the last process ends", run: true,
 		add: addSwitch(func(r *Run) *bool { return &r.Detach })},
@@ -124,9 +124,9 @@ var settings = []Setting{
 		add: func(r *Run, w string) error { r.Log = w; return nil }},
 	{Key: "wait_all", Flag: "wait-all", Kind: Switch, Help: "end with the command's last process, not the first",
 		add: addSwitch(func(r *Run) *bool { return &r.WaitAll })},
-	{Key: "capture", Flag: "capture", Kind: Texts, Most: MaxCaptures, Form: "FILE", Example: "trace.pcapng,snap=128", Help: "write all packets to a pcapng file, or keep the last in a ring", run: true,
+	{Key: "capture", Flag: "capture", Kind: Texts, Most: MaxCaptures, Form: "FILE", Example: "trace.pcapng,snap=128", Help: "write all packets to a pcapng file, or keep the last ones in memory (ring)", run: true,
 		add: addCapture},
-	{Key: "verbose", Flag: "verbose", Kind: Switch, Help: "report each step with its time, and a final account",
+	{Key: "verbose", Flag: "verbose", Kind: Switch, Help: "report each step with its time, and final statistics",
 		add: addSwitch(func(r *Run) *bool { return &r.Verbose })},
 	{Key: "quiet", Flag: "quiet", Kind: Switch, Help: "do not print notes at the start",
 		add: addSwitch(func(r *Run) *bool { return &r.Quiet })},
@@ -136,7 +136,7 @@ var settings = []Setting{
 		add: func(r *Run, w string) error { return appended(&r.Mount, w, parseFSType) }},
 	{Key: "dump", Kind: Texts, Most: 256, Form: "PATH", Example: "/proc/net/snmp", Help: "print this file of the stack when the program ends",
 		add: func(r *Run, w string) error { return appended(&r.Dump, w, parseStackPath) }},
-	{Key: "command", Kind: Texts, Form: "WORD", Example: "curl", Help: "the program and its arguments, when the command line names none", run: true,
+	{Key: "command", Kind: Texts, Form: "WORD", Example: "curl", Help: "the program and its arguments, if the command line has none", run: true,
 		add: func(r *Run, w string) error { r.Command = append(r.Command, w); return nil }},
 }
 
@@ -220,14 +220,14 @@ const maxCmdline = 1024
 // lklrun sets.
 func addCmdline(r *Run, word string) error {
 	if len(word) > maxCmdline {
-		return fmt.Errorf("%d characters; at most %d are possible", len(word), maxCmdline)
+		return fmt.Errorf("%d characters; the limit is %d", len(word), maxCmdline)
 	}
 	if strings.ContainsFunc(word, func(c rune) bool { return c < ' ' || c > '~' }) {
-		return fmt.Errorf("%q has characters that a kernel's command line cannot have", word)
+		return fmt.Errorf("%q has characters that are invalid on a kernel command line", word)
 	}
 	for _, p := range strings.Fields(word) {
 		if strings.HasPrefix(p, "mem=") {
-			return fmt.Errorf("%q: the memory's size has a setting of its own: mem", p)
+			return fmt.Errorf("%q: use the setting mem to set the memory size", p)
 		}
 	}
 	r.Cmdline = word
@@ -236,7 +236,7 @@ func addCmdline(r *Run, word string) error {
 
 func parseFSType(s string) (string, error) {
 	if s == "" || len(s) > 32 || strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" {
-		return "", fmt.Errorf("%q cannot be the type of a file system; expected one such as debugfs", s)
+		return "", fmt.Errorf("%q is not a file system type; expected one such as debugfs", s)
 	}
 	return s, nil
 }
@@ -248,4 +248,4 @@ func parseStackPath(s string) (string, error) {
 	return s, nil
 }
 
-var errNoWords = errors.New("nothing is given; leave it out or give a value")
+var errNoWords = errors.New("empty value; remove it or add a value")

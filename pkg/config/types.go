@@ -66,11 +66,11 @@ var interfaceTypes []*Type
 // if the type is not possible.
 func RegisterType(t Type) {
 	if findType(t.Name) != nil || t.Arg != "" && !slices.Contains(targetKeys[1:], t.Arg) {
-		panic(fmt.Sprintf("config: the interface type %q exists already, or has an impossible argument", t.Name))
+		panic(fmt.Sprintf("config: the interface type %q already exists, or has an invalid argument", t.Name))
 	}
 	for _, name := range slices.Concat(t.Keys, slices.Collect(maps.Keys(t.Why))) {
 		if k := findKey(name); k == nil || k.why == "" {
-			panic(fmt.Sprintf("config: the interface type %q names the key %q, which does not exist or is for all types", t.Name, name))
+			panic(fmt.Sprintf("config: the interface type %q names the key %q, which does not exist or is supported by all types", t.Name, name))
 		}
 	}
 	interfaceTypes = append(interfaceTypes, &t)
@@ -148,7 +148,7 @@ func unknownType(typ, expected string) error {
 	case len(interfaceTypes) == 0:
 		return fmt.Errorf("%q: no interface types are registered; import pkg/config/types", typ)
 	case typ == "passt":
-		return fmt.Errorf("%q: no longer an interface type: the gateway of user carries more; use user", typ)
+		return fmt.Errorf("%q: no longer an interface type; use user, whose gateway supports more protocols", typ)
 	}
 	return fmt.Errorf("%q: unknown interface type; %s", typ, suggest.Or(typ, TypeNames(), expected))
 }

@@ -41,11 +41,11 @@ func ParseSysctl(s string) (Sysctl, error) {
 	}
 	for _, part := range strings.FieldsFunc(name, func(r rune) bool { return r == '.' || r == '/' }) {
 		if strings.ContainsAny(part, " \t\n\x00") {
-			return Sysctl{}, fmt.Errorf("%q cannot be the name of a sysctl", name)
+			return Sysctl{}, fmt.Errorf("%q is not a sysctl name", name)
 		}
 	}
 	if strings.Trim(name, "./") != name || slices.ContainsFunc([]string{"..", "//", "./", "/."}, func(s string) bool { return strings.Contains(name, s) }) {
-		return Sysctl{}, fmt.Errorf("%q cannot be the name of a sysctl", name)
+		return Sysctl{}, fmt.Errorf("%q is not a sysctl name", name)
 	}
 	return Sysctl{Name: name, Value: value, Optional: optional}, nil
 }

@@ -162,7 +162,7 @@ func TestCaptureRunEnds(t *testing.T) {
 			dir + "/a,if=eth7":            "eth7: the run has no such interface; there are: eth0, lo",
 			dir + "/a,filter=tcp prot 80": `filter "tcp prot 80": `,
 			dir + "/a,snap=1":             "expected bytes, from 60",
-			"-":                           "standard output is the command's own",
+			"-":                           "standard output belongs to the command",
 		} {
 			r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", testutil.NewName(), "--if", s.TapIf(), "--capture", spec, "--", "touch", dir+"/ran"))
 			if r.Status != 2 || strings.Count(r.Stderr, "\n") != 1 || !strings.Contains(r.Stderr, want) {

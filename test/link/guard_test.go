@@ -426,7 +426,7 @@ func TestSharedRefused(t *testing.T) {
 	}{
 		{[]string{"--listen", "22"}, "--listen 22: a tcp socket of the host at [::]:22 uses this port"},
 		{[]string{"--port-range", "20-2000"}, "--port-range 20-2000: port 22 is in use on the host"},
-		{[]string{"--port-range", "5"}, `--port-range "5": 5 ports; from 16 to 32768 are possible`},
+		{[]string{"--port-range", "5"}, `--port-range "5": 5 ports; expected 16 to 32768`},
 		{[]string{"--sysctl", "net.ipv4.ip_local_port_range=1000 2000"}, "--port-range"},
 		{[]string{"--sysctl", "net.ipv4.no_such=1"}, "net.ipv4.no_such"}, // only the stack can detect it
 	} {

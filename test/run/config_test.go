@@ -39,47 +39,47 @@ func TestBrokenConfigurations(t *testing.T) {
 		"{\n\"stack\": bbr\n}":                   "FILE:2:10: invalid literal: bbr",
 		"{\"spin\": 1\n\"mem\": 2}":              "FILE:2:1: invalid character '\"' after object value (expecting ',' or '}')",
 		"[\"stack\"]":                            "FILE:1: an array; expected an object of settings, such as {\"stack\": \"mptcp\"}",
-		`{"dns": ` + strings.Repeat("[", 100000): "FILE:1: more than 32 objects and arrays within each other",
+		`{"dns": ` + strings.Repeat("[", 100000): "FILE:1: more than 32 nested objects and arrays",
 		"\xff{}":                                 "FILE: is not UTF-8 text",
 		"{\n// the stack\n\"stak\": \"bbr\"}":    "FILE:3: stak: unknown key; did you mean stack?",
 		`{"xyzzy": 1}`:                           "FILE:1: xyzzy: unknown key; " + keys,
 		`{"a\nb": 1}`:                            `FILE:1: "a\nb": unknown key; known are stack, `,
-		"{\"stack\": \"bbr\",\n\"mem\": \"64M\",\n\"stack\": 1}": "FILE:3: stack: given twice, first at FILE:1; leave one out",
+		"{\"stack\": \"bbr\",\n\"mem\": \"64M\",\n\"stack\": 1}": "FILE:3: stack: given twice, first at FILE:1; remove one",
 		`{"stack": 7}`:                           `FILE:1: stack: 7; expected a string`,
 		`{"stack": "nosuch"}`:                    `FILE:1: --stack: `,
-		`{"stack": ""}`:                          `FILE:1: stack: nothing is given; leave it out or give a value`,
+		`{"stack": ""}`:                          `FILE:1: stack: empty value; remove it or add a value`,
 		`{"engine": "steam"}`:                    `FILE:1: engine: "steam"; expected auto, supervise or preload`,
 		`{"mem": "1M"}`:                          `FILE:1: mem: "1M"; expected a size from 32M to 1024G`,
 		`{"mem": 1.5}`:                           `FILE:1: mem: 1.5; expected a size such as "64M" or "1G"`,
 		`{"spin": "50"}`:                         `FILE:1: spin: "50"; expected a number from 0 to 1000000`,
 		`{"spin": -1}`:                           `FILE:1: spin: "-1"; expected microseconds, from 0 to 1000000`,
 		`{"detach": "on"}`:                       `FILE:1: detach: "on"; expected true or false`,
-		`{"log": "x"}`:                           `FILE:1: log: is for --detach; without it the output goes where lklrun's own does`,
+		`{"log": "x"}`:                           `FILE:1: log: requires --detach; otherwise the output goes to lklrun's standard output and error`,
 		`{"dns": "ns.example"}`:                  `FILE:1: dns: "ns.example"; expected the IP address of a name server`,
-		`{"dns": []}`:                            `FILE:1: dns: an empty list; leave it out or give a value`,
-		`{"listen": [80, 0]}`:                    `FILE:1: listen[1]: "0" is no port; expected a number from 1 to 65535`,
+		`{"dns": []}`:                            `FILE:1: dns: an empty list; remove it or add a value`,
+		`{"listen": [80, 0]}`:                    `FILE:1: listen[1]: "0" is not a port; expected a number from 1 to 65535`,
 		`{"publish": ["80"]}`:                    `FILE:1: publish[0]: "80"; expected [ADDRESS:]HOSTPORT:PORT[/udp], such as 8080:80 or 127.0.0.1:5353:53/udp`,
-		`{"host_net": "10.1.2.3/8"}`:             `FILE:1: host_net: "10.1.2.3/8": 10.1.2.3/8 has bits behind its prefix; expected 10.0.0.0/8, or 10.1.2.3 for it alone`,
-		`{"sysctl": {"a b": 1}}`:                 `FILE:1: sysctl."a b": "a b" cannot be the name of a sysctl`,
+		`{"host_net": "10.1.2.3/8"}`:             `FILE:1: host_net: "10.1.2.3/8": 10.1.2.3/8 has host bits set; expected 10.0.0.0/8, or 10.1.2.3 for this address only`,
+		`{"sysctl": {"a b": 1}}`:                 `FILE:1: sysctl."a b": "a b" is not a sysctl name`,
 		`{"sysctl": {"net.ipv4.tcp_ecn": true}}`: `FILE:1: sysctl."net.ipv4.tcp_ecn": true; expected a string or a number`,
 		`{"interfaces": ["veth:x"]}`:             `FILE:1: interfaces[0]: "veth:x": "veth": unknown interface type; expected user, tap:NAME, macvtap:DEV, raw:DEV, rawip:DEV or fd:N`,
 		`{"interfaces": [{"device": "t0"}]}`:     `FILE:1: interfaces[0]: has no type; expected "type", one of user, tap, macvtap, raw, rawip, fd`,
-		`{"interfaces": [{"type": "tap"}]}`:      `FILE:1: interfaces[0]: has no device, which the type tap needs`,
-		`{"interfaces": [{"type": "user", "device": "x"}]}`:                                                              `FILE:1: interfaces[0].device: is not for the type user; leave it out`,
+		`{"interfaces": [{"type": "tap"}]}`:      `FILE:1: interfaces[0]: has no device, which the type tap requires`,
+		`{"interfaces": [{"type": "user", "device": "x"}]}`:                                                              `FILE:1: interfaces[0].device: is not supported by the type user; remove it`,
 		`{"interfaces": ["user", {"type": "user",` + "\n" + `"mtu": 1}]}`:                                                `FILE:2: interfaces[1].mtu: "1"; expected a number from 68 to 65520`,
 		`{"interfaces": [{"type": "user", "mtu": "1500"}]}`:                                                              `FILE:1: interfaces[0].mtu: "1500"; expected a number from 68 to 65520`,
 		`{"interfaces": [{"type": "user", "ipv4": "10.0.0.2/24"}]}`:                                                      `FILE:1: interfaces[0].ipv4: unknown key; known are type, device, fd, ip, ip6, gw, gw6, mac`,
 		`{"interfaces": [{"type": "tap", "device": "t0", "ip": "10.0.0.300/24"}]}`:                                       `FILE:1: interfaces[0].ip: "10.0.0.300/24" is not an IPv4 address with its prefix length; expected ADDRESS/PREFIX`,
 		`{"interfaces": [{"type": "tap", "device": "t0",` + "\n" + `"ip": "10.0.0.2/24",` + "\n" + `"gw": "10.0.1.1"}]}`: `FILE:3: interfaces[0].gw: 10.0.1.1 is not within 10.0.0.0/24`,
-		`{"interfaces": ["tap:t0",` + "\n" + `"tap:t0"]}`:                                                                `FILE:2: interfaces[1]: "tap:t0": tap:t0 is that of eth0 already`,
-		`{"interfaces": ["user"` + strings.Repeat(`,"user"`, 8) + `]}`:                                                   `FILE:1: interfaces: 9 values; at most 8 are possible`,
-		`{"profile": "fast"}`:                                                `FILE:1: profile: "fast": there is no such profile; there are bbr, bulk, latency, mobile, safe`,
-		`{"profiles": {"p": {"name": "x"}}}`:                                 `FILE:1: profiles.p.name: is a run's own, not a profile's; leave it out`,
-		`{"cmdline": "mem=1G"}`:                                              `FILE:1: cmdline: "mem=1G": the memory's size has a setting of its own: mem`,
+		`{"interfaces": ["tap:t0",` + "\n" + `"tap:t0"]}`:                                                                `FILE:2: interfaces[1]: "tap:t0": tap:t0 is already used by eth0`,
+		`{"interfaces": ["user"` + strings.Repeat(`,"user"`, 8) + `]}`:                                                   `FILE:1: interfaces: 9 values; the limit is 8`,
+		`{"profile": "fast"}`:                                                `FILE:1: profile: "fast": no such profile; there are bbr, bulk, latency, mobile, safe`,
+		`{"profiles": {"p": {"name": "x"}}}`:                                 `FILE:1: profiles.p.name: is not allowed in a profile; remove it`,
+		`{"cmdline": "mem=1G"}`:                                              `FILE:1: cmdline: "mem=1G": use the setting mem to set the memory size`,
 		`{"gateway": "x"}`:                                                   `FILE:1: gateway: "x" is not an IPv4 address`,
 		`{"debug": "0", "gatway": "10.0.0.1"}`:                               `FILE:1: gatway: unknown key of LKL's; known are interfaces, gateway, gateway6`,
 		`{"interfaces": [{"param": "t0"}]}`:                                  `FILE:1: interfaces[0]: has no type; expected tap, macvtap, raw or raw-ipenc`,
-		`{"interfaces": [{"type": "tap", "param": "t0", "ip": "10.0.0.2"}]}`: `FILE:1: interfaces[0]: has only one of ip and masklen, which belong together`,
+		`{"interfaces": [{"type": "tap", "param": "t0", "ip": "10.0.0.2"}]}`: `FILE:1: interfaces[0]: has only one of ip and masklen; set both`,
 	} {
 		testutil.WriteFile(t, path, text)
 		marker := filepath.Join(filepath.Dir(path), "ran")
@@ -271,7 +271,7 @@ func TestLKLKeys(t *testing.T) {
 	})
 	t.Run("singlecpu", func(t *testing.T) {
 		r := lkl(t, `{"singlecpu": "1"}`, "true")
-		says(t, r, "lkl-hijack.json:1: singlecpu: has no meaning here")
+		says(t, r, "lkl-hijack.json:1: singlecpu: has no effect here")
 		if strings.Count(r.Stderr, "singlecpu") != 1 {
 			t.Errorf("more than once: %v", r)
 		}
@@ -299,7 +299,7 @@ func TestLKLKeys(t *testing.T) {
 
 // TestLKLExample runs the example of the 2017 talk on stacks in phones, unchanged, on a
 // macvtap made for it. Its settings take effect, and lklrun reports each setting that
-// has no meaning here once.
+// has no effect here once.
 func TestLKLExample(t *testing.T) {
 	testutil.Need(t, "ip", "curl", "nginx", testutil.Bin("lklrun"))
 	phone, carrier := testutil.NewNetns(t, "phone"), testutil.NewNetns(t, "carrier")
@@ -330,8 +330,8 @@ func TestLKLExample(t *testing.T) {
 	}
 	for _, said := range []string{r.Stderr, p.Stderr} {
 		for _, want := range []string{
-			path + ":2: gateway: 10.206.211.1 is on no interface's network, so nothing can go by it; left out",
-			path + ":14: singlecpu: has no meaning here",
+			path + ":2: gateway: 10.206.211.1 is not in the network of any interface; ignored",
+			path + ":14: singlecpu: has no effect here",
 			"sysctl net.mptcp.mptcp_debug=1: the stack has no such setting; ignored",
 		} {
 			if strings.Count(said, want) != 1 {
