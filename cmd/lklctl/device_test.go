@@ -111,7 +111,7 @@ func TestDeviceGone(t *testing.T) {
 	d := devices(t)["adb:one"]
 	refused(t, 3, []string{"--device", "adb:one", "-n", "none", "netstat"}, `no instance "none" is running; there is web`)
 	d.Cut()
-	refused(t, 125, []string{"--device", "adb:one", "list"}, "adb:one: the device is gone")
+	refused(t, 125, []string{"--device", "adb:one", "list"}, "adb:one: the connection to the device")
 }
 
 // Wireshark's list includes the instances of devices that answer.
@@ -137,7 +137,7 @@ func TestDeviceExtcap(t *testing.T) {
 	if r.status != 0 || strings.Contains(r.out, "adb:one") || !strings.Contains(r.out, "adb:two") || !strings.Contains(r.out, "value=lklrun-web}") {
 		t.Errorf("with one device gone: %+v", r)
 	}
-	refused(t, 125, []string{"extcap", "--extcap-interface", "lklrun-web-lo@adb:one", "--extcap-dlts"}, "adb:one: the device is gone")
+	refused(t, 125, []string{"extcap", "--extcap-interface", "lklrun-web-lo@adb:one", "--extcap-dlts"}, "adb:one: the connection to the device")
 }
 
 // A device that has become silent counts as gone, so a waiting verb ends soon.
@@ -150,7 +150,7 @@ func TestDeviceSilent(t *testing.T) {
 	d.Hang()
 	began := time.Now()
 	r := <-ended
-	if took := time.Since(began); r.status != 125 || !strings.Contains(r.errors, "adb:one: the device is gone: nothing was heard of it for 8s") || took > 30*time.Second {
+	if took := time.Since(began); r.status != 125 || !strings.Contains(r.errors, "adb:one: the connection to the device timed out: no data for 8s") || took > 30*time.Second {
 		t.Errorf("after %v: %+v", took, r)
 	}
 }

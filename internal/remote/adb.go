@@ -41,7 +41,7 @@ func (s *adbSocket) Close() error {
 // text.
 func (s *adbSocket) SendMessage(msg []byte) error {
 	if len(msg) > 0xffff {
-		return fmt.Errorf("a request of %d bytes, 65535 at most", len(msg))
+		return fmt.Errorf("a request of %d bytes, more than the limit of 65535", len(msg))
 	}
 	_, err := fmt.Fprintf(s.Conn, "%04x%s", len(msg), msg)
 	return err
@@ -55,7 +55,7 @@ func (s *adbSocket) ReadMessage() ([]byte, error) {
 	}
 	n, err := strconv.ParseUint(string(digits[:]), 16, 16)
 	if err != nil {
-		return nil, fmt.Errorf("the length of an answer: %w", err)
+		return nil, fmt.Errorf("reading the length of an answer: %w", err)
 	}
 	msg := make([]byte, n)
 	_, err = io.ReadFull(s.Conn, msg)
@@ -88,7 +88,7 @@ func dialADB(ctx context.Context, who string) (_ *adbSocket, stop func() bool, e
 		}
 	}
 	if _, err := exec.LookPath(adb.AdbExecutableName); err != nil {
-		return nil, nil, mendable(who, "there is no program adb on this machine; install it (Debian: apt install adb)")
+		return nil, nil, mendable(who, "the program adb is not installed on this machine; install it (Debian: apt install adb)")
 	}
 	client, err := adb.NewWithConfig(adb.ServerConfig{Port: port, Dialer: adbDialer{}})
 	if err != nil {
@@ -96,7 +96,7 @@ func dialADB(ctx context.Context, who string) (_ *adbSocket, stop func() bool, e
 	}
 	conn, err := client.Dial()
 	if err != nil {
-		return nil, nil, mendable(who, "the adb server does not start: %s; try `adb start-server`", adbSaid(err))
+		return nil, nil, mendable(who, "the adb server did not start: %s; try `adb start-server`", adbSaid(err))
 	}
 	s := conn.Sender.(*adbSocket) // from adbDialer
 	return s, context.AfterFunc(ctx, func() { _ = s.Close() }), nil
@@ -145,7 +145,7 @@ func adbEntries(ctx context.Context, who string) ([]adbEntry, error) {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case err != nil:
-		return nil, broken(who, "the adb server: %s", adbSaid(err))
+		return nil, broken(who, "adb server: %s", adbSaid(err))
 	}
 	return parseEntries(text), nil
 }
@@ -178,7 +178,7 @@ func listADB(ctx context.Context) ([]Target, error) {
 	return all, nil
 }
 
-const noDevice = "no device: plug one in and allow USB debugging there (`adb devices` lists those that are there)"
+const noDevice = "no device; connect one and allow USB debugging on it (`adb devices` lists the devices)"
 
 // choose finds the device that t means. Without a serial number, it is
 // ANDROID_SERIAL's, as with adb(1), or the only device.
@@ -189,7 +189,7 @@ func choose(t Target, entries []adbEntry) (adbEntry, error) {
 	case i >= 0:
 		return entries[i], nil
 	case serial != "":
-		return adbEntry{}, mendable(t.String(), "there is no device %s; `adb devices` lists those that are there", serial)
+		return adbEntry{}, mendable(t.String(), "there is no device %s; `adb devices` lists the devices", serial)
 	case len(entries) == 0:
 		return adbEntry{}, mendable(t.String(), "%s", noDevice)
 	case len(entries) > 1:
@@ -197,7 +197,7 @@ func choose(t Target, entries []adbEntry) (adbEntry, error) {
 		for _, e := range entries {
 			names = append(names, KindADB+":"+e.serial)
 		}
-		return adbEntry{}, mendable(t.String(), "there are %d devices, name one: %s; or all", len(entries), strings.Join(names, ", "))
+		return adbEntry{}, mendable(t.String(), "there are %d devices; choose one of %s, or all", len(entries), strings.Join(names, ", "))
 	}
 	return entries[0], nil
 }
@@ -209,14 +209,14 @@ func usable(t Target, e adbEntry) error {
 	case "device":
 		return nil
 	case "offline":
-		return mendable(t.String(), "the device is offline: unlock it, plug it in again or try `adb reconnect offline`")
+		return mendable(t.String(), "the device is offline; unlock it, reconnect it, or try `adb reconnect offline`")
 	case "unauthorized", "authorizing":
-		return mendable(t.String(), "the device has not authorized this computer: accept its key in the dialogue on the device's screen")
+		return mendable(t.String(), "the device has not authorized this computer; accept its key in the dialog on the device's screen")
 	}
 	if strings.HasPrefix(e.state, "no permissions") {
-		return mendable(t.String(), "the adb server may not open the device (%s)", e.state)
+		return mendable(t.String(), "the adb server has no permission to open the device (%s)", e.state)
 	}
-	return mendable(t.String(), "the device is in the state %q: start Android on it", e.state)
+	return mendable(t.String(), "the device is in the state %q; start Android on it", e.state)
 }
 
 // adbDevice is a device of the adb server.
@@ -243,7 +243,7 @@ func openADB(ctx context.Context, t Target) (Device, error) {
 		return nil, err
 	}
 	if !slices.Contains(features, "shell_v2") {
-		return nil, mendable(t.String(), "the device's adbd cannot tell an exit status (no shell_v2): it takes Android 7 or later")
+		return nil, mendable(t.String(), "the device's adbd does not report an exit status (no shell_v2); Android 7 or later is required")
 	}
 	return d, nil
 }
@@ -301,9 +301,9 @@ func (d *adbDevice) failed(ctx context.Context, err error) error {
 	case strings.Contains(said, "offline"):
 		return usable(d.target, adbEntry{d.serial, "offline"})
 	case strings.Contains(said, "not found"):
-		return broken(d.Name(), "the device is gone: was it unplugged?")
+		return broken(d.Name(), "the connection to the device was lost; was it unplugged?")
 	case strings.HasPrefix(said, "NetworkError"), strings.HasPrefix(said, "ConnectionResetError"):
-		return broken(d.Name(), "the device does not answer: is it still plugged in?")
+		return broken(d.Name(), "the device does not answer; is it still connected?")
 	}
-	return broken(d.Name(), "the way to the device: %s", said)
+	return broken(d.Name(), "connection to the device: %s", said)
 }

@@ -192,7 +192,7 @@ func TestADB(t *testing.T) {
 		t.Setenv("ANDROID_SERIAL", "")
 		t.Setenv("PATH", "/nonexistent")
 		_, err = openTest(t, "adb")
-		refused(t, "no adb", err, 2, "no program adb", "apt install adb")
+		refused(t, "no adb", err, 2, "program adb is not installed", "apt install adb")
 	})
 	t.Run("unplugged", func(t *testing.T) {
 		st, err := d.Start(ctx, "exec cat", nil)
@@ -205,9 +205,9 @@ func TestADB(t *testing.T) {
 		_, err = d.Run(ctx, Command{Line: "true"})
 		refused(t, "before", err, 125, "unplugged")
 		_, err = openTest(t, "adb")
-		refused(t, "no device", err, 2, "plug one in")
+		refused(t, "no device", err, 2, "connect one")
 		_, err = listADB(ctx)
-		refused(t, "all of none", err, 2, "plug one in")
+		refused(t, "all of none", err, 2, "connect one")
 	})
 }
 

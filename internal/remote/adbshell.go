@@ -163,9 +163,9 @@ func (st *shellStream) gone(err error) error {
 		return cause
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return broken(st.d.Name(), "the device is gone: was it unplugged?")
+		return broken(st.d.Name(), "the connection to the device was lost; was it unplugged?")
 	}
-	return broken(st.d.Name(), "the way to the device: %w", err)
+	return broken(st.d.Name(), "connection to the device: %w", err)
 }
 
 // Wait waits for the command's end.

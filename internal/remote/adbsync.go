@@ -70,7 +70,7 @@ func (p *adbPush) file(ctx context.Context, f File, to string) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case refused != "":
-		return mendable(p.d.Name(), "putting %s there: %s", to, refused)
+		return mendable(p.d.Name(), "uploading %s: %s", to, refused)
 	case err != nil:
 		if errors.Is(err, errRead) {
 			return mendable(p.d.Name(), "%w", err)

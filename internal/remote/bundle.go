@@ -68,7 +68,7 @@ func findBundle(own, arch string) (*bundle, error) {
 	}
 	b := &bundle{archive: name + ".tar.gz"}
 	if err := json.Unmarshal(text, &b.Manifest); err != nil || len(b.Hash) != hex.EncodedLen(sha256.Size) {
-		return nil, fmt.Errorf("%s.json: is no bundle's manifest; `make cross` makes it", name)
+		return nil, fmt.Errorf("%s.json is not a bundle manifest; rebuild it with `make cross`", name)
 	}
 	for _, f := range b.Files {
 		b.size += f.Size
@@ -83,7 +83,7 @@ func (b *bundle) files() ([]File, error) {
 		return nil, err
 	}
 	if sum := sha256.Sum256(text); hex.EncodeToString(sum[:]) != b.Hash {
-		return nil, fmt.Errorf("%s: is not what its manifest says; `make cross` makes both", b.archive)
+		return nil, fmt.Errorf("%s does not match its manifest; rebuild both with `make cross`", b.archive)
 	}
 	z, err := gzip.NewReader(bytes.NewReader(text))
 	if err != nil {
@@ -100,7 +100,7 @@ func (b *bundle) files() ([]File, error) {
 		}
 		name := path.Clean(h.Name)
 		if !fs.ValidPath(name) {
-			return nil, fmt.Errorf("%s: %q is no name for a file of a bundle", b.archive, h.Name)
+			return nil, fmt.Errorf("%s: %q is not a valid file name in a bundle", b.archive, h.Name)
 		}
 		switch h.Typeflag {
 		case tar.TypeReg:

@@ -37,14 +37,14 @@ func Prepare(ctx context.Context, d Device, o Options) (_ *Ready, err error) {
 		}
 	}()
 	if p.Arch == "" {
-		return nil, mendable(d.Name(), "its machine is %s%s, for which there is no bundle: lklrun runs on amd64, arm64 and arm (ARMv7)", p.Machine, after(", its ABI ", p.ABI))
+		return nil, mendable(d.Name(), "its architecture is %s%s, which has no bundle; lklrun supports amd64, arm64 and arm (ARMv7)", p.Machine, after(", its ABI ", p.ABI))
 	}
 	b, err := findBundle(o.Bundles, p.Arch)
 	if err != nil {
 		return nil, mendable(d.Name(), "%w", err)
 	}
 	if p.Base == "" {
-		return nil, mendable(d.Name(), "there is no folder there that programs can be put in and run from (tried %s)", triedBases(isAndroid(d)))
+		return nil, mendable(d.Name(), "no directory there is writable and allows program execution (tried %s)", triedBases(isAndroid(d)))
 	}
 	if isAndroid(d) && p.UID != 0 {
 		if r.Facts.Su, err = lookSu(ctx, d); err != nil {
@@ -57,16 +57,16 @@ func Prepare(ctx context.Context, d Device, o Options) (_ *Ready, err error) {
 	if o.NeedRoot != "" && r.Facts.UID != 0 {
 		remedy := "log in as root, with ssh:root@HOST"
 		if isAndroid(d) {
-			remedy = "it has no su that lets the shell become root; try `adb root`, or a device with root"
+			remedy = "it has no su for the shell; try `adb root`, or use a device with root"
 		}
-		return nil, mendable(d.Name(), "%s takes root there, and its shell is uid %d: %s", o.NeedRoot, r.Facts.UID, remedy)
+		return nil, mendable(d.Name(), "%s requires root there, and its shell is uid %d; %s", o.NeedRoot, r.Facts.UID, remedy)
 	}
 	r.Dir = path.Join(p.Base, b.id())
 	if slices.Contains(p.bundles, b.id()) {
 		return r, nil
 	}
 	if o.Only {
-		return nil, mendable(d.Name(), "lklrun is not there, or of another version: lklrun --device puts it there")
+		return nil, mendable(d.Name(), "lklrun is missing there, or has another version; lklrun --device installs it")
 	}
 	return r, r.put(ctx, b, o)
 }
@@ -78,7 +78,7 @@ func triedBases(android bool) string {
 	if android {
 		return BaseADB
 	}
-	return "the login's cache folder, /tmp and /var/tmp"
+	return "the user's cache directory, /tmp and /var/tmp"
 }
 
 // put uploads the bundle, completely or not at all.
@@ -122,9 +122,9 @@ func (r *Ready) put(ctx context.Context, b *bundle, o Options) error {
 func (r *Ready) full(b *bundle, free int64) error {
 	const mega = 1 << 20
 	if free < 0 {
-		return mendable(r.Name(), "its storage is full: the bundle takes %d MB in %s; free some there", b.size/mega+2, r.Facts.Base)
+		return mendable(r.Name(), "its storage is full: the bundle requires %d MB in %s; free some space there", b.size/mega+2, r.Facts.Base)
 	}
-	return mendable(r.Name(), "its storage is full: the bundle takes %d MB in %s, of which %d MB are free; free some there", b.size/mega+2, r.Facts.Base, free/mega)
+	return mendable(r.Name(), "its storage is full: the bundle requires %d MB in %s, and only %d MB are free; free some space there", b.size/mega+2, r.Facts.Base, free/mega)
 }
 
 // said runs a command. If the command fails, its output becomes the error.
@@ -137,11 +137,11 @@ func (r *Ready) said(ctx context.Context, line string) error {
 	said := strings.TrimPrefix(lastLine(out.String()), "lklrun: ")
 	switch {
 	case strings.Contains(said, "No space left"):
-		return mendable(r.Name(), "its storage is full: free some in %s", r.Facts.Base)
+		return mendable(r.Name(), "its storage is full; free some space in %s", r.Facts.Base)
 	case strings.Contains(said, "xec format") || strings.Contains(said, "not executable"):
-		return mendable(r.Name(), "it cannot run programs for %s, though its machine is %s: the ABI is wrong (%s)", r.Facts.Arch, r.Facts.Machine, said)
+		return mendable(r.Name(), "it cannot run programs for %s, although its architecture is %s: wrong ABI (%s)", r.Facts.Arch, r.Facts.Machine, said)
 	}
-	return mendable(r.Name(), "%s", text.OneLine(cmp.Or(said, "a command of its shell failed")))
+	return mendable(r.Name(), "%s", text.OneLine(cmp.Or(said, "a shell command failed")))
 }
 
 // forget runs a cleanup command, even if the run was aborted.
@@ -184,7 +184,7 @@ func (r *Ready) begin(ctx context.Context, from, mode string) (done func(), err 
 	if err == nil {
 		if _, err = io.ReadFull(shell, make([]byte, len(ready))); err != nil {
 			shell.Close()
-			err = broken(r.Name(), "its shell has not begun: %w", err)
+			err = broken(r.Name(), "its shell did not start: %w", err)
 		}
 	}
 	if err != nil {

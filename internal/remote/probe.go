@@ -75,7 +75,7 @@ func look(ctx context.Context, d Device, android bool) (*probe, error) {
 	if android {
 		bases = "set -- " + BaseADB
 	}
-	limited, cancel := context.WithTimeoutCause(ctx, probeLimit, broken(d.Name(), "has not answered for %v", probeLimit))
+	limited, cancel := context.WithTimeoutCause(ctx, probeLimit, broken(d.Name(), "did not answer for %v", probeLimit))
 	defer cancel()
 	var out, said Head
 	status, err := d.Run(limited, Command{Line: strings.Replace(probeScript, "@BASES@", bases, 1), Stdout: &out, Stderr: &said})
@@ -84,7 +84,7 @@ func look(ctx context.Context, d Device, android bool) (*probe, error) {
 	}
 	p := parseProbe(out.String())
 	if status != 0 || p.Machine == "" || p.UID < 0 {
-		return nil, mendable(d.Name(), "its shell does not do what is asked (status %d)%s", status, after(": ", lastLine(said.String())))
+		return nil, mendable(d.Name(), "its shell failed to run a command (status %d)%s", status, after(": ", lastLine(said.String())))
 	}
 	return p, nil
 }

@@ -105,5 +105,5 @@ func Open(ctx context.Context, t Target) (Device, error) {
 	case KindADB:
 		return openADB(ctx, t)
 	}
-	return nil, mendable(t.String(), "is not one device")
+	return nil, mendable(t.String(), "expected a single device")
 }

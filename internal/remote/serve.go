@@ -49,7 +49,7 @@ func (r *Ready) serve(ctx context.Context, d Desk, verb ...string) (exit.End, er
 		return exit.End{}, err
 	}
 	if len(text) > session.MaxFrame {
-		return exit.End{}, mendable(r.Name(), "the command line and the settings take %d bytes on their way there, and %d is the most", len(text), session.MaxFrame)
+		return exit.End{}, mendable(r.Name(), "the command line and settings require %d bytes, and the limit is %d", len(text), session.MaxFrame)
 	}
 	var said tail
 	stream, err := r.Launch(ctx, &said, append([]string{"device"}, verb...)...)
@@ -93,7 +93,7 @@ func (r *Ready) serve(ctx context.Context, d Desk, verb ...string) (exit.End, er
 			}
 			var e session.ExitMessage
 			if err := json.Unmarshal(f.Body, &e); err != nil {
-				return exit.End{}, broken(r.Name(), "reading how the command ended: %w", err)
+				return exit.End{}, broken(r.Name(), "reading the exit status: %w", err)
 			}
 			if e.Error != "" {
 				return exit.End{}, broken(r.Name(), "%s", e.Error)
@@ -156,10 +156,10 @@ func (r *Ready) gone(err error, stream Stream, said *tail) error {
 		return err
 	}
 	if errors.Is(err, session.ErrSilence) {
-		return broken(r.Name(), "the device is gone: nothing was heard of it for %v; what runs there ends by itself within 10 s", session.Silence)
+		return broken(r.Name(), "the connection to the device timed out: no data for %v; the run there stops within 10 s", session.Silence)
 	}
 	if errors.Is(err, session.ErrNoSession) {
-		return broken(r.Name(), "%w: does the shell of the login there print something of its own, or is the bundle of another version of lklrun?", err)
+		return broken(r.Name(), "%w: the login shell there may print its own text, or the bundle may be of another version of lklrun", err)
 	}
 	// The command's or the connection's own message may explain the end.
 	waited := make(chan error, 1)
@@ -172,15 +172,15 @@ func (r *Ready) gone(err error, stream Stream, said *tail) error {
 	select {
 	case werr := <-waited:
 		if own := new(Error); errors.As(werr, &own) {
-			return broken(r.Name(), "the device is gone: %w; what runs there ends by itself within 10 s", own.Err)
+			return broken(r.Name(), "the connection to the device was lost: %w; the run there stops within 10 s", own.Err)
 		}
 		text := strings.TrimPrefix(said.last(), "lklrun: ")
 		if status != 0 {
-			return broken(r.Name(), "lklrun there ended with %d%s", status, after(": ", text))
+			return broken(r.Name(), "lklrun there exited with status %d%s", status, after(": ", text))
 		}
-		return broken(r.Name(), "the device is gone%s; what runs there ends by itself within 10 s", after(": ", text))
+		return broken(r.Name(), "the connection to the device was lost%s; the run there stops within 10 s", after(": ", text))
 	case <-time.After(closeLimit):
-		return broken(r.Name(), "the device is gone (%v); what runs there ends by itself within 10 s", cmp.Or(err, session.ErrEnded))
+		return broken(r.Name(), "the connection to the device was lost (%v); the run there stops within 10 s", cmp.Or(err, session.ErrEnded))
 	}
 }
 

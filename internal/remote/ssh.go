@@ -44,14 +44,14 @@ func openSSH(ctx context.Context, t Target) (Device, error) {
 	}
 	program, err := exec.LookPath("ssh")
 	if err != nil {
-		return nil, mendable(t.String(), "there is no program ssh on this machine; install OpenSSH's client")
+		return nil, mendable(t.String(), "the program ssh is not installed on this machine; install the OpenSSH client")
 	}
 	// A socket path has at most 107 characters, and ssh adds 17 of its own.
 	place := cmp.Or(os.Getenv("XDG_RUNTIME_DIR"), os.TempDir())
 	sweepSSH(place)
 	dir, err := os.MkdirTemp(place, sshPrefix)
 	if err != nil {
-		return nil, mendable(t.String(), "a folder for ssh's socket: %w", err)
+		return nil, mendable(t.String(), "creating a directory for ssh's socket: %w", err)
 	}
 	d := &sshDevice{target: t, ssh: program, dir: dir}
 	// The session detects the silence of a run by itself, within 6 s. These
@@ -115,7 +115,7 @@ func (d *sshDevice) connect(ctx context.Context, args []string) error {
 	var ended *exec.ExitError
 	switch {
 	case errors.As(err, &ended) && ended.ExitCode() != 255:
-		return mendable(d.Name(), "its shell refused a command (status %d)%s; lklrun needs a login with a shell", ended.ExitCode(), after(": ", lastLine(said.String())))
+		return mendable(d.Name(), "its shell refused a command (status %d)%s; lklrun requires a login with a shell", ended.ExitCode(), after(": ", lastLine(said.String())))
 	case err != nil:
 		why := cmp.Or(lastLine(said.String()), err.Error())
 		return mendable(d.Name(), "%s; try `ssh %s`", strings.TrimSuffix(strings.TrimPrefix(why, "ssh: "), "."), d.where())
@@ -167,7 +167,7 @@ func (d *sshDevice) ended(ctx context.Context, err error, said string) (int, err
 	case errors.As(err, &ended) && ended.ExitCode() >= 0 && ended.ExitCode() != 255:
 		return ended.ExitCode(), nil
 	}
-	return 0, broken(d.Name(), "the connection is gone%s", after(": ", lastLine(said)))
+	return 0, broken(d.Name(), "the connection was lost%s", after(": ", lastLine(said)))
 }
 
 type sshStream struct {
@@ -279,7 +279,7 @@ func (d *sshDevice) must(ctx context.Context, in io.Reader, line string) error {
 		return err
 	}
 	if status != 0 {
-		return mendable(d.Name(), "putting files there: %s", cmp.Or(lastLine(said.String()), fmt.Sprintf("its shell ended with %d", status)))
+		return mendable(d.Name(), "uploading files: %s", cmp.Or(lastLine(said.String()), fmt.Sprintf("its shell exited with status %d", status)))
 	}
 	return nil
 }

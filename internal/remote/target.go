@@ -42,12 +42,12 @@ func Parse(spec string) ([]Target, error) {
 			return nil, err
 		}
 		if slices.Contains(all, t) {
-			return nil, fmt.Errorf("%q: is named twice; leave one out", t)
+			return nil, fmt.Errorf("%q: given twice; remove one", t)
 		}
 		all = append(all, t)
 	}
 	if len(all) > 1 && slices.Contains(all, Target{Kind: KindAll}) && slices.ContainsFunc(all, func(t Target) bool { return t.Kind == KindADB }) {
-		return nil, fmt.Errorf("%q: all are all devices of adb; leave the others of adb out", spec)
+		return nil, fmt.Errorf("%q: all includes every adb device; remove the other adb devices", spec)
 	}
 	return all, nil
 }
@@ -58,7 +58,7 @@ func parse(word string) (Target, error) {
 	switch {
 	case kind == KindADB && (!named || name != ""), kind == KindAll && !named:
 		if strings.ContainsAny(name, " \t\n/\x00") {
-			return t, fmt.Errorf("%q: a serial number has no such characters; `adb devices` lists those there are", word)
+			return t, fmt.Errorf("%q: invalid character in the serial number; `adb devices` lists the devices", word)
 		}
 		return t, nil
 	case kind == KindSSH && name != "":
@@ -67,7 +67,7 @@ func parse(word string) (Target, error) {
 		}
 		return t, nil
 	}
-	return t, fmt.Errorf("%q; expected adb, adb:SERIAL, ssh:[USER@]HOST[:PORT], all, or a list of them with commas", word)
+	return t, fmt.Errorf("%q; expected adb, adb:SERIAL, ssh:[USER@]HOST[:PORT], all, or a comma-separated list of these", word)
 }
 
 // address splits an ssh target into [USER@]HOST, as ssh(1) accepts it, and the
@@ -89,7 +89,7 @@ func (t Target) address() (destination string, port int, err error) {
 	// ssh would take a word that begins with a dash for an option.
 	if host == "" || strings.HasPrefix(host, "-") || strings.HasPrefix(user, "-") || ok && user == "" ||
 		strings.ContainsAny(t.Name, " \t\n\x00'\"`$\\;&|<>()") {
-		return "", 0, errors.New("not a place that ssh could go to; expected [USER@]HOST[:PORT]")
+		return "", 0, errors.New("not an ssh destination; expected [USER@]HOST[:PORT]")
 	}
 	if user != "" {
 		host = user + "@" + host

@@ -34,22 +34,22 @@ func TestParse(t *testing.T) {
 		}
 	}
 	for spec, want := range map[string]string{
-		"":                 `""; expected adb, adb:SERIAL, ssh:[USER@]HOST[:PORT], all, or a list of them with commas`,
+		"":                 `""; expected adb, adb:SERIAL, ssh:[USER@]HOST[:PORT], all, or a comma-separated list of these`,
 		"adb:":             `"adb:"; expected adb`,
 		"ssh:":             `"ssh:"; expected adb`,
 		"ssh":              `"ssh"; expected adb`,
 		"all:x":            `"all:x"; expected adb`,
 		"phone":            `"phone"; expected adb`,
-		"adb,adb":          `"adb": is named twice`,
-		"all,adb:x":        `"all,adb:x": all are all devices of adb`,
-		"adb:a b":          `"adb:a b": a serial number has no such characters`,
-		"ssh:-oX=y":        `"ssh:-oX=y": not a place that ssh could go to`,
-		"ssh:-x@host":      `"ssh:-x@host": not a place`,
-		"ssh:@host":        `"ssh:@host": not a place`,
+		"adb,adb":          `"adb": given twice`,
+		"all,adb:x":        `"all,adb:x": all includes every adb device`,
+		"adb:a b":          `"adb:a b": invalid character in the serial number`,
+		"ssh:-oX=y":        `"ssh:-oX=y": not an ssh destination`,
+		"ssh:-x@host":      `"ssh:-x@host": not an ssh destination`,
+		"ssh:@host":        `"ssh:@host": not an ssh destination`,
 		"ssh:host:0":       `"ssh:host:0": "0" is not a port`,
 		"ssh:host:65536":   `"65536" is not a port`,
 		"ssh:host:":        `"" is not a port`,
-		"ssh:h;reboot":     `not a place`,
+		"ssh:h;reboot":     `not an ssh destination`,
 		"ssh:me@[fd00::1]": "",
 	} {
 		_, err := Parse(spec)

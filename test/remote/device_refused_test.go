@@ -48,7 +48,7 @@ func TestDeviceRefused(t *testing.T) {
 	t.Run("wrong ABI", func(t *testing.T) {
 		p := fakedevice.New(t, fakedevice.Options{Arch: "386"})
 		d.adb.Connect(p, "device")
-		refused(t, "adb", nil, "i686", "no bundle", "arm64")
+		refused(t, "adb", nil, "i686", "has no bundle", "arm64")
 		empty(t, p)
 		d.adb.Disconnect(p)
 	})

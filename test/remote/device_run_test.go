@@ -310,7 +310,7 @@ func (p *phoneRun) unplugged() {
 	settles(p.t, p.phone, p.clean)
 	r := noted(run.Wait(deviceLimit))
 	r.Stdout = strings.TrimPrefix(r.Stdout, "ready\n")
-	refusal(p.t, r, 125, p.dev, "device is gone")
+	refusal(p.t, r, 125, p.dev, "connection to the device")
 	p.phone.Plug()
 	p.adb.Disconnect(p.phone)
 	p.adb.Connect(p.phone, "device")

@@ -298,7 +298,7 @@ func sshCut(t *testing.T, b *farBox) {
 	began := time.Now()
 	b.ends(t, testutil.SSHUser)
 	r := p.Wait(testutil.Limit)
-	if r.Status != 125 || strings.Count(r.Stderr, "\n") != 1 || !strings.Contains(r.Stderr, "the device is gone") {
+	if r.Status != 125 || strings.Count(r.Stderr, "\n") != 1 || !strings.Contains(r.Stderr, "the connection to the device") {
 		t.Errorf("%v", r)
 	}
 	t.Logf("%v after %v: %s", r.Status, time.Since(began).Round(time.Millisecond), r.Stderr)
@@ -318,13 +318,13 @@ func TestSSHRefused(t *testing.T) {
 		want   string
 	}{
 		"no such kind":        {[]string{"--device", "usb:1", "--", "true"}, nil, 2, `--device "usb:1"; expected adb, adb:SERIAL, ssh:[USER@]HOST[:PORT], all`},
-		"no such port":        {[]string{"--device", "ssh:x:0", "--", "true"}, nil, 2, `"0" is not a port`},
-		"an option of ssh's":  {[]string{"--device", "ssh:-oProxyCommand=x", "--", "true"}, nil, 2, "not a place that ssh could go to"},
+		"no such port":        {[]string{"--device", "ssh:x:0", "--", "true"}, nil, 2, `"0" is not at a port`},
+		"an option of ssh's":  {[]string{"--device", "ssh:-oProxyCommand=x", "--", "true"}, nil, 2, "not an ssh destination"},
 		"nobody listens":      {[]string{"--device", "ssh:user@10.84.0.2:9", "--", "true"}, nil, 2, "Connection refused; try `ssh -p 9 user@10.84.0.2`"},
 		"a key that is not":   {[]string{"--device", user, "--", "true"}, stranger.Env(), 2, "Permission denied (publickey); try `ssh -p 22 user@"},
-		"no ssh":              {[]string{"--device", user, "--", "true"}, []string{"PATH=/nonexistent"}, 2, "there is no program ssh on this machine"},
+		"no ssh":              {[]string{"--device", user, "--", "true"}, []string{"PATH=/nonexistent"}, 2, "the program ssh is not installed on this machine"},
 		"no bundle":           {[]string{"--device", user, "--", "true"}, append(b.Client.Env(), "LKLRUN_BUNDLES=/nonexistent"), 2, "amd64"},
-		"no root":             {[]string{"--device", user, "--if", "raw:far0", "--", "true"}, nil, 2, "--if raw:far0 takes root there"},
+		"no root":             {[]string{"--device", user, "--if", "raw:far0", "--", "true"}, nil, 2, "--if raw:far0 requires root there"},
 		"a descriptor":        {[]string{"--device", user, "--if", "fd:7", "--", "true"}, nil, 2, "a device cannot use a descriptor of this machine"},
 		"a capture to stay":   {[]string{"--device", user, "--stay", "--capture", "x.pcapng", "--", "true"}, nil, 2, "lklrun cannot fetch the file"},
 		"a capture of two":    {[]string{"--device", user + "," + b.Target(testutil.SSHRoot), "--capture", "x.pcapng", "--", "true"}, nil, 2, "2 devices cannot write to one file"},
@@ -360,7 +360,7 @@ func TestSSHChatty(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := testutil.Run(t, sshLimit, b.lklrun(testutil.SSHUser, "--", "true"))
-	if r.Status != 125 || strings.Count(r.Stderr, "\n") != 1 || !strings.Contains(r.Stderr, "does the shell of the login there print something of its own, or") {
+	if r.Status != 125 || strings.Count(r.Stderr, "\n") != 1 || !strings.Contains(r.Stderr, "the login shell there may print its own text") {
 		t.Errorf("%v", r)
 	}
 }
@@ -369,7 +369,7 @@ func TestSSHChatty(t *testing.T) {
 func TestSSHFull(t *testing.T) {
 	b := newFarBox(t, testutil.SSHD{Home: "size=4m"})
 	r := testutil.Run(t, sshLimit, b.lklrun(testutil.SSHUser, "--", "true"))
-	if r.Status != 2 || strings.Count(r.Stderr, "\n") != 1 || !strings.Contains(r.Stderr, "its storage is full: the bundle takes ") {
+	if r.Status != 2 || strings.Count(r.Stderr, "\n") != 1 || !strings.Contains(r.Stderr, "its storage is full: the bundle requires ") {
 		t.Errorf("%v", r)
 	}
 	if names, _ := filepath.Glob(b.Path("/home/user/.cache/*")); len(names) > 0 {

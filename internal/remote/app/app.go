@@ -43,7 +43,7 @@ var packageName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z][A-Za-z0-
 // CheckName returns an error if a package name is invalid.
 func CheckName(name string) error {
 	if !packageName.MatchString(name) {
-		return fmt.Errorf("%q is no package's name; expected one such as org.example.app", name)
+		return fmt.Errorf("%q is not a package name; expected one such as org.example.app", name)
 	}
 	return nil
 }
@@ -85,7 +85,7 @@ func (a *App) Run(ctx context.Context, flags []string) (err error) {
 	}
 	value := "sh " + a.script()
 	if len(value) > valueMost {
-		return a.refuse("the value of %s would have %d bytes (%s); a property has room for %d", a.property(), len(value), value, valueMost)
+		return a.refuse("the value of %s would have %d bytes (%s); the limit of a property is %d", a.property(), len(value), value, valueMost)
 	}
 	if err := a.put(ctx, flags); err != nil {
 		return err
@@ -106,9 +106,9 @@ func (a *App) Run(ctx context.Context, flags []string) (err error) {
 	case err != nil:
 		return err
 	case strings.Contains(out, "No activities found"):
-		return a.refuse("%s has no activity that a launcher could start", a.name)
+		return a.refuse("%s has no activity that a launcher can start", a.name)
 	case status != 0:
-		return a.refuse("%s cannot be started: monkey ended with %d: %s", a.name, status, lastLine(out))
+		return a.refuse("%s cannot be started: monkey exited with status %d: %s", a.name, status, lastLine(out))
 	}
 	return a.await(ctx)
 }
@@ -131,7 +131,7 @@ func (a *App) set(ctx context.Context, value string) error {
 		return err
 	}
 	if got := lastLine(out); value != "" && got != value || value == "" && strings.HasPrefix(got, "sh "+a.folder()) {
-		return a.refuse("the property %s cannot be set there: that takes root (`adb root`, or su); the device said: %s", a.property(), lastLine(out))
+		return a.refuse("the property %s cannot be set there; root is required (`adb root`, or su); output of the device: %s", a.property(), lastLine(out))
 	}
 	return nil
 }
@@ -165,7 +165,7 @@ exec %[2]s --no-config --engine preload --name %[4]s %[5]s -- "$@"
 		return err
 	}
 	if status != 0 {
-		return a.refuse("no folder for the app's script: %s", lastLine(out))
+		return a.refuse("creating the directory for the app's script: %s", lastLine(out))
 	}
 	// Use a pipe: the folder may belong to root, and su gives these rights
 	// only to the shell.
@@ -195,7 +195,7 @@ func (a *App) await(ctx context.Context) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return a.refuse("%s has no process after %v, so %s was taken back; `adb logcat -d` tells why (look for %[1]s, Zygote and lklrun)", a.name, a.limit, a.property())
+			return a.refuse("%s has no process after %v, so %s was reset; `adb logcat -d` shows the reason (look for %[1]s, Zygote and lklrun)", a.name, a.limit, a.property())
 		}
 	}
 }
@@ -210,7 +210,7 @@ func (a *App) plan(ctx context.Context, flags []string) error {
 	var said remote.Head
 	status, err := a.ready.Run(ctx, remote.Command{Line: a.ready.Command(append(args, "--", appProcess)...), Stderr: &said})
 	if err == nil && status != 0 {
-		err = a.refuse("no app can run under lklrun there: %s", strings.TrimPrefix(lastLine(said.String()), "lklrun: "))
+		err = a.refuse("apps cannot run under lklrun there: %s", strings.TrimPrefix(lastLine(said.String()), "lklrun: "))
 	}
 	return err
 }
@@ -219,15 +219,15 @@ func (a *App) plan(ctx context.Context, flags []string) error {
 func (a *App) check(ctx context.Context) error {
 	f := a.ready.Facts
 	if sdk, err := strconv.Atoi(f.SDK); err != nil {
-		return a.refuse("it is no Android: apps are started by adb:SERIAL alone")
+		return a.refuse("it does not run Android; apps require --device adb:SERIAL")
 	} else if sdk < sdkLeast {
-		return a.refuse("its Android has SDK %d: names of properties are too short for %s there; it takes SDK %d (Android 8.0)", sdk, a.property(), sdkLeast)
+		return a.refuse("its Android has SDK %d, where the property name %s is too long; SDK %d (Android 8.0) is required", sdk, a.property(), sdkLeast)
 	}
 	if f.Arch == "arm" {
-		return a.refuse("it is a 32-bit device (%s), for which there is no engine preload", f.ABI)
+		return a.refuse("it is a 32-bit device (%s), which the engine preload does not support", f.ABI)
 	}
 	if f.SELinux == "Enforcing" {
-		return a.refuse("SELinux is enforcing there, and lets no app execute what lies in %s; on a device for tests: `adb root` and `adb shell setenforce 0`", f.Base)
+		return a.refuse("SELinux is enforcing there, and does not allow apps to execute files in %s; on a test device, run `adb root` and `adb shell setenforce 0`", f.Base)
 	}
 	out, _, err := a.shell(ctx, "getprop ro.debuggable; dumpsys package "+a.name)
 	if err != nil {
@@ -237,11 +237,11 @@ func (a *App) check(ctx context.Context) error {
 	p := parse(about, a.name)
 	switch {
 	case !p.found:
-		return a.refuse("there is no app %s; `adb shell pm list packages` lists those there are", a.name)
+		return a.refuse("there is no app %s; `adb shell pm list packages` lists the apps", a.name)
 	case !p.debuggable && strings.TrimSpace(debuggable) != "1":
-		return a.refuse("%s is not debuggable, nor is the device (ro.debuggable): Android starts only those under a wrapper", a.name)
+		return a.refuse("neither %s nor the device (ro.debuggable) is debuggable, which Android requires for a wrapper", a.name)
 	case p.abi != "" && p.abi != "arm64-v8a" && p.abi != "x86_64":
-		return a.refuse("%s is a 32-bit app (%s): its process cannot load the engine preload of a 64-bit bundle", a.name, p.abi)
+		return a.refuse("%s is a 32-bit app (%s), and its process cannot load the engine preload of a 64-bit bundle", a.name, p.abi)
 	}
 	return nil
 }

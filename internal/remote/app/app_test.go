@@ -158,18 +158,18 @@ func TestRefused(t *testing.T) {
 		want     string
 		undone   bool // it was started and is undone
 	}{
-		"no Android":     {facts: with(func(f *remote.Facts) { f.SDK = "" }), want: "it is no Android"},
+		"no Android":     {facts: with(func(f *remote.Facts) { f.SDK = "" }), want: "does not run Android"},
 		"old":            {facts: with(func(f *remote.Facts) { f.SDK = "25" }), want: "SDK 25"},
 		"32 bits":        {facts: with(func(f *remote.Facts) { f.Arch = "arm" }), want: "32-bit device"},
 		"SELinux":        {facts: with(func(f *remote.Facts) { f.SELinux = "Enforcing" }), want: "SELinux is enforcing"},
 		"not there":      {facts: good, app: "org.example.none", want: "there is no app org.example.none"},
-		"not debuggable": {facts: good, app: "org.example.app.other", want: "not debuggable"},
+		"not debuggable": {facts: good, app: "org.example.app.other", want: "is debuggable, which Android requires"},
 		"32-bit app":     {facts: good, app: "org.example.app.other", programs: map[string]string{"getprop": "echo 1"}, want: "32-bit app (armeabi-v7a)"},
-		"C library":      {facts: good, programs: map[string]string{"lklrun": "echo 'lklrun: /system/bin/app_process64 uses the loader /system/bin/linker64' >&2; exit 2"}, want: "no app can run under lklrun there: /system/bin/app_process64 uses the loader"},
-		"no root":        {facts: good, programs: map[string]string{"setprop": `[ -z "$2" ] || { echo "setprop: failed to set property" >&2; exit 1; }`}, want: "takes root", undone: true},
+		"C library":      {facts: good, programs: map[string]string{"lklrun": "echo 'lklrun: /system/bin/app_process64 uses the loader /system/bin/linker64' >&2; exit 2"}, want: "apps cannot run under lklrun there: /system/bin/app_process64 uses the loader"},
+		"no root":        {facts: good, programs: map[string]string{"setprop": `[ -z "$2" ] || { echo "setprop: failed to set property" >&2; exit 1; }`}, want: "root is required", undone: true},
 		"no launcher":    {facts: good, programs: map[string]string{"monkey": `echo "** No activities found to run, monkey aborted."; exit 252`}, want: "no activity", undone: true},
-		"cannot start":   {facts: good, programs: map[string]string{"monkey": `echo "Error: broken" >&2; exit 1`}, want: "monkey ended with 1: Error: broken", undone: true},
-		"does not come":  {facts: good, programs: map[string]string{"pidof": `exit 1`}, want: "has no process after 300ms, so wrap.org.example.app was taken back", undone: true},
+		"cannot start":   {facts: good, programs: map[string]string{"monkey": `echo "Error: broken" >&2; exit 1`}, want: "monkey exited with status 1: Error: broken", undone: true},
+		"does not come":  {facts: good, programs: map[string]string{"pidof": `exit 1`}, want: "has no process after 300ms, so wrap.org.example.app was reset", undone: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tc.app == "" {

@@ -28,7 +28,7 @@ func (f *Forwarder) Fetch(ctx context.Context, info *instance.Info, names ...str
 		return err
 	}
 	if out.More() {
-		return f.broken(fmt.Errorf("files of instance %q: more than the %d MB that are taken", info.Name, filesMost>>20))
+		return f.broken(fmt.Errorf("files of instance %q: larger than the limit of %d MB", info.Name, filesMost>>20))
 	}
 	var all map[string][]byte
 	if err := json.Unmarshal(out.Bytes(), &all); err != nil {
@@ -61,7 +61,7 @@ func (f *Forwarder) run(ctx context.Context, c remote.Command, said *remote.Head
 	if status != 0 {
 		var w words
 		_, _ = w.Write(said.Bytes()) // to memory
-		return fmt.Errorf("%s: lklrun there ended with status %d: %s", f.name, status, w.line())
+		return fmt.Errorf("%s: lklrun on the device exited with status %d: %s", f.name, status, w.line())
 	}
 	return nil
 }

@@ -36,11 +36,11 @@ func NewFolder() (*Folder, error) {
 	sweep(base)
 	path, err := os.MkdirTemp(base, folderPrefix) // mode 0700
 	if err != nil {
-		return nil, fmt.Errorf("a folder for the control sockets of other machines: %w", err)
+		return nil, fmt.Errorf("creating a directory for the control sockets of other machines: %w", err)
 	}
 	f := &Folder{Path: path}
 	if len(path) > folderMost {
-		err = fmt.Errorf("%s: the paths of sockets in it would be too long: set TMPDIR to a shorter one", path)
+		err = fmt.Errorf("%s: the paths of sockets in it would be too long; set TMPDIR to a shorter path", path)
 	} else if f.lock, err = os.CreateTemp(path, folderLock); err == nil {
 		// The lock is taken before the file gets its name, so that no
 		// sweep can take it first.

@@ -59,7 +59,7 @@ type Forwarder struct {
 func Open(ctx context.Context, ready *remote.Ready, dir string) (*Forwarder, error) {
 	root, err := os.MkdirTemp(dir, "") // mode 0700
 	if err != nil {
-		return nil, fmt.Errorf("%s: a folder for its control sockets: %w", ready.Name(), err)
+		return nil, fmt.Errorf("%s: creating a directory for its control sockets: %w", ready.Name(), err)
 	}
 	f := &Forwarder{ready: ready, name: ready.Name(), root: root, room: make(chan struct{}, connectionsMost), all: map[string]*forwarded{}}
 	f.ctx, f.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -117,7 +117,7 @@ func (f *Forwarder) begin(ctx context.Context) error {
 	case err = <-first:
 		return err
 	case <-limit.C:
-		return f.broken(fmt.Errorf("it does not say within %v what runs there", listLimit))
+		return f.broken(fmt.Errorf("it did not list its instances within %v", listLimit))
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -154,7 +154,7 @@ func (f *Forwarder) follow(first chan<- error) {
 	lines := bufio.NewScanner(f.list)
 	lines.Buffer(nil, listMost)
 	silence := time.AfterFunc(listLimit, func() {
-		f.fail(fmt.Errorf("the device is gone: nothing was heard of it for %v", ondevice.FollowSilence))
+		f.fail(fmt.Errorf("the connection to the device timed out: no data for %v", ondevice.FollowSilence))
 		f.list.Close()
 	})
 	defer silence.Stop()
@@ -198,7 +198,7 @@ func (f *Forwarder) ended(err error) error {
 	case f.said.line() != "":
 		return f.broken(errors.New(f.said.line()))
 	}
-	return f.broken(fmt.Errorf("its lklrun has ended with status %d", status))
+	return f.broken(fmt.Errorf("its lklrun exited with status %d", status))
 }
 
 // fail records the first reason why the device no longer answers, and removes

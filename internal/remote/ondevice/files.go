@@ -40,7 +40,7 @@ func Read(ctx context.Context, name string, files []string, out io.Writer) error
 			continue
 		}
 		if !slices.Contains(readable, f) {
-			return fmt.Errorf("%q is none of a run directory's files that can be had", f)
+			return fmt.Errorf("%q is not an accessible file of a run directory", f)
 		}
 		data, err := end(filepath.Join(info.Dir, f), crash.PartMax+1)
 		if errors.Is(err, fs.ErrNotExist) {

@@ -64,11 +64,11 @@ func Install(from, to string) error {
 func verify(dir string) error {
 	text, err := os.ReadFile(filepath.Join(dir, ManifestFile))
 	if err != nil {
-		return fmt.Errorf("the bundle that was put here: %w", err)
+		return fmt.Errorf("the uploaded bundle: %w", err)
 	}
 	var m Manifest
 	if err := json.Unmarshal(text, &m); err != nil {
-		return fmt.Errorf("the bundle that was put here: %s: %w", ManifestFile, err)
+		return fmt.Errorf("the uploaded bundle: %s: %w", ManifestFile, err)
 	}
 	for _, f := range m.Files {
 		path := filepath.Join(dir, filepath.FromSlash(f.Name))
@@ -77,10 +77,10 @@ func verify(dir string) error {
 		}
 		sum, err := hashOf(path)
 		if err != nil {
-			return fmt.Errorf("the bundle that was put here: %w", err)
+			return fmt.Errorf("the uploaded bundle: %w", err)
 		}
 		if sum != f.SHA256 {
-			return fmt.Errorf("the bundle that was put here: %s has come damaged; start again", f.Name)
+			return fmt.Errorf("the uploaded bundle: %s is damaged; retry", f.Name)
 		}
 	}
 	return nil
@@ -182,17 +182,17 @@ func forApps(base string, used map[string]int) {
 // Remove removes the place from the device if only this process runs from it.
 func (p Place) Remove() error {
 	if !isBundle(filepath.Base(p.Bundle)) {
-		return fmt.Errorf("%s is no bundle's folder: this is for lklrun cleanup --device", p.Bundle)
+		return fmt.Errorf("%s is not the directory of a bundle; this command is for lklrun cleanup --device", p.Bundle)
 	}
 	used := running(p.Base)
 	used[filepath.Base(p.Bundle)]-- // this process
 	for name, n := range used {
 		if n > 0 {
-			return fmt.Errorf("%s: %d programs run from %s in it, so it was left alone", p.Base, n, name)
+			return fmt.Errorf("%s: not removed, because %d programs run from %s in it", p.Base, n, name)
 		}
 	}
 	if left, _ := filepath.Glob(filepath.Join(p.Base, "run", "*", instance.JournalFile)); len(left) > 0 { // a constant pattern is always valid
-		return fmt.Errorf("%s: what a run changed on this device is not undone, so it was left alone: run `lklrun cleanup` on it", filepath.Dir(left[0]))
+		return fmt.Errorf("%s: not removed, because changes of a run to this device are not undone; run `lklrun cleanup` on it", filepath.Dir(left[0]))
 	}
 	for _, name := range []string{"run", "tmp"} {
 		if err := os.RemoveAll(filepath.Join(p.Base, name)); err != nil {

@@ -49,7 +49,7 @@ func TestInstall(t *testing.T) {
 	base := t.TempDir()
 	to, from := filepath.Join(base, "0123456789ab"), filepath.Join(base, "0123456789ab.X")
 	write(t, from, "cut sho", "cut short")
-	if err := Install(from, to); err == nil || !strings.Contains(err.Error(), "lklrun has come damaged") {
+	if err := Install(from, to); err == nil || !strings.Contains(err.Error(), "lklrun is damaged") {
 		t.Errorf("damaged: %v", err)
 	}
 	if _, err := os.Stat(to); !os.IsNotExist(err) {
@@ -124,7 +124,7 @@ func TestRemove(t *testing.T) {
 	for _, name := range []string{"run", "tmp", "dddddddddddd"} {
 		write(t, filepath.Join(base, name), "x", "x")
 	}
-	if err := (Place{Base: base, Bundle: filepath.Join(base, "bin")}).Remove(); err == nil || !strings.Contains(err.Error(), "no bundle's folder") {
+	if err := (Place{Base: base, Bundle: filepath.Join(base, "bin")}).Remove(); err == nil || !strings.Contains(err.Error(), "not the directory of a bundle") {
 		t.Errorf("%v", err)
 	}
 	if left, err := filepath.Glob(base + "/*"); err != nil || len(left) != 3 {

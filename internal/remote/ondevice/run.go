@@ -64,16 +64,16 @@ func Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	select {
 	case f, ok := <-r.conn.Frames():
 		if !ok {
-			return errors.New("the desk has gone before it said what to run")
+			return errors.New("the connection was lost before the run request arrived")
 		}
 		if f.Kind != session.Start {
-			return fmt.Errorf("the desk began with a frame of kind %d", f.Kind)
+			return fmt.Errorf("the first frame has the unexpected kind %d", f.Kind)
 		}
 		if err = json.Unmarshal(f.Body, &r.start); err != nil {
-			return fmt.Errorf("reading what to run: %w", err)
+			return fmt.Errorf("reading the run request: %w", err)
 		}
 	case <-time.After(startLimit):
-		return errors.New("the desk has not said what to run")
+		return errors.New("no run request arrived")
 	}
 	clean, err := r.launch()
 	if err != nil {
@@ -94,10 +94,10 @@ func Run(ctx context.Context, in io.Reader, out io.Writer) error {
 			}
 			err := <-over
 			r.abandon(ended)
-			return fmt.Errorf("the desk is gone (%w): the run was ended", err)
+			return fmt.Errorf("connection lost (%w); the run was stopped", err)
 		case err := <-over:
 			r.abandon(ended)
-			return fmt.Errorf("the desk is gone (%w): the run was ended", err)
+			return fmt.Errorf("connection lost (%w); the run was stopped", err)
 		case ws := <-ended:
 			return r.tell(exit.Of(ws), over)
 		}
@@ -324,7 +324,7 @@ func (r *runner) tell(end exit.End, over <-chan error) error {
 	case err := <-told:
 		return err
 	case err := <-over:
-		return fmt.Errorf("the desk is gone (%w): it was not told how the command ended", err)
+		return fmt.Errorf("connection lost (%w); the exit status was not delivered", err)
 	}
 }
 

@@ -28,7 +28,7 @@ func openTerminal(rows, cols uint16) (master, slave *os.File, err error) {
 	}()
 	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
 	if err != nil {
-		return nil, nil, fmt.Errorf("asking for the terminal's number: %w", err)
+		return nil, nil, fmt.Errorf("getting the terminal's number: %w", err)
 	}
 	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
 		return nil, nil, fmt.Errorf("unlocking the terminal: %w", err)

@@ -26,7 +26,7 @@ const (
 const Window = 256 << 10
 
 // ErrSilence reports that the other side was silent for too long.
-var ErrSilence = fmt.Errorf("nothing was heard for %v", Silence)
+var ErrSilence = fmt.Errorf("no data for %v", Silence)
 
 // ErrEnded reports that the session has ended.
 var ErrEnded = errors.New("the session has ended")
@@ -162,7 +162,7 @@ func (c *Conn) take(f Frame) error {
 		return nil
 	case Data, End, Credit:
 		if len(f.Body) == 0 || f.Body[0] >= byte(nChannels) {
-			return errors.New("a frame of a session names no channel")
+			return errors.New("a session frame has no channel")
 		}
 		ch = Channel(f.Body[0])
 	default:
@@ -181,7 +181,7 @@ func (c *Conn) take(f Frame) error {
 	switch f.Kind {
 	case Data:
 		if len(body) > s.given || s.ended {
-			return fmt.Errorf("channel %d: %d bytes came, %d were asked for", ch, len(body), s.given)
+			return fmt.Errorf("channel %d: %d bytes received, but only %d requested", ch, len(body), s.given)
 		}
 		s.given -= len(body)
 		s.queue = append(s.queue, body...)
@@ -189,7 +189,7 @@ func (c *Conn) take(f Frame) error {
 		s.ended = true
 	case Credit:
 		if len(body) != 4 {
-			return errors.New("a frame of credit is cut short")
+			return errors.New("truncated credit frame")
 		}
 		n := binary.BigEndian.Uint32(body)
 		if n > Window || s.credit+int(n) > Window {
@@ -204,7 +204,7 @@ func (c *Conn) take(f Frame) error {
 // gone.
 func (c *Conn) Send(k Kind, body []byte) error {
 	if len(body) > MaxFrame {
-		return fmt.Errorf("%d bytes are more than a frame of a session can have", len(body))
+		return fmt.Errorf("%d bytes exceed the limit of a session frame", len(body))
 	}
 	c.writing.Lock()
 	defer c.writing.Unlock()

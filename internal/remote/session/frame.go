@@ -17,7 +17,7 @@ import (
 )
 
 // ErrNoSession reports that the received data is not a session.
-var ErrNoSession = errors.New("this is no frame of a session")
+var ErrNoSession = errors.New("not a session frame")
 
 // Kind is the kind of a frame.
 type Kind byte

@@ -221,12 +221,12 @@ func TestRefused(t *testing.T) {
 		bytes []byte
 		want  string
 	}{
-		"a shell's words":  {[]byte("sh: lklrun: not found\n"), "this is no frame of a session (kind 115, 1748639852 bytes)"},
-		"too long":         {[]byte{byte(Data), 0, 1, 0, 1}, "this is no frame of a session (kind 2, 65537 bytes)"},
-		"no channel":       {AppendFrame(nil, Frame{Data, []byte{9, 1}}), "a frame of a session names no channel"},
-		"not asked for":    {AppendFrame(nil, Frame{Data, []byte{0, 1}}), "channel 0: 1 bytes came, 0 were asked for"},
+		"a shell's words":  {[]byte("sh: lklrun: not found\n"), "not a session frame (kind 115, 1748639852 bytes)"},
+		"too long":         {[]byte{byte(Data), 0, 1, 0, 1}, "not a session frame (kind 2, 65537 bytes)"},
+		"no channel":       {AppendFrame(nil, Frame{Data, []byte{9, 1}}), "a session frame has no channel"},
+		"not asked for":    {AppendFrame(nil, Frame{Data, []byte{0, 1}}), "channel 0: 1 bytes received, but only 0 requested"},
 		"much credit":      {AppendFrame(nil, Frame{Credit, []byte{0, 255, 0, 0, 0}}), "channel 0: credit for more than 262144 bytes"},
-		"half a credit":    {AppendFrame(nil, Frame{Credit, []byte{0, 255}}), "a frame of credit is cut short"},
+		"half a credit":    {AppendFrame(nil, Frame{Credit, []byte{0, 255}}), "truncated credit frame"},
 		"cut in the head":  {[]byte{byte(Data), 0}, io.ErrUnexpectedEOF.Error()},
 		"cut in the body":  {[]byte{byte(Data), 0, 0, 0, 9, 1}, io.ErrUnexpectedEOF.Error()},
 		"cut between them": {AppendFrame(nil, Frame{Heartbeat, nil}), io.EOF.Error()},

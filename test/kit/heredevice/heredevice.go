@@ -49,7 +49,7 @@ func (d *Device) Started() int {
 }
 
 func (d *Device) gone() error {
-	return &remote.Error{Device: d.name, Err: errors.New("the device is gone")}
+	return &remote.Error{Device: d.name, Err: errors.New("the connection to the device was lost")}
 }
 
 // Run runs a command.
