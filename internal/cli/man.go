@@ -9,11 +9,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+	"github.com/spf13/pflag"
 
 	"github.com/lklrun/lklrun/internal/base/exit"
 )
@@ -38,9 +38,7 @@ func ManCommand(root *cobra.Command, topics ...Topic) *cobra.Command {
 			}
 			root.DisableAutoGenTag = true
 			markdown(root)
-			// The date is SOURCE_DATE_EPOCH, if set.
-			header := &doc.GenManHeader{Section: "1", Source: root.Name(), Manual: "User commands"}
-			if err := doc.GenManTree(root, header, args[0]); err != nil {
+			if err := writeVerbs(args[0], root.Name(), root); err != nil {
 				return fmt.Errorf("writing manual pages: %w", err)
 			}
 			for _, t := range topics {
@@ -53,33 +51,96 @@ func ManCommand(root *cobra.Command, topics ...Topic) *cobra.Command {
 	}
 }
 
-// writeTopic writes the page of a topic, PROGRAM-TOPIC(7).
+// writeVerbs writes the page of a command and those of its verbs, PROGRAM-VERB(1).
+func writeVerbs(dir, program string, cmd *cobra.Command) error {
+	cmd.InitDefaultHelpFlag()
+	sections := map[string]string{
+		"OPTIONS":                                options(cmd.NonInheritedFlags()),
+		"OPTIONS INHERITED FROM PARENT COMMANDS": options(cmd.InheritedFlags()),
+	}
+	header := &doc.GenManHeader{Section: "1", Source: program, Manual: "User commands"}
+	if err := writePage(dir, cmd, header, sections); err != nil {
+		return err
+	}
+	for _, below := range cmd.Commands() {
+		if below.IsAvailableCommand() && !below.IsAdditionalHelpTopicCommand() {
+			if err := writeVerbs(dir, program, below); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// writeTopic writes the page of a topic, PROGRAM-TOPIC(7), which has no synopsis or options.
 func writeTopic(dir, program string, t Topic) error {
 	cmd := &cobra.Command{Use: program + "-" + t.Name, Short: t.Short, Long: t.Text, DisableAutoGenTag: true}
 	markdown(cmd)
-	f, err := os.Create(filepath.Join(dir, cmd.Name()+".7"))
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	var page bytes.Buffer
-	if err := doc.GenMan(cmd, &doc.GenManHeader{Section: "7", Source: program, Manual: "Help topics"}, &page); err != nil {
-		return err
-	}
-	if _, err := f.Write(withoutSynopsis(page.Bytes())); err != nil {
-		return err
-	}
-	return f.Close()
+	header := &doc.GenManHeader{Section: "7", Source: program, Manual: "Help topics"}
+	return writePage(dir, cmd, header, map[string]string{"SYNOPSIS": "", "OPTIONS": ""})
 }
 
-// withoutSynopsis removes the synopsis section, which a topic does not need.
-func withoutSynopsis(page []byte) []byte {
-	before, rest, found := bytes.Cut(page, []byte(".SH SYNOPSIS\n"))
-	_, after, found2 := bytes.Cut(rest, []byte(".SH DESCRIPTION\n"))
-	if !found || !found2 {
-		return page
+// writePage writes the page of a command, with other texts for some sections; empty ones are
+// left out. The date is SOURCE_DATE_EPOCH, if set.
+func writePage(dir string, cmd *cobra.Command, header *doc.GenManHeader, sections map[string]string) error {
+	var page bytes.Buffer
+	if err := doc.GenMan(cmd, header, &page); err != nil {
+		return err
 	}
-	return slices.Concat(before, []byte(".SH DESCRIPTION\n"), after)
+	var b strings.Builder
+	for i, section := range strings.Split(page.String(), "\n.SH ") {
+		name, _, _ := strings.Cut(section, "\n")
+		text, replaced := sections[name]
+		switch {
+		case i == 0:
+			b.WriteString(section)
+		case !replaced:
+			b.WriteString("\n.SH " + section)
+		case text != "":
+			b.WriteString("\n.SH " + name + "\n" + text)
+		}
+	}
+	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-") + "." + header.Section
+	return os.WriteFile(filepath.Join(dir, name), []byte(b.String()), 0o644)
+}
+
+// options returns a list of flags in roff, with the words of the help.
+func options(flags *pflag.FlagSet) string {
+	var b strings.Builder
+	flags.VisitAll(func(f *pflag.Flag) {
+		one := pflag.NewFlagSet(f.Name, pflag.ContinueOnError)
+		one.AddFlag(f)
+		head, usage, _ := strings.Cut(strings.TrimSpace(one.FlagUsages()), "  ")
+		if head == "" { // hidden
+			return
+		}
+		b.WriteString(".TP\n")
+		for i, word := range strings.Fields(head) {
+			font := `\fI` // a value
+			if strings.HasPrefix(word, "-") {
+				font = `\fB`
+			}
+			if i > 0 {
+				b.WriteString(" ")
+			}
+			bare := strings.TrimSuffix(word, ",")
+			b.WriteString(font + strings.ReplaceAll(roff(bare), "-", `\-`) + `\fP` + word[len(bare):])
+		}
+		for line := range strings.Lines(strings.TrimSpace(usage)) {
+			b.WriteString("\n" + roff(strings.TrimSpace(line)))
+		}
+		b.WriteString("\n")
+	})
+	return b.String()
+}
+
+// roff quotes text for a line of its own.
+func roff(text string) string {
+	text = strings.ReplaceAll(text, `\`, `\e`)
+	if strings.HasPrefix(text, ".") || strings.HasPrefix(text, "'") {
+		text = `\&` + text
+	}
+	return text
 }
 
 // markdown converts the texts of a command and its subcommands for the page writer.

@@ -17,7 +17,11 @@ import (
 
 func TestMan(t *testing.T) {
 	root := &cobra.Command{Use: "prog", Short: "does it", Long: "It does.\n\n  0      well\n  125    not"}
-	root.AddCommand(&cobra.Command{Use: "verb", Short: "one", Long: "verb is one.", Run: func(*cobra.Command, []string) {}}, ManCommand(root, Topic{Name: "lists", Short: "two rows", Text: "Rows:\n\n  one    1\n  two    2\n"}))
+	verb := &cobra.Command{Use: "verb", Short: "one", Long: "verb is one.", Run: func(*cobra.Command, []string) {}}
+	verb.Flags().IntP("count", "c", 3, `end after `+"`N`"+` "\"s`+"\n.B lines")
+	verb.Flags().Bool("hidden", false, "")
+	_ = verb.Flags().MarkHidden("hidden")
+	root.AddCommand(verb, ManCommand(root, Topic{Name: "lists", Short: "two rows", Text: "Rows:\n\n  one    1\n  two    2\n"}))
 	dir := filepath.Join(t.TempDir(), "man")
 	root.SetArgs([]string{"man", dir})
 	if err := root.Execute(); err != nil {
@@ -32,11 +36,22 @@ func TestMan(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, page)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(dir, "prog-verb.1")); err != nil {
-		t.Error(err)
+	verbs, err := os.ReadFile(filepath.Join(dir, "prog-verb.1"))
+	want := `.SH OPTIONS
+.TP
+\fB\-c\fP, \fB\-\-count\fP \fIN\fP
+end after N "\e"s
+\&.B lines (default 3)
+.TP
+\fB\-h\fP, \fB\-\-help\fP
+help for verb
+
+.SH`
+	if err != nil || !strings.Contains(string(verbs), want) {
+		t.Errorf("%v, want\n%s\nin\n%s", err, want, verbs)
 	}
 	topic, err := os.ReadFile(filepath.Join(dir, "prog-lists.7"))
-	if err != nil || !strings.Contains(string(topic), "  one    1\n  two    2\n") || strings.Contains(string(topic), "SYNOPSIS") {
+	if err != nil || !strings.Contains(string(topic), "  one    1\n  two    2\n") || strings.Contains(string(topic), "SYNOPSIS") || strings.Contains(string(topic), "OPTIONS") {
 		t.Errorf("%v, in\n%s", err, topic)
 	}
 	root.SetArgs([]string{"man"})
