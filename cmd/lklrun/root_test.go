@@ -95,20 +95,20 @@ func TestStatus(t *testing.T) {
 func TestParseNamesTheFlag(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 	for want, args := range map[string][]string{
-		`--if "tap": tap: no device name`:                {"--if", "tap"},
-		`--if "tap:a,mtu=9000": tap:a is already used by eth0`:   {"--if", "tap:a", "--if", "tap:a,mtu=9000"},
-		`--sysctl "x"; expected NAME=VALUE`:              {"--sysctl", "x"},
-		`--dns "x"; expected the IP address`:             {"--dns", "x"},
-		`--mem "x"; expected a size`:                     {"--mem", "x"},
-		`--name: instance name "../x"; expected letters`: {"--name", "../x"},
-		`--require "tcp"; expected stack or mptcp`:       {"--require", "tcp"},
-		`--engine "steam"; expected auto, supervise`:     {"--engine", "steam"},
-		`--spin "-1"; expected microseconds`:             {"--spin", "-1"},
-		`--listen "http" is not a port`:                     {"--listen", "http"},
-		`--publish "80"; expected [ADDRESS:]`:            {"--publish", "80"},
-		`--rst-guard "pf"; expected auto, nft`:           {"--rst-guard", "pf"},
-		`--profile "x": no such profile; there`: {"--profile", "x"},
-		`--log: is for --detach`:                         {"--log", "x"},
+		`--if "tap": tap: no device name`:                      {"--if", "tap"},
+		`--if "tap:a,mtu=9000": tap:a is already used by eth0`: {"--if", "tap:a", "--if", "tap:a,mtu=9000"},
+		`--sysctl "x"; expected NAME=VALUE`:                    {"--sysctl", "x"},
+		`--dns "x"; expected the IP address`:                   {"--dns", "x"},
+		`--mem "x"; expected a size`:                           {"--mem", "x"},
+		`--name: instance name "../x"; expected letters`:       {"--name", "../x"},
+		`--require "tcp"; expected stack or mptcp`:             {"--require", "tcp"},
+		`--engine "steam"; expected auto, supervise`:           {"--engine", "steam"},
+		`--spin "-1"; expected microseconds`:                   {"--spin", "-1"},
+		`--listen "http" is not a port`:                        {"--listen", "http"},
+		`--publish "80"; expected [ADDRESS:]`:                  {"--publish", "80"},
+		`--rst-guard "pf"; expected auto, nft`:                 {"--rst-guard", "pf"},
+		`--profile "x": no such profile; there`:                {"--profile", "x"},
+		`--log: is for --detach`:                               {"--log", "x"},
 	} {
 		r := &runner{}
 		if err := r.command().ParseFlags(args); err != nil {

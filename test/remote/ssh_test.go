@@ -318,7 +318,7 @@ func TestSSHRefused(t *testing.T) {
 		want   string
 	}{
 		"no such kind":        {[]string{"--device", "usb:1", "--", "true"}, nil, 2, `--device "usb:1"; expected adb, adb:SERIAL, ssh:[USER@]HOST[:PORT], all`},
-		"no such port":        {[]string{"--device", "ssh:x:0", "--", "true"}, nil, 2, `"0" is not at a port`},
+		"no such port":        {[]string{"--device", "ssh:x:0", "--", "true"}, nil, 2, `"0" is not a port`},
 		"an option of ssh's":  {[]string{"--device", "ssh:-oProxyCommand=x", "--", "true"}, nil, 2, "not an ssh destination"},
 		"nobody listens":      {[]string{"--device", "ssh:user@10.84.0.2:9", "--", "true"}, nil, 2, "Connection refused; try `ssh -p 9 user@10.84.0.2`"},
 		"a key that is not":   {[]string{"--device", user, "--", "true"}, stranger.Env(), 2, "Permission denied (publickey); try `ssh -p 22 user@"},
