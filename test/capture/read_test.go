@@ -26,7 +26,7 @@ func TestTsharkReads(t *testing.T) {
 	p.Server.Nginx(t, testutil.Nginx{Root: dir, MPTCP: true})
 	end := dir + "/end"
 	target := testutil.Start(t, p.Host.Command(testutil.Bin("lklrun"), "--name", p.Instance, "--capture", dir+"/run.pcapng", "--capture", dir+"/run0.pcapng,if=eth0,snap=200,filter=udp port 67",
-		"--if", p.Ifs[0], "--if", p.Ifs[1], "--", "sh", "-c", `/usr/bin/python3 -c '`+asksUntil+`' "$@" & asks=$!; /usr/bin/python3 -c '`+asksOften+`' "$@" & /usr/bin/python3 -c '`+asksOften+`' 10.74.2.1 & wait $asks`, "sh", p.Addr, end))
+		"--if", p.Ifs[0], "--if", p.Ifs[1], "--", "sh", "-c", `/usr/bin/python3 `+testutil.TestData("asks_until.py")+` "$@" & asks=$!; /usr/bin/python3 `+testutil.TestData("asks_often.py")+` "$@" & /usr/bin/python3 `+testutil.TestData("asks_often.py")+` 10.74.2.1 & wait $asks`, "sh", p.Addr, end))
 	p.Until("a connection", target, func() bool { return tokenIn(p) != "" })
 	token := tokenIn(p)
 	for _, args := range [][]string{

@@ -18,7 +18,10 @@ def adopted():
     except OSError: return False # the parent has just ended
 until(adopted)
 host = os.getppid()
-zygote = [int(p) for p in open(f"/proc/{host}/task/{host}/children").read().split() if open(f"/proc/{p}/comm").read() == "lklhost\n" and mounts(p) == mounts("self")]
+def is_zygote(p): # another child may end while its name is read
+    try: return open(f"/proc/{p}/comm").read() == "lklhost\n" and mounts(p) == mounts("self")
+    except FileNotFoundError: return False
+zygote = [int(p) for p in open(f"/proc/{host}/task/{host}/children").read().split() if is_zygote(p)]
 assert len(zygote) == 1, zygote
 os.kill(zygote[0], signal.SIGKILL)
 until(lambda: not os.path.exists(f"/proc/{zygote[0]}"))
