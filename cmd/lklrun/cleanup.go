@@ -46,7 +46,7 @@ func cleanupAll(ctx context.Context) error {
 		fmt.Printf("%s: cleaned up\n", name)
 	}
 	for _, r := range done.Running {
-		cli.Note(os.Stderr, self, "%s: not cleaned up, because it is running (pid %d)", r.Name, r.PID)
+		cli.Note(os.Stderr, self, "%s: is running (pid %d), so it was not cleaned up", r.Name, r.PID)
 	}
 	return err
 }

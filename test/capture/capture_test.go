@@ -318,7 +318,7 @@ func TestCaptureRefusals(t *testing.T) {
 		{[]string{"-i", "eth7"}, `no interface "eth7", it has `},
 		{[]string{"-Q", "up"}, `-Q "up"; expected in, out or inout`},
 		{[]string{"-W", "3"}, "-W"},
-		{[]string{"-w", "-", "-C", "1"}, "cannot be divided"},
+		{[]string{"-w", "-", "-C", "1"}, "cannot split"},
 		{[]string{"-w", filepath.Join(file, "file")}, "not a directory"},
 	} {
 		args := append([]string{"capture"}, c.args...)

@@ -207,7 +207,7 @@ func TestWebRefuses(t *testing.T) {
 		status int
 		said   string
 	}{
-		{"web --listen x", 2, `--listen "x": expected PORT or ADDRESS:PORT`},
+		{"web --listen x", 2, `--listen "x"; expected PORT or ADDRESS:PORT`},
 		{"web --listen 0.0.0.0:0", 2, "other machines can reach this address, and the connection is not encrypted; add --public"},
 		{"web --listen 192.0.2.1:80 --public", 1, "--listen 192.0.2.1:80: bind: "},
 		{"-n none web", 3, `no instance "none" is running`},

@@ -275,13 +275,13 @@ func TestLinkHostStack(t *testing.T) {
 	for _, args := range []string{
 		"link add tap:new7", "link set lo mtu 1400", "addr add 10.66.0.1/24 lo", "mptcp endpoint add 10.66.0.1", "mptcp limits set subflows 1",
 	} {
-		k.Refused(2, "the host's own kernel", strings.Fields(args)...)
+		k.Refused(2, "the host's own ", strings.Fields(args)...)
 	}
 	for args, tool := range map[string]string{
 		"addr add 10.66.0.1/24 lo": "ip(8)",
 		"kill dst 192.0.2.7":       "ss -K", "path lo delay 1ms": "tc(8)", "dmesg --console-level warn": "dmesg -n",
 	} {
-		k.Refused(2, "not changed from here: use "+tool, strings.Fields(args)...)
+		k.Refused(2, "lklctl does not change; use "+tool, strings.Fields(args)...)
 	}
 	r := testutil.Run(t, testutil.Limit, exec.Command(testutil.Bin("lklctl"), "-n", k.Name, "-o", "json", "guard"))
 	if r.Status != 1 || !strings.Contains(r.Stdout, `"mode": ""`) { // nothing is shared
@@ -320,15 +320,15 @@ func TestLinkSet(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"link set":                                    "no interface given",
-		"link set eth0":                               "eth0: nothing to change",
+		"link set eth0":                               "eth0: no change given",
 		"link set eth0 up down":                       "down of eth0: given twice",
-		"link set eth0 mtu":                           "mtu: no number behind it",
+		"link set eth0 mtu":                           "mtu: no number given",
 		"link set eth0 mtu x":                         `mtu "x": expected a number`,
 		"link set eth0 mtu 70000":                     "mtu 70000: ",
 		"link set eth0 address 1:2":                   `address "1:2": expected a link address`,
 		"link set eth0 address 01:00:00:00:00:0":      `expected a link address`,
 		"link set eth0 sideways":                      `unexpected argument "sideways"`,
-		"link set group":                              "group: no number behind it",
+		"link set group":                              "group: no number given",
 		"link set group 99 up":                        "group 99: the group has no interfaces",
 		"link set nosuch up":                          "nosuch: the stack has no such interface, it has lo, ",
 		"addr add 10.55.0.1/24":                       "no interface given",

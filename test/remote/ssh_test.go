@@ -214,7 +214,7 @@ func sshStay(t *testing.T, b *farBox) {
 		cmd.Env = b.Client.Env()
 		return testutil.Run(t, testutil.Limit, cmd)
 	}
-	if r := cleanup(); r.Status != 1 || !strings.Contains(r.Stderr, "stays runs (pid ") || len(b.has("sleep 4712")) == 0 {
+	if r := cleanup(); r.Status != 1 || !strings.Contains(r.Stderr, "stays: is running (pid ") || len(b.has("sleep 4712")) == 0 {
 		t.Errorf("cleanup: %v", r)
 	}
 	stop := exec.Command(testutil.Bin("lklctl"), "--device", b.Target(testutil.SSHRoot), "stop", "-n", "stays")

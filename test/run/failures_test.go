@@ -251,7 +251,7 @@ func TestCleanupSparesTheLiving(t *testing.T) {
 	k := s.Talk("--if", "tap:new0,ip=10.75.0.1/24")
 	k.Say("1")
 	before := testutil.Take(t, s.Server)
-	if r := testutil.Run(t, testutil.Limit, testutil.Lklrun("cleanup")); r.Status != 0 || r.Stdout != "" || !strings.HasPrefix(r.Stderr, "lklrun: "+k.Name+" runs (pid ") {
+	if r := testutil.Run(t, testutil.Limit, testutil.Lklrun("cleanup")); r.Status != 0 || r.Stdout != "" || !strings.HasPrefix(r.Stderr, "lklrun: "+k.Name+": is running (pid ") {
 		t.Errorf("beside one that runs: %v", r)
 	}
 	before.Same()
