@@ -91,7 +91,7 @@ static void drain_poll(struct timer *t)
 		drain_end = now + DRAIN_MS * MS;
 	drain_mark = mark;
 	if (now >= drain_end || now >= drain_start + DRAIN_MAX_MS * MS) {
-		warn_user("what the command sent last was not all taken by its peers: given up %llu s after its end",
+		warn_user("the last data of the command was not fully delivered within %llu s after its end",
 			  (unsigned long long)((now - drain_start) / (1000 * MS)));
 		halt_and_quit();
 		return;
@@ -109,7 +109,7 @@ static void ending(void)
 	timer_cancel(&grace_timer);
 	view_stop();	/* no process may wait for us while we wait for it */
 	if (!tree_kill(KILL_MS))
-		log_line("processes of the target are still there after SIGKILL");
+		log_line("processes of the target still exist after SIGKILL");
 	exec_run_ended();
 	if (host.state == CTL_STATE_PANICKED)
 		return;
@@ -217,7 +217,7 @@ void host_panicked(void)
 /** host_launcher_gone - the launcher's connection was closed */
 void host_launcher_gone(void)
 {
-	log_line("lklrun is gone, ending");
+	log_line("lklrun has ended; ending the run");
 	view_stop();
 	tree_kill(KILL_MS);
 	exec_run_ended();
@@ -228,7 +228,7 @@ void host_launcher_gone(void)
 	}
 	ctl_close_all();
 	if (!keeper_cleanup())
-		log_line("there is no keeper: `lklrun cleanup` undoes what is left on the host");
+		log_line("there is no keeper; run `lklrun cleanup` to undo the remaining changes to the host");
 	_exit(HOST_EXIT_OK);
 }
 

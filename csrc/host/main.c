@@ -276,10 +276,10 @@ int main(int argc, char **argv)
 	if (!ret)
 		ret = engine_init(target_listener());
 	if (ret)
-		fatal("setting up the loop: %s", strerror(-ret));
+		fatal("setting up the event loop: %s", strerror(-ret));
 	ret = ctl_init(host.ctl_fd);
 	if (ret)
-		fatal("making %s/ctl.sock: %s", host.run_dir, strerror(-ret));
+		fatal("creating %s/ctl.sock: %s", host.run_dir, strerror(-ret));
 	isolate();
 	loop_run();
 	ctl_close_all();

@@ -163,10 +163,10 @@ static int go(struct client *cl, const struct ctl_hdr *h, const uint8_t *body,
 	if (!ret)
 		host.state = CTL_STATE_RUNNING;
 	if (!ret && host.shared_netns)
-		warn_user("no network namespace can be made here (%s): the seccomp filter alone keeps the command off the host's network",
+		warn_user("cannot create a network namespace (%s): only the seccomp filter isolates the command from the host's network",
 			  strerror(host.shared_netns));
 	if (!ret && host.shared_user_ns)
-		warn_user("--user: the command shares a user namespace with the user's other processes (%s), and can reach into them: allow user namespaces (sysctl user.max_user_namespaces)",
+		warn_user("--user: the command shares a user namespace with the user's other processes (%s) and can access them; allow user namespaces (sysctl user.max_user_namespaces)",
 			  strerror(host.shared_user_ns));
 	pid = (uint32_t)host.target_pid;
 	ctl_reply(cl, h, ret, &pid, ret ? 0 : sizeof(pid));

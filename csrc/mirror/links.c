@@ -89,7 +89,7 @@ static void say(const struct link *l, int err)
 		return;
 	last_ifindex = l->ifindex;
 	last_err = err;
-	log_line("packet sockets will not see %s: making its mirror: %s",
+	log_line("packet sockets will not see %s: creating its mirror: %s",
 		 l->name, strerror(-err));
 }
 

@@ -160,7 +160,7 @@ static int ready(void)
 
 		if (ret) {
 			unmake();
-			warn_user("packet sockets are not available: making a namespace for them: %s",
+			warn_user("packet sockets are not available: creating a namespace for them: %s",
 				  strerror(-ret));
 			mirror.failed = -EAFNOSUPPORT;
 			return mirror.failed;

@@ -165,7 +165,7 @@ int stack_foreign_bind(void *lib, bool old, char *err, size_t errlen)
 			memcpy(want[i].to, &p, sizeof(p));
 	}
 	if (!lkl.netdev.fd) {
-		snprintf(err, errlen, "%s: has no device on a descriptor (lkl_register_netdev_fd())",
+		snprintf(err, errlen, "%s: the library does not support devices on descriptors (lkl_register_netdev_fd())",
 			 host.stack_path);
 		return -ENOEXEC;
 	}
@@ -348,7 +348,7 @@ static int foreign_link_add(int fd, uint32_t kind, uint32_t flags,
 	if (ret)
 		return ret;
 	if (mtu)
-		log_line("MTU %u of a device: set it through the stack", mtu);
+		log_line("the MTU %u of a device must be set through the stack", mtu);
 	ret = foreign_init();
 	return ret ? ret : foreign_netdev_add(&lkl.netdev, fd, kind, flags, mac);
 }

@@ -124,7 +124,7 @@ void *stack_lib_open(const char *path, char *err, size_t errlen)
 		munmap(p, (size_t)st.st_size);
 	if (ours)
 		return &linked;
-	snprintf(err, errlen, "stack library %s: not the one that is built into this lklhost, which cannot load another: use a stack of its bundle",
+	snprintf(err, errlen, "stack library %s: this lklhost can only use its built-in library; use a stack of its bundle",
 		 path);
 	return NULL;
 }

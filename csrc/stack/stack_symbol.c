@@ -14,7 +14,7 @@ void *stack_symbol(void *lib, const char *name, char *err, size_t errlen)
 	void *p = stack_lib_find(lib, name);
 
 	if (!p && err)
-		snprintf(err, errlen, "%s: has no %s(): not a stack library of this interface (--abi)",
+		snprintf(err, errlen, "%s: has no %s(), so it is not a stack library with this interface (--abi)",
 			 host.stack_path, name);
 	return p;
 }

@@ -139,7 +139,7 @@ static int take_listener(char *err, size_t errlen)
 	if (fd < 0) {
 		int ret = -errno;
 
-		snprintf(err, errlen, "taking the seccomp listener: %s%s",
+		snprintf(err, errlen, "getting the seccomp listener: %s%s",
 			 strerror(-ret), CALL_FORBIDDEN("pidfd_getfd"));
 		if (pidfd >= 0)
 			close(pidfd);
@@ -175,7 +175,7 @@ int target_fork(char **argv, char *err, size_t errlen)
 	if ((zygote < 0 && !host.preload) ||
 	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv)) {
 		ret = zygote < 0 && !host.preload ? zygote : -errno;
-		snprintf(err, errlen, "making a socket pair: %s", strerror(-ret));
+		snprintf(err, errlen, "creating a socket pair: %s", strerror(-ret));
 		return ret;
 	}
 	target.pid = fork();
@@ -226,26 +226,26 @@ static void child_reported(struct source *src, uint32_t events)
 	}
 	switch (r.step) {
 	case STEP_UNFILTERED:
-		log_line("no seccomp filter (%s): system calls that the library in the command does not see, and the command's children, are in an empty network namespace, and are told so by the host's kernel",
+		log_line("no seccomp filter (%s): children of the command, and system calls that the library does not intercept, use an empty network namespace",
 			 strerror(-r.value));
 		break;
 	case STEP_MOUNTS:
-		warn_user("the command keeps the host's /etc/resolv.conf, /proc and /sys (%s): the name servers must be within the stack's reach, and /proc/net and /proc/sys/net are not the stack's",
+		warn_user("the command sees the host's /etc/resolv.conf, /proc and /sys (%s): the stack must be able to reach these name servers, and /proc/net and /proc/sys/net are not the stack's",
 			  strerror(-r.value));
 		break;
 	case STEP_VIEW:
 		view_mounted(r.value);
 		break;
 	case STEP_COVER:
-		warn_user("covering the host's /proc/net, /proc/sys/net and /sys/class/net: %s: there the target sees what is not the stack's",
+		warn_user("covering the host's /proc/net, /proc/sys/net and /sys/class/net: %s: the target sees the host's files there",
 			  strerror(-r.value));
 		break;
 	case STEP_RESOLV:
-		warn_user("the command keeps the host's /etc/resolv.conf (%s): the name servers there must be within the stack's reach",
+		warn_user("the command sees the host's /etc/resolv.conf (%s): the stack must be able to reach these name servers",
 			  strerror(-r.value));
 		break;
 	case STEP_HIDE:
-		warn_user("a name service of the host or the run directory cannot be hidden from the command, which may look up names by it: %s",
+		warn_user("hiding the host's name services or the run directory from the command: %s: name lookups may use the host's network",
 			  strerror(-r.value));
 		break;
 	case STEP_COVERS:
@@ -254,7 +254,7 @@ static void child_reported(struct source *src, uint32_t events)
 		else if (r.value == -EINVAL)	/* qemu-user has no CLONE_PARENT */
 			log_line("the host's name services are not watched: emulated");
 		else
-			warn_user("watching the host's name services: %s: those that are restarted during the run are not hidden from the command",
+			warn_user("watching the host's name services: %s: services that restart during the run are not hidden from the command",
 				  strerror(-r.value));
 		break;
 	default:

@@ -88,7 +88,7 @@ int main(int argc, char **argv)
 		return 2;
 	host.stack_path = argv[2];
 	ok(stack_open(argv[2], "auto", err, sizeof(err)) &&
-	   strstr(err, "not the one that is built into this lklhost"),
+	   strstr(err, "can only use its built-in library"),
 	   "another library is refused: %s", err);
 	host.stack_path = argv[1];
 	err[0] = '\0';

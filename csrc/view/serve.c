@@ -345,7 +345,7 @@ void view_mounted(int error)
 	if (!error)
 		return;
 	view_stop();
-	note_user("the target sees no /proc/net, /proc/sys/net and /sys/class/net: mounting the stack's needs /dev/fuse: %s",
+	note_user("the target has no /proc/net, /proc/sys/net and /sys/class/net, because mounting them requires /dev/fuse: %s",
 		  strerror(-error));
 }
 

@@ -206,7 +206,7 @@ func TestFinding14StalledPage(t *testing.T) {
 			if r.Status != 0 || r.Stdout != "asking\ntransferred, the other killed\n" {
 				t.Errorf("%v", r)
 			}
-			if want := "a page of its memory, which the stack needs, did not come"; strings.Count(r.Stderr, want) != 1 {
+			if want := "a page of its memory was not available"; strings.Count(r.Stderr, want) != 1 {
 				t.Errorf("not once %q in\n%s", want, r.Stderr)
 			}
 		})

@@ -69,7 +69,7 @@ listen http
 				t.Errorf("%d reloads: %v", reloads, said)
 			}
 			// haproxy sets TCP_QUICKACK for its checks, which must not disable MPTCP.
-			if _, errs := r.proc.Output(); strings.Contains(errs, "MPTCP has no option 12 ") {
+			if _, errs := r.proc.Output(); strings.Contains(errs, "MPTCP does not support option 12 ") {
 				t.Errorf("haproxy said: %s", errs)
 			}
 			r.proc.Signal(unix.SIGTERM)

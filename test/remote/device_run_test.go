@@ -47,7 +47,7 @@ func (p *phoneRun) on(args ...string) testutil.Result {
 func noted(r testutil.Result) testutil.Result {
 	var rest strings.Builder
 	for line := range strings.Lines(r.Stderr) {
-		if !strings.HasPrefix(line, "lklrun: the command keeps the host's /etc/resolv.conf") &&
+		if !strings.HasPrefix(line, "lklrun: the command sees the host's /etc/resolv.conf") &&
 			!strings.HasPrefix(line, "lklrun: covering the host's /proc/net") {
 			rest.WriteString(line)
 		}

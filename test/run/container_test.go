@@ -150,7 +150,7 @@ func (b *bundle) command(uid int, without []string, args ...string) *exec.Cmd {
 // CAP_SYS_ADMIN.
 var namespaceCalls = []string{"unshare", "setns", "mount", "umount", "umount2", "fsopen", "fsmount", "fsconfig", "fspick", "move_mount", "open_tree"}
 
-const noNamespace = "no network namespace can be made here"
+const noNamespace = "cannot create a network namespace"
 
 //go:embed testdata/container_work.py
 var containerWork string

@@ -76,7 +76,7 @@ func TestLinger(t *testing.T) {
 				t.Run("stopped reader, "+strconv.Itoa(size), func(t *testing.T) {
 					server := serve(t, "100000")
 					p, _ := ended(t, size)
-					if r := p.Wait(testutil.Limit); r.Status != 6 || len(testutil.Lines(r.Stderr)) != 1 || !strings.Contains(r.Stderr, "not all taken by its peers") {
+					if r := p.Wait(testutil.Limit); r.Status != 6 || len(testutil.Lines(r.Stderr)) != 1 || !strings.Contains(r.Stderr, "not fully delivered") {
 						t.Errorf("lklrun: %v", r)
 					}
 					hearsReset(t, server)

@@ -59,7 +59,7 @@ func TestManySockets(t *testing.T) {
 			if n < tt.least || n > tt.highest {
 				t.Errorf("%d connections, want %d to %d", n, tt.least, tt.highest)
 			}
-			if short := strings.Contains(r.Stderr, "--mem gives it more"); short != (tt.stopped == "ENOBUFS") {
+			if short := strings.Contains(r.Stderr, "use --mem for more memory"); short != (tt.stopped == "ENOBUFS") {
 				t.Errorf("whether memory is short: %s", r.Stderr)
 			}
 			before.Same()

@@ -428,7 +428,7 @@ print(s.makefile("rb").read().endswith(b"hello\n"))`, testutil.ServerAddr, testu
 		t.Errorf("a child without a stack, a parent with one: %v", r)
 	}
 	r = testutil.Run(t, testutil.Limit, loaded(s, "sh", "-c", "exec curl -s "+testutil.ServerURL+"/hello"))
-	testutil.OneLine(t, r, max(r.Status, 1), "executed another one.*--engine supervise")
+	testutil.OneLine(t, r, max(r.Status, 1), "executed another program.*--engine supervise")
 	// A program that env executes for a script has the network.
 	if r := testutil.Run(t, testutil.Limit, loaded(s, script, "a b", "")); r.Status != 0 || r.Stdout != "['a b', ''] True b'hello\\n'\n" || r.Stderr != "" {
 		t.Errorf("a script for env: %v", r)

@@ -100,7 +100,7 @@ func TestUnreadable(t *testing.T) {
 	bin, dir := testutil.PublicBin(t), testutil.Dir(t)
 	testutil.Host.Run(t, "install", "-m", "711", testutil.Probe(), filepath.Join(dir, "probe"))
 	r := testutil.Run(t, testutil.Limit, testutil.AsUser(exec.Command(bin+"/lklrun", "-q", "--name", testutil.NewName(), "--", filepath.Join(dir, "probe"), "dial", "127.0.0.1:9"), ""))
-	if r.Status == 0 || !strings.Contains(r.Stderr, "its sockets are out of reach (Operation not permitted)") {
+	if r.Status == 0 || !strings.Contains(r.Stderr, "cannot access its sockets (Operation not permitted)") {
 		t.Error(r)
 	}
 	if r := testutil.Run(t, testutil.Limit, exec.Command(bin+"/lklrun", "-q", "--name", testutil.NewName(), "--", filepath.Join(dir, "probe"), "dial", "127.0.0.1:9")); !strings.Contains(r.Stderr, "connection refused") {

@@ -252,7 +252,7 @@ func TestBundleInEmptyRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	r = testutil.Run(t, testutil.Limit, inBareRoot(root, "exec /data/b/lklrun --engine supervise --stack /data/other.so -- id", runDir))
-	if r.Status != 2 || r.Stdout != "" || !strings.Contains(r.Stderr, "not the one that is built into this lklhost") || len(testutil.Lines(r.Stderr)) != 1 {
+	if r.Status != 2 || r.Stdout != "" || !strings.Contains(r.Stderr, "can only use its built-in library") || len(testutil.Lines(r.Stderr)) != 1 {
 		t.Fatalf("another library: %v", r)
 	}
 	if err := os.Remove(other); err != nil {

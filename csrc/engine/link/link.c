@@ -109,7 +109,7 @@ static void left_behind(void)
 	if (said || host.state != CTL_STATE_RUNNING)
 		return;
 	said = true;
-	warn_user("the program has executed another one, and left its stack behind: what runs now has no network; use --engine supervise");
+	warn_user("the program has executed another program, which has no network under --engine preload; use --engine supervise");
 }
 
 /** lost_late - the link has closed, but the target still runs */

@@ -203,13 +203,13 @@ int link_ready(char *err, size_t errlen)
 	if (!ret && h.type == LINK_READY && !h.status)
 		return 0;
 	if (ret == -ETIMEDOUT)
-		snprintf(err, errlen, "the program did not load %s within %d s: use --engine supervise",
+		snprintf(err, errlen, "the program did not load %s within %d s; use --engine supervise",
 			 host.preload, READY_MS / 1000);
 	if (ret)
 		return ret;
 	ret = ready_text(&h, err, errlen, end);
 	if (ret)
-		snprintf(err, errlen, "the preloaded library says nonsense: it is of another version");
+		snprintf(err, errlen, "the preloaded library sent an invalid message; it is of another version");
 	return ret == -EPIPE ? ret : -ENOEXEC;
 }
 

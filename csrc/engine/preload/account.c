@@ -233,7 +233,7 @@ bool preload_drain(void)
 	leave();
 	me.own--;
 	if (n && !end_is_wanted())
-		warn_line("what the command sent last was not all taken by its peers: given up %lld s after its end",
+		warn_line("the last data of the command was not fully delivered within %lld s after its end",
 			  (long long)((now - begin) / 1000000000));
 	return !n;
 }

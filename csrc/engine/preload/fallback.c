@@ -105,7 +105,7 @@ long fallback_to_tcp(int fd, int level, int name, const void *value, int len, lo
 	s->mptcp = false;
 	fallback_forget(s);
 	COUNT(fallback, 1);
-	warn_line("MPTCP has no option %d of level %d: this socket is plain TCP",
+	warn_line("MPTCP does not support option %d of level %d; this socket uses plain TCP",
 		  name, level);
 	return 0;
 }

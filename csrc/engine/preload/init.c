@@ -59,7 +59,7 @@ int preload_prepare(char *err, size_t errlen)
 	if (!ret)
 		ret = threads_init();
 	if (ret) {
-		snprintf(err, errlen, "memory for tables: %s", strerror(-ret));
+		snprintf(err, errlen, "allocating memory for tables: %s", strerror(-ret));
 		return ret;
 	}
 	dispatch_init();

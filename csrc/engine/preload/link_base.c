@@ -26,7 +26,7 @@ int stack_foreign_bind(void *lib, bool old, char *err, size_t errlen)
 {
 	(void)lib;
 	(void)old;
-	snprintf(err, errlen, "%s: not a stack library of our own, which a program can load: use --engine supervise",
+	snprintf(err, errlen, "%s: not one of lklrun's own stack libraries, which --engine preload requires; use --engine supervise",
 		 host.stack_path);
 	return -ENOEXEC;
 }

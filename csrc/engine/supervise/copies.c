@@ -194,7 +194,7 @@ int copies_replace(struct call *c, int fd, uint64_t ino)
 			continue;
 		ret = renew_entry(&r);
 		if (ret)
-			log_line("%s (pid %d): taking a socket over into its epoll: %s",
+			log_line("%s (pid %d): adding a transferred socket to its epoll: %s",
 				 task_comm(c->task), c->pid, strerror(-ret));
 		close(r.ep);
 	}

@@ -117,7 +117,7 @@ int64_t fallback_to_tcp(struct call *c, int level, int name, const void *value,
 	conn->facts |= F_TCP_BY_OPTION;
 	notes_drop(conn);
 	conn_stats.fallbacks++;
-	warn_user("%s (pid %d): MPTCP has no option %d of level %d: this socket is plain TCP",
+	warn_user("%s (pid %d): MPTCP does not support option %d of level %d; this socket uses plain TCP",
 		  task_comm(c->task), task_tgid(c->task), name, level);
 	return 0;
 }

@@ -50,7 +50,7 @@ bool memory_short(void)
 		return false;
 	}
 	if (!told)
-		warn_user("the stack's %llu MiB of memory are used up by %llu sockets: further ones are refused (ENOBUFS); --mem gives it more",
+		warn_user("%llu MiB of stack memory are exhausted by %llu sockets; further sockets are refused (ENOBUFS); use --mem for more memory",
 			  (unsigned long long)info.totalram >> 20,
 			  (unsigned long long)conn_stats.open);
 	told = true;

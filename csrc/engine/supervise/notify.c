@@ -62,7 +62,7 @@ static void out_of_reach(const struct call *c, int err)
 	if (told == task_tgid(c->task))
 		return;
 	told = task_tgid(c->task);
-	warn_user("%s (pid %d): its sockets are out of reach (%s), as those of a program that may be executed but not read are for all but root",
+	warn_user("%s (pid %d): lklhost cannot access its sockets (%s); for a program that is not readable, this requires root",
 		  task_comm(c->task), told, strerror(err));
 }
 
@@ -126,7 +126,7 @@ static int64_t refuse_setns(const struct call *c)
 	if (type && !(type & CLONE_NEWNET))
 		return CALL_NATIVE;
 	if (!told)
-		warn_user("%s (pid %d): entering a network namespace is refused: a program has one stack; start another lklrun for another (other namespaces: name the type to setns)",
+		warn_user("%s (pid %d): entering a network namespace is refused, because a program has only one stack; use another lklrun for another stack (for other namespaces, pass the type to setns)",
 			  task_comm(c->task), task_tgid(c->task));
 	told = true;
 	return -EPERM;
@@ -135,7 +135,7 @@ static int64_t refuse_setns(const struct call *c)
 /** refuse_foreign - kill a program of another architecture */
 static int64_t refuse_foreign(struct call *c)
 {
-	warn_user("%s (pid %d): programs of a foreign architecture are not supported, killed",
+	warn_user("%s (pid %d): killed, because programs of a foreign architecture are not supported",
 		  task_comm(c->task), c->pid);
 	task_signal(c, SIGKILL);
 	return -ENOSYS;

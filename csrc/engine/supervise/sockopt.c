@@ -98,7 +98,7 @@ static int64_t opt_refused(int level, int name, bool set)
  */
 static int64_t refuse_repair(const struct call *c)
 {
-	log_line("%s (pid %d): TCP_REPAIR is refused: what is on its way lies in lklhost, too",
+	log_line("%s (pid %d): TCP_REPAIR is refused, because lklhost also holds data in flight",
 		 task_comm(c->task), c->pid);
 	return -EPERM;
 }

@@ -183,7 +183,7 @@ static void submit(struct job *j)
 /** stuck - kill the process whose page does not come */
 static void stuck(const struct call *c)
 {
-	warn_user("%s (pid %d): killed: a page of its memory, which the stack needs, did not come within %u ms; a file system or a userfaultfd behind it does not answer",
+	warn_user("%s (pid %d): killed, because a page of its memory was not available within %u ms; its file system or userfaultfd does not answer",
 		  task_comm(c->task), task_tgid(c->task), limit_ms);
 	task_signal(c, SIGKILL);
 	limit_ms = SHORT_MS;

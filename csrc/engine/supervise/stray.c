@@ -101,7 +101,7 @@ void stray_refused(const struct call *c)
 	conn_stats.strays++;
 	if (task_account(c->task)->strays++)
 		return;
-	warn_user("%s (pid %d): a socket of the host's network, received from another process, is refused: the program's network is the stack; have the socket made inside the run, or see --host-net",
+	warn_user("%s (pid %d): a socket of the host's network, received from another process, is refused; create the socket inside the run, or see --host-net",
 		  task_comm(c->task), task_tgid(c->task));
 }
 

@@ -60,7 +60,7 @@ static bool act(bool killed)
 	if (ms < KILL_MS || (killed && ms < END_MS))
 		return killed;
 	snprintf(victim, sizeof(victim),
-		 "%s (pid %d): killed: a page of its memory, which the stack needs, did not come within %u ms; a file system or a userfaultfd behind it does not answer",
+		 "%s (pid %d): killed, because a page of its memory was not available within %u ms; its file system or userfaultfd does not answer",
 		 task_comm(now->task), task_tgid(now->task), KILL_MS);
 	if (!killed) {
 		task_signal(now, SIGKILL);

@@ -215,7 +215,7 @@ func TestNoUserNamespaces(t *testing.T) {
 	if f := r.find(t, "user namespaces"); f.State != Limited || !strings.Contains(f.Text, "sysctl -w user.max_user_namespaces=") || !r.Runs {
 		t.Errorf("without: %+v", r)
 	}
-	if run := testutil.Run(t, limit, inside("true")); run.Status != 0 || !strings.Contains(run.Stderr, "no network namespace can be made here (No space left on device)") {
+	if run := testutil.Run(t, limit, inside("true")); run.Status != 0 || !strings.Contains(run.Stderr, "cannot create a network namespace (No space left on device)") {
 		t.Errorf("and lklrun: %v", run)
 	}
 }
