@@ -46,43 +46,43 @@ const MaxName = 32
 
 // Interface is an interface of the stack in state.json.
 type Interface struct {
-	Name string   `json:"name"`           // in the stack: eth0
-	Type string   `json:"type"`           // user, tap, fd
-	Host string   `json:"host,omitempty"` // what it hangs on: the tap's name, the descriptor
-	Addr []string `json:"addr,omitempty"` // ADDRESS/PREFIX, as lklrun was told
+	Name string   `json:"name"`           // interface name in the stack, such as eth0
+	Type string   `json:"type"`           // interface type, such as user, tap or fd
+	Host string   `json:"host,omitempty"` // host side: device name or descriptor
+	Addr []string `json:"addr,omitempty"` // configured addresses, ADDRESS/PREFIX
 
-	Leases []Lease `json:"leases,omitempty"` // of its network
+	Leases []Lease `json:"leases,omitempty"` // leases from the network
 }
 
 // Lease is an interface's lease, or the progress towards one.
 type Lease struct {
-	Proto   string    `json:"proto"`            // dhcp, dhcp6, slaac
-	State   string    `json:"state"`            // how far its client is: bound, renewing, selecting, ...
+	Proto   string    `json:"proto"`            // dhcp, dhcp6 or slaac
+	State   string    `json:"state"`            // client state: bound, renewing, selecting, ...
 	Addr    string    `json:"addr,omitempty"`   // ADDRESS/PREFIX
-	Expires time.Time `json:"expires,omitzero"` // when it ends unless it is renewed
+	Expires time.Time `json:"expires,omitzero"` // expiry time without renewal
 }
 
 // State is the content of state.json.
 type State struct {
-	Name       string      `json:"name"`                 // as lklctl -n takes it
-	PID        int         `json:"pid"`                  // of lklrun
-	HostPID    int         `json:"host_pid,omitempty"`   // of lklhost, once started
-	TargetPID  int         `json:"target_pid,omitempty"` // once released
-	Stack      string      `json:"stack"`                // name of the stack: mptcp, bbr, host, ...
-	Engine     string      `json:"engine,omitempty"`     // how sockets reach it: supervise, preload
-	Kernel     string      `json:"kernel,omitempty"`     // release the stack reported
-	Interfaces []Interface `json:"interfaces,omitempty"` // those that lklrun made, without lo
-	User       *runas.User `json:"user,omitempty"`       // the target's, when it is another
-	Started    time.Time   `json:"started"`              // when lklrun was
-	Command    []string    `json:"command"`              // the program and its arguments
+	Name       string      `json:"name"`                 // instance name, as for lklctl -n
+	PID        int         `json:"pid"`                  // process ID of lklrun
+	HostPID    int         `json:"host_pid,omitempty"`   // process ID of lklhost
+	TargetPID  int         `json:"target_pid,omitempty"` // process ID of the program
+	Stack      string      `json:"stack"`                // stack name: mptcp, bbr, host, ...
+	Engine     string      `json:"engine,omitempty"`     // supervise or preload
+	Kernel     string      `json:"kernel,omitempty"`     // kernel release of the stack
+	Interfaces []Interface `json:"interfaces,omitempty"` // interfaces that lklrun created, without lo
+	User       *runas.User `json:"user,omitempty"`       // user of the program, if different
+	Started    time.Time   `json:"started"`              // start time of lklrun
+	Command    []string    `json:"command"`              // program and arguments
 }
 
 // Info describes an instance from outside: its directory and its last state.
 type Info struct {
 	State
-	Device  string `json:"device,omitempty"` // the machine it is on, as --device takes it; absent: this one
-	Dir     string `json:"dir"`              // its run directory there
-	Running bool   `json:"running"`          // the lock is held; false: a leftover
+	Device  string `json:"device,omitempty"` // device, as for --device; absent: this machine
+	Dir     string `json:"dir"`              // run directory on that device
+	Running bool   `json:"running"`          // false: leftovers of an ended run
 
 	near string // for another machine: the local folder that represents Dir
 }

@@ -16,11 +16,11 @@ import (
 
 // User is the user that a command runs as.
 type User struct {
-	Name   string `json:"name,omitempty"` // empty: he has none
-	UID    int    `json:"uid"`
-	GID    int    `json:"gid"`
-	Groups []int  `json:"groups,omitempty"` // supplementary ones
-	Home   string `json:"home,omitempty"`
+	Name   string `json:"name,omitempty"`   // user name; empty: none
+	UID    int    `json:"uid"`              // user ID
+	GID    int    `json:"gid"`              // group ID
+	Groups []int  `json:"groups,omitempty"` // supplementary group IDs
+	Home   string `json:"home,omitempty"`   // home directory
 }
 
 // maxID is the highest user or group ID; the next one means "unchanged".

@@ -17,43 +17,42 @@ import (
 
 // Account is the account of a run, so far.
 type Account struct {
-	Processes []Process `json:"processes"`
-	Hosted    []Place   `json:"host_destinations,omitempty"` // sockets by --host-net
+	Processes []Process `json:"processes"`                   // processes that used sockets
+	Hosted    []Place   `json:"host_destinations,omitempty"` // destinations reached over the host's stack (--host-net)
 }
 
 // Process is the account of one process.
 type Process struct {
-	PID      int    `json:"pid"`             // 0: of several, ended longer ago
-	Command  string `json:"command"`         // its name
-	Ended    bool   `json:"ended"`           // it runs no more
-	Stack    int64  `json:"sockets_stack"`   // made in the stack
-	Host     int64  `json:"sockets_host"`    // made on the host, by --host-net
-	Refused  int64  `json:"sockets_refused"` // of kinds that the stack has not
-	Foreign  int64  `json:"sockets_foreign"` // of the host's network, from processes outside the run; refused
-	Received int64  `json:"bytes_received"`  // by its sockets of the stack
-	Sent     int64  `json:"bytes_sent"`      // by its sockets of the stack
+	PID      int    `json:"pid"`             // process ID on the host; 0: several ended processes
+	Command  string `json:"command"`         // process name
+	Ended    bool   `json:"ended"`           // the process has ended
+	Stack    int64  `json:"sockets_stack"`   // sockets created in the stack
+	Host     int64  `json:"sockets_host"`    // sockets created on the host (--host-net)
+	Refused  int64  `json:"sockets_refused"` // sockets refused because the stack does not support their type
+	Foreign  int64  `json:"sockets_foreign"` // refused sockets of the host's network, received from outside the run
+	Received int64  `json:"bytes_received"`  // bytes received over sockets of the stack
+	Sent     int64  `json:"bytes_sent"`      // bytes sent over sockets of the stack
 
-	// Connections, by what became of them.
-	MPTCP          int64 `json:"connections_mptcp"`           // carried by MPTCP
-	TCP            int64 `json:"connections_tcp"`             // MPTCP was not asked for
-	FallbackPeer   int64 `json:"connections_fallback_peer"`   // the peer has none
-	FallbackLater  int64 `json:"connections_fallback_later"`  // given up on the way
-	FallbackOption int64 `json:"connections_fallback_option"` // an option that it has not
+	MPTCP          int64 `json:"connections_mptcp"`           // connections over MPTCP
+	TCP            int64 `json:"connections_tcp"`             // connections that did not request MPTCP
+	FallbackPeer   int64 `json:"connections_fallback_peer"`   // connections whose peer does not support MPTCP
+	FallbackLater  int64 `json:"connections_fallback_later"`  // MPTCP connections that later fell back to TCP
+	FallbackOption int64 `json:"connections_fallback_option"` // connections that fell back because MPTCP lacks a socket option
 
-	Peers []Peer `json:"peers,omitempty"` // those with most bytes, most first
+	Peers []Peer `json:"peers,omitempty"` // peers with the most bytes, largest first
 }
 
 // Peer is a peer and the number of bytes both ways.
 type Peer struct {
 	Proto string `json:"proto,omitempty"` // tcp or udp
-	Addr  string `json:"addr"`            // ADDRESS:PORT; ADDRESS of those that connected to us; "others"
-	Bytes int64  `json:"bytes"`           // both ways
+	Addr  string `json:"addr"`            // ADDRESS:PORT; ADDRESS for incoming connections; "others" for the rest
+	Bytes int64  `json:"bytes"`           // bytes in both directions
 }
 
 // Place is a destination and the number of sockets that went there over the host's stack.
 type Place struct {
 	Addr    string `json:"addr"`    // ADDRESS:PORT, or "elsewhere"
-	Sockets int64  `json:"sockets"` // how many went there
+	Sockets int64  `json:"sockets"` // sockets connected to it
 }
 
 // Parse extracts the account from the stack host's counters.

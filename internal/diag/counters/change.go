@@ -12,9 +12,9 @@ import (
 
 // Change is the change of a counter between two readings.
 type Change struct {
-	Value      Value    `json:"value"`                // now
-	Difference int64    `json:"difference"`           // since the earlier reading
-	PerSecond  *float64 `json:"per_second,omitempty"` // of the difference; absent for gauges, and where the time since is not known
+	Value      Value    `json:"value"`                // current value
+	Difference int64    `json:"difference"`           // change since the earlier reading
+	PerSecond  *float64 `json:"per_second,omitempty"` // change per second; absent for gauges, and if the interval is unknown
 }
 
 // Named is a change with its counter.

@@ -19,10 +19,10 @@ var explainText string
 
 // Explanation is the meaning of a counter.
 type Explanation struct {
-	Name    string   `json:"name"`              // as in Counter.Base
-	Meaning string   `json:"meaning"`           // a sentence
-	Kind    Kind     `json:"kind"`              // counter: it only grows; gauge: it goes up and down
-	Related []string `json:"related,omitempty"` // names of counters that are best read together with it
+	Name    string   `json:"name"`              // counter name without index
+	Meaning string   `json:"meaning"`           // description
+	Kind    Kind     `json:"kind"`              // counter (only increases) or gauge (increases and decreases)
+	Related []string `json:"related,omitempty"` // names of related counters
 }
 
 // explanations are all explanations, sorted by name.

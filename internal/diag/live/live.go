@@ -23,105 +23,62 @@ type Value = sockdiag.Value
 
 // Snapshot is the state of an instance at one time.
 type Snapshot struct {
-	// When the stack was asked.
-	Time time.Time `json:"time"`
-	// Seconds since the snapshot before, which the rates are an average of; absent
-	// in the first.
-	Interval float64 `json:"interval_s,omitempty"`
-	// Whose snapshot it is.
-	Instance Instance `json:"instance"`
-	// CPU time of the instance's processes.
-	CPU CPU `json:"cpu"`
-	// Sums over the instance.
-	Totals Totals `json:"totals"`
-	// The stack's interfaces, by index, lo among them.
-	Links []Link `json:"links"`
-	// TCP and MPTCP connections, the busiest first; no listening sockets.
-	Connections []Connection `json:"connections"`
+	Time        time.Time    `json:"time"`                 // time of the snapshot
+	Interval    float64      `json:"interval_s,omitempty"` // seconds since the previous snapshot, the basis of rates; absent in the first
+	Instance    Instance     `json:"instance"`             // the instance
+	CPU         CPU          `json:"cpu"`                  // CPU usage of the instance's processes
+	Totals      Totals       `json:"totals"`               // totals of the instance
+	Links       []Link       `json:"links"`                // interfaces of the stack, including lo, ordered by index
+	Connections []Connection `json:"connections"`          // TCP and MPTCP connections, busiest first, without listening sockets
 }
 
 // Instance identifies a run of lklrun.
 type Instance struct {
-	// Name, as lklctl -n takes it.
-	Name string `json:"name"`
-	// Name of the stack: mptcp, bbr, host, ...
-	Stack string `json:"stack"`
-	// Release of the stack's kernel.
-	Release string `json:"release"`
-	// How sockets reach the stack: supervise or preload.
-	Engine string `json:"engine"`
-	// Command line of the program, quoted for a shell.
-	Command string `json:"command"`
-	// When lklrun was started.
-	Started time.Time `json:"started"`
-	// Process of lklrun.
-	PID int `json:"pid"`
-	// Process of the program.
-	TargetPID int `json:"target_pid,omitempty"`
+	Name      string    `json:"name"`                 // instance name, as for lklctl -n
+	Stack     string    `json:"stack"`                // stack name: mptcp, bbr, host, ...
+	Release   string    `json:"release"`              // kernel release of the stack
+	Engine    string    `json:"engine"`               // supervise or preload
+	Command   string    `json:"command"`              // command line of the program, quoted for a shell
+	Started   time.Time `json:"started"`              // start time of lklrun
+	PID       int       `json:"pid"`                  // process ID of lklrun
+	TargetPID int       `json:"target_pid,omitempty"` // process ID of the program
 }
 
 // Link is an interface of the stack. Sent and received are from the stack's view, since
 // the interface was made.
 type Link struct {
-	// Name in the stack.
-	Name string `json:"name"`
-	// Index in the stack.
-	Index int `json:"index"`
-	// One of "up", "down" and "no carrier".
-	State string `json:"state"`
-	// Addresses, each with the length of its prefix.
-	Addrs []string `json:"addrs"`
-	// Bytes received, with the link layer's headers.
-	RxBytes Value `json:"rx_bytes,omitzero"`
-	// Bytes sent, with the link layer's headers.
-	TxBytes Value `json:"tx_bytes,omitzero"`
-	// Packets received.
-	RxPackets Value `json:"rx_packets,omitzero"`
-	// Packets sent.
-	TxPackets Value `json:"tx_packets,omitzero"`
-	// Packets received and not delivered, for want of room.
-	RxDropped Value `json:"rx_dropped,omitzero"`
-	// Packets that were to be sent and were not.
-	TxDropped Value `json:"tx_dropped,omitzero"`
-	// Bits a second received since the snapshot before.
-	RxRate Value `json:"rx_bit_s,omitzero"`
-	// Bits a second sent since the snapshot before.
-	TxRate Value `json:"tx_bit_s,omitzero"`
+	Name      string   `json:"name"`                // interface name
+	Index     int      `json:"index"`               // interface index
+	State     string   `json:"state"`               // up, down or no carrier
+	Addrs     []string `json:"addrs"`               // addresses, ADDRESS/PREFIX
+	RxBytes   Value    `json:"rx_bytes,omitzero"`   // bytes received, with link-layer headers
+	TxBytes   Value    `json:"tx_bytes,omitzero"`   // bytes sent, with link-layer headers
+	RxPackets Value    `json:"rx_packets,omitzero"` // packets received
+	TxPackets Value    `json:"tx_packets,omitzero"` // packets sent
+	RxDropped Value    `json:"rx_dropped,omitzero"` // received packets dropped
+	TxDropped Value    `json:"tx_dropped,omitzero"` // outgoing packets dropped
+	RxRate    Value    `json:"rx_bit_s,omitzero"`   // bits per second received
+	TxRate    Value    `json:"tx_bit_s,omitzero"`   // bits per second sent
 }
 
 // Connection is a TCP or MPTCP connection. Bytes are those of the program: each counts
 // once, whichever subflow carried it and however often.
 type Connection struct {
-	// The socket's cookie in hexadecimal: the stack gives it to no other.
-	ID string `json:"id"`
-	// mptcp, also of a connection that fell back, or tcp.
-	Proto string `json:"proto"`
-	// State of the socket as ss(8) names it.
-	State string `json:"state"`
-	// Our address and port.
-	Local string `json:"local"`
-	// The peer's address and port.
-	Remote string `json:"remote"`
-	// Name of the first process that has the socket.
-	Process string `json:"process,omitempty"`
-	// That process.
-	PID int `json:"pid,omitempty"`
-	// MPTCP's token of the connection on this side, eight hexadecimal digits.
-	Token string `json:"token,omitempty"`
-	// It was to be MPTCP, and is plain TCP: the peer or the path has no MPTCP.
-	Fallback bool `json:"fallback,omitempty"`
-	// Bits a second sent since the snapshot before.
-	TxRate Value `json:"tx_bit_s,omitzero"`
-	// Bits a second received since the snapshot before.
-	RxRate Value `json:"rx_bit_s,omitzero"`
-	// Bytes sent.
-	BytesSent Value `json:"bytes_sent,omitzero"`
-	// Bytes received.
-	BytesReceived Value `json:"bytes_received,omitzero"`
-	// Segments sent again, by all subflows that are still there.
-	Retrans Value `json:"retrans,omitzero"`
-	// What carries it; a TCP connection is its own and only subflow.
-	Subflows []Subflow `json:"subflows"`
+	ID            string    `json:"id"`                      // socket cookie in hexadecimal, unique in the stack
+	Proto         string    `json:"proto"`                   // mptcp (also after fallback) or tcp
+	State         string    `json:"state"`                   // socket state as in ss(8)
+	Local         string    `json:"local"`                   // local address and port
+	Remote        string    `json:"remote"`                  // address and port of the peer
+	Process       string    `json:"process,omitempty"`       // name of the first process with the socket
+	PID           int       `json:"pid,omitempty"`           // process ID of that process
+	Token         string    `json:"token,omitempty"`         // local MPTCP token, eight hexadecimal digits
+	Fallback      bool      `json:"fallback,omitempty"`      // the MPTCP connection fell back to plain TCP
+	TxRate        Value     `json:"tx_bit_s,omitzero"`       // bits per second sent
+	RxRate        Value     `json:"rx_bit_s,omitzero"`       // bits per second received
+	BytesSent     Value     `json:"bytes_sent,omitzero"`     // bytes sent
+	BytesReceived Value     `json:"bytes_received,omitzero"` // bytes received
+	Retrans       Value     `json:"retrans,omitzero"`        // segments retransmitted by the present subflows
+	Subflows      []Subflow `json:"subflows"`                // subflows; a TCP connection is its own only subflow
 
 	// Sockets are the connection and its subflows as sock_diag tells of them; a TCP
 	// connection has no subflows there.
@@ -131,62 +88,37 @@ type Connection struct {
 // Subflow is a TCP connection, perhaps one of several that carry an MPTCP connection.
 // Bytes are those of TCP: retransmitted bytes count again.
 type Subflow struct {
-	// The socket's cookie in hexadecimal.
-	ID string `json:"id"`
-	// Interface that has our address.
-	Iface string `json:"iface,omitempty"`
-	// State of the socket as ss(8) names it.
-	State string `json:"state"`
-	// Our address and port.
-	Local string `json:"local"`
-	// The peer's address and port.
-	Remote string `json:"remote"`
-	// Either side wants it used only when nothing else carries.
-	Backup bool `json:"backup"`
-	// Smoothed round-trip time in microseconds.
-	RTT Value `json:"rtt_us,omitzero"`
-	// Congestion window in segments.
-	Cwnd Value `json:"cwnd,omitzero"`
-	// Slow-start threshold in segments; absent before it was set.
-	Ssthresh Value `json:"ssthresh,omitzero"`
-	// Rate in bits a second to which sending is spread.
-	PacingRate Value `json:"pacing_bit_s,omitzero"`
-	// Bytes sent.
-	BytesSent Value `json:"bytes_sent,omitzero"`
-	// Bytes received.
-	BytesReceived Value `json:"bytes_received,omitzero"`
-	// Segments sent again.
-	Retrans Value `json:"retrans,omitzero"`
-	// Bits a second sent since the snapshot before.
-	TxRate Value `json:"tx_bit_s,omitzero"`
-	// Bits a second received since the snapshot before.
-	RxRate Value `json:"rx_bit_s,omitzero"`
+	ID            string `json:"id"`                      // socket cookie in hexadecimal
+	Iface         string `json:"iface,omitempty"`         // interface with the local address
+	State         string `json:"state"`                   // socket state as in ss(8)
+	Local         string `json:"local"`                   // local address and port
+	Remote        string `json:"remote"`                  // address and port of the peer
+	Backup        bool   `json:"backup"`                  // used only if no other subflow works
+	RTT           Value  `json:"rtt_us,omitzero"`         // smoothed round-trip time in microseconds
+	Cwnd          Value  `json:"cwnd,omitzero"`           // congestion window in segments
+	Ssthresh      Value  `json:"ssthresh,omitzero"`       // slow-start threshold in segments; absent: not set
+	PacingRate    Value  `json:"pacing_bit_s,omitzero"`   // pacing rate in bits per second
+	BytesSent     Value  `json:"bytes_sent,omitzero"`     // bytes sent
+	BytesReceived Value  `json:"bytes_received,omitzero"` // bytes received
+	Retrans       Value  `json:"retrans,omitzero"`        // segments retransmitted
+	TxRate        Value  `json:"tx_bit_s,omitzero"`       // bits per second sent
+	RxRate        Value  `json:"rx_bit_s,omitzero"`       // bits per second received
 }
 
 // CPU is the CPU time of the instance's processes on the host since the previous
 // snapshot, in percent of one core: more than 100 if several cores were used.
 type CPU struct {
-	// Of lklhost: the stack, and what carries the program's calls to it. Absent
-	// with the engine preload, whose stack is part of the program.
-	Stack *float64 `json:"stack_percent,omitempty"`
-	// Of the program and all its children.
-	Target *float64 `json:"target_percent,omitempty"`
+	Stack  *float64 `json:"stack_percent,omitempty"`  // CPU usage of lklhost in percent of one core; absent with the engine preload
+	Target *float64 `json:"target_percent,omitempty"` // CPU usage of the program and its children in percent of one core
 }
 
 // Totals are sums over an instance.
 type Totals struct {
-	// Bits a second sent by all interfaces but lo.
-	TxRate Value `json:"tx_bit_s,omitzero"`
-	// Bits a second received by all interfaces but lo.
-	RxRate Value `json:"rx_bit_s,omitzero"`
-	// TCP segments sent again since the stack booted (TcpRetransSegs).
-	Retrans Value `json:"retrans,omitzero"`
-	// TCP segments sent again, a second, since the snapshot before.
-	RetransRate *float64 `json:"retrans_s,omitempty"`
-	// Connections there are, also those that are not listed.
-	Connections int `json:"connections"`
-	// Connections that are not listed, because others are busier.
-	Omitted int `json:"omitted"`
-	// Subflows of MPTCP connections, of all there are.
-	Subflows int `json:"subflows"`
+	TxRate      Value    `json:"tx_bit_s,omitzero"`   // bits per second sent by all interfaces except lo
+	RxRate      Value    `json:"rx_bit_s,omitzero"`   // bits per second received by all interfaces except lo
+	Retrans     Value    `json:"retrans,omitzero"`    // TCP segments retransmitted since boot (TcpRetransSegs)
+	RetransRate *float64 `json:"retrans_s,omitempty"` // TCP segments retransmitted per second
+	Connections int      `json:"connections"`         // number of connections, including omitted ones
+	Omitted     int      `json:"omitted"`             // number of connections that are not listed
+	Subflows    int      `json:"subflows"`            // number of MPTCP subflows
 }

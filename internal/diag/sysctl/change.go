@@ -18,11 +18,11 @@ import (
 
 // Change is a setting with its wanted value, and the result.
 type Change struct {
-	Key   string  `json:"key"`             // with dots
-	Old   *string `json:"old,omitempty"`   // value before, of one that can be read
-	Asked string  `json:"asked"`           // value that was asked for
-	New   *string `json:"new,omitempty"`   // value that it has now, as the stack tells it; absent with --dry-run
-	Error string  `json:"error,omitempty"` // why it did not get it, where that is no failure
+	Key   string  `json:"key"`             // setting, with dots
+	Old   *string `json:"old,omitempty"`   // previous value, if readable
+	Asked string  `json:"asked"`           // requested value
+	New   *string `json:"new,omitempty"`   // resulting value; absent with --dry-run
+	Error string  `json:"error,omitempty"` // reason why the value was not set, if ignored
 
 	where  string
 	ignore bool

@@ -24,11 +24,11 @@ import (
 
 // Reason explains what a connection lacks.
 type Reason struct {
-	Code    Code   `json:"code"`              // the reason in one word, the same in all versions
-	Iface   string `json:"iface,omitempty"`   // the interface without a subflow; absent: it concerns the whole connection
-	Address string `json:"address,omitempty"` // its address that subflows would leave from
-	Text    string `json:"text"`              // the reason
-	Remedy  string `json:"remedy,omitempty"`  // what can be done about it
+	Code    Code   `json:"code"`              // stable identifier of the reason
+	Iface   string `json:"iface,omitempty"`   // interface without a subflow; absent: the whole connection is concerned
+	Address string `json:"address,omitempty"` // local address for subflows of the interface
+	Text    string `json:"text"`              // description
+	Remedy  string `json:"remedy,omitempty"`  // suggested remedy
 }
 
 // Code identifies a reason.

@@ -29,9 +29,9 @@ import (
 
 // Ports are the stack's TCP and UDP ports of a shared address.
 type Ports struct {
-	First  uint16   `json:"first"` // of the range for connections
-	Last   uint16   `json:"last"`
-	Listen []uint16 `json:"listen,omitempty"` // servers', beside the range
+	First  uint16   `json:"first"`            // first port of the range for connections
+	Last   uint16   `json:"last"`             // last port of the range
+	Listen []uint16 `json:"listen,omitempty"` // server ports outside the range
 }
 
 // String formats the ports like the kernel's lists of ports.
@@ -57,8 +57,8 @@ func (p Ports) outside() []uint16 {
 
 // Link is a device of the host whose addresses the stack shares.
 type Link struct {
-	Device string       `json:"device"`
-	Addrs  []netip.Addr `json:"addrs"`
+	Device string       `json:"device"` // device of the host
+	Addrs  []netip.Addr `json:"addrs"`  // shared addresses
 }
 
 // String names the device and its addresses.

@@ -205,13 +205,13 @@ func (g *Guard) try(ctx context.Context, m Method, set *Set) error {
 
 // Status is the present state of a Guard.
 type Status struct {
-	Mode     string   `json:"mode"`
-	Method   Method   `json:"method,omitempty"` // empty: it is off
-	Ports    Ports    `json:"ports"`
-	Links    []Link   `json:"links"`
-	Rules    []string `json:"rules"`
-	Kept     Count    `json:"kept"`     // from the host
-	Restored int      `json:"restored"` // how often rules that were gone were put back
+	Mode     string   `json:"mode"`             // --rst-guard: auto, nft, iptables, off or print
+	Method   Method   `json:"method,omitempty"` // method in use; empty: off
+	Ports    Ports    `json:"ports"`            // ports of the stack
+	Links    []Link   `json:"links"`            // guarded devices and addresses
+	Rules    []string `json:"rules"`            // firewall rules
+	Kept     Count    `json:"kept"`             // traffic hidden from the host
+	Restored int      `json:"restored"`         // number of times that missing rules were restored
 }
 
 // Status returns the present state.

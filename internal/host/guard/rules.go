@@ -56,8 +56,8 @@ const (
 
 // Count counts the packets that the rules have hidden from the host.
 type Count struct {
-	Packets uint64 `json:"packets"`
-	Bytes   uint64 `json:"bytes"`
+	Packets uint64 `json:"packets"` // packets
+	Bytes   uint64 `json:"bytes"`   // bytes
 }
 
 func (c *Count) add(d Count) {

@@ -63,22 +63,20 @@ func (t *Token) UnmarshalText(b []byte) error {
 
 // Event is one event. Values that it does not contain are absent.
 type Event struct {
-	Time     time.Time      `json:"time"`                // when it was read, by the clock of the host
-	Kind     Kind           `json:"event"`               // as `ip mptcp monitor` names it; LOST: events were lost
-	Token    Token          `json:"token,omitzero"`      // the connection's, eight hexadecimal digits; listeners have none
-	LocalID  *int           `json:"local_id,omitempty"`  // the number of the local address in the connection
-	RemoteID *int           `json:"remote_id,omitempty"` // the number of the peer's address
-	Local    netip.AddrPort `json:"local,omitzero"`      // address and port on this side
-	Remote   netip.AddrPort `json:"remote,omitzero"`     // address and port of the peer; of ANNOUNCED: what it announced
-	Backup   bool           `json:"backup,omitempty"`    // the subflow is for the worst case only
-	Server   bool           `json:"server_side,omitempty"`
-	// DenyJoinID0: the peer wants no subflows to the address it was first reached
-	// at (RFC 8684, 3.1, flag C).
-	DenyJoinID0 bool `json:"deny_join_id0,omitempty"`
-	IfIndex     int  `json:"ifindex,omitempty"` // the interface that the subflow is bound to; 0: it is bound to none
+	Time        time.Time      `json:"time"`                    // time of reading, by the clock of the host
+	Kind        Kind           `json:"event"`                   // event name as in `ip mptcp monitor`; LOST: events were lost
+	Token       Token          `json:"token,omitzero"`          // connection token, eight hexadecimal digits; absent for listeners
+	LocalID     *int           `json:"local_id,omitempty"`      // ID of the local address
+	RemoteID    *int           `json:"remote_id,omitempty"`     // ID of the peer's address
+	Local       netip.AddrPort `json:"local,omitzero"`          // local address and port
+	Remote      netip.AddrPort `json:"remote,omitzero"`         // address and port of the peer; for ANNOUNCED: the announced address
+	Backup      bool           `json:"backup,omitempty"`        // used only if no other subflow works
+	Server      bool           `json:"server_side,omitempty"`   // the peer opened the connection
+	DenyJoinID0 bool           `json:"deny_join_id0,omitempty"` // the peer rejects subflows to its initial address (RFC 8684, 3.1, flag C)
+	IfIndex     int            `json:"ifindex,omitempty"`       // index of the interface that the subflow is bound to; 0: none
 
-	Errno       syscall.Errno `json:"errno,omitempty"`        // why the subflow has ended: 111 refused, 110 timed out, 104 reset
-	ResetReason *int          `json:"reset_reason,omitempty"` // of MP_TCPRST (RFC 8684, 3.6): 1 MPTCP, 2 resources, 3 prohibited, 4 too much data, 5 performance, 6 middlebox
+	Errno       syscall.Errno `json:"errno,omitempty"`        // error that ended the subflow: 111 refused, 110 timed out, 104 reset
+	ResetReason *int          `json:"reset_reason,omitempty"` // reason of MP_TCPRST (RFC 8684, 3.6): 1 MPTCP, 2 resources, 3 prohibited, 4 too much data, 5 performance, 6 middlebox
 }
 
 // resetReasons are the codes of MP_TCPRST, RFC 8684, 3.6.

@@ -7,9 +7,9 @@ import "golang.org/x/sys/unix"
 // Timer is the active timer of a socket: idiag_timer, idiag_expires and idiag_retrans of
 // struct inet_diag_msg, include/uapi/linux/inet_diag.h.
 type Timer struct {
-	Name        string `json:"name"`        // as ss(8) has it: on (retransmission and tail loss probe), keepalive, timewait, persist (zero window probe)
-	Expires     uint64 `json:"expires_ms"`  // milliseconds from now
-	Retransmits uint8  `json:"retransmits"` // retransmissions, or probes, in a row
+	Name        string `json:"name"`        // timer name as in ss(8): on (retransmission or tail loss probe), keepalive, timewait, persist (zero window probe)
+	Expires     uint64 `json:"expires_ms"`  // time until it expires in milliseconds
+	Retransmits uint8  `json:"retransmits"` // consecutive retransmissions or probes
 }
 
 // timerNames are the names that ss(8) uses; the numbers are set in
@@ -29,15 +29,15 @@ func decodeTimer(which, retransmits uint8, expires uint32) *Timer {
 
 // MemInfo is the memory of a socket: SK_MEMINFO_*, include/uapi/linux/sock_diag.h.
 type MemInfo struct {
-	RmemAlloc  Value `json:"rmem_alloc_bytes,omitzero"`  // SK_MEMINFO_RMEM_ALLOC: of what has been received and not read
-	Rcvbuf     Value `json:"rcvbuf_bytes,omitzero"`      // SK_MEMINFO_RCVBUF: what that may be at most
-	WmemAlloc  Value `json:"wmem_alloc_bytes,omitzero"`  // SK_MEMINFO_WMEM_ALLOC: handed to the devices and not yet free again
-	Sndbuf     Value `json:"sndbuf_bytes,omitzero"`      // SK_MEMINFO_SNDBUF: what may be waiting at most
-	FwdAlloc   Value `json:"fwd_alloc_bytes,omitzero"`   // SK_MEMINFO_FWD_ALLOC: kept for use
-	WmemQueued Value `json:"wmem_queued_bytes,omitzero"` // SK_MEMINFO_WMEM_QUEUED: waiting to be sent or acknowledged
-	Optmem     Value `json:"optmem_bytes,omitzero"`      // SK_MEMINFO_OPTMEM: of options and filters
-	Backlog    Value `json:"backlog_bytes,omitzero"`     // SK_MEMINFO_BACKLOG: came while the program was in the socket
-	Drops      Value `json:"drops,omitzero"`             // SK_MEMINFO_DROPS: packets for which there was no room
+	RmemAlloc  Value `json:"rmem_alloc_bytes,omitzero"`  // received data that is not yet read, in bytes (SK_MEMINFO_RMEM_ALLOC)
+	Rcvbuf     Value `json:"rcvbuf_bytes,omitzero"`      // receive buffer limit in bytes (SK_MEMINFO_RCVBUF)
+	WmemAlloc  Value `json:"wmem_alloc_bytes,omitzero"`  // data handed to devices and not yet freed, in bytes (SK_MEMINFO_WMEM_ALLOC)
+	Sndbuf     Value `json:"sndbuf_bytes,omitzero"`      // send buffer limit in bytes (SK_MEMINFO_SNDBUF)
+	FwdAlloc   Value `json:"fwd_alloc_bytes,omitzero"`   // memory reserved for future use in bytes (SK_MEMINFO_FWD_ALLOC)
+	WmemQueued Value `json:"wmem_queued_bytes,omitzero"` // data not yet sent or acknowledged, in bytes (SK_MEMINFO_WMEM_QUEUED)
+	Optmem     Value `json:"optmem_bytes,omitzero"`      // memory of options and filters in bytes (SK_MEMINFO_OPTMEM)
+	Backlog    Value `json:"backlog_bytes,omitzero"`     // data received while the socket was locked, in bytes (SK_MEMINFO_BACKLOG)
+	Drops      Value `json:"drops,omitzero"`             // packets dropped because the buffer was full (SK_MEMINFO_DROPS)
 }
 
 func decodeMemInfo(b []byte) *MemInfo {
@@ -50,10 +50,10 @@ func decodeMemInfo(b []byte) *MemInfo {
 
 // BBRInfo is struct tcp_bbr_info, include/uapi/linux/inet_diag.h.
 type BBRInfo struct {
-	BW         Value   `json:"bw,omitzero"`         // bbr_bw_lo and bbr_bw_hi, bytes a second: the bottleneck's bandwidth as estimated
-	MinRTT     Value   `json:"min_rtt_us,omitzero"` // bbr_min_rtt, microseconds
-	PacingGain float64 `json:"pacing_gain"`         // bbr_pacing_gain / 256: times bw is what it sends at
-	CwndGain   float64 `json:"cwnd_gain"`           // bbr_cwnd_gain / 256: times bw and min_rtt is its window
+	BW         Value   `json:"bw,omitzero"`         // estimated bottleneck bandwidth in bytes per second (bbr_bw_lo, bbr_bw_hi)
+	MinRTT     Value   `json:"min_rtt_us,omitzero"` // minimum round-trip time in microseconds (bbr_min_rtt)
+	PacingGain float64 `json:"pacing_gain"`         // sending rate divided by bw (bbr_pacing_gain / 256)
+	CwndGain   float64 `json:"cwnd_gain"`           // window divided by bw times min_rtt (bbr_cwnd_gain / 256)
 }
 
 func decodeBBR(b []byte) *BBRInfo {
@@ -72,10 +72,10 @@ func decodeBBR(b []byte) *BBRInfo {
 
 // VegasInfo is struct tcpvegas_info, include/uapi/linux/inet_diag.h.
 type VegasInfo struct {
-	Enabled bool  `json:"enabled"`             // tcpv_enabled
-	RTTs    Value `json:"rttcnt,omitzero"`     // tcpv_rttcnt: samples in the round trip
-	RTT     Value `json:"rtt_us,omitzero"`     // tcpv_rtt, microseconds
-	MinRTT  Value `json:"min_rtt_us,omitzero"` // tcpv_minrtt, microseconds
+	Enabled bool  `json:"enabled"`             // whether the algorithm is active (tcpv_enabled)
+	RTTs    Value `json:"rttcnt,omitzero"`     // samples in the current round trip (tcpv_rttcnt)
+	RTT     Value `json:"rtt_us,omitzero"`     // round-trip time in microseconds (tcpv_rtt)
+	MinRTT  Value `json:"min_rtt_us,omitzero"` // minimum round-trip time in microseconds (tcpv_minrtt)
 }
 
 func decodeVegas(b []byte) *VegasInfo {
@@ -91,11 +91,11 @@ func decodeVegas(b []byte) *VegasInfo {
 
 // DCTCPInfo is struct tcp_dctcp_info, include/uapi/linux/inet_diag.h.
 type DCTCPInfo struct {
-	Enabled bool  `json:"enabled"`               // dctcp_enabled; false: without ECN it is Reno
-	CEState Value `json:"ce_state,omitzero"`     // dctcp_ce_state: 1 while marked segments come
-	Alpha   Value `json:"alpha,omitzero"`        // dctcp_alpha: the share of marked bytes; 1024 is all
-	ECN     Value `json:"ab_ecn_bytes,omitzero"` // dctcp_ab_ecn, bytes acknowledged in this window that were marked
-	Total   Value `json:"ab_tot_bytes,omitzero"` // dctcp_ab_tot, bytes acknowledged in this window
+	Enabled bool  `json:"enabled"`               // whether DCTCP is active; false: no ECN, so it behaves like Reno (dctcp_enabled)
+	CEState Value `json:"ce_state,omitzero"`     // 1 while marked segments arrive (dctcp_ce_state)
+	Alpha   Value `json:"alpha,omitzero"`        // share of marked bytes; 1024 means all (dctcp_alpha)
+	ECN     Value `json:"ab_ecn_bytes,omitzero"` // marked bytes acknowledged in this window (dctcp_ab_ecn)
+	Total   Value `json:"ab_tot_bytes,omitzero"` // bytes acknowledged in this window (dctcp_ab_tot)
 }
 
 func decodeDCTCP(b []byte) *DCTCPInfo {

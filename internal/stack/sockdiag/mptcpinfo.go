@@ -9,31 +9,30 @@ import (
 
 // MPTCPInfo is struct mptcp_info, include/uapi/linux/mptcp.h.
 type MPTCPInfo struct {
-	Token       Value `json:"token,omitzero"` // ours, which names the connection
-	Fallback    bool  `json:"fallback"`       // it is plain TCP: the peer, or the path, has no MPTCP
-	RemoteKey   bool  `json:"remote_key_received"`
-	Subflows    Value `json:"extra_subflows,omitzero"` // beside the first
-	Total       Value `json:"subflows,omitzero"`       // with the first
-	SubflowsMax Value `json:"extra_subflows_max,omitzero"`
-	Signalled   Value `json:"add_addr_signal,omitzero"`
-	Accepted    Value `json:"add_addr_accepted,omitzero"`
-	AcceptedMax Value `json:"add_addr_accepted_max,omitzero"`
-	LocalUsed   Value `json:"local_addr_used,omitzero"`
-	LocalMax    Value `json:"local_addr_max,omitzero"`
-	Checksum    Value `json:"csum_enabled,omitzero"`
+	Token       Value `json:"token,omitzero"`                 // local token, which identifies the connection
+	Fallback    bool  `json:"fallback"`                       // the connection fell back to plain TCP
+	RemoteKey   bool  `json:"remote_key_received"`            // the key of the peer was received
+	Subflows    Value `json:"extra_subflows,omitzero"`        // number of subflows, without the first
+	Total       Value `json:"subflows,omitzero"`              // number of subflows, with the first
+	SubflowsMax Value `json:"extra_subflows_max,omitzero"`    // limit of additional subflows
+	Signalled   Value `json:"add_addr_signal,omitzero"`       // addresses announced to the peer
+	Accepted    Value `json:"add_addr_accepted,omitzero"`     // announced addresses of the peer that were accepted
+	AcceptedMax Value `json:"add_addr_accepted_max,omitzero"` // limit of accepted addresses
+	LocalUsed   Value `json:"local_addr_used,omitzero"`       // local addresses used for subflows
+	LocalMax    Value `json:"local_addr_max,omitzero"`        // limit of local addresses
+	Checksum    Value `json:"csum_enabled,omitzero"`          // 1 if data checksums are enabled
 
-	// Of the data level: each byte once, whichever subflow carried it.
-	WriteSeq     Value `json:"write_seq,omitzero"`
-	SndUna       Value `json:"snd_una,omitzero"`
-	RcvNxt       Value `json:"rcv_nxt,omitzero"`
-	Retransmits  Value `json:"retransmits,omitzero"`
-	BytesSent    Value `json:"bytes_sent,omitzero"`
-	BytesAcked   Value `json:"bytes_acked,omitzero"`
-	BytesRecv    Value `json:"bytes_received,omitzero"`
-	BytesRetrans Value `json:"bytes_retrans,omitzero"`
-	LastSent     Value `json:"last_data_sent_ms,omitzero"`
-	LastRecv     Value `json:"last_data_recv_ms,omitzero"`
-	LastAck      Value `json:"last_ack_recv_ms,omitzero"`
+	WriteSeq     Value `json:"write_seq,omitzero"`         // next data sequence number to send
+	SndUna       Value `json:"snd_una,omitzero"`           // first unacknowledged data sequence number
+	RcvNxt       Value `json:"rcv_nxt,omitzero"`           // next data sequence number to receive
+	Retransmits  Value `json:"retransmits,omitzero"`       // consecutive retransmission timeouts at the data level
+	BytesSent    Value `json:"bytes_sent,omitzero"`        // data bytes sent, counted once for all subflows
+	BytesAcked   Value `json:"bytes_acked,omitzero"`       // data bytes acknowledged by the peer
+	BytesRecv    Value `json:"bytes_received,omitzero"`    // data bytes received
+	BytesRetrans Value `json:"bytes_retrans,omitzero"`     // data bytes retransmitted
+	LastSent     Value `json:"last_data_sent_ms,omitzero"` // time since data was last sent in milliseconds
+	LastRecv     Value `json:"last_data_recv_ms,omitzero"` // time since data was last received in milliseconds
+	LastAck      Value `json:"last_ack_recv_ms,omitzero"`  // time since the last acknowledgement in milliseconds
 }
 
 // Flags in mptcpi_flags.
@@ -66,13 +65,13 @@ func decodeMPTCPInfo(b []byte) *MPTCPInfo {
 // Subflow holds the INET_DIAG_ULP_INFO of a TCP socket that carries MPTCP:
 // MPTCP_SUBFLOW_ATTR_*, include/uapi/linux/mptcp.h.
 type Subflow struct {
-	Token       Value        `json:"token,omitzero"` // ours
-	RemoteToken Value        `json:"remote_token,omitzero"`
-	ID          Value        `json:"id,omitzero"` // of our address
-	RemoteID    Value        `json:"remote_id,omitzero"`
-	Flags       SubflowFlags `json:"flags"`
-	MapSeq      Value        `json:"map_seq,omitzero"`
-	MapDataLen  Value        `json:"map_datalen,omitzero"`
+	Token       Value        `json:"token,omitzero"`        // local token of the connection
+	RemoteToken Value        `json:"remote_token,omitzero"` // token of the peer
+	ID          Value        `json:"id,omitzero"`           // ID of the local address
+	RemoteID    Value        `json:"remote_id,omitzero"`    // ID of the peer's address
+	Flags       SubflowFlags `json:"flags"`                 // state of the subflow, separated by commas
+	MapSeq      Value        `json:"map_seq,omitzero"`      // data sequence number of the current mapping
+	MapDataLen  Value        `json:"map_datalen,omitzero"`  // length of the current mapping in bytes
 }
 
 // SubflowFlags are MPTCP_SUBFLOW_FLAG_*.

@@ -16,11 +16,9 @@ import (
 
 // Process is a process that has a socket open or has made it.
 type Process struct {
-	PID  int    `json:"pid"`  // on the host
-	Comm string `json:"comm"` // the first 15 characters of its name
-	// FDs are the process's descriptors of the socket; empty: it made the
-	// socket, but who holds it now cannot be seen.
-	FDs []int `json:"fds,omitempty"`
+	PID  int    `json:"pid"`           // process ID on the host
+	Comm string `json:"comm"`          // first 15 characters of the process name
+	FDs  []int  `json:"fds,omitempty"` // descriptors of the socket; empty: the process created it, and its current owner is unknown
 }
 
 // Attribute sets the processes of each socket: those that hold its carrier, whichever

@@ -18,9 +18,9 @@ import (
 // ProcMPTCP holds what the connection file of out-of-tree MPTCP shows of a connection in
 // addition to its addresses and queues.
 type ProcMPTCP struct {
-	Token       Value `json:"token,omitzero"`        // ours, which names the connection
-	RemoteToken Value `json:"remote_token,omitzero"` // the peer's
-	Subflows    Value `json:"subflows,omitzero"`     // how many; which TCP sockets they are is not told
+	Token       Value `json:"token,omitzero"`        // local token, which identifies the connection
+	RemoteToken Value `json:"remote_token,omitzero"` // token of the peer
+	Subflows    Value `json:"subflows,omitzero"`     // number of subflows
 }
 
 // ProcConnections lists the MPTCP connections of a stack whose sock_diag does not list

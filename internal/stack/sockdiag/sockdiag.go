@@ -125,49 +125,47 @@ const (
 // Socket is one socket of a stack.
 type Socket struct {
 	Proto  Proto  `json:"proto"`          // tcp, udp, udplite, raw, icmp, mptcp, unix, packet or netlink
-	Type   string `json:"type,omitempty"` // of unix, packet and netlink sockets: stream, dgram, raw, seqpacket
-	Family int    `json:"family"`         // unix.AF_*
-	State  State  `json:"state"`          // as ss(8) writes it: ESTAB, LISTEN, UNCONN, ...
+	Type   string `json:"type,omitempty"` // socket type of unix, packet and netlink sockets: stream, dgram, raw, seqpacket
+	Family int    `json:"family"`         // address family, unix.AF_*
+	State  State  `json:"state"`          // state as in ss(8): ESTAB, LISTEN, UNCONN, ...
 
 	Local  netip.AddrPort `json:"local,omitzero"`
 	Remote netip.AddrPort `json:"remote,omitzero"`
-	Name   string         `json:"name,omitempty"` // of unix sockets: the path, @ before an abstract one; of packet and netlink sockets: the protocol
+	Name   string         `json:"name,omitempty"` // path of a unix socket, @ for an abstract one; protocol of a packet or netlink socket
 
-	// Packet sockets: ETH_P_*, 3 for all; netlink sockets: NETLINK_*.
-	Protocol Value `json:"protocol,omitzero"`
-	PortID   Value `json:"port_id,omitzero"` // of a netlink socket: its address; 0 is the kernel's
-	Peer     Value `json:"peer,omitzero"`    // of a unix socket: the inode of the one it is connected to; of a netlink socket: the port_id
+	Protocol Value `json:"protocol,omitzero"` // ETH_P_* of a packet socket (3: all); NETLINK_* of a netlink socket
+	PortID   Value `json:"port_id,omitzero"`  // address of a netlink socket; 0: the kernel
+	Peer     Value `json:"peer,omitzero"`     // inode of the connected unix socket; port_id of the netlink peer
 
-	RecvQ Value `json:"recv_q,omitzero"` // bytes not yet read by the program; of a listening socket: connections waiting to be accepted
-	SendQ Value `json:"send_q,omitzero"` // bytes not yet acknowledged by the peer; of a listening socket: its backlog
+	RecvQ Value `json:"recv_q,omitzero"` // bytes not yet read by the program; for listening sockets: connections waiting for accept
+	SendQ Value `json:"send_q,omitzero"` // bytes not yet acknowledged by the peer; for listening sockets: backlog
 
-	UID      Value  `json:"uid,omitzero"`       // the user's who made it
-	Inode    uint64 `json:"inode"`              // in the stack; 0: belongs to no file
-	Cookie   uint64 `json:"cookie"`             // unique in the stack; 0: the kernel did not tell
-	IfIndex  int    `json:"ifindex"`            // of the interface it is bound to; 0: none
+	UID      Value  `json:"uid,omitzero"`       // user ID of the creator
+	Inode    uint64 `json:"inode"`              // inode in the stack; 0: no file
+	Cookie   uint64 `json:"cookie"`             // unique ID in the stack; 0: unknown
+	IfIndex  int    `json:"ifindex"`            // index of the bound interface; 0: none
 	Iface    string `json:"iface,omitempty"`    // the interface it is bound to, or else the one that has its local address
 	Mark     Value  `json:"mark,omitzero"`      // SO_MARK
-	CgroupID Value  `json:"cgroup_id,omitzero"` // of control groups, version 2
-	TOS      Value  `json:"tos,omitzero"`       // IPv4's type of service, with ECN's two bits
-	TClass   Value  `json:"tclass,omitzero"`    // IPv6's traffic class
-	Shutdown string `json:"shutdown,omitempty"` // rcv, snd or both: directions that shutdown(2) has ended
-	V6Only   bool   `json:"v6only,omitempty"`   // an IPv6 socket that refuses IPv4
+	CgroupID Value  `json:"cgroup_id,omitzero"` // control group ID (version 2)
+	TOS      Value  `json:"tos,omitzero"`       // IPv4 type of service, including ECN bits
+	TClass   Value  `json:"tclass,omitzero"`    // IPv6 traffic class
+	Shutdown string `json:"shutdown,omitempty"` // closed directions: rcv, snd or both
+	V6Only   bool   `json:"v6only,omitempty"`   // IPV6_V6ONLY
 
-	// The port was chosen by the kernel; told by MarkAutobound alone.
-	Autobound bool `json:"autobound,omitempty"`
+	Autobound bool `json:"autobound,omitempty"` // the kernel chose the port; set only by MarkAutobound
 
-	Timer  *Timer   `json:"timer,omitempty"` // the one that runs
-	Memory *MemInfo `json:"skmem,omitempty"` // bytes of memory it has
+	Timer  *Timer   `json:"timer,omitempty"` // running timer
+	Memory *MemInfo `json:"skmem,omitempty"` // memory usage in bytes
 
-	Congestion string     `json:"congestion,omitempty"` // the congestion control: cubic, bbr, ...
-	TCP        *TCPInfo   `json:"tcp_info,omitempty"`   // of TCP sockets
-	BBR        *BBRInfo   `json:"bbr_info,omitempty"`   // where bbr is the congestion control
-	Vegas      *VegasInfo `json:"vegas_info,omitempty"` // where it is vegas, yeah, nv, illinois or westwood
-	DCTCP      *DCTCPInfo `json:"dctcp_info,omitempty"` // where it is dctcp
-	MPTCP      *MPTCPInfo `json:"mptcp_info,omitempty"` // of MPTCP sockets
-	Subflow    *Subflow   `json:"subflow,omitempty"`    // of TCP sockets that are part of an MPTCP connection
+	Congestion string     `json:"congestion,omitempty"` // congestion control algorithm
+	TCP        *TCPInfo   `json:"tcp_info,omitempty"`   // state of a TCP socket
+	BBR        *BBRInfo   `json:"bbr_info,omitempty"`   // state of the congestion control bbr
+	Vegas      *VegasInfo `json:"vegas_info,omitempty"` // state of the congestion controls vegas, yeah, nv, illinois and westwood
+	DCTCP      *DCTCPInfo `json:"dctcp_info,omitempty"` // state of the congestion control dctcp
+	MPTCP      *MPTCPInfo `json:"mptcp_info,omitempty"` // state of an MPTCP socket
+	Subflow    *Subflow   `json:"subflow,omitempty"`    // state of an MPTCP subflow
 
-	Processes []Process `json:"processes,omitempty"` // that have it open
+	Processes []Process `json:"processes,omitempty"` // processes with the socket open
 }
 
 // structure reads numbers from a C structure that may end early.

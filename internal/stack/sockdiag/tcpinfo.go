@@ -14,72 +14,72 @@ import (
 // the member. Rates are in bytes a second.
 type TCPInfo struct {
 	CAState   Value      `json:"ca_state,omitzero"`              // tcpi_ca_state: 0 open, 1 disorder, 2 CWR, 3 recovery, 4 loss
-	Options   TCPOptions `json:"options,omitempty"`              // tcpi_options: what was negotiated or seen, joined by commas
-	SndWScale Value      `json:"snd_wscale,omitzero"`            // tcpi_snd_wscale: shift of the windows that the peer offers
-	RcvWScale Value      `json:"rcv_wscale,omitzero"`            // tcpi_rcv_wscale: shift of the windows offered to it
+	Options   TCPOptions `json:"options,omitempty"`              // tcpi_options: negotiated options, separated by commas
+	SndWScale Value      `json:"snd_wscale,omitzero"`            // tcpi_snd_wscale: window scale of the peer
+	RcvWScale Value      `json:"rcv_wscale,omitzero"`            // tcpi_rcv_wscale: own window scale
 	TFOFail   string     `json:"fastopen_client_fail,omitempty"` // tcpi_fastopen_client_fail: cookie-unavailable, data-not-acked or syn-retransmitted
 
-	RTO         Value `json:"rto_us,omitzero"`      // tcpi_rto, microseconds: until a retransmission
-	Backoff     Value `json:"backoff,omitzero"`     // tcpi_backoff: times that the timeout was doubled
-	Retransmits Value `json:"retransmits,omitzero"` // tcpi_retransmits: timeouts in a row without an acknowledgement
-	Probes      Value `json:"probes,omitzero"`      // tcpi_probes: window or keepalive probes not answered
-	ATO         Value `json:"ato_us,omitzero"`      // tcpi_ato, microseconds: until a delayed acknowledgement
+	RTO         Value `json:"rto_us,omitzero"`      // tcpi_rto: retransmission timeout in microseconds
+	Backoff     Value `json:"backoff,omitzero"`     // tcpi_backoff: number of times that the timeout was doubled
+	Retransmits Value `json:"retransmits,omitzero"` // tcpi_retransmits: consecutive timeouts without an acknowledgement
+	Probes      Value `json:"probes,omitzero"`      // tcpi_probes: unanswered window or keepalive probes
+	ATO         Value `json:"ato_us,omitzero"`      // tcpi_ato: delayed acknowledgement timeout in microseconds
 
-	RTT    Value `json:"rtt_us,omitzero"`     // tcpi_rtt, microseconds: round trip, smoothed
-	RTTVar Value `json:"rttvar_us,omitzero"`  // tcpi_rttvar, microseconds: its mean deviation
-	MinRTT Value `json:"min_rtt_us,omitzero"` // tcpi_min_rtt, microseconds: the recent minimum
-	RcvRTT Value `json:"rcv_rtt_us,omitzero"` // tcpi_rcv_rtt, microseconds: as the receiver sees it
+	RTT    Value `json:"rtt_us,omitzero"`     // tcpi_rtt: smoothed round-trip time in microseconds
+	RTTVar Value `json:"rttvar_us,omitzero"`  // tcpi_rttvar: mean deviation of the round-trip time in microseconds
+	MinRTT Value `json:"min_rtt_us,omitzero"` // tcpi_min_rtt: recent minimum round-trip time in microseconds
+	RcvRTT Value `json:"rcv_rtt_us,omitzero"` // tcpi_rcv_rtt: round-trip time estimated by the receiver in microseconds
 
-	SndMSS      Value `json:"snd_mss,omitzero"`      // tcpi_snd_mss, bytes of data in a segment
-	RcvMSS      Value `json:"rcv_mss,omitzero"`      // tcpi_rcv_mss, bytes: of segments received
-	AdvMSS      Value `json:"advmss,omitzero"`       // tcpi_advmss, bytes: told to the peer
-	PMTU        Value `json:"pmtu,omitzero"`         // tcpi_pmtu, bytes of a packet
-	Cwnd        Value `json:"cwnd,omitzero"`         // tcpi_snd_cwnd, segments: congestion window
-	Ssthresh    Value `json:"ssthresh,omitzero"`     // tcpi_snd_ssthresh, segments: where slow start ends; absent: without limit
-	SndWnd      Value `json:"snd_wnd,omitzero"`      // tcpi_snd_wnd, bytes: what the peer's window leaves
-	RcvWnd      Value `json:"rcv_wnd,omitzero"`      // tcpi_rcv_wnd, bytes: the window offered to the peer
-	RcvSpace    Value `json:"rcv_space,omitzero"`    // tcpi_rcv_space, bytes: read by the program in a round trip
-	RcvSsthresh Value `json:"rcv_ssthresh,omitzero"` // tcpi_rcv_ssthresh, bytes: how far the window may grow
+	SndMSS      Value `json:"snd_mss,omitzero"`      // tcpi_snd_mss: maximum segment size for sending in bytes
+	RcvMSS      Value `json:"rcv_mss,omitzero"`      // tcpi_rcv_mss: estimated size of received segments in bytes
+	AdvMSS      Value `json:"advmss,omitzero"`       // tcpi_advmss: maximum segment size advertised to the peer in bytes
+	PMTU        Value `json:"pmtu,omitzero"`         // tcpi_pmtu: path MTU in bytes
+	Cwnd        Value `json:"cwnd,omitzero"`         // tcpi_snd_cwnd: congestion window in segments
+	Ssthresh    Value `json:"ssthresh,omitzero"`     // tcpi_snd_ssthresh: slow-start threshold in segments; absent: no threshold
+	SndWnd      Value `json:"snd_wnd,omitzero"`      // tcpi_snd_wnd: peer's window in bytes
+	RcvWnd      Value `json:"rcv_wnd,omitzero"`      // tcpi_rcv_wnd: window advertised to the peer in bytes
+	RcvSpace    Value `json:"rcv_space,omitzero"`    // tcpi_rcv_space: bytes read by the program per round trip
+	RcvSsthresh Value `json:"rcv_ssthresh,omitzero"` // tcpi_rcv_ssthresh: limit of the advertised window in bytes
 
-	Unacked      Value `json:"unacked,omitzero"`              // tcpi_unacked, segments on their way
-	NotSent      Value `json:"notsent,omitzero"`              // tcpi_notsent_bytes, bytes in the send queue not yet sent
-	Sacked       Value `json:"sacked,omitzero"`               // tcpi_sacked, segments the peer has beyond a hole
-	Lost         Value `json:"lost,omitzero"`                 // tcpi_lost, segments taken for lost
-	Retrans      Value `json:"retrans,omitzero"`              // tcpi_retrans, segments sent again and not acknowledged yet
-	TotalRetrans Value `json:"total_retrans,omitzero"`        // tcpi_total_retrans, segments sent again in the connection's life
-	Fackets      Value `json:"fackets,omitzero"`              // tcpi_fackets, segments up to the last one selectively acknowledged; Linux before 4.15
-	Reordering   Value `json:"reordering,omitzero"`           // tcpi_reordering, segments: how far out of order they may come without being lost
-	ReordSeen    Value `json:"reord_seen,omitzero"`           // tcpi_reord_seen: times that order was not kept
-	DSACKDups    Value `json:"dsack_dups,omitzero"`           // tcpi_dsack_dups: segments that the peer had twice
+	Unacked      Value `json:"unacked,omitzero"`              // tcpi_unacked: segments in flight
+	NotSent      Value `json:"notsent,omitzero"`              // tcpi_notsent_bytes: bytes in the send queue that are not yet sent
+	Sacked       Value `json:"sacked,omitzero"`               // tcpi_sacked: selectively acknowledged segments
+	Lost         Value `json:"lost,omitzero"`                 // tcpi_lost: segments considered lost
+	Retrans      Value `json:"retrans,omitzero"`              // tcpi_retrans: retransmitted segments that are not yet acknowledged
+	TotalRetrans Value `json:"total_retrans,omitzero"`        // tcpi_total_retrans: segments retransmitted in total
+	Fackets      Value `json:"fackets,omitzero"`              // tcpi_fackets: segments up to the last selectively acknowledged one; Linux before 4.15
+	Reordering   Value `json:"reordering,omitzero"`           // tcpi_reordering: reordering distance in segments before a segment is considered lost
+	ReordSeen    Value `json:"reord_seen,omitzero"`           // tcpi_reord_seen: reordering events
+	DSACKDups    Value `json:"dsack_dups,omitzero"`           // tcpi_dsack_dups: segments that the peer received twice
 	RcvOOO       Value `json:"rcv_ooopack,omitzero"`          // tcpi_rcv_ooopack: segments received out of order
-	Rehash       Value `json:"rehash,omitzero"`               // tcpi_rehash: times that another path was tried, by another hash
-	TotalRTO     Value `json:"total_rto,omitzero"`            // tcpi_total_rto: retransmission timeouts in the connection's life
-	TotalRTORec  Value `json:"total_rto_recoveries,omitzero"` // tcpi_total_rto_recoveries: times that one had ended
-	TotalRTOTime Value `json:"total_rto_time_ms,omitzero"`    // tcpi_total_rto_time, milliseconds spent in them
+	Rehash       Value `json:"rehash,omitzero"`               // tcpi_rehash: route changes by a new flow hash
+	TotalRTO     Value `json:"total_rto,omitzero"`            // tcpi_total_rto: retransmission timeouts in total
+	TotalRTORec  Value `json:"total_rto_recoveries,omitzero"` // tcpi_total_rto_recoveries: recoveries from retransmission timeouts
+	TotalRTOTime Value `json:"total_rto_time_ms,omitzero"`    // tcpi_total_rto_time: time spent in these recoveries in milliseconds
 
-	PacingRate    Value `json:"pacing_rate,omitzero"`                // tcpi_pacing_rate, bytes a second: what is sent at most
-	MaxPacingRate Value `json:"max_pacing_rate,omitzero"`            // tcpi_max_pacing_rate, bytes a second: SO_MAX_PACING_RATE
-	DeliveryRate  Value `json:"delivery_rate,omitzero"`              // tcpi_delivery_rate, bytes a second: recently delivered to the peer
-	AppLimited    bool  `json:"delivery_rate_app_limited,omitempty"` // tcpi_delivery_rate_app_limited: it was the program that had no more to send
+	PacingRate    Value `json:"pacing_rate,omitzero"`                // tcpi_pacing_rate: pacing rate in bytes per second
+	MaxPacingRate Value `json:"max_pacing_rate,omitzero"`            // tcpi_max_pacing_rate: limit of the pacing rate in bytes per second (SO_MAX_PACING_RATE)
+	DeliveryRate  Value `json:"delivery_rate,omitzero"`              // tcpi_delivery_rate: recent delivery rate in bytes per second
+	AppLimited    bool  `json:"delivery_rate_app_limited,omitempty"` // tcpi_delivery_rate_app_limited: the program limited the delivery rate
 
-	Busy          Value `json:"busy_us,omitzero"`           // tcpi_busy_time, microseconds in which there was something to send
-	RwndLimited   Value `json:"rwnd_limited_us,omitzero"`   // tcpi_rwnd_limited, microseconds of these: held up by the peer's window
-	SndbufLimited Value `json:"sndbuf_limited_us,omitzero"` // tcpi_sndbuf_limited, microseconds of these: by the send buffer
+	Busy          Value `json:"busy_us,omitzero"`           // tcpi_busy_time: time with data to send in microseconds
+	RwndLimited   Value `json:"rwnd_limited_us,omitzero"`   // tcpi_rwnd_limited: busy time limited by the peer's window in microseconds
+	SndbufLimited Value `json:"sndbuf_limited_us,omitzero"` // tcpi_sndbuf_limited: busy time limited by the send buffer in microseconds
 
-	BytesSent    Value `json:"bytes_sent,omitzero"`     // tcpi_bytes_sent, bytes of data, those sent again included
-	BytesAcked   Value `json:"bytes_acked,omitzero"`    // tcpi_bytes_acked, bytes that the peer has
-	BytesRecv    Value `json:"bytes_received,omitzero"` // tcpi_bytes_received, bytes in order
-	BytesRetrans Value `json:"bytes_retrans,omitzero"`  // tcpi_bytes_retrans, bytes sent again
-	SegsOut      Value `json:"segs_out,omitzero"`       // tcpi_segs_out
-	SegsIn       Value `json:"segs_in,omitzero"`        // tcpi_segs_in
-	DataSegsOut  Value `json:"data_segs_out,omitzero"`  // tcpi_data_segs_out: those with data
-	DataSegsIn   Value `json:"data_segs_in,omitzero"`   // tcpi_data_segs_in: those with data
-	Delivered    Value `json:"delivered,omitzero"`      // tcpi_delivered, segments the peer has
-	DeliveredCE  Value `json:"delivered_ce,omitzero"`   // tcpi_delivered_ce, segments of these that ECN marked
+	BytesSent    Value `json:"bytes_sent,omitzero"`     // tcpi_bytes_sent: data bytes sent, including retransmissions
+	BytesAcked   Value `json:"bytes_acked,omitzero"`    // tcpi_bytes_acked: bytes acknowledged by the peer
+	BytesRecv    Value `json:"bytes_received,omitzero"` // tcpi_bytes_received: bytes received in order
+	BytesRetrans Value `json:"bytes_retrans,omitzero"`  // tcpi_bytes_retrans: bytes retransmitted
+	SegsOut      Value `json:"segs_out,omitzero"`       // tcpi_segs_out: segments sent
+	SegsIn       Value `json:"segs_in,omitzero"`        // tcpi_segs_in: segments received
+	DataSegsOut  Value `json:"data_segs_out,omitzero"`  // tcpi_data_segs_out: segments with data sent
+	DataSegsIn   Value `json:"data_segs_in,omitzero"`   // tcpi_data_segs_in: segments with data received
+	Delivered    Value `json:"delivered,omitzero"`      // tcpi_delivered: segments delivered to the peer
+	DeliveredCE  Value `json:"delivered_ce,omitzero"`   // tcpi_delivered_ce: delivered segments with an ECN mark
 
-	LastSent Value `json:"last_data_sent_ms,omitzero"` // tcpi_last_data_sent, milliseconds ago
-	LastRecv Value `json:"last_data_recv_ms,omitzero"` // tcpi_last_data_recv, milliseconds ago
-	LastAck  Value `json:"last_ack_recv_ms,omitzero"`  // tcpi_last_ack_recv, milliseconds ago
+	LastSent Value `json:"last_data_sent_ms,omitzero"` // tcpi_last_data_sent: time since data was last sent in milliseconds
+	LastRecv Value `json:"last_data_recv_ms,omitzero"` // tcpi_last_data_recv: time since data was last received in milliseconds
+	LastAck  Value `json:"last_ack_recv_ms,omitzero"`  // tcpi_last_ack_recv: time since the last acknowledgement in milliseconds
 }
 
 // Values that mean "none": in tcpi_snd_ssthresh (TCP_INFINITE_SSTHRESH), in tcpi_min_rtt
