@@ -37,7 +37,7 @@ func TestUsage(t *testing.T) {
 		{"mptcp now", []string{`"now"`}},
 		{"sysctl", []string{"no KEY given"}},
 		{"sysctl -w", []string{"no KEY=VALUE given"}},
-		{"sysctl -w net.ipv4.ip_forward", []string{`"net.ipv4.ip_forward"`, "expected KEY=VALUE"}},
+		{"sysctl -w net.ipv4.ip_forward", []string{`"net.ipv4.ip_forward"`, "not KEY=VALUE"}},
 		{"sysctl net.ipv4.ip_forward=1", []string{"requires -w"}},
 		{"sysctl -a -w x=1", []string{"choose one"}},
 		{"sysctl -w --load x", []string{"choose one"}},

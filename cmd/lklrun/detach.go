@@ -123,7 +123,7 @@ type background struct {
 	to *os.File // nil: the target runs
 }
 
-// say writes news. The news about the end of the start is the last.
+// say writes news. Nothing is written after the news that the start has ended.
 func (b *background) say(n news) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -108,7 +108,7 @@ func TestParseNamesTheFlag(t *testing.T) {
 		`--publish "80"; expected [ADDRESS:]`:                  {"--publish", "80"},
 		`--rst-guard "pf"; expected auto, nft`:                 {"--rst-guard", "pf"},
 		`--profile "x": no such profile; there`:                {"--profile", "x"},
-		`--log: is for --detach`:                               {"--log", "x"},
+		`--log: requires --detach`:                             {"--log", "x"},
 	} {
 		r := &runner{}
 		if err := r.command().ParseFlags(args); err != nil {
@@ -123,14 +123,14 @@ func TestParseNamesTheFlag(t *testing.T) {
 // Flags without effect, and folders that are not run directories, are rejected.
 func TestInVain(t *testing.T) {
 	for want, args := range map[string][]string{
-		"--name: the value is empty":          {"--name", "", "true"},
-		"--mem: the value is empty":           {"--mem=", "true"},
-		"--output: requires --dry-run":        {"-o", "json", "true"},
-		"--output: requires --dry-run; ":      {"-o", "table", "--", "true"},
-		`--sysctl "net/./x" cannot be`:        {"--sysctl", "net/./x=1", "true"},
-		`--sysctl "net//x" cannot be`:         {"--sysctl", "net//x=1", "true"},
-		`--dir "/etc": not a run directory`:   {"cleanup", "--dir", "/etc"},
-		`--dir "/no/such": no such directory`: {"cleanup", "--dir", "/no/such"},
+		"--name: the value is empty":              {"--name", "", "true"},
+		"--mem: the value is empty":               {"--mem=", "true"},
+		"--output: requires --dry-run":            {"-o", "json", "true"},
+		"--output: requires --dry-run; ":          {"-o", "table", "--", "true"},
+		`--sysctl "net/./x" is not a sysctl name`: {"--sysctl", "net/./x=1", "true"},
+		`--sysctl "net//x" is not a sysctl name`:  {"--sysctl", "net//x=1", "true"},
+		`--dir "/etc": not a run directory`:       {"cleanup", "--dir", "/etc"},
+		`--dir "/no/such": no such directory`:     {"cleanup", "--dir", "/no/such"},
 	} {
 		cmd := (&runner{}).command()
 		cmd.AddCommand(verbs()...)

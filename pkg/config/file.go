@@ -58,7 +58,7 @@ func (l *Layer) readSetting(m member, profile bool) error {
 		return m.errorf("no longer a setting: %s; remove it", why)
 	}
 	if s == nil {
-		return m.errorf("unknown key; %s", suggest.Or(m.name, settingKeys(profile), "known are "+strings.Join(settingKeys(profile), ", ")))
+		return m.errorf("unknown key; %s", suggest.Or(m.name, settingKeys(profile), "expected one of "+strings.Join(settingKeys(profile), ", ")))
 	}
 	if profile && s.run {
 		return m.errorf("is not allowed in a profile; remove it")
@@ -206,7 +206,7 @@ func (n node) interfaceWord() (string, error) {
 		}
 		k := findKey(m.name)
 		if k == nil {
-			return "", m.errorf("unknown key; %s", suggest.Or(m.name, keyNames(), "known are "+strings.Join(append(slices.Clone(targetKeys), keyNames()...), ", ")))
+			return "", m.errorf("unknown key; %s", suggest.Or(m.name, keyNames(), "expected one of "+strings.Join(append(slices.Clone(targetKeys), keyNames()...), ", ")))
 		}
 		at[k.name] = m.node
 		if err := m.setKey(&i, k); err != nil {
@@ -320,7 +320,7 @@ func (n node) neighbour() (string, error) {
 		case "mac":
 			mac, err = m.text("a string, xx:xx:xx:xx:xx:xx")
 		default:
-			err = m.errorf("unknown key; known are ip, mac")
+			err = m.errorf("unknown key; expected one of ip, mac")
 		}
 		if err != nil {
 			return "", err

@@ -109,7 +109,7 @@ func readHijack(root node) (Layer, error) {
 				}
 				for _, k := range keys {
 					if !slices.ContainsFunc(hijackInterfaceKeys, func(h struct{ key, variable string }) bool { return h.key == k.name }) {
-						return Layer{}, k.errorf("unknown key of LKL's; known are %s", hijackNames(hijackInterfaceKeys))
+						return Layer{}, k.errorf("unknown LKL key; expected one of %s", hijackNames(hijackInterfaceKeys))
 					}
 					if err := one.take(k, text); err != nil {
 						return Layer{}, err
@@ -120,7 +120,7 @@ func readHijack(root node) (Layer, error) {
 			continue
 		}
 		if !slices.ContainsFunc(hijackKeys, func(h struct{ key, variable string }) bool { return h.key == m.name }) {
-			return Layer{}, m.errorf("unknown key of LKL's; known are interfaces, %s", hijackNames(hijackKeys))
+			return Layer{}, m.errorf("unknown LKL key; expected one of interfaces, %s", hijackNames(hijackKeys))
 		}
 		if err := top.take(m, text); err != nil {
 			return Layer{}, err

@@ -76,7 +76,7 @@ func parsePrefix(s string) (netip.Prefix, error) {
 		return netip.Prefix{}, err
 	}
 	if a.Zone() != "" {
-		return netip.Prefix{}, fmt.Errorf("%s has a zone", a)
+		return netip.Prefix{}, fmt.Errorf("%s has an IPv6 zone, which is not supported", a)
 	}
 	a = a.Unmap()
 	return netip.PrefixFrom(a, a.BitLen()), nil

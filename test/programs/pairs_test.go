@@ -260,7 +260,7 @@ func (r *running) held() held {
 // sockets, a pipe, and one for each process that has just ended.
 const fewFiles = 12
 
-// keepsNothing checks that lklhost holds no more after use than before. use makes far
+// keepsNothing checks that lklhost holds as few resources after use as before. use creates far
 // more than fewFiles connections if it can.
 func (r *running) keepsNothing(files int, use func()) {
 	r.t.Helper()

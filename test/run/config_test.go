@@ -32,7 +32,7 @@ func TestBrokenConfigurations(t *testing.T) {
 	for _, s := range config.Settings() {
 		known = append(known, s.Key)
 	}
-	keys := "known are " + strings.Join(known, ", ") + ", profiles"
+	keys := "expected one of " + strings.Join(known, ", ") + ", profiles"
 	for text, want := range map[string]string{
 		"":                                       "FILE:1:1: parsing value: unexpected EOF; expected an object of settings, such as {\"stack\": \"mptcp\"}, to its closing brace",
 		"{\"stack\": \"bbr\"\n":                  "FILE:2:1: parsing object after value: unexpected EOF; expected an object of settings, such as {\"stack\": \"mptcp\"}, to its closing brace",
@@ -43,7 +43,7 @@ func TestBrokenConfigurations(t *testing.T) {
 		"\xff{}":                                 "FILE: is not UTF-8 text",
 		"{\n// the stack\n\"stak\": \"bbr\"}":    "FILE:3: stak: unknown key; did you mean stack?",
 		`{"xyzzy": 1}`:                           "FILE:1: xyzzy: unknown key; " + keys,
-		`{"a\nb": 1}`:                            `FILE:1: "a\nb": unknown key; known are stack, `,
+		`{"a\nb": 1}`:                            `FILE:1: "a\nb": unknown key; expected one of stack, `,
 		"{\"stack\": \"bbr\",\n\"mem\": \"64M\",\n\"stack\": 1}": "FILE:3: stack: given twice, first at FILE:1; remove one",
 		`{"stack": 7}`:                           `FILE:1: stack: 7; expected a string`,
 		`{"stack": "nosuch"}`:                    `FILE:1: --stack: `,
@@ -68,7 +68,7 @@ func TestBrokenConfigurations(t *testing.T) {
 		`{"interfaces": [{"type": "user", "device": "x"}]}`:                                                              `FILE:1: interfaces[0].device: is not supported by the type user; remove it`,
 		`{"interfaces": ["user", {"type": "user",` + "\n" + `"mtu": 1}]}`:                                                `FILE:2: interfaces[1].mtu: "1"; expected a number from 68 to 65520`,
 		`{"interfaces": [{"type": "user", "mtu": "1500"}]}`:                                                              `FILE:1: interfaces[0].mtu: "1500"; expected a number from 68 to 65520`,
-		`{"interfaces": [{"type": "user", "ipv4": "10.0.0.2/24"}]}`:                                                      `FILE:1: interfaces[0].ipv4: unknown key; known are type, device, fd, ip, ip6, gw, gw6, mac`,
+		`{"interfaces": [{"type": "user", "ipv4": "10.0.0.2/24"}]}`:                                                      `FILE:1: interfaces[0].ipv4: unknown key; expected one of type, device, fd, ip, ip6, gw, gw6, mac`,
 		`{"interfaces": [{"type": "tap", "device": "t0", "ip": "10.0.0.300/24"}]}`:                                       `FILE:1: interfaces[0].ip: "10.0.0.300/24" is not an IPv4 address with its prefix length; expected ADDRESS/PREFIX`,
 		`{"interfaces": [{"type": "tap", "device": "t0",` + "\n" + `"ip": "10.0.0.2/24",` + "\n" + `"gw": "10.0.1.1"}]}`: `FILE:3: interfaces[0].gw: 10.0.1.1 is not within 10.0.0.0/24`,
 		`{"interfaces": ["tap:t0",` + "\n" + `"tap:t0"]}`:                                                                `FILE:2: interfaces[1]: "tap:t0": tap:t0 is already used by eth0`,
@@ -77,7 +77,7 @@ func TestBrokenConfigurations(t *testing.T) {
 		`{"profiles": {"p": {"name": "x"}}}`:                                 `FILE:1: profiles.p.name: is not allowed in a profile; remove it`,
 		`{"cmdline": "mem=1G"}`:                                              `FILE:1: cmdline: "mem=1G": use the setting mem to set the memory size`,
 		`{"gateway": "x"}`:                                                   `FILE:1: gateway: "x" is not an IPv4 address`,
-		`{"debug": "0", "gatway": "10.0.0.1"}`:                               `FILE:1: gatway: unknown key of LKL's; known are interfaces, gateway, gateway6`,
+		`{"debug": "0", "gatway": "10.0.0.1"}`:                               `FILE:1: gatway: unknown LKL key; expected one of interfaces, gateway, gateway6`,
 		`{"interfaces": [{"param": "t0"}]}`:                                  `FILE:1: interfaces[0]: has no type; expected tap, macvtap, raw or raw-ipenc`,
 		`{"interfaces": [{"type": "tap", "param": "t0", "ip": "10.0.0.2"}]}`: `FILE:1: interfaces[0]: has only one of ip and masklen; set both`,
 	} {

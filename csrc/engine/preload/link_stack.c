@@ -59,7 +59,7 @@ static int64_t link_step(void)
 	return -1;
 }
 
-/** link_watch - have the eventfd signalled */
+/** link_watch - request a signal on the eventfd */
 static int link_watch(int epfd)
 {
 	return link_calls.watch(epfd, woken, NULL);

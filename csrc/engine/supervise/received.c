@@ -37,7 +37,7 @@
 #ifndef SCM_PIDFD			/* Linux 6.5 */
 #define SCM_PIDFD	4
 #endif
-#define CTL_MAX		8192		/* more than all kinds of data need */
+#define CTL_MAX		8192		/* enough for all kinds of control data */
 #define BIG_MAX		(64u << 20)	/* longer than any datagram */
 #define OVERFLOW_ID	65534
 

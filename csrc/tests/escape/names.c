@@ -203,7 +203,7 @@ static const char *nested(const struct attempt *at)
 	return verdict(tool_status("lklrun", args));
 }
 
-/** clean_up - `lklrun cleanup` from inside: the test looks whether the host is as it was */
+/** clean_up - run `lklrun cleanup` inside; the test checks that the host is unchanged */
 static const char *clean_up(const struct attempt *at)
 {
 	const char *const args[] = { "lklrun", "cleanup", NULL };

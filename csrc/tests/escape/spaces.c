@@ -285,7 +285,7 @@ static const char *const ttl_paths[] = {
 	"/proc/1/../sys/net/ipv4/ip_default_ttl",
 };
 
-/** view_read - the host's value by odd names */
+/** view_read - try to read the host's value through unusual paths */
 static const char *view_read(const struct attempt *at)
 {
 	char text[64];

@@ -165,10 +165,10 @@ long op_pass_fds(void)
 }
 
 /**
- * op_netlink - a request that asks, well-formed at its head
+ * op_netlink - send a netlink query with a valid header
  *
- * What changes the stack's devices and addresses is left out: the stack must be
- * of use afterwards.
+ * It sends no requests that change the stack's devices or addresses, because the
+ * stack must still work afterwards.
  */
 long op_netlink(void)
 {

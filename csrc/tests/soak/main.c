@@ -151,7 +151,7 @@ static void everybody(uint64_t seed)
 		}
 }
 
-/** watch - until @end; false: somebody is stuck, or has ended */
+/** watch - watch the processes until @end; false if one hangs or has ended */
 static bool watch(double end)
 {
 	const struct timespec ts = { 0, 50000000 };

@@ -208,7 +208,7 @@ func BaseOf(name string) string {
 	return name
 }
 
-// gauges are the bases that do not only grow, in addition to those of sockstat. In the
+// gauges are the bases that can also decrease, in addition to those of sockstat. In the
 // SNMP groups these are settings, or a number of connections (RFC 2012, net/mptcp/mib.c).
 var gauges = set(`
 	IpForwarding IpDefaultTTL

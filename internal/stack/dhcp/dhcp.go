@@ -26,7 +26,7 @@ type Link struct {
 	IfIndex int
 	MAC     net.HardwareAddr
 	MTU     int // initial value; a server cannot raise it
-	Metric  int // of its routes in main
+	Metric  int // metric of its routes in the main table
 
 	V4, V6, SLAAC bool
 	IPv6          bool // it has or will get any IPv6 address, so its MTU is at least 1280

@@ -92,7 +92,7 @@ func prefix4(a netip.Addr, mask []byte) (int, error) {
 		return 24, nil
 	}
 	if len(mask) != 4 {
-		return 0, fmt.Errorf("a subnet mask of %d bytes", len(mask))
+		return 0, fmt.Errorf("invalid subnet mask of %d bytes", len(mask))
 	}
 	m := binary.BigEndian.Uint32(mask)
 	bits := 0

@@ -17,7 +17,7 @@ import (
 const (
 	maxPackets = 2000 // per view: the last ones
 	snaplen    = 256  // bytes per packet: headers with all their options
-	maxViews   = 8    // available for download: the last ones
+	maxViews   = 8    // most recent views, available for download
 )
 
 // A view holds the last packets of a selection that a user has clicked on. It implements
