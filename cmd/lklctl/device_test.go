@@ -109,7 +109,7 @@ func TestDevices(t *testing.T) {
 func TestDeviceGone(t *testing.T) {
 	instanceOf(t, "web")
 	d := devices(t)["adb:one"]
-	refused(t, 3, []string{"--device", "adb:one", "-n", "none", "netstat"}, `no instance "none" is running; there is web`)
+	refused(t, 3, []string{"--device", "adb:one", "-n", "none", "netstat"}, `no instance "none" is running; running instances: web`)
 	d.Cut()
 	refused(t, 125, []string{"--device", "adb:one", "list"}, "adb:one: the connection to the device")
 }

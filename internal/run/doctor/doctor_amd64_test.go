@@ -41,7 +41,7 @@ func TestPrograms(t *testing.T) {
 		{"ls", true, "program", OK, "/bin/ls"},
 		{testutil.Bin("lklrun"), false, "format", OK, "ELF, 64-bit, x86-64, static"}, // a Go program
 		{dir + "/script", true, "interpreter", OK, "/bin/sh: ELF, 64-bit, "},
-		{dir + "/i386", true, "execution", No, "a 32-bit program for i386: "},
+		{dir + "/i386", true, "execution", No, "a 32-bit program for i386; "},
 		{dir + "/broken", true, "execution", No, "interpreter /no/such: no such file or directory"},
 		{"no-such-program", true, "program", No, "command not found in PATH"},
 		{dir + "/none", true, "program", No, "no such file or directory"},

@@ -152,7 +152,7 @@ func TestPreload(t *testing.T) {
 		{cgoProgram(), false, "mptcp", "probe-cgo is a Go program"},
 		{dir + "/suid", false, "mptcp", "suid gains privileges"},
 		{dir + "/caps", false, "mptcp", "caps gains privileges"},
-		{dir + "/unread", true, "mptcp", "unread cannot be read"},
+		{dir + "/unread", true, "mptcp", "unread is not readable"},
 		{"/bin/ls", false, "host", "the host's own kernel"},
 	} {
 		r, _ := doctor(t, bin, tt.user, "--stack", tt.stack, tt.command)
