@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -42,6 +43,8 @@ func Markdown(w io.Writer, s *table.Set, sections []Section, reasons string) err
 		targets = append(targets, sec.Targets...)
 	}
 	ds := Demands(s, targets)
+	head := b.String()
+	b.Reset()
 	b.WriteString("\n## Targets\n\n")
 	markdownTable(&b, criteria(ds, func(c string) string { return "**" + c + " missed**" }))
 	b.WriteString("\nBold: missed. ?: not measured in this run. A placement without a target is empty. The first column also shows figures that have no placement.\n")
@@ -63,9 +66,23 @@ func Markdown(w io.Writer, s *table.Set, sections []Section, reasons string) err
 		fmt.Fprintf(&b, "%s %.0f", name, i.Seconds[name])
 	}
 	b.WriteString(".\n")
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(w, head+"\n"+contents(b.String())+b.String())
 	return err
 }
+
+// contents lists the headings of a text, with links in GitHub's form.
+func contents(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if title, ok := strings.CutPrefix(strings.TrimSpace(line), "## "); ok {
+			anchor := noAnchor.ReplaceAllString(strings.ToLower(title), "")
+			fmt.Fprintf(&b, "- [%s](#%s)\n", title, strings.ReplaceAll(anchor, " ", "-"))
+		}
+	}
+	return b.String()
+}
+
+var noAnchor = regexp.MustCompile(`[^\pL\pN_ -]`)
 
 func missed(b *strings.Builder, s *table.Set, ds []Demand, reasons string) {
 	first, shown := true, map[string]string{}

@@ -25,8 +25,11 @@ type Document struct {
 // comments are read, and module its path.
 func Generate(root, module string, documents []Document) ([]byte, error) {
 	g := &generator{comments: newComments(root, module), seen: map[reflect.Type]bool{}, titles: map[string]reflect.Type{}}
-	g.text.WriteString("# JSON\n\nThe output of `-o json` for each command. With `--watch`, each line is a document. " +
-		"Fields that the stack does not report are absent.\n")
+	g.text.WriteString("# JSON\n\nThis page describes what each command prints with `-o json`. With `--watch`, each line is a document. " +
+		"Fields that the stack does not report are absent.\n\n")
+	for _, d := range documents {
+		fmt.Fprintf(&g.text, "- [%s](#%s)\n", d.Name, anchor(d.Name))
+	}
 	for _, d := range documents {
 		fmt.Fprintf(&g.text, "\n## %s\n\n%s: %s.\n", d.Name, d.What, g.name(d.Type))
 		g.sections(d.Type)
@@ -130,6 +133,11 @@ func (g *generator) title(t reflect.Type) string {
 	return t.Name()
 }
 
+// anchor is the target of a link to a heading, in GitHub's form.
+func anchor(heading string) string {
+	return strings.NewReplacer(".", "", " ", "-").Replace(strings.ToLower(heading))
+}
+
 // name is the JSON type of a value.
 func (g *generator) name(t reflect.Type) string {
 	switch {
@@ -156,7 +164,7 @@ func (g *generator) name(t reflect.Type) string {
 		return "object: name to " + g.name(t.Elem())
 	case reflect.Struct:
 		title := g.title(t)
-		return fmt.Sprintf("[%s](#%s)", title, strings.ReplaceAll(strings.ToLower(title), ".", "")) // GitHub's form of anchors
+		return fmt.Sprintf("[%s](#%s)", title, anchor(title))
 	case reflect.Bool:
 		return "boolean"
 	case reflect.String:
