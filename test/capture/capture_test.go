@@ -315,7 +315,7 @@ func TestCaptureRefusals(t *testing.T) {
 		want string
 	}{
 		{[]string{"tcp prt 80"}, "filter \"tcp prt 80\": can't parse filter expression: syntax error"},
-		{[]string{"-i", "eth7"}, `no interface "eth7", it has `},
+		{[]string{"-i", "eth7"}, `no interface "eth7"; it has `},
 		{[]string{"-Q", "up"}, `-Q "up"; expected in, out or inout`},
 		{[]string{"-W", "3"}, "-W"},
 		{[]string{"-w", "-", "-C", "1"}, "cannot split"},

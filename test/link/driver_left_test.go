@@ -60,7 +60,7 @@ func TestDriverRefused(t *testing.T) {
 		flags []string
 	}{
 		{`--publish 8099:80: port 8099 of 127.0.0.1 is in use`, publish("8099:80", "user")},
-		{`--publish 8098:80: none of the interfaces .*--if user`, publish("8098:80", "tap:tap0,ip=10.0.0.1/24")},
+		{`--publish 8098:80: only --if user has ports of the host`, publish("8098:80", "tap:tap0,ip=10.0.0.1/24")},
 		{`--publish 10.9.9.9:80:80: 10.9.9.9 is not an address of this host`, publish("10.9.9.9:80:80", "user")},
 	} {
 		cmd := w.here.Command(append(append([]string{testutil.Bin("lklrun")}, tt.flags...), "--", "echo", "released")...)
@@ -72,8 +72,8 @@ func TestDriverRefused(t *testing.T) {
 	for flag, names := range map[string]string{
 		"tap:new0,bridge=v0":  `bridge: v0 is not a bridge`,
 		"tap:new0,bridge=br9": `bridge: the host has no device br9`,
-		"tap:tap0,nat":        `nat: tap tap0 exists`,
-		"tap:new0,nat,ip=10.0.0.1/31,gw=10.0.0.0,ip6=fd00::1/128": `nat: fd00::1/128 has no room`,
+		"tap:tap0,nat":        `nat: tap tap0 already exists`,
+		"tap:new0,nat,ip=10.0.0.1/31,gw=10.0.0.0,ip6=fd00::1/128": `nat: fd00::1/128 has room for only one address`,
 		"tap:new0,nat,ip=10.88.0.77/24":                           `nat: the host already has a route to 10.88.0.0/24, .*ip=`,
 		"macvtap:nosuch0":                                         `the host has no device nosuch0`,
 		"macvtap:lo":                                              `lo has no Ethernet addresses`,
