@@ -223,10 +223,10 @@ func TestNoUserNamespaces(t *testing.T) {
 func TestUsage(t *testing.T) {
 	need(t)
 	for want, args := range map[string][]string{
-		"--frobnicate":      {"--frobnicate"},
-		"no stack \"nope\"": {"--stack", "nope", "true"},
-		"an empty COMMAND":  {""},
-		"table or json":     {"-o", "yaml"},
+		"--frobnicate":         {"--frobnicate"},
+		"no stack \"nope\"":    {"--stack", "nope", "true"},
+		"the COMMAND is empty": {""},
+		"table or json":        {"-o", "yaml"},
 	} {
 		res := testutil.Run(t, limit, exec.Command(testutil.Bin("lklrun"), append([]string{"doctor"}, args...)...))
 		if res.Status != 2 || res.Stdout != "" || strings.Count(res.Stderr, "\n") != 1 || !strings.Contains(res.Stderr, want) {

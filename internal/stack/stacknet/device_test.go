@@ -155,10 +155,10 @@ func TestDevice(t *testing.T) {
 func TestDeviceErrors(t *testing.T) {
 	c, _ := library(t, 1)
 	for want, link := range map[string]stacknet.Link{
-		`configuring eth0: the stack has no queueing discipline "nosuch": `: {Name: "eth0", Qdisc: "nosuch"},
-		`configuring eth0: the queueing discipline "tbf" cannot be had`:     {Name: "eth0", Qdisc: "tbf"},
-		`configuring eth0: creating the device eth0.5000 of VLAN 5000: `:    {Name: "eth0", VLAN: 5000},
-		`configuring eth7: the stack has no such interface, it has lo, `:    {Name: "eth7"},
+		`configuring eth0: the stack has no queueing discipline "nosuch": `:   {Name: "eth0", Qdisc: "nosuch"},
+		`configuring eth0: the queueing discipline "tbf" requires parameters`: {Name: "eth0", Qdisc: "tbf"},
+		`configuring eth0: creating the device eth0.5000 of VLAN 5000: `:      {Name: "eth0", VLAN: 5000},
+		`configuring eth7: the stack has no such interface, it has lo, `:      {Name: "eth7"},
 	} {
 		err := stacknet.ConfigureLinks(limit(t), c, link)
 		var no syscall.Errno
