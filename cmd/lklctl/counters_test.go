@@ -133,7 +133,7 @@ func TestCounterWatch(t *testing.T) {
 func TestCounterListen(t *testing.T) {
 	instanceOf(t, "web")
 	instanceOf(t, "db")
-	testutil.Host.Run(t, "ip", "link", "set", "lo", "up")
+	kit.Host.Run(t, "ip", "link", "set", "lo", "up")
 	got := watched(t, []string{"counters", "--listen", "0"}, func(r *bufio.Reader) {
 		url := strings.TrimSpace(line(t, r))
 		if !strings.HasPrefix(url, "http://127.0.0.1:") {
@@ -173,7 +173,7 @@ func TestCounterListen(t *testing.T) {
 // can reach them only with --public.
 func TestFinding13Listen(t *testing.T) {
 	instanceOf(t, "web")
-	testutil.Host.Run(t, "ip", "link", "set", "lo", "up")
+	kit.Host.Run(t, "ip", "link", "set", "lo", "up")
 	if r := lklctl(t, "counters", "--listen", "0.0.0.0:0"); r.status != 2 || !strings.Contains(r.errors, "other machines can reach this address, and the connection is not encrypted; add --public") {
 		t.Errorf("an address that others reach: %+v", r)
 	}
@@ -238,7 +238,7 @@ func TestFinding13Listen(t *testing.T) {
 }
 
 func TestCounterExplain(t *testing.T) {
-	testutil.Need(t)
+	kit.Need(t)
 	if text := ok(t, "counters", "explain", "eth0.rx_dropped"); !strings.Contains(text, "interface.rx_dropped") || strings.Count(text, "\n") > 4 {
 		t.Errorf("of an interface:\n%s", text)
 	}

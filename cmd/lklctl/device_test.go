@@ -24,14 +24,14 @@ import (
 // devices makes every target a device that is this machine.
 func devices(t *testing.T) map[string]*heredevice.Device {
 	t.Helper()
-	testutil.Need(t, testutil.Bin("lklrun"))
+	kit.Need(t, kit.Bin("lklrun"))
 	all := map[string]*heredevice.Device{}
 	for _, name := range []string{"adb:one", "adb:two"} {
 		all[name] = heredevice.New(name)
 	}
 	was := verb.Prepare
 	verb.Prepare = func(_ context.Context, target remote.Target, _ remote.Options) (*remote.Ready, error) {
-		return all[target.String()].Ready(filepath.Dir(testutil.Bin("lklrun"))), nil
+		return all[target.String()].Ready(filepath.Dir(kit.Bin("lklrun"))), nil
 	}
 	t.Cleanup(func() {
 		verb.Prepare = was
@@ -146,7 +146,7 @@ func TestDeviceSilent(t *testing.T) {
 	d := devices(t)["adb:one"]
 	ended := make(chan result, 1)
 	go func() { ended <- lklctl(t, "--device", "adb:one", "wait") }()
-	testutil.WaitFor(t, "the list and a connection", time.Minute, func() bool { return d.Started() == 2 })
+	kit.WaitFor(t, "the list and a connection", time.Minute, func() bool { return d.Started() == 2 })
 	d.Hang()
 	began := time.Now()
 	r := <-ended

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) {
 	hoststack.Main()
-	testutil.Main(m, nil)
+	kit.Main(m, nil)
 }
 
 // result is the outcome of one call of the program.
@@ -88,7 +88,7 @@ func refused(t testing.TB, status int, args []string, wants ...string) {
 // instanceOf creates a run directory whose socket belongs to a stack host.
 func instanceOf(t testing.TB, name string) (*hoststack.Stack, *instance.Dir) {
 	t.Helper()
-	testutil.Need(t)
+	kit.Need(t)
 	d, err := instance.Create(name)
 	if err != nil {
 		t.Fatal(err)

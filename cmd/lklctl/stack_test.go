@@ -155,7 +155,7 @@ func TestNetstat(t *testing.T) {
 		}
 		return n
 	}
-	testutil.WaitFor(t, "the second subflow", 10*time.Second, func() bool {
+	kit.WaitFor(t, "the second subflow", 10*time.Second, func() bool {
 		// one of TCP, two of MPTCP, one that fell back; each counts
 		// twice because both ends are here
 		return count()["tcp ESTAB"] == 8
@@ -236,7 +236,7 @@ func TestMPTCP(t *testing.T) {
 		Subflows             []subflow
 	}
 	var two, fallen *connection
-	testutil.WaitFor(t, "the second subflow", 10*time.Second, func() bool {
+	kit.WaitFor(t, "the second subflow", 10*time.Second, func() bool {
 		all := decode[[]connection](t, "mptcp")
 		two, fallen = nil, nil
 		for i, c := range all {
@@ -374,7 +374,7 @@ func TestCat(t *testing.T) {
 	instanceOf(t, "web")
 	// The output contains only the stack's interfaces, not those of the
 	// tests' namespace.
-	testutil.Host.Tap(t, "here0")
+	kit.Host.Tap(t, "here0")
 	if text := ok(t, "cat", "/proc/net/dev"); !strings.Contains(text, "lo:") || strings.Contains(text, "here0") {
 		t.Errorf("the stack's interfaces: %q", text)
 	}

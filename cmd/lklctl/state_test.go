@@ -19,7 +19,7 @@ import (
 // kernel log.
 func inState(t *testing.T, name string, state uint32, log string) {
 	t.Helper()
-	testutil.Need(t)
+	kit.Need(t)
 	d, err := instance.Create(name)
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +141,7 @@ func TestHalted(t *testing.T) {
 }
 
 func TestNoSocket(t *testing.T) {
-	testutil.Need(t)
+	kit.Need(t)
 	d, err := instance.Create("early")
 	if err != nil {
 		t.Fatal(err)

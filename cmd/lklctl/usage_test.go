@@ -15,7 +15,7 @@ import (
 
 // An error of the command line is one line with the remedy, and status 2.
 func TestUsage(t *testing.T) {
-	testutil.Need(t) // provides a /run without instances
+	kit.Need(t) // provides a /run without instances
 	for _, tc := range []struct {
 		args  string
 		wants []string
@@ -110,7 +110,7 @@ func TestUsage(t *testing.T) {
 // Without an instance, or without one of the given name, each verb reports that
 // with status 3. An empty list has status 1.
 func TestNoInstance(t *testing.T) {
-	testutil.Need(t)
+	kit.Need(t)
 	for _, args := range [][]string{
 		{"netstat"},
 		{"mptcp"},

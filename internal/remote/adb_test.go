@@ -75,7 +75,7 @@ func file(name string, mode fs.FileMode, content []byte) File {
 }
 
 func TestADB(t *testing.T) {
-	testutil.Need(t, "adb")
+	kit.Need(t, "adb")
 	phone := fakedevice.New(t, fakedevice.Options{Arch: "amd64", Storage: 32 << 20})
 	server := plug(t, "device", phone)
 	d, err := openTest(t, "adb")
@@ -135,7 +135,7 @@ func TestADB(t *testing.T) {
 				t.Fatalf("%s: %v", name, err)
 			}
 			end(done, cut)
-			testutil.WaitFor(t, name+": no folder", 5*time.Second, func() bool { return !exists(ctx, dir) })
+			kit.WaitFor(t, name+": no folder", 5*time.Second, func() bool { return !exists(ctx, dir) })
 			cut()
 		}
 	})
@@ -150,7 +150,7 @@ func TestADB(t *testing.T) {
 		if _, err := st.Wait(); !errors.Is(err, why) {
 			t.Errorf("%v", err)
 		}
-		testutil.WaitFor(t, "the end of cat", 20*time.Second, func() bool { return len(phone.Processes()) == 0 })
+		kit.WaitFor(t, "the end of cat", 20*time.Second, func() bool { return len(phone.Processes()) == 0 })
 	})
 	t.Run("push", func(t *testing.T) {
 		large := bytes.Repeat([]byte("0123456789abcdef"), 200_000)
@@ -213,7 +213,7 @@ func TestADB(t *testing.T) {
 
 // Devices in unusable states are rejected, as are several devices at once.
 func TestADBStates(t *testing.T) {
-	testutil.Need(t, "adb")
+	kit.Need(t, "adb")
 	good := fakedevice.New(t, fakedevice.Options{Arch: "amd64"})
 	locked := fakedevice.New(t, fakedevice.Options{Arch: "amd64", Unauthorized: true})
 	server := plug(t, "device", good)

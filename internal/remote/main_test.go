@@ -10,5 +10,5 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testutil.Main(m, func(root string) error { return fakedevice.Build(root, "amd64") })
+	kit.Main(m, func(root string) error { return fakedevice.Build(root, "amd64") })
 }

@@ -23,9 +23,9 @@ import (
 //	stack eth0 10.77.1.2 ─ tap0 ─ br0 ─ v0 ─── s0 10.77.1.1
 type captureSite struct {
 	*testing.T
-	host, server *testutil.Netns
+	host, server *kit.Netns
 	name, dir    string
-	target       *testutil.Proc
+	target       *kit.Proc
 }
 
 func newCaptureSite(t *testing.T, engine string, args ...string) *captureSite {
@@ -36,26 +36,26 @@ func newCaptureSite(t *testing.T, engine string, args ...string) *captureSite {
 // newCaptureSiteWith is newCaptureSite with further flags for lklrun.
 func newCaptureSiteWith(t *testing.T, engine string, flags []string, args ...string) *captureSite {
 	t.Helper()
-	testutil.Need(t, "ip", "iperf3", "tshark", "capinfos", "tcpdump", "ethtool", testutil.Bin("lklrun"), testutil.Bin("lklctl"), testutil.Bin("lklhost"))
+	kit.Need(t, "ip", "iperf3", "tshark", "capinfos", "tcpdump", "ethtool", kit.Bin("lklrun"), kit.Bin("lklctl"), kit.Bin("lklhost"))
 	s := &captureSite{
-		T: t, host: testutil.NewNetns(t, "captured"), server: testutil.NewNetns(t, "server"),
-		name: testutil.NewName(), dir: testutil.Dir(t),
+		T: t, host: kit.NewNetns(t, "captured"), server: kit.NewNetns(t, "server"),
+		name: kit.NewName(), dir: kit.Dir(t),
 	}
-	testutil.Veth(t, s.host, "v0", s.server, "s0")
+	kit.Veth(t, s.host, "v0", s.server, "s0")
 	s.host.Tap(t, "tap0")
 	s.host.Bridge(t, "br0", "v0", "tap0")
 	s.server.Addr(t, "s0", "10.77.1.1/24")
 	s.server.Iperf3(t)
 	cmd := append([]string{
-		testutil.Bin("lklrun"), "--name", s.name, "--engine", engine, "--stack", "vanilla", "--if", "tap:tap0,ip=10.77.1.2/24",
+		kit.Bin("lklrun"), "--name", s.name, "--engine", engine, "--stack", "vanilla", "--if", "tap:tap0,ip=10.77.1.2/24",
 	}, slices.Concat(flags, []string{"--"}, args)...)
-	s.target = testutil.Start(t, s.host.Command(cmd...))
-	testutil.WaitFor(t, "the instance", testutil.Limit, func() bool {
+	s.target = kit.Start(t, s.host.Command(cmd...))
+	kit.WaitFor(t, "the instance", kit.Limit, func() bool {
 		runs := []string{"exec", "--", "true"}
 		if engine == "preload" {
 			runs = []string{"cat", "/proc/net/packet"}
 		}
-		r := testutil.Run(t, testutil.Limit, s.ctl(runs...))
+		r := kit.Run(t, kit.Limit, s.ctl(runs...))
 		return r.Status == 0 || !s.target.Running()
 	})
 	return s
@@ -63,13 +63,13 @@ func newCaptureSiteWith(t *testing.T, engine string, flags []string, args ...str
 
 // ctl is a command line of lklctl for the instance.
 func (s *captureSite) ctl(args ...string) *exec.Cmd {
-	return exec.Command(testutil.Bin("lklctl"), append([]string{"--name", s.name}, args...)...)
+	return exec.Command(kit.Bin("lklctl"), append([]string{"--name", s.name}, args...)...)
 }
 
 // moves makes the stack send this many bytes to the server.
 func (s *captureSite) moves(bytes string) {
 	s.Helper()
-	testutil.OK(s, testutil.Limit, s.ctl("exec", "--", "iperf3", "-c", "10.77.1.1", "-n", bytes))
+	kit.OK(s, kit.Limit, s.ctl("exec", "--", "iperf3", "-c", "10.77.1.1", "-n", bytes))
 }
 
 // frames returns the number of frames that eth0 has counted.
@@ -81,7 +81,7 @@ func (s *captureSite) frames() uint64 {
 // count returns one of eth0's own counters.
 func (s *captureSite) count(name string) uint64 {
 	s.Helper()
-	text := testutil.OK(s, testutil.Limit, s.ctl("cat", "/sys/class/net/eth0/statistics/"+name))
+	text := kit.OK(s, kit.Limit, s.ctl("cat", "/sys/class/net/eth0/statistics/"+name))
 	n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 64)
 	if err != nil {
 		s.Fatal(err)
@@ -92,14 +92,14 @@ func (s *captureSite) count(name string) uint64 {
 // sockets returns the number of packet sockets in the stack.
 func (s *captureSite) sockets() int {
 	s.Helper()
-	return len(testutil.Lines(testutil.OK(s, testutil.Limit, s.ctl("cat", "/proc/net/packet")))) - 1
+	return len(kit.Lines(kit.OK(s, kit.Limit, s.ctl("cat", "/proc/net/packet")))) - 1
 }
 
 // captures starts a capture. When it returns, packets are being captured.
-func (s *captureSite) captures(args ...string) *testutil.Proc {
+func (s *captureSite) captures(args ...string) *kit.Proc {
 	s.Helper()
-	p := testutil.Start(s, s.ctl(append([]string{"capture"}, args...)...))
-	testutil.WaitFor(s, "the capture", testutil.Limit, func() bool {
+	p := kit.Start(s, s.ctl(append([]string{"capture"}, args...)...))
+	kit.WaitFor(s, "the capture", kit.Limit, func() bool {
 		_, errs := p.Output()
 		return strings.Contains(errs, "capturing on") || !p.Running()
 	})
@@ -109,10 +109,10 @@ func (s *captureSite) captures(args ...string) *testutil.Proc {
 var captureSummary = regexp.MustCompile(`lklctl: (\d+) packets captured, (\d+) received by filter, (\d+) dropped by the stack\n`)
 
 // ends ends a capture by Ctrl-C and returns its counts.
-func (s *captureSite) ends(p *testutil.Proc) (captured, received, dropped uint64) {
+func (s *captureSite) ends(p *kit.Proc) (captured, received, dropped uint64) {
 	s.Helper()
 	p.Signal(syscall.SIGINT)
-	r := p.Wait(testutil.Limit)
+	r := p.Wait(kit.Limit)
 	m := captureSummary.FindStringSubmatch(r.Stderr)
 	if r.Status != 0 || m == nil {
 		s.Fatalf("the capture: %v", r)
@@ -126,12 +126,12 @@ func (s *captureSite) ends(p *testutil.Proc) (captured, received, dropped uint64
 // tshark reads a file. It must not print messages of its own.
 func (s *captureSite) tshark(file string, args ...string) []string {
 	s.Helper()
-	r := testutil.Run(s, testutil.Limit, exec.Command("tshark", append([]string{"-n", "-r", file}, args...)...))
+	r := kit.Run(s, kit.Limit, exec.Command("tshark", append([]string{"-n", "-r", file}, args...)...))
 	said := strings.ReplaceAll(r.Stderr, "Running as user \"root\" and group \"root\". This could be dangerous.\n", "")
 	if r.Status != 0 || said != "" {
 		s.Fatalf("tshark -r %s: %v", file, r)
 	}
-	return testutil.Lines(r.Stdout)
+	return kit.Lines(r.Stdout)
 }
 
 // TestCaptureCounts checks that the captured and the dropped packets together equal the
@@ -142,7 +142,7 @@ func TestCaptureCounts(t *testing.T) {
 	t.Parallel()
 	s := newCaptureSite(t, "supervise", "sleep", "1000")
 	// GRO joins frames before a packet socket sees them.
-	testutil.OK(t, testutil.Limit, s.ctl("exec", "--", "ethtool", "-K", "eth0", "gro", "off"))
+	kit.OK(t, kit.Limit, s.ctl("exec", "--", "ethtool", "-K", "eth0", "gro", "off"))
 	for _, stopped := range []bool{false, true} {
 		file := filepath.Join(s.dir, fmt.Sprintf("%v.pcapng", stopped))
 		least := s.frames()
@@ -153,7 +153,7 @@ func TestCaptureCounts(t *testing.T) {
 		p := s.captures(args...)
 		began := s.frames()
 		if stopped {
-			testutil.Pause(t, p.Pid(), testutil.Limit)
+			kit.Pause(t, p.Pid(), kit.Limit)
 		}
 		s.moves("40M")
 		if stopped {
@@ -171,7 +171,7 @@ func TestCaptureCounts(t *testing.T) {
 		if got := len(s.tshark(file, "-T", "fields", "-e", "frame.number")); uint64(got) != captured {
 			t.Errorf("%d packets in the file, %d captured", got, captured)
 		}
-		info := testutil.OK(t, testutil.Limit, exec.Command("capinfos", file))
+		info := kit.OK(t, kit.Limit, exec.Command("capinfos", file))
 		for _, want := range []string{
 			"Name = eth0", "Capture length = 128", "Time precision = nanoseconds (9)", "Number of stat entries = 1",
 			"Capture application: lklctl capture", "Encapsulation = Ethernet",
@@ -186,8 +186,8 @@ func TestCaptureCounts(t *testing.T) {
 		t.Error("a capture without a packet socket")
 	}
 	p.Signal(syscall.SIGKILL)
-	p.Wait(testutil.Limit)
-	testutil.WaitFor(t, "the end of a killed capture's sockets", testutil.Limit, func() bool { return s.sockets() == 0 })
+	p.Wait(kit.Limit)
+	kit.WaitFor(t, "the end of a killed capture's sockets", kit.Limit, func() bool { return s.sockets() == 0 })
 }
 
 // TestCaptureAsTcpdump checks that the unmodified tcpdump on the same stack sees the
@@ -197,7 +197,7 @@ func TestCaptureAsTcpdump(t *testing.T) {
 	s := newCaptureSite(t, "supervise", "sleep", "1000")
 	ours, theirs := filepath.Join(s.dir, "ours.pcapng"), filepath.Join(s.dir, "theirs.pcap")
 	const filter = "tcp port 5201"
-	other := testutil.StartTcpdump(t, s.ctl("exec", "--", "tcpdump", "-i", "eth0", "-U", "-w", theirs, filter))
+	other := kit.StartTcpdump(t, s.ctl("exec", "--", "tcpdump", "-i", "eth0", "-U", "-w", theirs, filter))
 	p := s.captures("-i", "eth0", "-w", ours, filter)
 	s.moves("200K")
 	captured, received, dropped := s.ends(p)
@@ -208,13 +208,13 @@ func TestCaptureAsTcpdump(t *testing.T) {
 	// Both see all packets, but perhaps in a different order: tcpdump gets them by a
 	// mirror.
 	want := slices.Sorted(slices.Values(s.tshark(ours, fields...)))
-	testutil.WaitFor(t, "tcpdump's packets", testutil.Limit, func() bool {
+	kit.WaitFor(t, "tcpdump's packets", kit.Limit, func() bool {
 		_, err := exec.Command("tshark", "-r", theirs, "-c", fmt.Sprint(len(want)), "-w", "/dev/null").CombinedOutput()
 		n, _ := exec.Command("tshark", "-r", theirs).Output()
-		return err == nil && len(testutil.Lines(string(n))) >= len(want)
+		return err == nil && len(kit.Lines(string(n))) >= len(want)
 	})
 	other.Proc.Signal(syscall.SIGINT)
-	other.Proc.Wait(testutil.Limit)
+	other.Proc.Wait(kit.Limit)
 	got := slices.Sorted(slices.Values(s.tshark(theirs, fields...)))
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("lklctl capture:\n%s\ntcpdump:\n%s", strings.Join(want, "\n"), strings.Join(got, "\n"))
@@ -238,7 +238,7 @@ func TestCapturePreload(t *testing.T) {
 		if name == "eth0.pcapng" {
 			args = append([]string{"capture", "-i", "eth0"}, args[1:]...)
 		}
-		r := testutil.Run(t, testutil.Limit, s.ctl(args...))
+		r := kit.Run(t, kit.Limit, s.ctl(args...))
 		if r.Status != 0 || captureSummary.FindStringSubmatch(r.Stderr) == nil {
 			t.Fatalf("%v", r)
 		}
@@ -246,7 +246,7 @@ func TestCapturePreload(t *testing.T) {
 			t.Errorf("%s: %d packets", name, got)
 		}
 	}
-	r := testutil.Run(t, testutil.Limit, s.ctl("capture", "-c", "400", "-C", "1", "-W", "3", "-w", filepath.Join(s.dir, "ring")))
+	r := kit.Run(t, kit.Limit, s.ctl("capture", "-c", "400", "-C", "1", "-W", "3", "-w", filepath.Join(s.dir, "ring")))
 	if r.Status != 0 {
 		t.Fatalf("%v", r)
 	}
@@ -266,7 +266,7 @@ func TestCaptureEnds(t *testing.T) {
 	t.Parallel()
 	s := newCaptureSite(t, "supervise", "sleep", "1000")
 	inside := func(args ...string) {
-		testutil.OK(t, testutil.Limit, s.ctl(append([]string{"exec", "--"}, args...)...))
+		kit.OK(t, kit.Limit, s.ctl(append([]string{"exec", "--"}, args...)...))
 	}
 	all, term := filepath.Join(s.dir, "all.pcapng"), filepath.Join(s.dir, "term.pcapng")
 	p := s.captures("-U", "-w", all)
@@ -278,25 +278,25 @@ func TestCaptureEnds(t *testing.T) {
 		out, _ := exec.Command("capinfos", all).Output()
 		return strings.Contains(string(out), "Name = late0")
 	}
-	testutil.WaitFor(t, "the new interface in the file", testutil.Limit, known)
+	kit.WaitFor(t, "the new interface in the file", kit.Limit, known)
 	// A static neighbour entry, so that no packet waits for resolution.
 	inside("ip", "neigh", "add", "10.78.1.1", "lladdr", "02:00:00:00:00:01", "dev", "late0")
-	_ = testutil.Run(t, testutil.Limit, s.ctl("exec", "--", "ping", "-c", "1", "-W", "1", "10.78.1.1"))
-	testutil.WaitFor(t, "a packet on it", testutil.Limit, func() bool {
+	_ = kit.Run(t, kit.Limit, s.ctl("exec", "--", "ping", "-c", "1", "-W", "1", "10.78.1.1"))
+	kit.WaitFor(t, "a packet on it", kit.Limit, func() bool {
 		out, _ := exec.Command("tshark", "-n", "-r", all, "-Y", `frame.interface_name == "late0" && icmp`).Output()
-		return len(testutil.Lines(string(out))) > 0
+		return len(kit.Lines(string(out))) > 0
 	})
 	inside("ip", "link", "del", "late0")
 	inside("ping", "-c", "2", "-i", "0.2", "127.0.0.1")
 	q.Signal(syscall.SIGTERM)
-	if r := q.Wait(testutil.Limit); r.Status != 0 {
+	if r := q.Wait(kit.Limit); r.Status != 0 {
 		t.Errorf("after SIGTERM: %v", r)
 	}
 	if len(s.tshark(term, "-Y", `frame.interface_name == "lo" && icmp`)) != 4 {
 		t.Error("a capture that SIGTERM ended has not all packets of lo")
 	}
-	testutil.OK(t, testutil.Limit, s.ctl("stop"))
-	if r := p.Wait(testutil.Limit); r.Status != 0 || !strings.Contains(r.Stderr, "packets captured") {
+	kit.OK(t, kit.Limit, s.ctl("stop"))
+	if r := p.Wait(kit.Limit); r.Status != 0 || !strings.Contains(r.Stderr, "packets captured") {
 		t.Errorf("after the instance's end: %v", r)
 	}
 	if got := s.tshark(all, "-Y", `frame.interface_name == "lo" && icmp`); len(got) != 4 {
@@ -326,14 +326,14 @@ func TestCaptureRefusals(t *testing.T) {
 			args = append([]string{"capture", "-w", file}, c.args...)
 		}
 		if c.want == "not a directory" {
-			testutil.OK(t, testutil.Limit, exec.Command("touch", file))
+			kit.OK(t, kit.Limit, exec.Command("touch", file))
 		}
-		r := testutil.Run(t, testutil.Limit, s.ctl(args...))
+		r := kit.Run(t, kit.Limit, s.ctl(args...))
 		wantStatus := 2
 		if c.want == "not a directory" {
 			wantStatus = 1
 		}
-		if r.Status != wantStatus || len(testutil.Lines(r.Stderr)) != 1 || !strings.Contains(r.Stderr, c.want) {
+		if r.Status != wantStatus || len(kit.Lines(r.Stderr)) != 1 || !strings.Contains(r.Stderr, c.want) {
 			t.Errorf("%q: %v\nwant status %d, %s", args, r, wantStatus, c.want)
 		}
 		if _, err := os.Stat(file); err == nil && wantStatus == 2 {
@@ -341,7 +341,7 @@ func TestCaptureRefusals(t *testing.T) {
 		}
 	}
 	// A full disk is reported in one line, and the file is valid up to that point.
-	r := testutil.Run(t, testutil.Limit, exec.Command("sh", "-c", fmt.Sprintf(`%s --name %s exec -- ping -c 400 -i 0.01 -q 127.0.0.1 >/dev/null & %[1]s --name %[2]s capture -U -i lo -w /dev/full; s=$?; wait; exit $s`, testutil.Bin("lklctl"), s.name)))
+	r := kit.Run(t, kit.Limit, exec.Command("sh", "-c", fmt.Sprintf(`%s --name %s exec -- ping -c 400 -i 0.01 -q 127.0.0.1 >/dev/null & %[1]s --name %[2]s capture -U -i lo -w /dev/full; s=$?; wait; exit $s`, kit.Bin("lklctl"), s.name)))
 	if r.Status != 1 || !strings.Contains(r.Stderr, "no space left on device") {
 		t.Errorf("a full disk: %v", r)
 	}

@@ -21,30 +21,30 @@ var asksOften string
 // TestExtcap checks that tshark lists the stacks, captures on them, and reports a wrong
 // filter.
 func TestExtcap(t *testing.T) {
-	s := testutil.NewSite(t)
-	testutil.Need(t, "tshark", "mount")
+	s := kit.NewSite(t)
+	kit.Need(t, "tshark", "mount")
 	// tshark uses only one directory. The tests have a mount namespace of their own.
 	folder, err := extcap.Folder(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	testutil.Host.Run(t, "mount", "-t", "tmpfs", "extcap", folder)
-	t.Cleanup(func() { testutil.Host.Run(t, "umount", folder) })
-	if path := testutil.Lklctl(t, "extcap", "--install"); path != folder+"/lklrun\n" {
+	kit.Host.Run(t, "mount", "-t", "tmpfs", "extcap", folder)
+	t.Cleanup(func() { kit.Host.Run(t, "umount", folder) })
+	if path := kit.Lklctl(t, "extcap", "--install"); path != folder+"/lklrun\n" {
 		t.Fatalf("installed as %q, the folder is %q", path, folder)
 	}
 
-	names := []string{testutil.NewName(), testutil.NewName()}
-	testutil.Start(t, testutil.Lklrun("--name", names[0], "--if", s.TapIf(), "--", "/usr/bin/python3", "-c", asksOften, testutil.ServerAddr))
-	testutil.Start(t, testutil.Lklrun("--name", names[1], "--", "/usr/bin/python3", "-c", asksOften, "192.168.127.254"))
-	home := "HOME=" + testutil.Dir(t)
+	names := []string{kit.NewName(), kit.NewName()}
+	kit.Start(t, kit.Lklrun("--name", names[0], "--if", s.TapIf(), "--", "/usr/bin/python3", "-c", asksOften, kit.ServerAddr))
+	kit.Start(t, kit.Lklrun("--name", names[1], "--", "/usr/bin/python3", "-c", asksOften, "192.168.127.254"))
+	home := "HOME=" + kit.Dir(t)
 	tshark := func(args ...string) *exec.Cmd {
 		cmd := exec.Command("tshark", args...)
 		cmd.Env = append(cmd.Environ(), home)
 		return cmd
 	}
-	testutil.WaitFor(t, "all in tshark -D", testutil.Limit, func() bool {
-		out := testutil.Run(t, testutil.Limit, tshark("-D")).Stdout
+	kit.WaitFor(t, "all in tshark -D", kit.Limit, func() bool {
+		out := kit.Run(t, kit.Limit, tshark("-D")).Stdout
 		for _, n := range names {
 			for _, suffix := range []string{"", "-eth0", "-lo"} {
 				if !strings.Contains(out, " lklrun-"+n+suffix+" (lklrun "+n+": ") {
@@ -55,7 +55,7 @@ func TestExtcap(t *testing.T) {
 		return true
 	})
 	t.Run("interface", func(t *testing.T) {
-		out := testutil.OK(t, testutil.Limit, tshark("-n", "-i", "lklrun-"+names[0]+"-eth0", "-f", "udp port 4000", "-c", "3", "-T", "fields", "-e", "udp.dstport", "-e", "frame.interface_description", "-e", "frame.packet_flags_direction"))
+		out := kit.OK(t, kit.Limit, tshark("-n", "-i", "lklrun-"+names[0]+"-eth0", "-f", "udp port 4000", "-c", "3", "-T", "fields", "-e", "udp.dstport", "-e", "frame.interface_description", "-e", "frame.packet_flags_direction"))
 		if want := strings.Repeat("4000\tinstance "+names[0]+", eth0\t0x00000002\n", 3); out != want {
 			t.Errorf("%q, want %q", out, want)
 		}
@@ -63,8 +63,8 @@ func TestExtcap(t *testing.T) {
 	// The order and the number of packets vary.
 	reads := func(t *testing.T, iface, filter, field string, wants ...string) {
 		t.Helper()
-		p := testutil.Start(t, tshark("-l", "-n", "-i", iface, "-f", filter, "-T", "fields", "-e", field))
-		testutil.WaitFor(t, strings.Join(wants, " and "), testutil.Limit, func() bool {
+		p := kit.Start(t, tshark("-l", "-n", "-i", iface, "-f", filter, "-T", "fields", "-e", field))
+		kit.WaitFor(t, strings.Join(wants, " and "), kit.Limit, func() bool {
 			out, errs := p.Output()
 			if !p.Running() {
 				t.Fatalf("tshark has ended: %s%s", out, errs)
@@ -72,7 +72,7 @@ func TestExtcap(t *testing.T) {
 			return !slices.ContainsFunc(wants, func(want string) bool { return !strings.Contains(out, want+"\n") })
 		})
 		p.Signal(syscall.SIGINT)
-		p.Wait(testutil.Limit)
+		p.Wait(kit.Limit)
 	}
 	t.Run("instance", func(t *testing.T) {
 		reads(t, "lklrun-"+names[1], "tcp or udp", "frame.interface_name", "lo", "eth0")
@@ -81,27 +81,27 @@ func TestExtcap(t *testing.T) {
 		reads(t, "lklrun", "udp", "frame.interface_description", "instance "+names[0]+", eth0", "instance "+names[1]+", eth0")
 	})
 	t.Run("wrong filter", func(t *testing.T) {
-		r := testutil.Run(t, testutil.Limit, tshark("-i", "lklrun-"+names[0]+"-eth0", "-f", "tcp prot 80", "-c", "1"))
+		r := kit.Run(t, kit.Limit, tshark("-i", "lklrun-"+names[0]+"-eth0", "-f", "tcp prot 80", "-c", "1"))
 		if r.Status == 0 || !strings.Contains(r.Stderr, `lklctl: filter "tcp prot 80": `) {
 			t.Error(r)
 		}
 		// Wireshark asks this while the user types; output means that the filter is
 		// wrong.
 		for filter, wrong := range map[string]bool{"tcp port 80": false, "tcp prot 80": true, "": false} {
-			out := testutil.Lklctl(t, "extcap", "--extcap-interface", "lklrun-"+names[0], "--extcap-capture-filter", filter)
+			out := kit.Lklctl(t, "extcap", "--extcap-interface", "lklrun-"+names[0], "--extcap-capture-filter", filter)
 			if (out != "") != wrong {
 				t.Errorf("%q: %q", filter, out)
 			}
 		}
 	})
 	t.Run("reader that goes", func(t *testing.T) {
-		pipe := filepath.Join(testutil.Dir(t), "pipe")
+		pipe := filepath.Join(kit.Dir(t), "pipe")
 		if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		p := testutil.Start(t, exec.Command(testutil.Bin("lklctl"), "extcap", "--capture", "--extcap-interface", "lklrun-"+names[0]+"-eth0", "--extcap-capture-filter", "port 9", "--fifo", pipe))
-		testutil.OK(t, testutil.Limit, exec.Command("head", "-c", "28", pipe)) // the section header, before any packet
-		if r := p.Wait(testutil.Limit); r.Status != 0 || r.Stderr != "" {
+		p := kit.Start(t, exec.Command(kit.Bin("lklctl"), "extcap", "--capture", "--extcap-interface", "lklrun-"+names[0]+"-eth0", "--extcap-capture-filter", "port 9", "--fifo", pipe))
+		kit.OK(t, kit.Limit, exec.Command("head", "-c", "28", pipe)) // the section header, before any packet
+		if r := p.Wait(kit.Limit); r.Status != 0 || r.Stderr != "" {
 			t.Error(r)
 		}
 	})

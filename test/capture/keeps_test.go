@@ -56,11 +56,11 @@ func TestCaptureKeepsAll(t *testing.T) {
 	}
 	t.Run("run", func(t *testing.T) {
 		t.Parallel()
-		trace := filepath.Join(testutil.Dir(t), "trace.pcapng")
+		trace := filepath.Join(kit.Dir(t), "trace.pcapng")
 		s := newCaptureSiteWith(t, "supervise", []string{"--capture", trace + ",filter=udp port 9"}, "sleep", "1000")
 		s.keepsBursts(s.ctl("exec", "--", "/usr/bin/python3", "-c", sendsBursts, "10.77.1.1"), trace, false)
 		s.target.Signal(syscall.SIGTERM)
-		if r := s.target.Wait(testutil.Limit); r.Stderr != "" {
+		if r := s.target.Wait(kit.Limit); r.Stderr != "" {
 			t.Error(r)
 		}
 		if n := len(s.tshark(trace, "-T", "fields", "-e", "frame.len")); n != keptBurst*keptBursts {
@@ -91,14 +91,14 @@ func (s *captureSite) keepsBursts(sender *exec.Cmd, trace string, in bool) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	p := testutil.Start(s, sender)
+	p := kit.Start(s, sender)
 	for i := range keptBursts {
 		fmt.Fprintln(stdin, keptBurst)
-		testutil.WaitFor(s, "the sender", testutil.Limit, func() bool {
+		kit.WaitFor(s, "the sender", kit.Limit, func() bool {
 			out, _ := p.Output()
 			return strings.Count(out, "sent\n") > i || !p.Running()
 		})
-		kept := testutil.Within(testutil.Limit, func() bool {
+		kept := kit.Within(kit.Limit, func() bool {
 			want := uint64(keptBurst * (i + 1))
 			if in { // the tap's queue drops packets if the stack is late
 				want = max(s.count("rx_packets"), keptOthers) - keptOthers
@@ -111,5 +111,5 @@ func (s *captureSite) keepsBursts(sender *exec.Cmd, trace string, in bool) {
 		}
 	}
 	stdin.Close()
-	p.Wait(testutil.Limit)
+	p.Wait(kit.Limit)
 }

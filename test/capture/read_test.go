@@ -19,14 +19,14 @@ import (
 // comments; MPTCP's options; DHCP from before the start of the program.
 func TestTsharkReads(t *testing.T) {
 	t.Parallel()
-	p := testutil.NewPhone(t)
-	testutil.Need(t, "tshark", "capinfos")
-	dir := testutil.Dir(t)
-	testutil.WriteFile(t, dir+"/hello", "hello\n")
-	p.Server.Nginx(t, testutil.Nginx{Root: dir, MPTCP: true})
+	p := kit.NewPhone(t)
+	kit.Need(t, "tshark", "capinfos")
+	dir := kit.Dir(t)
+	kit.WriteFile(t, dir+"/hello", "hello\n")
+	p.Server.Nginx(t, kit.Nginx{Root: dir, MPTCP: true})
 	end := dir + "/end"
-	target := testutil.Start(t, p.Host.Command(testutil.Bin("lklrun"), "--name", p.Instance, "--capture", dir+"/run.pcapng", "--capture", dir+"/run0.pcapng,if=eth0,snap=200,filter=udp port 67",
-		"--if", p.Ifs[0], "--if", p.Ifs[1], "--", "sh", "-c", `/usr/bin/python3 `+testutil.TestData("asks_until.py")+` "$@" & asks=$!; /usr/bin/python3 `+testutil.TestData("asks_often.py")+` "$@" & /usr/bin/python3 `+testutil.TestData("asks_often.py")+` 10.74.2.1 & wait $asks`, "sh", p.Addr, end))
+	target := kit.Start(t, p.Host.Command(kit.Bin("lklrun"), "--name", p.Instance, "--capture", dir+"/run.pcapng", "--capture", dir+"/run0.pcapng,if=eth0,snap=200,filter=udp port 67",
+		"--if", p.Ifs[0], "--if", p.Ifs[1], "--", "sh", "-c", `/usr/bin/python3 `+kit.TestData("asks_until.py")+` "$@" & asks=$!; /usr/bin/python3 `+kit.TestData("asks_often.py")+` "$@" & /usr/bin/python3 `+kit.TestData("asks_often.py")+` 10.74.2.1 & wait $asks`, "sh", p.Addr, end))
 	p.Until("a connection", target, func() bool { return tokenIn(p) != "" })
 	token := tokenIn(p)
 	for _, args := range [][]string{
@@ -39,18 +39,18 @@ func TestTsharkReads(t *testing.T) {
 		{"-w", "ring", "-G", "1", "-W", "2", "-s", "60"},
 	} {
 		args[1] = filepath.Join(dir, args[1])
-		testutil.Lklctl(t, append([]string{"capture", "-n", p.Instance}, args...)...)
+		kit.Lklctl(t, append([]string{"capture", "-n", p.Instance}, args...)...)
 	}
 	// The stack is asked for the owners of packets at intervals of many times the
 	// duration of the last query, which is long on a busy machine. Comments are stored
 	// as text in the file.
 	owner := ", mptcp token " + token + " id "
-	testutil.WaitFor(t, "packets that are known to be the connection's", testutil.TransferLimit, func() bool {
+	kit.WaitFor(t, "packets that are known to be the connection's", kit.TransferLimit, func() bool {
 		text, err := os.ReadFile(dir + "/run.pcapng")
 		return err == nil && strings.Contains(string(text), owner)
 	})
-	testutil.WriteFile(t, end, "")
-	if r := target.Wait(testutil.Limit); r.Status != 0 {
+	kit.WriteFile(t, end, "")
+	if r := target.Wait(kit.Limit); r.Status != 0 {
 		t.Fatal(r)
 	}
 	fields := []string{
@@ -61,7 +61,7 @@ func TestTsharkReads(t *testing.T) {
 	has := func(name, field, value string) {
 		t.Helper()
 		if read[name] == nil {
-			read[name] = testutil.PacketFields(t, false, filepath.Join(dir, name), fields...)
+			read[name] = kit.PacketFields(t, false, filepath.Join(dir, name), fields...)
 		}
 		n := slices.Index(fields, field)
 		if !slices.ContainsFunc(read[name], func(f []string) bool { return f[n] != "" && strings.Contains(","+f[n]+",", value) }) {
@@ -94,30 +94,30 @@ func TestTsharkReads(t *testing.T) {
 // TestCaptureTwo checks a file with the packets of two instances. The names of its
 // interfaces identify the instance.
 func TestCaptureTwo(t *testing.T) {
-	testutil.NewSite(t)
-	testutil.Need(t, "tshark")
-	names := []string{testutil.NewName(), testutil.NewName()}
+	kit.NewSite(t)
+	kit.Need(t, "tshark")
+	names := []string{kit.NewName(), kit.NewName()}
 	for _, n := range names {
-		testutil.Start(t, testutil.Lklrun("--name", n, "--", "/usr/bin/python3", "-c", asksOften, "192.168.127.254"))
+		kit.Start(t, kit.Lklrun("--name", n, "--", "/usr/bin/python3", "-c", asksOften, "192.168.127.254"))
 	}
-	testutil.WaitFor(t, "both", testutil.Limit, func() bool { return pidOf(t, names[0], "target_pid") != 0 && pidOf(t, names[1], "target_pid") != 0 })
-	trace := filepath.Join(testutil.Dir(t), "two.pcapng")
+	kit.WaitFor(t, "both", kit.Limit, func() bool { return pidOf(t, names[0], "target_pid") != 0 && pidOf(t, names[1], "target_pid") != 0 })
+	trace := filepath.Join(kit.Dir(t), "two.pcapng")
 	for _, which := range [][]string{{"-n", names[0], "-n", names[1]}, {"--all-instances"}} {
-		p := testutil.Start(t, exec.Command(testutil.Bin("lklctl"), append([]string{"capture", "-U", "-w", trace, "udp", "port", "4000"}, which...)...))
-		testutil.WaitFor(t, "packets of both", testutil.Limit, func() bool {
+		p := kit.Start(t, exec.Command(kit.Bin("lklctl"), append([]string{"capture", "-U", "-w", trace, "udp", "port", "4000"}, which...)...))
+		kit.WaitFor(t, "packets of both", kit.Limit, func() bool {
 			if _, errs := p.Output(); !strings.Contains(errs, "capturing on") {
 				return !p.Running()
 			}
-			rows := testutil.PacketFields(t, true, trace, "frame.interface_description", "udp.dstport")
+			rows := kit.PacketFields(t, true, trace, "frame.interface_description", "udp.dstport")
 			return !p.Running() || !slices.ContainsFunc(names, func(n string) bool {
 				return !slices.ContainsFunc(rows, func(f []string) bool { return f[0] == "instance "+n+", eth0" && f[1] == "4000" })
 			})
 		})
 		p.Signal(syscall.SIGINT)
-		if r := p.Wait(testutil.Limit); r.Status != 0 || !strings.Contains(r.Stderr, " packets captured, ") {
+		if r := p.Wait(kit.Limit); r.Status != 0 || !strings.Contains(r.Stderr, " packets captured, ") {
 			t.Errorf("%q: %v", which, r)
 		}
-		testutil.PacketFields(t, false, trace, "frame.number") // the file is complete
+		kit.PacketFields(t, false, trace, "frame.number") // the file is complete
 		if err := os.Remove(trace); err != nil {
 			t.Fatal(err)
 		}

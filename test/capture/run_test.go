@@ -28,26 +28,26 @@ func TestCaptureRun(t *testing.T) {
 	for _, engine := range []string{"supervise", "preload"} {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			p := testutil.NewPathSite(t)
-			dir := testutil.Dir(t)
-			testutil.WriteFile(t, dir+"/hello", "hello\n")
-			p.Server.Nginx(t, testutil.Nginx{Root: dir, MPTCP: true})
+			p := kit.NewPathSite(t)
+			dir := kit.Dir(t)
+			kit.WriteFile(t, dir+"/hello", "hello\n")
+			p.Server.Nginx(t, kit.Nginx{Root: dir, MPTCP: true})
 			trace, end := dir+"/trace.pcapng", dir+"/end"
-			target := testutil.Start(t, p.Host.Command(testutil.Bin("lklrun"), "--name", p.Instance, "--engine", engine, "--capture", trace,
+			target := kit.Start(t, p.Host.Command(kit.Bin("lklrun"), "--name", p.Instance, "--engine", engine, "--capture", trace,
 				"--if", p.Ifs[0], "--if", p.Ifs[1], "--", "/usr/bin/python3", "-c", asksUntil, p.Addr, end))
 			token := ""
 			// MPTCP decides which path carries so little data.
-			testutil.WaitFor(t, "packets that are known to be the program's", 4*testutil.Limit, func() bool {
+			kit.WaitFor(t, "packets that are known to be the program's", 4*kit.Limit, func() bool {
 				if token == "" {
 					token = tokenIn(p)
 				}
 				owner := fmt.Sprintf("python3(%d) fd ", targetOf(p))
-				return token != "" && slices.ContainsFunc(testutil.PacketFields(t, true, trace, "frame.comment"), func(f []string) bool {
+				return token != "" && slices.ContainsFunc(kit.PacketFields(t, true, trace, "frame.comment"), func(f []string) bool {
 					return strings.HasPrefix(f[0], owner) && strings.Contains(f[0], ", mptcp token "+token+" id ")
 				})
 			})
-			testutil.WriteFile(t, end, "")
-			if r := target.Wait(testutil.Limit); r.Status != 0 || r.Stderr != "" {
+			kit.WriteFile(t, end, "")
+			if r := target.Wait(kit.Limit); r.Status != 0 || r.Stderr != "" {
 				t.Fatal(r)
 			}
 			captured(t, trace)
@@ -58,7 +58,7 @@ func TestCaptureRun(t *testing.T) {
 // captured checks the file of a finished run.
 func captured(t *testing.T, trace string) {
 	t.Helper()
-	rows := testutil.PacketFields(t, false, trace, "frame.interface_name", "frame.packet_flags_direction", "icmpv6.type", "arp.opcode", "tcp.flags", "tcp.options.mptcp.subtype", "tcp.srcport")
+	rows := kit.PacketFields(t, false, trace, "frame.interface_name", "frame.packet_flags_direction", "icmpv6.type", "arp.opcode", "tcp.flags", "tcp.options.mptcp.subtype", "tcp.srcport")
 	find := func(what string, fits func(f []string) bool) int {
 		n := slices.IndexFunc(rows, fits)
 		if n < 0 {
@@ -81,8 +81,8 @@ func captured(t *testing.T, trace string) {
 }
 
 // tokenIn returns the token of the stack's only MPTCP connection, as lklctl prints it.
-func tokenIn(p *testutil.PathSite) string {
-	r := testutil.Run(p, testutil.Limit, p.Host.Command(testutil.Bin("lklctl"), "-n", p.Instance, "mptcp", "-o", "json"))
+func tokenIn(p *kit.PathSite) string {
+	r := kit.Run(p, kit.Limit, p.Host.Command(kit.Bin("lklctl"), "-n", p.Instance, "mptcp", "-o", "json"))
 	var all []struct {
 		MPTCP struct {
 			Token uint32 `json:"token"`
@@ -95,12 +95,12 @@ func tokenIn(p *testutil.PathSite) string {
 }
 
 // targetOf returns the process id of the run's target.
-func targetOf(p *testutil.PathSite) int {
+func targetOf(p *kit.PathSite) int {
 	var all []struct {
 		Name   string `json:"name"`
 		Target int    `json:"target_pid"`
 	}
-	r := testutil.Run(p, testutil.Limit, p.Host.Command(testutil.Bin("lklctl"), "list", "-o", "json"))
+	r := kit.Run(p, kit.Limit, p.Host.Command(kit.Bin("lklctl"), "list", "-o", "json"))
 	if err := json.Unmarshal([]byte(r.Stdout), &all); err != nil {
 		p.Fatal(err, r)
 	}
@@ -116,47 +116,47 @@ func targetOf(p *testutil.PathSite) int {
 // full disk, or one that blocks writes, delays no process, and the run returns the
 // command's status.
 func TestCaptureRunEnds(t *testing.T) {
-	s := testutil.NewSite(t)
-	testutil.Need(t, "mkfifo")
-	s.Web(testutil.Nginx{MPTCP: true})
-	testutil.Random(t, filepath.Join(s.Dir, "file"), 4<<20)
+	s := kit.NewSite(t)
+	kit.Need(t, "mkfifo")
+	s.Web(kit.Nginx{MPTCP: true})
+	kit.Random(t, filepath.Join(s.Dir, "file"), 4<<20)
 
 	for _, whom := range []string{"target", "lklhost", "lklrun"} {
 		t.Run(whom+" killed", func(t *testing.T) {
-			trace := filepath.Join(testutil.Dir(t), "trace.pcapng")
-			name := testutil.NewName()
-			target := testutil.Start(t, testutil.Lklrun("--name", name, "--if", s.TapIf(), "--capture", trace+",snap=96", "--", "/usr/bin/python3", "-c", asksUntil, testutil.ServerAddr, trace+".end"))
-			testutil.WaitFor(t, "a few packets", testutil.Limit, func() bool { return len(testutil.PacketFields(t, true, trace, "frame.number")) > 20 })
+			trace := filepath.Join(kit.Dir(t), "trace.pcapng")
+			name := kit.NewName()
+			target := kit.Start(t, kit.Lklrun("--name", name, "--if", s.TapIf(), "--capture", trace+",snap=96", "--", "/usr/bin/python3", "-c", asksUntil, kit.ServerAddr, trace+".end"))
+			kit.WaitFor(t, "a few packets", kit.Limit, func() bool { return len(kit.PacketFields(t, true, trace, "frame.number")) > 20 })
 			pid := map[string]func() int{"target": func() int { return pidOf(t, name, "target_pid") }, "lklhost": func() int { return pidOf(t, name, "host_pid") }, "lklrun": target.Pid}[whom]()
-			before := len(testutil.PacketFields(t, true, trace, "frame.number"))
+			before := len(kit.PacketFields(t, true, trace, "frame.number"))
 			if err := unix.Kill(pid, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			target.Wait(testutil.Limit)
-			if after := len(testutil.PacketFields(t, whom == "lklrun", trace, "frame.number")); after < before {
+			target.Wait(kit.Limit)
+			if after := len(kit.PacketFields(t, whom == "lklrun", trace, "frame.number")); after < before {
 				t.Errorf("the file has %d packets, it had %d before", after, before)
 			}
-			testutil.WaitFor(t, "the end of "+name, testutil.Limit, func() bool { return pidOf(t, name, "pid") == 0 })
+			kit.WaitFor(t, "the end of "+name, kit.Limit, func() bool { return pidOf(t, name, "pid") == 0 })
 		})
 	}
 	t.Run("full disk", func(t *testing.T) {
-		r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", testutil.NewName(), "--if", s.TapIf(), "--capture", "/dev/full", "--", "sh", "-c", "curl -s "+testutil.ServerURL+"/hello; exit 7"))
+		r := kit.Run(t, kit.Limit, kit.Lklrun("--name", kit.NewName(), "--if", s.TapIf(), "--capture", "/dev/full", "--", "sh", "-c", "curl -s "+kit.ServerURL+"/hello; exit 7"))
 		if r.Status != 7 || r.Stdout != "hello\n" || strings.Count(r.Stderr, "\n") != 1 || !strings.Contains(r.Stderr, "--capture /dev/full stopped, and the command continues: no space left on device") {
 			t.Error(r)
 		}
 	})
 	t.Run("disk that takes nothing", func(t *testing.T) {
-		pipe := filepath.Join(testutil.Dir(t), "pipe")
+		pipe := filepath.Join(kit.Dir(t), "pipe")
 		if err := unix.Mkfifo(pipe, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", testutil.NewName(), "--if", s.TapIf(), "--capture", pipe, "--", "sh", "-c", "curl -s "+testutil.ServerURL+"/file | wc -c; exit 7"))
+		r := kit.Run(t, kit.Limit, kit.Lklrun("--name", kit.NewName(), "--if", s.TapIf(), "--capture", pipe, "--", "sh", "-c", "curl -s "+kit.ServerURL+"/file | wc -c; exit 7"))
 		if r.Status != 7 || r.Stdout != fmt.Sprintln(4<<20) || !strings.Contains(r.Stderr, "the last packets are missing from the file") {
 			t.Error(r)
 		}
 	})
 	t.Run("what cannot be", func(t *testing.T) {
-		dir := testutil.Dir(t)
+		dir := kit.Dir(t)
 		for spec, want := range map[string]string{
 			dir + "/no/file":              "--capture " + dir + "/no/file: no such file or directory",
 			dir + "/a,if=eth7":            "eth7: the run has no such interface; there are: eth0, lo",
@@ -164,7 +164,7 @@ func TestCaptureRunEnds(t *testing.T) {
 			dir + "/a,snap=1":             "expected bytes, from 60",
 			"-":                           "standard output belongs to the command",
 		} {
-			r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", testutil.NewName(), "--if", s.TapIf(), "--capture", spec, "--", "touch", dir+"/ran"))
+			r := kit.Run(t, kit.Limit, kit.Lklrun("--name", kit.NewName(), "--if", s.TapIf(), "--capture", spec, "--", "touch", dir+"/ran"))
 			if r.Status != 2 || strings.Count(r.Stderr, "\n") != 1 || !strings.Contains(r.Stderr, want) {
 				t.Errorf("%s: %v\nwant %q", spec, r, want)
 			}
@@ -179,7 +179,7 @@ func TestCaptureRunEnds(t *testing.T) {
 func pidOf(t *testing.T, name, key string) int {
 	t.Helper()
 	var all []map[string]any
-	if err := json.Unmarshal([]byte(testutil.Lklctl(t, "list", "-o", "json")), &all); err != nil {
+	if err := json.Unmarshal([]byte(kit.Lklctl(t, "list", "-o", "json")), &all); err != nil {
 		t.Fatal(err)
 	}
 	for _, i := range all {

@@ -26,7 +26,7 @@ const captureRounds = 3
 // variant for DURATION seconds in total. It fails if the capture slows a transfer at 5
 // Gbit/s by more than 10 %.
 func TestCaptureSpeed(t *testing.T) {
-	seconds := testutil.Setting(t, "CAPTURE_SECONDS", 60)
+	seconds := kit.Setting(t, "CAPTURE_SECONDS", 60)
 	for _, engine := range []string{"supervise", "preload"} {
 		for _, rate := range []string{"5G", "0"} {
 			t.Run(engine+" "+rate, func(t *testing.T) {
@@ -60,18 +60,18 @@ func median(all []float64) float64 {
 func captureSpeed(t *testing.T, engine, rate string, seconds int, with bool) (speed, cpu float64) {
 	t.Helper()
 	s := newCaptureSite(t, engine, "iperf3", "-J", "-c", "10.77.1.1", "-t", fmt.Sprint(seconds), "-b", rate)
-	wait := time.Duration(seconds)*time.Second + testutil.Limit
+	wait := time.Duration(seconds)*time.Second + kit.Limit
 	key := map[string]string{"supervise": "host_pid", "preload": "target_pid"}[engine]
-	testutil.WaitFor(t, "the program", testutil.Limit, func() bool {
-		return strings.Contains(testutil.Lklctl(t, "-n", s.name, "list", "-o", "json"), `"target_pid"`)
+	kit.WaitFor(t, "the program", kit.Limit, func() bool {
+		return strings.Contains(kit.Lklctl(t, "-n", s.name, "list", "-o", "json"), `"target_pid"`)
 	})
-	pid := testutil.ProcessOf(t, &testutil.Talker{T: t, Name: s.name}, key)
-	var p *testutil.Proc
+	pid := kit.ProcessOf(t, &kit.Talker{T: t, Name: s.name}, key)
+	var p *kit.Proc
 	if with {
 		p = s.captures("-i", "eth0", "-s", "128", "-w", filepath.Join(s.dir, "file"))
 	}
 	var used float64
-	testutil.WaitFor(t, "the transfer's end", wait, func() bool {
+	kit.WaitFor(t, "the transfer's end", wait, func() bool {
 		if now, ok := cpuSeconds(pid); ok {
 			used = now
 		}
@@ -91,7 +91,7 @@ func captureSpeed(t *testing.T, engine, rate string, seconds int, with bool) (sp
 		t.Fatalf("iperf3: %v", r)
 	}
 	if with {
-		r := p.Wait(testutil.Limit)
+		r := p.Wait(kit.Limit)
 		if r.Status != 0 {
 			t.Fatalf("the capture: %v", r)
 		}

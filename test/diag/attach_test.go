@@ -66,7 +66,7 @@ func (p *printed) wrong() string {
 type watcher struct {
 	args []string
 	out  *printed
-	proc *testutil.Proc
+	proc *kit.Proc
 }
 
 // watches starts verbs on the instance. Verbs with a leading + print one JSON document
@@ -77,20 +77,20 @@ func (b *busy) watches(verbs ...string) []*watcher {
 	for _, v := range verbs {
 		words, documents := strings.CutPrefix(v, "+")
 		w := &watcher{args: strings.Fields(words), out: &printed{json: documents}}
-		cmd := exec.Command(testutil.Bin("lklctl"), append(w.args, "--name", b.Instance)...)
+		cmd := exec.Command(kit.Bin("lklctl"), append(w.args, "--name", b.Instance)...)
 		cmd.Stdout = w.out
-		w.proc = testutil.Start(b, cmd)
+		w.proc = kit.Start(b, cmd)
 		all = append(all, w)
 	}
 	return all
 }
 
 // web reads the live page's events until ctx is done.
-func (b *busy) web(ctx context.Context, seen *atomic.Int64) *testutil.Proc {
+func (b *busy) web(ctx context.Context, seen *atomic.Int64) *kit.Proc {
 	b.Helper()
-	p := testutil.Start(b, exec.Command(testutil.Bin("lklctl"), "web", "--listen", "0", "-o", "json", "--name", b.Instance))
+	p := kit.Start(b, exec.Command(kit.Bin("lklctl"), "web", "--listen", "0", "-o", "json", "--name", b.Instance))
 	var page struct{ URL string }
-	testutil.WaitFor(b, "the page's address", testutil.Limit, func() bool {
+	kit.WaitFor(b, "the page's address", kit.Limit, func() bool {
 		out, _ := p.Output()
 		return json.Unmarshal([]byte(out), &page) == nil && page.URL != ""
 	})
@@ -133,7 +133,7 @@ func (b *busy) socket() string { return filepath.Join("/run/lklrun", b.Instance,
 
 // frame returns a frame of the given type, with an identifier.
 func frame(typ uint16, id uint32, body []byte) []byte {
-	return testutil.Noise{Rand: rand.New(rand.NewPCG(uint64(id), 0))}.Frame(typ, body)
+	return kit.Noise{Rand: rand.New(rand.NewPCG(uint64(id), 0))}.Frame(typ, body)
 }
 
 // hello returns the greeting of a client of the given version.
@@ -168,7 +168,7 @@ func (b *busy) deaf() {
 	for range 1000 {
 		asks = append(asks, frame(ctlproto.CTL_STATS, 3, nil)...)
 	}
-	if err := c.SetWriteDeadline(time.Now().Add(testutil.Limit)); err != nil {
+	if err := c.SetWriteDeadline(time.Now().Add(kit.Limit)); err != nil {
 		b.Fatal(err)
 	}
 	go func() {
@@ -183,7 +183,7 @@ func (b *busy) deaf() {
 // mischief connects again and again until ctx is done. Its connections end within a
 // frame, send nonsense, or announce a version that does not exist.
 func (b *busy) mischief(ctx context.Context, seen *atomic.Int64) error {
-	rnd := testutil.Noise{Rand: rand.New(rand.NewPCG(7, 7))}
+	rnd := kit.Noise{Rand: rand.New(rand.NewPCG(7, 7))}
 	pace := time.NewTicker(5 * time.Millisecond) // this client should not be the busy one
 	defer pace.Stop()
 	for n := 0; ; n++ {
@@ -209,7 +209,7 @@ func (b *busy) mischief(ctx context.Context, seen *atomic.Int64) error {
 			p[3] |= 0x80 // longer than any frame
 			_, _ = c.Write(p)
 		case 2:
-			if err := c.SetReadDeadline(time.Now().Add(testutil.Limit)); err != nil {
+			if err := c.SetReadDeadline(time.Now().Add(kit.Limit)); err != nil {
 				return err
 			}
 			if _, err := io.Copy(io.Discard, c); err != nil { // an error message, then the end of the connection
@@ -233,23 +233,23 @@ func (b *busy) stranger() {
 	says := func(want string) {
 		b.Helper()
 		// It passes the directories with a descriptor that it opened as root.
-		r := testutil.Run(b, testutil.Limit, exec.Command("/usr/bin/python3", "-c", strangerAsks,
-			b.socket(), fmt.Sprint(testutil.OrdinaryUID), fmt.Sprintf("%x", hello(1))))
+		r := kit.Run(b, kit.Limit, exec.Command("/usr/bin/python3", "-c", strangerAsks,
+			b.socket(), fmt.Sprint(kit.OrdinaryUID), fmt.Sprintf("%x", hello(1))))
 		if r.Stdout != want+"\n" {
 			b.Errorf("another user: want %q: %v", want, r)
 		}
 	}
 	says("denied")
-	testutil.Host.Run(b, "chmod", "666", b.socket())
+	kit.Host.Run(b, "chmod", "666", b.socket())
 	says("shut")
-	testutil.Host.Run(b, "chmod", "600", b.socket())
+	kit.Host.Run(b, "chmod", "600", b.socket())
 }
 
 // TestAttach checks that ten clients that watch and capture, and others that misbehave,
 // do not change what the programs do. ATTACH_SECONDS=600 selects the long form.
 func TestAttach(t *testing.T) {
 	t.Parallel()
-	seconds := testutil.Setting(t, "ATTACH_SECONDS", 5)
+	seconds := kit.Setting(t, "ATTACH_SECONDS", 5)
 	b := newBusy(t, "supervise")
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -258,7 +258,7 @@ func TestAttach(t *testing.T) {
 	watchers := b.watches(
 		"+netstat --watch=0.2 -tim -o json", "netstat --watch=0.3 -a", "+mptcp --watch=0.2 -o json", "mptcp --watch=0.5 -v",
 		"+counters --watch=0.3 -o json", "counters --watch=0.5", "+top -d 0.3 -o json",
-		"capture -q -i eth0 -s 128 -w "+filepath.Join(testutil.Dir(t), "trace.pcapng"), "capture -q port 80")
+		"capture -q -i eth0 -s 128 -w "+filepath.Join(kit.Dir(t), "trace.pcapng"), "capture -q port 80")
 	var events, mischiefs atomic.Int64
 	page := b.web(ctx, &events)
 	misled := make(chan error, 1)
@@ -271,7 +271,7 @@ func TestAttach(t *testing.T) {
 	for done := false; !done; transfers++ {
 		peer := b.ServeTransfers(size)
 		what := []string{"get", "put"}[transfers%2]
-		mover := testutil.Start(t, exec.Command(testutil.Bin("lklctl"), "exec", "-n", b.Instance, "--", "/usr/bin/python3", "-c", testutil.TransferClient, b.Addr, peer.Port, what, fmt.Sprint(size)))
+		mover := kit.Start(t, exec.Command(kit.Bin("lklctl"), "exec", "-n", b.Instance, "--", "/usr/bin/python3", "-c", kit.TransferClient, b.Addr, peer.Port, what, fmt.Sprint(size)))
 		b.Ended(mover, peer, what, size)
 		select {
 		case <-over.C:
@@ -296,11 +296,11 @@ func TestAttach(t *testing.T) {
 		if running {
 			w.proc.Signal(syscall.SIGINT)
 		}
-		if r := w.proc.Wait(testutil.Limit); !running || r.Status != 0 || w.out.wrong() != "" {
+		if r := w.proc.Wait(kit.Limit); !running || r.Status != 0 || w.out.wrong() != "" {
 			t.Errorf("lklctl %s: was running %v; %v\n%s", strings.Join(w.args, " "), running, r, w.out.wrong())
 		}
 	}
-	if r := page.Wait(testutil.Limit); r.Status != 0 {
+	if r := page.Wait(kit.Limit); r.Status != 0 {
 		t.Errorf("lklctl web: %v", r)
 	}
 	t.Logf("%d s, %d transfers of %d bytes with the right sum, %d events of the page, %d connections with mischief", seconds, transfers, size, events.Load(), mischiefs.Load())

@@ -35,11 +35,11 @@ const busySize = 1 << 40
 // The engine preload has a single program: the web server, which also sends the
 // transfer. Everything that needs a client on the stack is missing there.
 type busy struct {
-	*testutil.PathSite
+	*kit.PathSite
 	engine  string
 	port    string // of the transfer: on the server; with preload, on the stack
-	target  *testutil.Proc
-	clients []*testutil.Proc
+	target  *kit.Proc
+	clients []*kit.Proc
 }
 
 //go:embed testdata/busy_visits.py
@@ -51,14 +51,14 @@ var busyFetches string
 // newBusy starts a busy instance and returns when all of its programs are at work.
 func newBusy(t *testing.T, engine string) *busy {
 	t.Helper()
-	testutil.Need(t, "nginx", "redis-server", "mptcpize", "curl")
-	b := &busy{PathSite: testutil.NewPeers(t), engine: engine, port: "80"}
+	kit.Need(t, "nginx", "redis-server", "mptcpize", "curl")
+	b := &busy{PathSite: kit.NewPeers(t), engine: engine, port: "80"}
 	for n := range 2 {
 		b.wireSix(n)
 	}
-	dir := testutil.Dir(t)
-	testutil.WriteFile(t, dir+"/hello", "hello\n")
-	web := testutil.Nginx{Root: dir}.Config(t, dir)
+	dir := kit.Dir(t)
+	kit.WriteFile(t, dir+"/hello", "hello\n")
+	web := kit.Nginx{Root: dir}.Config(t, dir)
 	redis := ""
 	if engine == "preload" {
 		b.sparse(dir + "/file")
@@ -71,11 +71,11 @@ func newBusy(t *testing.T, engine string) *busy {
 			exec /usr/bin/python3 -c '%s' %s`, dir, busyFetches, b.port)
 		b.target = b.Start(engine, "", append([]string{"sh", "-c", all, "sh"}, web...)...)
 	}
-	testutil.WaitFor(t, "the sockets", testutil.Limit, func() bool { return b.listens(80) && (redis == "" || b.listens(6379)) })
-	visits := testutil.Start(t, b.Server.Command("/usr/bin/python3", "-c", busyVisits, "10.74.1.2", redis))
+	kit.WaitFor(t, "the sockets", kit.Limit, func() bool { return b.listens(80) && (redis == "" || b.listens(6379)) })
+	visits := kit.Start(t, b.Server.Command("/usr/bin/python3", "-c", busyVisits, "10.74.1.2", redis))
 	b.clients = append(b.clients, visits)
 	if engine == "preload" {
-		b.clients = append(b.clients, testutil.Start(t, b.Server.Command("mptcpize", "run", "curl", "-s", "-o", "/dev/null", "http://10.74.1.2/file")))
+		b.clients = append(b.clients, kit.Start(t, b.Server.Command("mptcpize", "run", "curl", "-s", "-o", "/dev/null", "http://10.74.1.2/file")))
 	}
 	b.Until("clients that are served", b.target, func() bool { out, _ := visits.Output(); return out != "" || !visits.Running() })
 	for path := range 2 {
@@ -90,7 +90,7 @@ func (b *busy) wireSix(n int) {
 	b.Helper()
 	b.Wire(n, fmt.Sprintf(",ip=10.74.%d.2/24,ip6=fd74:%[1]d::2/64,gw=10.74.%[1]d.1", n+1))
 	b.Server.Addr(b, fmt.Sprint("s", n), fmt.Sprintf("fd74:%d::1/64", n+1))
-	for dev, in := range map[string]*testutil.Netns{"s": b.Server, "v": b.Host} {
+	for dev, in := range map[string]*kit.Netns{"s": b.Server, "v": b.Host} {
 		in.Run(b, "tc", "qdisc", "change", "dev", fmt.Sprint(dev, n), "root", "tbf", "rate", busyRate, "burst", "256kb", "latency", "50ms")
 	}
 }
@@ -98,20 +98,20 @@ func (b *busy) wireSix(n int) {
 // sparse creates a file that is larger than any test needs and occupies no blocks.
 func (b *busy) sparse(path string) {
 	b.Helper()
-	testutil.WriteFile(b.T, path, "")
+	kit.WriteFile(b.T, path, "")
 	if err := os.Truncate(path, busySize); err != nil {
 		b.Fatal(err)
 	}
 }
 
 func (b *busy) listens(port int) bool {
-	return testutil.StackListens(b.T, b.Instance, port)
+	return kit.StackListens(b.T, b.Instance, port)
 }
 
 // ctl runs a verb of lklctl on the instance, which must succeed.
 func (b *busy) ctl(args ...string) string {
 	b.Helper()
-	return testutil.Lklctl(b.T, append([]string{"--name", b.Instance}, args...)...)
+	return kit.Lklctl(b.T, append([]string{"--name", b.Instance}, args...)...)
 }
 
 // end checks that all services still work and ends the instance.
@@ -127,7 +127,7 @@ func (b *busy) end() {
 		return
 	}
 	b.ctl("stop")
-	b.target.Wait(testutil.Limit)
+	b.target.Wait(kit.Limit)
 }
 
 // TestBusy checks, for each engine, that the instance has everything that other tests

@@ -93,7 +93,7 @@ func (b *busy) netTools() numbers {
 		"connections established": "TcpCurrEstab",
 	}
 	all := numbers{}
-	for _, l := range testutil.Lines(b.ctl("exec", "--", "netstat", "-s")) {
+	for _, l := range kit.Lines(b.ctl("exec", "--", "netstat", "-s")) {
 		n, words, _ := strings.Cut(strings.TrimSpace(l), " ")
 		if name, ok := names[words]; ok {
 			all[name], _ = strconv.ParseInt(n, 10, 64)
@@ -107,7 +107,7 @@ func (b *busy) netTools() numbers {
 // values are equal; even then a gauge may have changed in between.
 func TestCountersAgree(t *testing.T) {
 	t.Parallel()
-	testutil.Need(t, "nstat", "netstat", "tc", "ip")
+	kit.Need(t, "nstat", "netstat", "tc", "ip")
 	b := newBusy(t, "supervise")
 	b.ctl("exec", "--", "tc", "qdisc", "replace", "dev", "eth1", "root", "fq")
 	for tool, ask := range map[string]struct {
@@ -115,7 +115,7 @@ func TestCountersAgree(t *testing.T) {
 		least int
 	}{"nstat": {b.nstat, 350}, "ip -s -s link": {b.ipLink, 40}, "tc -s qdisc": {b.tcQdisc, 24}, "netstat -s": {b.netTools, 10}} {
 		var gauges []string
-		if !testutil.Within(testutil.Limit, func() bool {
+		if !kit.Within(kit.Limit, func() bool {
 			gauges = b.agree(tool, ask.say, ask.least)
 			return len(gauges) == 0
 		}) {

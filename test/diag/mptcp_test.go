@@ -67,7 +67,7 @@ func (b *busy) mptcp() map[string]busyConn {
 func (b *busy) ss(kind string) map[string]string {
 	b.Helper()
 	all := map[string]string{}
-	for _, line := range testutil.Lines(b.InStack("ss", "-HnOi"+kind)) {
+	for _, line := range kit.Lines(b.InStack("ss", "-HnOi"+kind)) {
 		if f := strings.Fields(line); len(f) > 4 {
 			addr, port, _ := strings.Cut(f[3], "%") // the interface that it is bound to
 			if port != "" {
@@ -204,7 +204,7 @@ func (b *busy) sameEndpoints() {
 		}
 	}
 	var want []string
-	for _, line := range testutil.Lines(b.InStack("ip", "mptcp", "endpoint", "show")) {
+	for _, line := range kit.Lines(b.InStack("ip", "mptcp", "endpoint", "show")) {
 		want = append(want, strings.Join(strings.Fields(line), " "))
 	}
 	if slices.Sort(got); !slices.Equal(got, slices.Sorted(slices.Values(want))) || len(want) != 4 {

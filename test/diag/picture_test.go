@@ -100,5 +100,5 @@ func savePicture(term *terminal.Terminal, t *testing.T, name string) {
 	if len(drawn) > 200_000 || !strings.Contains(drawn, "lklctl top") || !strings.Contains(drawn, "#5fafd7") {
 		t.Errorf("a picture of %d bytes:\n%.2000s", len(drawn), drawn)
 	}
-	testutil.WriteFile(t, filepath.Join(pictures(t), name), drawn)
+	kit.WriteFile(t, filepath.Join(pictures(t), name), drawn)
 }

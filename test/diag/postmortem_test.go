@@ -17,7 +17,7 @@ import (
 // directory.
 func parts(t *testing.T, path, dir string) map[string]string {
 	t.Helper()
-	testutil.OK(t, testutil.Limit, exec.Command("tar", "-xzf", path, "-C", dir, "--strip-components=1"))
+	kit.OK(t, kit.Limit, exec.Command("tar", "-xzf", path, "-C", dir, "--strip-components=1"))
 	files, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -42,12 +42,12 @@ func parts(t *testing.T, path, dir string) map[string]string {
 func TestPanicBundle(t *testing.T) {
 	for _, engine := range []string{"supervise", "preload"} {
 		t.Run(engine, func(t *testing.T) {
-			s := testutil.NewSite(t)
-			s.Web(testutil.Nginx{})
-			dir := testutil.Dir(t)
+			s := kit.NewSite(t)
+			s.Web(kit.Nginx{})
+			dir := kit.Dir(t)
 			k := s.Talk("-v", "--engine", engine, "--if", s.TapIf(), "--sysctl", "net.ipv4.tcp_fastopen_key=00000001-00000002-00000003-00000004",
 				"--capture", "ring,size=64K", "--capture", filepath.Join(dir, "all.pcapng"))
-			k.Connect("c", testutil.ServerAddr, 80)
+			k.Connect("c", kit.ServerAddr, 80)
 			asked := k.Say(`(keep["c"].sendall(b"GET /last HTTP/1.1\r\nHost: x\r\n\r\n"), keep["c"].recv(12))[1]`)
 			if !strings.HasPrefix(asked, "b'HTTP/1.1 ") {
 				t.Fatal(asked)
@@ -57,31 +57,31 @@ func TestPanicBundle(t *testing.T) {
 				return strings.Count(said, "saved the stack's state")
 			}
 			was := looked()
-			testutil.WaitFor(t, "a look at the stack", testutil.Limit, func() bool { return looked() > was+1 }) // the first may have been in progress
+			kit.WaitFor(t, "a look at the stack", kit.Limit, func() bool { return looked() > was+1 }) // the first may have been in progress
 			// The packets of this bundle come from the ring, so they will be in the
 			// other one, too.
-			testutil.WaitFor(t, "the last packets in lklctl bundle", testutil.Limit, func() bool {
-				dir := testutil.Dir(t)
-				testutil.Lklctl(t, "-n", k.Name, "bundle", "--to", filepath.Join(dir, "b.tar.gz"))
+			kit.WaitFor(t, "the last packets in lklctl bundle", kit.Limit, func() bool {
+				dir := kit.Dir(t)
+				kit.Lklctl(t, "-n", k.Name, "bundle", "--to", filepath.Join(dir, "b.tar.gz"))
 				got := parts(t, filepath.Join(dir, "b.tar.gz"), dir)
 				return strings.Contains(got["README.txt"], "their payload is not redacted") && hasLast(t, filepath.Join(dir, "packets.pcapng"))
 			})
-			testutil.Crash(t, k)
-			r := k.Proc.Wait(testutil.Limit)
-			_, path, told := strings.Cut(r.Stderr, "are in "+testutil.StateHome+"/lklrun/")
+			kit.Crash(t, k)
+			r := k.Proc.Wait(kit.Limit)
+			_, path, told := strings.Cut(r.Stderr, "are in "+kit.StateHome+"/lklrun/")
 			path, _, _ = strings.Cut(path, "\n")
 			if !told || strings.Contains(path, " ") {
 				t.Fatalf("it does not say where the bundle is: %v", r)
 			}
-			got := parts(t, filepath.Join(testutil.StateHome, "lklrun", path), dir)
+			got := parts(t, filepath.Join(kit.StateHome, "lklrun", path), dir)
 			wants := map[string][]string{
 				"README.txt":   {"kernel panicked", "instance " + k.Name, "sockets.json", "the last snapshot before the panic", "packets.pcapng", "replaced by ***, except in packets", filepath.Join(dir, "all.pcapng")},
 				"dmesg.txt":    {"Kernel panic - not syncing: sysrq triggered crash", "Linux version"},
 				"log":          {"Kernel panic"},
 				"state.json":   {k.Name, "python3"},
-				"plan.json":    {"tcp_fastopen_key", "***", engine, testutil.StackAddr},
+				"plan.json":    {"tcp_fastopen_key", "***", engine, kit.StackAddr},
 				"journal":      {},
-				"sockets.json": {testutil.ServerAddr, `"tcp"`},
+				"sockets.json": {kit.ServerAddr, `"tcp"`},
 				"counters.txt": {"TcpActiveOpens 1\n", "eth0.rx_packets "},
 				"account.json": {"sockets_stack"},
 				"engine.txt":   {"sockets.stack "},
@@ -124,8 +124,8 @@ func TestPanicBundle(t *testing.T) {
 func hasLast(t *testing.T, file string) bool {
 	t.Helper()
 	var syn, asked, answered bool
-	for _, f := range testutil.PacketFields(t, false, file, "frame.interface_name", "frame.packet_flags_direction", "ip.dst", "tcp.flags.syn", "http.request.uri", "http.response.code") {
-		syn = syn || f[2] == testutil.ServerAddr && f[3] == "1"
+	for _, f := range kit.PacketFields(t, false, file, "frame.interface_name", "frame.packet_flags_direction", "ip.dst", "tcp.flags.syn", "http.request.uri", "http.response.code") {
+		syn = syn || f[2] == kit.ServerAddr && f[3] == "1"
 		asked = asked || f[0] == "eth0" && f[1] == "0x00000002" && f[4] == "/last"
 		answered = answered || f[1] == "0x00000001" && f[5] != ""
 	}
@@ -135,14 +135,14 @@ func hasLast(t *testing.T, file string) bool {
 // TestPanicNoBundle checks a directory that cannot be written. The panic is still
 // reported, with the reason why there is no bundle.
 func TestPanicNoBundle(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	t.Setenv("XDG_STATE_HOME", "/dev/null")
-	before := testutil.Take(t, s.Server)
+	before := kit.Take(t, s.Server)
 	k := s.Talk("--if", s.TapIf())
 	k.Say("1")
-	testutil.Crash(t, k)
-	r := k.Proc.Wait(testutil.Limit)
-	if said := testutil.Lines(r.Stderr); len(said) != 1 || !strings.Contains(said[0], "sysrq triggered crash") || !strings.Contains(said[0], "saving its log: ") || r.Status != 125 {
+	kit.Crash(t, k)
+	r := k.Proc.Wait(kit.Limit)
+	if said := kit.Lines(r.Stderr); len(said) != 1 || !strings.Contains(said[0], "sysrq triggered crash") || !strings.Contains(said[0], "saving its log: ") || r.Status != 125 {
 		t.Errorf("%v", r)
 	}
 	before.Same()
@@ -154,7 +154,7 @@ func TestBundle(t *testing.T) {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
 			b := newBusy(t, engine)
-			dir := testutil.Dir(t)
+			dir := kit.Dir(t)
 			path := filepath.Join(dir, "b.tar.gz")
 			var made struct {
 				File  string

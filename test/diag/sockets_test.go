@@ -37,7 +37,7 @@ func TestSSFilters(t *testing.T) {
 	port := b.clientPort("sport = :80")
 	for _, filter := range ssFilters {
 		if strings.HasSuffix(filter, " state") { // ss prints its usage, lklctl names the error
-			r := testutil.Run(t, testutil.Limit, exec.Command(testutil.Bin("lklctl"), "-n", b.Instance, "netstat", filter))
+			r := kit.Run(t, kit.Limit, exec.Command(kit.Bin("lklctl"), "-n", b.Instance, "netstat", filter))
 			if r.Status != 2 || !strings.Contains(r.Stderr, `"state": must precede all conditions`) {
 				t.Errorf("%s: %v", filter, r)
 			}
@@ -45,7 +45,7 @@ func TestSSFilters(t *testing.T) {
 		}
 		filter = strings.ReplaceAll(filter, "PORT", port)
 		theirs := slices.Sorted(keys(b.theirs("-tuMinmpeaOHo", strings.Fields(filter)...)))
-		r := testutil.Run(t, testutil.Limit, exec.Command(testutil.Bin("lklctl"), "-n", b.Instance, "ss", "-o", "json", "-tuM", filter))
+		r := kit.Run(t, kit.Limit, exec.Command(kit.Bin("lklctl"), "-n", b.Instance, "ss", "-o", "json", "-tuM", filter))
 		var list []struct{ Cookie uint64 }
 		if err := json.Unmarshal([]byte(r.Stdout), &list); err != nil {
 			t.Fatalf("%s: %v", filter, r)
@@ -96,8 +96,8 @@ func TestKill(t *testing.T) {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
 			b := newBusy(t, engine)
-			run := func(args ...string) testutil.Result {
-				return testutil.Run(t, testutil.Limit, exec.Command(testutil.Bin("lklctl"), append([]string{"--name", b.Instance}, args...)...))
+			run := func(args ...string) kit.Result {
+				return kit.Run(t, kit.Limit, exec.Command(kit.Bin("lklctl"), append([]string{"--name", b.Instance}, args...)...))
 			}
 			if r := run("kill"); r.Status != 2 || !strings.Contains(r.Stderr, "no filter given") {
 				t.Errorf("without a filter: %v", r)
@@ -126,7 +126,7 @@ func TestKill(t *testing.T) {
 			if n := subflows(); n != before || n < 2 {
 				t.Errorf("%d subflows of %d are left", n, before)
 			}
-			testutil.WaitFor(t, "the reset", testutil.Limit, func() bool {
+			kit.WaitFor(t, "the reset", kit.Limit, func() bool {
 				return strings.TrimSpace(b.Server.Run(t, "ss", "-tnH", "state", "established", "sport = :"+port)) == ""
 			})
 			if n := len(b.ours("-tl")); n == 0 {
@@ -164,7 +164,7 @@ func TestSSPreload(t *testing.T) {
 	b.compareProc()
 	theirs := func() map[string]ssLine {
 		all := map[string]ssLine{}
-		for _, line := range testutil.Lines(b.Server.Run(t, "ss", "-tinmpeaOHo", "state", "established")) {
+		for _, line := range kit.Lines(b.Server.Run(t, "ss", "-tinmpeaOHo", "state", "established")) {
 			s, err := parseSS("tcp ESTAB " + line) // ss omits the state if a filter names it
 			if err != nil {
 				t.Fatal(err)

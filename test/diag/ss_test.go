@@ -36,7 +36,7 @@ func (b *busy) ours(args ...string) map[string]ourSocket {
 func (b *busy) theirs(flags string, filter ...string) map[string]ssLine {
 	b.Helper()
 	all := map[string]ssLine{}
-	for _, line := range testutil.Lines(b.InStack(append([]string{"ss", flags}, filter...)...)) {
+	for _, line := range kit.Lines(b.InStack(append([]string{"ss", flags}, filter...)...)) {
 		s, err := parseSS(line)
 		if err != nil {
 			b.Fatalf("%v: %s", err, line)
@@ -166,9 +166,9 @@ func TestSS(t *testing.T) {
 		}
 	}
 	for _, pid := range pause {
-		testutil.Pause(t, pid, testutil.Limit)
+		kit.Pause(t, pid, kit.Limit)
 	}
-	testutil.WaitFor(t, "a still moment for each socket", testutil.TransferLimit, func() bool { return look() == len(agreed) })
+	kit.WaitFor(t, "a still moment for each socket", kit.TransferLimit, func() bool { return look() == len(agreed) })
 	b.compareNetstat()
 	b.compareProc()
 	for _, pid := range pause {
@@ -183,7 +183,7 @@ func TestSS(t *testing.T) {
 func (b *busy) compareNetstat() {
 	b.Helper()
 	var theirs []string
-	for _, line := range testutil.Lines(b.InStack("netstat", "-anp", "--inet", "--inet6")) {
+	for _, line := range kit.Lines(b.InStack("netstat", "-anp", "--inet", "--inet6")) {
 		f := strings.Fields(line)
 		if len(f) < 6 || !strings.HasPrefix(f[0], "tcp") && !strings.HasPrefix(f[0], "udp") && f[0] != "raw" {
 			continue // headings
@@ -220,7 +220,7 @@ func (b *busy) compareProc() {
 	b.Helper()
 	for _, kind := range []struct{ file, flags string }{{"tcp", "-t4"}, {"tcp6", "-t6"}, {"udp", "-u4"}, {"udp6", "-u6"}, {"raw", "-w4"}} {
 		var theirs []string
-		for i, line := range testutil.Lines(b.ctl("cat", "/proc/net/"+kind.file)) {
+		for i, line := range kit.Lines(b.ctl("cat", "/proc/net/"+kind.file)) {
 			if f := strings.Fields(line); i > 0 {
 				_, port, _ := strings.Cut(f[1], ":")
 				_, peer, _ := strings.Cut(f[2], ":")

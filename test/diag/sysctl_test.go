@@ -14,7 +14,7 @@ import (
 // exec.
 func netSettings(text string) map[string]string {
 	all := map[string]string{}
-	for _, line := range testutil.Lines(text) {
+	for _, line := range kit.Lines(text) {
 		if key, value, ok := strings.Cut(line, " = "); ok && strings.HasPrefix(key, "net.") {
 			all[key] = value
 		}
@@ -33,7 +33,7 @@ func sysctlHides(key string) bool {
 // have the same settings, also for an interface whose name contains a dot.
 func TestSysctlAgrees(t *testing.T) {
 	t.Parallel()
-	testutil.Need(t, "sysctl")
+	kit.Need(t, "sysctl")
 	b := newBusy(t, "supervise")
 	b.InStack("ip", "link", "add", "vlan.7", "type", "dummy")
 	before := netSettings(b.ctl("sysctl", "-a"))

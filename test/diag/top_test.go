@@ -22,7 +22,7 @@ import (
 // topOn starts lklctl top on a terminal; variables precede the inherited ones.
 func topOn(t *testing.T, variables []string, args ...string) *terminal.Terminal {
 	t.Helper()
-	cmd := exec.Command(testutil.Bin("lklctl"), append([]string{"top"}, args...)...)
+	cmd := exec.Command(kit.Bin("lklctl"), append([]string{"top"}, args...)...)
 	cmd.Env = append(append(os.Environ(), "TERM=xterm", "LC_ALL=C.UTF-8", "NO_COLOR="), variables...)
 	return terminal.New(t, 80, 24, cmd)
 }
@@ -91,7 +91,7 @@ func TestTop(t *testing.T) {
 	before := redis()
 	top.Press("y")
 	top.Has("ended: redis-server")
-	testutil.WaitFor(t, "a connection less", testutil.Limit, func() bool { return redis() < before })
+	kit.WaitFor(t, "a connection less", kit.Limit, func() bool { return redis() < before })
 
 	top.Resize(60, 12)
 	top.Until("a smaller picture", func(s string) bool {
@@ -104,7 +104,7 @@ func TestTop(t *testing.T) {
 
 	// When the instance ends, top says so.
 	b.ctl("stop")
-	b.target.Wait(testutil.Limit)
+	b.target.Wait(kit.Limit)
 	top.Has("has ended")
 	top.Press("q")
 	top.Restored(0)
@@ -145,7 +145,7 @@ func TestTopEnds(t *testing.T) {
 		{"TERM=xterm", "-n=no-such-run", "no-such-run", 3},
 	} {
 		top := topOn(t, []string{tt.env}, tt.arg)
-		if r := top.Proc.Wait(testutil.Limit); r.Status != tt.status || !testutil.Within(testutil.Limit, func() bool { return strings.Contains(top.Sent(), tt.want) }) || strings.Count(top.Sent(), "\n") != 1 {
+		if r := top.Proc.Wait(kit.Limit); r.Status != tt.status || !kit.Within(kit.Limit, func() bool { return strings.Contains(top.Sent(), tt.want) }) || strings.Count(top.Sent(), "\n") != 1 {
 			t.Errorf("%s top %s: %v, %q", tt.env, tt.arg, r, top.Sent())
 		}
 	}
@@ -173,7 +173,7 @@ func TestTopBatch(t *testing.T) {
 		}
 	}
 	var last live.Snapshot
-	for _, l := range testutil.Lines(b.ctl("top", "-o", "json", "-c", "2", "-d", "1")) {
+	for _, l := range kit.Lines(b.ctl("top", "-o", "json", "-c", "2", "-d", "1")) {
 		if err := json.Unmarshal([]byte(l), &last); err != nil {
 			t.Fatalf("%v: %s", err, l)
 		}
@@ -190,18 +190,18 @@ func TestTopTroubled(t *testing.T) {
 	const many = 10
 	const stopped, ending, dying, inside = 1, 2, 3, 4
 	names := make([]string, many)
-	procs := make([]*testutil.Proc, many)
+	procs := make([]*kit.Proc, many)
 	for i := range many {
-		names[i] = fmt.Sprintf("top%d-%s", i, testutil.NewName())
+		names[i] = fmt.Sprintf("top%d-%s", i, kit.NewName())
 		engine := "supervise"
 		if i == inside {
 			engine = "preload"
 		}
-		procs[i] = testutil.Start(t, testutil.Lklrun("--name", names[i], "--engine", engine, "--if", "user", "--", "sleep", "1000"))
+		procs[i] = kit.Start(t, kit.Lklrun("--name", names[i], "--engine", engine, "--if", "user", "--", "sleep", "1000"))
 	}
 	hosts := make([]int, many)
 	for i := range many {
-		testutil.WaitFor(t, names[i], testutil.Limit, func() bool {
+		kit.WaitFor(t, names[i], kit.Limit, func() bool {
 			hosts[i] = hostPID(names[i])
 			return hosts[i] != 0 || !procs[i].Running()
 		})
@@ -223,35 +223,35 @@ func TestTopTroubled(t *testing.T) {
 				break
 			}
 			top.Press("\t")
-			testutil.WaitFor(t, "the next instance", testutil.Limit, func() bool { return chosen() != was })
+			kit.WaitFor(t, "the next instance", kit.Limit, func() bool { return chosen() != was })
 		}
 		top.Until(names[i]+" "+line, regexp.MustCompile(`> `+names[i]+` .*`+line).MatchString)
 	}
 	const well = `mptcp .*\d+% +\d+%`
-	testutil.WaitFor(t, "all of them", testutil.Limit, func() bool { return strings.Contains(top.Screen(), fmt.Sprint(many, " instances")) })
+	kit.WaitFor(t, "all of them", kit.Limit, func() bool { return strings.Contains(top.Screen(), fmt.Sprint(many, " instances")) })
 	choose(inside, `mptcp .* - +\d+%`) // its stack has no CPU time of its own
 	choose(stopped, well)
-	testutil.Pause(t, hosts[stopped], testutil.Limit)
+	kit.Pause(t, hosts[stopped], kit.Limit)
 	choose(stopped, `no answer for \d`)
 	choose(ending, well)
-	testutil.Lklctl(t, "-n", names[ending], "stop")
-	procs[ending].Wait(testutil.Limit)
+	kit.Lklctl(t, "-n", names[ending], "stop")
+	procs[ending].Wait(kit.Limit)
 	choose(ending, `has ended`)
 	if err := syscall.Kill(hosts[stopped], syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
 	choose(stopped, well)
 	choose(dying, well)
-	testutil.Crash(t, &testutil.Talker{T: t, Name: names[dying]})
-	procs[dying].Wait(testutil.Limit)
+	kit.Crash(t, &kit.Talker{T: t, Name: names[dying]})
+	procs[dying].Wait(kit.Limit)
 	choose(dying, `has (ended|died)`)
 	choose(many-1, well)
 	top.Press("q")
 	top.Restored(0)
 	for i := range many {
 		if procs[i].Running() {
-			testutil.Lklctl(t, "-n", names[i], "stop")
-			procs[i].Wait(testutil.Limit)
+			kit.Lklctl(t, "-n", names[i], "stop")
+			procs[i].Wait(kit.Limit)
 		}
 	}
 }
@@ -259,7 +259,7 @@ func TestTopTroubled(t *testing.T) {
 // hostPID returns lklhost's pid of an instance whose program runs, or 0 if there is
 // none yet.
 func hostPID(name string) int {
-	out, err := exec.Command(testutil.Bin("lklctl"), "list", "-o", "json").Output()
+	out, err := exec.Command(kit.Bin("lklctl"), "list", "-o", "json").Output()
 	var all []struct {
 		Name      string `json:"name"`
 		HostPID   int    `json:"host_pid"`

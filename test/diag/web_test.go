@@ -22,11 +22,11 @@ import (
 const browserLimit = 4 * time.Minute
 
 // webPage starts lklctl web on the host and returns its process and the page.
-func webPage(p *testutil.PathSite, args ...string) (*testutil.Proc, string) {
+func webPage(p *kit.PathSite, args ...string) (*kit.Proc, string) {
 	p.Helper()
-	web := testutil.Start(p, p.Host.Command(append([]string{testutil.Bin("lklctl"), "-n", p.Instance, "-o", "json", "web"}, args...)...))
+	web := kit.Start(p, p.Host.Command(append([]string{kit.Bin("lklctl"), "-n", p.Instance, "-o", "json", "web"}, args...)...))
 	var said struct{ URL string }
-	testutil.WaitFor(p, "the page's address", testutil.Limit, func() bool {
+	kit.WaitFor(p, "the page's address", kit.Limit, func() bool {
 		out, errs := web.Output()
 		if !web.Running() {
 			p.Fatalf("lklctl web has ended: %s%s", out, errs)
@@ -38,29 +38,29 @@ func webPage(p *testutil.PathSite, args ...string) (*testutil.Proc, string) {
 
 // browse starts a script of testdata/web with a browser on the host. The script requests
 // actions, which do carries out.
-func browse(p *testutil.PathSite, do func(what string), script string, args ...string) {
+func browse(p *kit.PathSite, do func(what string), script string, args ...string) {
 	p.Helper()
-	modules := filepath.Join(testutil.Root(), "build", "web", "node_modules")
-	testutil.Need(p, "node", "/usr/bin/chromium")
+	modules := filepath.Join(kit.Root(), "build", "web", "node_modules")
+	kit.Need(p, "node", "/usr/bin/chromium")
 	if _, err := os.Stat(modules); err != nil {
 		if os.Getenv("CI") != "" {
 			p.Fatalf("make browser: %v", err)
 		}
 		p.Skipf("make browser: %v", err)
 	}
-	cmd := p.Host.Command(append([]string{"node", testutil.TestData("web/" + script)}, args...)...)
-	cmd.Env = append(os.Environ(), "NODE_PATH="+modules, "TMPDIR="+testutil.Dir(p), "HOME="+testutil.Dir(p))
+	cmd := p.Host.Command(append([]string{"node", kit.TestData("web/" + script)}, args...)...)
+	cmd.Env = append(os.Environ(), "NODE_PATH="+modules, "TMPDIR="+kit.Dir(p), "HOME="+kit.Dir(p))
 	answers, err := cmd.StdinPipe()
 	if err != nil {
 		p.Fatal(err)
 	}
-	node := testutil.Start(p, cmd)
+	node := kit.Start(p, cmd)
 	for answered := 0; ; answered++ {
 		asked := func() []string {
 			out, _ := node.Output()
 			return strings.Split(out, "\n")[answered:]
 		}
-		if !testutil.Within(browserLimit, func() bool { return len(asked()) > 1 || !node.Running() }) || len(asked()) == 1 {
+		if !kit.Within(browserLimit, func() bool { return len(asked()) > 1 || !node.Running() }) || len(asked()) == 1 {
 			break
 		}
 		do(asked()[0])
@@ -68,7 +68,7 @@ func browse(p *testutil.PathSite, do func(what string), script string, args ...s
 			break // it has ended, and reports why
 		}
 	}
-	r := node.Wait(testutil.Limit)
+	r := node.Wait(kit.Limit)
 	p.Logf("%s", r.Stderr)
 	if r.Status != 0 {
 		p.Fatalf("%s: %v", script, r)
@@ -82,22 +82,22 @@ func pictures(t *testing.T) string {
 	if dir := os.Getenv("PICTURES"); dir != "" {
 		return dir
 	}
-	return testutil.Dir(t)
+	return kit.Dir(t)
 }
 
 // stageForBrowser prepares what the browser shows: a busy instance, or, for a picture,
 // only a transfer that fills both paths.
-func stageForBrowser(t *testing.T) (p *testutil.PathSite, end func()) {
+func stageForBrowser(t *testing.T) (p *kit.PathSite, end func()) {
 	t.Helper()
 	if os.Getenv("PICTURES") == "" {
 		b := newBusy(t, "supervise")
 		return b.PathSite, b.end
 	}
-	p = testutil.NewPathSite(t)
+	p = kit.NewPathSite(t)
 	target := p.Start("supervise", "", "socat", "-u", "/dev/zero", "TCP:"+p.Addr+":"+p.ServeTransfers(1).Port)
 	return p, func() {
-		testutil.Lklctl(t, "-n", p.Instance, "stop")
-		target.Wait(testutil.Limit)
+		kit.Lklctl(t, "-n", p.Instance, "stop")
+		target.Wait(kit.Limit)
 	}
 }
 
@@ -105,19 +105,19 @@ func stageForBrowser(t *testing.T) (p *testutil.PathSite, end func()) {
 // returns, and the end of the instance.
 func TestWeb(t *testing.T) {
 	t.Parallel()
-	testutil.Need(t, "tshark")
+	kit.Need(t, "tshark")
 	p, end := stageForBrowser(t)
 	web, page := webPage(p)
 	files := pictures(t)
-	var next *testutil.Proc
+	var next *kit.Proc
 	browse(p, func(what string) {
 		switch what {
 		case "cut eth1":
-			testutil.CutDown.Away(p, 1)
+			kit.CutDown.Away(p, 1)
 		case "mend eth1":
-			testutil.CutDown.Restore(p, 1)
+			kit.CutDown.Restore(p, 1)
 		case "tshark":
-			only := testutil.OK(t, testutil.Limit, exec.Command("tshark", "-r", files+"/web.pcapng", "-T", "fields", "-e", "frame.interface_name", "-Y", "tcp"))
+			only := kit.OK(t, kit.Limit, exec.Command("tshark", "-r", files+"/web.pcapng", "-T", "fields", "-e", "frame.interface_name", "-Y", "tcp"))
 			if got := strings.Fields(only); len(got) == 0 || strings.Count(only, "eth1") != len(got) {
 				t.Errorf("tshark reads of the packets of eth1:\n%s", only)
 			}
@@ -136,18 +136,18 @@ func TestWeb(t *testing.T) {
 		t.Errorf("the picture: %+v, %v", st, err)
 	}
 	web.Signal(syscall.SIGINT)
-	if r := web.Wait(testutil.Limit); r.Status != 0 || strings.TrimSpace(r.Stderr) != "" {
+	if r := web.Wait(kit.Limit); r.Status != 0 || strings.TrimSpace(r.Stderr) != "" {
 		t.Errorf("lklctl web, interrupted: %v", r)
 	}
-	testutil.Lklctl(t, "-n", p.Instance, "stop")
-	next.Wait(testutil.Limit)
+	kit.Lklctl(t, "-n", p.Instance, "stop")
+	next.Wait(kit.Limit)
 }
 
 // streams waits until a stream of a page has sent all the patterns.
-func streams(t *testing.T, from *testutil.Netns, url string, patterns ...string) {
+func streams(t *testing.T, from *kit.Netns, url string, patterns ...string) {
 	t.Helper()
-	curl := testutil.Start(t, from.Command("curl", "-sN", url))
-	testutil.WaitFor(t, url, testutil.Limit, func() bool {
+	curl := kit.Start(t, from.Command("curl", "-sN", url))
+	kit.WaitFor(t, url, kit.Limit, func() bool {
 		out, errs := curl.Output()
 		if !curl.Running() {
 			t.Fatalf("%s has ended: %s%s", url, out, errs)
@@ -155,7 +155,7 @@ func streams(t *testing.T, from *testutil.Netns, url string, patterns ...string)
 		return !slices.ContainsFunc(patterns, func(p string) bool { return !regexp.MustCompile(p).MatchString(out) })
 	})
 	curl.Signal(syscall.SIGTERM)
-	curl.Wait(testutil.Limit)
+	curl.Wait(kit.Limit)
 }
 
 // TestWebPreload checks that the page of a stack inside its program shows the same as
@@ -171,9 +171,9 @@ func TestWebPreload(t *testing.T) {
 	}
 	events := "api/events?instance=" + b.Instance
 	tells(events, `event: snapshot\n`, `"proto":"mptcp"`, `"engine":"preload"`, `"iface":"eth1",.*"rtt_us":\d`)
-	testutil.CutDown.Away(b.PathSite, 1)
+	kit.CutDown.Away(b.PathSite, 1)
 	tells(events, `event: snapshot\n.*"why":{"[0-9a-f]+":\[{"code":"[a-z0-9-]+","iface":"eth1"`)
-	testutil.CutDown.Restore(b.PathSite, 1)
+	kit.CutDown.Restore(b.PathSite, 1)
 
 	var conns []struct {
 		State    string
@@ -190,7 +190,7 @@ func TestWebPreload(t *testing.T) {
 	}
 	tells(query, `event: view\n`, `event: packets\n.*"iface":"eth0","dir":"(In|Out)","text":"IP 10.*mptcp`)
 	web.Signal(syscall.SIGTERM)
-	if r := web.Wait(testutil.Limit); r.Status != 0 {
+	if r := web.Wait(kit.Limit); r.Status != 0 {
 		t.Errorf("lklctl web, ended: %v", r)
 	}
 	b.end()
@@ -200,8 +200,8 @@ func TestWebPreload(t *testing.T) {
 // arguments are reported with a remedy.
 func TestWebRefuses(t *testing.T) {
 	t.Parallel()
-	testutil.Need(t, "curl", testutil.Bin("lklctl"))
-	bin := testutil.PublicBin(t)
+	kit.Need(t, "curl", kit.Bin("lklctl"))
+	bin := kit.PublicBin(t)
 	for _, c := range []struct {
 		args   string
 		status int
@@ -213,30 +213,30 @@ func TestWebRefuses(t *testing.T) {
 		{"-n none web", 3, `no instance "none" is running`},
 		{"web more", 2, `unexpected argument "more"`},
 	} {
-		r := testutil.Run(t, testutil.Limit, testutil.AsUser(exec.Command(bin+"/lklctl", strings.Fields(c.args)...), ""))
+		r := kit.Run(t, kit.Limit, kit.AsUser(exec.Command(bin+"/lklctl", strings.Fields(c.args)...), ""))
 		if r.Status != c.status || !strings.Contains(r.Stderr, c.said) {
 			t.Errorf("lklctl %s: %v; want %d, %s", c.args, r, c.status, c.said)
 		}
 	}
-	name := testutil.NewName()
-	target := testutil.Start(t, testutil.Lklrun("--name", name, "--", "sleep", "600"))
-	testutil.WaitFor(t, "the run", testutil.Limit, func() bool {
-		return exec.Command(testutil.Bin("lklctl"), "-n", name, "cat", "/proc/net/dev").Run() == nil || !target.Running()
+	name := kit.NewName()
+	target := kit.Start(t, kit.Lklrun("--name", name, "--", "sleep", "600"))
+	kit.WaitFor(t, "the run", kit.Limit, func() bool {
+		return exec.Command(kit.Bin("lklctl"), "-n", name, "cat", "/proc/net/dev").Run() == nil || !target.Running()
 	})
-	web := testutil.Start(t, testutil.AsUser(exec.Command(bin+"/lklctl", "web"), ""))
+	web := kit.Start(t, kit.AsUser(exec.Command(bin+"/lklctl", "web"), ""))
 	var page string
-	testutil.WaitFor(t, "the page's address", testutil.Limit, func() bool {
+	kit.WaitFor(t, "the page's address", kit.Limit, func() bool {
 		out, _ := web.Output()
 		page = strings.TrimSpace(out)
 		return strings.HasSuffix(out, "\n") || !web.Running()
 	})
-	if got := testutil.OK(t, testutil.Limit, exec.Command("curl", "-s", page+"api/instances")); got != "[]\n" {
+	if got := kit.OK(t, kit.Limit, exec.Command("curl", "-s", page+"api/instances")); got != "[]\n" {
 		t.Errorf("another user's page lists %s", got)
 	}
-	streams(t, testutil.Host, page+"api/events?instance="+name, `event: instances\ndata: \[\]\n`, `"reason":"it is not running"`)
-	if got := testutil.OK(t, testutil.Limit, exec.Command("curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", page[:len(page)-9]+"/")); got != "403" {
+	streams(t, kit.Host, page+"api/events?instance="+name, `event: instances\ndata: \[\]\n`, `"reason":"it is not running"`)
+	if got := kit.OK(t, kit.Limit, exec.Command("curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", page[:len(page)-9]+"/")); got != "403" {
 		t.Errorf("a part of the token: %s", got)
 	}
-	testutil.Lklctl(t, "-n", name, "stop")
-	target.Wait(testutil.Limit)
+	kit.Lklctl(t, "-n", name, "stop")
+	target.Wait(kit.Limit)
 }

@@ -21,10 +21,10 @@ import (
 // TestCommands runs the commands of each page, in order, as an ordinary user in a folder of the
 // page's own. SERVER, 192.0.2.1 and the other addresses of the pages belong to a peer.
 func TestCommands(t *testing.T) {
-	testutil.Need(t, "ip", "nginx", "mptcpize", "iperf3", "dnsmasq", "rsync", "curl", "wget", "jq", "nc", "tshark", "tcpdump", "redis-server", "redis-cli", "setpriv", testutil.Bin("lklrun"), testutil.Bin("lklctl"))
+	kit.Need(t, "ip", "nginx", "mptcpize", "iperf3", "dnsmasq", "rsync", "curl", "wget", "jq", "nc", "tshark", "tcpdump", "redis-server", "redis-cli", "setpriv", kit.Bin("lklrun"), kit.Bin("lklctl"))
 	pages := []string{"README.md"}
 	for _, folder := range []string{"tutorials", "how-to"} {
-		found, err := filepath.Glob(filepath.Join(testutil.Root(), "docs", folder, "*.md"))
+		found, err := filepath.Glob(filepath.Join(kit.Root(), "docs", folder, "*.md"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -32,17 +32,17 @@ func TestCommands(t *testing.T) {
 			pages = append(pages, filepath.Join("docs", folder, filepath.Base(f)))
 		}
 	}
-	bin := testutil.PublicBin(t)
-	testutil.Must(t,
+	bin := kit.PublicBin(t)
+	kit.Must(t,
 		os.Rename(copySudo(t), filepath.Join(bin, "sudo")),
 		os.WriteFile("/run/resolv.conf", []byte("nameserver "+serverAddr+"\n"), 0o644),
 		unix.Mount("/run/resolv.conf", "/etc/resolv.conf", "", unix.MS_BIND, ""))
-	t.Cleanup(func() { testutil.Must(t, unix.Unmount("/etc/resolv.conf", 0)) })
+	t.Cleanup(func() { kit.Must(t, unix.Unmount("/etc/resolv.conf", 0)) })
 	t.Run("page", func(t *testing.T) { // ends after its parallel subtests
 		for _, page := range pages {
 			t.Run(strings.TrimSuffix(filepath.Base(page), ".md"), func(t *testing.T) {
 				t.Parallel()
-				commands, errs := parsePage(page, testutil.ReadFile(t, filepath.Join(testutil.Root(), page)))
+				commands, errs := parsePage(page, kit.ReadFile(t, filepath.Join(kit.Root(), page)))
 				for _, e := range errs {
 					t.Error(e)
 				}
@@ -54,9 +54,9 @@ func TestCommands(t *testing.T) {
 
 // copySudo returns the path of a set-user-ID copy of the stand-in for sudo.
 func copySudo(t *testing.T) string {
-	path := filepath.Join(testutil.Dir(t), "sudo")
-	testutil.Host.Run(t, "cp", testutil.Program("sudo"), path)
-	testutil.Must(t, os.Chmod(path, 0o755|os.ModeSetuid))
+	path := filepath.Join(kit.Dir(t), "sudo")
+	kit.Host.Run(t, "cp", kit.Program("sudo"), path)
+	kit.Must(t, os.Chmod(path, 0o755|os.ModeSetuid))
 	return path
 }
 
@@ -100,17 +100,17 @@ const serverAddr = "192.0.2.1"
 //	wwan0 203.0.113.2 ──── SERVER 203.0.113.1; a device without Ethernet
 //	br0   10.0.1.3 ─────── SERVER 10.0.1.1, to which a tap can be attached
 //	br1   10.0.2.3 ─────── SERVER 10.0.2.1, as br0
-func newHost(t *testing.T) *testutil.Netns {
-	host, server := testutil.NewNetns(t, "desk"), testutil.NewNetns(t, "server")
+func newHost(t *testing.T) *kit.Netns {
+	host, server := kit.NewNetns(t, "desk"), kit.NewNetns(t, "server")
 	server.Run(t, "sysctl", "-qw", "net.mptcp.enabled=1")
 	server.Run(t, "ip", "mptcp", "limits", "set", "subflows", "8", "add_addr_accepted", "8")
 
-	testutil.Veth(t, host, "eth0", server, "s0")
+	kit.Veth(t, host, "eth0", server, "s0")
 	host.Addr(t, "eth0", "192.0.2.100/24")
 	server.Addr(t, "s0", serverAddr+"/24", "192.0.2.7/24", "192.0.2.9/24")
 	host.Run(t, "ip", "route", "add", "default", "via", serverAddr)
 
-	testutil.Veth(t, host, "wlan0", server, "s1")
+	kit.Veth(t, host, "wlan0", server, "s1")
 	host.Addr(t, "wlan0", "198.51.100.2/24")
 	server.Addr(t, "s1", "198.51.100.1/24")
 	server.DnsmasqDHCP(t, "s1", "--interface=s0",
@@ -118,32 +118,32 @@ func newHost(t *testing.T) *testutil.Netns {
 
 	for n := range 2 {
 		bridge, wire, peer := fmt.Sprint("br", n), fmt.Sprint("lan", n), fmt.Sprint("s", n+3)
-		testutil.Veth(t, host, wire, server, peer)
+		kit.Veth(t, host, wire, server, peer)
 		host.Bridge(t, bridge, wire)
 		host.Addr(t, bridge, fmt.Sprintf("10.0.%d.3/24", n+1))
 		server.Addr(t, peer, fmt.Sprintf("10.0.%d.1/24", n+1))
 	}
 
 	flags := uint16(unix.IFF_TUN | unix.IFF_NO_PI)
-	near, far := testutil.OpenTun(t, host, "wwan0", flags), testutil.OpenTun(t, server, "s2", flags)
+	near, far := kit.OpenTun(t, host, "wwan0", flags), kit.OpenTun(t, server, "s2", flags)
 	host.Run(t, "ip", "link", "set", "wwan0", "up")
 	server.Run(t, "ip", "link", "set", "s2", "up")
 	host.Addr(t, "wwan0", "203.0.113.2/24")
 	server.Addr(t, "s2", "203.0.113.1/24")
-	t.Cleanup(testutil.CarryFrames(near, far))
+	t.Cleanup(kit.CarryFrames(near, far))
 
 	// The stack `host` uses the host's own MPTCP.
 	host.Run(t, "sysctl", "-qw", "net.mptcp.enabled=1")
 
-	web := testutil.Dir(t)
-	testutil.Random(t, filepath.Join(web, "file"), 1<<20)
-	testutil.WriteFile(t, filepath.Join(web, "index.html"), "hello\n")
-	server.Nginx(t, testutil.Nginx{Root: web, MPTCP: true})
+	web := kit.Dir(t)
+	kit.Random(t, filepath.Join(web, "file"), 1<<20)
+	kit.WriteFile(t, filepath.Join(web, "index.html"), "hello\n")
+	server.Nginx(t, kit.Nginx{Root: web, MPTCP: true})
 	server.Iperf3(t)
 	server.EchoTCP(t, ":443")
 	server.Dnsmasq(t, map[string]string{"SERVER": serverAddr, "example.com": serverAddr})
-	conf := testutil.WriteFile(t, filepath.Join(web, "rsyncd.conf"), fmt.Sprintf("use chroot = no\npid file = %[1]s/rsyncd.pid\n[srv]\npath = %[1]s\n", web))
-	testutil.Start(t, server.Command("rsync", "--daemon", "--no-detach", "--config="+conf))
+	conf := kit.WriteFile(t, filepath.Join(web, "rsyncd.conf"), fmt.Sprintf("use chroot = no\npid file = %[1]s/rsyncd.pid\n[srv]\npath = %[1]s\n", web))
+	kit.Start(t, server.Command("rsync", "--daemon", "--no-detach", "--config="+conf))
 	return host
 }
 
@@ -153,7 +153,7 @@ const commandLimit, interruptLimit = time.Minute, 10 * time.Second
 // A session is a shell in which the commands of a page run one after another.
 type session struct {
 	t        *testing.T
-	shell    *testutil.Proc
+	shell    *kit.Proc
 	commands *os.File      // the shell's script
 	statuses *bufio.Reader // an exit status and a zero byte each
 	output   string        // the file that receives the commands' output
@@ -188,24 +188,24 @@ exec setpriv --reuid $uid --regid $uid --clear-groups --inh-caps=-all bash --nop
 	ctrl  = "{ %s\n} 3<&- 4>&- & wait $!; printf '%%d\\0' $? >&4\n"
 )
 
-func newSession(t *testing.T, bin string, host *testutil.Netns) *session {
+func newSession(t *testing.T, bin string, host *kit.Netns) *session {
 	t.Helper()
-	home := testutil.Dir(t)
-	output, err := os.Create(filepath.Join(testutil.Dir(t), "output"))
-	testutil.Must(t, err, os.Chown(home, testutil.OrdinaryUID, testutil.OrdinaryUID))
+	home := kit.Dir(t)
+	output, err := os.Create(filepath.Join(kit.Dir(t), "output"))
+	kit.Must(t, err, os.Chown(home, kit.OrdinaryUID, kit.OrdinaryUID))
 	defer output.Close()
 	commandsOut, commandsIn, err := os.Pipe()
-	testutil.Must(t, err, commandsOut.Chown(testutil.OrdinaryUID, testutil.OrdinaryUID)) // bash opens it
+	kit.Must(t, err, commandsOut.Chown(kit.OrdinaryUID, kit.OrdinaryUID)) // bash opens it
 	defer commandsOut.Close()
 	statusesOut, statusesIn, err := os.Pipe()
-	testutil.Must(t, err)
+	kit.Must(t, err)
 	defer statusesIn.Close()
 	t.Cleanup(func() {
 		commandsIn.Close()
 		statusesOut.Close()
 	})
 	for name, script := range programs {
-		testutil.Must(t, os.Chmod(testutil.WriteFile(t, filepath.Join(home, name), "#!/bin/sh\n"+script), 0o755))
+		kit.Must(t, os.Chmod(kit.WriteFile(t, filepath.Join(home, name), "#!/bin/sh\n"+script), 0o755))
 	}
 	cmd := host.Command("sh", "-c", furnish)
 	cmd.Dir = home
@@ -213,11 +213,11 @@ func newSession(t *testing.T, bin string, host *testutil.Netns) *session {
 	cmd.ExtraFiles = []*os.File{commandsOut, statusesIn}
 	cmd.Env = []string{
 		"PATH=" + bin + ":/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + home, "LANG=C.UTF-8",
-		fmt.Sprint("uid=", testutil.OrdinaryUID), fmt.Sprint("XDG_RUNTIME_DIR=/run/user/", testutil.OrdinaryUID),
+		fmt.Sprint("uid=", kit.OrdinaryUID), fmt.Sprint("XDG_RUNTIME_DIR=/run/user/", kit.OrdinaryUID),
 	}
 	_, err = commandsIn.WriteString(first)
-	testutil.Must(t, err)
-	return &session{t: t, shell: testutil.Start(t, cmd), commands: commandsIn, statuses: bufio.NewReader(statusesOut), output: output.Name()}
+	kit.Must(t, err)
+	return &session{t: t, shell: kit.Start(t, cmd), commands: commandsIn, statuses: bufio.NewReader(statusesOut), output: output.Name()}
 }
 
 // run runs a command and returns its exit status and output.
@@ -272,7 +272,7 @@ func (s *session) run(c command) (status int, output string, err error) {
 
 func (s *session) outputSize() int64 {
 	info, err := os.Stat(s.output)
-	testutil.Must(s.t, err)
+	kit.Must(s.t, err)
 	return info.Size()
 }
 

@@ -11,5 +11,5 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testutil.EndToEnd(m, testutil.GoProgram("sudo", "./test/docs/sudo"))
+	kit.EndToEnd(m, kit.GoProgram("sudo", "./test/docs/sudo"))
 }

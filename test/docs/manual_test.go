@@ -21,10 +21,10 @@ var (
 // TestManual renders each manual page. There must be no warning, each flag of the help must begin
 // a line of the page, and lists and tables of topics must keep their lines.
 func TestManual(t *testing.T) {
-	testutil.Need(t, "man", testutil.Bin("lklrun"), testutil.Bin("lklctl"))
-	dir := testutil.Dir(t)
+	kit.Need(t, "man", kit.Bin("lklrun"), kit.Bin("lklctl"))
+	dir := kit.Dir(t)
 	for _, program := range []string{"lklrun", "lklctl"} {
-		testutil.OK(t, testutil.Limit, exec.Command(testutil.Bin(program), "man", dir))
+		kit.OK(t, kit.Limit, exec.Command(kit.Bin(program), "man", dir))
 		pages, err := filepath.Glob(filepath.Join(dir, program+"*"))
 		if err != nil || len(pages) < 10 {
 			t.Fatalf("%d pages of %s: %v", len(pages), program, err)
@@ -35,11 +35,11 @@ func TestManual(t *testing.T) {
 			switch {
 			case filepath.Ext(page) == ".7":
 				topic := strings.Join(words[1:], "-")
-				keepsLines(t, page, text, testutil.OK(t, testutil.Limit, exec.Command(testutil.Bin(program), "help", topic)))
+				keepsLines(t, page, text, kit.OK(t, kit.Limit, exec.Command(kit.Bin(program), "help", topic)))
 			case page == filepath.Join(dir, "lklrun.1"):
-				keepsFlags(t, page, text, testutil.OK(t, testutil.Limit, exec.Command(testutil.Bin(program), "help", "flags")))
+				keepsFlags(t, page, text, kit.OK(t, kit.Limit, exec.Command(kit.Bin(program), "help", "flags")))
 			default:
-				help := testutil.OK(t, testutil.Limit, exec.Command(testutil.Bin(program), append(words[1:], "--help")...))
+				help := kit.OK(t, kit.Limit, exec.Command(kit.Bin(program), append(words[1:], "--help")...))
 				_, flags, _ := strings.Cut(help, "\nFlags:\n")
 				keepsFlags(t, page, text, flags)
 			}
@@ -52,7 +52,7 @@ func render(t *testing.T, page string) string {
 	t.Helper()
 	cmd := exec.Command("man", "--warnings", "-E", "UTF-8", "-l", page)
 	cmd.Env = append(cmd.Environ(), "LC_ALL=C.UTF-8", "MANROFFSEQ=", "MANWIDTH=80", "MAN_KEEP_FORMATTING=", "PAGER=cat")
-	r := testutil.Run(t, testutil.Limit, cmd)
+	r := kit.Run(t, kit.Limit, cmd)
 	if r.Status != 0 || r.Stderr != "" {
 		t.Errorf("%s: status %d: %s", filepath.Base(page), r.Status, r.Stderr)
 	}
@@ -71,7 +71,7 @@ func keepsFlags(t *testing.T, page, text, help string) {
 		}
 		listed[m[1]] = true
 	}
-	if items := strings.Count(testutil.ReadFile(t, page), "\n.TP\n"); items != len(listed) {
+	if items := strings.Count(kit.ReadFile(t, page), "\n.TP\n"); items != len(listed) {
 		t.Errorf("%s: %d items, but %d lines that begin with a flag", filepath.Base(page), items, len(listed))
 	}
 	for _, m := range helpFlag.FindAllStringSubmatch(help, -1) {

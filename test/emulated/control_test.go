@@ -18,7 +18,7 @@ import (
 // qemu-user.
 func TestEmulatedControl(t *testing.T) {
 	bundle, root := emulated(t)
-	n := testutil.NewNetns(t, "arm64ctl")
+	n := kit.NewNetns(t, "arm64ctl")
 	n.Addr(t, "lo", "10.99.0.1/32")
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "file"), make([]byte, 20<<20), 0o600); err != nil {
@@ -28,12 +28,12 @@ func TestEmulatedControl(t *testing.T) {
 	cmd := n.Command(filepath.Join(bundle, "lklrun"), "--name", "far", "--engine", "preload", "--",
 		filepath.Join(root, "usr", "bin", "curl"), "-sSf", "--limit-rate", "20k", "-o", "/dev/null", "http://10.99.0.1:8000/file")
 	cmd.Env = append(os.Environ(), "QEMU_LD_PREFIX="+root)
-	run := testutil.Start(t, cmd)
-	ctl := func(args ...string) testutil.Result {
+	run := kit.Start(t, cmd)
+	ctl := func(args ...string) kit.Result {
 		t.Helper()
-		return testutil.Run(t, time.Minute, n.Command(append([]string{testutil.Bin("lklctl"), "-n", "far"}, args...)...))
+		return kit.Run(t, time.Minute, n.Command(append([]string{kit.Bin("lklctl"), "-n", "far"}, args...)...))
 	}
-	testutil.WaitFor(t, "the connection", time.Minute, func() bool {
+	kit.WaitFor(t, "the connection", time.Minute, func() bool {
 		if !run.Running() {
 			out, errs := run.Output()
 			t.Fatalf("the run has ended: %s%s", out, errs)

@@ -19,14 +19,14 @@ import (
 // programs, which qemu-user runs.
 func emulated(t *testing.T) (bundle, root string) {
 	t.Helper()
-	testutil.Need(t, "qemu-aarch64-static", "python3")
-	bundle = filepath.Join(testutil.Root(), "build", "cross", "arm64")
+	kit.Need(t, "qemu-aarch64-static", "python3")
+	bundle = filepath.Join(kit.Root(), "build", "cross", "arm64")
 	if _, err := os.Stat(filepath.Join(bundle, "liblklpreload.so")); err != nil {
 		t.Fatalf("%v: make cross", err)
 	}
-	root = filepath.Join(testutil.Root(), "build", "root-arm64")
+	root = filepath.Join(kit.Root(), "build", "root-arm64")
 	for _, args := range [][]string{{".ci/binfmt"}, {".ci/fetch-debs", "--deps", "arm64", root, "libc6", "musl", "curl"}} {
-		if out, err := exec.Command(filepath.Join(testutil.Root(), args[0]), args[1:]...).CombinedOutput(); err != nil {
+		if out, err := exec.Command(filepath.Join(kit.Root(), args[0]), args[1:]...).CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v: %s", args, err, out)
 		}
 	}
@@ -39,7 +39,7 @@ func emulated(t *testing.T) (bundle, root string) {
 // must choose the engine by itself.
 func TestEmulatedARM64(t *testing.T) {
 	bundle, root := emulated(t)
-	n := testutil.NewNetns(t, "arm64")
+	n := kit.NewNetns(t, "arm64")
 	n.Addr(t, "lo", "10.99.0.1/32")
 	dir := t.TempDir()
 	want := make([]byte, 3<<20)
@@ -50,11 +50,11 @@ func TestEmulatedARM64(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.PythonHTTP(t, 8000, dir)
-	run := func(args ...string) testutil.Result {
+	run := func(args ...string) kit.Result {
 		t.Helper()
 		cmd := n.Command(append([]string{filepath.Join(bundle, "lklrun")}, args...)...)
 		cmd.Env = append(os.Environ(), "QEMU_LD_PREFIX="+root)
-		return testutil.Run(t, 2*time.Minute, cmd)
+		return kit.Run(t, 2*time.Minute, cmd)
 	}
 	curl := filepath.Join(root, "usr", "bin", "curl")
 	got := filepath.Join(dir, "got")

@@ -20,10 +20,10 @@ import (
 // TestFinding02ForeignMemory checks a process that gets the number of one that was
 // killed in the middle of a call. Its memory must not change.
 func TestFinding02ForeignMemory(t *testing.T) {
-	s := testutil.NewSite(t)
-	fs := testutil.NewStallFS(t)
-	script := testutil.TestData("finding02.py")
-	r := testutil.Run(t, testutil.Limit, s.OnTap("/usr/bin/python3", script, fs.Dir))
+	s := kit.NewSite(t)
+	fs := kit.NewStallFS(t)
+	script := kit.TestData("finding02.py")
+	r := kit.Run(t, kit.Limit, s.OnTap("/usr/bin/python3", script, fs.Dir))
 	if r.Status != 0 || r.Stdout != "untouched\n" {
 		t.Errorf("%v", r)
 	}
@@ -32,9 +32,9 @@ func TestFinding02ForeignMemory(t *testing.T) {
 // buildC compiles a program of testdata.
 func buildC(t *testing.T, name string) string {
 	t.Helper()
-	testutil.Need(t, "gcc")
-	program := filepath.Join(testutil.Dir(t), name)
-	source := testutil.TestData(name + ".c")
+	kit.Need(t, "gcc")
+	program := filepath.Join(kit.Dir(t), name)
+	source := kit.TestData(name + ".c")
 	if out, err := exec.Command("gcc", "-O2", "-Wall", "-Werror", "-pthread", "-o", program, source).CombinedOutput(); err != nil {
 		t.Fatalf("compiling %s: %v\n%s", source, err, out)
 	}
@@ -45,10 +45,10 @@ func buildC(t *testing.T, name string) string {
 // returns the port.
 func visits(t *testing.T, address string, n *atomic.Int64) int {
 	t.Helper()
-	l := testutil.Host.Listen(t, address+":0")
+	l := kit.Host.Listen(t, address+":0")
 	port := l.Addr().(*net.TCPAddr).Port
 	var udp net.PacketConn
-	testutil.Host.Do(t, func() (err error) {
+	kit.Host.Do(t, func() (err error) {
 		udp, err = net.ListenPacket("udp", fmt.Sprintf("%s:%d", address, port))
 		return err
 	})
@@ -77,13 +77,13 @@ func visits(t *testing.T, address string, n *atomic.Int64) int {
 // reach another destination. It tries a second message, a family that means nothing,
 // and an address that changes during the call.
 func TestFinding03HostNet(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	program := buildC(t, "finding03")
 	for _, way := range []string{"udp", "tcp", "unspec", "mmsg", "options"} {
 		t.Run(way, func(t *testing.T) {
 			var good, bad atomic.Int64
 			chosen, forbidden := visits(t, "127.0.0.1", &good), visits(t, "127.0.0.2", &bad)
-			r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", testutil.NewName(), "--if", s.TapIf(), "--host-net", fmt.Sprintf("127.0.0.1:%d", chosen), "--",
+			r := kit.Run(t, kit.Limit, kit.Lklrun("--name", kit.NewName(), "--if", s.TapIf(), "--host-net", fmt.Sprintf("127.0.0.1:%d", chosen), "--",
 				program, way, "127.0.0.1", fmt.Sprint(chosen), "127.0.0.2", fmt.Sprint(forbidden)))
 			if r.Status != 0 || r.Stdout != "done\n" {
 				t.Errorf("%v", r)
@@ -149,12 +149,12 @@ func sendsSockets(t *testing.T, path string) {
 // another process sends it into the run, or if a program copies it from a process
 // outside. The run's account reports it.
 func TestFinding08HostSocket(t *testing.T) {
-	s := testutil.NewSite(t)
-	path := filepath.Join(testutil.Dir(t), "sender")
+	s := kit.NewSite(t)
+	path := filepath.Join(kit.Dir(t), "sender")
 	sendsSockets(t, path)
-	script := testutil.TestData("finding08.py")
-	r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", testutil.NewName(), "--if", s.TapIf(), "-v", "--require", "stack", "--",
-		"sh", "-c", fmt.Sprintf("%s dial %s:1; exec /usr/bin/python3 %s %s", testutil.Probe(), testutil.ServerAddr, script, path)))
+	script := kit.TestData("finding08.py")
+	r := kit.Run(t, kit.Limit, kit.Lklrun("--name", kit.NewName(), "--if", s.TapIf(), "-v", "--require", "stack", "--",
+		"sh", "-c", fmt.Sprintf("%s dial %s:1; exec /usr/bin/python3 %s %s", kit.Probe(), kit.ServerAddr, script, path)))
 	const want = "three pipe,pipe 8\none pipe 0\nseveral a pipe 0\nseveral b  8\nseveral c pipe 0\n" +
 		"taking: Operation not permitted\nown child: pipe\n"
 	if !strings.HasSuffix(r.Stdout, want) {
@@ -177,32 +177,32 @@ func TestFinding08HostSocket(t *testing.T) {
 // TestFinding14StalledPage checks that memory that is not delivered, by a file system
 // or a userfaultfd, stops neither other programs of the run nor lklctl.
 func TestFinding14StalledPage(t *testing.T) {
-	s := testutil.NewSite(t)
-	port := s.Server.EchoTCP(t, testutil.ServerAddr+":0")
-	script := testutil.TestData("finding14.py")
+	s := kit.NewSite(t)
+	port := s.Server.EchoTCP(t, kit.ServerAddr+":0")
+	script := kit.TestData("finding14.py")
 	for _, how := range []string{"fuse", "userfaultfd", "later"} {
 		t.Run(how, func(t *testing.T) {
 			where := "-"
 			if how == "fuse" {
-				where = testutil.NewStallFS(t).Dir
+				where = kit.NewStallFS(t).Dir
 			}
-			name := testutil.NewName()
-			cmd := testutil.Lklrun("--name", name, "--if", s.TapIf(), "--", "/usr/bin/python3", script, how, where, testutil.ServerAddr, fmt.Sprint(port))
+			name := kit.NewName()
+			cmd := kit.Lklrun("--name", name, "--if", s.TapIf(), "--", "/usr/bin/python3", script, how, where, kit.ServerAddr, fmt.Sprint(port))
 			in, err := cmd.StdinPipe()
 			if err != nil {
 				t.Fatal(err)
 			}
-			p := testutil.Start(t, cmd)
-			testutil.WaitFor(t, "the stalled call", testutil.Limit, func() bool { out, _ := p.Output(); return out != "" || !p.Running() })
+			p := kit.Start(t, cmd)
+			kit.WaitFor(t, "the stalled call", kit.Limit, func() bool { out, _ := p.Output(); return out != "" || !p.Running() })
 			for _, verb := range [][]string{{"list"}, {"netstat", "--name", name}} {
-				testutil.Lklctl(t, verb...)
+				kit.Lklctl(t, verb...)
 			}
-			testutil.WaitFor(t, "the transfer", testutil.Limit, func() bool { out, _ := p.Output(); return strings.Count(out, "\n") == 2 || !p.Running() })
+			kit.WaitFor(t, "the transfer", kit.Limit, func() bool { out, _ := p.Output(); return strings.Count(out, "\n") == 2 || !p.Running() })
 			if how == "fuse" { // lklhost's thread ends only when the read ends, like any thread
 				_, _ = os.Stat(filepath.Join(where, "release")) // this name releases the read
 			}
 			_ = in.Close() // no longer needed
-			r := p.Wait(testutil.Limit)
+			r := p.Wait(kit.Limit)
 			if r.Status != 0 || r.Stdout != "asking\ntransferred, the other killed\n" {
 				t.Errorf("%v", r)
 			}

@@ -52,20 +52,20 @@ func (n *nameService) listen(path string) {
 // ownEtc gives the tests a private /etc that they may change.
 func ownEtc(t *testing.T) {
 	t.Helper()
-	etc := filepath.Join(testutil.Dir(t), "etc")
-	testutil.Host.Run(t, "cp", "-a", "/etc", etc)
-	testutil.Must(t, unix.Mount(etc, "/etc", "", unix.MS_BIND, ""))
-	t.Cleanup(func() { testutil.Must(t, unix.Unmount("/etc", 0)) })
+	etc := filepath.Join(kit.Dir(t), "etc")
+	kit.Host.Run(t, "cp", "-a", "/etc", etc)
+	kit.Must(t, unix.Mount(etc, "/etc", "", unix.MS_BIND, ""))
+	t.Cleanup(func() { kit.Must(t, unix.Unmount("/etc", 0)) })
 }
 
 // TestFinding04Covers checks that the host's name services and resolv.conf stay covered
 // when their daemons are restarted, replaced, or start while the program is running.
 func TestFinding04Covers(t *testing.T) {
-	s := testutil.NewSite(t)
-	bin := testutil.PublicBin(t)
+	s := kit.NewSite(t)
+	bin := kit.PublicBin(t)
 	s.Server.Dnsmasq(t, map[string]string{"secret.example": "10.73.0.99"})
 	ownEtc(t)
-	testutil.Must(t, os.RemoveAll("/etc/resolv.conf"), os.WriteFile("/etc/resolv.conf", []byte("nameserver 192.0.2.1\n"), 0o644),
+	kit.Must(t, os.RemoveAll("/etc/resolv.conf"), os.WriteFile("/etc/resolv.conf", []byte("nameserver 192.0.2.1\n"), 0o644),
 		os.WriteFile("/etc/nsswitch.conf", []byte("passwd: files\nhosts: dns\n"), 0o644))
 	root := func(args ...string) *exec.Cmd { return exec.Command(bin+"/lklrun", args...) }
 	for _, who := range []struct {
@@ -73,28 +73,28 @@ func TestFinding04Covers(t *testing.T) {
 		lklrun       func(args ...string) *exec.Cmd
 	}{
 		{"root", "supervise", root},
-		{"user", "supervise", func(args ...string) *exec.Cmd { return testutil.AsUser(root(args...), "") }},
+		{"user", "supervise", func(args ...string) *exec.Cmd { return kit.AsUser(root(args...), "") }},
 		{"--user", "supervise", func(args ...string) *exec.Cmd { return root(append([]string{"--user", "nobody"}, args...)...) }},
 		{"root", "preload", root},
-		{"user", "preload", func(args ...string) *exec.Cmd { return testutil.AsUser(root(args...), "") }},
+		{"user", "preload", func(args ...string) *exec.Cmd { return kit.AsUser(root(args...), "") }},
 	} {
 		t.Run(who.name+"/"+who.engine, func(t *testing.T) { testCovers(s.In(t), who.lklrun, who.engine) })
 	}
 }
 
 // testCovers runs the test for one user and engine.
-func testCovers(s *testutil.Site, lklrun func(args ...string) *exec.Cmd, engine string) {
+func testCovers(s *kit.Site, lklrun func(args ...string) *exec.Cmd, engine string) {
 	t := s.T
 	nscd := &nameService{t: t, path: "/run/nscd/socket"}
-	testutil.Must(t, os.MkdirAll("/run/nscd", 0o755))
+	kit.Must(t, os.MkdirAll("/run/nscd", 0o755))
 	nscd.listen(nscd.path)
 	t.Cleanup(func() {
-		testutil.Must(t, os.RemoveAll("/run/nscd"), os.RemoveAll("/run/systemd"), os.RemoveAll("/run/avahi-daemon"))
+		kit.Must(t, os.RemoveAll("/run/nscd"), os.RemoveAll("/run/systemd"), os.RemoveAll("/run/avahi-daemon"))
 	})
 	// An ordinary user cannot open a socket of root.
-	flags := []string{"-q", "--engine", engine, "--if", "user", "--dns", testutil.ServerAddr}
+	flags := []string{"-q", "--engine", engine, "--if", "user", "--dns", kit.ServerAddr}
 	if engine == "supervise" && strings.HasSuffix(t.Name(), "root/supervise") {
-		flags = []string{"-q", "--engine", engine, "--if", s.TapIf(), "--dns", testutil.ServerAddr}
+		flags = []string{"-q", "--engine", engine, "--if", s.TapIf(), "--dns", kit.ServerAddr}
 	}
 	k := s.TalkBy(lklrun, flags...)
 	k.Say(`keep.__setitem__("sp", __import__("subprocess"))`)
@@ -109,7 +109,7 @@ func testCovers(s *testutil.Site, lklrun func(args ...string) *exec.Cmd, engine 
 		if got := k.Say(`keep["sp"].run(["getent", "hosts", "secret.example"], capture_output=True).stdout.decode()`); engine == "supervise" && !strings.Contains(got, "10.73.0.99") {
 			t.Errorf("%s: getent hosts says %s", what, got)
 		}
-		if got := k.Say(`open("/etc/resolv.conf").read()`); !strings.Contains(got, "nameserver "+testutil.ServerAddr) || strings.Contains(got, "192.0.2") {
+		if got := k.Say(`open("/etc/resolv.conf").read()`); !strings.Contains(got, "nameserver "+kit.ServerAddr) || strings.Contains(got, "192.0.2") {
 			t.Errorf("%s: /etc/resolv.conf of the program: %s", what, got)
 		}
 		if c := n.asked.Load(); c != 0 {
@@ -122,7 +122,7 @@ func testCovers(s *testutil.Site, lklrun func(args ...string) *exec.Cmd, engine 
 		if engine == "supervise" && strings.HasSuffix(path, "socket") {
 			asked(what+", at once", nscd)
 		}
-		testutil.WaitFor(t, "the cover over "+path+" ("+what+")", testutil.Limit, covered)
+		kit.WaitFor(t, "the cover over "+path+" ("+what+")", kit.Limit, covered)
 		t.Logf("%s: covered again within %v", what, time.Since(began))
 	}
 	hidden := func(path string) func() bool {
@@ -136,22 +136,22 @@ func testCovers(s *testutil.Site, lklrun func(args ...string) *exec.Cmd, engine 
 		name string
 		do   func()
 	}{
-		{"unlink and bind", func() { testutil.Must(t, os.Remove(nscd.path)); nscd.listen(nscd.path) }},
-		{"rename", func() { nscd.listen(nscd.path + ".new"); testutil.Must(t, os.Rename(nscd.path+".new", nscd.path)) }},
+		{"unlink and bind", func() { kit.Must(t, os.Remove(nscd.path)); nscd.listen(nscd.path) }},
+		{"rename", func() { nscd.listen(nscd.path + ".new"); kit.Must(t, os.Rename(nscd.path+".new", nscd.path)) }},
 		{"rmdir, mkdir and bind", func() {
-			testutil.Must(t, os.RemoveAll("/run/nscd"), os.Mkdir("/run/nscd", 0o755))
+			kit.Must(t, os.RemoveAll("/run/nscd"), os.Mkdir("/run/nscd", 0o755))
 			nscd.listen(nscd.path)
 		}},
 		{"a hundred in a row", func() {
 			for range 100 { // some appear while a cover is being made
-				testutil.Must(t, os.RemoveAll("/run/nscd"), os.Mkdir("/run/nscd", 0o755))
+				kit.Must(t, os.RemoveAll("/run/nscd"), os.Mkdir("/run/nscd", 0o755))
 			}
 			nscd.listen(nscd.path)
 		}},
 		{"rename of the folder", func() {
-			testutil.Must(t, os.Mkdir("/run/nscd.new", 0o755))
+			kit.Must(t, os.Mkdir("/run/nscd.new", 0o755))
 			nscd.listen("/run/nscd.new/socket")
-			testutil.Must(t, os.Rename("/run/nscd", "/run/nscd.old"), os.Rename("/run/nscd.new", "/run/nscd"), os.RemoveAll("/run/nscd.old"))
+			kit.Must(t, os.Rename("/run/nscd", "/run/nscd.old"), os.Rename("/run/nscd.new", "/run/nscd"), os.RemoveAll("/run/nscd.old"))
 		}},
 	} {
 		restart.do()
@@ -161,7 +161,7 @@ func testCovers(s *testutil.Site, lklrun func(args ...string) *exec.Cmd, engine 
 
 	for _, late := range []string{"/run/avahi-daemon/socket", "/run/systemd/resolve/io.systemd.Resolve", "/run/systemd/userdb/io.systemd.Multiplexer"} {
 		n := &nameService{t: t, path: late}
-		testutil.Must(t, os.MkdirAll(filepath.Dir(late), 0o755))
+		kit.Must(t, os.MkdirAll(filepath.Dir(late), 0o755))
 		n.listen(late)
 		settled("a late "+filepath.Base(filepath.Dir(late)), late, hidden(late))
 		asked("a late "+late, n)
@@ -169,18 +169,18 @@ func testCovers(s *testutil.Site, lklrun func(args ...string) *exec.Cmd, engine 
 
 	ours := func() bool {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%s/root/etc/resolv.conf", target))
-		return err == nil && strings.Contains(string(text), "nameserver "+testutil.ServerAddr)
+		return err == nil && strings.Contains(string(text), "nameserver "+kit.ServerAddr)
 	}
 	for _, how := range []string{"mv", "unlink", "symlink", "mv"} {
-		testutil.Must(t, os.WriteFile("/etc/resolv.conf.new", []byte("nameserver 192.0.2.2\n"), 0o644))
+		kit.Must(t, os.WriteFile("/etc/resolv.conf.new", []byte("nameserver 192.0.2.2\n"), 0o644))
 		switch how {
 		case "unlink":
-			testutil.Must(t, os.Remove("/etc/resolv.conf"))
+			kit.Must(t, os.Remove("/etc/resolv.conf"))
 		case "symlink":
-			testutil.Must(t, os.Remove("/etc/resolv.conf.new"), os.WriteFile("/run/systemd/resolve/stub-resolv.conf", []byte("nameserver 192.0.2.3\n"), 0o644),
+			kit.Must(t, os.Remove("/etc/resolv.conf.new"), os.WriteFile("/run/systemd/resolve/stub-resolv.conf", []byte("nameserver 192.0.2.3\n"), 0o644),
 				os.Symlink("../run/systemd/resolve/stub-resolv.conf", "/etc/resolv.conf.new"))
 		}
-		testutil.Must(t, os.Rename("/etc/resolv.conf.new", "/etc/resolv.conf"))
+		kit.Must(t, os.Rename("/etc/resolv.conf.new", "/etc/resolv.conf"))
 		settled("resolv.conf: "+how, "/etc/resolv.conf", ours)
 		asked("resolv.conf: "+how, nscd)
 	}

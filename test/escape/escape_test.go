@@ -159,7 +159,7 @@ type escapee struct {
 	name        string
 	root        string // the parent of the run directories
 	witness     *witness
-	outside     *testutil.Proc
+	outside     *kit.Proc
 	tellOutside io.WriteCloser
 	link        *os.File // the other end of the run's interface
 	env         []string
@@ -167,14 +167,14 @@ type escapee struct {
 
 // uid returns the target's user.
 func (e *escapee) uid() int {
-	return map[string]int{"root": 0, "user": testutil.OrdinaryUID, "as-user": testutil.Nobody}[e.who]
+	return map[string]int{"root": 0, "user": kit.OrdinaryUID, "as-user": kit.Nobody}[e.who]
 }
 
 // by prepares cmd to run as the user who starts lklrun, with the variables that the
 // attempts need.
 func (e *escapee) by(cmd *exec.Cmd) *exec.Cmd {
 	if e.who == "user" {
-		testutil.AsUser(cmd, "")
+		kit.AsUser(cmd, "")
 	} else {
 		cmd.Env = os.Environ()
 	}
@@ -185,18 +185,18 @@ func (e *escapee) by(cmd *exec.Cmd) *exec.Cmd {
 // newEscapee sets up the wire and starts the witness, the accomplice and another run.
 func newEscapee(t *testing.T, who, engine string) *escapee {
 	t.Helper()
-	testutil.Need(t, "ip", "setcap", testutil.Bin("lklrun"), testutil.Bin("lklctl"), testutil.Bin("lklhost"))
-	e := &escapee{t: t, who: who, engine: engine, bin: testutil.PublicBin(t), dir: testutil.Dir(t), witness: &witness{}}
-	e.name = testutil.NewName()
+	kit.Need(t, "ip", "setcap", kit.Bin("lklrun"), kit.Bin("lklctl"), kit.Bin("lklhost"))
+	e := &escapee{t: t, who: who, engine: engine, bin: kit.PublicBin(t), dir: kit.Dir(t), witness: &witness{}}
+	e.name = kit.NewName()
 	e.root = "/run/lklrun"
 	if who == "user" {
-		e.root = fmt.Sprint("/tmp/lklrun-", testutil.OrdinaryUID)
+		e.root = fmt.Sprint("/tmp/lklrun-", kit.OrdinaryUID)
 	}
-	server := testutil.NewNetns(t, "server")
-	testutil.Veth(t, testutil.Host, "v0", server, "s0")
-	testutil.Host.Addr(t, "v0", testutil.HostAddr+"/24", testutil.HostAddr6+"/64")
-	server.Addr(t, "s0", testutil.ServerAddr+"/24", testutil.ServerAddr6+"/64")
-	testutil.Host.Run(t, "ip", "route", "add", "default", "via", testutil.ServerAddr)
+	server := kit.NewNetns(t, "server")
+	kit.Veth(t, kit.Host, "v0", server, "s0")
+	kit.Host.Addr(t, "v0", kit.HostAddr+"/24", kit.HostAddr6+"/64")
+	server.Addr(t, "s0", kit.ServerAddr+"/24", kit.ServerAddr6+"/64")
+	kit.Host.Run(t, "ip", "route", "add", "default", "via", kit.ServerAddr)
 	e.setTTL(escapeTTL)
 	t.Cleanup(func() { e.setTTL("64") })
 	e.watch(server)
@@ -213,7 +213,7 @@ func (e *escapee) setTTL(value string) {
 }
 
 // watch starts the witness.
-func (e *escapee) watch(server *testutil.Netns) {
+func (e *escapee) watch(server *kit.Netns) {
 	t, w := e.t, e.witness
 	t.Helper()
 	if err := os.Chmod(e.dir, 0o777); err != nil {
@@ -259,7 +259,7 @@ func (e *escapee) watch(server *testutil.Netns) {
 		}
 	})
 	e.env = []string{
-		fmt.Sprint("ESCAPE_TCP=", w.tcp), fmt.Sprint("ESCAPE_UDP=", w.udp), "ESCAPE_HOST4=" + testutil.HostAddr, "ESCAPE_HOST6=" + testutil.HostAddr6,
+		fmt.Sprint("ESCAPE_TCP=", w.tcp), fmt.Sprint("ESCAPE_UDP=", w.udp), "ESCAPE_HOST4=" + kit.HostAddr, "ESCAPE_HOST6=" + kit.HostAddr6,
 		"ESCAPE_LINK=v0", "ESCAPE_TAP=escape0", "ESCAPE_TTL=" + escapeTTL + "\n", "ESCAPE_NETNS=/run/netns/" + server.Name,
 		"ESCAPE_ABSTRACT=" + escapeAbstract, "ESCAPE_PATH=" + filepath.Join(e.dir, "decoy.sock"), "ESCAPE_DIR=" + e.dir,
 		"ESCAPE_BIN=" + e.bin, "ESCAPE_NAME=" + e.name, "ESCAPE_RUN=" + filepath.Join(e.root, e.name),
@@ -276,12 +276,12 @@ func (e *escapee) program(name string) string { return filepath.Join(e.dir, name
 // copies creates the copies of the program, including copies that gain rights from
 // their file.
 func (e *escapee) copies() {
-	built := filepath.Join(testutil.Root(), "build", "csrc", "tests")
+	built := filepath.Join(kit.Root(), "build", "csrc", "tests")
 	for name, from := range map[string]string{"escape": "escape", "static": "escape-static", "setuid": "escape-static", "filecap": "escape-static"} {
-		testutil.Host.Run(e.t, "install", "-m", "755", filepath.Join(built, from), e.program(name))
+		kit.Host.Run(e.t, "install", "-m", "755", filepath.Join(built, from), e.program(name))
 	}
-	testutil.Host.Run(e.t, "chmod", "4755", e.program("setuid"))
-	testutil.Host.Run(e.t, "setcap", "cap_sys_admin,cap_net_raw,cap_net_admin+ep", e.program("filecap"))
+	kit.Host.Run(e.t, "chmod", "4755", e.program("setuid"))
+	kit.Host.Run(e.t, "setcap", "cap_sys_admin,cap_net_raw,cap_net_admin+ep", e.program("filecap"))
 	e.env = append(e.env, "ESCAPE_SETUID="+e.program("setuid"), "ESCAPE_FILECAP="+e.program("filecap"), "ESCAPE_STATIC="+e.program("static"))
 }
 
@@ -296,8 +296,8 @@ func (e *escapee) accomplice() {
 	if e.tellOutside, err = cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
-	e.outside = testutil.Start(t, cmd)
-	testutil.WaitFor(t, "the accomplice", testutil.Limit, func() bool {
+	e.outside = kit.Start(t, cmd)
+	kit.WaitFor(t, "the accomplice", kit.Limit, func() bool {
 		out, errs := e.outside.Output()
 		if !e.outside.Running() {
 			t.Fatalf("the accomplice ended: %s%s", out, errs)
@@ -306,8 +306,8 @@ func (e *escapee) accomplice() {
 	})
 	out, _ := e.outside.Output()
 	e.env = append(e.env, strings.Fields(out)...)
-	other := testutil.Start(t, e.by(exec.Command(e.bin+"/lklrun", "-q", "--name", "other", "--", "sh", "-c", "echo ready; exec sleep 1000")))
-	testutil.WaitFor(t, "the other run", testutil.Limit, func() bool {
+	other := kit.Start(t, e.by(exec.Command(e.bin+"/lklrun", "-q", "--name", "other", "--", "sh", "-c", "echo ready; exec sleep 1000")))
+	kit.WaitFor(t, "the other run", kit.Limit, func() bool {
 		out, errs := other.Output()
 		if !other.Running() {
 			t.Fatalf("the other run ended: %s%s", out, errs)
@@ -360,7 +360,7 @@ func (e *escapee) attempt(names []string) map[string]string {
 	t.Helper()
 	args := []string{"-q", "--name", e.name, "--engine", e.engine, "--if", "fd:3,ip=10.99.0.2/24,ip6=fd99::2/64"}
 	if e.who == "as-user" {
-		args = append(args, "--user", fmt.Sprint(testutil.Nobody, ":", testutil.Nobody))
+		args = append(args, "--user", fmt.Sprint(kit.Nobody, ":", kit.Nobody))
 	}
 	args = append(args, "--", e.program("escape"), "wait")
 	cmd := e.by(exec.Command(e.bin+"/lklrun", append(args, names...)...))
@@ -369,11 +369,11 @@ func (e *escapee) attempt(names []string) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := testutil.Start(t, cmd)
+	p := kit.Start(t, cmd)
 	for _, f := range cmd.ExtraFiles {
 		f.Close()
 	}
-	testutil.WaitFor(t, "the target", testutil.Limit, func() bool {
+	kit.WaitFor(t, "the target", kit.Limit, func() bool {
 		out, errs := p.Output()
 		if !p.Running() {
 			t.Fatalf("the run ended: %s%s", out, errs)
@@ -386,9 +386,9 @@ func (e *escapee) attempt(names []string) map[string]string {
 	if _, err := io.WriteString(in, "\n"); err != nil {
 		t.Fatal(err)
 	}
-	r := p.Wait(2 * testutil.Limit)
+	r := p.Wait(2 * kit.Limit)
 	e.link.Close()
-	if testutil.ShellStatus(r) != 0 {
+	if kit.ShellStatus(r) != 0 {
 		t.Fatalf("the run: %v", r)
 	}
 	return outcomes(r.Stdout)
@@ -397,7 +397,7 @@ func (e *escapee) attempt(names []string) map[string]string {
 // outcomes parses lines of the form "NAME OUTCOME".
 func outcomes(text string) map[string]string {
 	all := map[string]string{}
-	for _, line := range testutil.Lines(text) {
+	for _, line := range kit.Lines(text) {
 		if name, outcome, ok := strings.Cut(line, " "); ok && name != "ready" {
 			all[name] = outcome
 		}
@@ -409,9 +409,9 @@ func outcomes(text string) map[string]string {
 func (e *escapee) silent() []string {
 	e.t.Helper()
 	_ = e.tellOutside.Close() // it may have been killed
-	r := e.outside.Wait(testutil.Limit)
+	r := e.outside.Wait(kit.Limit)
 	w := e.witness
-	last := testutil.Lines(r.Stdout)
+	last := kit.Lines(r.Stdout)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	heard := slices.Clone(w.heard)
@@ -461,7 +461,7 @@ func (e *escapee) judge(t *testing.T, got map[string]string) {
 	if ttl, err := os.ReadFile(escapeTTLPath); err != nil || strings.TrimSpace(string(ttl)) != escapeTTL {
 		t.Errorf("the host's ip_default_ttl is %s (%v)", ttl, err)
 	}
-	if links := testutil.Host.Run(t, "ip", "-br", "link"); strings.Contains(links, "escape0") {
+	if links := kit.Host.Run(t, "ip", "-br", "link"); strings.Contains(links, "escape0") {
 		t.Errorf("the host has the target's tap:\n%s", links)
 	}
 }
@@ -469,7 +469,7 @@ func (e *escapee) judge(t *testing.T, got map[string]string) {
 // listed returns the names of the attempts on an ordinary run.
 func (e *escapee) listed() []string {
 	e.t.Helper()
-	names := testutil.Lines(testutil.OK(e.t, testutil.Limit, exec.Command(e.program("escape"), "list")))
+	names := kit.Lines(kit.OK(e.t, kit.Limit, exec.Command(e.program("escape"), "list")))
 	return slices.DeleteFunc(names, func(n string) bool { return n == "kill-lklhost" || strings.HasPrefix(n, "hostnet-") })
 }
 
@@ -510,7 +510,7 @@ var withoutNamespaces = map[string]string{
 // TestEscapeWithoutNamespaces checks that no socket, system call or namespace leads out
 // of a run that has only the filter.
 func TestEscapeWithoutNamespaces(t *testing.T) {
-	testutil.Need(t, "setpriv")
+	kit.Need(t, "setpriv")
 	e := newEscapee(t, "user", "supervise")
 	if err := os.Remove("/run/nscd/socket"); err != nil { // setpriv would connect to it
 		t.Fatal(err)
@@ -531,10 +531,10 @@ func TestEscapeWithoutNamespaces(t *testing.T) {
 		"sh", e.bin + "/lklrun", "-q", "--name", e.name, "--if", "fd:3,ip=10.99.0.2/24,ip6=fd99::2/64", "--", e.program("escape")}
 	cmd := exec.Command("sh", append(args, names...)...)
 	cmd.Env = append(os.Environ(), e.env...)
-	cmd.SysProcAttr = testutil.InUserNamespace()
+	cmd.SysProcAttr = kit.InUserNamespace()
 	cmd.ExtraFiles = e.inherited()
 	defer e.link.Close()
-	got := outcomes(testutil.OK(t, testutil.Limit, cmd))
+	got := outcomes(kit.OK(t, kit.Limit, cmd))
 	for _, a := range tried {
 		want := a.expected("user", "supervise")
 		if other, ok := withoutNamespaces[a.name]; ok {
@@ -559,9 +559,9 @@ func TestEscapeWitness(t *testing.T) {
 	names := []string{"inet-stream", "inet6-stream", "inet-dgram", "inet6-dgram", "bare-inet-stream", "inet-mptcp", "netlink-route",
 		"netlink-sock-diag", "unix-abstract", "unix-path", "ptrace-outside", "memory-outside", "pidfd-getfd-outside", "receive-inet",
 		"receive-netlink", "nscd", "avahi"}
-	cmd := testutil.AsUser(exec.Command(e.program("escape"), names...), "")
+	cmd := kit.AsUser(exec.Command(e.program("escape"), names...), "")
 	cmd.Env = append(cmd.Env, e.env...)
-	got := outcomes(testutil.OK(t, testutil.Limit, cmd))
+	got := outcomes(kit.OK(t, kit.Limit, cmd))
 	for _, n := range names {
 		if got[n] != "reached" {
 			t.Errorf("%s: %q", n, got[n])
@@ -569,7 +569,7 @@ func TestEscapeWitness(t *testing.T) {
 	}
 	cmd = exec.Command(e.program("escape"), "packet-raw")
 	cmd.Env = append(os.Environ(), e.env...)
-	testutil.OK(t, testutil.Limit, cmd)
+	kit.OK(t, kit.Limit, cmd)
 	heard := strings.Join(e.silent(), "\n")
 	for _, want := range []string{"tcp: " + escapeMark + " inet-stream", "tcp: " + escapeMark + " inet6-stream", "udp: \"" + escapeMark + " inet-dgram",
 		"abstract name: " + escapeMark, "path: " + escapeMark, "tcp: " + escapeMark + " !", "tcp: " + escapeMark + " pidfd-getfd-outside",
@@ -590,7 +590,7 @@ func TestEscapeHostNet(t *testing.T) {
 		t.Run(who, func(t *testing.T) {
 			e := newEscapee(t, who, "supervise")
 			e.inherited()
-			l := testutil.Host.Listen(t, "127.0.0.1:0")
+			l := kit.Host.Listen(t, "127.0.0.1:0")
 			go func() {
 				for {
 					c, err := l.Accept()
@@ -609,7 +609,7 @@ func TestEscapeHostNet(t *testing.T) {
 			defer sink.Close()
 			args := []string{"-q", "--name", e.name, "--host-net", fmt.Sprintf("127.0.0.1:%d", port)}
 			if who == "as-user" {
-				args = append(args, "--user", fmt.Sprint(testutil.Nobody, ":", testutil.Nobody))
+				args = append(args, "--user", fmt.Sprint(kit.Nobody, ":", kit.Nobody))
 			}
 			args = append(args, "--", e.program("escape"))
 			for _, a := range escapeHostNet.attempts {
@@ -617,7 +617,7 @@ func TestEscapeHostNet(t *testing.T) {
 			}
 			cmd := e.by(exec.Command(e.bin+"/lklrun", args...))
 			cmd.Env = append(cmd.Env, fmt.Sprint("ESCAPE_CHOSEN=", port))
-			got := outcomes(testutil.OK(t, testutil.Limit, cmd))
+			got := outcomes(kit.OK(t, kit.Limit, cmd))
 			for _, a := range escapeHostNet.attempts {
 				if got[a.name] != a.want {
 					t.Errorf("%s: %q, want %s", a.name, got[a.name], a.want)
@@ -643,14 +643,14 @@ func TestEscapeKill(t *testing.T) {
 					cmd.Args[len(cmd.Args)-2] = e.program("escape")
 				}
 				cmd.ExtraFiles = e.inherited()
-				r := testutil.Run(t, testutil.Limit, cmd)
+				r := kit.Run(t, kit.Limit, cmd)
 				for _, f := range append(cmd.ExtraFiles, e.link) {
 					f.Close()
 				}
 				if r.Status != 125 && r.Signal == 0 {
 					t.Errorf("the run: %v", r)
 				}
-				testutil.WaitFor(t, "the end of the target's processes", testutil.Limit, func() bool {
+				kit.WaitFor(t, "the end of the target's processes", kit.Limit, func() bool {
 					return len(e.processes()) == 1 // the accomplice
 				})
 				for _, h := range e.silent() {
@@ -685,7 +685,7 @@ func TestEscapeOtherUser(t *testing.T) {
 		Host   int    `json:"host_pid"`
 		Target int    `json:"target_pid"`
 	}
-	out := testutil.OK(t, testutil.Limit, testutil.AsUser(exec.Command(e.bin+"/lklctl", "-o", "json", "list"), ""))
+	out := kit.OK(t, kit.Limit, kit.AsUser(exec.Command(e.bin+"/lklctl", "-o", "json", "list"), ""))
 	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 1 {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -696,9 +696,9 @@ func TestEscapeOtherUser(t *testing.T) {
 	cmd := exec.Command(e.program("escape"), names...)
 	cmd.Env = append(os.Environ(), e.env...)
 	cmd.Env = append(cmd.Env, "ESCAPE_RUN="+run, fmt.Sprint("ESCAPE_LKLHOST=", list[0].Host), fmt.Sprint("ESCAPE_TARGET=", list[0].Target))
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: testutil.Nobody, Gid: testutil.Nobody}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: kit.Nobody, Gid: kit.Nobody}}
 	cmd.Dir = "/"
-	got := outcomes(testutil.OK(t, testutil.Limit, cmd))
+	got := outcomes(kit.OK(t, kit.Limit, cmd))
 	for _, a := range escapeOtherUser.attempts {
 		t.Run(a.name, func(t *testing.T) {
 			if g := got[a.name]; g != a.want {

@@ -42,7 +42,7 @@ func inject(t *testing.T, pid int, nr uint64, args ...uint64) (int64, unix.Signa
 		}
 		return false
 	}
-	if !testutil.Within(testutil.Limit, waits) {
+	if !kit.Within(kit.Limit, waits) {
 		t.Fatalf("process %d never waits in a call", pid)
 	}
 	regs = was
@@ -78,15 +78,15 @@ func inject(t *testing.T, pid int, nr uint64, args ...uint64) (int64, unix.Signa
 func TestFinding15Filter(t *testing.T) {
 	for _, engine := range []string{"supervise", "preload"} {
 		t.Run(engine, func(t *testing.T) {
-			s := testutil.NewSite(t)
-			before := testutil.Take(t, s.Server)
+			s := kit.NewSite(t)
+			before := kit.Take(t, s.Server)
 			for name, call := range map[string][]uint64{
 				"execve": {unix.SYS_EXECVE}, "fork": {unix.SYS_CLONE, uint64(unix.SIGCHLD)}, "mount": {unix.SYS_MOUNT},
 				"setns": {unix.SYS_SETNS, 0, 0}, "ptrace": {unix.SYS_PTRACE, unix.PTRACE_ATTACH, 1}, "unshare": {unix.SYS_UNSHARE, unix.CLONE_NEWUSER},
 			} {
 				k := s.Talk("-q", "--engine", engine, "--if", "tap:new0,ip=10.75.0.1/24")
 				k.Say("1")
-				host := testutil.ProcessOf(t, k, "host_pid")
+				host := kit.ProcessOf(t, k, "host_pid")
 				if got, sig := inject(t, host, unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_STREAM, 0); sig != 0 || got != -int64(unix.EAFNOSUPPORT) {
 					t.Errorf("socket(AF_INET): %d, signal %d", got, sig)
 				}
@@ -96,8 +96,8 @@ func TestFinding15Filter(t *testing.T) {
 				if got, sig := inject(t, host, call[0], call[1:]...); sig != unix.SIGSYS {
 					t.Errorf("%s: %d, signal %d", name, got, sig)
 				}
-				k.Proc.Wait(testutil.Limit)
-				before.Settles(testutil.Limit)
+				k.Proc.Wait(kit.Limit)
+				before.Settles(kit.Limit)
 			}
 		})
 	}

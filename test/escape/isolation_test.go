@@ -68,7 +68,7 @@ func noHostFiles(t *testing.T, pid int, root bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mounts := testutil.Lines(string(text))
+	mounts := kit.Lines(string(text))
 	for _, m := range mounts {
 		f := strings.Fields(m)
 		own := strings.HasSuffix(m, "tmpfs lklrun rw,size=4k,mode=555") || strings.Contains(m, " tmpfs lklrun ")
@@ -97,10 +97,10 @@ func noHostFiles(t *testing.T, pid int, root bool) {
 // privileges that they do not need while the target runs. A directory that was open for
 // the target is not open in lklhost.
 func TestFinding15Privileges(t *testing.T) {
-	bin := testutil.PublicBin(t)
+	bin := kit.PublicBin(t)
 	for _, tt := range isolated {
 		t.Run(tt.who+", "+tt.engine, func(t *testing.T) {
-			s := testutil.NewSite(t)
+			s := kit.NewSite(t)
 			dir, err := os.Open("/usr")
 			if err != nil {
 				t.Fatal(err)
@@ -110,18 +110,18 @@ func TestFinding15Privileges(t *testing.T) {
 				cmd := exec.Command(args[0], args[1:]...)
 				cmd.ExtraFiles = []*os.File{dir}
 				if tt.user {
-					testutil.AsUser(cmd, "")
+					kit.AsUser(cmd, "")
 				}
 				return cmd
 			}
-			before := testutil.Take(t, s.Server)
+			before := kit.Take(t, s.Server)
 			k := s.TalkBy(func(args ...string) *exec.Cmd {
 				return as(append([]string{bin + "/lklrun", "-q", "--engine", tt.engine}, args...)...)
 			}, tt.flags...)
 			if got := k.Say(`__import__("os").listdir(3) and socket.create_server(("127.0.0.1", 0)).getsockname()[0]`); got != "'127.0.0.1'" {
 				t.Errorf("the target: %s", got)
 			}
-			pid := testutil.ProcessIn(t, testutil.OK(t, testutil.Limit, as(bin+"/lklctl", "-o", "json", "list")), k, "host_pid")
+			pid := kit.ProcessIn(t, kit.OK(t, kit.Limit, as(bin+"/lklctl", "-o", "json", "list")), k, "host_pid")
 			caps := fmt.Sprintf("%016x", tt.caps)
 			want := map[string]string{"CapInh": fmt.Sprintf("%016x", 0), "CapPrm": caps, "CapEff": caps, "CapBnd": caps,
 				"CapAmb": fmt.Sprintf("%016x", 0), "NoNewPrivs": "1", "Seccomp": "2"}
@@ -146,32 +146,32 @@ var traceable string
 // TestFinding15UserNamespace checks that with --user, the target cannot access other
 // processes of its user on the host.
 func TestFinding15UserNamespace(t *testing.T) {
-	testutil.Need(t, "setpriv", "/usr/bin/python3")
-	bin := testutil.PublicBin(t)
+	kit.Need(t, "setpriv", "/usr/bin/python3")
+	bin := kit.PublicBin(t)
 	nobodys := func(args ...string) *exec.Cmd {
 		return exec.Command("setpriv", append([]string{"--reuid=65534", "--regid=65534", "--clear-groups"}, args...)...)
 	}
-	program := filepath.Join(testutil.Dir(t), "reach.py")
-	testutil.WriteFile(t, program, reach)
+	program := filepath.Join(kit.Dir(t), "reach.py")
+	kit.WriteFile(t, program, reach)
 	for _, engine := range []string{"supervise", "preload"} {
 		t.Run(engine, func(t *testing.T) {
-			s := testutil.NewSite(t)
-			other := testutil.Start(t, nobodys("/usr/bin/python3", "-c", traceable))
+			s := kit.NewSite(t)
+			other := kit.Start(t, nobodys("/usr/bin/python3", "-c", traceable))
 			var at string
-			testutil.WaitFor(t, "the other process", testutil.Limit, func() bool {
+			kit.WaitFor(t, "the other process", kit.Limit, func() bool {
 				out, _ := other.Output()
 				at = strings.TrimSpace(out)
 				return strings.HasSuffix(out, "\n")
 			})
 			args := []string{"/usr/bin/python3", program, strconv.Itoa(other.Pid()), at}
 			attack := func(cmd *exec.Cmd) string {
-				return strings.TrimSpace(testutil.OK(t, testutil.Limit, cmd))
+				return strings.TrimSpace(kit.OK(t, kit.Limit, cmd))
 			}
 			const all = "process_vm_readv pidfd_getfd fd mem ptrace"
 			if got := attack(nobodys(args...)); got != all {
 				t.Fatalf("a process of the same user, outside, can do %q, want %q", got, all)
 			}
-			lklrun := append([]string{"-q", "--engine", engine, "--user", "nobody", "--name", testutil.NewName(), "--"}, args...)
+			lklrun := append([]string{"-q", "--engine", engine, "--user", "nobody", "--name", kit.NewName(), "--"}, args...)
 			if got := attack(exec.Command(bin+"/lklrun", lklrun...)); got != "" {
 				t.Errorf("the target can do %q to it", got)
 			}
@@ -190,7 +190,7 @@ func TestFinding15UserNamespace(t *testing.T) {
 				k.End()
 			}
 			other.Signal(unix.SIGKILL)
-			other.Wait(testutil.Limit)
+			other.Wait(kit.Limit)
 		})
 	}
 }
@@ -198,12 +198,12 @@ func TestFinding15UserNamespace(t *testing.T) {
 // TestFinding15NoUserNamespace checks --user on a host where no user namespace can be
 // created. It works without one, and a line says what the target can do then.
 func TestFinding15NoUserNamespace(t *testing.T) {
-	testutil.NewSite(t)
-	bin := testutil.PublicBin(t)
+	kit.NewSite(t)
+	bin := kit.PublicBin(t)
 	cmd := exec.Command("sh", "-c", `echo 0 >/proc/sys/user/max_user_namespaces && exec "$@"`, "sh",
-		bin+"/lklrun", "--name", testutil.NewName(), "--user", "nobody", "--", "id", "-u")
-	cmd.SysProcAttr = testutil.InUserNamespace()
-	r := testutil.Run(t, testutil.Limit, cmd)
+		bin+"/lklrun", "--name", kit.NewName(), "--user", "nobody", "--", "id", "-u")
+	cmd.SysProcAttr = kit.InUserNamespace()
+	r := kit.Run(t, kit.Limit, cmd)
 	if r.Status != 0 || r.Stdout != "65534\n" || strings.Count(r.Stderr, "shares a user namespace") != 1 {
 		t.Error(r)
 	}

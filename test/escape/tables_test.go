@@ -345,7 +345,7 @@ var update = flag.Bool("update", false, "write the tables of docs/explanation/se
 // -update writes them.
 func TestEscapeTables(t *testing.T) {
 	const begin, end = "<!-- escape tables: begin -->\n", "<!-- escape tables: end -->\n"
-	path := filepath.Join(testutil.Root(), "docs", "explanation", "security.md")
+	path := filepath.Join(kit.Root(), "docs", "explanation", "security.md")
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -357,7 +357,7 @@ func TestEscapeTables(t *testing.T) {
 	}
 	want := "\n" + escapeTables() + "\n"
 	if *update {
-		testutil.WriteFile(t, path, head+begin+want+end+tail)
+		kit.WriteFile(t, path, head+begin+want+end+tail)
 		got = want
 	}
 	if diff := cmp.Diff(got, want); diff != "" {
@@ -374,12 +374,12 @@ func TestEscapeTables(t *testing.T) {
 
 // TestSecurityNames checks that each test named in docs/explanation/security.md exists.
 func TestSecurityNames(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(testutil.Root(), "docs", "explanation", "security.md"))
+	text, err := os.ReadFile(filepath.Join(kit.Root(), "docs", "explanation", "security.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	there := map[string]bool{}
-	err = filepath.WalkDir(testutil.Root(), func(path string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(kit.Root(), func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err

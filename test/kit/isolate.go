@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package testutil
+package kit
 
 import (
 	"errors"
@@ -37,7 +37,7 @@ func init() { runtime.LockOSThread() }
 func Main(m *testing.M, before func(root string) error) {
 	code, err := run(m, before)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "testutil:", err)
+		fmt.Fprintln(os.Stderr, "kit:", err)
 		code = 1
 	}
 	os.Exit(code)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package testutil
+package kit
 
 import (
 	"os"
@@ -21,7 +21,7 @@ func Need(t testing.TB, programs ...string) {
 		t.Skipf(format, args...)
 	}
 	if os.Geteuid() != 0 || os.Getenv(stageEnv) != "test" {
-		missing("needs root, and a TestMain that calls testutil.Main")
+		missing("needs root, and a TestMain that calls kit.Main")
 	}
 	for _, p := range programs {
 		if _, err := exec.LookPath(p); err != nil {

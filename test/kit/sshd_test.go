@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package testutil_test
+package kit_test
 
 import (
 	"fmt"
@@ -8,33 +8,33 @@ import (
 	"strings"
 	"testing"
 
-	testutil "github.com/lklrun/lklrun/test/kit"
+	kit "github.com/lklrun/lklrun/test/kit"
 )
 
 // Both accounts accept logins over the network, and have homes. They see nothing of the
 // client's machine except its installed programs, and nothing outlives the server.
 func TestSSHD(t *testing.T) {
-	testutil.Need(t, "ip", "ssh")
-	var before *testutil.Inventory
+	kit.Need(t, "ip", "ssh")
+	var before *kit.Inventory
 	outside := t
 	t.Run("server", func(t *testing.T) {
-		far := testutil.NewNetns(t, "far")
-		testutil.Veth(t, testutil.Host, "desk0", far, "far0")
-		testutil.Host.Addr(t, "desk0", "10.72.1.1/24")
+		far := kit.NewNetns(t, "far")
+		kit.Veth(t, kit.Host, "desk0", far, "far0")
+		kit.Host.Addr(t, "desk0", "10.72.1.1/24")
 		far.Addr(t, "far0", "10.72.1.2/24")
-		before = testutil.Take(outside)
-		s := testutil.NewSSHD(t, testutil.SSHD{Net: far, Address: "10.72.1.2", Port: 2222, Home: "size=1m"})
+		before = kit.Take(outside)
+		s := kit.NewSSHD(t, kit.SSHD{Net: far, Address: "10.72.1.2", Port: 2222, Home: "size=1m"})
 		if got := s.Target("root"); got != "ssh:root@10.72.1.2:2222" {
 			t.Errorf("target: %s", got)
 		}
 		repo := "" // the part of it that is visible in /tmp
-		if below, ok := strings.CutPrefix(testutil.Root(), "/tmp/"); ok {
+		if below, ok := strings.CutPrefix(kit.Root(), "/tmp/"); ok {
 			repo = strings.SplitN(below, "/", 2)[0] + "\n"
 		}
-		for user, id := range map[string]int{testutil.SSHRoot: 0, testutil.SSHUser: testutil.OrdinaryUID} {
-			login := func(line string) testutil.Result {
+		for user, id := range map[string]int{kit.SSHRoot: 0, kit.SSHUser: kit.OrdinaryUID} {
+			login := func(line string) kit.Result {
 				t.Helper()
-				return testutil.Run(t, limit, s.Client.Command(testutil.Host, "-p", "2222", user+"@10.72.1.2", line))
+				return kit.Run(t, limit, s.Client.Command(kit.Host, "-p", "2222", user+"@10.72.1.2", line))
 			}
 			r := login("id -u; pwd; ls -A ~ /tmp /dev/shm; ip -o -4 addr show scope global; echo lost >&2; exit 7")
 			want := fmt.Sprintf("%d\n/home/%s\n/dev/shm:\n\n/home/%s:\n\n/tmp:\n%s", id, user, user, repo)
@@ -48,7 +48,7 @@ func TestSSHD(t *testing.T) {
 				t.Errorf("%s: %v", user, r)
 			}
 		}
-		if got := testutil.OK(t, limit, exec.Command("cat", s.Path("/run/root"), s.Path("/tmp/user"))); got != "here\nhere\n" {
+		if got := kit.OK(t, limit, exec.Command("cat", s.Path("/run/root"), s.Path("/tmp/user"))); got != "here\nhere\n" {
 			t.Errorf("the server's files, seen from here: %q", got)
 		}
 	})

@@ -17,29 +17,29 @@ import (
 // the command begins, and releases it at the end. Without a server, the run does not
 // begin and suggests a remedy. With an address on another interface, it begins.
 func TestDHCP(t *testing.T) {
-	s := testutil.NewSite(t)
-	testutil.Host.Tap(t, "tap1")
-	testutil.Host.Tap(t, "tap2")
-	testutil.Host.Tap(t, "tap3")
+	s := kit.NewSite(t)
+	kit.Host.Tap(t, "tap1")
+	kit.Host.Tap(t, "tap2")
+	kit.Host.Tap(t, "tap3")
 	log := s.Server.DnsmasqDHCP(t, "s0", "--dhcp-range=10.73.0.100,10.73.0.200,255.255.255.0,600",
 		"--dhcp-option=option:dns-server,10.73.0.1", "--domain=lab.example", "--dhcp-option=option:mtu,1400",
 		"--dhcp-option=121,10.99.0.0/16,10.73.0.9,0.0.0.0/0,10.73.0.1")
-	before := testutil.Take(t, s.Server)
-	alone := testutil.Start(t, testutil.Lklrun("--name", testutil.NewName(), "--if", "tap:tap1,dhcp", "--", "true"))
-	both := testutil.Start(t, testutil.Lklrun("--name", testutil.NewName(), "--if", "tap:tap3,ip=10.74.0.1/24", "--if", "tap:tap2,dhcp", "--", "echo", "on"))
+	before := kit.Take(t, s.Server)
+	alone := kit.Start(t, kit.Lklrun("--name", kit.NewName(), "--if", "tap:tap1,dhcp", "--", "true"))
+	both := kit.Start(t, kit.Lklrun("--name", kit.NewName(), "--if", "tap:tap3,ip=10.74.0.1/24", "--if", "tap:tap2,dhcp", "--", "echo", "on"))
 	for _, engine := range []string{"supervise", "preload"} {
-		out := testutil.OK(t, testutil.Limit, testutil.Lklrun("--name", testutil.NewName(), "--engine", engine, "--if", "tap:tap0,dhcp", "--", "ip", "-o", "addr", "show", "dev", "eth0"))
+		out := kit.OK(t, kit.Limit, kit.Lklrun("--name", kit.NewName(), "--engine", engine, "--if", "tap:tap0,dhcp", "--", "ip", "-o", "addr", "show", "dev", "eth0"))
 		if !strings.Contains(out, "inet 10.73.0.1") || !strings.Contains(out, "dynamic") {
 			t.Errorf("%s: addresses: %s", engine, out)
 		}
-		out = testutil.OK(t, testutil.Limit, testutil.Lklrun("--name", testutil.NewName(), "--engine", engine, "--if", "tap:tap0,dhcp", "--", "ip", "route"))
+		out = kit.OK(t, kit.Limit, kit.Lklrun("--name", kit.NewName(), "--engine", engine, "--if", "tap:tap0,dhcp", "--", "ip", "route"))
 		for _, want := range []string{"default via 10.73.0.1 dev eth0 proto dhcp", "10.99.0.0/16 via 10.73.0.9 dev eth0 proto dhcp"} {
 			if !strings.Contains(out, want) {
 				t.Errorf("%s: no %q in: %s", engine, want, out)
 			}
 		}
 	}
-	out := testutil.OK(t, testutil.Limit, testutil.Lklrun("--name", testutil.NewName(), "--if", "tap:tap0,dhcp", "--", "cat", "/etc/resolv.conf", "/sys/class/net/eth0/mtu"))
+	out := kit.OK(t, kit.Limit, kit.Lklrun("--name", kit.NewName(), "--if", "tap:tap0,dhcp", "--", "cat", "/etc/resolv.conf", "/sys/class/net/eth0/mtu"))
 	if !strings.Contains(out, "nameserver 10.73.0.1\nsearch lab.example\n") || !strings.Contains(out, "\n1400\n") {
 		t.Errorf("the command's files: %s", out)
 	}
@@ -47,11 +47,11 @@ func TestDHCP(t *testing.T) {
 	if acks, back := strings.Count(said+errs, "DHCPACK(s0)"), strings.Count(said+errs, "DHCPRELEASE(s0)"); acks != 5 || back != 5 {
 		t.Errorf("%d leases, %d given back:\n%s", acks, back, said+errs)
 	}
-	r := alone.Wait(testutil.Limit)
-	if r.Status != 125 || len(testutil.Lines(r.Stderr)) != 1 || !strings.Contains(r.Stderr, "eth0 (tap:tap1)") || !strings.Contains(r.Stderr, "ip=") {
+	r := alone.Wait(kit.Limit)
+	if r.Status != 125 || len(kit.Lines(r.Stderr)) != 1 || !strings.Contains(r.Stderr, "eth0 (tap:tap1)") || !strings.Contains(r.Stderr, "ip=") {
 		t.Errorf("without a server: %v", r)
 	}
-	r = both.Wait(testutil.Limit)
+	r = both.Wait(kit.Limit)
 	if r.Status != 0 || r.Stdout != "on\n" || !strings.Contains(r.Stderr, "eth1 (tap:tap2)") || !strings.Contains(r.Stderr, "continuing without") {
 		t.Errorf("with another interface: %v", r)
 	}
@@ -61,8 +61,8 @@ func TestDHCP(t *testing.T) {
 // TestLeaseVerb checks that lklctl lease shows a lease, renews it, releases it and
 // acquires it again. The name servers change in the file that the command has open.
 func TestLeaseVerb(t *testing.T) {
-	s := testutil.NewSite(t)
-	serve := func(dns string) *testutil.Proc {
+	s := kit.NewSite(t)
+	serve := func(dns string) *kit.Proc {
 		return s.Server.DnsmasqDHCP(t, "s0", "--dhcp-range=10.73.0.100,10.73.0.200,255.255.255.0,600", "--dhcp-option=option:dns-server,"+dns)
 	}
 	server := serve("10.73.0.1")
@@ -71,32 +71,32 @@ func TestLeaseVerb(t *testing.T) {
 	show := func(args ...string) []lease {
 		t.Helper()
 		var all []lease
-		text := testutil.Lklctl(t, append([]string{"-n", k.Name, "-o", "json", "lease"}, args...)...)
+		text := kit.Lklctl(t, append([]string{"-n", k.Name, "-o", "json", "lease"}, args...)...)
 		if err := json.Unmarshal([]byte(text), &all); err != nil || len(all) != 1 {
 			t.Fatalf("lease -o json: %v: %s", err, text)
 		}
 		return all
 	}
 	first := show()[0]
-	if first.Link != "eth0" || first.Proto != "dhcp" || first.State != "bound" || first.Lease.Server != testutil.ServerAddr || len(first.Lease.Routes) != 1 {
+	if first.Link != "eth0" || first.Proto != "dhcp" || first.State != "bound" || first.Lease.Server != kit.ServerAddr || len(first.Lease.Routes) != 1 {
 		t.Errorf("lease: %+v", first)
 	}
-	if text := testutil.Lklctl(t, "lease"); !strings.Contains(text, first.Lease.Addr) || !strings.Contains(text, "0.0.0.0/0>"+testutil.ServerAddr) {
+	if text := kit.Lklctl(t, "lease"); !strings.Contains(text, first.Lease.Addr) || !strings.Contains(text, "0.0.0.0/0>"+kit.ServerAddr) {
 		t.Errorf("lease: %s", text)
 	}
 	server.Signal(syscall.SIGTERM)
-	server.Wait(testutil.Limit)
+	server.Wait(kit.Limit)
 	server = serve("10.73.0.3")
 	if again := show("renew", "eth0")[0]; again.Lease.Addr != first.Lease.Addr || !again.Lease.From.After(first.Lease.From) {
 		t.Errorf("renewed: %+v", again)
 	}
-	testutil.WaitFor(t, "the new name server in the file", testutil.Limit, func() bool {
+	kit.WaitFor(t, "the new name server in the file", kit.Limit, func() bool {
 		return strings.Contains(k.Say(`(keep["resolv"].seek(0), keep["resolv"].read())[1]`), "nameserver 10.73.0.3")
 	})
 	if gone := show("release", "eth0")[0]; gone.State != "released" || gone.Lease != nil {
 		t.Errorf("released: %+v", gone)
 	}
-	if out := testutil.Lklctl(t, "exec", "ip", "-4", "addr", "show", "dev", "eth0"); strings.Contains(out, "inet ") {
+	if out := kit.Lklctl(t, "exec", "ip", "-4", "addr", "show", "dev", "eth0"); strings.Contains(out, "inet ") {
 		t.Errorf("after the release: %s", out)
 	}
 	if back := show("renew", "eth0")[0]; back.State != "bound" {
@@ -107,15 +107,15 @@ func TestLeaseVerb(t *testing.T) {
 			Leases []struct{ Addr, State string }
 		}
 	}
-	testutil.WaitFor(t, "the lease in the state", testutil.Limit, func() bool {
-		if err := json.Unmarshal([]byte(testutil.Lklctl(t, "-o", "json", "list")), &list); err != nil {
+	kit.WaitFor(t, "the lease in the state", kit.Limit, func() bool {
+		if err := json.Unmarshal([]byte(kit.Lklctl(t, "-o", "json", "list")), &list); err != nil {
 			t.Fatal(err)
 		}
 		l := list[0].Interfaces[0].Leases
 		return len(l) == 1 && l[0].State == "bound" && l[0].Addr != ""
 	})
 	for _, args := range [][]string{{"lease", "renew", "eth7"}, {"lease", "release", "lo"}} {
-		if r := testutil.Run(t, testutil.Limit, exec.Command(testutil.Bin("lklctl"), args...)); r.Status != 2 || !strings.Contains(r.Stderr, "there is eth0") {
+		if r := kit.Run(t, kit.Limit, exec.Command(kit.Bin("lklctl"), args...)); r.Status != 2 || !strings.Contains(r.Stderr, "there is eth0") {
 			t.Errorf("%q: %v", args, r)
 		}
 	}
@@ -138,27 +138,27 @@ type lease struct {
 // TestRouters checks, in both engines, that router advertisements take effect only on
 // interfaces that request them.
 func TestRouters(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	s.Server.DnsmasqDHCP(t, "s0", "--enable-ra", "--dhcp-range=fd73::100,fd73::1ff,slaac,64,600", "--dhcp-option=option6:dns-server,[fd73::53]", "--dhcp-option=option6:domain-search,ra.example")
 	for _, tap := range []string{"tap1", "tap2", "tap3", "tap4"} {
-		testutil.Host.Tap(t, tap)
-		testutil.Host.Run(t, "ip", "link", "set", tap, "master", "br0")
+		kit.Host.Tap(t, tap)
+		kit.Host.Run(t, "ip", "link", "set", tap, "master", "br0")
 	}
-	before := testutil.Take(t, s.Server)
-	start := func(engine, spec string, args ...string) *testutil.Proc {
-		return testutil.Start(t, testutil.Lklrun(append([]string{"--name", testutil.NewName(), "--engine", engine, "--if", spec, "--"}, args...)...))
+	before := kit.Take(t, s.Server)
+	start := func(engine, spec string, args ...string) *kit.Proc {
+		return kit.Start(t, kit.Lklrun(append([]string{"--name", kit.NewName(), "--engine", engine, "--if", spec, "--"}, args...)...))
 	}
 	addrs := []string{"ip", "-6", "addr", "show", "dev", "eth0", "scope", "global"}
-	slaac := map[string]*testutil.Proc{
+	slaac := map[string]*kit.Proc{
 		"supervise": start("supervise", "tap:tap1,slaac", "sh", "-c", strings.Join(addrs, " ")+"; cat /etc/resolv.conf"),
 		"preload":   start("preload", "tap:tap2,slaac", addrs...),
 	}
-	dhcp6 := map[string]*testutil.Proc{
+	dhcp6 := map[string]*kit.Proc{
 		"supervise": start("supervise", "tap:tap3,dhcp6", addrs...),
 		"preload":   start("preload", "tap:tap4,dhcp6", addrs...),
 	}
 	for engine, p := range slaac {
-		r := p.Wait(testutil.Limit)
+		r := p.Wait(kit.Limit)
 		if out := r.Stdout; strings.Count(out, "inet6 fd73::") != 1 || !strings.Contains(out, "/64") || !strings.Contains(out, "dynamic") || strings.Contains(out, "tentative") {
 			t.Errorf("%s: slaac: %v", engine, r)
 		}
@@ -167,7 +167,7 @@ func TestRouters(t *testing.T) {
 		}
 	}
 	for engine, p := range dhcp6 {
-		r := p.Wait(testutil.Limit)
+		r := p.Wait(kit.Limit)
 		if out := r.Stdout; strings.Count(out, "inet6 fd73::1") != 1 || strings.Count(out, "inet6 fd73:") != 1 || !strings.Contains(out, "/128") {
 			t.Errorf("%s: dhcp6: %v", engine, r)
 		}
@@ -179,14 +179,14 @@ func TestRouters(t *testing.T) {
 	const heard = `[l for l in open("/proc/net/snmp6") if l.startswith("Icmp6InRouterAdvertisements")][0].split()[1]`
 	k.Say(`keep.__setitem__("s", socket.socket(socket.AF_INET6, socket.SOCK_RAW, 58))`)
 	k.Say(`keep["s"].setsockopt(41, 18, 255)`) // IPV6_MULTICAST_HOPS
-	testutil.WaitFor(t, "an advertisement", testutil.Limit, func() bool {
+	kit.WaitFor(t, "an advertisement", kit.Limit, func() bool {
 		k.Say(`keep["s"].sendto(bytes([133] + 7 * [0]), ("ff02::2", 0, 0, socket.if_nametoindex("eth0")))`) // a solicitation
 		return k.Say(heard) != "'0'"
 	})
-	if out := testutil.Lklctl(t, "-n", k.Name, "exec", "ip", "-6", "addr", "show", "dev", "eth0", "scope", "global"); strings.Count(out, "inet6") != 1 || !strings.Contains(out, testutil.StackAddr6) {
+	if out := kit.Lklctl(t, "-n", k.Name, "exec", "ip", "-6", "addr", "show", "dev", "eth0", "scope", "global"); strings.Count(out, "inet6") != 1 || !strings.Contains(out, kit.StackAddr6) {
 		t.Errorf("without slaac: %s", out)
 	}
-	if out := testutil.Lklctl(t, "-n", k.Name, "exec", "ip", "-6", "route"); strings.Contains(out, "default") {
+	if out := kit.Lklctl(t, "-n", k.Name, "exec", "ip", "-6", "route"); strings.Contains(out, "default") {
 		t.Errorf("without slaac: %s", out)
 	}
 	k.End()
@@ -196,15 +196,15 @@ func TestRouters(t *testing.T) {
 // TestLeaseOfAddedLink checks that an interface that is added while the program runs
 // gets its address, and releases it when it is removed.
 func TestLeaseOfAddedLink(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	server := s.Server.DnsmasqDHCP(t, "s0", "--dhcp-range=10.73.0.100,10.73.0.200,255.255.255.0,600", "--dhcp-option=option:dns-server,10.73.0.1")
 	k := s.Talk("--if", "user")
 	k.Say("1")
-	testutil.Lklctl(t, "link", "add", "tap:tap0,dhcp")
+	kit.Lklctl(t, "link", "add", "tap:tap0,dhcp")
 	var l *lease
-	testutil.WaitFor(t, "a lease", testutil.Limit, func() bool {
+	kit.WaitFor(t, "a lease", kit.Limit, func() bool {
 		var all []lease
-		if err := json.Unmarshal([]byte(testutil.Lklctl(t, "-o", "json", "lease")), &all); err != nil {
+		if err := json.Unmarshal([]byte(kit.Lklctl(t, "-o", "json", "lease")), &all); err != nil {
 			t.Fatal(err)
 		}
 		if len(all) == 1 && all[0].State == "bound" {
@@ -212,18 +212,18 @@ func TestLeaseOfAddedLink(t *testing.T) {
 		}
 		return l != nil
 	})
-	if l.Link != "eth1" || l.Lease.Server != testutil.ServerAddr {
+	if l.Link != "eth1" || l.Lease.Server != kit.ServerAddr {
 		t.Errorf("lease: %+v", l)
 	}
-	testutil.WaitFor(t, "its name server", testutil.Limit, func() bool {
+	kit.WaitFor(t, "its name server", kit.Limit, func() bool {
 		return strings.Contains(k.Say(`open("/etc/resolv.conf").read()`), "nameserver 10.73.0.1")
 	})
-	testutil.Lklctl(t, "link", "del", "eth1")
-	testutil.WaitFor(t, "its release", testutil.Limit, func() bool {
+	kit.Lklctl(t, "link", "del", "eth1")
+	kit.WaitFor(t, "its release", kit.Limit, func() bool {
 		out, errs := server.Output()
 		return strings.Contains(out+errs, "DHCPRELEASE(s0)")
 	})
-	testutil.WaitFor(t, "its name server goes", testutil.Limit, func() bool {
+	kit.WaitFor(t, "its name server goes", kit.Limit, func() bool {
 		return !strings.Contains(k.Say(`open("/etc/resolv.conf").read()`), "nameserver 10.73.0.1")
 	})
 	k.End()
@@ -232,34 +232,34 @@ func TestLeaseOfAddedLink(t *testing.T) {
 // TestLeaseElsewhere checks a device that is unplugged and then connected to another
 // network. The interface gets an address of the new network while the program runs.
 func TestLeaseElsewhere(t *testing.T) {
-	s := testutil.NewSite(t)
-	s.Web(testutil.Nginx{})
+	s := kit.NewSite(t)
+	s.Web(kit.Nginx{})
 	server := s.Server.DnsmasqDHCP(t, "s0", "--dhcp-range=10.73.0.100,10.73.0.200,255.255.255.0,600")
 	k := s.Talk("--if", "tap:tap0,dhcp")
-	k.Connect("before", testutil.ServerAddr, 80)
+	k.Connect("before", kit.ServerAddr, 80)
 	is := func(what, state, network string) {
 		t.Helper()
-		testutil.WaitFor(t, what, testutil.Limit, func() bool {
+		kit.WaitFor(t, what, kit.Limit, func() bool {
 			l := leased(t, k.Name)
 			return l != nil && l.State == state && strings.HasPrefix(l.Lease.Addr, network)
 		})
 	}
-	testutil.Host.Run(t, "ip", "link", "set", "tap0", "down")
+	kit.Host.Run(t, "ip", "link", "set", "tap0", "down")
 	is("the loss", "no carrier", "10.73.0.")
-	testutil.Host.Run(t, "ip", "link", "set", "tap0", "up")
+	kit.Host.Run(t, "ip", "link", "set", "tap0", "up")
 	is("the same network", "bound", "10.73.0.")
 	if out, errs := server.Output(); strings.Count(out+errs, "DHCPDISCOVER(s0)") != 1 {
 		t.Errorf("it asked from scratch in the same network:\n%s%s", out, errs)
 	}
-	k.Connect("same", testutil.ServerAddr, 80)
-	testutil.Host.Run(t, "ip", "link", "set", "tap0", "down")
+	k.Connect("same", kit.ServerAddr, 80)
+	kit.Host.Run(t, "ip", "link", "set", "tap0", "down")
 	is("the loss", "no carrier", "10.73.0.")
 	server.Signal(syscall.SIGTERM)
-	server.Wait(testutil.Limit)
-	s.Server.Run(t, "ip", "addr", "del", testutil.ServerAddr+"/24", "dev", "s0")
+	server.Wait(kit.Limit)
+	s.Server.Run(t, "ip", "addr", "del", kit.ServerAddr+"/24", "dev", "s0")
 	s.Server.Addr(t, "s0", "10.76.0.1/24")
 	s.Server.DnsmasqDHCP(t, "s0", "--dhcp-range=10.76.0.100,10.76.0.200,255.255.255.0,600")
-	testutil.Host.Run(t, "ip", "link", "set", "tap0", "up")
+	kit.Host.Run(t, "ip", "link", "set", "tap0", "up")
 	is("the other network", "bound", "10.76.0.")
 	k.Connect("after", "10.76.0.1", 80)
 	k.End()
@@ -268,21 +268,21 @@ func TestLeaseElsewhere(t *testing.T) {
 // TestDHCPTypes checks that the other types of interface get addresses in the same way,
 // and so does a VLAN, whose server is dnsmasq on another run's stack.
 func TestDHCPTypes(t *testing.T) {
-	s := testutil.NewSite(t)
-	testutil.Veth(t, testutil.Host, "w0", s.Server, "s1")
+	s := kit.NewSite(t)
+	kit.Veth(t, kit.Host, "w0", s.Server, "s1")
 	s.Server.Addr(t, "s1", "10.78.0.1/24")
 	s.Server.DnsmasqDHCP(t, "s1", "--dhcp-range=10.78.0.100,10.78.0.200,255.255.255.0,600")
-	testutil.Host.Tap(t, "tap1")
-	testutil.Host.Run(t, "ip", "link", "set", "tap1", "master", "br0")
-	server := testutil.Start(t, testutil.Lklrun("--name", testutil.NewName(), "--if", "tap:tap0,vlan=5,ip=10.79.0.1/24", "--",
+	kit.Host.Tap(t, "tap1")
+	kit.Host.Run(t, "ip", "link", "set", "tap1", "master", "br0")
+	server := kit.Start(t, kit.Lklrun("--name", kit.NewName(), "--if", "tap:tap0,vlan=5,ip=10.79.0.1/24", "--",
 		"dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--port=0", "--user=root", "--pid-file=",
-		"--dhcp-leasefile="+testutil.Dir(t)+"/leases", "--log-facility=-", "--dhcp-range=10.79.0.100,10.79.0.200,255.255.255.0,600"))
-	testutil.WaitFor(t, "dnsmasq starts", testutil.Limit, func() bool {
+		"--dhcp-leasefile="+kit.Dir(t)+"/leases", "--log-facility=-", "--dhcp-range=10.79.0.100,10.79.0.200,255.255.255.0,600"))
+	kit.WaitFor(t, "dnsmasq starts", kit.Limit, func() bool {
 		out, errs := server.Output()
 		return strings.Contains(out+errs, "started, version")
 	})
 	for spec, net := range map[string]string{"raw:w0,dhcp": "10.78.0.", "macvtap:w0,dhcp": "10.78.0.", "tap:tap1,vlan=5,dhcp": "10.79.0."} {
-		out := testutil.OK(t, testutil.Limit, testutil.Lklrun("--name", testutil.NewName(), "--if", spec, "--", "sh", "-c", "ip -4 -o addr; ping -c1 -W5 "+net+"1"))
+		out := kit.OK(t, kit.Limit, kit.Lklrun("--name", kit.NewName(), "--if", spec, "--", "sh", "-c", "ip -4 -o addr; ping -c1 -W5 "+net+"1"))
 		if !strings.Contains(out, "inet "+net+"1") || !strings.Contains(out, " 0% packet loss") {
 			t.Errorf("%s: %s", spec, out)
 		}

@@ -30,7 +30,7 @@ type sums struct {
 }
 
 // farLimit bounds a transfer on a machine with much other work.
-const farLimit = 4 * testutil.Limit
+const farLimit = 4 * kit.Limit
 
 func (f flow) limit() time.Time {
 	return time.Now().Add(farLimit + time.Duration(f.seconds)*time.Second)

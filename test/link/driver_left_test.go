@@ -28,14 +28,14 @@ func TestDriverKilled(t *testing.T) {
 				was := w.state()
 				d := w.start("supervise", w.flag)
 				d.ping()
-				if err := unix.Kill(testutil.ProcessOf(t, d.Talker, who), unix.SIGKILL); err != nil {
+				if err := unix.Kill(kit.ProcessOf(t, d.Talker, who), unix.SIGKILL); err != nil {
 					t.Fatal(err)
 				}
-				d.Proc.Wait(testutil.Limit)
-				testutil.Within(testutil.Limit, func() bool { return w.state() == was })
+				d.Proc.Wait(kit.Limit)
+				kit.Within(kit.Limit, func() bool { return w.state() == was })
 				w.same(was)
-				testutil.WaitFor(t, "the end of all processes", testutil.Limit, func() bool {
-					return strings.TrimSpace(testutil.Host.Run(t, "ip", "netns", "pids", w.here.Name)) == ""
+				kit.WaitFor(t, "the end of all processes", kit.Limit, func() bool {
+					return strings.TrimSpace(kit.Host.Run(t, "ip", "netns", "pids", w.here.Name)) == ""
 				})
 			})
 		}
@@ -63,8 +63,8 @@ func TestDriverRefused(t *testing.T) {
 		{`--publish 8098:80: only --if user has ports of the host`, publish("8098:80", "tap:tap0,ip=10.0.0.1/24")},
 		{`--publish 10.9.9.9:80:80: 10.9.9.9 is not an address of this host`, publish("10.9.9.9:80:80", "user")},
 	} {
-		cmd := w.here.Command(append(append([]string{testutil.Bin("lklrun")}, tt.flags...), "--", "echo", "released")...)
-		testutil.OneLine(t, testutil.Run(t, testutil.Limit, cmd), 2, tt.names)
+		cmd := w.here.Command(append(append([]string{kit.Bin("lklrun")}, tt.flags...), "--", "echo", "released")...)
+		kit.OneLine(t, kit.Run(t, kit.Limit, cmd), 2, tt.names)
 		if w.same(was); t.Failed() {
 			t.Fatal(tt.flags)
 		}
@@ -84,8 +84,8 @@ func TestDriverRefused(t *testing.T) {
 		"macvtap:v0,mtu=9000":                                     `mtu: 9000 is greater than the MTU of v0, 1500`,
 		"macvtap:v1":                                              `v1 belongs to a bridge.*tap:NAME,bridge=`,
 	} {
-		cmd := w.here.Command(testutil.Bin("lklrun"), "--if", flag, "--", "echo", "released")
-		testutil.OneLine(t, testutil.Run(t, testutil.Limit, cmd), 2, names)
+		cmd := w.here.Command(kit.Bin("lklrun"), "--if", flag, "--", "echo", "released")
+		kit.OneLine(t, kit.Run(t, kit.Limit, cmd), 2, names)
 		if w.same(was); t.Failed() {
 			t.Fatal(flag)
 		}
@@ -93,8 +93,8 @@ func TestDriverRefused(t *testing.T) {
 
 	w.here.Run(t, "ip", "link", "add", "mv0", "link", "v0", "type", "macvtap", "mode", "passthru")
 	was = w.state()
-	cmd := w.here.Command(testutil.Bin("lklrun"), "--if", "macvtap:v0,ip=10.90.0.10/24", "--", "echo", "released")
-	testutil.OneLine(t, testutil.Run(t, testutil.Limit, cmd), 125, `creating a macvtap on v0: .*mode passthru`)
+	cmd := w.here.Command(kit.Bin("lklrun"), "--if", "macvtap:v0,ip=10.90.0.10/24", "--", "echo", "released")
+	kit.OneLine(t, kit.Run(t, kit.Limit, cmd), 125, `creating a macvtap on v0: .*mode passthru`)
 	w.same(was)
 }
 

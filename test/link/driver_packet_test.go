@@ -67,16 +67,16 @@ func layCookedFD(w *wire) {
 
 // tuns creates a tun here, t0. The test forwards its packets to another tun in far.
 func (w *wire) tuns() {
-	here := testutil.OpenTun(w.T, w.here, "t0", unix.IFF_TUN|unix.IFF_NO_PI)
-	far := testutil.OpenTun(w.T, w.far, "t1", unix.IFF_TUN|unix.IFF_NO_PI)
+	here := kit.OpenTun(w.T, w.here, "t0", unix.IFF_TUN|unix.IFF_NO_PI)
+	far := kit.OpenTun(w.T, w.far, "t1", unix.IFF_TUN|unix.IFF_NO_PI)
 	w.here.Run(w, "ip", "link", "set", "t0", "up")
 	w.route("t1")
-	w.Cleanup(testutil.CarryFrames(here, far))
+	w.Cleanup(kit.CarryFrames(here, far))
 }
 
 // layTunFD sets up an inherited tun, which is a device in far.
 func layTunFD(w *wire) {
-	tun := testutil.OpenTun(w.T, w.far, "t1", unix.IFF_TUN|unix.IFF_NO_PI|unix.IFF_VNET_HDR)
+	tun := kit.OpenTun(w.T, w.far, "t1", unix.IFF_TUN|unix.IFF_NO_PI|unix.IFF_VNET_HDR)
 	w.route("t1")
 	w.files = []*os.File{tun}
 	w.Cleanup(func() { tun.Close() })

@@ -37,7 +37,7 @@ const (
 // The lay function of a driver fills it in.
 type wire struct {
 	*testing.T
-	here, far *testutil.Netns
+	here, far *kit.Netns
 	as        []string // prefix of lklrun's command line; empty: runs as this process
 
 	last   string     // the last instance name
@@ -95,18 +95,18 @@ var driverSteps = []struct {
 // A driven is a stack on a wire, with a program that carries out commands.
 type driven struct {
 	*wire
-	*testutil.Talker
+	*kit.Talker
 }
 
 func TestDrivers(t *testing.T) {
-	testutil.Need(t, "ip", "ping", "/usr/bin/python3", testutil.Bin("lklrun"), testutil.Bin("lklhost"))
-	before := testutil.Take(t)
-	t.Cleanup(func() { before.Settles(testutil.Limit) }) // of all parallel subtests
+	kit.Need(t, "ip", "ping", "/usr/bin/python3", kit.Bin("lklrun"), kit.Bin("lklhost"))
+	before := kit.Take(t)
+	t.Cleanup(func() { before.Settles(kit.Limit) }) // of all parallel subtests
 	for _, d := range drivers {
 		for _, engine := range []string{"supervise", "preload"} {
 			t.Run(d.name+", "+engine, func(t *testing.T) {
 				t.Parallel()
-				testutil.Need(t, d.needs...)
+				kit.Need(t, d.needs...)
 				w := newWire(t)
 				d.lay(w)
 				was := w.state()
@@ -151,20 +151,20 @@ func (w *wire) plain(engine string) {
 // start starts the program that carries out commands.
 func (w *wire) start(engine, flag string) *driven {
 	w.Helper()
-	script := testutil.TestData("driver.py")
+	script := kit.TestData("driver.py")
 	if len(w.as) > 0 {
 		script = public(w.T, script)
 	}
 	cmd := w.run(engine, flag, "/usr/bin/python3", "-u", script)
-	return &driven{w, testutil.StartTalker(w.T, w.last, cmd)}
+	return &driven{w, kit.StartTalker(w.T, w.last, cmd)}
 }
 
 // run is a command line of lklrun on the wire.
 func (w *wire) run(engine, flag string, command ...string) *exec.Cmd {
-	w.last = testutil.NewName()
+	w.last = kit.NewName()
 	args := w.as
 	if len(args) == 0 {
-		args = []string{testutil.Bin("lklrun")}
+		args = []string{kit.Bin("lklrun")}
 	}
 	args = append(slices.Clone(args), "--name", w.last, "--engine", engine, "--if", flag, "--sysctl", "net.ipv4.ping_group_range=0 2147483647")
 	cmd := w.here.Command(append(append(append(args, w.more...), "--"), command...)...)
@@ -181,7 +181,7 @@ func (d *driven) ends() {
 	if _, err := os.Stat("/run/lklrun/" + d.Name); err == nil {
 		d.T().Errorf("the run directory of %s is still there", d.Name)
 	}
-	for _, pid := range strings.Fields(testutil.Host.Run(d.T(), "ip", "netns", "pids", d.here.Name)) {
+	for _, pid := range strings.Fields(kit.Host.Run(d.T(), "ip", "netns", "pids", d.here.Name)) {
 		d.T().Errorf("process %s is left", pid)
 	}
 }
@@ -198,8 +198,8 @@ func (d *driven) is(want, format string, args ...any) {
 }
 
 func newWire(t *testing.T) *wire {
-	w := &wire{T: t, here: testutil.NewNetns(t, "here"), far: testutil.NewNetns(t, "far")}
-	testutil.Veth(t, w.here, "v0", w.far, "s0")
+	w := &wire{T: t, here: kit.NewNetns(t, "here"), far: kit.NewNetns(t, "far")}
+	kit.Veth(t, w.here, "v0", w.far, "s0")
 	// The addresses are on the bridge, so that they remain when s0 goes down.
 	w.far.Bridge(t, "wan", "s0")
 	w.far.Addr(t, "wan", farAddr+"/24", farAddr6+"/64")
@@ -367,11 +367,11 @@ func (d *driven) deleted() {
 		return
 	}
 	d.remove()
-	ok := testutil.Within(testutil.Limit, func() bool { _, errs := d.Proc.Output(); return d.said != "" && strings.Contains(errs, d.said) })
+	ok := kit.Within(kit.Limit, func() bool { _, errs := d.Proc.Output(); return d.said != "" && strings.Contains(errs, d.said) })
 	if _, errs := d.Proc.Output(); !ok || strings.Count(errs, d.said) != 1 {
 		d.T().Errorf("want one line with %q: %s", d.said, errs)
 	}
-	if !testutil.Within(testutil.Limit, func() bool { return d.Say("dial(%q, 9)", d.near) == "ENETUNREACH" }) {
+	if !kit.Within(kit.Limit, func() bool { return d.Say("dial(%q, 9)", d.near) == "ENETUNREACH" }) {
 		d.T().Errorf("connecting without a device: %s", d.Say("dial(%q, 9)", d.near))
 	}
 }

@@ -48,10 +48,10 @@ func laySocket(w *wire) {
 	}
 	ours := os.NewFile(uintptr(p[0]), "socket")
 	w.files = []*os.File{os.NewFile(uintptr(p[1]), "socket")}
-	tap := testutil.OpenTun(w.T, w.here, "relay0", unix.IFF_TAP|unix.IFF_NO_PI)
+	tap := kit.OpenTun(w.T, w.here, "relay0", unix.IFF_TAP|unix.IFF_NO_PI)
 	w.here.Run(w, "ip", "link", "set", "relay0", "up")
 	w.here.Bridge(w, "br0", "v0", "relay0")
-	stop := testutil.CarryFrames(ours, tap)
+	stop := kit.CarryFrames(ours, tap)
 	w.Cleanup(func() { stop(); w.files[0].Close() })
 	w.flag, w.fixed = "fd:3"+guestKeys, true
 	w.remove, w.said = stop, "the other end of descriptor 3 is closed"
@@ -59,7 +59,7 @@ func laySocket(w *wire) {
 
 // layTapFD sets up an inherited tap, with the virtio-net headers that offloads need.
 func layTapFD(w *wire) {
-	tap := testutil.OpenTun(w.T, w.here, "tap0", unix.IFF_TAP|unix.IFF_NO_PI|unix.IFF_VNET_HDR)
+	tap := kit.OpenTun(w.T, w.here, "tap0", unix.IFF_TAP|unix.IFF_NO_PI|unix.IFF_VNET_HDR)
 	w.here.Run(w, "ip", "link", "set", "tap0", "up")
 	w.here.Bridge(w, "br0", "v0", "tap0")
 	w.files = []*os.File{tap}

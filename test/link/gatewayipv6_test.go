@@ -21,22 +21,22 @@ var sendsOnce string
 // address, connecting fails at once. When it has one again, connecting works again.
 func TestGatewayIPv6Connected(t *testing.T) {
 	t.Parallel()
-	testutil.Need(t, "ip", "nginx", "curl", "/usr/bin/python3")
+	kit.Need(t, "ip", "nginx", "curl", "/usr/bin/python3")
 	const server, ours = "fd71:9::1", "fd71:9::2/64"
-	host, far := testutil.NewNetns(t, "host"), testutil.NewNetns(t, "server")
-	testutil.Veth(t, host, "v0", far, "s0")
+	host, far := kit.NewNetns(t, "host"), kit.NewNetns(t, "server")
+	kit.Veth(t, host, "v0", far, "s0")
 	far.Addr(t, "s0", server+"/64")
-	dir := testutil.Dir(t)
-	testutil.WriteFile(t, dir+"/hello", "hello\n")
-	far.Nginx(t, testutil.Nginx{Root: dir})
+	dir := kit.Dir(t)
+	kit.WriteFile(t, dir+"/hello", "hello\n")
+	far.Nginx(t, kit.Nginx{Root: dir})
 	far.EchoUDP(t, "["+server+"]:9")
-	name := testutil.NewName()
-	run := testutil.Start(t, host.Command(testutil.Bin("lklrun"), "--name", name, "--if", "user", "--", "sleep", "1000"))
-	exec1 := func(args ...string) testutil.Result {
-		return testutil.Run(t, testutil.Limit, exec.Command(testutil.Bin("lklctl"), append([]string{"-n", name, "exec", "--"}, args...)...))
+	name := kit.NewName()
+	run := kit.Start(t, host.Command(kit.Bin("lklrun"), "--name", name, "--if", "user", "--", "sleep", "1000"))
+	exec1 := func(args ...string) kit.Result {
+		return kit.Run(t, kit.Limit, exec.Command(kit.Bin("lklctl"), append([]string{"-n", name, "exec", "--"}, args...)...))
 	}
-	testutil.WaitFor(t, "the instance", testutil.Limit, func() bool { return exec1("true").Status == 0 || !run.Running() })
-	curl := func() testutil.Result {
+	kit.WaitFor(t, "the instance", kit.Limit, func() bool { return exec1("true").Status == 0 || !run.Running() })
+	curl := func() kit.Result {
 		return exec1("curl", "-6", "-sS", "-m", "20", fmt.Sprintf("http://[%s]/hello", server))
 	}
 	unreachable := func(when string) {

@@ -24,7 +24,7 @@ var floodsTCP string
 // it.
 func TestFinding10GatewayLimits(t *testing.T) {
 	t.Parallel()
-	testutil.Need(t, "ip", "nginx", "prlimit", "/usr/bin/python3")
+	kit.Need(t, "ip", "nginx", "prlimit", "/usr/bin/python3")
 	const server, silent = "10.71.9.1", "10.71.9.2"
 	for _, tc := range []struct{ name, script, counter, warning, done string }{
 		{"udp", floodsUDP, "eth0.gateway.udp_evicted", "UDP port pairs at once", "alive\n"},
@@ -32,25 +32,25 @@ func TestFinding10GatewayLimits(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			host := testutil.NewNetns(t, "host")
+			host := kit.NewNetns(t, "host")
 			host.Run(t, "ip", "link", "set", "lo", "up")
-			testutil.Veth(t, host, "v0", testutil.NewNetns(t, "silent"), "s0")
+			kit.Veth(t, host, "v0", kit.NewNetns(t, "silent"), "s0")
 			host.Addr(t, "v0", server+"/24")
 			// This Ethernet address does not exist, so packets to it are dropped.
 			host.Run(t, "ip", "neigh", "add", silent, "lladdr", "02:00:00:00:00:02", "dev", "v0")
-			dir := testutil.Dir(t)
-			testutil.WriteFile(t, dir+"/hello", "hello\n")
-			host.Nginx(t, testutil.Nginx{Root: dir})
+			dir := kit.Dir(t)
+			kit.WriteFile(t, dir+"/hello", "hello\n")
+			host.Nginx(t, kit.Nginx{Root: dir})
 			host.EchoUDP(t, server+":9")
-			name := testutil.NewName()
-			cmd := host.Command("prlimit", "--nofile=20000:20000", testutil.Bin("lklrun"), "--name", name, "--if", "user", "--",
+			name := kit.NewName()
+			cmd := host.Command("prlimit", "--nofile=20000:20000", kit.Bin("lklrun"), "--name", name, "--if", "user", "--",
 				"/usr/bin/python3", "-c", tc.script, server, silent)
 			stdin, err := cmd.StdinPipe()
 			if err != nil {
 				t.Fatal(err)
 			}
-			p := testutil.Start(t, cmd)
-			testutil.WaitFor(t, "the program", 2*testutil.Limit, func() bool {
+			p := kit.Start(t, cmd)
+			kit.WaitFor(t, "the program", 2*kit.Limit, func() bool {
 				out, _ := p.Output()
 				return strings.Contains(out, tc.done) || !p.Running()
 			})
@@ -65,7 +65,7 @@ func TestFinding10GatewayLimits(t *testing.T) {
 				t.Errorf("%s is 0", tc.counter)
 			}
 			stdin.Close()
-			r := p.Wait(testutil.Limit)
+			r := p.Wait(kit.Limit)
 			if r.Status != 0 || !strings.Contains(r.Stdout, tc.done) || strings.Count(r.Stderr, tc.warning) != 1 {
 				t.Error(r)
 			}
@@ -77,7 +77,7 @@ func TestFinding10GatewayLimits(t *testing.T) {
 func gatewayCount(t *testing.T, name, counter string) int {
 	t.Helper()
 	var all map[string]int
-	out := testutil.Run(t, testutil.Limit, exec.Command(testutil.Bin("lklctl"), "-n", name, "counters", "-o", "json", counter)).Stdout
+	out := kit.Run(t, kit.Limit, exec.Command(kit.Bin("lklctl"), "-n", name, "counters", "-o", "json", counter)).Stdout
 	if err := json.Unmarshal([]byte(out), &all); err != nil {
 		t.Errorf("lklctl counters: %v\n%s", err, out)
 	}

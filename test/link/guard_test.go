@@ -33,25 +33,25 @@ const (
 //	here: t0 10.91.0.2 ─── t1 10.91.0.1 :peer	rawip:t0, two tuns
 type share struct {
 	*testing.T
-	here, peer *testutil.Netns
+	here, peer *kit.Netns
 	flag       string
 	as         []string // prefix of lklrun's command line; empty: runs as this process
 }
 
 func newShare(t *testing.T, typ string) *share {
 	t.Helper()
-	testutil.Need(t, "ip", "nft", "iptables", "ip6tables", "iptables-legacy", "/usr/bin/python3", testutil.Bin("lklrun"), testutil.Bin("lklctl"), testutil.Bin("lklhost"))
-	s := &share{T: t, here: testutil.NewNetns(t, "here"), peer: testutil.NewNetns(t, "peer")}
+	kit.Need(t, "ip", "nft", "iptables", "ip6tables", "iptables-legacy", "/usr/bin/python3", kit.Bin("lklrun"), kit.Bin("lklctl"), kit.Bin("lklhost"))
+	s := &share{T: t, here: kit.NewNetns(t, "here"), peer: kit.NewNetns(t, "peer")}
 	here, peer := "v0", "v1"
 	s.flag = "raw:v0"
 	if typ == "rawip" {
 		here, peer, s.flag = "t0", "t1", "rawip:t0"
-		stop := testutil.CarryFrames(testutil.OpenTun(t, s.here, here, unix.IFF_TUN|unix.IFF_NO_PI), testutil.OpenTun(t, s.peer, peer, unix.IFF_TUN|unix.IFF_NO_PI))
+		stop := kit.CarryFrames(kit.OpenTun(t, s.here, here, unix.IFF_TUN|unix.IFF_NO_PI), kit.OpenTun(t, s.peer, peer, unix.IFF_TUN|unix.IFF_NO_PI))
 		t.Cleanup(stop)
 		s.here.Run(t, "ip", "link", "set", here, "up", "txqueuelen", "5000")
 		s.peer.Run(t, "ip", "link", "set", peer, "up", "txqueuelen", "5000")
 	} else {
-		testutil.Veth(t, s.here, here, s.peer, peer)
+		kit.Veth(t, s.here, here, s.peer, peer)
 	}
 	s.here.Addr(t, here, sharedAddr+"/24", sharedAddr6+"/64")
 	s.peer.Addr(t, peer, peerAddr+"/24", peerAddr6+"/64")
@@ -73,30 +73,30 @@ func (s *share) rules() string {
 
 // args is a command line of lklrun on the host.
 func (s *share) args(args ...string) []string {
-	return append([]string{testutil.Bin("lklrun")}, args...)
+	return append([]string{kit.Bin("lklrun")}, args...)
 }
 
 // run starts a talker on the shared address.
-func (s *share) run(flags ...string) *testutil.Talker {
+func (s *share) run(flags ...string) *kit.Talker {
 	s.Helper()
-	name := testutil.NewName()
-	script := testutil.TestData("guard.py")
-	args := []string{testutil.Bin("lklrun")}
+	name := kit.NewName()
+	script := kit.TestData("guard.py")
+	args := []string{kit.Bin("lklrun")}
 	if len(s.as) > 0 {
 		args, script = slices.Clone(s.as), public(s.T, script)
 	}
 	args = append(append(args, "--name", name, "--if", s.flag), flags...)
 	args = append(args, "--", "/usr/bin/python3", "-u", script)
-	return testutil.StartTalker(s.T, name, s.here.Command(args...))
+	return kit.StartTalker(s.T, name, s.here.Command(args...))
 }
 
 // echoes opens connections from a namespace and uses all of them.
-func (s *share) echoes(n *testutil.Netns, address string, count int) {
+func (s *share) echoes(n *kit.Netns, address string, count int) {
 	s.Helper()
 	err := n.Enter(func() error {
 		var all []net.Conn
 		for range count {
-			c, err := net.DialTimeout("tcp", address, testutil.Limit)
+			c, err := net.DialTimeout("tcp", address, kit.Limit)
 			if err != nil {
 				return err
 			}
@@ -105,7 +105,7 @@ func (s *share) echoes(n *testutil.Netns, address string, count int) {
 		}
 		for i, c := range all {
 			want := fmt.Sprint("connection ", i)
-			if err := c.SetDeadline(time.Now().Add(testutil.Limit)); err != nil {
+			if err := c.SetDeadline(time.Now().Add(kit.Limit)); err != nil {
 				return err
 			}
 			if _, err := io.WriteString(c, want); err != nil {
@@ -131,7 +131,7 @@ func (s *share) refuses() {
 	s.Helper()
 	for _, address := range []string{sharedAddr + ":9", "[" + sharedAddr6 + "]:9"} {
 		err := s.peer.Enter(func() error {
-			c, err := net.DialTimeout("tcp", address, testutil.Limit)
+			c, err := net.DialTimeout("tcp", address, kit.Limit)
 			if err == nil {
 				c.Close()
 			}
@@ -161,10 +161,10 @@ func (s *share) resets() int {
 	return 0
 }
 
-func guardStatus(k *testutil.Talker) guard.Status {
+func guardStatus(k *kit.Talker) guard.Status {
 	k.T.Helper()
 	var st guard.Status
-	if err := json.Unmarshal([]byte(testutil.Lklctl(k.T, "-n", k.Name, "-o", "json", "guard")), &st); err != nil {
+	if err := json.Unmarshal([]byte(kit.Lklctl(k.T, "-n", k.Name, "-o", "json", "guard")), &st); err != nil {
 		k.T.Fatal(err)
 	}
 	return st
@@ -174,8 +174,8 @@ func guardStatus(k *testutil.Talker) guard.Status {
 // A thousand connections of the stack, and its server, see no reset. The host still
 // sends the resets that it should send.
 func TestSharedAddress(t *testing.T) {
-	before := testutil.Take(t)
-	t.Cleanup(func() { before.Settles(testutil.Limit) })
+	before := kit.Take(t)
+	t.Cleanup(func() { before.Settles(kit.Limit) })
 	for _, c := range []struct{ typ, engine, backend string }{
 		{"raw", "supervise", "nft"},
 		{"rawip", "preload", "nft"},
@@ -248,7 +248,7 @@ func TestSharedAddress(t *testing.T) {
 				t.Errorf("connections that do not end: %s", got)
 			}
 			s.here.Run(t, "nft", "flush", "ruleset") // includes the rules of iptables
-			testutil.WaitFor(t, "the rules come back", testutil.Limit, func() bool { return guardStatus(k).Restored == 1 })
+			kit.WaitFor(t, "the rules come back", kit.Limit, func() bool { return guardStatus(k).Restored == 1 })
 			resets = s.resets()
 			if got := k.Say("crowd(%q, 7, 100)", peerAddr); !strings.HasPrefix(got, "'100, ") {
 				t.Error(got)
@@ -257,7 +257,7 @@ func TestSharedAddress(t *testing.T) {
 				t.Errorf("the host has sent %d resets", now-resets)
 			}
 			r := k.End()
-			if r.Status != 0 || len(testutil.Lines(r.Stderr)) != 1 || !strings.Contains(r.Stderr, "has restored the rules") {
+			if r.Status != 0 || len(kit.Lines(r.Stderr)) != 1 || !strings.Contains(r.Stderr, "has restored the rules") {
 				t.Errorf("%v", r)
 			}
 			s.here.Run(t, "nft", "add table inet admin; add chain inet admin in { type filter hook input priority 0; }; add rule inet admin in tcp dport 9999 counter drop")
@@ -298,7 +298,7 @@ func TestSharedByTwo(t *testing.T) {
 	was := s.rules()
 	s.peer.EchoTCP(t, ":7")
 	a, b := s.run("--port-range", "1024"), s.run("--rst-guard", "iptables")
-	for _, k := range []*testutil.Talker{a, b, a} {
+	for _, k := range []*kit.Talker{a, b, a} {
 		if got := k.Say("crowd(%q, 7, 200)", peerAddr); !strings.HasPrefix(got, "'200, ") {
 			t.Error(got)
 		}
@@ -307,8 +307,8 @@ func TestSharedByTwo(t *testing.T) {
 	if p.First <= q.Last && q.First <= p.Last || p.Last-p.First != 1023 {
 		t.Errorf("%v and %v", p, q)
 	}
-	r := testutil.Run(t, testutil.Limit, s.here.Command(s.args("--if", s.flag, "--port-range", fmt.Sprintf("%d-%d", p.First, p.First+99), "--", "true")...))
-	testutil.OneLine(t, r, 2, "another run uses port")
+	r := kit.Run(t, kit.Limit, s.here.Command(s.args("--if", s.flag, "--port-range", fmt.Sprintf("%d-%d", p.First, p.First+99), "--", "true")...))
+	kit.OneLine(t, r, 2, "another run uses port")
 	a.End()
 	if got := b.Say("crowd(%q, 7, 200)", peerAddr); !strings.HasPrefix(got, "'200, ") {
 		t.Error(got)
@@ -332,7 +332,7 @@ func TestSharedUsedUp(t *testing.T) {
 		}
 		took := time.Since(began)
 		t.Log(took)
-		if took > testutil.Limit {
+		if took > kit.Limit {
 			t.Errorf("64 ports were to be had after %v: a connection's waits a minute", took)
 		}
 	}
@@ -354,7 +354,7 @@ func TestSharedLive(t *testing.T) {
 	}
 	reserved := ""
 	for range 2 {
-		testutil.OK(t, testutil.Limit, s.here.Command(testutil.Bin("lklctl"), "-n", k.Name, "link", "add", link))
+		kit.OK(t, kit.Limit, s.here.Command(kit.Bin("lklctl"), "-n", k.Name, "link", "add", link))
 		if got := k.Say("crowd(%q, 7, 100)", peerAddr); !strings.HasPrefix(got, "'100, ") {
 			t.Error(got)
 		}
@@ -365,11 +365,11 @@ func TestSharedLive(t *testing.T) {
 		if len(st.Links) != 1 || st.Kept.Packets < 100 || st.Ports.Last-st.Ports.First != 1023 {
 			t.Errorf("%+v", st)
 		}
-		if got := testutil.OK(t, testutil.Limit, k.Inside("nft", "list", "ruleset")); !strings.Contains(got, "table inet lklrun") {
+		if got := kit.OK(t, kit.Limit, k.Inside("nft", "list", "ruleset")); !strings.Contains(got, "table inet lklrun") {
 			t.Errorf("the rules in the stack: %s", got)
 		}
-		testutil.OK(t, testutil.Limit, s.here.Command(testutil.Bin("lklctl"), "-n", k.Name, "link", "del", "eth1"))
-		if got := testutil.OK(t, testutil.Limit, k.Inside("nft", "list", "ruleset")); got != "" {
+		kit.OK(t, kit.Limit, s.here.Command(kit.Bin("lklctl"), "-n", k.Name, "link", "del", "eth1"))
+		if got := kit.OK(t, kit.Limit, k.Inside("nft", "list", "ruleset")); got != "" {
 			t.Errorf("the rules in the stack: %s", got)
 		}
 		if st := guardStatus(k); len(st.Links) != 0 {
@@ -395,22 +395,22 @@ func TestSharedInterrupted(t *testing.T) {
 	was := s.rules()
 	for i := range 16 {
 		backend := []string{"nft", "iptables"}[i%2]
-		cmd := s.here.Command(testutil.Bin("lklrun"), "--name", "broken", "--if", s.flag, "--rst-guard", backend, "--", "sleep", "60")
+		cmd := s.here.Command(kit.Bin("lklrun"), "--name", "broken", "--if", s.flag, "--rst-guard", backend, "--", "sleep", "60")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		p := testutil.Start(t, cmd)
-		testutil.Spread(6 * i)
+		p := kit.Start(t, cmd)
+		kit.Spread(6 * i)
 		if i%4 < 2 {
 			if err := unix.Kill(-p.Pid(), unix.SIGINT); err != nil {
 				t.Fatal(err)
 			}
-			p.Wait(testutil.Limit)
+			p.Wait(kit.Limit)
 		} else {
 			p.Signal(unix.SIGKILL)
-			p.Wait(testutil.Limit)
-			testutil.Within(5*time.Second, func() bool { return s.rules() == was })
-			testutil.OK(t, testutil.Limit, s.here.Command(testutil.Bin("lklrun"), "cleanup"))
+			p.Wait(kit.Limit)
+			kit.Within(5*time.Second, func() bool { return s.rules() == was })
+			kit.OK(t, kit.Limit, s.here.Command(kit.Bin("lklrun"), "cleanup"))
 		}
-		testutil.WaitFor(t, "the rules as they were", testutil.Limit, func() bool { return s.rules() == was })
+		kit.WaitFor(t, "the rules as they were", kit.Limit, func() bool { return s.rules() == was })
 	}
 }
 
@@ -430,18 +430,18 @@ func TestSharedRefused(t *testing.T) {
 		{[]string{"--sysctl", "net.ipv4.ip_local_port_range=1000 2000"}, "--port-range"},
 		{[]string{"--sysctl", "net.ipv4.no_such=1"}, "net.ipv4.no_such"}, // only the stack can detect it
 	} {
-		r := testutil.Run(t, testutil.Limit, s.here.Command(s.args(append(append([]string{"--if", s.flag}, c.args...), "--", "true")...)...))
-		testutil.OneLine(t, r, 2, regexp.QuoteMeta(c.said))
+		r := kit.Run(t, kit.Limit, s.here.Command(s.args(append(append([]string{"--if", s.flag}, c.args...), "--", "true")...)...))
+		kit.OneLine(t, r, 2, regexp.QuoteMeta(c.said))
 		if now := s.rules(); now != was {
 			t.Errorf("%v: the rules were\n%s\nand are\n%s", c.args, was, now)
 		}
 	}
 	raw := s.here.Command(append([]string{"setpriv", "--bounding-set", "-net_admin", "--inh-caps", "-net_admin"}, s.args("--if", s.flag, "--", "true")...)...)
-	testutil.OneLine(t, testutil.Run(t, testutil.Limit, raw), 2, sharedAddr+" is an address of the host: --rst-guard auto: .*CAP_NET_ADMIN")
+	kit.OneLine(t, kit.Run(t, kit.Limit, raw), 2, sharedAddr+" is an address of the host: --rst-guard auto: .*CAP_NET_ADMIN")
 	if now := s.rules(); now != was {
 		t.Errorf("the rules were\n%s\nand are\n%s", was, now)
 	}
-	text := testutil.OK(t, testutil.Limit, s.here.Command(s.args("--if", s.flag, "--listen", "80", "--rst-guard", "print", "--", "true")...))
+	text := kit.OK(t, kit.Limit, s.here.Command(s.args("--if", s.flag, "--listen", "80", "--rst-guard", "print", "--", "true")...))
 	for _, want := range []string{"ip_local_reserved_ports = 61440-65535,80", "table netdev lklrun-true", "ip6 daddr " + sharedAddr6 + " udp dport 80 counter drop"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in\n%s", want, text)
@@ -469,24 +469,24 @@ func TestSharedKilled(t *testing.T) {
 					t.Error("there are no rules")
 				}
 				if !strings.HasPrefix(who, "all") {
-					if err := unix.Kill(testutil.ProcessOf(t, k, who), unix.SIGKILL); err != nil {
+					if err := unix.Kill(kit.ProcessOf(t, k, who), unix.SIGKILL); err != nil {
 						t.Fatal(err)
 					}
-					k.Proc.Wait(testutil.Limit)
-					testutil.WaitFor(t, "the rules as they were", testutil.Limit, func() bool { return s.rules() == was })
+					k.Proc.Wait(kit.Limit)
+					kit.WaitFor(t, "the rules as they were", kit.Limit, func() bool { return s.rules() == was })
 					return
 				}
 				pids := k.KillAll()
 				for _, pid := range pids {
-					testutil.WaitFor(t, "the end of the killed", testutil.Limit, func() bool { return !testutil.Alive(pid) })
+					kit.WaitFor(t, "the end of the killed", kit.Limit, func() bool { return !kit.Alive(pid) })
 				}
 				if s.rules() == was {
 					t.Error("somebody has tidied up")
 				}
 				if strings.HasSuffix(who, "cleanup") {
-					testutil.OK(t, testutil.Limit, s.here.Command(testutil.Bin("lklrun"), "cleanup"))
+					kit.OK(t, kit.Limit, s.here.Command(kit.Bin("lklrun"), "cleanup"))
 				} else {
-					testutil.OK(t, testutil.Limit, s.here.Command(s.args("--name", k.Name, "--if", s.flag, "--rst-guard", backend, "--", "true")...))
+					kit.OK(t, kit.Limit, s.here.Command(s.args("--name", k.Name, "--if", s.flag, "--rst-guard", backend, "--", "true")...))
 				}
 				if now := s.rules(); now != was {
 					t.Errorf("the rules were\n%s\nand are\n%s", was, now)

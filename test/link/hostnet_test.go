@@ -19,23 +19,23 @@ import (
 // TestHostNet checks that destinations of --host-net are reached over the host's stack,
 // and all others over the run's own.
 func TestHostNet(t *testing.T) {
-	s := testutil.NewSite(t)
-	port := testutil.Host.EchoTCP(t, "127.0.0.1:0")
-	testutil.Host.EchoTCP(t, fmt.Sprintf("[::1]:%d", port))
-	testutil.Host.EchoUDP(t, fmt.Sprintf("127.0.0.1:%d", port))
-	far := s.Server.EchoTCP(t, testutil.ServerAddr+":0")
-	s.Server.EchoUDP(t, fmt.Sprintf("%s:%d", testutil.ServerAddr, far))
-	closed := testutil.Host.Listen(t, "127.0.0.1:0")
+	s := kit.NewSite(t)
+	port := kit.Host.EchoTCP(t, "127.0.0.1:0")
+	kit.Host.EchoTCP(t, fmt.Sprintf("[::1]:%d", port))
+	kit.Host.EchoUDP(t, fmt.Sprintf("127.0.0.1:%d", port))
+	far := s.Server.EchoTCP(t, kit.ServerAddr+":0")
+	s.Server.EchoUDP(t, fmt.Sprintf("%s:%d", kit.ServerAddr, far))
+	closed := kit.Host.Listen(t, "127.0.0.1:0")
 	nobody := closed.Addr().(*net.TCPAddr).Port
 	if err := closed.Close(); err != nil {
 		t.Fatal(err)
 	}
-	before := testutil.Take(t, s.Server)
-	script := testutil.TestData("hostnet.py")
-	r := testutil.Run(t, testutil.Limit, testutil.Lklrun("-v", "--name", testutil.NewName(), "--if", s.TapIf(), "--require", "stack",
+	before := kit.Take(t, s.Server)
+	script := kit.TestData("hostnet.py")
+	r := kit.Run(t, kit.Limit, kit.Lklrun("-v", "--name", kit.NewName(), "--if", s.TapIf(), "--require", "stack",
 		"--host-net", fmt.Sprintf("127.0.0.0/8:%d", port), "--host-net", fmt.Sprintf("127.0.0.1:%d", nobody),
 		"--host-net", fmt.Sprintf("[::1]:%d", port), "--",
-		"/usr/bin/python3", script, fmt.Sprint(port), fmt.Sprint(nobody), testutil.ServerAddr, fmt.Sprint(far)))
+		"/usr/bin/python3", script, fmt.Sprint(port), fmt.Sprint(nobody), kit.ServerAddr, fmt.Sprint(far)))
 	if r.Status != 0 || r.Stdout != "all well\n" {
 		t.Errorf("the target: %v", r)
 	}
@@ -54,16 +54,16 @@ func TestHostNet(t *testing.T) {
 // TestHostNetRequire checks a program whose connections all used the host: this does
 // not violate --require, and does not count as use of the stack either.
 func TestHostNetRequire(t *testing.T) {
-	s := testutil.NewSite(t)
-	port := testutil.Host.EchoTCP(t, "127.0.0.1:0")
-	r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", testutil.NewName(), "--if", s.TapIf(), "--require", "stack", "--host-net", "127.0.0.1", "--",
-		testutil.Probe(), "dial", fmt.Sprintf("127.0.0.1:%d", port)))
+	s := kit.NewSite(t)
+	port := kit.Host.EchoTCP(t, "127.0.0.1:0")
+	r := kit.Run(t, kit.Limit, kit.Lklrun("--name", kit.NewName(), "--if", s.TapIf(), "--require", "stack", "--host-net", "127.0.0.1", "--",
+		kit.Probe(), "dial", fmt.Sprintf("127.0.0.1:%d", port)))
 	if want := "--require stack: the program used no socket of the stack, but 1 socket of the host (--host-net)"; r.Status != 123 || !strings.Contains(r.Stderr, want) {
 		t.Errorf("%v\nwant 123 and %q", r, want)
 	}
-	s.Web(testutil.Nginx{})
-	r = testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", testutil.NewName(), "--if", s.TapIf(), "--require", "stack", "--host-net", "127.0.0.1", "--",
-		"sh", "-c", fmt.Sprintf("%s dial 127.0.0.1:%d && curl -sS %s/hello", testutil.Probe(), port, testutil.ServerURL)))
+	s.Web(kit.Nginx{})
+	r = kit.Run(t, kit.Limit, kit.Lklrun("--name", kit.NewName(), "--if", s.TapIf(), "--require", "stack", "--host-net", "127.0.0.1", "--",
+		"sh", "-c", fmt.Sprintf("%s dial 127.0.0.1:%d && curl -sS %s/hello", kit.Probe(), port, kit.ServerURL)))
 	if r.Status != 0 || !strings.Contains(r.Stdout, "hello\n") {
 		t.Errorf("beside the stack: %v", r)
 	}
@@ -72,38 +72,38 @@ func TestHostNetRequire(t *testing.T) {
 // TestHostNetUser checks an ordinary user, for whom only a helper can reach the host's
 // network namespace. Nothing of the helper is left when all processes are killed.
 func TestHostNetUser(t *testing.T) {
-	s := testutil.NewSite(t)
-	port := testutil.Host.EchoTCP(t, "127.0.0.1:0")
-	bin, dir := testutil.PublicBin(t), testutil.Dir(t)
-	testutil.Host.Run(t, "chown", fmt.Sprint(testutil.OrdinaryUID), dir)
-	before := testutil.Take(t, s.Server)
+	s := kit.NewSite(t)
+	port := kit.Host.EchoTCP(t, "127.0.0.1:0")
+	bin, dir := kit.PublicBin(t), kit.Dir(t)
+	kit.Host.Run(t, "chown", fmt.Sprint(kit.OrdinaryUID), dir)
+	before := kit.Take(t, s.Server)
 	dial := []string{"/usr/bin/python3", "-c", fmt.Sprintf(`
 import socket, sys, time
 s = socket.create_connection(("127.0.0.1", %d)); s.sendall(b"x"); print(s.recv(1).decode(), flush=True)
 while len(sys.argv) > 1: time.sleep(1)`, port)}
 	run := func(more ...string) *exec.Cmd {
-		args := append([]string{"--name", testutil.NewName(), "--host-net", fmt.Sprintf("127.0.0.1:%d", port), "--"}, append(dial, more...)...)
-		return testutil.AsUser(exec.Command(filepath.Join(bin, "lklrun"), args...), dir)
+		args := append([]string{"--name", kit.NewName(), "--host-net", fmt.Sprintf("127.0.0.1:%d", port), "--"}, append(dial, more...)...)
+		return kit.AsUser(exec.Command(filepath.Join(bin, "lklrun"), args...), dir)
 	}
-	if r := testutil.Run(t, testutil.Limit, run()); r.Status != 0 || r.Stdout != "x\n" {
+	if r := kit.Run(t, kit.Limit, run()); r.Status != 0 || r.Stdout != "x\n" {
 		t.Errorf("as an ordinary user: %v", r)
 	}
 	before.Same()
-	p := testutil.Start(t, run("stay"))
-	testutil.WaitFor(t, "the target", testutil.Limit, func() bool { out, _ := p.Output(); return out == "x\n" || !p.Running() })
+	p := kit.Start(t, run("stay"))
+	kit.WaitFor(t, "the target", kit.Limit, func() bool { out, _ := p.Output(); return out == "x\n" || !p.Running() })
 	p.Signal(unix.SIGKILL)
-	p.Wait(testutil.Limit)
-	before.Settles(testutil.Limit)
+	p.Wait(kit.Limit)
+	before.Settles(kit.Limit)
 }
 
 // TestHostNetUsage checks that an impossible destination is reported in one line, and
 // nothing is done.
 func TestHostNetUsage(t *testing.T) {
-	s := testutil.NewSite(t)
-	before := testutil.Take(t, s.Server)
+	s := kit.NewSite(t)
+	before := kit.Take(t, s.Server)
 	for _, word := range []string{"localhost", "10.1.2.3/8", "127.0.0.1:0", ""} {
-		r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--host-net", word, "--", "true"))
-		if said := testutil.Lines(r.Stderr); r.Status != 2 || len(said) != 1 || !strings.Contains(said[0], "--host-net") {
+		r := kit.Run(t, kit.Limit, kit.Lklrun("--host-net", word, "--", "true"))
+		if said := kit.Lines(r.Stderr); r.Status != 2 || len(said) != 1 || !strings.Contains(said[0], "--host-net") {
 			t.Errorf("%q: %v", word, r)
 		}
 	}

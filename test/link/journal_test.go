@@ -33,7 +33,7 @@ func TestFinding12ForeignJournal(t *testing.T) {
 	journal := fmt.Sprintf(`{"op":"delete-link","name":"prey","ifindex":%d,"netns":"%s"}`+"\n", ifi.Index, netns)
 	was := w.state()
 	cleanup := func(dir string) *exec.Cmd {
-		return w.here.Command(testutil.Bin("lklrun"), "cleanup", "--dir", dir)
+		return w.here.Command(kit.Bin("lklrun"), "cleanup", "--dir", dir)
 	}
 	// fill creates a run directory below base and lets change tamper with it.
 	fill := func(t *testing.T, base string, uid int) string {
@@ -46,50 +46,50 @@ func TestFinding12ForeignJournal(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			testutil.Host.Run(t, "chown", fmt.Sprint(uid), filepath.Join(dir, name))
+			kit.Host.Run(t, "chown", fmt.Sprint(uid), filepath.Join(dir, name))
 		}
-		testutil.Host.Run(t, "chown", fmt.Sprint(uid), dir)
+		kit.Host.Run(t, "chown", fmt.Sprint(uid), dir)
 		return dir
 	}
 	for name, make := range map[string]func(t *testing.T) (dir, why string){
 		"another user's": func(t *testing.T) (string, string) {
-			dir := fill(t, testutil.Dir(t), testutil.OtherUID)
-			return dir, fmt.Sprintf("%s belongs to uid %d; run `lklrun cleanup` as that user", dir, testutil.OtherUID)
+			dir := fill(t, kit.Dir(t), kit.OtherUID)
+			return dir, fmt.Sprintf("%s belongs to uid %d; run `lklrun cleanup` as that user", dir, kit.OtherUID)
 		},
 		"another user's journal": func(t *testing.T) (string, string) {
-			dir := fill(t, testutil.Dir(t), 0)
-			testutil.Host.Run(t, "chown", fmt.Sprint(testutil.OtherUID), dir+"/journal")
-			return dir, fmt.Sprintf("%s/journal belongs to uid %d", dir, testutil.OtherUID)
+			dir := fill(t, kit.Dir(t), 0)
+			kit.Host.Run(t, "chown", fmt.Sprint(kit.OtherUID), dir+"/journal")
+			return dir, fmt.Sprintf("%s/journal belongs to uid %d", dir, kit.OtherUID)
 		},
 		"a link to it": func(t *testing.T) (string, string) {
-			base := testutil.Dir(t)
+			base := kit.Dir(t)
 			dir := fill(t, base, 0)
-			testutil.Host.Run(t, "mv", dir+"/journal", base+"/journal")
-			testutil.Host.Run(t, "ln", "-s", base+"/journal", dir+"/journal")
+			kit.Host.Run(t, "mv", dir+"/journal", base+"/journal")
+			kit.Host.Run(t, "ln", "-s", base+"/journal", dir+"/journal")
 			return dir, "/journal is a symbolic link|not a run directory"
 		},
 		"in another user's": func(t *testing.T) (string, string) {
-			base := testutil.Dir(t)
+			base := kit.Dir(t)
 			dir := fill(t, base, 0)
-			testutil.Host.Run(t, "chown", fmt.Sprint(testutil.OtherUID), base)
-			return dir, fmt.Sprintf("%s belongs to uid %d, who could replace its files", base, testutil.OtherUID)
+			kit.Host.Run(t, "chown", fmt.Sprint(kit.OtherUID), base)
+			return dir, fmt.Sprintf("%s belongs to uid %d, who could replace its files", base, kit.OtherUID)
 		},
 		"in one that is everybody's": func(t *testing.T) (string, string) {
-			base := testutil.Dir(t)
+			base := kit.Dir(t)
 			dir := fill(t, base, 0)
-			testutil.Host.Run(t, "chmod", "777", base)
+			kit.Host.Run(t, "chmod", "777", base)
 			return dir, base + " is writable by other users"
 		},
 		"by a link of another user's": func(t *testing.T) (string, string) {
-			base := testutil.Dir(t)
-			dir := fill(t, filepath.Join(base, "below"), testutil.OtherUID)
-			testutil.Host.Run(t, "ln", "-s", dir, base+"/link")
+			base := kit.Dir(t)
+			dir := fill(t, filepath.Join(base, "below"), kit.OtherUID)
+			kit.Host.Run(t, "ln", "-s", dir, base+"/link")
 			return base + "/link", "belongs to uid"
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, why := make(t)
-			testutil.OneLine(t, testutil.Run(t, testutil.Limit, cleanup(dir)), 2, why)
+			kit.OneLine(t, kit.Run(t, kit.Limit, cleanup(dir)), 2, why)
 			if _, err := os.Lstat(dir + "/journal"); err != nil {
 				t.Error(err)
 			}
@@ -99,8 +99,8 @@ func TestFinding12ForeignJournal(t *testing.T) {
 		})
 	}
 	t.Run("one's own", func(t *testing.T) {
-		dir := fill(t, testutil.Dir(t), 0)
-		testutil.OK(t, testutil.Limit, cleanup(dir))
+		dir := fill(t, kit.Dir(t), 0)
+		kit.OK(t, kit.Limit, cleanup(dir))
 		if now := w.state(); now == was || strings.Contains(now, "prey") {
 			t.Errorf("the device is still there: %s", now)
 		}
@@ -117,17 +117,17 @@ func TestFinding12OwnRun(t *testing.T) {
 	w := newWire(t)
 	layNAT(w)
 	was := w.state()
-	base := testutil.Dir(t)
-	if err := os.Chown(base, testutil.OtherUID, testutil.OtherUID); err != nil {
+	base := kit.Dir(t)
+	if err := os.Chown(base, kit.OtherUID, kit.OtherUID); err != nil {
 		t.Fatal(err)
 	}
-	w.as = []string{"env", "LKLRUN_RUN_DIR=" + base + "/run", testutil.Bin("lklrun")}
+	w.as = []string{"env", "LKLRUN_RUN_DIR=" + base + "/run", kit.Bin("lklrun")}
 	d := w.start("supervise", w.flag)
 	d.ping()
 	d.Proc.Signal(unix.SIGKILL)
-	d.Proc.Wait(testutil.Limit)
-	if !testutil.Within(testutil.Limit, func() bool { return w.state() == was }) {
+	d.Proc.Wait(kit.Limit)
+	if !kit.Within(kit.Limit, func() bool { return w.state() == was }) {
 		w.same(was)
 	}
-	testutil.WaitFor(t, "the end of the run directory", testutil.Limit, func() bool { _, err := os.Lstat(base + "/run"); return err != nil })
+	kit.WaitFor(t, "the end of the run directory", kit.Limit, func() bool { _, err := os.Lstat(base + "/run"); return err != nil })
 }

@@ -23,13 +23,13 @@ import (
 // A ground is a host on which runs are killed repeatedly.
 type ground struct {
 	name    string
-	host    *testutil.Netns
-	nets    []*testutil.Netns // its namespace and the neighbours'
-	flags   [][]string        // of one run; a second set is for a parallel run
-	variety [][]string        // further flags, one set of which is chosen
-	echo    string            // the target talks to port 7 of this address
-	preload bool              // the engine preload is available
-	was     string            // its state at the start
+	host    *kit.Netns
+	nets    []*kit.Netns // its namespace and the neighbours'
+	flags   [][]string   // of one run; a second set is for a parallel run
+	variety [][]string   // further flags, one set of which is chosen
+	echo    string       // the target talks to port 7 of this address
+	preload bool         // the engine preload is available
+	was     string       // its state at the start
 }
 
 // grounds returns all kinds of runs that change the host, or have processes of their
@@ -52,11 +52,11 @@ func grounds(t *testing.T) []*ground {
 	taps := [][]string{{"--if", nat.flag}, {"--if", "tap:new1,nat"}}
 	guards := [][]string{{"--rst-guard", "nft", "--listen", "8080"}, {"--rst-guard", "iptables", "--port-range", "1024"}}
 	return []*ground{
-		{name: "nat", host: nat.here, nets: []*testutil.Netns{nat.here, nat.far}, flags: taps, echo: farAddr, preload: true},
-		{name: "raw", host: raw.here, nets: []*testutil.Netns{raw.here, raw.peer}, flags: [][]string{{"--if", raw.flag}, {"--if", raw.flag}}, variety: guards, echo: peerAddr, preload: true},
-		{name: "rawip", host: rawip.here, nets: []*testutil.Netns{rawip.here, rawip.peer}, flags: [][]string{{"--if", rawip.flag}, {"--if", rawip.flag}}, variety: guards, echo: peerAddr, preload: true},
-		{name: "publish", host: gate.here, nets: []*testutil.Netns{gate.here, gate.far}, flags: [][]string{append([]string{"--if", "user"}, gate.more...)}, echo: farAddr, preload: true},
-		{name: "host-net", host: nat.here, nets: []*testutil.Netns{nat.here, nat.far}, flags: taps, variety: [][]string{{"--host-net", farAddr + "/32"}}, echo: farAddr},
+		{name: "nat", host: nat.here, nets: []*kit.Netns{nat.here, nat.far}, flags: taps, echo: farAddr, preload: true},
+		{name: "raw", host: raw.here, nets: []*kit.Netns{raw.here, raw.peer}, flags: [][]string{{"--if", raw.flag}, {"--if", raw.flag}}, variety: guards, echo: peerAddr, preload: true},
+		{name: "rawip", host: rawip.here, nets: []*kit.Netns{rawip.here, rawip.peer}, flags: [][]string{{"--if", rawip.flag}, {"--if", rawip.flag}}, variety: guards, echo: peerAddr, preload: true},
+		{name: "publish", host: gate.here, nets: []*kit.Netns{gate.here, gate.far}, flags: [][]string{append([]string{"--if", "user"}, gate.more...)}, echo: farAddr, preload: true},
+		{name: "host-net", host: nat.here, nets: []*kit.Netns{nat.here, nat.far}, flags: taps, variety: [][]string{{"--host-net", farAddr + "/32"}}, echo: farAddr},
 	}
 }
 
@@ -73,7 +73,7 @@ for c in 'nft list ruleset' iptables-save ip6tables-save iptables-legacy-save ip
 // settle waits until addresses are usable, and records the state.
 func (g *ground) settle(t *testing.T) {
 	t.Helper()
-	testutil.WaitFor(t, "the addresses of "+g.name, testutil.Limit, func() bool { g.was = g.state(t); return !strings.Contains(g.was, "tentative") })
+	kit.WaitFor(t, "the addresses of "+g.name, kit.Limit, func() bool { g.was = g.state(t); return !strings.Contains(g.was, "tentative") })
 }
 
 // differences returns the lines that only one of two states has.
@@ -133,7 +133,7 @@ func processTree(t *testing.T, lklrun int) map[int]string {
 
 // A victim is a run that is killed.
 type victim struct {
-	*testutil.Proc
+	*kit.Proc
 	seen map[int]string // its processes
 }
 
@@ -159,7 +159,7 @@ func (d *drill) pause(limit time.Duration) time.Duration {
 	return some.Round(time.Millisecond)
 }
 
-func (d *drill) lklrun(where *testutil.Netns, args ...string) *exec.Cmd {
+func (d *drill) lklrun(where *kit.Netns, args ...string) *exec.Cmd {
 	cmd := where.Command(d.as(append([]string{d.bin + "/lklrun"}, args...)...)...)
 	cmd.Dir = "/"
 	return cmd
@@ -175,13 +175,13 @@ func (d *drill) begin(flags []string, name, script string) *victim {
 	}
 	d.tell("lklrun %s", strings.Join(args, " "))
 	args = append(args, "--", "/usr/bin/python3", script, d.echo, "7")
-	return &victim{Proc: testutil.Start(d, d.lklrun(d.host, args...)), seen: map[int]string{}}
+	return &victim{Proc: kit.Start(d, d.lklrun(d.host, args...)), seen: map[int]string{}}
 }
 
 // strike waits for a moment and kills a random set of a run's processes.
 func (d *drill) strike(v *victim) {
 	if d.rand.IntN(2) == 0 {
-		testutil.WaitFor(d, "the target", 2*testutil.Limit, func() bool {
+		kit.WaitFor(d, "the target", 2*kit.Limit, func() bool {
 			out, _ := v.Output()
 			return strings.HasPrefix(out, "ready") || !v.Running()
 		})
@@ -219,7 +219,7 @@ func (d *drill) strike(v *victim) {
 // look adds new processes of a run to the known ones.
 func (d *drill) look(v *victim) {
 	for pid := range v.seen {
-		if !testutil.Alive(pid) {
+		if !kit.Alive(pid) {
 			continue
 		}
 		for below := range processTree(d.T, pid) {
@@ -236,14 +236,14 @@ func (d *drill) over(v *victim) {
 	d.pause(100 * time.Millisecond)
 	d.look(v)
 	_ = unix.Kill(v.Pid(), unix.SIGTERM) // may have ended already
-	v.Wait(3 * testutil.Limit)
+	v.Wait(3 * kit.Limit)
 	d.gone(v, func(role string) bool { return role != "" })
 }
 
 // gone waits for the end of processes.
 func (d *drill) gone(v *victim, which func(role string) bool) {
 	for pid, role := range v.seen {
-		if which(role) && !testutil.Within(testutil.Limit, func() bool { return !testutil.Alive(pid) }) {
+		if which(role) && !kit.Within(kit.Limit, func() bool { return !kit.Alive(pid) }) {
 			cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // empty if it has ended
 			d.Fatalf("process %d (%s) does not end: %q\n%s", pid, role, cmdline, strings.Join(d.said, "; "))
 		}
@@ -260,7 +260,7 @@ func settledLinks(state string) string {
 
 // round kills one or two runs and lets `lklrun cleanup` clean up.
 func (d *drill) round(n int, script string) {
-	before := testutil.Take(d, d.nets...)
+	before := kit.Take(d, d.nets...)
 	runs := []*victim{d.begin(d.flags[0], fmt.Sprintf("k%d", n), script)}
 	if len(d.flags) > 1 && d.rand.IntN(3) == 0 {
 		d.pause(300 * time.Millisecond)
@@ -272,11 +272,11 @@ func (d *drill) round(n int, script string) {
 	for _, v := range runs {
 		d.over(v)
 	}
-	testutil.WaitFor(d, "the end of all processes in "+d.host.Name, testutil.Limit, func() bool {
-		return strings.TrimSpace(testutil.Host.Run(d, "ip", "netns", "pids", d.host.Name)) == ""
+	kit.WaitFor(d, "the end of all processes in "+d.host.Name, kit.Limit, func() bool {
+		return strings.TrimSpace(kit.Host.Run(d, "ip", "netns", "pids", d.host.Name)) == ""
 	})
 	left := d.state(d.T)
-	r := testutil.Run(d, testutil.Limit, d.lklrun(testutil.Host, "cleanup"))
+	r := kit.Run(d, kit.Limit, d.lklrun(kit.Host, "cleanup"))
 	if now := d.state(d.T); settledLinks(now) != settledLinks(left) {
 		d.Errorf("cleanup in another network namespace has changed this one:\n%s", differences(left, now))
 	}
@@ -286,7 +286,7 @@ func (d *drill) round(n int, script string) {
 	if left != d.was {
 		d.tell("left: %d lines", strings.Count(differences(d.was, left), "\n")+1)
 	}
-	if r := testutil.Run(d, testutil.Limit, d.lklrun(d.host, "cleanup")); r.Status != 0 {
+	if r := kit.Run(d, kit.Limit, d.lklrun(d.host, "cleanup")); r.Status != 0 {
 		d.Errorf("cleanup: %v", r)
 	}
 	for _, v := range runs {
@@ -295,7 +295,7 @@ func (d *drill) round(n int, script string) {
 	if now := d.state(d.T); now != d.was {
 		d.Errorf("the host is not as before:\n%s", differences(d.was, now))
 	}
-	before.Settles(testutil.Limit)
+	before.Settles(kit.Limit)
 	if text := strings.Join(d.said, "; "); d.Failed() {
 		d.Error(text)
 	} else {
@@ -308,7 +308,7 @@ func (d *drill) round(n int, script string) {
 // the host, byte for byte. KILLS is the number of rounds, KILLS_FIRST the
 // number of the first one, and KILLS_SEED the seed of the random numbers.
 func TestKillRandom(t *testing.T) {
-	testutil.Need(t, "ip", "nft", "iptables", "setpriv", "/usr/bin/python3", testutil.Bin("lklrun"), testutil.Bin("lklhost"))
+	kit.Need(t, "ip", "nft", "iptables", "setpriv", "/usr/bin/python3", kit.Bin("lklrun"), kit.Bin("lklhost"))
 	number := func(variable string, otherwise uint64) uint64 {
 		text := os.Getenv(variable)
 		if text == "" {
@@ -323,7 +323,7 @@ func TestKillRandom(t *testing.T) {
 	rounds, first, seed := int(number("KILLS", 6)), int(number("KILLS_FIRST", 0)), number("KILLS_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("KILLS=%d KILLS_FIRST=%d KILLS_SEED=%d", rounds, first, seed)
 	tunForAll(t)
-	bin, script := testutil.PublicBin(t), public(t, testutil.TestData("kills.py"))
+	bin, script := kit.PublicBin(t), public(t, kit.TestData("kills.py"))
 	all := grounds(t)
 	for _, g := range all {
 		g.settle(t)
@@ -334,7 +334,7 @@ func TestKillRandom(t *testing.T) {
 		g := all[(n+int(seed%uint64(len(all))))%len(all)]
 		who, as := "root", func(args ...string) []string { return args }
 		if random.IntN(2) == 0 {
-			who, as = "user", func(args ...string) []string { return testutil.AllRights[0].Command(args...).Args }
+			who, as = "user", func(args ...string) []string { return kit.AllRights[0].Command(args...).Args }
 		}
 		if !t.Run(fmt.Sprintf("%d, %s, %s", n, g.name, who), func(t *testing.T) {
 			(&drill{T: t, ground: g, rand: random, as: as, bin: bin}).round(n, script)

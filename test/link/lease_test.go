@@ -37,7 +37,7 @@ func leaseLength(t *testing.T, short int) (seconds int, rate string, perSecond i
 //	      br1 ─┬─ v1 ─ server: s1 10.74.0.1   tap1: 10.74.0.10
 //	           └─ tap1
 type roaming struct {
-	*testutil.Site
+	*kit.Site
 	sum string // of the file that it serves
 }
 
@@ -45,9 +45,9 @@ const roamingURL = "http://10.70.0.1/big"
 
 func newRoaming(t *testing.T, rate string, size int) *roaming {
 	t.Helper()
-	s := &roaming{Site: testutil.NewSite(t)}
-	host := testutil.Host
-	testutil.Veth(t, host, "v1", s.Server, "s1")
+	s := &roaming{Site: kit.NewSite(t)}
+	host := kit.Host
+	kit.Veth(t, host, "v1", s.Server, "s1")
 	host.Tap(t, "tap1")
 	host.Bridge(t, "br1", "v1", "tap1")
 	s.Server.Addr(t, "s1", "10.74.0.1/24")
@@ -72,7 +72,7 @@ func newRoaming(t *testing.T, rate string, size int) *roaming {
 func leased(t *testing.T, name string) *lease {
 	t.Helper()
 	var all []lease
-	text := testutil.Lklctl(t, "-n", name, "-o", "json", "lease")
+	text := kit.Lklctl(t, "-n", name, "-o", "json", "lease")
 	if err := json.Unmarshal([]byte(text), &all); err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}
@@ -85,10 +85,10 @@ func leased(t *testing.T, name string) *lease {
 }
 
 // fetch is a transfer whose checksum the run prints.
-func (s *roaming) fetch(name string, flags ...string) *testutil.Proc {
+func (s *roaming) fetch(name string, flags ...string) *kit.Proc {
 	s.T.Helper()
 	args := append([]string{"--name", name}, flags...)
-	return testutil.Start(s.T, testutil.Lklrun(append(args, "--", "sh", "-c", "curl -sS --max-time 900 "+roamingURL+" | sha256sum")...))
+	return kit.Start(s.T, kit.Lklrun(append(args, "--", "sh", "-c", "curl -sS --max-time 900 "+roamingURL+" | sha256sum")...))
 }
 
 // TestLeaseRenewedInTransfer checks that a lease is renewed during a transfer, without
@@ -96,18 +96,18 @@ func (s *roaming) fetch(name string, flags ...string) *testutil.Proc {
 func TestLeaseRenewedInTransfer(t *testing.T) {
 	seconds, rate, perSecond := leaseLength(t, 6)
 	s := newRoaming(t, rate, seconds*perSecond*2)
-	s.Web(testutil.Nginx{})
+	s.Web(kit.Nginx{})
 	s.Server.Udhcpd(t, "s0", "10.73.0.50", "10.73.0.60", seconds, "opt subnet 255.255.255.0", "opt router 10.73.0.1")
-	name := testutil.NewName()
+	name := kit.NewName()
 	p := s.fetch(name, "--stack", "vanilla", "--if", "tap:tap0,dhcp")
 	began := time.Now()
-	testutil.WaitFor(t, "the run has a lease", testutil.Limit, func() bool {
-		return strings.Contains(testutil.Lklctl(t, "-o", "json", "list"), `"bound"`)
+	kit.WaitFor(t, "the run has a lease", kit.Limit, func() bool {
+		return strings.Contains(kit.Lklctl(t, "-o", "json", "list"), `"bound"`)
 	})
 	first := leased(t, name)
 	renewed, last := 0, first.Lease.From
 	for p.Running() {
-		r := testutil.Run(t, testutil.Limit, exec.Command(testutil.Bin("lklctl"), "-n", name, "-o", "json", "lease"))
+		r := kit.Run(t, kit.Limit, exec.Command(kit.Bin("lklctl"), "-n", name, "-o", "json", "lease"))
 		var all []lease
 		if r.Status == 0 && json.Unmarshal([]byte(r.Stdout), &all) == nil && len(all) == 1 && all[0].Lease != nil {
 			if all[0].Lease.Addr != first.Lease.Addr {
@@ -119,7 +119,7 @@ func TestLeaseRenewedInTransfer(t *testing.T) {
 		}
 		pause(t, time.Duration(seconds)*time.Second/20)
 	}
-	r := p.Wait(testutil.Limit) // the run has ended
+	r := p.Wait(kit.Limit) // the run has ended
 	if r.Status != 0 || !strings.HasPrefix(r.Stdout, s.sum) || r.Stderr != "" {
 		t.Errorf("the transfer: %v, want %s", r, s.sum)
 	}
@@ -133,7 +133,7 @@ func TestLeaseRenewedInTransfer(t *testing.T) {
 func pause(t *testing.T, d time.Duration) {
 	t.Helper()
 	end := time.Now().Add(d)
-	testutil.Within(2*d, func() bool { return time.Now().After(end) })
+	kit.Within(2*d, func() bool { return time.Now().After(end) })
 }
 
 // TestLeaseMovesInTransfer checks that the server can move the client to another
@@ -142,37 +142,37 @@ func pause(t *testing.T, d time.Duration) {
 func TestLeaseMovesInTransfer(t *testing.T) {
 	seconds, rate, perSecond := leaseLength(t, 3)
 	s := newRoaming(t, rate, seconds*perSecond*4) // both paths together need half of that
-	s.Web(testutil.Nginx{MPTCP: true})
+	s.Web(kit.Nginx{MPTCP: true})
 	options := []string{"opt subnet 255.255.255.0", "opt router 10.73.0.1"}
 	old := s.Server.Udhcpd(t, "s0", "10.73.0.50", "10.73.0.60", seconds, options...)
-	name := testutil.NewName()
+	name := kit.NewName()
 	p := s.fetch(name, "--stack", "mptcp", "--if", "tap:tap0,dhcp", "--if", "tap:tap1,ip=10.74.0.10/24,gw=10.74.0.1")
 	flows := func(from string) bool {
 		return strings.Contains(s.Server.Run(t, "ss", "-tnH", "state", "established", "dst", from), "10.70.0.1:80")
 	}
-	testutil.WaitFor(t, "a subflow from the leased address", testutil.Limit, func() bool { return flows("10.73.0.0/24") })
-	testutil.WaitFor(t, "a subflow from the other", testutil.Limit, func() bool { return flows("10.74.0.10/32") })
+	kit.WaitFor(t, "a subflow from the leased address", kit.Limit, func() bool { return flows("10.73.0.0/24") })
+	kit.WaitFor(t, "a subflow from the other", kit.Limit, func() bool { return flows("10.74.0.10/32") })
 	old.Signal(syscall.SIGTERM)
-	old.Wait(testutil.Limit)
-	s.Server.Run(t, "ip", "addr", "del", testutil.ServerAddr+"/24", "dev", "s0")
+	old.Wait(kit.Limit)
+	s.Server.Run(t, "ip", "addr", "del", kit.ServerAddr+"/24", "dev", "s0")
 	s.Server.Addr(t, "s0", "10.75.0.1/24")
 	moved := time.Now()
 	options[1] = "opt router 10.75.0.1"
 	s.Server.Udhcpd(t, "s0", "10.75.0.50", "10.75.0.60", seconds, options...)
-	testutil.WaitFor(t, "an address of the new network", 10*testutil.Limit, func() bool {
+	kit.WaitFor(t, "an address of the new network", 10*kit.Limit, func() bool {
 		l := leased(t, name)
 		return l != nil && strings.HasPrefix(l.Lease.Addr, "10.75.0.")
 	})
 	t.Logf("an address of the new network %v after the server was there, with a lease of %d s", time.Since(moved).Round(10*time.Millisecond), seconds)
-	testutil.WaitFor(t, "a subflow from the new address", testutil.Limit, func() bool { return flows("10.75.0.0/24") })
-	ends := testutil.Lklctl(t, "-n", name, "exec", "ip", "mptcp", "endpoint")
+	kit.WaitFor(t, "a subflow from the new address", kit.Limit, func() bool { return flows("10.75.0.0/24") })
+	ends := kit.Lklctl(t, "-n", name, "exec", "ip", "mptcp", "endpoint")
 	if !strings.Contains(ends, "10.75.0.") || strings.Contains(ends, "10.73.0.") || !strings.Contains(ends, "10.74.0.10") {
 		t.Errorf("endpoints:\n%s", ends)
 	}
 	if !p.Running() {
 		t.Error("the transfer was over before the move was")
 	}
-	r := p.Wait(10 * testutil.Limit)
+	r := p.Wait(10 * kit.Limit)
 	if r.Status != 0 || !strings.HasPrefix(r.Stdout, s.sum) {
 		t.Errorf("the transfer: %v, want %s", r, s.sum)
 	}

@@ -26,10 +26,10 @@ type shownLink struct {
 }
 
 // stackLinks returns the stack's interfaces, by name.
-func stackLinks(k *testutil.Talker) map[string]shownLink {
+func stackLinks(k *kit.Talker) map[string]shownLink {
 	k.T.Helper()
 	var all []shownLink
-	if err := json.Unmarshal([]byte(testutil.Lklctl(k.T, "-n", k.Name, "link", "-o", "json")), &all); err != nil {
+	if err := json.Unmarshal([]byte(kit.Lklctl(k.T, "-n", k.Name, "link", "-o", "json")), &all); err != nil {
 		k.T.Fatal(err)
 	}
 	by := map[string]shownLink{}
@@ -50,47 +50,47 @@ func onHost(t *testing.T, dev string) bool {
 // nothing.
 func TestLinkLive(t *testing.T) {
 	for _, engine := range []string{"supervise", "preload"} {
-		t.Run(engine, func(t *testing.T) { linkLive(testutil.NewSite(t), engine) })
+		t.Run(engine, func(t *testing.T) { linkLive(kit.NewSite(t), engine) })
 	}
 }
 
-func linkLive(s *testutil.Site, engine string) {
+func linkLive(s *kit.Site, engine string) {
 	t := s.T
-	s.Web(testutil.Nginx{})
-	testutil.Random(t, filepath.Join(s.Dir, "file"), 60<<20)
-	before := testutil.Take(t, s.Server)
+	s.Web(kit.Nginx{})
+	kit.Random(t, filepath.Join(s.Dir, "file"), 60<<20)
+	before := kit.Take(t, s.Server)
 	k := s.Talk("--engine", engine, "--if", "user")
 	run := filepath.Join("/run/lklrun", k.Name)
 
 	// A transfer runs all the time, over eth0.
 	k.Say(`keep.update(pool=__import__("concurrent.futures").futures.ThreadPoolExecutor(1), h=__import__("hashlib"), t=__import__("time"), u=__import__("urllib.request").request)`)
 	k.Say(`keep.__setitem__("sum", lambda r: (lambda h: [h.update(b) or keep["t"].sleep(.0005) for b in iter(lambda: r.read(32768), b"")] and h.hexdigest())(keep["h"].sha256()))`)
-	k.Say(`keep.__setitem__("f", keep["pool"].submit(lambda: keep["sum"](keep["u"].urlopen("%s/file"))))`, testutil.ServerURL)
+	k.Say(`keep.__setitem__("f", keep["pool"].submit(lambda: keep["sum"](keep["u"].urlopen("%s/file"))))`, kit.ServerURL)
 
 	add := func(spec string, args ...string) string {
 		t.Helper()
-		return strings.TrimSpace(testutil.Lklctl(t, append([]string{"-n", k.Name, "link", "add", spec}, args...)...))
+		return strings.TrimSpace(kit.Lklctl(t, append([]string{"-n", k.Name, "link", "add", spec}, args...)...))
 	}
 	bound := func(addr string) string {
 		t.Helper()
-		return k.Say(`socket.create_connection((%q, 80), 10, (%q, 0)).getsockname()[0]`, testutil.ServerAddr, addr)
+		return k.Say(`socket.create_connection((%q, 80), 10, (%q, 0)).getsockname()[0]`, kit.ServerAddr, addr)
 	}
 
 	// An existing tap, and one that is created.
-	if got := add("tap:tap0,group=7,mtu=1400,ip=" + testutil.StackAddr + "/24"); got != "eth1" {
+	if got := add("tap:tap0,group=7,mtu=1400,ip=" + kit.StackAddr + "/24"); got != "eth1" {
 		t.Fatalf("the new interface is %q", got)
 	}
-	if got := bound(testutil.StackAddr); got != "'"+testutil.StackAddr+"'" {
+	if got := bound(kit.StackAddr); got != "'"+kit.StackAddr+"'" {
 		t.Errorf("a connection from the new address: %s", got)
 	}
-	s.Server.Run(t, "ping", "-c1", "-W5", testutil.StackAddr)
+	s.Server.Run(t, "ping", "-c1", "-W5", kit.StackAddr)
 	if got := add("tap:new9,ip=10.99.0.2/24"); got != "eth2" || !onHost(t, "new9") {
 		t.Errorf("the second is %q", got)
 	}
 	if l := stackLinks(k); l["eth1"].Group != 7 || l["eth1"].MTU != 1400 || l["eth1"].Is != "tap:tap0" || !slices.Contains(l["eth2"].Addresses, "10.99.0.2/24") {
 		t.Errorf("the stack's interfaces: %+v", l)
 	}
-	if list := testutil.Lklctl(t, "list"); !strings.Contains(list, "eth0=user,eth1=tap:tap0,eth2=tap:new9") {
+	if list := kit.Lklctl(t, "list"); !strings.Contains(list, "eth0=user,eth1=tap:tap0,eth2=tap:new9") {
 		t.Errorf("list:\n%s", list)
 	}
 	if journal, err := os.ReadFile(filepath.Join(run, "journal")); err != nil || !strings.Contains(string(journal), "new9") {
@@ -103,9 +103,9 @@ func linkLive(s *testutil.Site, engine string) {
 		t.Fatal(err)
 	}
 	theirs, ours := os.NewFile(uintptr(pair[0]), "link"), os.NewFile(uintptr(pair[1]), "far end")
-	cmd := exec.Command(testutil.Bin("lklctl"), "-n", k.Name, "link", "add", "fd:3,ip=10.98.0.2/24")
+	cmd := exec.Command(kit.Bin("lklctl"), "-n", k.Name, "link", "add", "fd:3,ip=10.98.0.2/24")
 	cmd.ExtraFiles = []*os.File{theirs}
-	if got := testutil.OK(t, testutil.Limit, cmd); got != "eth3\n" {
+	if got := kit.OK(t, kit.Limit, cmd); got != "eth3\n" {
 		t.Errorf("the descriptor's interface is %q", got)
 	}
 	theirs.Close()
@@ -115,25 +115,25 @@ func linkLive(s *testutil.Site, engine string) {
 	ours.Close()
 
 	// They are removed in a different order, and a free number is used again.
-	testutil.Lklctl(t, "-n", k.Name, "link", "del", "eth1")
-	testutil.Lklctl(t, "-n", k.Name, "link", "del", "eth2")
+	kit.Lklctl(t, "-n", k.Name, "link", "del", "eth1")
+	kit.Lklctl(t, "-n", k.Name, "link", "del", "eth2")
 	if l := stackLinks(k); len(l) != 3 || onHost(t, "new9") || !onHost(t, "tap0") {
 		t.Errorf("after the deletion: %+v", l)
 	}
 	if journal, err := os.ReadFile(filepath.Join(run, "journal")); err != nil || strings.Contains(string(journal), "new9") {
 		t.Errorf("the journal still has what was undone: %q, %v", journal, err)
 	}
-	if got := bound(testutil.StackAddr); !strings.HasPrefix(got, "OSError") {
+	if got := bound(kit.StackAddr); !strings.HasPrefix(got, "OSError") {
 		t.Errorf("a connection from an address that went: %s", got)
 	}
-	if got := add("tap:tap0,ip=" + testutil.StackAddr + "/24"); got != "eth1" {
+	if got := add("tap:tap0,ip=" + kit.StackAddr + "/24"); got != "eth1" {
 		t.Errorf("the third is %q", got)
 	}
-	if got := bound(testutil.StackAddr); got != "'"+testutil.StackAddr+"'" {
+	if got := bound(kit.StackAddr); got != "'"+kit.StackAddr+"'" {
 		t.Errorf("a connection from the address that came back: %s", got)
 	}
 
-	if got, want := k.Say(`keep["f"].result()`), strings.Fields(testutil.OK(t, testutil.Limit, exec.Command("sha256sum", s.Dir+"/file")))[0]; got != "'"+want+"'" {
+	if got, want := k.Say(`keep["f"].result()`), strings.Fields(kit.OK(t, kit.Limit, exec.Command("sha256sum", s.Dir+"/file")))[0]; got != "'"+want+"'" {
 		t.Errorf("the transfer beside all this: %s, want %s", got, want)
 	}
 	if r := k.End(); r.Status != 0 {
@@ -148,8 +148,8 @@ func hears(t *testing.T, far *os.File, text string) {
 	if err := unix.SetNonblock(int(far.Fd()), false); err != nil {
 		t.Fatal(err)
 	}
-	end := time.Now().Add(testutil.Limit)
-	tv := unix.NsecToTimeval(int64(testutil.Limit))
+	end := time.Now().Add(kit.Limit)
+	tv := unix.NsecToTimeval(int64(kit.Limit))
 	if err := unix.SetsockoptTimeval(int(far.Fd()), unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
 		t.Fatal(err)
 	}
@@ -167,14 +167,14 @@ func hears(t *testing.T, far *os.File, text string) {
 }
 
 // linkErrors requests impossible interfaces, beside eth0 to eth3.
-func linkErrors(s *testutil.Site, k *testutil.Talker) {
+func linkErrors(s *kit.Site, k *kit.Talker) {
 	t := s.T
 	links := stackLinks(k)
 	state, err := os.ReadFile(filepath.Join("/run/lklrun", k.Name, "state.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	host := testutil.Take(t, s.Server)
+	host := kit.Take(t, s.Server)
 	for spec, want := range map[string]string{
 		"veth:x":                      `"veth:x": "veth": unknown interface type`,
 		"tap:tap0":                    "tap tap0 is in use by",
@@ -198,11 +198,11 @@ func linkErrors(s *testutil.Site, k *testutil.Talker) {
 	host.Same()
 	// The maximum number of interfaces, and one more.
 	for n := range 4 {
-		testutil.Lklctl(t, "-n", k.Name, "link", "add", fmt.Sprintf("tap:more%d,ip=10.97.%d.2/24", n, n))
+		kit.Lklctl(t, "-n", k.Name, "link", "add", fmt.Sprintf("tap:more%d,ip=10.97.%d.2/24", n, n))
 	}
 	k.Refused(2, "at most 8", "link", "add", "tap:t3")
 	for n := range 4 {
-		testutil.Lklctl(t, "-n", k.Name, "link", "del", fmt.Sprintf("eth%d", 4+n))
+		kit.Lklctl(t, "-n", k.Name, "link", "del", fmt.Sprintf("eth%d", 4+n))
 	}
 	host.Same()
 }
@@ -212,32 +212,32 @@ func linkErrors(s *testutil.Site, k *testutil.Talker) {
 func TestLinkKinds(t *testing.T) {
 	for _, engine := range []string{"supervise", "preload"} {
 		t.Run(engine, func(t *testing.T) {
-			s := testutil.NewSite(t)
-			s.Web(testutil.Nginx{})
-			testutil.Veth(t, testutil.Host, "w0", s.Server, "w1")
-			testutil.Host.Addr(t, "w0", "10.74.0.9/24")
+			s := kit.NewSite(t)
+			s.Web(kit.Nginx{})
+			kit.Veth(t, kit.Host, "w0", s.Server, "w1")
+			kit.Host.Addr(t, "w0", "10.74.0.9/24")
 			s.Server.Addr(t, "w1", "10.74.0.1/24")
-			before := testutil.Take(t, s.Server)
+			before := kit.Take(t, s.Server)
 			k := s.Talk("--engine", engine, "--if", "user")
 			k.Say("1") // it runs
 			for _, tc := range []struct{ spec, addr, server string }{
 				{"macvtap:w0,ip=10.74.0.3/24", "10.74.0.3", "10.74.0.1"},
 				{"raw:w0,ip=10.74.0.4/24", "10.74.0.4", "10.74.0.1"},
-				{"tap:new8,bridge=br0,ip=10.73.0.21/24", "10.73.0.21", testutil.ServerAddr},
-				{"tap:new7,nat,ip=10.75.0.2/24", "10.75.0.2", testutil.ServerAddr},
-				{"user,ip=10.76.0.2/24", "10.76.0.2", testutil.ServerAddr},
+				{"tap:new8,bridge=br0,ip=10.73.0.21/24", "10.73.0.21", kit.ServerAddr},
+				{"tap:new7,nat,ip=10.75.0.2/24", "10.75.0.2", kit.ServerAddr},
+				{"user,ip=10.76.0.2/24", "10.76.0.2", kit.ServerAddr},
 				{"raw:w0", "10.74.0.9", "10.74.0.1"}, // shares the host's address: its reserved ports stay reserved until the end
 			} {
-				host := testutil.Take(t, s.Server)
-				if got := strings.TrimSpace(testutil.Lklctl(t, "-n", k.Name, "link", "add", tc.spec)); got != "eth1" {
+				host := kit.Take(t, s.Server)
+				if got := strings.TrimSpace(kit.Lklctl(t, "-n", k.Name, "link", "add", tc.spec)); got != "eth1" {
 					t.Fatalf("%s: %q", tc.spec, got)
 				}
 				if got := k.Say(`socket.create_connection((%q, 80), 20, (%q, 0)).getsockname()[0]`, tc.server, tc.addr); got != "'"+tc.addr+"'" {
 					t.Errorf("%s: a connection by it: %s", tc.spec, got)
 				}
-				testutil.Lklctl(t, "-n", k.Name, "link", "del", "eth1")
+				kit.Lklctl(t, "-n", k.Name, "link", "del", "eth1")
 				if tc.spec != "raw:w0" {
-					host.Settles(testutil.Limit)
+					host.Settles(kit.Limit)
 				}
 			}
 			if r := k.End(); r.Status != 0 {
@@ -253,15 +253,15 @@ func TestLinkKinds(t *testing.T) {
 func TestLinkKilled(t *testing.T) {
 	for _, engine := range []string{"supervise", "preload"} {
 		t.Run(engine, func(t *testing.T) {
-			s := testutil.NewSite(t)
-			testutil.Veth(t, testutil.Host, "w0", s.Server, "w1")
-			before := testutil.Take(t, s.Server)
+			s := kit.NewSite(t)
+			kit.Veth(t, kit.Host, "w0", s.Server, "w1")
+			before := kit.Take(t, s.Server)
 			k := s.Talk("--engine", engine, "--if", "user")
 			k.Say("1") // it runs
-			testutil.Lklctl(t, "-n", k.Name, "link", "add", "tap:new7,nat,ip=10.75.0.2/24")
-			testutil.Lklctl(t, "-n", k.Name, "link", "add", "macvtap:w0,ip=10.74.0.31/24")
+			kit.Lklctl(t, "-n", k.Name, "link", "add", "tap:new7,nat,ip=10.75.0.2/24")
+			kit.Lklctl(t, "-n", k.Name, "link", "add", "macvtap:w0,ip=10.74.0.31/24")
 			k.Proc.Signal(unix.SIGKILL)
-			before.Settles(testutil.Limit)
+			before.Settles(kit.Limit)
 		})
 	}
 }
@@ -269,7 +269,7 @@ func TestLinkKilled(t *testing.T) {
 // TestLinkHostStack checks that lklctl refuses to change the host's own kernel, if that
 // is the stack.
 func TestLinkHostStack(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	k := s.Talk("--stack", "host")
 	k.Say("1") // it runs
 	for _, args := range []string{
@@ -283,7 +283,7 @@ func TestLinkHostStack(t *testing.T) {
 	} {
 		k.Refused(2, "lklctl does not change; use "+tool, strings.Fields(args)...)
 	}
-	r := testutil.Run(t, testutil.Limit, exec.Command(testutil.Bin("lklctl"), "-n", k.Name, "-o", "json", "guard"))
+	r := kit.Run(t, kit.Limit, exec.Command(kit.Bin("lklctl"), "-n", k.Name, "-o", "json", "guard"))
 	if r.Status != 1 || !strings.Contains(r.Stdout, `"mode": ""`) { // nothing is shared
 		t.Errorf("guard: %v", r)
 	}
@@ -293,12 +293,12 @@ func TestLinkHostStack(t *testing.T) {
 // TestLinkSet checks that `link set` and `addr` change a running stack, for one
 // interface or for a group.
 func TestLinkSet(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	k := s.Talk("--if", s.TapIf()+",group=3", "--if", "user")
 	k.Say("1") // it runs
 	do := func(args string) string {
 		t.Helper()
-		return testutil.Lklctl(t, append([]string{"-n", k.Name}, strings.Fields(args)...)...)
+		return kit.Lklctl(t, append([]string{"-n", k.Name}, strings.Fields(args)...)...)
 	}
 	do("link set group 3 mtu 1400")
 	do("link set eth1 down group 5")
@@ -319,23 +319,23 @@ func TestLinkSet(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 	for args, want := range map[string]string{
-		"link set":                                    "no interface given",
-		"link set eth0":                               "eth0: no change given",
-		"link set eth0 up down":                       "down of eth0: given twice",
-		"link set eth0 mtu":                           "mtu: no number given",
-		"link set eth0 mtu x":                         `mtu "x": expected a number`,
-		"link set eth0 mtu 70000":                     "mtu 70000: ",
-		"link set eth0 address 1:2":                   `address "1:2": expected a link address`,
-		"link set eth0 address 01:00:00:00:00:0":      `expected a link address`,
-		"link set eth0 sideways":                      `unexpected argument "sideways"`,
-		"link set group":                              "group: no number given",
-		"link set group 99 up":                        "group 99: the group has no interfaces",
-		"link set nosuch up":                          "nosuch: the stack has no such interface, it has lo, ",
-		"addr add 10.55.0.1/24":                       "no interface given",
-		"addr add 10.55.0.1 eth0":                     "expected ADDRESS/PREFIX",
-		"addr add 10.55.0.1/24 eth0 eth1":             `unexpected argument "eth1"`,
-		"addr add " + testutil.StackAddr + "/24 eth0": "eth0: " + testutil.StackAddr + "/24 already exists",
-		"addr del 10.56.0.1/24 group 3":               "eth0: 10.56.0.1/24 is none of its addresses",
+		"link set":                               "no interface given",
+		"link set eth0":                          "eth0: no change given",
+		"link set eth0 up down":                  "down of eth0: given twice",
+		"link set eth0 mtu":                      "mtu: no number given",
+		"link set eth0 mtu x":                    `mtu "x": expected a number`,
+		"link set eth0 mtu 70000":                "mtu 70000: ",
+		"link set eth0 address 1:2":              `address "1:2": expected a link address`,
+		"link set eth0 address 01:00:00:00:00:0": `expected a link address`,
+		"link set eth0 sideways":                 `unexpected argument "sideways"`,
+		"link set group":                         "group: no number given",
+		"link set group 99 up":                   "group 99: the group has no interfaces",
+		"link set nosuch up":                     "nosuch: the stack has no such interface, it has lo, ",
+		"addr add 10.55.0.1/24":                  "no interface given",
+		"addr add 10.55.0.1 eth0":                "expected ADDRESS/PREFIX",
+		"addr add 10.55.0.1/24 eth0 eth1":        `unexpected argument "eth1"`,
+		"addr add " + kit.StackAddr + "/24 eth0": "eth0: " + kit.StackAddr + "/24 already exists",
+		"addr del 10.56.0.1/24 group 3":          "eth0: 10.56.0.1/24 is none of its addresses",
 	} {
 		k.Refused(2, want, strings.Fields(args)...)
 	}
@@ -345,23 +345,23 @@ func TestLinkSet(t *testing.T) {
 // TestLinkDelStopped checks an lklhost that is stopped while an interface is being
 // removed. The user can still end the run without delay.
 func TestLinkDelStopped(t *testing.T) {
-	s := testutil.NewSite(t)
-	before := testutil.Take(t, s.Server)
+	s := kit.NewSite(t)
+	before := kit.Take(t, s.Server)
 	// The kernel is in the target, and stops with it.
 	k := s.Talk("-v", "--engine", "preload", "--if", s.TapIf(), "--if", "tap:new0,ip=10.75.0.1/24")
 	k.Say("1")
-	testutil.Pause(t, testutil.ProcessOf(t, k, "target_pid"), testutil.Limit)
-	del := testutil.Start(t, exec.Command(testutil.Bin("lklctl"), "-n", k.Name, "link", "del", "eth1"))
-	testutil.WaitFor(t, "the question to arrive", testutil.Limit, func() bool {
+	kit.Pause(t, kit.ProcessOf(t, k, "target_pid"), kit.Limit)
+	del := kit.Start(t, exec.Command(kit.Bin("lklctl"), "-n", k.Name, "link", "del", "eth1"))
+	kit.WaitFor(t, "the question to arrive", kit.Limit, func() bool {
 		_, said := k.Proc.Output()
 		return strings.Contains(said, "removing an interface")
 	})
-	testutil.Pause(t, testutil.ProcessOf(t, k, "host_pid"), testutil.Limit)
+	kit.Pause(t, kit.ProcessOf(t, k, "host_pid"), kit.Limit)
 	k.Proc.Signal(unix.SIGTERM)
-	if r := k.Proc.Wait(testutil.Limit); r.Status != 125 || !strings.Contains(r.Stderr, "does not answer") {
+	if r := k.Proc.Wait(kit.Limit); r.Status != 125 || !strings.Contains(r.Stderr, "does not answer") {
 		t.Errorf("want 125: %v", r)
 	}
-	if r := del.Wait(testutil.Limit); r.Status != 1 || len(testutil.Lines(r.Stderr)) != 1 {
+	if r := del.Wait(kit.Limit); r.Status != 1 || len(kit.Lines(r.Stderr)) != 1 {
 		t.Errorf("lklctl link del: %v", r)
 	}
 	before.Same()

@@ -22,35 +22,35 @@ var queueClient string
 // host's connections are spread over both, and each stays on its queue. The device
 // exists until the last run has ended.
 func TestMultiqueue(t *testing.T) {
-	testutil.NewSite(t)
+	kit.NewSite(t)
 	const spec = "tap:mq0,ip=10.76.0.2/24,mac=02:00:00:00:76:02,multiqueue"
-	before := testutil.Take(t)
-	var runs []*testutil.Proc
+	before := kit.Take(t)
+	var runs []*kit.Proc
 	for _, name := range []string{"one", "two"} {
-		run := testutil.Start(t, testutil.Lklrun("--name", testutil.NewName(), "--stack", "vanilla", "--if", spec, "--", "/usr/bin/python3", "-c", queueServer, name))
-		testutil.WaitFor(t, "the server "+name, testutil.Limit, func() bool {
+		run := kit.Start(t, kit.Lklrun("--name", kit.NewName(), "--stack", "vanilla", "--if", spec, "--", "/usr/bin/python3", "-c", queueServer, name))
+		kit.WaitFor(t, "the server "+name, kit.Limit, func() bool {
 			out, _ := run.Output()
 			return strings.Contains(out, "ready")
 		})
 		runs = append(runs, run)
 	}
-	testutil.Host.Addr(t, "mq0", "10.76.0.1/24")
-	out := testutil.OK(t, testutil.Limit, exec.Command("/usr/bin/python3", "-c", queueClient))
+	kit.Host.Addr(t, "mq0", "10.76.0.1/24")
+	out := kit.OK(t, kit.Limit, exec.Command("/usr/bin/python3", "-c", queueClient))
 	if n := strings.Fields(out); len(n) != 2 || n[0] == "0" || n[1] == "0" {
 		t.Errorf("64 connections: %s", out)
 	}
-	r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", testutil.NewName(), "--if", "tap:mq0,ip=10.76.0.2/24", "--", "true"))
+	r := kit.Run(t, kit.Limit, kit.Lklrun("--name", kit.NewName(), "--if", "tap:mq0,ip=10.76.0.2/24", "--", "true"))
 	// Its carrier shows that it is in use, one second late.
 	if r.Status == 0 || !strings.Contains(r.Stderr, "in use") && !strings.Contains(r.Stderr, "add multiqueue") {
 		t.Errorf("without multiqueue: %v", r)
 	}
 	runs[0].Signal(syscall.SIGTERM)
-	runs[0].Wait(testutil.Limit)
-	out = testutil.OK(t, testutil.Limit, exec.Command("/usr/bin/python3", "-c", queueClient))
+	runs[0].Wait(kit.Limit)
+	out = kit.OK(t, kit.Limit, exec.Command("/usr/bin/python3", "-c", queueClient))
 	if n := strings.Fields(out); len(n) != 2 || n[1] != "64" {
 		t.Errorf("64 connections to the one that is left: %s", out)
 	}
 	runs[1].Signal(syscall.SIGTERM)
-	runs[1].Wait(testutil.Limit)
+	runs[1].Wait(kit.Limit)
 	before.Same()
 }

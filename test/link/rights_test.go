@@ -19,7 +19,7 @@ import (
 // tunForAll makes the tests' /dev/net/tun accessible to every user, as udev does.
 func tunForAll(t *testing.T) {
 	t.Helper()
-	node := filepath.Join(testutil.Dir(t), "tun")
+	node := filepath.Join(kit.Dir(t), "tun")
 	if err := unix.Mknod(node, unix.S_IFCHR, int(unix.Mkdev(10, 200))); err != nil {
 		t.Fatal(err)
 	}
@@ -37,11 +37,11 @@ func tunForAll(t *testing.T) {
 }
 
 // withRights runs a test for each caller and each engine.
-func withRights(t *testing.T, test func(t *testing.T, r testutil.Rights, bin, engine string)) {
-	testutil.Need(t, "setpriv")
+func withRights(t *testing.T, test func(t *testing.T, r kit.Rights, bin, engine string)) {
+	kit.Need(t, "setpriv")
 	tunForAll(t)
-	bin := testutil.PublicBin(t)
-	for _, r := range testutil.AllRights {
+	bin := kit.PublicBin(t)
+	for _, r := range kit.AllRights {
 		for _, engine := range r.Engines {
 			t.Run(r.Who+"/"+engine, func(t *testing.T) { test(t, r, bin, engine) })
 		}
@@ -52,8 +52,8 @@ func withRights(t *testing.T, test func(t *testing.T, r testutil.Rights, bin, en
 // the copy.
 func public(t *testing.T, file string) string {
 	t.Helper()
-	copied := filepath.Join(testutil.Dir(t), filepath.Base(file))
-	testutil.Host.Run(t, "install", "-m", "644", file, copied)
+	copied := filepath.Join(kit.Dir(t), filepath.Base(file))
+	kit.Host.Run(t, "install", "-m", "644", file, copied)
 	return copied
 }
 
@@ -61,31 +61,31 @@ func public(t *testing.T, file string) string {
 // remove it, whichever process is killed. The target holds neither, and cannot use the
 // tap's rights.
 func TestTwoCapabilities(t *testing.T) {
-	withRights(t, func(t *testing.T, r testutil.Rights, bin, engine string) {
-		s := testutil.NewSite(t)
-		s.Web(testutil.Nginx{})
+	withRights(t, func(t *testing.T, r kit.Rights, bin, engine string) {
+		s := kit.NewSite(t)
+		s.Web(kit.Nginx{})
 		lklrun := func(args ...string) *exec.Cmd {
 			return r.Command(append([]string{bin + "/lklrun", "-q", "--engine", engine}, args...)...)
 		}
-		start := func(t *testing.T) *testutil.Talker {
+		start := func(t *testing.T) *kit.Talker {
 			k := s.TalkBy(lklrun, "--if", s.TapIf(), "--if", "tap:new0,ip=10.75.0.1/24")
-			k.Connect("c", testutil.ServerAddr, 80)
-			if names := testutil.Host.Run(t, "ip", "-br", "link"); !strings.Contains(names, "new0") {
+			k.Connect("c", kit.ServerAddr, 80)
+			if names := kit.Host.Run(t, "ip", "-br", "link"); !strings.Contains(names, "new0") {
 				t.Fatalf("there is no new0: %s", names)
 			}
 			return k
 		}
-		process := func(t *testing.T, k *testutil.Talker, key string) int {
-			return testutil.ProcessIn(t, testutil.OK(t, testutil.Limit, r.Command(bin+"/lklctl", "-o", "json", "list")), k, key)
+		process := func(t *testing.T, k *kit.Talker, key string) int {
+			return kit.ProcessIn(t, kit.OK(t, kit.Limit, r.Command(bin+"/lklctl", "-o", "json", "list")), k, key)
 		}
-		before := testutil.Take(t, s.Server)
+		before := kit.Take(t, s.Server)
 		k := start(t)
 		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", process(t, k, "target_pid")))
-		if err != nil || !testutil.NoRights.Match(status) {
+		if err != nil || !kit.NoRights.Match(status) {
 			t.Errorf("the target's rights (%v):\n%s", err, status)
 		}
 		if engine == "supervise" {
-			if got := testutil.OK(t, testutil.Limit, r.Command(bin+"/lklctl", "-n", k.Name, "exec", "cat", "/proc/self/status")); !testutil.NoRights.MatchString(got) {
+			if got := kit.OK(t, kit.Limit, r.Command(bin+"/lklctl", "-n", k.Name, "exec", "cat", "/proc/self/status")); !kit.NoRights.MatchString(got) {
 				t.Errorf("the rights of a program of lklctl exec:\n%s", got)
 			}
 		}
@@ -96,7 +96,7 @@ func TestTwoCapabilities(t *testing.T) {
 		}
 		// Root cannot create a user namespace without CAP_SETFCAP; two lines explain
 		// the consequences.
-		if res := k.End(); res.Status != 0 || len(testutil.Lines(res.Stderr)) != map[string]int{"user": 0, "root": 2}[r.Who] {
+		if res := k.End(); res.Status != 0 || len(kit.Lines(res.Stderr)) != map[string]int{"user": 0, "root": 2}[r.Who] {
 			t.Errorf("the run: %v", res)
 		}
 		before.Same()
@@ -105,8 +105,8 @@ func TestTwoCapabilities(t *testing.T) {
 			if err := unix.Kill(process(t, k, who), unix.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			k.Proc.Wait(testutil.Limit)
-			before.Settles(testutil.Limit)
+			k.Proc.Wait(kit.Limit)
+			before.Settles(kit.Limit)
 		}
 	})
 }
@@ -115,7 +115,7 @@ func TestTwoCapabilities(t *testing.T) {
 // of interface that changes the host, or that requires more than a user's rights.
 // Whichever process is killed, the changes are undone.
 func TestTwoCapabilitiesDrivers(t *testing.T) {
-	withRights(t, func(t *testing.T, r testutil.Rights, bin, engine string) {
+	withRights(t, func(t *testing.T, r kit.Rights, bin, engine string) {
 		for _, d := range drivers {
 			if !slices.Contains([]string{"tap", "tap, nat", "tap, bridged by the run", "macvtap", "raw", "rawip"}, d.name) {
 				continue
@@ -135,11 +135,11 @@ func TestTwoCapabilitiesDrivers(t *testing.T) {
 						continue
 					}
 					list := w.here.Run(w, r.Command(bin+"/lklctl", "-o", "json", "list").Args...)
-					if err := unix.Kill(testutil.ProcessIn(t, list, d.Talker, kill), unix.SIGKILL); err != nil {
+					if err := unix.Kill(kit.ProcessIn(t, list, d.Talker, kill), unix.SIGKILL); err != nil {
 						t.Fatal(err)
 					}
-					d.Proc.Wait(testutil.Limit)
-					if !testutil.Within(testutil.Limit, func() bool { return w.state() == was }) {
+					d.Proc.Wait(kit.Limit)
+					if !kit.Within(kit.Limit, func() bool { return w.state() == was }) {
 						w.same(was)
 					}
 				}
@@ -152,7 +152,7 @@ func TestTwoCapabilitiesDrivers(t *testing.T) {
 // stack shares with the host: ports are reserved and rules created on the host, and
 // removed again.
 func TestTwoCapabilitiesGuard(t *testing.T) {
-	withRights(t, func(t *testing.T, r testutil.Rights, bin, engine string) {
+	withRights(t, func(t *testing.T, r kit.Rights, bin, engine string) {
 		for typ, guard := range map[string]string{"raw": "nft", "rawip": "iptables"} {
 			t.Run(typ+", "+guard, func(t *testing.T) {
 				s := newShare(t, typ)
@@ -176,12 +176,12 @@ func TestTwoCapabilitiesGuard(t *testing.T) {
 						}
 					} else {
 						list := s.here.Run(t, r.Command(bin+"/lklctl", "-o", "json", "list").Args...)
-						if err := unix.Kill(testutil.ProcessIn(t, list, k, kill), unix.SIGKILL); err != nil {
+						if err := unix.Kill(kit.ProcessIn(t, list, k, kill), unix.SIGKILL); err != nil {
 							t.Fatal(err)
 						}
-						k.Proc.Wait(testutil.Limit)
+						k.Proc.Wait(kit.Limit)
 					}
-					if !testutil.Within(testutil.Limit, func() bool { return s.rules() == was }) {
+					if !kit.Within(kit.Limit, func() bool { return s.rules() == was }) {
 						t.Errorf("the host had\n%s\nand has\n%s", was, s.rules())
 					}
 				}

@@ -26,7 +26,7 @@ func killedNAT(t *testing.T) (w *wire, was, dir string) {
 	d := w.start("supervise", w.flag)
 	d.ping()
 	for _, pid := range d.KillAll() {
-		testutil.WaitFor(t, "the end of the killed", testutil.Limit, func() bool { return !testutil.Alive(pid) })
+		kit.WaitFor(t, "the end of the killed", kit.Limit, func() bool { return !kit.Alive(pid) })
 	}
 	if w.state() == was {
 		t.Fatal("nothing is left of the run")
@@ -38,7 +38,7 @@ func killedNAT(t *testing.T) (w *wire, was, dir string) {
 // is as it was.
 func (w *wire) cleanUp(was, dir string) {
 	w.Helper()
-	testutil.OK(w, testutil.Limit, w.here.Command(testutil.Bin("lklrun"), "cleanup"))
+	kit.OK(w, kit.Limit, w.here.Command(kit.Bin("lklrun"), "cleanup"))
 	w.same(was)
 	if _, err := os.Stat(dir); err == nil {
 		w.Errorf("%s is still there", dir)
@@ -51,13 +51,13 @@ func (w *wire) cleanUp(was, dir string) {
 func TestFinding07UndoRecord(t *testing.T) {
 	t.Run("another network namespace", func(t *testing.T) {
 		w, was, dir := killedNAT(t)
-		left, journal := w.state(), testutil.ReadFile(t, dir+"/journal")
+		left, journal := w.state(), kit.ReadFile(t, dir+"/journal")
 		there := "changed network namespace net:.*e.g. ip netns exec " + w.here.Name + " lklrun cleanup$"
 		elsewhere := func(args ...string) {
 			t.Helper()
-			testutil.OneLine(t, testutil.Run(t, testutil.Limit, testutil.Lklrun(args...)), 2, there)
-			if w.state() != left || testutil.ReadFile(t, dir+"/journal") != journal {
-				t.Errorf("%v: the journal was\n%s\nand is\n%s", args, journal, testutil.ReadFile(t, dir+"/journal"))
+			kit.OneLine(t, kit.Run(t, kit.Limit, kit.Lklrun(args...)), 2, there)
+			if w.state() != left || kit.ReadFile(t, dir+"/journal") != journal {
+				t.Errorf("%v: the journal was\n%s\nand is\n%s", args, journal, kit.ReadFile(t, dir+"/journal"))
 			}
 		}
 		elsewhere("cleanup")
@@ -68,17 +68,17 @@ func TestFinding07UndoRecord(t *testing.T) {
 	})
 	t.Run("another network namespace, by a process", func(t *testing.T) {
 		w, was, dir := killedNAT(t)
-		p := testutil.Start(t, w.here.Command("sleep", "1000"))
-		testutil.WaitFor(t, "sleep", testutil.Limit, func() bool { b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p.Pid())); return string(b) == "sleep\n" })
-		names := testutil.Dir(t) // hides /run/netns
+		p := kit.Start(t, w.here.Command("sleep", "1000"))
+		kit.WaitFor(t, "sleep", kit.Limit, func() bool { b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p.Pid())); return string(b) == "sleep\n" })
+		names := kit.Dir(t) // hides /run/netns
 		if err := unix.Mount(names, "/run/netns", "", unix.MS_BIND, ""); err != nil {
 			t.Fatal(err)
 		}
-		r := testutil.Run(t, testutil.Limit, testutil.Lklrun("cleanup"))
+		r := kit.Run(t, kit.Limit, kit.Lklrun("cleanup"))
 		if err := unix.Unmount("/run/netns", 0); err != nil {
 			t.Fatal(err)
 		}
-		testutil.OneLine(t, r, 2, fmt.Sprintf("e.g. nsenter -t %d -n lklrun cleanup$", p.Pid()))
+		kit.OneLine(t, r, 2, fmt.Sprintf("e.g. nsenter -t %d -n lklrun cleanup$", p.Pid()))
 		w.cleanUp(was, dir)
 	})
 	t.Run("a socket that any user can have", func(t *testing.T) {
@@ -86,9 +86,9 @@ func TestFinding07UndoRecord(t *testing.T) {
 		hold := `import socket,time
 for n in "nat", "reserved-ports": s=socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); s.bind("\0lklrun/"+n); globals()[n]=s
 print("held", flush=True); time.sleep(1000)`
-		p := testutil.Start(t, w.here.Command("setpriv", fmt.Sprint("--reuid=", testutil.OrdinaryUID), fmt.Sprint("--regid=", testutil.OrdinaryUID), "--clear-groups",
+		p := kit.Start(t, w.here.Command("setpriv", fmt.Sprint("--reuid=", kit.OrdinaryUID), fmt.Sprint("--regid=", kit.OrdinaryUID), "--clear-groups",
 			"/usr/bin/python3", "-c", hold))
-		testutil.WaitFor(t, "the sockets", testutil.Limit, func() bool { out, _ := p.Output(); return out == "held\n" })
+		kit.WaitFor(t, "the sockets", kit.Limit, func() bool { out, _ := p.Output(); return out == "held\n" })
 		w.cleanUp(was, dir)
 	})
 	t.Run("the lock is held", func(t *testing.T) {
@@ -100,10 +100,10 @@ print("held", flush=True); time.sleep(1000)`
 			}
 			return unix.Flock(int(f.Fd()), unix.LOCK_EX)
 		})
-		r := testutil.Run(t, testutil.Limit, w.here.Command(testutil.Bin("lklrun"), "cleanup"))
-		testutil.OneLine(t, r, 1, "another process holds the lock on .*; run `lklrun cleanup` to retry")
-		if !strings.Contains(testutil.ReadFile(t, dir+"/journal"), `"op":"nat"`) {
-			t.Errorf("the journal is\n%s", testutil.ReadFile(t, dir+"/journal"))
+		r := kit.Run(t, kit.Limit, w.here.Command(kit.Bin("lklrun"), "cleanup"))
+		kit.OneLine(t, r, 1, "another process holds the lock on .*; run `lklrun cleanup` to retry")
+		if !strings.Contains(kit.ReadFile(t, dir+"/journal"), `"op":"nat"`) {
+			t.Errorf("the journal is\n%s", kit.ReadFile(t, dir+"/journal"))
 		}
 		f.Close()
 		w.cleanUp(was, dir)
@@ -118,17 +118,17 @@ print("held", flush=True); time.sleep(1000)`
 			t.Fatal(err)
 		}
 		for _, pid := range d.KillAll() {
-			testutil.WaitFor(t, "the end of the killed", testutil.Limit, func() bool { return !testutil.Alive(pid) })
+			kit.WaitFor(t, "the end of the killed", kit.Limit, func() bool { return !kit.Alive(pid) })
 		}
-		if !testutil.Alive(child) {
+		if !kit.Alive(child) {
 			t.Fatal("the child has ended by itself")
 		}
 		w.cleanUp(was, filepath.Join("/run/lklrun", d.Name))
-		testutil.WaitFor(t, "the end of the child", testutil.Limit, func() bool { return !testutil.Alive(child) })
+		kit.WaitFor(t, "the end of the child", kit.Limit, func() bool { return !kit.Alive(child) })
 	})
 	t.Run("a line that is cut off", func(t *testing.T) {
 		w, was, dir := killedNAT(t)
-		journal := regexp.MustCompile(`\n+`).Split(strings.TrimSpace(testutil.ReadFile(t, dir+"/journal")), -1)
+		journal := regexp.MustCompile(`\n+`).Split(strings.TrimSpace(kit.ReadFile(t, dir+"/journal")), -1)
 		text := journal[0][:len(journal[0])/2] + "\n" + strings.Join(journal, "\n") + "\n" + journal[0][:20]
 		if err := os.WriteFile(dir+"/journal", []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -18,19 +18,19 @@ import (
 //	                       new0 10.91.0.10, the stack
 type crossing struct {
 	*wire
-	other *testutil.Netns
+	other *kit.Netns
 }
 
 const otherAddr, otherAddr6 = "10.92.0.1", "fd92::1"
 
 func newCrossing(t *testing.T) *crossing {
-	c := &crossing{newWire(t), testutil.NewNetns(t, "other")}
+	c := &crossing{newWire(t), kit.NewNetns(t, "other")}
 	layNAT(c.wire)
-	testutil.Veth(t, c.here, "o0", c.other, "o1")
+	kit.Veth(t, c.here, "o0", c.other, "o1")
 	c.here.Addr(t, "o0", "10.92.0.2/24", "fd92::2/64")
 	c.other.Addr(t, "o1", otherAddr+"/24", otherAddr6+"/64")
 	for _, n := range []struct {
-		*testutil.Netns
+		*kit.Netns
 		via, via6 string
 	}{{c.far, hereAddr, hereAddr6}, {c.other, "10.92.0.2", "fd92::2"}} {
 		n.Run(t, "ip", "route", "add", "10.0.0.0/8", "via", n.via)
@@ -53,7 +53,7 @@ func newCrossing(t *testing.T) *crossing {
 
 // reaches reports whether a client in a namespace gets a connection. It waits one
 // second for an answer, which takes a millisecond on these wires.
-func (c *crossing) reaches(from *testutil.Netns, addr, port string) bool {
+func (c *crossing) reaches(from *kit.Netns, addr, port string) bool {
 	err := from.Enter(func() error {
 		conn, err := net.DialTimeout("tcp", net.JoinHostPort(addr, port), time.Second)
 		if err == nil {
@@ -64,10 +64,10 @@ func (c *crossing) reaches(from *testutil.Netns, addr, port string) bool {
 	return err == nil
 }
 
-func (c *crossing) want(want bool, what string, from *testutil.Netns, addr, port string) {
+func (c *crossing) want(want bool, what string, from *kit.Netns, addr, port string) {
 	c.Helper()
 	// On a busy machine, one attempt may take longer.
-	if got := c.reaches(from, addr, port) || want && testutil.Within(testutil.Limit, func() bool { return c.reaches(from, addr, port) }); got != want {
+	if got := c.reaches(from, addr, port) || want && kit.Within(kit.Limit, func() bool { return c.reaches(from, addr, port) }); got != want {
 		c.Errorf("%s (%s port %s): reached %v, want %v", what, addr, port, got, want)
 	}
 }

@@ -16,8 +16,8 @@ import (
 // TestEndpointLive checks that endpoints and limits are shown correctly, and that
 // changes apply to a connection that is already open.
 func TestEndpointLive(t *testing.T) {
-	s := testutil.NewSite(t)
-	testutil.Start(t, s.Server.Command("/usr/bin/python3", "-c", `
+	s := kit.NewSite(t)
+	kit.Start(t, s.Server.Command("/usr/bin/python3", "-c", `
 import socket
 s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
 s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -25,15 +25,15 @@ s.bind(("", 7000)); s.listen()
 c, _ = s.accept()
 while True: c.sendall(c.recv(100))`))
 	s.Server.Run(t, "ip", "mptcp", "limits", "set", "subflows", "8")
-	k := s.Talk("--if", fmt.Sprintf("tap:tap0,ip=%s/24", testutil.StackAddr))
+	k := s.Talk("--if", fmt.Sprintf("tap:tap0,ip=%s/24", kit.StackAddr))
 	do := func(args ...string) string {
 		t.Helper()
-		return testutil.Lklctl(t, append([]string{"-n", k.Name}, args...)...)
+		return kit.Lklctl(t, append([]string{"-n", k.Name}, args...)...)
 	}
-	testutil.WaitFor(t, "the server listens", testutil.Limit, func() bool {
+	kit.WaitFor(t, "the server listens", kit.Limit, func() bool {
 		return strings.Contains(s.Server.Run(t, "ss", "-Hnlt"), ":7000")
 	})
-	k.Connect("c", testutil.ServerAddr, 7000)
+	k.Connect("c", kit.ServerAddr, 7000)
 	// Each side now knows that the other supports MPTCP, so subflows may join.
 	if got := k.Say(`keep["c"].sendall(b"x") or keep["c"].recv(1)`); got != "b'x'" {
 		t.Fatalf("the echo: %s", got)
@@ -75,26 +75,26 @@ while True: c.sendall(c.recv(100))`))
 		}
 		return strings.Join(all, "; ")
 	}
-	if got, want := endpoints(), testutil.StackAddr+" dev eth0 port 0 subflow"; got != want {
+	if got, want := endpoints(), kit.StackAddr+" dev eth0 port 0 subflow"; got != want {
 		t.Errorf("at first: %s, want %s", got, want)
 	}
 	const more = "10.73.0.11"
 	// The address creates an endpoint by itself; this test needs a backup endpoint.
 	do("addr", "add", more+"/24", "eth0")
-	testutil.WaitFor(t, "the new address is an endpoint", testutil.Limit, func() bool { return strings.Contains(endpoints(), more+" dev eth0 port 0 subflow") })
-	testutil.WaitFor(t, "the connection has a subflow from it", testutil.Limit, func() bool {
+	kit.WaitFor(t, "the new address is an endpoint", kit.Limit, func() bool { return strings.Contains(endpoints(), more+" dev eth0 port 0 subflow") })
+	kit.WaitFor(t, "the connection has a subflow from it", kit.Limit, func() bool {
 		addrs, _ := subflows()
 		return len(addrs) == 2 && slices.Contains(addrs, more)
 	})
 	do("mptcp", "endpoint", "change", more, "backup")
-	testutil.WaitFor(t, "that subflow is a backup", testutil.Limit, func() bool { _, n := subflows(); return n == 1 })
+	kit.WaitFor(t, "that subflow is a backup", kit.Limit, func() bool { _, n := subflows(); return n == 1 })
 	if got := endpoints("show", more); got != more+" dev eth0 port 0 subflow backup" {
 		t.Errorf("after the change: %s", got)
 	}
 	do("mptcp", "endpoint", "change", more, "nobackup")
-	testutil.WaitFor(t, "it is none any more", testutil.Limit, func() bool { _, n := subflows(); return n == 0 })
+	kit.WaitFor(t, "it is none any more", kit.Limit, func() bool { _, n := subflows(); return n == 0 })
 	do("mptcp", "endpoint", "del", more)
-	testutil.WaitFor(t, "its subflow is closed", testutil.Limit, func() bool { addrs, _ := subflows(); return len(addrs) == 1 })
+	kit.WaitFor(t, "its subflow is closed", kit.Limit, func() bool { addrs, _ := subflows(); return len(addrs) == 1 })
 	if got := endpoints(); strings.Contains(got, more) {
 		t.Errorf("what was deleted is there again: %s", got)
 	}
@@ -123,11 +123,11 @@ while True: c.sendall(c.recv(100))`))
 	k.Refused(2, "id 99: the stack has no such MPTCP endpoint", "mptcp", "endpoint", "show", "id", "99")
 	k.Refused(2, "id 99: the stack has no such MPTCP endpoint", "mptcp", "endpoint", "change", "id", "99", "backup")
 	k.Refused(2, "dev eth7: the stack has no such interface", "mptcp", "endpoint", "add", more, "dev", "eth7")
-	k.Refused(2, "adding the MPTCP endpoint "+testutil.StackAddr+": ", "mptcp", "endpoint", "add", testutil.StackAddr)
+	k.Refused(2, "adding the MPTCP endpoint "+kit.StackAddr+": ", "mptcp", "endpoint", "add", kit.StackAddr)
 
 	do("mptcp", "endpoint", "add", more, "dev", "eth0", "signal")
 	do("mptcp", "endpoint", "flush")
-	if r := testutil.Run(t, testutil.Limit, exec.Command(testutil.Bin("lklctl"), "-n", k.Name, "mptcp", "endpoint")); r.Status != 1 || r.Stdout != "" {
+	if r := kit.Run(t, kit.Limit, exec.Command(kit.Bin("lklctl"), "-n", k.Name, "mptcp", "endpoint")); r.Status != 1 || r.Stdout != "" {
 		t.Errorf("after flush: %v", r)
 	}
 	k.End()

@@ -20,7 +20,7 @@ const stallLimit = 4 * time.Second
 
 // handoverSize is the size of the transfers; HANDOVER_MB=500 selects the long form.
 func handoverSize(t *testing.T) int64 {
-	return int64(testutil.Setting(t, "HANDOVER_MB", 80)) << 20
+	return int64(kit.Setting(t, "HANDOVER_MB", 80)) << 20
 }
 
 // TestHandover cuts one of two paths in the middle of a transfer, restores it, then
@@ -29,31 +29,31 @@ func TestHandover(t *testing.T) {
 	size := handoverSize(t)
 	for _, c := range []struct {
 		engine, what, paths string
-		testutil.Cut
+		kit.Cut
 	}{
-		{"supervise", "get", "taps", testutil.CutDown},
-		{"supervise", "put", "taps", testutil.CutDown},
-		{"supervise", "get", "taps", testutil.CutSilent}, // the engine makes no difference here
-		{"supervise", "put", "taps", testutil.CutSilent},
-		{"supervise", "get", "phone", testutil.CutDown},
-		{"preload", "get", "sixes", testutil.CutDown},
-		{"preload", "put", "taps", testutil.CutDown},
-		{"preload", "put", "phone", testutil.CutDown},
+		{"supervise", "get", "taps", kit.CutDown},
+		{"supervise", "put", "taps", kit.CutDown},
+		{"supervise", "get", "taps", kit.CutSilent}, // the engine makes no difference here
+		{"supervise", "put", "taps", kit.CutSilent},
+		{"supervise", "get", "phone", kit.CutDown},
+		{"preload", "get", "sixes", kit.CutDown},
+		{"preload", "put", "taps", kit.CutDown},
+		{"preload", "put", "phone", kit.CutDown},
 	} {
 		t.Run(strings.Join([]string{c.engine, c.what, c.paths, c.Name}, " "), func(t *testing.T) {
 			t.Parallel()
-			lay := map[string]func(*testing.T) *testutil.PathSite{"taps": testutil.NewPathSite, "phone": testutil.NewPhone, "sixes": testutil.NewPathSite6}[c.paths]
+			lay := map[string]func(*testing.T) *kit.PathSite{"taps": kit.NewPathSite, "phone": kit.NewPhone, "sixes": kit.NewPathSite6}[c.paths]
 			handover(lay(t), c.engine, c.what, c.Cut, size)
 		})
 	}
 }
 
-func handover(p *testutil.PathSite, engine, what string, c testutil.Cut, size int64) {
+func handover(p *kit.PathSite, engine, what string, c kit.Cut, size int64) {
 	peer := p.ServeTransfers(size)
 	// The server's kernel decides when it tries a path again, so the server sends until
 	// then.
 	peer.More.Store(true)
-	target := p.Start(engine, "", "/usr/bin/python3", "-c", testutil.TransferClient, p.Addr, peer.Port, what, fmt.Sprint(size))
+	target := p.Start(engine, "", "/usr/bin/python3", "-c", kit.TransferClient, p.Addr, peer.Port, what, fmt.Sprint(size))
 	p.Until("a fifth of it", target, func() bool { return peer.Moved.Load() > size/5 })
 	c.Away(p, 0)
 	p.Until("a third of it, by one path", target, func() bool { return peer.Moved.Load() > size/3 })
@@ -67,7 +67,7 @@ func handover(p *testutil.PathSite, engine, what string, c testutil.Cut, size in
 	if stall > stallLimit {
 		p.Errorf("a stall of %v", stall)
 	}
-	if _, errs := target.Output(); c.Name == testutil.CutDown.Name && !strings.Contains(errs, "eth0 has carrier again; MPTCP connections use it") {
+	if _, errs := target.Output(); c.Name == kit.CutDown.Name && !strings.Contains(errs, "eth0 has carrier again; MPTCP connections use it") {
 		p.Errorf("-v does not tell of it:\n%s", errs)
 	}
 }
@@ -78,10 +78,10 @@ func handover(p *testutil.PathSite, engine, what string, c testutil.Cut, size in
 func TestHandoverBlink(t *testing.T) {
 	t.Parallel()
 	const size = 160 << 20
-	p := testutil.NewPathSite(t)
-	p.Host.Run(t, "tc", "qdisc", "replace", "dev", "v1", "root", "tbf", "rate", testutil.PathRate, "burst", "256kb", "latency", "500ms")
+	p := kit.NewPathSite(t)
+	p.Host.Run(t, "tc", "qdisc", "replace", "dev", "v1", "root", "tbf", "rate", kit.PathRate, "burst", "256kb", "latency", "500ms")
 	peer := p.ServeTransfers(size)
-	target := p.Start("supervise", "", "/usr/bin/python3", "-c", testutil.TransferClient, p.Addr, peer.Port, "put", fmt.Sprint(size))
+	target := p.Start("supervise", "", "/usr/bin/python3", "-c", kit.TransferClient, p.Addr, peer.Port, "put", fmt.Sprint(size))
 	log := func(what string, n int) func() bool {
 		return func() bool {
 			_, errs := target.Output()
@@ -90,9 +90,9 @@ func TestHandoverBlink(t *testing.T) {
 	}
 	for n := 1; n <= 3; n++ {
 		p.Until("a long queue", target, func() bool { return peer.Moved.Load() > int64(n)*size/5 })
-		testutil.CutDown.Away(p, 0)
+		kit.CutDown.Away(p, 0)
 		p.Until("the endpoint gone", target, log("mptcp endpoint del id 1", n))
-		testutil.CutDown.Restore(p, 0)
+		kit.CutDown.Restore(p, 0)
 		p.Until("it is back", target, log("eth0 has carrier again; MPTCP connections use it", n))
 		before := p.Carried(0)
 		p.Until("the path in use again", target, func() bool { return p.Carried(0) > before+2<<20 })
@@ -109,17 +109,17 @@ func TestHandoverNoPath(t *testing.T) {
 		outage = 30 * time.Second
 	}
 	const size = 40 << 20
-	p := testutil.NewPathSite(t)
+	p := kit.NewPathSite(t)
 	peer := p.ServeTransfers(size)
-	target := p.Start("supervise", "", "/usr/bin/python3", "-c", testutil.TransferClient, "10.74.1.1", peer.Port, "get", fmt.Sprint(size))
+	target := p.Start("supervise", "", "/usr/bin/python3", "-c", kit.TransferClient, "10.74.1.1", peer.Port, "get", fmt.Sprint(size))
 	p.Until("a quarter of it", target, func() bool { return peer.Moved.Load() > size/4 })
 	for n := range 2 {
-		testutil.CutDown.Away(p, n)
+		kit.CutDown.Away(p, n)
 	}
 	over := time.NewTimer(outage) // the outage under test, not a wait for an event
 	<-over.C
 	for n := range 2 {
-		testutil.CutDown.Restore(p, 1-n)
+		kit.CutDown.Restore(p, 1-n)
 	}
 	stall := p.Ended(target, peer, "get", size)
 	t.Logf("no path for %v: %v without progress", outage, stall.Round(time.Millisecond))
@@ -133,17 +133,17 @@ func TestHandoverNoPath(t *testing.T) {
 func TestHandoverAlone(t *testing.T) {
 	t.Parallel()
 	const size = 20 << 20
-	p := testutil.NewPathSite(t)
+	p := kit.NewPathSite(t)
 	p.Server.Run(t, "ip", "mptcp", "limits", "set", "subflows", "0", "add_addr_accepted", "0")
 	peer := p.ServeTransfers(size)
-	target := p.Start("supervise", "", "/usr/bin/python3", "-c", testutil.TransferClient, p.Addr, peer.Port, "get", fmt.Sprint(size))
+	target := p.Start("supervise", "", "/usr/bin/python3", "-c", kit.TransferClient, p.Addr, peer.Port, "get", fmt.Sprint(size))
 	p.Until("a third of it", target, func() bool { return peer.Moved.Load() > size/3 })
-	testutil.CutDown.Away(p, 0)
+	kit.CutDown.Away(p, 0)
 	p.Until("the endpoint stays", target, func() bool {
 		_, errs := target.Output()
 		return strings.Contains(errs, "its MPTCP endpoint (10.74.1.2) is kept, because connections have no other path (1)")
 	})
-	testutil.CutDown.Restore(p, 0)
+	kit.CutDown.Restore(p, 0)
 	stall := p.Ended(target, peer, "get", size)
 	t.Logf("%v without progress", stall.Round(time.Millisecond))
 	if n := p.Carried(1); n > 64<<10 {
@@ -155,9 +155,9 @@ func TestHandoverAlone(t *testing.T) {
 func TestHandoverBackup(t *testing.T) {
 	t.Parallel()
 	const size = 40 << 20
-	p := testutil.NewPathSite(t)
+	p := kit.NewPathSite(t)
 	peer := p.ServeTransfers(size)
-	target := p.Start("supervise", ",backup", "/usr/bin/python3", "-c", testutil.TransferClient, "10.74.1.1", peer.Port, "get", fmt.Sprint(size))
+	target := p.Start("supervise", ",backup", "/usr/bin/python3", "-c", kit.TransferClient, "10.74.1.1", peer.Port, "get", fmt.Sprint(size))
 	p.Until("a third of it", target, func() bool { return peer.Moved.Load() > size/3 })
 	var conns []struct {
 		Subflows []struct {
@@ -168,7 +168,7 @@ func TestHandoverBackup(t *testing.T) {
 			} `json:"tcp_info"`
 		}
 	}
-	text := testutil.Lklctl(t, "-n", p.Instance, "-o", "json", "mptcp")
+	text := kit.Lklctl(t, "-n", p.Instance, "-o", "json", "mptcp")
 	if err := json.Unmarshal([]byte(text), &conns); err != nil || len(conns) != 1 || len(conns[0].Subflows) != 2 {
 		t.Fatalf("lklctl mptcp: %v\n%s", err, text)
 	}
@@ -183,7 +183,7 @@ func TestHandoverBackup(t *testing.T) {
 	if second > 64<<10 || first < size/4 {
 		t.Error("the backup is used, or nothing is")
 	}
-	testutil.CutDown.Away(p, 0)
+	kit.CutDown.Away(p, 0)
 	p.Until("the backup in use", target, func() bool { return p.Carried(1) > second+size/8 })
 	stall := p.Ended(target, peer, "get", size)
 	t.Logf("after the cut: %d bytes and %d; the longest time without progress was %v", p.Carried(0), p.Carried(1), stall.Round(time.Millisecond))
@@ -200,12 +200,12 @@ func TestHandoverFlags(t *testing.T) {
 		{",fullmesh", 3}, // eth1 also connects to the peer's second address
 		{",signal", 1},   // announced; the peer's kernel does not use the announcement here
 	} {
-		p := testutil.NewPathSite(t)
+		p := kit.NewPathSite(t)
 		p.Server.Run(t, "ip", "mptcp", "limits", "set", "subflows", "8", "add_addr_accepted", "0")
 		if c.options == ",fullmesh" {
 			p.Server.Run(t, "ip", "mptcp", "endpoint", "add", "10.74.2.1", "signal")
 		}
-		monitor := testutil.Start(t, p.Server.Command("ip", "mptcp", "monitor"))
+		monitor := kit.Start(t, p.Server.Command("ip", "mptcp", "monitor"))
 		peer := p.ServeTransfers(1)
 		target := p.Start("supervise", c.options, "/usr/bin/python3", "-uc", `
 import socket, sys, time
@@ -213,7 +213,7 @@ s = socket.create_connection(("10.74.1.1", int(sys.argv[1])), 60)
 s.sendall(b"w")
 time.sleep(600)`, peer.Port)
 		subflows := func() int {
-			return len(testutil.Lines(p.Server.Run(t, "ss", "-tnH", "state", "established", "( sport = :"+peer.Port+" )")))
+			return len(kit.Lines(p.Server.Run(t, "ss", "-tnH", "state", "established", "( sport = :"+peer.Port+" )")))
 		}
 		if c.options == ",signal" {
 			p.Until("the announcement", target, func() bool {
@@ -226,8 +226,8 @@ time.sleep(600)`, peer.Port)
 		if text := p.InStack("ip", "mptcp", "endpoint"); !strings.Contains(text, "10.74.2.2 id 2 "+want) {
 			t.Errorf("%q: no endpoint %q in\n%s", c.options, want, text)
 		}
-		testutil.Lklctl(t, "stop", "-n", p.Instance)
-		target.Wait(testutil.Limit)
+		kit.Lklctl(t, "stop", "-n", p.Instance)
+		target.Wait(kit.Limit)
 	}
 }
 
@@ -235,7 +235,7 @@ time.sleep(600)`, peer.Port)
 // full path, and that new connections use a path that works.
 func TestHandoverByHand(t *testing.T) {
 	t.Parallel()
-	p := testutil.NewPathSite(t)
+	p := kit.NewPathSite(t)
 	p.Server.Run(t, "ip", "addr", "add", "10.74.3.1/24", "dev", "s1")
 	peer := p.ServeTransfers(1)
 	target := p.Start("supervise", "", "sleep", "600")
@@ -244,7 +244,7 @@ func TestHandoverByHand(t *testing.T) {
 		p.Until(fmt.Sprintf("%q there: %v", what, yes), target, func() bool { return strings.Contains(p.InStack(args...), what) == yes })
 	}
 	p.Until("the run", target, func() bool {
-		return exec.Command(testutil.Bin("lklctl"), "exec", "-n", p.Instance, "--", "true").Run() == nil
+		return exec.Command(kit.Bin("lklctl"), "exec", "-n", p.Instance, "--", "true").Run() == nil
 	})
 	has(true, "10.74.2.2 id 2 subflow dev eth1", "ip", "mptcp", "endpoint")
 	p.InStack("ip", "addr", "add", "10.74.3.2/24", "dev", "eth1")
@@ -263,12 +263,12 @@ print(s.getsockname()[0])`, peer.Port))
 	if from := connects(); from != "10.74.1.2" {
 		t.Errorf("a connection comes from %s, want the first interface's address", from)
 	}
-	testutil.CutDown.Away(p, 0)
+	kit.CutDown.Away(p, 0)
 	has(false, "10.74.1.2", "ip", "mptcp", "endpoint")
 	has(true, "NO-CARRIER", "ip", "-o", "link", "show", "eth0")
 	if from := connects(); from != "10.74.2.2" {
 		t.Errorf("with eth0 cut a connection comes from %s, want the second interface's address", from)
 	}
-	testutil.CutDown.Restore(p, 0)
+	kit.CutDown.Restore(p, 0)
 	has(true, "10.74.1.2 id 1 subflow dev eth0", "ip", "mptcp", "endpoint")
 }

@@ -57,14 +57,14 @@ func ipMonitored(line string) string {
 // with their owners.
 func TestMPTCPMonitor(t *testing.T) {
 	t.Parallel()
-	p := testutil.NewPathSite(t)
+	p := kit.NewPathSite(t)
 	port := serveEcho(p, true)
 	k := talkOnPaths(p)
 	k.Say("1")
-	var monitors []*testutil.Proc
+	var monitors []*kit.Proc
 	for _, form := range []string{"table", "json"} {
-		m := testutil.Start(t, exec.Command(testutil.Bin("lklctl"), "-n", p.Instance, "-o", form, "mptcp", "monitor"))
-		testutil.WaitFor(t, "the monitor listens", testutil.Limit, func() bool {
+		m := kit.Start(t, exec.Command(kit.Bin("lklctl"), "-n", p.Instance, "-o", form, "mptcp", "monitor"))
+		kit.WaitFor(t, "the monitor listens", kit.Limit, func() bool {
 			_, errs := m.Output()
 			return strings.Contains(errs, "listening") || !m.Running()
 		})
@@ -73,16 +73,16 @@ func TestMPTCPMonitor(t *testing.T) {
 	// ip does not say when it listens, but the stack does: it counts sockets of generic
 	// netlink that are in a group.
 	listening := func() int {
-		all := regexp.MustCompile(`(?m)^\S+ 16 +\d+ +(\S+)`).FindAllStringSubmatch(testutil.Lklctl(t, "-n", p.Instance, "cat", "/proc/net/netlink"), -1)
+		all := regexp.MustCompile(`(?m)^\S+ 16 +\d+ +(\S+)`).FindAllStringSubmatch(kit.Lklctl(t, "-n", p.Instance, "cat", "/proc/net/netlink"), -1)
 		return len(slices.DeleteFunc(all, func(m []string) bool { return strings.Trim(m[1], "0") == "" }))
 	}
 	before := listening()
-	ip := testutil.Start(t, exec.Command(testutil.Bin("lklctl"), "exec", "-n", p.Instance, "--", "ip", "mptcp", "monitor"))
-	testutil.WaitFor(t, "ip mptcp monitor listens", testutil.Limit, func() bool { return listening() > before })
+	ip := kit.Start(t, exec.Command(kit.Bin("lklctl"), "exec", "-n", p.Instance, "--", "ip", "mptcp", "monitor"))
+	kit.WaitFor(t, "ip mptcp monitor listens", kit.Limit, func() bool { return listening() > before })
 
 	told := func() (all []monitored) {
 		out, _ := monitors[1].Output()
-		for _, line := range testutil.Lines(out) {
+		for _, line := range kit.Lines(out) {
 			var m monitored
 			if err := json.Unmarshal([]byte(line), &m); err != nil {
 				t.Fatalf("%v: %s", err, line)
@@ -93,7 +93,7 @@ func TestMPTCPMonitor(t *testing.T) {
 	}
 	await := func(kind string) {
 		t.Helper()
-		testutil.WaitFor(t, kind, testutil.Limit, func() bool {
+		kit.WaitFor(t, kind, kit.Limit, func() bool {
 			return slices.ContainsFunc(told(), func(m monitored) bool { return m.Event == kind })
 		})
 	}
@@ -105,14 +105,14 @@ func TestMPTCPMonitor(t *testing.T) {
 	p.Server.Run(t, "ip", "mptcp", "endpoint", "del", "id", "1")
 	exchange(p, k, port)
 	await("REMOVED")
-	testutil.Lklctl(t, "-n", p.Instance, "mptcp", "endpoint", "del", "10.74.2.2")
+	kit.Lklctl(t, "-n", p.Instance, "mptcp", "endpoint", "del", "10.74.2.2")
 	await("SF_CLOSED")
 	k.Say(`keep["c"].close()`)
 	await("CLOSED")
 	var fromIP []string
-	testutil.WaitFor(t, "the end in ip mptcp monitor", testutil.Limit, func() bool {
+	kit.WaitFor(t, "the end in ip mptcp monitor", kit.Limit, func() bool {
 		out, _ := ip.Output()
-		fromIP = testutil.Lines(out)
+		fromIP = kit.Lines(out)
 		return strings.Contains(out, " CLOSED]")
 	})
 	all := told()
@@ -130,15 +130,15 @@ func TestMPTCPMonitor(t *testing.T) {
 		}
 	}
 	text, _ := monitors[0].Output()
-	if got := testutil.Lines(text); len(got) < len(all) || !strings.Contains(text, "SF_ESTABLISHED "+all[0].Token+" eth1 10.74.2.2:") {
+	if got := kit.Lines(text); len(got) < len(all) || !strings.Contains(text, "SF_ESTABLISHED "+all[0].Token+" eth1 10.74.2.2:") {
 		t.Errorf("as a table:\n%s", text)
 	}
 	monitors[0].Signal(syscall.SIGINT)
-	if r := monitors[0].Wait(testutil.Limit); r.Status != 0 {
+	if r := monitors[0].Wait(kit.Limit); r.Status != 0 {
 		t.Errorf("after Ctrl-C: %v", r)
 	}
 	k.End()
-	if r := monitors[1].Wait(testutil.Limit); r.Status != 0 || !strings.Contains(r.Stderr, "has ended") {
+	if r := monitors[1].Wait(kit.Limit); r.Status != 0 || !strings.Contains(r.Stderr, "has ended") {
 		t.Errorf("after the instance's end: %v", r)
 	}
 }

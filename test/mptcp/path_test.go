@@ -26,31 +26,31 @@ while s.recv(1 << 18): pass
 `
 
 // fetches starts the target on a stack and waits for two subflows.
-func fetches(p *testutil.PathSite, stack, engine string) *testutil.Proc {
+func fetches(p *kit.PathSite, stack, engine string) *kit.Proc {
 	p.Helper()
 	peer := p.ServeTransfers(1 << 40)
 	cmd := []string{
-		testutil.Bin("lklrun"), "--name", p.Instance, "--stack", stack, "--engine", engine,
+		kit.Bin("lklrun"), "--name", p.Instance, "--stack", stack, "--engine", engine,
 		"--if", p.Ifs[0], "--if", p.Ifs[1], "--", "/usr/bin/python3", "-c", fetchFor, p.Addr, peer.Port,
 	}
-	target := testutil.Start(p, p.Host.Command(cmd...))
+	target := kit.Start(p, p.Host.Command(cmd...))
 	p.Until("a megabyte", target, func() bool { return peer.Moved.Load() > 1<<20 })
 	return target
 }
 
 // pathVerb applies a step of `lklctl path`, or shows the steps in effect.
-func pathVerb(p *testutil.PathSite, args ...string) string {
+func pathVerb(p *kit.PathSite, args ...string) string {
 	p.Helper()
-	return testutil.Lklctl(p.T, append([]string{"path", "-n", p.Instance}, args...)...)
+	return kit.Lklctl(p.T, append([]string{"path", "-n", p.Instance}, args...)...)
 }
 
 // onWire returns the number of subflows on an interface.
-func onWire(p *testutil.PathSite, iface string) (n int) {
+func onWire(p *kit.PathSite, iface string) (n int) {
 	p.Helper()
 	var conns []struct {
 		Subflows []struct{ Iface, State string }
 	}
-	text := testutil.Lklctl(p.T, "-n", p.Instance, "-o", "json", "mptcp")
+	text := kit.Lklctl(p.T, "-n", p.Instance, "-o", "json", "mptcp")
 	if err := json.Unmarshal([]byte(text), &conns); err != nil {
 		p.Fatalf("lklctl mptcp: %v\n%s", err, text)
 	}
@@ -68,7 +68,7 @@ func onWire(p *testutil.PathSite, iface string) (n int) {
 // interface's own queueing discipline must be the same afterwards, byte for byte.
 func TestPath(t *testing.T) {
 	t.Parallel()
-	p := testutil.NewPathSite(t)
+	p := kit.NewPathSite(t)
 	target := fetches(p, "bbr", "supervise")
 	p.InStack("tc", "qdisc", "replace", "dev", "eth1", "root", "handle", "9:", "fq", "limit", "5000", "flow_limit", "90")
 	before := p.InStack("tc", "-j", "qdisc", "show")
@@ -103,8 +103,8 @@ func TestPath(t *testing.T) {
 		t.Errorf("before\n%safter\n%s", links, after)
 	}
 	badSteps(p, before)
-	testutil.Lklctl(t, "stop", "-n", p.Instance)
-	target.Wait(testutil.Limit)
+	kit.Lklctl(t, "stop", "-n", p.Instance)
+	target.Wait(kit.Limit)
 }
 
 // TestPathDown checks that MPTCP leaves a path whose cable is pulled, and uses it again
@@ -113,7 +113,7 @@ func TestPathDown(t *testing.T) {
 	for _, engine := range []string{"supervise", "preload"} {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			p := testutil.NewPathSite(t)
+			p := kit.NewPathSite(t)
 			target := fetches(p, "mptcp", engine)
 			before := pathVerb(p)
 			p.Until("a subflow there", target, func() bool { return onWire(p, "eth1") == 1 })
@@ -128,20 +128,20 @@ func TestPathDown(t *testing.T) {
 			if after := pathVerb(p); after != before {
 				t.Errorf("before\n%safter\n%s", before, after)
 			}
-			testutil.Lklctl(t, "stop", "-n", p.Instance)
-			target.Wait(testutil.Limit)
+			kit.Lklctl(t, "stop", "-n", p.Instance)
+			target.Wait(kit.Limit)
 		})
 	}
 }
 
 // badSteps checks steps that are refused in one line, and change nothing.
-func badSteps(p *testutil.PathSite, before string) {
+func badSteps(p *kit.PathSite, before string) {
 	p.Helper()
 	for _, args := range [][]string{
 		{"eth1", "delay", "40ms", "loss", "200%"}, {"eth7", "down"}, {"eth1", "delay", "1ms", "reorder"}, {"eth1", "reorder", "5%"}, {"lo", "down"}, {"eth7"},
 		{"eth1", "down", "--direction", "in"}, {"eth1", "--for", "3s"}, {"--script", "-"},
 	} {
-		r := testutil.Start(p, exec.Command(testutil.Bin("lklctl"), append([]string{"path", "-n", p.Instance}, args...)...)).Wait(testutil.Limit)
+		r := kit.Start(p, exec.Command(kit.Bin("lklctl"), append([]string{"path", "-n", p.Instance}, args...)...)).Wait(kit.Limit)
 		if r.Status != 2 || strings.Count(r.Stderr, "\n") != 1 {
 			p.Errorf("%q: %v", args, r)
 		}
@@ -153,10 +153,10 @@ func badSteps(p *testutil.PathSite, before string) {
 
 // pings pings the server over an interface, five times, because queues on the path may
 // be full.
-func pings(p *testutil.PathSite, iface string, wait int) (string, error) {
+func pings(p *kit.PathSite, iface string, wait int) (string, error) {
 	p.Helper()
 	to := fmt.Sprintf("10.74.%d.1", 1+strings.Index("eth0 eth1", iface)/5)
-	out, err := exec.Command(testutil.Bin("lklctl"), "exec", "-n", p.Instance, "--", "ping", "-I", iface, "-c", "5", "-i", "0.2", "-W", strconv.Itoa(wait), to).CombinedOutput()
+	out, err := exec.Command(kit.Bin("lklctl"), "exec", "-n", p.Instance, "--", "ping", "-I", iface, "-c", "5", "-i", "0.2", "-W", strconv.Itoa(wait), to).CombinedOutput()
 	return string(out), err
 }
 
@@ -166,7 +166,7 @@ const pingWait = 20
 var pingTime = regexp.MustCompile(`time=([0-9.]+) ms`)
 
 // ping returns the shortest time of an answer in milliseconds.
-func ping(p *testutil.PathSite, iface string) float64 {
+func ping(p *kit.PathSite, iface string) float64 {
 	p.Helper()
 	out, err := pings(p, iface, pingWait)
 	all := pingTime.FindAllStringSubmatch(out, -1)
@@ -187,31 +187,31 @@ func ping(p *testutil.PathSite, iface string) float64 {
 // TestPathRate checks that a rate is not exceeded.
 func TestPathRate(t *testing.T) {
 	t.Parallel()
-	p := testutil.NewPathSite(t)
+	p := kit.NewPathSite(t)
 	const size = 1 << 20
 	peer := p.ServeTransfers(size)
 	target := p.Start("supervise", "", "sleep", "600")
 	p.Until("the run", target, func() bool {
-		return exec.Command(testutil.Bin("lklctl"), "exec", "-n", p.Instance, "--", "true").Run() == nil
+		return exec.Command(kit.Bin("lklctl"), "exec", "-n", p.Instance, "--", "true").Run() == nil
 	})
 	for _, dev := range []string{"eth0", "eth1"} {
 		pathVerb(p, dev, "rate", "2mbit")
 	}
 	began := time.Now()
-	p.InStack("/usr/bin/python3", "-c", testutil.TransferClient, p.Addr, peer.Port, "get", fmt.Sprint(size))
+	p.InStack("/usr/bin/python3", "-c", kit.TransferClient, p.Addr, peer.Port, "get", fmt.Sprint(size))
 	took := time.Since(began)
 	t.Logf("a megabyte over two paths of 2 Mbit/s in %v", took)
 	if took < 1500*time.Millisecond { // 2.1 s, minus the data that the queues can hold
 		t.Error("that is too fast")
 	}
-	testutil.Lklctl(t, "stop", "-n", p.Instance)
-	target.Wait(testutil.Limit)
+	kit.Lklctl(t, "stop", "-n", p.Instance)
+	target.Wait(kit.Limit)
 }
 
 // TestPathRawIP checks that drills work on a device without link layer.
 func TestPathRawIP(t *testing.T) {
 	t.Parallel()
-	p := testutil.NewPhone(t)
+	p := kit.NewPhone(t)
 	target := fetches(p, "mptcp", "supervise")
 	before := p.InStack("tc", "-j", "qdisc", "show")
 	pathVerb(p, "eth1", "delay", "30ms", "rate", "50mbit")
@@ -225,30 +225,30 @@ func TestPathRawIP(t *testing.T) {
 	if after := p.InStack("tc", "-j", "qdisc", "show"); after != before {
 		t.Errorf("before\n%safter\n%s", before, after)
 	}
-	testutil.Lklctl(t, "stop", "-n", p.Instance)
-	target.Wait(testutil.Limit)
+	kit.Lklctl(t, "stop", "-n", p.Instance)
+	target.Wait(kit.Limit)
 }
 
 // TestPathFor checks that a step with a limited time is undone at its end, and also
 // after Ctrl-C.
 func TestPathFor(t *testing.T) {
 	t.Parallel()
-	p := testutil.NewPathSite(t)
+	p := kit.NewPathSite(t)
 	target := fetches(p, "mptcp", "supervise")
 	before := pathVerb(p)
-	testutil.Lklctl(t, "path", "-n", p.Instance, "eth1", "delay", "5ms", "--for", "100ms")
+	kit.Lklctl(t, "path", "-n", p.Instance, "eth1", "delay", "5ms", "--for", "100ms")
 	if after := pathVerb(p); after != before {
 		t.Errorf("after its time\n%s", after)
 	}
-	drill := testutil.Start(t, exec.Command(testutil.Bin("lklctl"), "path", "-n", p.Instance, "eth1", "silent", "--for", "10m"))
+	drill := kit.Start(t, exec.Command(kit.Bin("lklctl"), "path", "-n", p.Instance, "eth1", "silent", "--for", "10m"))
 	p.Until("silence", target, func() bool { return strings.Contains(pathVerb(p), "silent") })
 	drill.Signal(syscall.SIGINT)
-	if r := drill.Wait(testutil.Limit); r.Status != 0 {
+	if r := drill.Wait(kit.Limit); r.Status != 0 {
 		t.Errorf("after Ctrl-C: %v", r)
 	}
 	if after := pathVerb(p); after != before {
 		t.Errorf("after Ctrl-C\n%s", after)
 	}
-	testutil.Lklctl(t, "stop", "-n", p.Instance)
-	target.Wait(testutil.Limit)
+	kit.Lklctl(t, "stop", "-n", p.Instance)
+	target.Wait(kit.Limit)
 }

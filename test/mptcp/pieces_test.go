@@ -23,7 +23,7 @@ var takePieces string
 func TestMPTCPPieces(t *testing.T) {
 	t.Parallel()
 	const conns, pieces = 4, 400
-	p := testutil.NewPathSite(t)
+	p := kit.NewPathSite(t)
 	l, port := p.Listen()
 	target := p.Start("supervise", "", "/usr/bin/python3", "-c", takePieces, p.Addr, port, "4")
 	var all []*net.TCPConn
@@ -33,7 +33,7 @@ func TestMPTCPPieces(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		if err := c.SetDeadline(time.Now().Add(testutil.TransferLimit)); err != nil {
+		if err := c.SetDeadline(time.Now().Add(kit.TransferLimit)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := c.Read(make([]byte, 1)); err != nil { // unread data would cause a reset at the end
@@ -47,7 +47,7 @@ func TestMPTCPPieces(t *testing.T) {
 	for n := range uint64(pieces) {
 		for _, c := range all {
 			if _, err := c.Write(binary.NativeEndian.AppendUint64(nil, n)); err != nil {
-				t.Fatalf("piece %d: %v; the stack: %s\nthe server: %s", n, err, testutil.Lklctl(p.T, "-n", p.Instance, "mptcp"), p.Server.Run(p, "ss", "-tinmM"))
+				t.Fatalf("piece %d: %v; the stack: %s\nthe server: %s", n, err, kit.Lklctl(p.T, "-n", p.Instance, "mptcp"), p.Server.Run(p, "ss", "-tinmM"))
 			}
 		}
 	}
@@ -57,7 +57,7 @@ func TestMPTCPPieces(t *testing.T) {
 		}
 	}
 	p.RunsOut(target)
-	if r := target.Wait(testutil.Limit); r.Status != 0 || r.Stdout != strings.Repeat("400\n", conns) {
+	if r := target.Wait(kit.Limit); r.Status != 0 || r.Stdout != strings.Repeat("400\n", conns) {
 		t.Errorf("of %d pieces in their order: %v", pieces, r)
 	}
 }

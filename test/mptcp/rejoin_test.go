@@ -24,15 +24,15 @@ var rejoinAsks string
 
 // A rejoinSite is a PathSite with a target whose connections wait.
 type rejoinSite struct {
-	*testutil.PathSite
-	target *testutil.Proc
+	*kit.PathSite
+	target *kit.Proc
 	port   string   // the server's
 	lines  *os.File // each line opens another connection
 }
 
-func runWaiting(p *testutil.PathSite, engine string) *rejoinSite {
+func runWaiting(p *kit.PathSite, engine string) *rejoinSite {
 	p.Helper()
-	fifo := filepath.Join(testutil.Dir(p), "fifo")
+	fifo := filepath.Join(kit.Dir(p), "fifo")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		p.Fatal(err)
 	}
@@ -57,14 +57,14 @@ func (r *rejoinSite) connect() {
 // end ends the run.
 func (r *rejoinSite) end() {
 	r.Helper()
-	testutil.Lklctl(r.T, "stop", "-n", r.Instance)
-	r.target.Wait(testutil.Limit)
+	kit.Lklctl(r.T, "stop", "-n", r.Instance)
+	r.target.Wait(kit.Limit)
 }
 
 // subflows returns the remote addresses and ports of the server's subflows.
 func (r *rejoinSite) subflows(from string) (peers []string) {
 	r.Helper()
-	for _, line := range testutil.Lines(r.Server.Run(r.T, "ss", "-tnH", "state", "established", "( sport = :"+r.port+" )")) {
+	for _, line := range kit.Lines(r.Server.Run(r.T, "ss", "-tnH", "state", "established", "( sport = :"+r.port+" )")) {
 		f := strings.Fields(line)
 		if peer := strings.NewReplacer("[", "", "]", "", "::ffff:", "").Replace(f[len(f)-1]); strings.HasPrefix(peer, from) {
 			peers = append(peers, peer)
@@ -106,7 +106,7 @@ func TestRejoinRefused(t *testing.T) {
 	for _, engine := range []string{"supervise", "preload"} {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			r := runWaiting(testutil.NewPathSite(t), engine)
+			r := runWaiting(kit.NewPathSite(t), engine)
 			r.comes("both paths of the first connection", "10.74.2.2:", 1)
 			first := r.subflows("10.74.2.2:")
 			r.Server.Run(t, "nft", `add table inet refuse
@@ -132,15 +132,15 @@ func TestRejoinRefused(t *testing.T) {
 // use a path.
 func TestRejoinSilent(t *testing.T) {
 	t.Parallel()
-	r := runWaiting(testutil.NewPathSite(t), "supervise")
+	r := runWaiting(kit.NewPathSite(t), "supervise")
 	r.comes("both paths of the first connection", "10.74.2.2:", 1)
 	first := r.subflows("10.74.2.2:")
-	testutil.CutSilent.Away(r.PathSite, 1)
+	kit.CutSilent.Away(r.PathSite, 1)
 	r.InStack("ip", "neigh", "flush", "dev", "eth1")
 	r.connect()
 	r.comes("the second connection", "10.74.1.2:", 2)
 	r.tries("10.74.2.2", 1)
-	testutil.CutSilent.Restore(r.PathSite, 1)
+	kit.CutSilent.Restore(r.PathSite, 1)
 	r.soon("the path is used once it can be", "10.74.2.2:", 2)
 	if now := r.subflows("10.74.2.2:"); !slices.Contains(now, first[0]) {
 		t.Errorf("the first connection had its subflow from %s, and there are %v", first[0], now)
@@ -155,7 +155,7 @@ func TestRejoinReset(t *testing.T) {
 	for _, engine := range []string{"supervise", "preload"} {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			r := runWaiting(testutil.NewPathSite(t), engine)
+			r := runWaiting(kit.NewPathSite(t), engine)
 			r.connect()
 			r.comes("two connections", "10.74.1.2:", 2)
 			r.comes("both with two paths", "10.74.2.2:", 2)
@@ -180,7 +180,7 @@ func TestRejoinReset(t *testing.T) {
 // TestRejoinRoute checks a route that is added after its interface's address.
 func TestRejoinRoute(t *testing.T) {
 	t.Parallel()
-	p := testutil.NewPathSite6(t)
+	p := kit.NewPathSite6(t)
 	p.Ifs[1] = strings.TrimSuffix(p.Ifs[1], ",gw6=fd74:2::1")
 	r := runWaiting(p, "supervise")
 	r.comes("a connection by one path", "fd74:1::2:", 1)

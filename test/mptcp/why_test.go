@@ -17,7 +17,7 @@ import (
 
 // serveEcho sends back what it receives, on a port of the server, with or without
 // MPTCP.
-func serveEcho(p *testutil.PathSite, mptcp bool) (port string) {
+func serveEcho(p *kit.PathSite, mptcp bool) (port string) {
 	p.Helper()
 	var l net.Listener
 	p.Server.Do(p, func() (err error) {
@@ -43,15 +43,15 @@ func serveEcho(p *testutil.PathSite, mptcp bool) (port string) {
 }
 
 // talkOnPaths starts a talker on both paths; flags are added to lklrun's.
-func talkOnPaths(p *testutil.PathSite, flags ...string) *testutil.Talker {
+func talkOnPaths(p *kit.PathSite, flags ...string) *kit.Talker {
 	p.Helper()
-	args := append([]string{testutil.Bin("lklrun"), "--name", p.Instance, "--if", p.Ifs[0], "--if", p.Ifs[1]}, flags...)
-	return testutil.StartTalker(p.T, p.Instance, p.Host.Command(append(args, "--", "/usr/bin/python3", "-uc", testutil.TalkerProgram)...))
+	args := append([]string{kit.Bin("lklrun"), "--name", p.Instance, "--if", p.Ifs[0], "--if", p.Ifs[1]}, flags...)
+	return kit.StartTalker(p.T, p.Instance, p.Host.Command(append(args, "--", "/usr/bin/python3", "-uc", kit.TalkerProgram)...))
 }
 
 // exchange opens a connection to the server's first address, or sends a byte in both
 // directions on the open one. After that, subflows may join.
-func exchange(p *testutil.PathSite, k *testutil.Talker, port string) {
+func exchange(p *kit.PathSite, k *kit.Talker, port string) {
 	p.Helper()
 	k.Say("1")
 	if got := k.Say(`keep.get("c") or keep.__setitem__("c", socket.create_connection((%q, %s), 20))`, p.Addr, port); got != "None" && !strings.Contains(got, "socket") {
@@ -73,10 +73,10 @@ type mptcpShown struct {
 	} `json:"why_not"`
 }
 
-func shownMPTCP(p *testutil.PathSite) (c mptcpShown) {
+func shownMPTCP(p *kit.PathSite) (c mptcpShown) {
 	p.Helper()
 	var all []mptcpShown
-	text := testutil.Lklctl(p.T, "-n", p.Instance, "-o", "json", "mptcp")
+	text := kit.Lklctl(p.T, "-n", p.Instance, "-o", "json", "mptcp")
 	if err := json.Unmarshal([]byte(text), &all); err != nil || len(all) != 1 {
 		p.Fatalf("want one connection: %v\n%s", err, text)
 	}
@@ -97,12 +97,12 @@ func (c mptcpShown) over() (ifs []string) {
 // A whyStage is a network, or a setting, in which a subflow is missing.
 type whyStage struct {
 	name    string
-	before  func(p *testutil.PathSite)                     // before the run
-	flags   []string                                       // of lklrun
-	plain   bool                                           // the server has no MPTCP
-	started func(p *testutil.PathSite, k *testutil.Talker) // before the connection
-	after   func(p *testutil.PathSite, k *testutil.Talker) // once the connection has both subflows
-	code    string                                         // the reason; "": there is none
+	before  func(p *kit.PathSite)                // before the run
+	flags   []string                             // of lklrun
+	plain   bool                                 // the server has no MPTCP
+	started func(p *kit.PathSite, k *kit.Talker) // before the connection
+	after   func(p *kit.PathSite, k *kit.Talker) // once the connection has both subflows
+	code    string                               // the reason; "": there is none
 	iface   string
 	text    []string // parts of the message
 	remedy  string   // part of the remedy
@@ -112,7 +112,7 @@ var whyStages = []whyStage{
 	{name: "healthy"},
 	{
 		name: "no route",
-		before: func(p *testutil.PathSite) {
+		before: func(p *kit.PathSite) {
 			p.Ifs[1] = strings.TrimSuffix(p.Ifs[1], ",gw=10.74.2.1")
 			// Linux answers ARP requests for all its addresses on all wires; a router
 			// does not.
@@ -122,8 +122,8 @@ var whyStages = []whyStage{
 	},
 	{
 		name: "limit 0",
-		started: func(p *testutil.PathSite, _ *testutil.Talker) {
-			testutil.Lklctl(p.T, "-n", p.Instance, "mptcp", "limits", "set", "subflows", "0")
+		started: func(p *kit.PathSite, _ *kit.Talker) {
+			kit.Lklctl(p.T, "-n", p.Instance, "mptcp", "limits", "set", "subflows", "0")
 		},
 		code: "limit-subflows", iface: "eth1", text: []string{"is 0"}, remedy: "lklctl mptcp limits set subflows 1",
 	},
@@ -133,62 +133,62 @@ var whyStages = []whyStage{
 	},
 	{
 		name:   "options stripped",
-		before: func(p *testutil.PathSite) { strips(p, 0, "") },
+		before: func(p *kit.PathSite) { strips(p, 0, "") },
 		code:   "peer-without-mptcp-or-option-stripped", text: []string{"10.74.1.1 answered without MP_CAPABLE", "does not support MPTCP", "strips"},
 	},
 	{
 		name:   "options of data stripped",
-		before: func(p *testutil.PathSite) { strips(p, 0, "tcp flags & syn == 0") },
+		before: func(p *kit.PathSite) { strips(p, 0, "tcp flags & syn == 0") },
 		code:   "data-option-stripped", text: []string{"negotiated MPTCP", "strips"},
 	},
 	{
 		name:   "options stripped on the second path",
-		before: func(p *testutil.PathSite) { strips(p, 1, "") },
+		before: func(p *kit.PathSite) { strips(p, 1, "") },
 		code:   "join-option-stripped", iface: "eth1", text: []string{"without MP_JOIN", "strips"}, remedy: "lklrun retries",
 	},
 	{
 		name:   "join filtered",
-		before: func(p *testutil.PathSite) { filters(p, 1, "drop") },
+		before: func(p *kit.PathSite) { filters(p, 1, "drop") },
 		code:   "join-unanswered", iface: "eth1", text: []string{"no answer", "10.74.1.1:"}, remedy: "ping",
 	},
 	{
 		name:   "join rejected",
-		before: func(p *testutil.PathSite) { filters(p, 1, "reject with tcp reset") },
+		before: func(p *kit.PathSite) { filters(p, 1, "reject with tcp reset") },
 		code:   "join-refused", iface: "eth1", text: []string{"refused", "RST"}, remedy: "lklrun retries",
 	},
 	{
 		name:   "peer's limit",
-		before: func(p *testutil.PathSite) { p.Server.Run(p, "ip", "mptcp", "limits", "set", "subflows", "0") },
+		before: func(p *kit.PathSite) { p.Server.Run(p, "ip", "mptcp", "limits", "set", "subflows", "0") },
 		code:   "peer-refuses-subflows", iface: "eth1", text: []string{"limit"}, remedy: "ip mptcp limits set",
 	},
 	{
 		name: "endpoint deleted",
-		after: func(p *testutil.PathSite, _ *testutil.Talker) {
-			testutil.Lklctl(p.T, "-n", p.Instance, "mptcp", "endpoint", "del", "10.74.2.2")
+		after: func(p *kit.PathSite, _ *kit.Talker) {
+			kit.Lklctl(p.T, "-n", p.Instance, "mptcp", "endpoint", "del", "10.74.2.2")
 		},
 		code: "endpoint-deleted", iface: "eth1", text: []string{"deleted"}, remedy: "endpoint add 10.74.2.2 dev eth1 subflow",
 	},
 	{
 		name: "never an endpoint",
-		started: func(p *testutil.PathSite, _ *testutil.Talker) {
-			testutil.Lklctl(p.T, "-n", p.Instance, "mptcp", "endpoint", "del", "10.74.2.2")
+		started: func(p *kit.PathSite, _ *kit.Talker) {
+			kit.Lklctl(p.T, "-n", p.Instance, "mptcp", "endpoint", "del", "10.74.2.2")
 		},
 		code: "no-endpoint", iface: "eth1", remedy: "endpoint add 10.74.2.2 dev eth1 subflow",
 	},
 	{
 		name:   "announced only",
-		before: func(p *testutil.PathSite) { p.Ifs[1] += ",signal" },
+		before: func(p *kit.PathSite) { p.Ifs[1] += ",signal" },
 		code:   "endpoint-signal-only", iface: "eth1",
 	},
 	{
 		name:  "no carrier",
-		after: func(p *testutil.PathSite, _ *testutil.Talker) { p.Host.Run(p, "ip", "link", "set", p.Devs[1], "down") },
+		after: func(p *kit.PathSite, _ *kit.Talker) { p.Host.Run(p, "ip", "link", "set", p.Devs[1], "down") },
 		code:  "no-carrier", iface: "eth1",
 	},
 	{
 		name: "down",
-		started: func(p *testutil.PathSite, _ *testutil.Talker) {
-			testutil.Lklctl(p.T, "-n", p.Instance, "link", "set", "eth1", "down")
+		started: func(p *kit.PathSite, _ *kit.Talker) {
+			kit.Lklctl(p.T, "-n", p.Instance, "link", "set", "eth1", "down")
 		},
 		code: "interface-down", iface: "eth1", remedy: "lklctl link set eth1 up",
 	},
@@ -207,19 +207,19 @@ func withPreload(names ...string) (all []whyStage) {
 }
 
 // strips sets up a middlebox on a path, which removes MPTCP's options from packets.
-func strips(p *testutil.PathSite, path int, match string) {
+func strips(p *kit.PathSite, path int, match string) {
 	p.Helper()
 	addTable(p, path, "prerouting", "-150", match+" reset tcp option mptcp")
 }
 
 // filters sets up a firewall at the server for SYNs with MP_JOIN on a path.
-func filters(p *testutil.PathSite, path int, verdict string) {
+func filters(p *kit.PathSite, path int, verdict string) {
 	p.Helper()
 	addTable(p, path, "input", "0", "tcp flags & (syn | ack) == syn "+verdict)
 }
 
 // addTable creates a rule for packets to the server on a path.
-func addTable(p *testutil.PathSite, path int, hook, priority, rule string) {
+func addTable(p *kit.PathSite, path int, hook, priority, rule string) {
 	p.Helper()
 	p.Server.Run(p, "nft", fmt.Sprintf("table ip stage { chain c { type filter hook %s priority %s; iifname s%d meta l4proto tcp %s; }; }", hook, priority, path, rule))
 }
@@ -227,11 +227,11 @@ func addTable(p *testutil.PathSite, path int, hook, priority, rule string) {
 // TestWhyNot checks that each staged failure is reported with its reason and no other.
 // A healthy connection has no reason.
 func TestWhyNot(t *testing.T) {
-	testutil.Need(t, "nft")
+	kit.Need(t, "nft")
 	for _, s := range append(withPreload("healthy", "join rejected", "endpoint deleted"), whyStages...) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			p := testutil.NewPathSite(t)
+			p := kit.NewPathSite(t)
 			if s.before != nil {
 				s.before(p)
 			}
@@ -243,7 +243,7 @@ func TestWhyNot(t *testing.T) {
 			}
 			exchange(p, k, port)
 			if s.code == "" || s.after != nil {
-				testutil.WaitFor(t, "both paths carry", testutil.Limit, func() bool { return strings.Join(shownMPTCP(p).over(), " ") == "eth0 eth1" })
+				kit.WaitFor(t, "both paths carry", kit.Limit, func() bool { return strings.Join(shownMPTCP(p).over(), " ") == "eth0 eth1" })
 			}
 			if s.after != nil {
 				s.after(p, k)
@@ -255,14 +255,14 @@ func TestWhyNot(t *testing.T) {
 }
 
 // explains waits for the reason of a stage.
-func explains(p *testutil.PathSite, s whyStage) {
+func explains(p *kit.PathSite, s whyStage) {
 	p.Helper()
 	var c mptcpShown
-	ok := testutil.Within(testutil.Limit, func() bool {
+	ok := kit.Within(kit.Limit, func() bool {
 		c = shownMPTCP(p)
 		return len(c.WhyNot) == 1 && c.WhyNot[0].Code == s.code || s.code == "" && len(c.WhyNot) == 0
 	})
-	text := testutil.Lklctl(p.T, "-n", p.Instance, "mptcp", "-v")
+	text := kit.Lklctl(p.T, "-n", p.Instance, "mptcp", "-v")
 	p.Logf("%s\n%s", s.name, text)
 	if !ok {
 		p.Fatalf("want the one reason %q:\n%+v", s.code, c.WhyNot)
@@ -288,7 +288,7 @@ func explains(p *testutil.PathSite, s whyStage) {
 // the address, and decide to use it.
 func TestWhyNotServer(t *testing.T) {
 	t.Parallel()
-	p := testutil.NewPathSite(t)
+	p := kit.NewPathSite(t)
 	p.Server.Run(t, "ip", "mptcp", "limits", "set", "add_addr_accepted", "0")
 	k := talkOnPaths(p)
 	k.Say(`keep.__setitem__("l", socket.create_server(("", 7000)))`)
@@ -296,7 +296,7 @@ func TestWhyNotServer(t *testing.T) {
 	p.Server.Do(t, func() (err error) {
 		var d net.Dialer
 		d.SetMultipathTCP(true)
-		ctx, cancel := context.WithTimeout(context.Background(), testutil.Limit)
+		ctx, cancel := context.WithTimeout(context.Background(), kit.Limit)
 		defer cancel()
 		c, err = d.DialContext(ctx, "tcp4", "10.74.1.2:7000")
 		return err
@@ -317,8 +317,8 @@ func TestWhyNotServer(t *testing.T) {
 	}
 	echo()
 	explains(p, whyStage{name: "not announced", code: "not-announced", iface: "eth1", text: []string{"no endpoint announces this address"}, remedy: "signal"})
-	testutil.Lklctl(t, "-n", p.Instance, "mptcp", "endpoint", "del", "10.74.2.2")
-	testutil.Lklctl(t, "-n", p.Instance, "mptcp", "endpoint", "add", "10.74.2.2", "dev", "eth1", "signal")
+	kit.Lklctl(t, "-n", p.Instance, "mptcp", "endpoint", "del", "10.74.2.2")
+	kit.Lklctl(t, "-n", p.Instance, "mptcp", "endpoint", "add", "10.74.2.2", "dev", "eth1", "signal")
 	echo()
 	explains(p, whyStage{name: "announced", code: "announced-not-used", iface: "eth1", text: []string{"which created no subflow"}, remedy: "add_addr_accepted"})
 	k.End()

@@ -22,16 +22,16 @@ var browserPage string
 // addresses, and aborts its downloads when a new one appears, so the stack must have
 // all of its addresses by then.
 func TestProgBrowser(t *testing.T) {
-	testutil.Need(t, "/usr/bin/chromium")
-	s := testutil.NewSite(t)
-	dir, home, bin := testutil.Dir(t), testutil.Dir(t), testutil.PublicBin(t)
-	if err := os.Chown(home, testutil.Nobody, testutil.Nobody); err != nil {
+	kit.Need(t, "/usr/bin/chromium")
+	s := kit.NewSite(t)
+	dir, home, bin := kit.Dir(t), kit.Dir(t), kit.PublicBin(t)
+	if err := os.Chown(home, kit.Nobody, kit.Nobody); err != nil {
 		t.Fatal(err)
 	}
 	nginx := webServer(t)(dir)
-	testutil.WriteFile(t, dir+"/www/page.html", browserPage)
-	testutil.Start(t, s.Server.Command(nginx...))
-	testutil.WaitFor(t, "nginx", testutil.Limit, func() bool { return s.Server.Listening(t, "t", 443) })
+	kit.WriteFile(t, dir+"/www/page.html", browserPage)
+	kit.Start(t, s.Server.Command(nginx...))
+	kit.WaitFor(t, "nginx", kit.Limit, func() bool { return s.Server.Listening(t, "t", 443) })
 	want := fmt.Sprintf("<body>%s %d</body>", sum(t, dir+"/www/file"), 50*4096)
 	for _, flags := range [][]string{
 		{"--stack", "mptcp", "--if", s.TapIf()},
@@ -42,14 +42,14 @@ func TestProgBrowser(t *testing.T) {
 			run := func(args ...string) string {
 				cmd := exec.Command(bin+"/lklrun", append(append([]string{"-q", "--user", "nobody"}, flags...), args...)...)
 				cmd.Env = append(os.Environ(), "TMPDIR="+home)
-				return testutil.OK(t, 4*time.Minute, cmd)
+				return kit.OK(t, 4*time.Minute, cmd)
 			}
 			if got := run("--", "ip", "-6", "-o", "addr", "show", "tentative"); got != "" {
 				t.Errorf("addresses that cannot be used yet:\n%s", got)
 			}
 			got := run("--", "/usr/bin/env", "HOME="+home, "/usr/bin/chromium", "--headless", "--disable-gpu", "--disable-quic", "--no-first-run",
 				"--disable-background-networking", "--disable-component-update", "--disable-sync", "--ignore-certificate-errors",
-				"--user-data-dir="+home+"/"+strings.ReplaceAll(t.Name(), "/", "_"), "--virtual-time-budget=10000", "--dump-dom", "https://"+testutil.ServerAddr+"/page.html")
+				"--user-data-dir="+home+"/"+strings.ReplaceAll(t.Name(), "/", "_"), "--virtual-time-budget=10000", "--dump-dom", "https://"+kit.ServerAddr+"/page.html")
 			if !strings.Contains(got, want) {
 				t.Errorf("the page is\n%s\nnot\n%s", got, want)
 			}

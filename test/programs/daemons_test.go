@@ -13,13 +13,13 @@ import (
 // TestProgMosquitto checks a retained message, and a subscriber that receives what is
 // published.
 func TestProgMosquitto(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	testPair(s, pair{
 		needs:  []string{"mosquitto", "mosquitto_sub", "mosquitto_pub"},
 		inside: asServer,
 		port:   1883,
 		server: func(dir string) []string {
-			return []string{"mosquitto", "-c", testutil.WriteFile(t, dir+"/conf", "listener 1883\nallow_anonymous true\nuser root\n")}
+			return []string{"mosquitto", "-c", kit.WriteFile(t, dir+"/conf", "listener 1883\nallow_anonymous true\nuser root\n")}
 		},
 		client: func(c *client) {
 			got := c.sh(`mosquitto_pub -h %s -t kept -m retained -r -q 1 && mosquitto_sub -h %[1]s -t kept -C 1`, c.addr)
@@ -44,7 +44,7 @@ var sendDatagrams string
 // TestProgDatagrams sends datagrams larger than the MTU, also over IPv6 and its
 // link-local addresses. The server is on the stack or on the host.
 func TestProgDatagrams(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	testPair(s, pair{
 		inside: asServer | asClient,
 		port:   7000,
@@ -53,7 +53,7 @@ func TestProgDatagrams(t *testing.T) {
 			return python(reverseDatagrams)
 		},
 		client: func(c *client) {
-			six := map[string]string{testutil.StackAddr: testutil.StackAddr6, testutil.ServerAddr: testutil.ServerAddr6, "127.0.0.1": "::1"}[c.addr]
+			six := map[string]string{kit.StackAddr: kit.StackAddr6, kit.ServerAddr: kit.ServerAddr6, "127.0.0.1": "::1"}[c.addr]
 			c.says("ok\n", python(sendDatagrams, c.addr, six)...)
 		},
 	})
@@ -65,9 +65,9 @@ var tellPeer string
 // TestProgLinkLocal checks TCP over IPv6 link-local addresses, which are valid only
 // together with an interface.
 func TestProgLinkLocal(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	linkLocal := func(text string) string {
-		for _, line := range testutil.Lines(text) {
+		for _, line := range kit.Lines(text) {
 			if f := strings.Fields(line); len(f) > 1 && f[0] == "inet6" && strings.HasPrefix(f[1], "fe80:") {
 				addr, _, _ := strings.Cut(f[1], "/")
 				return addr
@@ -77,24 +77,24 @@ func TestProgLinkLocal(t *testing.T) {
 		return ""
 	}
 	var hostLL string
-	testutil.WaitFor(t, "the bridge's link-local address", testutil.Limit, func() bool {
-		text := testutil.Host.Run(t, "ip", "-6", "addr", "show", "dev", "br0", "scope", "link", "-tentative")
+	kit.WaitFor(t, "the bridge's link-local address", kit.Limit, func() bool {
+		text := kit.Host.Run(t, "ip", "-6", "addr", "show", "dev", "br0", "scope", "link", "-tentative")
 		if strings.Contains(text, "fe80") {
 			hostLL = linkLocal(text)
 		}
 		return hostLL != ""
 	})
 	const ask = `import socket, sys; print(socket.create_connection((sys.argv[1], 7000), 20).recv(100).decode())`
-	host := testutil.Start(t, testutil.Host.Command(python(tellPeer)...))
-	testutil.WaitFor(t, "the host's server", testutil.Limit, func() bool { return testutil.Host.Listening(t, "t", 7000) })
+	host := kit.Start(t, kit.Host.Command(python(tellPeer)...))
+	kit.WaitFor(t, "the host's server", kit.Limit, func() bool { return kit.Host.Listening(t, "t", 7000) })
 	for _, stack := range []string{"mptcp", "vanilla"} {
 		r := startOn(s, stack, python(tellPeer)...)
 		r.listens(7000)
 		inside := func(args ...string) string {
-			return testutil.Lklctl(t, append([]string{"exec", "-n", r.name, "--"}, args...)...)
+			return kit.Lklctl(t, append([]string{"exec", "-n", r.name, "--"}, args...)...)
 		}
 		stackLL := linkLocal(inside("ip", "-6", "addr", "show", "dev", "eth0", "scope", "link"))
-		got := testutil.OK(t, testutil.Limit, testutil.Host.Command(append(python(ask), stackLL+"%br0")...))
+		got := kit.OK(t, kit.Limit, kit.Host.Command(append(python(ask), stackLL+"%br0")...))
 		if want := hostLL + " eth0\n"; got != want {
 			t.Errorf("%s: the stack's server: %q, want %q", stack, got, want)
 		}
@@ -103,8 +103,8 @@ func TestProgLinkLocal(t *testing.T) {
 			t.Errorf("%s: the stack's client: %q, want %q", stack, got, want)
 		}
 		r.proc.Signal(15)
-		r.proc.Wait(testutil.Limit)
+		r.proc.Wait(kit.Limit)
 	}
 	host.Signal(15)
-	host.Wait(testutil.Limit)
+	host.Wait(kit.Limit)
 }

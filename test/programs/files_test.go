@@ -16,8 +16,8 @@ import (
 // repository creates a bare git repository with some history in dir/r.git.
 func repository(t *testing.T, dir string) {
 	t.Helper()
-	testutil.Random(t, dir+"/random", 3<<20)
-	testutil.OK(t, testutil.Limit, shell(`cd %s && export HOME=$PWD GIT_CONFIG_NOSYSTEM=1
+	kit.Random(t, dir+"/random", 3<<20)
+	kit.OK(t, kit.Limit, shell(`cd %s && export HOME=$PWD GIT_CONFIG_NOSYSTEM=1
 		git config --global safe.directory '*' && git config --global user.name t && git config --global user.email t@example.com
 		git init -q w && cd w && for i in $(seq 20); do mkdir $i && head -c ${i}0000 ../random >$i/f && git add . && git commit -q -m $i; done
 		git config --global http.receivepack true && git config --global http.postBuffer 100M && cd .. && git clone -q --bare w r.git && rm random`, dir))
@@ -31,15 +31,15 @@ func shell(format string, args ...any) *exec.Cmd {
 // gitClient clones from url, and pushes if it may.
 func gitClient(c *client, url string) {
 	c.sh(`export HOME=%s; git clone -q %s %s/clone && git -C %[3]s/clone fsck --full`, c.dir, url, c.tmp)
-	want := testutil.OK(c, testutil.Limit, shell(`HOME=%s git -C %[1]s/r.git rev-parse HEAD`, c.dir))
-	if got := testutil.OK(c, testutil.Limit, shell(`HOME=%s git -C %s/clone rev-parse HEAD`, c.dir, c.tmp)); got != want {
+	want := kit.OK(c, kit.Limit, shell(`HOME=%s git -C %[1]s/r.git rev-parse HEAD`, c.dir))
+	if got := kit.OK(c, kit.Limit, shell(`HOME=%s git -C %s/clone rev-parse HEAD`, c.dir, c.tmp)); got != want {
 		c.Errorf("cloned %s, want %s", got, want)
 	}
 	branch := strings.ReplaceAll(filepath.Base(c.tmp), "-", "")
-	testutil.Random(c, c.tmp+"/clone/pushed", 3<<20)
+	kit.Random(c, c.tmp+"/clone/pushed", 3<<20)
 	c.sh(`export HOME=%s; cd %s/clone && git add . && git commit -q -m pushed && git push -q origin HEAD:refs/heads/%s`, c.dir, c.tmp, branch)
-	want = testutil.OK(c, testutil.Limit, shell(`HOME=%s git -C %s/clone rev-parse HEAD`, c.dir, c.tmp))
-	if got := testutil.OK(c, testutil.Limit, shell(`HOME=%s git -C %[1]s/r.git rev-parse %s`, c.dir, branch)); got != want {
+	want = kit.OK(c, kit.Limit, shell(`HOME=%s git -C %s/clone rev-parse HEAD`, c.dir, c.tmp))
+	if got := kit.OK(c, kit.Limit, shell(`HOME=%s git -C %[1]s/r.git rev-parse %s`, c.dir, branch)); got != want {
 		c.Errorf("pushed %s, the server has %s", want, got)
 	}
 }
@@ -47,7 +47,7 @@ func gitClient(c *client, url string) {
 // TestProgGitDaemon clones and pushes by git's own protocol. git daemon passes each
 // connection to a program as its standard input and output.
 func TestProgGitDaemon(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	testPair(s, pair{
 		needs: []string{"git"},
 		port:  9418,
@@ -62,14 +62,14 @@ func TestProgGitDaemon(t *testing.T) {
 // TestProgGitHTTP clones and pushes by HTTP, from git http-backend behind a static Go
 // server.
 func TestProgGitHTTP(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	testPair(s, pair{
 		needs: []string{"git"},
 		port:  8080,
 		server: func(dir string) []string {
 			repository(t, dir)
-			backend := filepath.Join(strings.TrimSpace(testutil.OK(t, testutil.Limit, exec.Command("git", "--exec-path"))), "git-http-backend")
-			return []string{testutil.Probe(), "cgi", ":8080", backend, dir}
+			backend := filepath.Join(strings.TrimSpace(kit.OK(t, kit.Limit, exec.Command("git", "--exec-path"))), "git-http-backend")
+			return []string{kit.Probe(), "cgi", ":8080", backend, dir}
 		},
 		client: func(c *client) { gitClient(c, "http://"+c.addr+":8080/r.git") },
 	})
@@ -83,32 +83,32 @@ func tree(t *testing.T, dir string) {
 		if err := os.MkdirAll(sub, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		testutil.Random(t, fmt.Sprintf("%s/f%d", sub, i), int64(i*i*1000))
+		kit.Random(t, fmt.Sprintf("%s/f%d", sub, i), int64(i*i*1000))
 	}
 }
 
 // same checks that two directories have the same content.
 func (c *client) same(a, b string) {
 	c.Helper()
-	testutil.OK(c, testutil.Limit, exec.Command("diff", "-r", a, b))
+	kit.OK(c, kit.Limit, exec.Command("diff", "-r", a, b))
 }
 
 // TestProgRsync runs rsync's daemon, which forks for each client: download, upload, and
 // an update of changed files.
 func TestProgRsync(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	testPair(s, pair{
 		needs: []string{"rsync"},
 		port:  873,
 		server: func(dir string) []string {
 			tree(t, dir+"/tree")
 			conf := fmt.Sprintf("use chroot = yes\nuid = root\ngid = root\nreverse lookup = no\nlock file = %[1]s/lock\n[tree]\npath = %[1]s/tree\nread only = no\n", dir)
-			return []string{"rsync", "--daemon", "--no-detach", "--config=" + testutil.WriteFile(t, dir+"/conf", conf), "--log-file=" + dir + "/log"}
+			return []string{"rsync", "--daemon", "--no-detach", "--config=" + kit.WriteFile(t, dir+"/conf", conf), "--log-file=" + dir + "/log"}
 		},
 		client: func(c *client) {
 			c.ok("rsync", "-a", "rsync://"+c.addr+"/tree/", c.tmp+"/got")
 			c.same(c.dir+"/tree", c.tmp+"/got")
-			testutil.Random(c, c.tmp+"/got/d1/f36", 3<<20)
+			kit.Random(c, c.tmp+"/got/d1/f36", 3<<20)
 			c.ok("rsync", "-az", "--delete", "--checksum", c.tmp+"/got/", "rsync://"+c.addr+"/tree/")
 			c.same(c.dir+"/tree", c.tmp+"/got")
 		},
@@ -118,7 +118,7 @@ func TestProgRsync(t *testing.T) {
 // TestProgSSH runs OpenSSH with privilege separation and re-execution: commands, a
 // terminal, sftp, a forwarded port.
 func TestProgSSH(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	if err := os.MkdirAll("/run/sshd", 0o755); err != nil { // in the test's own /run; sshd requires it
 		t.Fatal(err)
 	}
@@ -128,11 +128,11 @@ func TestProgSSH(t *testing.T) {
 		port:  2222,
 		server: func(dir string) []string {
 			for _, key := range []string{"host", "user"} {
-				testutil.OK(t, testutil.Limit, exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", dir+"/"+key))
+				kit.OK(t, kit.Limit, exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", dir+"/"+key))
 			}
 			tree(t, dir+"/tree")
 			conf := fmt.Sprintf("Port 2222\nHostKey %[1]s/host\nAuthorizedKeysFile %[1]s/user.pub\nPidFile %[1]s/pid\nPermitRootLogin yes\nStrictModes no\nUsePAM no\nSubsystem sftp /usr/lib/openssh/sftp-server\n", dir)
-			return []string{"/usr/sbin/sshd", "-D", "-e", "-f", testutil.WriteFile(t, dir+"/conf", conf)}
+			return []string{"/usr/sbin/sshd", "-D", "-e", "-f", kit.WriteFile(t, dir+"/conf", conf)}
 		},
 		client: func(c *client) {
 			options := []string{"-F", "none", "-i", c.dir + "/user", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR"}
@@ -142,14 +142,14 @@ func TestProgSSH(t *testing.T) {
 			if got := c.ok(ssh("root@"+c.addr, "echo $SSH_CONNECTION; exit 0")...); !strings.HasSuffix(got, " "+c.addr+" 2222\n") {
 				c.Errorf("SSH_CONNECTION is %q", got)
 			}
-			if r := testutil.Run(c, testutil.Limit, c.in(ssh("root@"+c.addr, "exit 7")...)); r.Status != 7 {
+			if r := kit.Run(c, kit.Limit, c.in(ssh("root@"+c.addr, "exit 7")...)); r.Status != 7 {
 				c.Errorf("exit 7 became %v", r)
 			}
 			if got := c.ok(ssh("-tt", "root@"+c.addr, "tty; stty size")...); !strings.HasPrefix(got, "/dev/pts/") {
 				c.Errorf("a terminal: %q", got)
 			}
 			// Both directions at once over one connection.
-			testutil.Random(c, c.tmp+"/file", 10<<20)
+			kit.Random(c, c.tmp+"/file", 10<<20)
 			got := c.sh("%s <%s/file | sha256sum", strings.Join(ssh("-o", "Compression=no", "root@"+c.addr, "cat"), " "), c.tmp)
 			if !strings.HasPrefix(got, sum(c.T, c.tmp+"/file")) {
 				c.Errorf("10 MiB came back with the sum %s", got)

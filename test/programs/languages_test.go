@@ -16,11 +16,11 @@ import (
 // TestProgThousand opens a thousand connections between static Go programs, all at once
 // and all with traffic.
 func TestProgThousand(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	testPair(s, pair{
 		port:   7000,
-		server: func(string) []string { return []string{testutil.Probe(), "echo", ":7000"} },
-		client: func(c *client) { c.says("1000\n", testutil.Probe(), "crowd", c.addr+":7000", "1000") },
+		server: func(string) []string { return []string{kit.Probe(), "echo", ":7000"} },
+		client: func(c *client) { c.says("1000\n", kit.Probe(), "crowd", c.addr+":7000", "1000") },
 	})
 }
 
@@ -35,7 +35,7 @@ var asyncioClient string
 // backlog, the kernel's SYN cookies end some of them with a reset, on any stack
 // (docs/reference/limits.md).
 func TestProgAsyncio(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	cert := certificate(t)
 	testPair(s, pair{
 		inside: asServer | asClient,
@@ -58,10 +58,10 @@ var nodeClient string
 // TestProgNode runs node: an HTTP server with keep-alive and node's fetch, net sockets
 // in both directions, dgram.
 func TestProgNode(t *testing.T) {
-	s := testutil.NewSite(t)
-	dir := testutil.Dir(t)
-	server := testutil.WriteFile(t, dir+"/server.js", nodeServer)
-	asker := testutil.WriteFile(t, dir+"/client.js", nodeClient)
+	s := kit.NewSite(t)
+	dir := kit.Dir(t)
+	server := kit.WriteFile(t, dir+"/server.js", nodeServer)
+	asker := kit.WriteFile(t, dir+"/client.js", nodeClient)
 	testPair(s, pair{
 		needs:  []string{"node"},
 		heavy:  true,
@@ -75,10 +75,10 @@ func TestProgNode(t *testing.T) {
 // TestProgJava runs Java: classic sockets, a selector, the JDK's HTTP server and
 // HttpClient.
 func TestProgJava(t *testing.T) {
-	s := testutil.NewSite(t)
-	testutil.Need(t, "java", "javac")
-	dir := testutil.Dir(t)
-	testutil.Host.Run(t, "javac", "-d", dir, testutil.TestData("Server.java"), testutil.TestData("Client.java"))
+	s := kit.NewSite(t)
+	kit.Need(t, "java", "javac")
+	dir := kit.Dir(t)
+	kit.Host.Run(t, "javac", "-d", dir, kit.TestData("Server.java"), kit.TestData("Client.java"))
 	java := []string{"java", "-XX:-UsePerfData", "-XX:TieredStopAtLevel=1", "-cp", dir}
 	testPair(s, pair{
 		heavy:  true,
@@ -94,30 +94,30 @@ func TestProgJava(t *testing.T) {
 // TestProgRestart checks that a server that is killed and restarted at once gets its
 // port again while connections of its predecessor still exist.
 func TestProgRestart(t *testing.T) {
-	s := testutil.NewSite(t)
-	testutil.Need(t, "socat", "nc")
+	s := kit.NewSite(t)
+	kit.Need(t, "socat", "nc")
 	for _, stack := range []string{"mptcp", "vanilla"} {
 		t.Run(stack, func(t *testing.T) {
-			dir := testutil.Dir(t)
+			dir := kit.Dir(t)
 			r := startOn(s.In(t), stack, "sh", "-c", fmt.Sprintf(`while [ ! -e %[1]s/end ]; do socat TCP-LISTEN:7000,reuseaddr,fork PIPE & echo $! >%[1]s/pid; wait $! 2>/dev/null; done; exit 0`, dir))
 			last := ""
 			for i := range 5 {
 				r.listens(7000)
-				testutil.WaitFor(t, "an answer", testutil.Limit, func() bool {
-					out, err := shell("echo %d | socat -t5 - TCP:%s:7000", i, testutil.StackAddr).Output()
+				kit.WaitFor(t, "an answer", kit.Limit, func() bool {
+					out, err := shell("echo %d | socat -t5 - TCP:%s:7000", i, kit.StackAddr).Output()
 					return err == nil && string(out) == fmt.Sprintln(i)
 				})
 				// A connection that stays open, served by a child.
-				stays := testutil.Start(t, exec.Command("nc", "-v", "-d", testutil.StackAddr, "7000"))
-				testutil.WaitFor(t, "a connection that stays", testutil.Limit, func() bool { _, errs := stays.Output(); return errs != "" })
-				testutil.WaitFor(t, "the next server", testutil.Limit, func() bool { return testutil.ReadFile(t, dir+"/pid") != last })
-				last = testutil.ReadFile(t, dir+"/pid")
+				stays := kit.Start(t, exec.Command("nc", "-v", "-d", kit.StackAddr, "7000"))
+				kit.WaitFor(t, "a connection that stays", kit.Limit, func() bool { _, errs := stays.Output(); return errs != "" })
+				kit.WaitFor(t, "the next server", kit.Limit, func() bool { return kit.ReadFile(t, dir+"/pid") != last })
+				last = kit.ReadFile(t, dir+"/pid")
 				if i == 4 {
-					testutil.WriteFile(t, dir+"/end", "")
+					kit.WriteFile(t, dir+"/end", "")
 				}
-				testutil.Host.Run(t, "kill", "-9", strings.TrimSpace(last))
+				kit.Host.Run(t, "kill", "-9", strings.TrimSpace(last))
 			}
-			if res := r.proc.Wait(testutil.Limit); res.Status != 0 {
+			if res := r.proc.Wait(kit.Limit); res.Status != 0 {
 				t.Error(res)
 			}
 			if out, errs := r.proc.Output(); strings.Contains(out+errs, "socat") {

@@ -16,7 +16,7 @@ import (
 
 // TestProgIperf3 runs iperf3 in both directions, with eight streams, and by UDP.
 func TestProgIperf3(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	testPair(s, pair{
 		needs:  []string{"iperf3"},
 		heavy:  true,
@@ -27,8 +27,8 @@ func TestProgIperf3(t *testing.T) {
 				// Between two clients, iperf3 closes its listener. A client that
 				// arrives at that moment is refused or reset, on any stack.
 				var got string
-				testutil.WaitFor(c, "iperf3's server", 2*testutil.Limit, func() bool {
-					got = testutil.Run(c, testutil.Limit, c.in("sh", "-c", fmt.Sprintf("iperf3 -J -c %s %s", c.addr, flags))).Stdout
+				kit.WaitFor(c, "iperf3's server", 2*kit.Limit, func() bool {
+					got = kit.Run(c, kit.Limit, c.in("sh", "-c", fmt.Sprintf("iperf3 -J -c %s %s", c.addr, flags))).Stdout
 					return !strings.Contains(got, `"error":`)
 				})
 				var report struct {
@@ -61,20 +61,20 @@ var listenAgain string
 // TestProgListenAgain checks a server that closes its listener while clients connect
 // and listens again, as iperf3 does after each client. It must get its port each time.
 func TestProgListenAgain(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	for _, stack := range []string{"mptcp", "vanilla"} {
 		r := startOn(s, stack, python(listenAgain)...)
-		hit := testutil.Start(t, exec.Command("/usr/bin/python3", "-c", `
+		hit := kit.Start(t, exec.Command("/usr/bin/python3", "-c", `
 import socket, sys
 while True:
     try:
         with socket.create_connection((sys.argv[1], 7000), 1) as s: s.recv(1)
-    except OSError: pass`, testutil.StackAddr))
-		if got := r.proc.Wait(2 * testutil.Limit); got.Stdout != "ok\n" {
+    except OSError: pass`, kit.StackAddr))
+		if got := r.proc.Wait(2 * kit.Limit); got.Stdout != "ok\n" {
 			t.Errorf("%s: %v", stack, got)
 		}
 		hit.Signal(9)
-		hit.Wait(testutil.Limit)
+		hit.Wait(kit.Limit)
 	}
 }
 
@@ -89,8 +89,8 @@ var listenerOptions string
 // option to the value that getsockopt returns is not an error, and the connection stays
 // MPTCP. Any other value is an error, as on any kernel.
 func TestOptionsOfListener(t *testing.T) {
-	s := testutil.NewSite(t)
-	r := testutil.Run(t, testutil.Limit, s.OnTap("/usr/bin/python3", "-c", listenerOptions))
+	s := kit.NewSite(t)
+	r := kit.Run(t, kit.Limit, s.OnTap("/usr/bin/python3", "-c", listenerOptions))
 	if r.Status != 0 || r.Stdout != "still there\nstill there\n" {
 		t.Errorf("options of a listener, for its connections: %v", r)
 	}
@@ -98,7 +98,7 @@ func TestOptionsOfListener(t *testing.T) {
 
 // TestProgDNS runs dnsmasq as a name server by UDP and TCP, and dig as its client.
 func TestProgDNS(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	testPair(s, pair{
 		needs: []string{"dnsmasq", "dig"},
 		port:  53,
@@ -111,7 +111,7 @@ func TestProgDNS(t *testing.T) {
 			for i := range 8 { // too large for a datagram
 				conf += fmt.Sprintf("txt-record=big.test,%d%s\n", i, strings.Repeat("x", 200))
 			}
-			return []string{"dnsmasq", "--keep-in-foreground", "--conf-file=" + testutil.WriteFile(t, dir+"/conf", conf), "--pid-file=", "--log-facility=-"}
+			return []string{"dnsmasq", "--keep-in-foreground", "--conf-file=" + kit.WriteFile(t, dir+"/conf", conf), "--pid-file=", "--log-facility=-"}
 		},
 		client: func(c *client) {
 			dig := func(args ...string) []string {
@@ -123,7 +123,7 @@ func TestProgDNS(t *testing.T) {
 			if got := c.ok("dig", "@"+c.addr, "+ignore", "+noedns", "big.test", "txt"); !strings.Contains(got, " tc ") {
 				c.Errorf("an answer that is too big has no TC bit: %s", got)
 			}
-			if got := c.ok(dig("+noedns", "big.test", "txt")...); len(testutil.Lines(got)) != 8 {
+			if got := c.ok(dig("+noedns", "big.test", "txt")...); len(kit.Lines(got)) != 8 {
 				c.Errorf("the big answer: %s", got)
 			}
 			var names, want string
@@ -131,7 +131,7 @@ func TestProgDNS(t *testing.T) {
 				names += fmt.Sprintf("h%d.test\n", i)
 				want += fmt.Sprintf("192.0.2.%d\n", i)
 			}
-			f := testutil.WriteFile(c.T, c.tmp+"/names", names)
+			f := kit.WriteFile(c.T, c.tmp+"/names", names)
 			for _, how := range []string{"+notcp", "+tcp"} {
 				// For TCP, dnsmasq has a child for each query, and its SIGCHLD handler
 				// has no SA_RESTART (see docs/reference/limits.md). Clients repeat the query.
@@ -145,7 +145,7 @@ func TestProgDNS(t *testing.T) {
 
 // TestProgSocat runs each of socat's address types against itself.
 func TestProgSocat(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	cert := certificate(t)
 	for _, tt := range []struct {
 		name, server, client string
@@ -177,9 +177,9 @@ func TestProgSocat(t *testing.T) {
 					if tt.udp || strings.Contains(tt.server, "pty") {
 						size = 1000
 					}
-					testutil.Random(c, c.tmp+"/sent", int64(size))
+					kit.Random(c, c.tmp+"/sent", int64(size))
 					c.sh("socat -T20 '%s' SYSTEM:'cat %s/sent & head -c %d >%[2]s/got'", to, c.tmp, size)
-					testutil.OK(c, testutil.Limit, exec.Command("cmp", c.tmp+"/sent", c.tmp+"/got"))
+					kit.OK(c, kit.Limit, exec.Command("cmp", c.tmp+"/sent", c.tmp+"/got"))
 				},
 			})
 		})
@@ -188,7 +188,7 @@ func TestProgSocat(t *testing.T) {
 
 // TestProgOpenSSL runs openssl s_server and s_client, by TCP and by UDP.
 func TestProgOpenSSL(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	cert := certificate(t)
 	testPair(s, pair{
 		needs:  []string{"openssl"},
@@ -210,13 +210,13 @@ func TestProgOpenSSL(t *testing.T) {
 // TestProgHalfClose checks that the end of netcat's input reaches the other side before
 // the answer is sent.
 func TestProgHalfClose(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	testPair(s, pair{
 		needs:  []string{"nc", "socat"},
 		port:   7000,
 		server: func(string) []string { return []string{"socat", "TCP-LISTEN:7000,reuseaddr,fork", "EXEC:sha256sum"} },
 		client: func(c *client) {
-			testutil.Random(c, c.tmp+"/sent", 5<<20)
+			kit.Random(c, c.tmp+"/sent", 5<<20)
 			got := c.sh("nc -N %s 7000 <%s/sent", c.addr, c.tmp)
 			if !strings.HasPrefix(got, sum(c.T, c.tmp+"/sent")) {
 				c.Errorf("the sum of what was sent is %q", got)
@@ -227,7 +227,7 @@ func TestProgHalfClose(t *testing.T) {
 		port: 7000,
 		once: true,
 		server: func(dir string) []string {
-			return []string{"sh", "-c", "nc -l -N 7000 <" + testutil.WriteFile(t, dir+"/text", strings.Repeat("text ", 100000))}
+			return []string{"sh", "-c", "nc -l -N 7000 <" + kit.WriteFile(t, dir+"/text", strings.Repeat("text ", 100000))}
 		},
 		client: func(c *client) {
 			if got := c.ok("nc", "-d", c.addr, "7000"); got != strings.Repeat("text ", 100000) {
@@ -242,7 +242,7 @@ func TestProgHalfClose(t *testing.T) {
 		server: func(dir string) []string { return []string{"sh", "-c", "exec nc -u -l 7000 >" + dir + "/heard"} },
 		client: func(c *client) {
 			c.sh("printf datagram | nc -u -N -q 0 %s 7000", c.addr)
-			testutil.WaitFor(c, "what the server heard", testutil.Limit, func() bool { return testutil.ReadFile(c.T, c.dir+"/heard") == "datagram" })
+			kit.WaitFor(c, "what the server heard", kit.Limit, func() bool { return kit.ReadFile(c.T, c.dir+"/heard") == "datagram" })
 		},
 	})
 }

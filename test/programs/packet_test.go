@@ -29,44 +29,44 @@ func wants(t *testing.T, got []string, want ...string) {
 }
 
 // sniffers returns the number of packet sockets in the stack itself.
-func sniffers(k *testutil.Talker) int {
-	return len(testutil.Lines(testutil.Lklctl(k.T, "-n", k.Name, "cat", "/proc/net/packet"))) - 1
+func sniffers(k *kit.Talker) int {
+	return len(kit.Lines(kit.Lklctl(k.T, "-n", k.Name, "cat", "/proc/net/packet"))) - 1
 }
 
 // TestTcpdump checks that the unmodified tcpdump sees the packets of the stack, once
 // each and with the right direction, on a device, on the loopback device and on all of
 // them.
 func TestTcpdump(t *testing.T) {
-	testutil.Need(t, "tcpdump", "ping")
-	s := testutil.NewSite(t)
-	before := testutil.Take(t, s.Server)
+	kit.Need(t, "tcpdump", "ping")
+	s := kit.NewSite(t)
+	before := kit.Take(t, s.Server)
 	k := s.Talk("--stack", "vanilla", "--if", s.TapIf())
 	k.Say("1") // it runs
 	ping := func(args ...string) {
-		testutil.OK(t, testutil.Limit, k.Inside(append([]string{"ping", "-n", "-c", "1", "-W", "10"}, args...)...))
+		kit.OK(t, kit.Limit, k.Inside(append([]string{"ping", "-n", "-c", "1", "-W", "10"}, args...)...))
 	}
 	const request, reply = ` ICMP echo request, .* length 64`, ` ICMP echo reply, .* length 64`
-	out, back := "IP "+testutil.StackAddr+" > "+testutil.ServerAddr+":", "IP "+testutil.ServerAddr+" > "+testutil.StackAddr+":"
+	out, back := "IP "+kit.StackAddr+" > "+kit.ServerAddr+":", "IP "+kit.ServerAddr+" > "+kit.StackAddr+":"
 
-	c := testutil.StartTcpdump(t, k.Inside("tcpdump", "-lnt", "-i", "eth0", "icmp"))
+	c := kit.StartTcpdump(t, k.Inside("tcpdump", "-lnt", "-i", "eth0", "icmp"))
 	ping("127.0.0.1")
-	ping(testutil.ServerAddr)
+	ping(kit.ServerAddr)
 	wants(t, c.Until(2), out+request, back+reply)
 
-	c = testutil.StartTcpdump(t, k.Inside("tcpdump", "-lnt", "-i", "lo", "icmp"))
-	ping(testutil.ServerAddr)
+	c = kit.StartTcpdump(t, k.Inside("tcpdump", "-lnt", "-i", "lo", "icmp"))
+	ping(kit.ServerAddr)
 	ping("127.0.0.1")
 	wants(t, c.Until(2), "IP 127.0.0.1 > 127.0.0.1:"+request, "IP 127.0.0.1 > 127.0.0.1:"+reply)
 
-	c = testutil.StartTcpdump(t, k.Inside("tcpdump", "-lnt", "-i", "any", "icmp"))
-	ping(testutil.ServerAddr)
+	c = kit.StartTcpdump(t, k.Inside("tcpdump", "-lnt", "-i", "any", "icmp"))
+	ping(kit.ServerAddr)
 	ping("127.0.0.1")
 	wants(t, c.Until(4), "eth0 +Out "+out+request, "eth0 +In +"+back+reply,
 		"lo +In +IP 127.0.0.1 > 127.0.0.1:"+request, "lo +In +IP 127.0.0.1 > 127.0.0.1:"+reply)
 
 	// Checksums are valid, whichever side computes them. Two capture at once.
-	c = testutil.StartTcpdump(t, k.Inside("tcpdump", "-lntv", "-i", "lo", "tcp"))
-	c2 := testutil.StartTcpdump(t, k.Inside("tcpdump", "-lnt", "-i", "lo", "tcp"))
+	c = kit.StartTcpdump(t, k.Inside("tcpdump", "-lntv", "-i", "lo", "tcp"))
+	c2 := kit.StartTcpdump(t, k.Inside("tcpdump", "-lnt", "-i", "lo", "tcp"))
 	if got := k.Say(`socket.socket().connect_ex(("127.0.0.1", 9))`); got != "111" {
 		t.Errorf("connecting to nobody: %s", got)
 	}
@@ -75,7 +75,7 @@ func TestTcpdump(t *testing.T) {
 		t.Errorf("want two right checksums:\n%s", got)
 	}
 
-	testutil.WaitFor(t, "the end of copying", testutil.Limit, func() bool { return sniffers(k) == 0 })
+	kit.WaitFor(t, "the end of copying", kit.Limit, func() bool { return sniffers(k) == 0 })
 	k.End()
 	before.Same()
 }
@@ -83,20 +83,20 @@ func TestTcpdump(t *testing.T) {
 // TestPacketDevices checks that packet sockets see the stack's devices, also those that
 // are added, changed and removed meanwhile. Other tools see nothing of the mechanism.
 func TestPacketDevices(t *testing.T) {
-	testutil.Need(t, "tcpdump", "ping")
-	s := testutil.NewSite(t)
+	kit.Need(t, "tcpdump", "ping")
+	s := kit.NewSite(t)
 	k := s.Talk("--stack", "vanilla", "--if", s.TapIf())
 	k.Say("1") // it runs
 	ip := func(args ...string) string {
-		return testutil.OK(t, testutil.Limit, k.Inside(append([]string{"ip"}, args...)...))
+		return kit.OK(t, kit.Limit, k.Inside(append([]string{"ip"}, args...)...))
 	}
 
-	c := testutil.StartTcpdump(t, k.Inside("tcpdump", "-lnt", "-i", "any", "icmp and host 10.75.0.2"))
+	c := kit.StartTcpdump(t, k.Inside("tcpdump", "-lnt", "-i", "any", "icmp and host 10.75.0.2"))
 	ip("link", "add", "name", "d0", "type", "dummy")
 	ip("link", "set", "d0", "mtu", "2000", "up")
 	ip("addr", "add", "10.75.0.1/24", "dev", "d0")
 	lost := k.Inside("ping", "-n", "-c", "1", "-W", "1", "-s", "1900", "10.75.0.2") // a dummy device does not answer
-	if r := testutil.Run(t, testutil.Limit, lost); r.Status != 1 {
+	if r := kit.Run(t, kit.Limit, lost); r.Status != 1 {
 		t.Errorf("ping over a dummy device: %v", r)
 	}
 	wants(t, c.Until(1), `^d0 +Out +IP 10\.75\.0\.1 > 10\.75\.0\.2: ICMP echo request, .* length 1908`)
@@ -127,9 +127,9 @@ func TestPacketDevices(t *testing.T) {
 	ip("addr", "add", "10.82.0.1/24", "dev", "eth0.5")
 	ip("link", "set", "eth0.5", "up")
 	const vlan5, question, answer = `vlan 5, .* `, `Request who-has 10\.82\.0\.1 .*tell 10\.82\.0\.2`, `Reply 10\.82\.0\.1 is-at`
-	wire := testutil.StartTcpdump(t, s.Server.Command("tcpdump", "-lnte", "-i", "s0", "vlan and arp"))
-	c = testutil.StartTcpdump(t, k.Inside("tcpdump", "-lnte", "-i", "eth0", "vlan and arp"))
-	c2 := testutil.StartTcpdump(t, k.Inside("tcpdump", "-lnt", "-i", "eth0.5", "arp"))
+	wire := kit.StartTcpdump(t, s.Server.Command("tcpdump", "-lnte", "-i", "s0", "vlan and arp"))
+	c = kit.StartTcpdump(t, k.Inside("tcpdump", "-lnte", "-i", "eth0", "vlan and arp"))
+	c2 := kit.StartTcpdump(t, k.Inside("tcpdump", "-lnt", "-i", "eth0.5", "arp"))
 	s.Server.Run(t, "/usr/bin/python3", "-c", `
 import socket
 s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
@@ -152,23 +152,23 @@ s.send(b"\xff" * 6 + me + bytes.fromhex("81000005080600010800060400" "01") + me 
 // once, and that answers reach the program: for arping, and for a DHCP client that gets
 // the stack's address from a server on the wire.
 func TestPacketsSent(t *testing.T) {
-	testutil.Need(t, "tcpdump", "arping", "udhcpc", "dnsmasq")
-	s := testutil.NewSite(t)
-	dir := testutil.Dir(t)
-	before := testutil.Take(t, s.Server)
+	kit.Need(t, "tcpdump", "arping", "udhcpc", "dnsmasq")
+	s := kit.NewSite(t)
+	dir := kit.Dir(t)
+	before := kit.Take(t, s.Server)
 	mac := strings.ToUpper(strings.TrimSpace(s.Server.Run(t, "cat", "/sys/class/net/s0/address")))
 	k := s.Talk("--stack", "vanilla", "--if", s.TapIf())
 	k.Say("1") // it runs
-	c := testutil.StartTcpdump(t, s.Server.Command("tcpdump", "-lnt", "-i", "s0", "arp"))
-	got := testutil.OK(t, testutil.Limit, k.Inside("arping", "-f", "-w", "20", "-I", "eth0", testutil.ServerAddr))
-	if !strings.Contains(got, "Unicast reply from "+testutil.ServerAddr+" ["+mac+"]") || !strings.Contains(got, "Received 1 response") {
+	c := kit.StartTcpdump(t, s.Server.Command("tcpdump", "-lnt", "-i", "s0", "arp"))
+	got := kit.OK(t, kit.Limit, k.Inside("arping", "-f", "-w", "20", "-I", "eth0", kit.ServerAddr))
+	if !strings.Contains(got, "Unicast reply from "+kit.ServerAddr+" ["+mac+"]") || !strings.Contains(got, "Received 1 response") {
 		t.Errorf("arping: %s", got)
 	}
-	wants(t, c.Until(2), "ARP, Request who-has "+testutil.ServerAddr+" .*tell "+testutil.StackAddr, "ARP, Reply "+testutil.ServerAddr)
+	wants(t, c.Until(2), "ARP, Request who-has "+kit.ServerAddr+" .*tell "+kit.StackAddr, "ARP, Reply "+kit.ServerAddr)
 
 	// The same over lo: the program sends a hand-made packet to a UDP socket of its
 	// own.
-	testutil.Lklctl(t, "-n", k.Name, "sysctl", "-w", "net.ipv4.conf.lo.route_localnet=1", "net.ipv4.conf.lo.accept_local=1")
+	kit.Lklctl(t, "-n", k.Name, "sysctl", "-w", "net.ipv4.conf.lo.route_localnet=1", "net.ipv4.conf.lo.accept_local=1")
 	k.Say(`keep.__setitem__("u", socket.socket(type=socket.SOCK_DGRAM))`)
 	k.Say(`keep["u"].bind(("127.0.0.1", 7000))`)
 	k.Say(`keep.__setitem__("p", socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))`)
@@ -181,10 +181,10 @@ func TestPacketsSent(t *testing.T) {
 	}
 	k.End()
 
-	server := testutil.Start(t, s.Server.Command("dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--port=0",
+	server := kit.Start(t, s.Server.Command("dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--port=0",
 		"--pid-file=", "--leasefile-ro", "--user=root", "--log-facility=-", "--log-dhcp",
-		"--dhcp-range=10.73.0.100,10.73.0.109", "--dhcp-option=option:router,"+testutil.ServerAddr))
-	testutil.WaitFor(t, "the DHCP server", testutil.Limit, func() bool { return s.Server.Listening(t, "u", 67) })
+		"--dhcp-range=10.73.0.100,10.73.0.109", "--dhcp-option=option:router,"+kit.ServerAddr))
+	kit.WaitFor(t, "the DHCP server", kit.Limit, func() bool { return s.Server.Listening(t, "u", 67) })
 	k = s.Talk("-q", "--stack", "vanilla", "--if", "tap:tap0")
 	k.Say("1")
 	script := filepath.Join(dir, "script")
@@ -192,14 +192,14 @@ func TestPacketsSent(t *testing.T) {
 	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	testutil.OK(t, testutil.Limit, k.Inside("udhcpc", "-f", "-q", "-n", "-i", "eth0", "-t", "10", "-T", "2", "-s", script))
-	if got := testutil.OK(t, testutil.Limit, k.Inside("ip", "route")); !strings.Contains(got, "default via "+testutil.ServerAddr) || !strings.Contains(got, "src 10.73.0.10") {
+	kit.OK(t, kit.Limit, k.Inside("udhcpc", "-f", "-q", "-n", "-i", "eth0", "-t", "10", "-T", "2", "-s", script))
+	if got := kit.OK(t, kit.Limit, k.Inside("ip", "route")); !strings.Contains(got, "default via "+kit.ServerAddr) || !strings.Contains(got, "src 10.73.0.10") {
 		t.Errorf("routes by DHCP: %s", got)
 	}
-	testutil.OK(t, testutil.Limit, k.Inside("ping", "-c", "1", "-W", "10", testutil.ServerAddr))
+	kit.OK(t, kit.Limit, k.Inside("ping", "-c", "1", "-W", "10", kit.ServerAddr))
 	k.End()
 	server.Signal(syscall.SIGTERM)
-	server.Wait(testutil.Limit)
+	server.Wait(kit.Limit)
 	if err := os.Remove(script); err != nil {
 		t.Fatal(err)
 	}
@@ -208,22 +208,22 @@ func TestPacketsSent(t *testing.T) {
 
 // TestTcpdumpUnprivileged checks that an ordinary user can capture on their own stack.
 func TestTcpdumpUnprivileged(t *testing.T) {
-	testutil.Need(t, "tcpdump")
-	testutil.NewSite(t)
-	bin, run := testutil.PublicBin(t), testutil.Dir(t)
-	if err := os.Chown(run, testutil.OrdinaryUID, testutil.OrdinaryUID); err != nil {
+	kit.Need(t, "tcpdump")
+	kit.NewSite(t)
+	bin, run := kit.PublicBin(t), kit.Dir(t)
+	if err := os.Chown(run, kit.OrdinaryUID, kit.OrdinaryUID); err != nil {
 		t.Fatal(err)
 	}
-	before := testutil.Take(t)
-	p := testutil.Start(t, testutil.AsUser(exec.Command(bin+"/lklrun", "-q", "--name", "u", "--", "sleep", "1000"), run))
+	before := kit.Take(t)
+	p := kit.Start(t, kit.AsUser(exec.Command(bin+"/lklrun", "-q", "--name", "u", "--", "sleep", "1000"), run))
 	inside := func(args ...string) *exec.Cmd {
-		return testutil.AsUser(exec.Command(bin+"/lklctl", append([]string{"exec", "--"}, args...)...), run)
+		return kit.AsUser(exec.Command(bin+"/lklctl", append([]string{"exec", "--"}, args...)...), run)
 	}
-	testutil.WaitFor(t, "the run", testutil.Limit, func() bool { return testutil.Run(t, testutil.Limit, inside("true")).Status == 0 })
-	c := testutil.StartTcpdump(t, inside("tcpdump", "-lnt", "-i", "eth0", "icmp"))
-	testutil.OK(t, testutil.Limit, inside("ping", "-c", "1", "-W", "10", "192.168.127.1"))
+	kit.WaitFor(t, "the run", kit.Limit, func() bool { return kit.Run(t, kit.Limit, inside("true")).Status == 0 })
+	c := kit.StartTcpdump(t, inside("tcpdump", "-lnt", "-i", "eth0", "icmp"))
+	kit.OK(t, kit.Limit, inside("ping", "-c", "1", "-W", "10", "192.168.127.1"))
 	wants(t, c.Until(2), `192\.168\.127\.2 > 192\.168\.127\.1: ICMP echo request`, `192\.168\.127\.1 > 192\.168\.127\.2: ICMP echo reply`)
 	p.Signal(syscall.SIGTERM)
-	p.Wait(testutil.Limit)
-	before.Settles(testutil.Limit)
+	p.Wait(kit.Limit)
+	before.Settles(kit.Limit)
 }

@@ -56,7 +56,7 @@ type client struct {
 // ok runs a client that must succeed, and returns its output.
 func (c *client) ok(args ...string) string {
 	c.Helper()
-	return testutil.OK(c, testutil.Limit, c.in(args...))
+	return kit.OK(c, kit.Limit, c.in(args...))
 }
 
 // sh is ok for a shell command line.
@@ -76,10 +76,10 @@ func (c *client) says(want string, args ...string) {
 // testPair runs a pair in its roles, on each stack. As server, it runs on the stack with
 // clients on the host and then, by lklctl exec, on the stack's own lo. As client, it
 // runs on the stack, with a server on the other side of the wire.
-func testPair(s *testutil.Site, p pair) {
+func testPair(s *kit.Site, p pair) {
 	t := s.T
 	t.Helper()
-	testutil.Need(t, p.needs...)
+	kit.Need(t, p.needs...)
 	for _, stack := range []string{"mptcp", "vanilla"} {
 		if !p.heavy || stack == "mptcp" {
 			t.Run("server on "+stack, func(t *testing.T) { serverOn(s.In(t), stack, p) })
@@ -96,22 +96,22 @@ func testPair(s *testutil.Site, p pair) {
 	}
 }
 
-func serverOn(s *testutil.Site, stack string, p pair) {
+func serverOn(s *kit.Site, stack string, p pair) {
 	t := s.T
-	before := testutil.Take(t, s.Server)
+	before := kit.Take(t, s.Server)
 	for _, where := range []string{"host", "lo"} {
 		if where == "lo" && (p.once || strings.Contains(stack, "+")) {
 			break // needs lklctl exec, which a kernel inside the program does not support, and a second client
 		}
-		dir, tmp := testutil.Dir(t), testutil.Dir(t)
+		dir, tmp := kit.Dir(t), kit.Dir(t)
 		r := serveOn(s, stack, p, dir)
-		c := &client{T: t, addr: testutil.StackAddr, dir: dir, tmp: tmp, host: true, in: func(args ...string) *exec.Cmd {
+		c := &client{T: t, addr: kit.StackAddr, dir: dir, tmp: tmp, host: true, in: func(args ...string) *exec.Cmd {
 			return exec.Command(args[0], args[1:]...)
 		}}
 		if where == "lo" {
 			c.addr, c.host = "127.0.0.1", false
 			c.in = func(args ...string) *exec.Cmd {
-				return exec.Command(testutil.Bin("lklctl"), append([]string{"exec", "-n", r.name, "--"}, args...)...)
+				return exec.Command(kit.Bin("lklctl"), append([]string{"exec", "-n", r.name, "--"}, args...)...)
 			}
 		}
 		if p.once || where == "lo" {
@@ -126,30 +126,30 @@ func serverOn(s *testutil.Site, stack string, p pair) {
 		if !p.once {
 			r.proc.Signal(unix.SIGTERM)
 		}
-		r.proc.Wait(testutil.Limit)
+		r.proc.Wait(kit.Limit)
 		for _, d := range []string{dir, tmp} {
 			if err := os.RemoveAll(d); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	before.Settles(testutil.Limit)
+	before.Settles(kit.Limit)
 }
 
-func clientOn(s *testutil.Site, stack string, p pair) {
+func clientOn(s *kit.Site, stack string, p pair) {
 	t := s.T
-	dir := testutil.Dir(t)
+	dir := kit.Dir(t)
 	args := p.server(dir)
-	server := testutil.Start(t, s.Server.Command(args...))
+	server := kit.Start(t, s.Server.Command(args...))
 	kind := "t"
 	if p.udp {
 		kind = "u"
 	}
-	up := testutil.Within(testutil.Limit, func() bool { return !server.Running() || s.Server.Listening(t, kind, p.port) })
+	up := kit.Within(kit.Limit, func() bool { return !server.Running() || s.Server.Listening(t, kind, p.port) })
 	if out, errs := server.Output(); !up || !server.Running() {
 		t.Fatalf("%s does not listen on port %d:\n%s%s", strings.Join(args, " "), p.port, out, errs)
 	}
-	p.client(&client{T: t, addr: testutil.ServerAddr, dir: dir, tmp: testutil.Dir(t), in: func(args ...string) *exec.Cmd {
+	p.client(&client{T: t, addr: kit.ServerAddr, dir: dir, tmp: kit.Dir(t), in: func(args ...string) *exec.Cmd {
 		return onStack(s, stack, args...)
 	}})
 	if t.Failed() {
@@ -158,32 +158,32 @@ func clientOn(s *testutil.Site, stack string, p pair) {
 	}
 	if server.Running() {
 		server.Signal(unix.SIGTERM)
-		testutil.Within(testutil.Limit, func() bool { return !server.Running() })
+		kit.Within(kit.Limit, func() bool { return !server.Running() })
 	}
-	for _, pid := range strings.Fields(testutil.Host.Run(t, "ip", "netns", "pids", s.Server.Name)) { // including its children
+	for _, pid := range strings.Fields(kit.Host.Run(t, "ip", "netns", "pids", s.Server.Name)) { // including its children
 		_ = exec.Command("kill", "-9", pid).Run() // may have ended already
 	}
 }
 
 // onStack runs a target on the tap, with a name of its own. The stack may be inside the
 // target.
-func onStack(s *testutil.Site, stack string, args ...string) *exec.Cmd {
+func onStack(s *kit.Site, stack string, args ...string) *exec.Cmd {
 	stack, engine, ok := strings.Cut(stack, "+")
 	if !ok {
 		engine = "supervise"
 	}
-	return testutil.Lklrun(append([]string{"--name", testutil.NewName(), "--engine", engine, "--stack", stack, "--if", s.TapIf(), "--"}, args...)...)
+	return kit.Lklrun(append([]string{"--name", kit.NewName(), "--engine", engine, "--stack", stack, "--if", s.TapIf(), "--"}, args...)...)
 }
 
 // A running is a program that serves on a stack.
 type running struct {
 	t    *testing.T
 	name string
-	proc *testutil.Proc
+	proc *kit.Proc
 }
 
 // serveOn starts the server of a pair on a stack and waits until it listens.
-func serveOn(s *testutil.Site, stack string, p pair, dir string) *running {
+func serveOn(s *kit.Site, stack string, p pair, dir string) *running {
 	s.T.Helper()
 	r := startOn(s, stack, p.server(dir)...)
 	r.listens(p.port)
@@ -191,24 +191,24 @@ func serveOn(s *testutil.Site, stack string, p pair, dir string) *running {
 }
 
 // startOn starts a program on the tap, with the given stack.
-func startOn(s *testutil.Site, stack string, args ...string) *running {
+func startOn(s *kit.Site, stack string, args ...string) *running {
 	s.T.Helper()
 	cmd := onStack(s, stack, args...)
-	return &running{t: s.T, name: cmd.Args[2], proc: testutil.Start(s.T, cmd)}
+	return &running{t: s.T, name: cmd.Args[2], proc: kit.Start(s.T, cmd)}
 }
 
 // listens waits until the stack has a listening socket on port. It asks the stack
 // instead of connecting, because some servers accept only one connection.
 func (r *running) listens(port int) {
 	r.t.Helper()
-	up := testutil.Within(testutil.Limit, func() bool { return !r.proc.Running() || testutil.StackListens(r.t, r.name, port) })
+	up := kit.Within(kit.Limit, func() bool { return !r.proc.Running() || kit.StackListens(r.t, r.name, port) })
 	if out, errs := r.proc.Output(); !up || !r.proc.Running() {
 		r.t.Fatalf("port %d is not served:\n%s%s", port, out, errs)
 	}
 	// The bridge learns of the tap's carrier a little later, and drops earlier packets;
 	// a datagram would be lost for good.
-	testutil.WaitFor(r.t, "the bridge to forward", testutil.Limit, func() bool {
-		return strings.TrimSpace(testutil.ReadFile(r.t, "/sys/class/net/tap0/brport/state")) == "3" // BR_STATE_FORWARDING
+	kit.WaitFor(r.t, "the bridge to forward", kit.Limit, func() bool {
+		return strings.TrimSpace(kit.ReadFile(r.t, "/sys/class/net/tap0/brport/state")) == "3" // BR_STATE_FORWARDING
 	})
 }
 
@@ -220,7 +220,7 @@ type held struct {
 
 func (r *running) held() held {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), testutil.Limit)
+	ctx, cancel := context.WithTimeout(context.Background(), kit.Limit)
 	defer cancel()
 	c, err := stackconn.Dial(ctx, filepath.Join("/run/lklrun", r.name, "ctl.sock"))
 	if err != nil {
@@ -267,10 +267,10 @@ func (r *running) keepsNothing(files int, use func()) {
 	before := r.held()
 	use()
 	var after held
-	if !testutil.Within(testutil.Limit, func() bool {
+	if !kit.Within(kit.Limit, func() bool {
 		after = r.held()
 		return after.sockets <= before.sockets && after.files <= before.files+files+fewFiles
 	}) {
-		r.t.Errorf("the stack host holds %+v, before the clients %+v\n%s", after, before, testutil.Lklctl(r.t, "-n", r.name, "netstat"))
+		r.t.Errorf("the stack host holds %+v, before the clients %+v\n%s", after, before, kit.Lklctl(r.t, "-n", r.name, "netstat"))
 	}
 }

@@ -19,13 +19,13 @@ import (
 // side of the wire. It splices, checks its server's health, and, on a reload under
 // load, passes its listeners to its successor over a unix socket. No request may fail.
 func TestProgHaproxy(t *testing.T) {
-	s := testutil.NewSite(t)
-	testutil.Need(t, "haproxy", "wrk")
-	testutil.Random(t, s.Dir+"/file", 20<<20)
-	s.Web(testutil.Nginx{Workers: 2})
+	s := kit.NewSite(t)
+	kit.Need(t, "haproxy", "wrk")
+	kit.Random(t, s.Dir+"/file", 20<<20)
+	s.Web(kit.Nginx{Workers: 2})
 	for _, stack := range []string{"mptcp", "vanilla"} {
 		t.Run(stack, func(t *testing.T) {
-			dir := testutil.Dir(t)
+			dir := kit.Dir(t)
 			conf := fmt.Sprintf(`global
   maxconn 500
   stats socket %s/sock mode 600 level admin expose-fd listeners
@@ -43,29 +43,29 @@ listen http
   bind :8001
   http-reuse always
   server s %[2]s:80 check inter 200
-`, dir, testutil.ServerAddr)
-			r := startOn(s.In(t), stack, "haproxy", "-W", "-f", testutil.WriteFile(t, dir+"/conf", conf), "-p", dir+"/pid")
+`, dir, kit.ServerAddr)
+			r := startOn(s.In(t), stack, "haproxy", "-W", "-f", kit.WriteFile(t, dir+"/conf", conf), "-p", dir+"/pid")
 			r.listens(8001)
-			testutil.Answers(t, r.proc, "http://"+testutil.StackAddr+":8001/hello")
+			kit.Answers(t, r.proc, "http://"+kit.StackAddr+":8001/hello")
 			for _, port := range []string{"8000", "8001"} {
-				got := testutil.OK(t, testutil.Limit, shell("curl -sSf http://%s:%s/file | sha256sum", testutil.StackAddr, port))
+				got := kit.OK(t, kit.Limit, shell("curl -sSf http://%s:%s/file | sha256sum", kit.StackAddr, port))
 				if !strings.HasPrefix(got, sum(t, s.Dir+"/file")) {
 					t.Errorf("by port %s the file has the sum %s", port, got)
 				}
 			}
-			load := testutil.Start(t, exec.Command("wrk", "-t2", "-c50", "-d2s", "-H", "Connection: close", "http://"+testutil.StackAddr+":8001/hello"))
+			load := kit.Start(t, exec.Command("wrk", "-t2", "-c50", "-d2s", "-H", "Connection: close", "http://"+kit.StackAddr+":8001/hello"))
 			reloads := 0
 			for load.Running() {
 				reloaded := func() int { _, errs := r.proc.Output(); return strings.Count(errs, "Former worker") }
 				before := reloaded()
-				testutil.Host.Run(t, "kill", "-USR2", strings.TrimSpace(testutil.ReadFile(t, dir+"/pid")))
-				if !testutil.Within(testutil.Limit/3, func() bool { return reloaded() > before }) {
+				kit.Host.Run(t, "kill", "-USR2", strings.TrimSpace(kit.ReadFile(t, dir+"/pid")))
+				if !kit.Within(kit.Limit/3, func() bool { return reloaded() > before }) {
 					_, errs := r.proc.Output()
 					t.Fatalf("the former worker is still there after %d reloads: %s", reloads, errs)
 				}
 				reloads++
 			}
-			if said := load.Wait(testutil.Limit); said.Status != 0 || strings.Contains(said.Stdout, "errors") || strings.Contains(said.Stdout, "Non-2xx") || reloads < 2 {
+			if said := load.Wait(kit.Limit); said.Status != 0 || strings.Contains(said.Stdout, "errors") || strings.Contains(said.Stdout, "Non-2xx") || reloads < 2 {
 				t.Errorf("%d reloads: %v", reloads, said)
 			}
 			// haproxy sets TCP_QUICKACK for its checks, which must not disable MPTCP.
@@ -73,7 +73,7 @@ listen http
 				t.Errorf("haproxy said: %s", errs)
 			}
 			r.proc.Signal(unix.SIGTERM)
-			r.proc.Wait(testutil.Limit)
+			r.proc.Wait(kit.Limit)
 		})
 	}
 }
@@ -90,20 +90,20 @@ var inetdAsks string
 // TestProgInetd checks that inetd starts programs whose standard input is a connection,
 // a listener or a datagram socket.
 func TestProgInetd(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	testPair(s, pair{
 		needs: []string{"inetd", "nc"},
 		port:  7000,
 		server: func(dir string) []string {
-			several := testutil.WriteFile(t, dir+"/several.py", inetdListener)
-			dgram := testutil.WriteFile(t, dir+"/dgram.py", inetdDatagrams)
+			several := kit.WriteFile(t, dir+"/several.py", inetdListener)
+			dgram := kit.WriteFile(t, dir+"/dgram.py", inetdDatagrams)
 			conf := "7000 stream tcp nowait root /usr/bin/sha256sum sha256sum\n" +
 				"7001 stream tcp wait root /usr/bin/python3 python3 " + several + "\n" +
 				"7002 dgram udp wait root /usr/bin/python3 python3 " + dgram + "\n"
-			return []string{"inetd", "-d", testutil.WriteFile(t, dir+"/conf", conf)}
+			return []string{"inetd", "-d", kit.WriteFile(t, dir+"/conf", conf)}
 		},
 		client: func(c *client) {
-			text := testutil.WriteFile(c.T, c.tmp+"/text", strings.Repeat("text ", 1e6))
+			text := kit.WriteFile(c.T, c.tmp+"/text", strings.Repeat("text ", 1e6))
 			for range 3 {
 				if got := c.sh("nc -N %s 7000 <%s", c.addr, text); !strings.HasPrefix(got, sum(c.T, text)) {
 					c.Errorf("sha256sum as a service said %q", got)
@@ -122,7 +122,7 @@ func TestProgInetd(t *testing.T) {
 // TestProgFTP checks FTP, which opens connections in both directions: passive ones, and
 // active ones from the server's port 20.
 func TestProgFTP(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	testPair(s, pair{
 		needs: []string{"vsftpd", "curl"},
 		port:  21,
@@ -132,9 +132,9 @@ func TestProgFTP(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			testutil.Random(t, dir+"/pub/file", 10<<20)
+			kit.Random(t, dir+"/pub/file", 10<<20)
 			conf := fmt.Sprintf("listen=YES\nlisten_port=21\nbackground=NO\nseccomp_sandbox=NO\nanonymous_enable=YES\nno_anon_password=YES\nftp_username=games\nanon_root=%[1]s/pub\nsecure_chroot_dir=%[1]s/empty\nport_enable=YES\nconnect_from_port_20=YES\nxferlog_enable=NO\n", dir)
-			return []string{"vsftpd", testutil.WriteFile(t, dir+"/conf", conf)}
+			return []string{"vsftpd", kit.WriteFile(t, dir+"/conf", conf)}
 		},
 		client: func(c *client) {
 			for _, how := range []string{"--ftp-pasv", "--ftp-port -"} {

@@ -19,7 +19,7 @@ func python(program string, args ...string) []string {
 // TestProgRedis runs redis-server with 200 pipelining clients at once, a large value,
 // and a subscriber.
 func TestProgRedis(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	testPair(s, pair{
 		needs:  []string{"redis-server", "redis-benchmark", "redis-cli"},
 		inside: asServer,
@@ -29,10 +29,10 @@ func TestProgRedis(t *testing.T) {
 		},
 		client: func(c *client) {
 			said := c.ok("redis-benchmark", "-h", c.addr, "-c", "200", "-P", "16", "-n", "40000", "-t", "set,get,lrange_100", "--csv")
-			if n := len(testutil.Lines(said)); n != 5 { // a header, and lpush for lrange
+			if n := len(kit.Lines(said)); n != 5 { // a header, and lpush for lrange
 				c.Errorf("redis-benchmark: %s", said)
 			}
-			testutil.Random(c, c.tmp+"/value", 4<<20)
+			kit.Random(c, c.tmp+"/value", 4<<20)
 			got := c.sh("redis-cli -h %s -x set big <%s >/dev/null && redis-cli -h %[1]s --raw get big | head -c 4194304 | sha256sum", c.addr, c.tmp+"/value")
 			if !strings.HasPrefix(got, sum(c.T, c.tmp+"/value")) {
 				c.Errorf("a value of 4 MiB came back as %s", got)
@@ -51,7 +51,7 @@ var memcachedClient string
 
 // TestProgMemcached runs memcached with four threads, by TCP and UDP.
 func TestProgMemcached(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	testPair(s, pair{
 		needs:  []string{"memcached"},
 		inside: asServer | asClient,
@@ -68,7 +68,7 @@ func TestProgMemcached(t *testing.T) {
 // TestProgPostgres runs PostgreSQL, which has a process for each connection and runs
 // without root's rights.
 func TestProgPostgres(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	const bin = "/usr/lib/postgresql/15/bin/"
 	as := []string{"setpriv", "--reuid", "postgres", "--regid", "postgres", "--clear-groups", "--"}
 	testPair(s, pair{
@@ -76,24 +76,24 @@ func TestProgPostgres(t *testing.T) {
 		heavy: true,
 		port:  5432,
 		server: func(dir string) []string {
-			testutil.Host.Run(t, "chown", "postgres", dir)
+			kit.Host.Run(t, "chown", "postgres", dir)
 			initdb := exec.Command(as[0], append(as[1:], bin+"initdb", "-N", "-A", "trust", "-D", dir+"/data")...)
 			initdb.Dir = dir
-			testutil.OK(t, testutil.Limit, initdb)
+			kit.OK(t, kit.Limit, initdb)
 			return append(as, bin+"postgres", "-D", dir+"/data", "-c", "listen_addresses=*", "-c", "unix_socket_directories="+dir, "-c", "fsync=off", "-c", "log_min_messages=fatal",
-				"-c", "hba_file="+testutil.WriteFile(t, dir+"/hba", "host all all all trust\n"))
+				"-c", "hba_file="+kit.WriteFile(t, dir+"/hba", "host all all all trust\n"))
 		},
 		client: func(c *client) {
 			psql := func(query string) []string {
 				return []string{bin + "psql", "-X", "-h", c.addr, "-U", "postgres", "-qAtc", query}
 			}
-			testutil.WaitFor(c, "the database", testutil.Limit, func() bool {
+			kit.WaitFor(c, "the database", kit.Limit, func() bool {
 				cmd := c.in(psql("select 1")...)
 				return cmd.Run() == nil
 			})
 			c.says("500000|125000250000\n", psql("create temp table t as select generate_series(1, 500000) n; select count(*), sum(n) from t")...)
 			got := c.sh(`%spsql -X -h %s -U postgres -Atc 'copy (select generate_series(1, 500000)) to stdout' | sha256sum`, bin, c.addr)
-			if want := testutil.OK(c, testutil.Limit, exec.Command("sh", "-c", "seq 500000 | sha256sum")); got != want {
+			if want := kit.OK(c, kit.Limit, exec.Command("sh", "-c", "seq 500000 | sha256sum")); got != want {
 				c.Errorf("half a million rows have the sum %s, want %s", got, want)
 			}
 			// A new connection, and a new process, for each of 200 transactions.

@@ -18,8 +18,8 @@ import (
 
 // A toolbox is a stack on which network tools run, one after the other.
 type toolbox struct {
-	*testutil.Talker
-	site *testutil.Site
+	*kit.Talker
+	site *kit.Site
 	mac  string // of the stack's eth0
 	dir  string // for the tools' files
 }
@@ -27,12 +27,12 @@ type toolbox struct {
 // newToolbox starts a stack on the site's tap.
 func newToolbox(t *testing.T, flags ...string) *toolbox {
 	t.Helper()
-	testutil.Need(t, "ip", "ss", "tc", "/usr/libexec/mptcpd", "nstat", "ping", "tcpdump", "ethtool", "nft", "iptables-legacy", "ifconfig", "netstat", "route", "arp")
-	s := testutil.NewSite(t)
-	b := &toolbox{site: s, dir: testutil.Dir(t)}
+	kit.Need(t, "ip", "ss", "tc", "/usr/libexec/mptcpd", "nstat", "ping", "tcpdump", "ethtool", "nft", "iptables-legacy", "ifconfig", "netstat", "route", "arp")
+	s := kit.NewSite(t)
+	b := &toolbox{site: s, dir: kit.Dir(t)}
 	b.Talker = s.Talk(append([]string{"-q", "--if", s.TapIf()}, flags...)...)
 	b.Say("1") // it runs
-	b.mac = strings.TrimSpace(testutil.Lklctl(t, "-n", b.Name, "cat", "/sys/class/net/eth0/address"))
+	b.mac = strings.TrimSpace(kit.Lklctl(t, "-n", b.Name, "cat", "/sys/class/net/eth0/address"))
 	return b
 }
 
@@ -41,7 +41,7 @@ func (b *toolbox) run(args ...string) string {
 	b.T.Helper()
 	cmd := b.Inside(args...)
 	cmd.Env = append(os.Environ(), "NSTAT_HISTORY="+filepath.Join(b.dir, "nstat"))
-	return testutil.OK(b.T, testutil.Limit, cmd)
+	return kit.OK(b.T, kit.Limit, cmd)
 }
 
 // has checks that the output of a tool contains all of want, and nothing of the host's
@@ -64,7 +64,7 @@ func (b *toolbox) has(t *testing.T, said string, want ...string) {
 // counter returns one of the stack's counters, as the stack itself reports it.
 func (b *toolbox) counter(name string) int {
 	b.T.Helper()
-	text := testutil.Lklctl(b.T, "-n", b.Name, "counters", name)
+	text := kit.Lklctl(b.T, "-n", b.Name, "counters", name)
 	m := regexp.MustCompile(`(?m)^` + name + `\s+(\d+)`).FindStringSubmatch(text)
 	if m == nil {
 		b.T.Fatalf("no counter %s: %s", name, text)
@@ -77,9 +77,9 @@ func (b *toolbox) counter(name string) int {
 // sockets, its counters. They must show nothing of the host.
 func TestTools(t *testing.T) {
 	b := newToolbox(t)
-	b.site.Web(testutil.Nginx{})
-	addr, server := regexp.QuoteMeta(testutil.StackAddr), regexp.QuoteMeta(testutil.ServerAddr)
-	if got := b.Say(`keep.__setitem__("c", socket.create_connection((%q, 80), 10))`, testutil.ServerAddr); got != "None" {
+	b.site.Web(kit.Nginx{})
+	addr, server := regexp.QuoteMeta(kit.StackAddr), regexp.QuoteMeta(kit.ServerAddr)
+	if got := b.Say(`keep.__setitem__("c", socket.create_connection((%q, 80), 10))`, kit.ServerAddr); got != "None" {
 		t.Fatalf("connecting: %s", got)
 	}
 	for _, c := range []struct {
@@ -105,9 +105,9 @@ func TestTools(t *testing.T) {
 		{"netstat -i", []string{`^eth0 +1500 +[1-9]`}},
 		{"route -n", []string{`^10\.73\.0\.0 +0\.0\.0\.0 +255\.255\.255\.0 .*eth0`}},
 		{"arp -n", []string{`^` + server + ` +ether `}},
-		{"ping -n -c 3 -i 0.01 " + testutil.ServerAddr, []string{`3 received, 0% packet loss`}},
-		{"ping -n -c 1 " + testutil.ServerAddr6, []string{`1 received, 0% packet loss`}},
-		{"ping -n -c 1 " + testutil.StackAddr, []string{`1 received, 0% packet loss`}}, // the address is unique
+		{"ping -n -c 3 -i 0.01 " + kit.ServerAddr, []string{`3 received, 0% packet loss`}},
+		{"ping -n -c 1 " + kit.ServerAddr6, []string{`1 received, 0% packet loss`}},
+		{"ping -n -c 1 " + kit.StackAddr, []string{`1 received, 0% packet loss`}}, // the address is unique
 		{"ping -n -c 1 ::1", []string{`1 received, 0% packet loss`}},
 	} {
 		t.Run(c.line, func(t *testing.T) { b.has(t, b.run(strings.Fields(c.line)...), c.want...) })
@@ -119,12 +119,12 @@ func TestTools(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), &routes); err != nil {
 			t.Fatalf("%v: %s", err, text)
 		}
-		if len(routes) != 1 || routes[0].Dst != "10.73.0.0/24" || routes[0].Dev != "eth0" || routes[0].Prefsrc != testutil.StackAddr {
+		if len(routes) != 1 || routes[0].Dst != "10.73.0.0/24" || routes[0].Dev != "eth0" || routes[0].Prefsrc != kit.StackAddr {
 			t.Errorf("routes: %s", text)
 		}
 	})
 	t.Run("counters", func(t *testing.T) {
-		b.run("ping", "-n", "-c", "5", "-i", "0.01", testutil.ServerAddr)
+		b.run("ping", "-n", "-c", "5", "-i", "0.01", kit.ServerAddr)
 		n := b.counter("IcmpOutEchos")
 		if n < 9 {
 			t.Errorf("%d echo requests in the stack, want 9 at least", n)
@@ -133,34 +133,34 @@ func TestTools(t *testing.T) {
 		b.has(t, b.run("netstat", "-s"), `^Icmp:`, fmt.Sprintf(`echo requests?: %d$`, n))
 	})
 	t.Run("ip mptcp monitor", func(t *testing.T) {
-		p := testutil.Start(t, b.Inside("ip", "mptcp", "monitor"))
-		testutil.WaitFor(t, "ip mptcp monitor", testutil.Limit, func() bool { // it does not print when it starts to listen
-			b.Connect("m", testutil.ServerAddr, 80)
+		p := kit.Start(t, b.Inside("ip", "mptcp", "monitor"))
+		kit.WaitFor(t, "ip mptcp monitor", kit.Limit, func() bool { // it does not print when it starts to listen
+			b.Connect("m", kit.ServerAddr, 80)
 			out, _ := p.Output()
 			return regexp.MustCompile(`\[ +\w+\] token=`).MatchString(out)
 		})
 		p.Signal(syscall.SIGINT)
-		p.Wait(testutil.Limit)
+		p.Wait(kit.Limit)
 	})
 	t.Run("mptcpd", func(t *testing.T) {
-		p := testutil.Start(t, b.Inside("/usr/libexec/mptcpd", "--log=stderr", "--path-manager=addr_adv"))
-		testutil.WaitFor(t, "mptcpd", testutil.Limit, func() bool {
+		p := kit.Start(t, b.Inside("/usr/libexec/mptcpd", "--log=stderr", "--path-manager=addr_adv"))
+		kit.WaitFor(t, "mptcpd", kit.Limit, func() bool {
 			_, errs := p.Output()
 			return strings.Contains(errs, "address advertiser path manager initialized")
 		})
 		n := 0
-		testutil.WaitFor(t, "an endpoint for a new address", testutil.Limit, func() bool {
+		kit.WaitFor(t, "an endpoint for a new address", kit.Limit, func() bool {
 			n++
 			b.run("ip", "addr", "add", fmt.Sprintf("10.73.1.%d/32", n%250), "dev", "eth0")
 			return strings.Contains(b.run("ip", "mptcp", "endpoint", "show"), "10.73.1.")
 		})
 		p.Signal(syscall.SIGTERM)
-		p.Wait(testutil.Limit)
+		p.Wait(kit.Limit)
 	})
 	t.Run("tcpdump", func(t *testing.T) {
-		c := testutil.StartTcpdump(t, b.Inside("tcpdump", "-n", "-i", "eth0", "-c", "5"))
-		b.run("ping", "-n", "-c", "3", "-i", "0.01", testutil.ServerAddr)
-		if r := c.Proc.Wait(testutil.Limit); r.Status != 0 || !strings.Contains(r.Stdout, "IP "+testutil.StackAddr+" > "+testutil.ServerAddr+": ICMP echo request") {
+		c := kit.StartTcpdump(t, b.Inside("tcpdump", "-n", "-i", "eth0", "-c", "5"))
+		b.run("ping", "-n", "-c", "3", "-i", "0.01", kit.ServerAddr)
+		if r := c.Proc.Wait(kit.Limit); r.Status != 0 || !strings.Contains(r.Stdout, "IP "+kit.StackAddr+" > "+kit.ServerAddr+": ICMP echo request") {
 			t.Errorf("tcpdump -c 5: %v", r)
 		}
 	})
@@ -170,7 +170,7 @@ func TestTools(t *testing.T) {
 // TestToolsChange checks that the tools' changes apply to the stack, and only there.
 func TestToolsChange(t *testing.T) {
 	b := newToolbox(t, "--stack", "vanilla")
-	b.site.Web(testutil.Nginx{})
+	b.site.Web(kit.Nginx{})
 	t.Run("ifconfig, route, arp", func(t *testing.T) {
 		b.run("ip", "link", "add", "d0", "type", "dummy")
 		b.run("ifconfig", "d0", "10.76.0.1", "netmask", "255.255.0.0", "up")
@@ -195,7 +195,7 @@ func TestToolsChange(t *testing.T) {
 	t.Run("ethtool", func(t *testing.T) {
 		b.run("ethtool", "-K", "eth0", "gro", "off")
 		b.has(t, b.run("ethtool", "-k", "eth0"), `generic-receive-offload: off`)
-		r := testutil.Run(t, testutil.Limit, b.Inside("ethtool", "-i", "nosuch"))
+		r := kit.Run(t, kit.Limit, b.Inside("ethtool", "-i", "nosuch"))
 		if r.Status == 0 || !strings.Contains(r.Stderr, "No such device") {
 			t.Errorf("a device that is not: %v", r)
 		}
@@ -203,7 +203,7 @@ func TestToolsChange(t *testing.T) {
 	t.Run("tc", func(t *testing.T) {
 		b.run("tc", "qdisc", "add", "dev", "eth0", "root", "netem", "delay", "50ms")
 		b.has(t, b.run("tc", "-s", "qdisc"), `netem .* dev eth0 root .* delay 50ms`)
-		out := b.run("ping", "-n", "-c", "1", testutil.ServerAddr)
+		out := b.run("ping", "-n", "-c", "1", kit.ServerAddr)
 		m := regexp.MustCompile(`time=([\d.]+) ms`).FindStringSubmatch(out)
 		if m == nil {
 			t.Fatalf("ping: %s", out)
@@ -233,27 +233,27 @@ func TestToolsChange(t *testing.T) {
 	t.Run("nft", func(t *testing.T) {
 		rules := filepath.Join(b.dir, "rules")
 		text := "table inet lklrun_t {\n chain c {\n type filter hook output priority 0;\n icmp type echo-request counter drop\n }\n}\n"
-		testutil.WriteFile(t, rules, text)
+		kit.WriteFile(t, rules, text)
 		b.run("nft", "-f", rules)
-		if r := testutil.Run(t, testutil.Limit, b.Inside("ping", "-n", "-c", "1", "-W", "1", testutil.ServerAddr)); r.Status != 1 {
+		if r := kit.Run(t, kit.Limit, b.Inside("ping", "-n", "-c", "1", "-W", "1", kit.ServerAddr)); r.Status != 1 {
 			t.Errorf("ping in spite of a rule: %v", r)
 		}
 		b.has(t, b.run("nft", "list", "ruleset"), `table inet lklrun_t`, `echo-request counter packets 1 bytes 84 drop`)
-		if host := testutil.Host.Run(t, "nft", "list", "ruleset"); strings.Contains(host, "lklrun_t") {
+		if host := kit.Host.Run(t, "nft", "list", "ruleset"); strings.Contains(host, "lklrun_t") {
 			t.Errorf("the rule is the host's: %s", host)
 		}
 		b.run("nft", "flush", "ruleset")
-		b.run("ping", "-n", "-c", "1", testutil.ServerAddr)
+		b.run("ping", "-n", "-c", "1", kit.ServerAddr)
 	})
 	for _, iptables := range []string{"iptables-legacy", "iptables-nft"} {
 		t.Run(iptables, func(t *testing.T) {
 			b.run(iptables, "-A", "OUTPUT", "-p", "tcp", "--dport", "80", "-j", "REJECT")
-			if got := b.Say(`socket.socket().connect_ex((%q, 80))`, testutil.ServerAddr); got != strconv.Itoa(int(syscall.ECONNREFUSED)) {
+			if got := b.Say(`socket.socket().connect_ex((%q, 80))`, kit.ServerAddr); got != strconv.Itoa(int(syscall.ECONNREFUSED)) {
 				t.Errorf("connecting in spite of a rule: %s", got)
 			}
 			b.has(t, b.run(iptables, "-vnL", "OUTPUT"), `^ +1 +60 REJECT .* dpt:80`)
 			b.run(iptables, "-F", "OUTPUT")
-			if got := b.Say(`socket.socket().connect_ex((%q, 80))`, testutil.ServerAddr); got != "0" {
+			if got := b.Say(`socket.socket().connect_ex((%q, 80))`, kit.ServerAddr); got != "0" {
 				t.Errorf("connecting: %s", got)
 			}
 		})
@@ -265,20 +265,20 @@ func TestToolsChange(t *testing.T) {
 		}
 		cmd := b.Inside("iptables-legacy-restore")
 		cmd.Stdin = strings.NewReader(text + "COMMIT\n")
-		testutil.OK(t, testutil.Limit, cmd)
+		kit.OK(t, kit.Limit, cmd)
 		if got := strings.Count(b.run("iptables-legacy-save"), "-A INPUT"); got != 1000 {
 			t.Errorf("%d rules of 1000", got)
 		}
 	})
 	t.Run("ss -K", func(t *testing.T) {
-		b.Connect("c", testutil.ServerAddr, 80)
-		b.run("ss", "-K", "dst", testutil.ServerAddr)
+		b.Connect("c", kit.ServerAddr, 80)
+		b.run("ss", "-K", "dst", kit.ServerAddr)
 		if got := b.Say(`keep["c"].recv(1)`); !strings.HasPrefix(got, "Connection") {
 			t.Errorf("reading from a connection that ss has killed: %s", got)
 		}
 	})
 	t.Run("ip netns", func(t *testing.T) {
-		r := testutil.Run(t, testutil.Limit, b.Inside("ip", "netns", "add", "other"))
+		r := kit.Run(t, kit.Limit, b.Inside("ip", "netns", "add", "other"))
 		if r.Status == 0 || !strings.Contains(r.Stderr, "Operation not permitted") {
 			t.Errorf("a program has one stack: %v", r)
 		}
@@ -293,16 +293,16 @@ func TestToolsChange(t *testing.T) {
 		}
 	})
 	t.Run("ip monitor", func(t *testing.T) {
-		p := testutil.Start(t, b.Inside("ip", "monitor", "address"))
+		p := kit.Start(t, b.Inside("ip", "monitor", "address"))
 		n := 0
-		testutil.WaitFor(t, "ip monitor", testutil.Limit, func() bool { // it does not print when it starts to listen
+		kit.WaitFor(t, "ip monitor", kit.Limit, func() bool { // it does not print when it starts to listen
 			n++
 			b.run("ip", "addr", "add", fmt.Sprintf("10.79.%d.1/32", n%250), "dev", "lo")
 			out, _ := p.Output()
 			return strings.Contains(out, "inet 10.79.")
 		})
 		p.Signal(syscall.SIGINT)
-		p.Wait(testutil.Limit)
+		p.Wait(kit.Limit)
 	})
 	b.End()
 }
@@ -310,21 +310,21 @@ func TestToolsChange(t *testing.T) {
 // TestTraceroute checks that traceroute, with several methods, and tracepath see the
 // routers on a path by the errors that these send.
 func TestTraceroute(t *testing.T) {
-	testutil.Need(t, "traceroute", "tracepath")
-	s := testutil.NewSite(t)
-	far := testutil.NewNetns(t, "far")
-	testutil.Veth(t, s.Server, "f0", far, "f1")
+	kit.Need(t, "traceroute", "tracepath")
+	s := kit.NewSite(t)
+	far := kit.NewNetns(t, "far")
+	kit.Veth(t, s.Server, "f0", far, "f1")
 	s.Server.Addr(t, "f0", "10.81.0.1/24")
 	far.Addr(t, "f1", "10.81.0.2/24")
 	far.Run(t, "ip", "route", "add", "default", "via", "10.81.0.1")
 	s.Server.Run(t, "sysctl", "-qw", "net.ipv4.ip_forward=1")
-	for _, n := range []*testutil.Netns{s.Server, far} { // otherwise they answer once per second
+	for _, n := range []*kit.Netns{s.Server, far} { // otherwise they answer once per second
 		n.Run(t, "sysctl", "-qw", "net.ipv4.icmp_ratelimit=0")
 	}
-	k := s.Talk("-q", "--stack", "vanilla", "--if", s.TapIf()+",gw="+testutil.ServerAddr)
+	k := s.Talk("-q", "--stack", "vanilla", "--if", s.TapIf()+",gw="+kit.ServerAddr)
 	k.Say("1") // it runs
 	for _, line := range []string{"traceroute -n -w 5,0,0 10.81.0.2", "traceroute -n -w 5,0,0 -I 10.81.0.2", "traceroute -n -w 5,0,0 -U 10.81.0.2", "tracepath -n 10.81.0.2"} {
-		got := testutil.OK(t, testutil.Limit, k.Inside(strings.Fields(line)...))
+		got := kit.OK(t, kit.Limit, k.Inside(strings.Fields(line)...))
 		for _, hop := range []string{`(?m)^ *1:? .*\b10\.73\.0\.1 `, `(?m)^ *2:? .*\b10\.81\.0\.2 `} {
 			if !regexp.MustCompile(hop).MatchString(got) {
 				t.Errorf("%s misses %q:\n%s", line, hop, got)

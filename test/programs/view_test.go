@@ -22,7 +22,7 @@ import (
 )
 
 // dialStack connects to the talker's stack.
-func dialStack(ctx context.Context, k *testutil.Talker) *stackconn.Conn {
+func dialStack(ctx context.Context, k *kit.Talker) *stackconn.Conn {
 	k.T.Helper()
 	c, err := stackconn.Dial(ctx, filepath.Join("/run/lklrun", k.Name, "ctl.sock"))
 	if err != nil {
@@ -33,9 +33,9 @@ func dialStack(ctx context.Context, k *testutil.Talker) *stackconn.Conn {
 }
 
 // runInside runs a program by exec, which must succeed, and returns its output.
-func runInside(k *testutil.Talker, args ...string) string {
+func runInside(k *kit.Talker, args ...string) string {
 	k.T.Helper()
-	return testutil.OK(k.T, testutil.Limit, k.Inside(args...))
+	return kit.OK(k.T, kit.Limit, k.Inside(args...))
 }
 
 // ours reads a file of the host.
@@ -51,7 +51,7 @@ func ours(t *testing.T, path string) string {
 // device replaces the file at a path by another device for the rest of the test.
 func device(t *testing.T, path string, mode uint32, major, minor uint32) {
 	t.Helper()
-	node := filepath.Join(testutil.Dir(t), "node")
+	node := filepath.Join(kit.Dir(t), "node")
 	if err := unix.Mknod(node, unix.S_IFCHR|mode, int(unix.Mkdev(major, minor))); err != nil {
 		t.Fatal(err)
 	}
@@ -70,9 +70,9 @@ func device(t *testing.T, path string, mode uint32, major, minor uint32) {
 
 // TestView checks that tools read the stack's files in /proc/net and /sys/class/net.
 func TestView(t *testing.T) {
-	s := testutil.NewSite(t)
-	testutil.Need(t, "netstat", "ifconfig", "nstat")
-	before := testutil.Take(t, s.Server)
+	s := kit.NewSite(t)
+	kit.Need(t, "netstat", "ifconfig", "nstat")
+	before := kit.Take(t, s.Server)
 	k := s.Talk("--stack", "mptcp", "--if", s.TapIf())
 	k.Say(`keep.__setitem__("l", socket.create_server(("", 8080)))`)
 	k.Say(`keep.__setitem__("c", socket.create_connection(("127.0.0.1", 8080)))`)
@@ -81,7 +81,7 @@ func TestView(t *testing.T) {
 
 	noInode := func(table string) string { // the inode is the host's, as in /proc/PID/fd
 		var b strings.Builder
-		for _, line := range testutil.Lines(table) {
+		for _, line := range kit.Lines(table) {
 			if f := strings.Fields(line); len(f) > 9 && strings.Trim(f[9], "0123456789") == "" {
 				line = strings.Join(slices.Delete(f, 9, 10), " ")
 			}
@@ -92,8 +92,8 @@ func TestView(t *testing.T) {
 	for _, name := range []string{"tcp", "tcp6", "udp", "route", "if_inet6", "ipv6_route", "sockstat", "sockstat6", "mptcp", "protocols"} {
 		var got, want string
 		// Use counters and address timers change between the two reads.
-		if !testutil.Within(testutil.Limit, func() bool {
-			got, want = runInside(k, "cat", "/proc/net/"+name), testutil.Lklctl(t, "-n", k.Name, "cat", "/proc/net/"+name)
+		if !kit.Within(kit.Limit, func() bool {
+			got, want = runInside(k, "cat", "/proc/net/"+name), kit.Lklctl(t, "-n", k.Name, "cat", "/proc/net/"+name)
 			return noInode(got) == noInode(want)
 		}) {
 			t.Errorf("/proc/net/%s is not the stack's:\n%s\nwant\n%s", name, got, want)
@@ -116,7 +116,7 @@ func TestView(t *testing.T) {
 		{"netstat -i", "\neth0 "},
 		{"netstat -rn", "\n10.73.0.0 "},
 		{"NSTAT_HISTORY=/dev/null nstat -az", "TcpPassiveOpens                 1 "},
-		{"ifconfig eth0", "inet " + testutil.StackAddr + " "},
+		{"ifconfig eth0", "inet " + kit.StackAddr + " "},
 		{"ls -l /sys/class/net/", "eth0 -> ../../devices/virtual/net/eth0\n"},
 		{"ls /sys/devices/virtual/net", "eth0\nlo\n"},
 		{"cat /sys/class/net/eth0/address", mac + "\n"},
@@ -130,7 +130,7 @@ func TestView(t *testing.T) {
 		if !strings.Contains(got, tt.shows) {
 			t.Errorf("%s: %s\nwant %q", tt.command, got, tt.shows)
 		}
-		if strings.Contains(got, "br0") || strings.Contains(got, "tap0") || strings.Contains(got, testutil.HostAddr+" ") {
+		if strings.Contains(got, "br0") || strings.Contains(got, "tap0") || strings.Contains(got, kit.HostAddr+" ") {
 			t.Errorf("%s shows the host: %s", tt.command, got)
 		}
 	}
@@ -159,8 +159,8 @@ func TestView(t *testing.T) {
 func TestViewSysctl(t *testing.T) {
 	const key = "net.ipv4.tcp_congestion_control"
 	const path = "/proc/sys/net/ipv4/tcp_congestion_control"
-	s := testutil.NewSite(t)
-	s.Web(testutil.Nginx{})
+	s := kit.NewSite(t)
+	s.Web(kit.Nginx{})
 	host := ours(t, path)
 	k := s.Talk("--stack", "vanilla", "--if", s.TapIf())
 	k.Say("1") // it runs
@@ -172,14 +172,14 @@ func TestViewSysctl(t *testing.T) {
 		"bbr":  {"sh", "-c", "echo bbr >" + path},
 	} {
 		runInside(k, command...)
-		if got := testutil.Lklctl(t, "-n", k.Name, "sysctl", key); got != key+" = "+value+"\n" {
+		if got := kit.Lklctl(t, "-n", k.Name, "sysctl", key); got != key+" = "+value+"\n" {
 			t.Errorf("after %v the stack has %q", command, got)
 		}
-		if cc := k.Connect(value, testutil.ServerAddr, 80); cc != value {
+		if cc := k.Connect(value, kit.ServerAddr, 80); cc != value {
 			t.Errorf("after %v a connection has %s", command, cc)
 		}
 	}
-	testutil.Lklctl(t, "-n", k.Name, "sysctl", "-w", key+"=cubic")
+	kit.Lklctl(t, "-n", k.Name, "sysctl", "-w", key+"=cubic")
 	if got := runInside(k, "cat", path); got != "cubic\n" {
 		t.Errorf("after lklctl sysctl the target reads %q", got)
 	}
@@ -203,7 +203,7 @@ func TestViewSysctl(t *testing.T) {
 		// Another user has no rights there: the stack belongs to root.
 		{"setpriv --reuid 54321 --clear-groups sysctl -w " + key + "=reno", "ermission denied"},
 	} {
-		r := testutil.Run(t, testutil.Limit, k.Inside("sh", "-c", tt.command))
+		r := kit.Run(t, kit.Limit, k.Inside("sh", "-c", tt.command))
 		if !strings.Contains(r.Stderr, tt.says) {
 			t.Errorf("%s: %v; want %q", tt.command, r, tt.says)
 		}
@@ -221,10 +221,10 @@ func TestViewSysctl(t *testing.T) {
 // complete file, no file stays open in the stack, and files that are not the stack's
 // cause no requests to it.
 func TestViewLoad(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	k := s.Talk("--stack", "vanilla", "--if", s.TapIf())
 	k.Say(`keep.__setitem__("l", [socket.create_server(("127.0.0.1", 20000 + i)) for i in range(500)])`)
-	ctx, cancel := context.WithTimeout(context.Background(), 4*testutil.Limit)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*kit.Limit)
 	defer cancel()
 	c := dialStack(ctx, k)
 	count := func() (requests int64, files int) {
@@ -281,7 +281,7 @@ for i in range(8):
 sys.exit(max(os.wait()[1] for i in range(8)))`)
 	// Kill readers at any point.
 	runInside(k, "sh", "-c", `for i in 1 2 3 4 5 6 7 8 9 10; do timeout -s KILL 0.0$i find /proc/net/ /proc/sys/net /sys/class/net/ -type f -exec cat {} + >/dev/null 2>&1; done; true`)
-	testutil.WaitFor(t, "the files of the killed", testutil.Limit, func() bool { _, now := count(); return now == files })
+	kit.WaitFor(t, "the files of the killed", kit.Limit, func() bool { _, now := count(); return now == files })
 	requests, _ = count()
 	k.Say(`[open("/etc/hosts").read() for i in range(1000)] and 0`)
 	k.Say(`__import__("subprocess").run(["ls", "-lR", "/proc/sys/kernel", "/sys/class/tty"], stdout=-3).returncode`)
@@ -294,11 +294,11 @@ sys.exit(max(os.wait()[1] for i in range(8)))`)
 // TestViewUser checks that an ordinary user has the view if /dev/fuse may be opened, on
 // the user's own stack.
 func TestViewUser(t *testing.T) {
-	testutil.NewSite(t)
-	bin := testutil.PublicBin(t)
+	kit.NewSite(t)
+	bin := kit.PublicBin(t)
 	device(t, "/dev/fuse", 0o666, 10, 229)
-	before := testutil.Take(t)
-	r := testutil.Run(t, testutil.Limit, testutil.AsUser(exec.Command(filepath.Join(bin, "lklrun"), "-q", "--", "sh", "-c", `
+	before := kit.Take(t)
+	r := kit.Run(t, kit.Limit, kit.AsUser(exec.Command(filepath.Join(bin, "lklrun"), "-q", "--", "sh", "-c", `
 		cat /proc/net/route && ls /sys/class/net && cat /sys/class/net/eth0/operstate &&
 		sysctl -w net.ipv4.tcp_congestion_control=reno && cat /proc/sys/net/ipv4/tcp_congestion_control
 		sysctl -w net.ipv4.ip_forward=yes; touch /proc/sys/net/new; true`), ""))
@@ -316,23 +316,23 @@ func TestViewUser(t *testing.T) {
 // TestViewMissing checks that without /dev/fuse, the files are missing instead of being
 // the host's. Reading and writing fail, -v says why, and the run continues.
 func TestViewMissing(t *testing.T) {
-	s := testutil.NewSite(t)
-	bin := testutil.PublicBin(t)
+	s := kit.NewSite(t)
+	bin := kit.PublicBin(t)
 	device(t, "/dev/fuse", 0o600, 1, 3) // the null device
-	before := testutil.Take(t, s.Server)
+	before := kit.Take(t, s.Server)
 	const script = `sysctl -w net.ipv4.tcp_congestion_control=reno; cat /proc/net/tcp; cat /sys/class/net/lo/mtu
 		echo 1 >/proc/sys/net/new; ls /sys/class/net/; ls /proc/net/; ip -4 -br addr show eth0`
-	user := testutil.AsUser(exec.Command(filepath.Join(bin, "lklrun"), "-q", "--", "sh", "-c", script), "")
-	for _, cmd := range []*exec.Cmd{testutil.Lklrun("-q", "--", "sh", "-c", script), user} {
-		r := testutil.Run(t, testutil.Limit, cmd)
+	user := kit.AsUser(exec.Command(filepath.Join(bin, "lklrun"), "-q", "--", "sh", "-c", script), "")
+	for _, cmd := range []*exec.Cmd{kit.Lklrun("-q", "--", "sh", "-c", script), user} {
+		r := kit.Run(t, kit.Limit, cmd)
 		if f := strings.Fields(r.Stdout); r.Status != 0 || len(f) != 4 || f[0] != "unix" || f[1] != "eth0" {
 			t.Errorf("want nothing but the socket's view: %v", r)
 		}
-		if n := strings.Count(r.Stderr, "No such file"); n != 3 || len(testutil.Lines(r.Stderr)) != 4 {
+		if n := strings.Count(r.Stderr, "No such file"); n != 3 || len(kit.Lines(r.Stderr)) != 4 {
 			t.Errorf("want four refusals: %v", r)
 		}
 	}
-	r := testutil.Run(t, testutil.Limit, testutil.Lklrun("-v", "--", "true"))
+	r := kit.Run(t, kit.Limit, kit.Lklrun("-v", "--", "true"))
 	if r.Status != 0 || !strings.Contains(r.Stderr, "/dev/fuse: Invalid argument") {
 		t.Errorf("-v should name /dev/fuse: %v", r)
 	}
@@ -342,25 +342,25 @@ func TestViewMissing(t *testing.T) {
 // TestViewEnds checks that readers of the stack's files end with the run, whatever ends
 // the run.
 func TestViewEnds(t *testing.T) {
-	s := testutil.NewSite(t)
-	before := testutil.Take(t, s.Server)
-	kill := func(who string) func(*testutil.Talker) {
-		return func(k *testutil.Talker) {
-			if err := unix.Kill(testutil.ProcessOf(t, k, who), unix.SIGKILL); err != nil {
+	s := kit.NewSite(t)
+	before := kit.Take(t, s.Server)
+	kill := func(who string) func(*kit.Talker) {
+		return func(k *kit.Talker) {
+			if err := unix.Kill(kit.ProcessOf(t, k, who), unix.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	for _, tt := range []struct {
 		name string
-		end  func(k *testutil.Talker)
+		end  func(k *kit.Talker)
 	}{
 		{"target", kill("target_pid")},
 		{"lklhost", kill("host_pid")},
 		{"lklrun", kill("pid")},
-		{"stop", func(k *testutil.Talker) { testutil.Lklctl(t, "-n", k.Name, "stop") }},
-		{"panic", func(k *testutil.Talker) {
-			ctx, cancel := context.WithTimeout(context.Background(), testutil.Limit)
+		{"stop", func(k *kit.Talker) { kit.Lklctl(t, "-n", k.Name, "stop") }},
+		{"panic", func(k *kit.Talker) {
+			ctx, cancel := context.WithTimeout(context.Background(), kit.Limit)
 			defer cancel()
 			_ = dialStack(ctx, k).WriteFile(ctx, "/proc/sysrq-trigger", []byte("c")) // no answer arrives
 		}},
@@ -371,8 +371,8 @@ func TestViewEnds(t *testing.T) {
 			k.Say(`keep.__setitem__("p", [__import__("subprocess").Popen(["sh", "-c", "exec 3</proc/net/tcp; while :; do cat /proc/net/tcp /proc/sys/net/ipv4/tcp_rmem; ls -lR /sys/class/net/; done >/dev/null 2>&1"]).pid for i in range(4)])`)
 			k.Say(`[open("/proc/net/dev").read() for i in range(100)] and 0`)
 			tt.end(k)
-			k.Proc.Wait(testutil.Limit)
-			before.Settles(testutil.Limit)
+			k.Proc.Wait(kit.Limit)
+			before.Settles(kit.Limit)
 		})
 	}
 }
@@ -380,7 +380,7 @@ func TestViewEnds(t *testing.T) {
 // TestViewDevices checks that a device that is added and removed appears and
 // disappears; its directory is not cached.
 func TestViewDevices(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	k := s.Talk("--stack", "vanilla", "--if", s.TapIf())
 	k.Say("1") // it runs
 	for i := range 3 {
@@ -394,7 +394,7 @@ func TestViewDevices(t *testing.T) {
 			t.Errorf("after the renaming: %q", got)
 		}
 		runInside(k, "ip", "link", "del", "again")
-		if r := testutil.Run(t, testutil.Limit, k.Inside("cat", "/sys/class/net/again/mtu")); !strings.Contains(r.Stderr, "No such file") {
+		if r := kit.Run(t, kit.Limit, k.Inside("cat", "/sys/class/net/again/mtu")); !strings.Contains(r.Stderr, "No such file") {
 			t.Errorf("a device that is gone: %v", r)
 		}
 	}

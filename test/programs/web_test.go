@@ -23,9 +23,9 @@ func webServer(t *testing.T) func(dir string) []string {
 			if err := os.MkdirAll(filepath.Join(dir, "www/up"), 0o755); err != nil {
 				t.Fatal(err)
 			}
-			testutil.Random(t, filepath.Join(dir, name), size)
+			kit.Random(t, filepath.Join(dir, name), size)
 		}
-		testutil.WriteFile(t, dir+"/www/hello", "hello\n")
+		kit.WriteFile(t, dir+"/www/hello", "hello\n")
 		conf := fmt.Sprintf(`daemon off; worker_processes 4; user root; pid %[1]s/nginx.pid; error_log %[1]s/error.log;
 events { worker_connections 1024; }
 http {
@@ -40,7 +40,7 @@ http {
 	}
 }
 `, dir, cert)
-		testutil.WriteFile(t, dir+"/nginx.conf", conf)
+		kit.WriteFile(t, dir+"/nginx.conf", conf)
 		return []string{"nginx", "-e", dir + "/error.log", "-c", dir + "/nginx.conf"}
 	}
 }
@@ -49,10 +49,10 @@ http {
 // the directory of cert.pem and key.pem.
 func certificate(t *testing.T) string {
 	t.Helper()
-	testutil.Need(t, "openssl")
-	dir := testutil.Dir(t)
-	testutil.Host.Run(t, "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
-		"-subj", "/CN=test", "-addext", fmt.Sprintf("subjectAltName=IP:%s,IP:%s,IP:127.0.0.1", testutil.ServerAddr, testutil.StackAddr),
+	kit.Need(t, "openssl")
+	dir := kit.Dir(t)
+	kit.Host.Run(t, "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+		"-subj", "/CN=test", "-addext", fmt.Sprintf("subjectAltName=IP:%s,IP:%s,IP:127.0.0.1", kit.ServerAddr, kit.StackAddr),
 		"-keyout", dir+"/key.pem", "-out", dir+"/cert.pem")
 	return dir
 }
@@ -60,13 +60,13 @@ func certificate(t *testing.T) string {
 // sum returns the SHA-256 of a file.
 func sum(t *testing.T, path string) string {
 	t.Helper()
-	return strings.Fields(testutil.OK(t, testutil.Limit, exec.Command("sha256sum", path)))[0]
+	return strings.Fields(kit.OK(t, kit.Limit, exec.Command("sha256sum", path)))[0]
 }
 
 // TestProgWeb runs nginx with four workers; curl with each version of HTTP and TLS,
 // wget, aria2.
 func TestProgWeb(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	testPair(s, pair{
 		needs:  []string{"wget", "aria2c", "ab"},
 		port:   80,
@@ -79,7 +79,7 @@ func TestProgWeb(t *testing.T) {
 					c.Errorf("%s is not what the server has", name)
 				}
 			}
-			cert := filepath.Dir(regexp.MustCompile(`ssl_certificate (\S*)cert.pem`).FindStringSubmatch(testutil.ReadFile(c.T, c.dir+"/nginx.conf"))[1] + "x")
+			cert := filepath.Dir(regexp.MustCompile(`ssl_certificate (\S*)cert.pem`).FindStringSubmatch(kit.ReadFile(c.T, c.dir+"/nginx.conf"))[1] + "x")
 			c.says("hello\n1.1", "curl", "-sS", "--http1.1", "-w", "%{http_version}", "http://"+c.addr+"/hello")
 			c.says("hello\n2", "curl", "-sS", "--cacert", cert+"/cert.pem", "-w", "%{http_version}", "https://"+c.addr+"/hello")
 			// Twenty streams on one connection.
@@ -115,34 +115,34 @@ func TestProgWeb(t *testing.T) {
 // TestProgNginxReload reloads nginx again and again while wrk sends requests as fast as
 // it can. No request may fail.
 func TestProgNginxReload(t *testing.T) {
-	s := testutil.NewSite(t)
-	testutil.Need(t, "wrk")
+	s := kit.NewSite(t)
+	kit.Need(t, "wrk")
 	server := webServer(t)
 	for _, stack := range []string{"mptcp", "vanilla"} {
 		t.Run(stack, func(t *testing.T) {
-			dir := testutil.Dir(t)
+			dir := kit.Dir(t)
 			r := startOn(s.In(t), stack, server(dir)...)
 			r.listens(80)
 			r.keepsNothing(0, func() {
 				// Each request has a connection of its own. nginx closes idle
 				// connections on reload, and a request could arrive too late, on any
 				// stack.
-				load := testutil.Start(t, exec.Command("wrk", "-t2", "-c50", "-d2s", "-H", "Connection: close", "http://"+testutil.StackAddr+"/small"))
+				load := kit.Start(t, exec.Command("wrk", "-t2", "-c50", "-d2s", "-H", "Connection: close", "http://"+kit.StackAddr+"/small"))
 				reloads := 0
 				for load.Running() {
 					old := workers(t, dir)
-					testutil.OK(t, testutil.Limit, exec.Command("nginx", "-e", dir+"/error.log", "-c", dir+"/nginx.conf", "-s", "reload"))
-					testutil.WaitFor(t, "new workers", testutil.Limit, func() bool { return disjoint(old, workers(t, dir)) })
+					kit.OK(t, kit.Limit, exec.Command("nginx", "-e", dir+"/error.log", "-c", dir+"/nginx.conf", "-s", "reload"))
+					kit.WaitFor(t, "new workers", kit.Limit, func() bool { return disjoint(old, workers(t, dir)) })
 					reloads++
 				}
-				said := load.Wait(testutil.Limit)
+				said := load.Wait(kit.Limit)
 				t.Logf("%d reloads; %s", reloads, said.Stdout)
 				if said.Status != 0 || strings.Contains(said.Stdout, "errors") || strings.Contains(said.Stdout, "Non-2xx") || reloads < 2 {
 					t.Errorf("%d reloads: %v", reloads, said)
 				}
 			})
 			r.proc.Signal(15)
-			r.proc.Wait(testutil.Limit)
+			r.proc.Wait(kit.Limit)
 		})
 	}
 }
@@ -151,9 +151,9 @@ func TestProgNginxReload(t *testing.T) {
 func workers(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
-	for _, line := range testutil.Lines(testutil.Host.Run(t, "ps", "-eo", "pid,ppid,args")) {
+	for _, line := range kit.Lines(kit.Host.Run(t, "ps", "-eo", "pid,ppid,args")) {
 		f := strings.Fields(line)
-		if f[1] == strings.TrimSpace(testutil.ReadFile(t, dir+"/nginx.pid")) && strings.HasSuffix(line, "nginx: worker process") {
+		if f[1] == strings.TrimSpace(kit.ReadFile(t, dir+"/nginx.pid")) && strings.HasSuffix(line, "nginx: worker process") {
 			all[f[0]] = true
 		}
 	}

@@ -16,15 +16,15 @@ import (
 // TestProgHTTP2 runs nghttpd with two threads: thousands of streams over few
 // connections.
 func TestProgHTTP2(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	cert := certificate(t)
 	testPair(s, pair{
 		needs:  []string{"nghttpd", "h2load", "nghttp"},
 		inside: asServer | asClient,
 		port:   7000,
 		server: func(dir string) []string {
-			testutil.Random(t, dir+"/file", 2<<20)
-			testutil.WriteFile(t, dir+"/hello", "hello\n")
+			kit.Random(t, dir+"/file", 2<<20)
+			kit.WriteFile(t, dir+"/hello", "hello\n")
 			return []string{"nghttpd", "-n", "2", "-d", dir, "7000", cert + "/key.pem", cert + "/cert.pem"}
 		},
 		client: func(c *client) {
@@ -34,7 +34,7 @@ func TestProgHTTP2(t *testing.T) {
 					c.Errorf("h2load %s: %s", path, got)
 				}
 			}
-			if got := c.ok("nghttp", "https://"+c.addr+":7000/file"); got != testutil.ReadFile(c.T, c.dir+"/file") {
+			if got := c.ok("nghttp", "https://"+c.addr+":7000/file"); got != kit.ReadFile(c.T, c.dir+"/file") {
 				c.Errorf("nghttp got another file, of %d bytes", len(got))
 			}
 		},
@@ -44,29 +44,29 @@ func TestProgHTTP2(t *testing.T) {
 // TestProgPHP runs php-fpm behind nginx, by a unix socket and by TCP over lo. Its
 // processes are replaced after some requests, and fetch from their own nginx.
 func TestProgPHP(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	const fpm = "/usr/sbin/php-fpm8.2"
 	testPair(s, pair{
 		needs: []string{fpm, "nginx", "ab", "curl"},
 		heavy: true,
 		port:  80,
 		server: func(dir string) []string {
-			testutil.Random(t, dir+"/file", 3<<20)
-			testutil.WriteFile(t, dir+"/i.php", `<?php
+			kit.Random(t, dir+"/file", 3<<20)
+			kit.WriteFile(t, dir+"/i.php", `<?php
 if (isset($_GET["u"])) die(hash("sha256", file_get_contents($_GET["u"])));
 echo $_SERVER["REQUEST_METHOD"], " ", hash("sha256", file_get_contents("php://input")), "\n";
 `)
 			pool := "[%s]\nuser=root\ngroup=root\nlisten=%s\npm=static\npm.max_children=3\npm.max_requests=50\n"
-			testutil.WriteFile(t, dir+"/fpm", fmt.Sprintf("[global]\nerror_log=%[1]s/fpm.log\npid=%[1]s/fpm.pid\n", dir)+
+			kit.WriteFile(t, dir+"/fpm", fmt.Sprintf("[global]\nerror_log=%[1]s/fpm.log\npid=%[1]s/fpm.pid\n", dir)+
 				fmt.Sprintf(pool, "unix", dir+"/sock")+fmt.Sprintf(pool, "tcp", "127.0.0.1:9000"))
 			location := "location /%s/ { include fastcgi_params; fastcgi_param SCRIPT_FILENAME %s/i.php; fastcgi_pass %s; }\n"
-			testutil.WriteFile(t, dir+"/nginx", fmt.Sprintf(`daemon off; user root; pid %[1]s/nginx.pid; error_log %[1]s/error.log;
+			kit.WriteFile(t, dir+"/nginx", fmt.Sprintf(`daemon off; user root; pid %[1]s/nginx.pid; error_log %[1]s/error.log;
 events { }
 http {
 	access_log off; client_max_body_size 0; client_body_temp_path %[1]s/body; fastcgi_temp_path %[1]s/fastcgi;
 	server { listen 80; root %[1]s;
 `, dir)+fmt.Sprintf(location, "unix", dir, "unix:"+dir+"/sock")+fmt.Sprintf(location, "tcp", dir, "127.0.0.1:9000")+"}}\n")
-			testutil.Host.Run(t, "cp", "/etc/nginx/fastcgi_params", dir)
+			kit.Host.Run(t, "cp", "/etc/nginx/fastcgi_params", dir)
 			// nginx is the first process, so the run ends with it.
 			return []string{"sh", "-c", fmt.Sprintf(`%[2]s -R -F -y %[1]s/fpm >/dev/null 2>&1 &
 				until [ -s %[1]s/fpm.pid ]; do sleep 0.01; done
@@ -83,7 +83,7 @@ http {
 				c.says("POST "+want+"\n", "curl", "-sSf", "-H", "Content-Type: x/y", "--data-binary", "@"+c.dir+"/file", url)
 				c.says(want, "curl", "-sSf", url+"?u=http://127.0.0.1/file")
 			}
-			if got := testutil.ReadFile(c.T, c.dir+"/fpm.log"); strings.Contains(got, "ERROR") {
+			if got := kit.ReadFile(c.T, c.dir+"/fpm.log"); strings.Contains(got, "ERROR") {
 				c.Errorf("php-fpm said: %s", got)
 			}
 		},
@@ -102,13 +102,13 @@ var activatedAsks string
 // TestProgActivated checks systemd-socket-activate: it listens and starts a program for
 // a client. The program gets the sockets: a listener, a connection, a datagram socket.
 func TestProgActivated(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	testPair(s, pair{
 		needs: []string{"systemd-socket-activate", "nc"},
 		port:  7000,
 		server: func(dir string) []string {
-			listener := testutil.WriteFile(t, dir+"/listener.py", activatedListener)
-			dgram := testutil.WriteFile(t, dir+"/dgram.py", activatedDatagrams)
+			listener := kit.WriteFile(t, dir+"/listener.py", activatedListener)
+			dgram := kit.WriteFile(t, dir+"/dgram.py", activatedDatagrams)
 			return []string{"sh", "-c", fmt.Sprintf(`
 				systemd-socket-activate --accept --inetd -l 7001 /usr/bin/sha256sum >/dev/null 2>&1 &
 				systemd-socket-activate --datagram -l 7002 /usr/bin/python3 %s >/dev/null 2>&1 &
@@ -116,7 +116,7 @@ func TestProgActivated(t *testing.T) {
 		},
 		client: func(c *client) {
 			c.says("20 of a listener, 20 datagrams\n", python(activatedAsks, c.addr)...)
-			text := testutil.WriteFile(c.T, c.tmp+"/text", strings.Repeat("text ", 1e6))
+			text := kit.WriteFile(c.T, c.tmp+"/text", strings.Repeat("text ", 1e6))
 			for range 5 {
 				if got := c.sh("until nc -N %s 7001 <%s; do :; done", c.addr, text); !strings.HasPrefix(got, sum(c.T, text)) {
 					c.Errorf("sha256sum, activated for a connection, said %q", got)
@@ -132,27 +132,27 @@ var gunicornApp string
 // TestProgGunicorn runs gunicorn, whose workers share a listener and are all replaced
 // during the requests.
 func TestProgGunicorn(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	testPair(s, pair{
 		needs: []string{"/usr/bin/gunicorn", "ab", "curl"},
 		heavy: true,
 		port:  8000,
 		server: func(dir string) []string {
-			testutil.WriteFile(t, dir+"/app.py", gunicornApp)
-			testutil.Random(t, dir+"/file", 3<<20)
+			kit.WriteFile(t, dir+"/app.py", gunicornApp)
+			kit.Random(t, dir+"/file", 3<<20)
 			return []string{"/usr/bin/gunicorn", "--chdir", dir, "--log-file", dir + "/log", "-p", dir + "/pid", "-w", "3", "-b", "[::]:8000", "app:app"}
 		},
 		client: func(c *client) {
 			url := "http://" + c.addr + ":8000/"
-			load := testutil.Start(c.T, c.in("ab", "-q", "-n", "1500", "-c", "10", url))
+			load := kit.Start(c.T, c.in("ab", "-q", "-n", "1500", "-c", "10", url))
 			for n := 1; n <= 2; n++ {
-				testutil.Host.Run(c.T, "kill", "-HUP", strings.TrimSpace(testutil.ReadFile(c.T, c.dir+"/pid")))
-				testutil.WaitFor(c, "new workers", testutil.Limit, func() bool {
-					log := testutil.ReadFile(c.T, c.dir+"/log")
+				kit.Host.Run(c.T, "kill", "-HUP", strings.TrimSpace(kit.ReadFile(c.T, c.dir+"/pid")))
+				kit.WaitFor(c, "new workers", kit.Limit, func() bool {
+					log := kit.ReadFile(c.T, c.dir+"/log")
 					return strings.Count(log, "Booting worker") >= 3+3*n && strings.Count(log, "Worker exiting") >= 3*n
 				})
 			}
-			r := load.Wait(testutil.Limit)
+			r := load.Wait(kit.Limit)
 			if r.Status != 0 || strings.Contains(r.Stdout, "Non-2xx") || !strings.Contains(r.Stdout, "Failed requests:        0\n") {
 				c.Errorf("ab: %v", r)
 			}
@@ -167,14 +167,14 @@ var rubyClient string
 // TestProgRuby runs puma with two processes of four threads, and Net::HTTP with
 // keep-alive.
 func TestProgRuby(t *testing.T) {
-	s := testutil.NewSite(t)
-	dir := testutil.Dir(t)
-	app := testutil.WriteFile(t, dir+"/config.ru", `
+	s := kit.NewSite(t)
+	dir := kit.Dir(t)
+	app := kit.WriteFile(t, dir+"/config.ru", `
 require "digest/sha2"
 Digest::SHA256.new # what threads do first at the same time goes wrong in Ruby
 run ->(env) { [200, { "content-type" => "text/plain" }, [env["REQUEST_METHOD"], " ", Digest::SHA256.hexdigest(env["rack.input"].read)]] }
 `)
-	asker := testutil.WriteFile(t, dir+"/client.rb", rubyClient)
+	asker := kit.WriteFile(t, dir+"/client.rb", rubyClient)
 	testPair(s, pair{
 		needs:  []string{"puma", "ruby"},
 		heavy:  true,
@@ -190,7 +190,7 @@ run ->(env) { [200, { "content-type" => "text/plain" }, [env["REQUEST_METHOD"], 
 // TestProgMariaDB runs MariaDB: a thread for each connection, results of some
 // megabytes.
 func TestProgMariaDB(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	const bin = "/usr/sbin/mariadbd"
 	testPair(s, pair{
 		needs:  []string{bin, "mariadb", "mariadb-install-db"},
@@ -201,15 +201,15 @@ func TestProgMariaDB(t *testing.T) {
 			if err := os.Mkdir(dir+"/data", 0o700); err != nil {
 				t.Fatal(err)
 			}
-			testutil.OK(t, testutil.Limit, exec.Command("mariadb-install-db", "--no-defaults", "--skip-test-db", "--user=root", "--datadir="+dir+"/data"))
-			init := testutil.WriteFile(t, dir+"/init", "create database d;\ncreate user u@'%' identified by 'p';\ngrant all on d.* to u@'%';\n")
+			kit.OK(t, kit.Limit, exec.Command("mariadb-install-db", "--no-defaults", "--skip-test-db", "--user=root", "--datadir="+dir+"/data"))
+			init := kit.WriteFile(t, dir+"/init", "create database d;\ncreate user u@'%' identified by 'p';\ngrant all on d.* to u@'%';\n")
 			return []string{bin, "--no-defaults", "--user=root", "--skip-name-resolve", "--datadir=" + dir + "/data", "--socket=" + dir + "/sock", "--pid-file=" + dir + "/pid", "--init-file=" + init}
 		},
 		client: func(c *client) {
 			mariadb := "mariadb --no-defaults --protocol=tcp -h " + c.addr + " -u u -pp -N d"
 			c.sh("until %s -e 'select 1' >/dev/null 2>&1; do sleep 0.1; done", mariadb)
 			got := c.sh(`%s -e 'create table t select seq, repeat(char(65 + seq %% 26), 20000) b from seq_1_to_300; select b from t order by seq' | sha256sum`, mariadb)
-			if want := testutil.OK(c, testutil.Limit, exec.Command("/usr/bin/python3", "-c", "import hashlib\nh = hashlib.sha256()\nfor i in range(1, 301): h.update(bytes([65 + i % 26]) * 20000 + b'\\n')\nprint(h.hexdigest(), ' -')")); got != want {
+			if want := kit.OK(c, kit.Limit, exec.Command("/usr/bin/python3", "-c", "import hashlib\nh = hashlib.sha256()\nfor i in range(1, 301): h.update(bytes([65 + i % 26]) * 20000 + b'\\n')\nprint(h.hexdigest(), ' -')")); got != want {
 				c.Errorf("300 rows have the sum %s, want %s", got, want)
 			}
 			if got := c.sh(`seq 60 | xargs -P 20 -I{} %s -e 'select 2 * {}' | sort -n | tail -1`, mariadb); got != "120\n" {

@@ -20,7 +20,7 @@ func TestDeviceRefused(t *testing.T) {
 		if args == nil {
 			args = []string{"--", "/system/bin/true"}
 		}
-		r := testutil.Run(t, deviceLimit, d.run(device, args...))
+		r := kit.Run(t, deviceLimit, d.run(device, args...))
 		refusal(t, r, 2, append(words, device)...)
 		t.Log(strings.TrimSpace(r.Stderr))
 	}
@@ -89,7 +89,7 @@ func TestDevices(t *testing.T) {
 	for _, device := range []string{"all", strings.Join(names, ",")} {
 		cmd := d.run(device, command...)
 		cmd.Stdin = strings.NewReader("given\n")
-		r := testutil.Run(t, deviceLimit, cmd)
+		r := kit.Run(t, deviceLimit, cmd)
 		if r.Status != 3 {
 			t.Errorf("--device %s: %v, want status 3", device, r)
 		}
@@ -103,6 +103,6 @@ func TestDevices(t *testing.T) {
 		}
 	}
 	for _, p := range phones {
-		testutil.WaitFor(t, "the end on "+p.Serial, testutil.Limit, func() bool { return len(p.Processes()) == 0 })
+		kit.WaitFor(t, "the end on "+p.Serial, kit.Limit, func() bool { return len(p.Processes()) == 0 })
 	}
 }

@@ -33,10 +33,10 @@ type phoneRun struct {
 	clean string   // what pristine returned once the bundle was installed
 }
 
-func (p *phoneRun) on(args ...string) testutil.Result {
+func (p *phoneRun) on(args ...string) kit.Result {
 	p.t.Helper()
-	run := testutil.Start(p.t, p.run(p.dev, append([]string{"-q"}, args...)...))
-	if !testutil.Within(deviceLimit, func() bool { return !run.Running() }) {
+	run := kit.Start(p.t, p.run(p.dev, append([]string{"-q"}, args...)...))
+	if !kit.Within(deviceLimit, func() bool { return !run.Running() }) {
 		p.t.Logf("on the phone: %q", p.phone.Processes())
 	}
 	return noted(run.Wait(time.Second))
@@ -44,7 +44,7 @@ func (p *phoneRun) on(args ...string) testutil.Result {
 
 // noted removes the lines that lklrun prints for every run on such phones: Android has
 // no /etc/resolv.conf and a read-only root, and qemu's emulation does not mount FUSE.
-func noted(r testutil.Result) testutil.Result {
+func noted(r kit.Result) kit.Result {
 	var rest strings.Builder
 	for line := range strings.Lines(r.Stderr) {
 		if !strings.HasPrefix(line, "lklrun: the command sees the host's /etc/resolv.conf") &&
@@ -85,7 +85,7 @@ func onPhone(t *testing.T, o fakedevice.Options, engine string, flags ...string)
 	if t.Failed() {
 		return
 	}
-	testutil.WaitFor(t, "the end of the first runs", testutil.Limit, func() bool { return len(phone.Processes()) == 0 })
+	kit.WaitFor(t, "the end of the first runs", kit.Limit, func() bool { return len(phone.Processes()) == 0 })
 	p.clean = pristine(t, phone)
 	sub("engine", func(p *phoneRun) { p.engine(engine) })
 	sub("status", (*phoneRun).statuses)
@@ -101,7 +101,7 @@ func onPhone(t *testing.T, o fakedevice.Options, engine string, flags ...string)
 // nothing.
 func (p *phoneRun) pushedOnce() {
 	sent := func() int {
-		n, err := strconv.Atoi(strings.TrimSpace(testutil.Host.Run(p.t, "cat", "/sys/class/net/"+p.phone.Wire+"/statistics/tx_bytes")))
+		n, err := strconv.Atoi(strings.TrimSpace(kit.Host.Run(p.t, "cat", "/sys/class/net/"+p.phone.Wire+"/statistics/tx_bytes")))
 		if err != nil {
 			p.t.Fatal(err)
 		}
@@ -129,10 +129,10 @@ func (p *phoneRun) pushedOnce() {
 }
 
 // running waits until lklctl list on the desk shows the run.
-func (p *phoneRun) running(name string, run *testutil.Proc) (info instance.Info) {
+func (p *phoneRun) running(name string, run *kit.Proc) (info instance.Info) {
 	p.t.Helper()
 	seen := func() bool {
-		r := testutil.Run(p.t, deviceLimit, p.program("lklctl", "--device", p.dev, "list", "-o", "json"))
+		r := kit.Run(p.t, deviceLimit, p.program("lklctl", "--device", p.dev, "list", "-o", "json"))
 		var all []instance.Info
 		if json.Unmarshal([]byte(r.Stdout), &all) != nil {
 			return false
@@ -143,7 +143,7 @@ func (p *phoneRun) running(name string, run *testutil.Proc) (info instance.Info)
 		}
 		return n >= 0
 	}
-	if !testutil.Within(testutil.Limit, func() bool { return !run.Running() || seen() }) || info.Name == "" {
+	if !kit.Within(kit.Limit, func() bool { return !run.Running() || seen() }) || info.Name == "" {
 		out, errs := run.Output()
 		p.t.Fatalf("the run is not seen from here: %s%s", out, errs)
 	}
@@ -153,7 +153,7 @@ func (p *phoneRun) running(name string, run *testutil.Proc) (info instance.Info)
 // engine checks that the program ran on the stack, with the engine that the phone
 // allows.
 func (p *phoneRun) engine(want string) {
-	run := testutil.Start(p.t, p.run(p.dev, "--name", "engine", "--", phoneBin+"sleep", "600"))
+	run := kit.Start(p.t, p.run(p.dev, "--name", "engine", "--", phoneBin+"sleep", "600"))
 	if got := p.running("engine", run); got.Engine != want {
 		p.t.Errorf("%+v, want the engine %s", got, want)
 	}
@@ -183,8 +183,8 @@ func (p *phoneRun) statuses() {
 
 // input checks that 100 MB of input arrive complete and unchanged.
 func (p *phoneRun) input() {
-	path := filepath.Join(testutil.Dir(p.t), "large")
-	testutil.Random(p.t, path, 100<<20)
+	path := filepath.Join(kit.Dir(p.t), "large")
+	kit.Random(p.t, path, 100<<20)
 	in, err := os.Open(path)
 	if err != nil {
 		p.t.Fatal(err)
@@ -194,7 +194,7 @@ func (p *phoneRun) input() {
 	cmd := p.run(p.dev, "-q", "--", phoneBin+"cat")
 	cmd.Stdin, cmd.Stdout = in, h
 	began := time.Now()
-	if r := noted(testutil.Run(p.t, deviceLimit, cmd)); r.Status != 0 || r.Stderr != "" {
+	if r := noted(kit.Run(p.t, deviceLimit, cmd)); r.Status != 0 || r.Stderr != "" {
 		p.t.Fatalf("%v", r)
 	}
 	p.t.Logf("100 MB there and back: %v", time.Since(began).Round(10*time.Millisecond))
@@ -211,7 +211,7 @@ func (p *phoneRun) input() {
 	}
 	cmd = p.run(p.dev, "-q", "--", phoneBin+"true")
 	cmd.Stdin = in
-	if r := testutil.Run(p.t, deviceLimit, cmd); r.Status != 0 {
+	if r := kit.Run(p.t, deviceLimit, cmd); r.Status != 0 {
 		p.t.Errorf("without reading: %v", r)
 	}
 	if at, err := in.Seek(0, 1); err != nil || at > 4<<20 {
@@ -224,14 +224,14 @@ func (p *phoneRun) input() {
 // with the command.
 func (p *phoneRun) interrupt() {
 	const trap = `trap 'echo heard; exit 5' INT; echo ready; while :; do sleep 0.1; done`
-	run := testutil.Start(p.t, p.run(p.dev, "-q", "--", phoneSh, "-c", trap))
-	testutil.WaitFor(p.t, "the command", deviceLimit, func() bool { out, _ := run.Output(); return out != "" || !run.Running() })
+	run := kit.Start(p.t, p.run(p.dev, "-q", "--", phoneSh, "-c", trap))
+	kit.WaitFor(p.t, "the command", deviceLimit, func() bool { out, _ := run.Output(); return out != "" || !run.Running() })
 	run.Signal(unix.SIGINT)
 	if r := run.Wait(deviceLimit); r.Status != 5 || r.Stdout != "ready\nheard\n" {
 		p.t.Errorf("caught: %v", r)
 	}
-	run = testutil.Start(p.t, p.run(p.dev, "-q", "--", phoneSh, "-c", "echo ready; exec sleep 600"))
-	testutil.WaitFor(p.t, "the command", deviceLimit, func() bool { out, _ := run.Output(); return out != "" || !run.Running() })
+	run = kit.Start(p.t, p.run(p.dev, "-q", "--", phoneSh, "-c", "echo ready; exec sleep 600"))
+	kit.WaitFor(p.t, "the command", deviceLimit, func() bool { out, _ := run.Output(); return out != "" || !run.Running() })
 	run.Signal(unix.SIGINT)
 	if r := run.Wait(deviceLimit); r.Signal != unix.SIGINT {
 		p.t.Errorf("not caught: %v", r)
@@ -248,7 +248,7 @@ func (p *phoneRun) terminal() {
 	term.Resize(90, 20)
 	term.Has("20 90", "resized")
 	term.Press("\x03")
-	if r := term.Proc.Wait(deviceLimit); r.Status != 6 || !testutil.Within(testutil.Limit/10, func() bool { return strings.Contains(term.Screen(), "interrupted") }) {
+	if r := term.Proc.Wait(deviceLimit); r.Status != 6 || !kit.Within(kit.Limit/10, func() bool { return strings.Contains(term.Screen(), "interrupted") }) {
 		p.t.Errorf("the end: %v\n%s", r, term.Screen())
 	}
 	settings, err := unix.IoctlGetTermios(int(term.Slave.Fd()), unix.TCGETS)
@@ -261,10 +261,10 @@ func (p *phoneRun) terminal() {
 // verbs checks that lklctl shows the run on the phone like a local one.
 func (p *phoneRun) verbs() {
 	const name = "far"
-	run := testutil.Start(p.t, p.run(p.dev, "--name", name, "--", "/usr/bin/curl", "-sS", "-o", "/dev/null", "--limit-rate", "500K", phoneURL+"/large"))
+	run := kit.Start(p.t, p.run(p.dev, "--name", name, "--", "/usr/bin/curl", "-sS", "-o", "/dev/null", "--limit-rate", "500K", phoneURL+"/large"))
 	p.running(name, run)
 	var out string
-	if !testutil.Within(testutil.Limit, func() bool {
+	if !kit.Within(kit.Limit, func() bool {
 		out = p.ctl(p.dev, "netstat", "--name", name, "-tp")
 		return strings.Contains(out, "10.81.0.1:80")
 	}) || !strings.Contains(out, "curl") {
@@ -273,16 +273,16 @@ func (p *phoneRun) verbs() {
 	if out := p.ctl(p.dev, "mptcp", "limits", "--name", name); !strings.Contains(out, "subflows") {
 		p.t.Errorf("mptcp limits:\n%s", out)
 	}
-	r := testutil.Run(p.t, testutil.Limit, p.program("lklctl", "--device", p.dev, "mptcp", "--name", name, "-o", "json"))
+	r := kit.Run(p.t, kit.Limit, p.program("lklctl", "--device", p.dev, "mptcp", "--name", name, "-o", "json"))
 	if r.Status > 1 || r.Stderr != "" || !json.Valid([]byte(r.Stdout)) {
 		p.t.Errorf("mptcp: %v", r)
 	}
 	if out := p.ctl(p.dev, "sysctl", "--name", name, "net.ipv4.tcp_congestion_control"); !strings.Contains(out, "tcp_congestion_control = ") {
 		p.t.Errorf("sysctl:\n%s", out)
 	}
-	path := filepath.Join(testutil.Dir(p.t), "far.pcapng")
+	path := filepath.Join(kit.Dir(p.t), "far.pcapng")
 	p.ctl(p.dev, "capture", "--name", name, "-w", path, "-c", "10")
-	if out := testutil.OK(p.t, testutil.Limit, testutil.Host.Command("tshark", "-r", path, "-T", "fields", "-e", "ip.addr")); strings.Count(out, "10.81.0.1") < 5 { // the others are ARP
+	if out := kit.OK(p.t, kit.Limit, kit.Host.Command("tshark", "-r", path, "-T", "fields", "-e", "ip.addr")); strings.Count(out, "10.81.0.1") < 5 { // the others are ARP
 		p.t.Errorf("capture:\n%s", out)
 	}
 	run.Signal(unix.SIGTERM)
@@ -291,11 +291,11 @@ func (p *phoneRun) verbs() {
 }
 
 // long starts a command that does not end by itself.
-func (p *phoneRun) long() *testutil.Proc {
+func (p *phoneRun) long() *kit.Proc {
 	p.t.Helper()
 	args := append([]string{"-q"}, p.flags...)
-	run := testutil.Start(p.t, p.run(p.dev, append(args, "--", phoneSh, "-c", "trap '' HUP; echo ready; while :; do sleep 1; done")...))
-	testutil.WaitFor(p.t, "the command", deviceLimit, func() bool { out, _ := run.Output(); return out != "" || !run.Running() })
+	run := kit.Start(p.t, p.run(p.dev, append(args, "--", phoneSh, "-c", "trap '' HUP; echo ready; while :; do sleep 1; done")...))
+	kit.WaitFor(p.t, "the command", deviceLimit, func() bool { out, _ := run.Output(); return out != "" || !run.Running() })
 	if now := pristine(p.t, p.phone); p.flags != nil && !strings.Contains(now, "table netdev lklrun") {
 		p.t.Errorf("no rules of the run's on the phone:\n%s", now)
 	}

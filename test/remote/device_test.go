@@ -39,7 +39,7 @@ type desk struct {
 
 func newDesk(t *testing.T) *desk {
 	t.Helper()
-	testutil.Need(t, "adb", "ip", testutil.Bin("lklrun"), testutil.Bin("lklctl"))
+	kit.Need(t, "adb", "ip", kit.Bin("lklrun"), kit.Bin("lklctl"))
 	return &desk{t: t, adb: fakedevice.NewADB(t)}
 }
 
@@ -52,7 +52,7 @@ func (d *desk) run(device string, args ...string) *exec.Cmd {
 }
 
 func (d *desk) program(name string, args ...string) *exec.Cmd {
-	cmd := exec.Command(testutil.Bin(name), args...)
+	cmd := exec.Command(kit.Bin(name), args...)
 	cmd.Env = d.adb.Env()
 	return cmd
 }
@@ -60,25 +60,25 @@ func (d *desk) program(name string, args ...string) *exec.Cmd {
 // ctl runs a verb of lklctl, which must succeed.
 func (d *desk) ctl(device string, args ...string) string {
 	d.t.Helper()
-	return testutil.OK(d.t, deviceLimit, d.program("lklctl", append([]string{"--device", device}, args...)...))
+	return kit.OK(d.t, deviceLimit, d.program("lklctl", append([]string{"--device", device}, args...)...))
 }
 
 // wifi gives a phone a network beside the cable: wlan0, with a web server behind it,
 // and a server that accepts data and never answers.
 func wifi(t *testing.T, p *fakedevice.Phone) {
 	t.Helper()
-	server := testutil.NewNetns(t, "server")
-	testutil.Veth(t, p.Net, "wlan0", server, "s0")
+	server := kit.NewNetns(t, "server")
+	kit.Veth(t, p.Net, "wlan0", server, "s0")
 	p.Net.Addr(t, "wlan0", "10.81.0.2/24")
 	server.Addr(t, "s0", "10.81.0.1/24")
-	dir := testutil.Dir(t)
-	testutil.WriteFile(t, dir+"/hello", "hello\n")
+	dir := kit.Dir(t)
+	kit.WriteFile(t, dir+"/hello", "hello\n")
 	// More than a slow download transfers during a test.
-	testutil.WriteFile(t, dir+"/large", "")
+	kit.WriteFile(t, dir+"/large", "")
 	if err := os.Truncate(dir+"/large", 200<<20); err != nil {
 		t.Fatal(err)
 	}
-	server.Nginx(t, testutil.Nginx{Root: dir, MPTCP: true})
+	server.Nginx(t, kit.Nginx{Root: dir, MPTCP: true})
 	sink := server.Listen(t, ":9000")
 	go func() {
 		for {
@@ -138,7 +138,7 @@ func pristine(t *testing.T, p *fakedevice.Phone) string {
 func settles(t *testing.T, p *fakedevice.Phone, before string) {
 	t.Helper()
 	began, now := time.Now(), ""
-	if !testutil.Within(10*time.Second, func() bool { now = pristine(t, p); return now == before }) {
+	if !kit.Within(10*time.Second, func() bool { now = pristine(t, p); return now == before }) {
 		t.Fatalf("the phone, %v later (-: is gone, +: is new):\n%s", time.Since(began), cmp.Diff(before, now))
 	}
 	t.Logf("clean after %v", time.Since(began).Round(10*time.Millisecond))
@@ -146,7 +146,7 @@ func settles(t *testing.T, p *fakedevice.Phone, before string) {
 
 // refusal checks a refusal: one line that contains the words, the status, and no
 // standard output.
-func refusal(t *testing.T, r testutil.Result, status int, words ...string) {
+func refusal(t *testing.T, r kit.Result, status int, words ...string) {
 	t.Helper()
 	if r.Status != status || r.Stdout != "" || strings.Count(r.Stderr, "\n") != 1 {
 		t.Errorf("%v, want status %d and one line", r, status)

@@ -10,4 +10,4 @@ import (
 	"github.com/lklrun/lklrun/test/kit/fakedevice"
 )
 
-func TestMain(m *testing.M) { testutil.EndToEnd(m, fakedevice.Programs("amd64", "arm64", "386")) }
+func TestMain(m *testing.M) { kit.EndToEnd(m, fakedevice.Programs("amd64", "arm64", "386")) }

@@ -24,16 +24,16 @@ const remoteLimit = 60 * time.Second
 // it.
 type farRun struct {
 	t      *testing.T
-	s      *testutil.SSHServer
+	s      *kit.SSHServer
 	target string
 }
 
 // desk runs one of the desk's commands for the run's machine.
-func (f *farRun) desk(name string, args ...string) testutil.Result {
+func (f *farRun) desk(name string, args ...string) kit.Result {
 	f.t.Helper()
-	cmd := exec.Command(testutil.Bin(name), args...)
+	cmd := exec.Command(kit.Bin(name), args...)
 	cmd.Env = append(f.s.Client.Env(), "LKLRUN_DEVICE="+f.target)
-	return testutil.Run(f.t, remoteLimit, cmd)
+	return kit.Run(f.t, remoteLimit, cmd)
 }
 
 func (f *farRun) ok(name string, args ...string) string {
@@ -46,9 +46,9 @@ func (f *farRun) ok(name string, args ...string) string {
 }
 
 // there runs lklctl on that machine itself, as the same user.
-func (f *farRun) there(args ...string) testutil.Result {
+func (f *farRun) there(args ...string) kit.Result {
 	f.t.Helper()
-	return testutil.Run(f.t, remoteLimit, exec.Command("nsenter", append([]string{"-t", f.pid(), "-m", "-p", "-n", "--", testutil.Bin("lklctl")}, args...)...))
+	return kit.Run(f.t, remoteLimit, exec.Command("nsenter", append([]string{"-t", f.pid(), "-m", "-p", "-n", "--", kit.Bin("lklctl")}, args...)...))
 }
 
 func (f *farRun) pid() string {
@@ -63,14 +63,14 @@ c.send(b"hello"); print(a.recv(5), flush=True); time.sleep(600)`
 
 func newFarRun(t *testing.T) *farRun {
 	t.Helper()
-	testutil.Need(t, "ssh", "nsenter", "python3", testutil.Bin("lklrun"), testutil.Bin("lklctl"))
-	s := testutil.NewSSHD(t, testutil.SSHD{})
-	f := &farRun{t: t, s: s, target: s.Target(testutil.SSHRoot)}
+	kit.Need(t, "ssh", "nsenter", "python3", kit.Bin("lklrun"), kit.Bin("lklctl"))
+	s := kit.NewSSHD(t, kit.SSHD{})
+	f := &farRun{t: t, s: s, target: s.Target(kit.SSHRoot)}
 	if name := strings.TrimSpace(f.ok("lklrun", "--stay", "--name", "web", "--", "python3", "-c", server)); name != "web" {
 		t.Fatalf("--stay prints %q", name)
 	}
 	t.Cleanup(func() { f.desk("lklctl", "-n", "web", "stop", "--grace", "1s") })
-	testutil.WaitFor(t, "the connection", 20*time.Second, func() bool {
+	kit.WaitFor(t, "the connection", 20*time.Second, func() bool {
 		return strings.Contains(f.desk("lklctl", "netstat", "-t").Stdout, "ESTAB")
 	})
 	return f
@@ -121,10 +121,10 @@ func TestRemoteControl(t *testing.T) {
 
 func TestRemoteExec(t *testing.T) {
 	f := newFarRun(t)
-	cmd := exec.Command(testutil.Bin("lklctl"), "exec", "sh", "-c", "cat; cat /proc/net/tcp | wc -l; echo lost >&2; exit 7")
+	cmd := exec.Command(kit.Bin("lklctl"), "exec", "sh", "-c", "cat; cat /proc/net/tcp | wc -l; echo lost >&2; exit 7")
 	cmd.Env = append(f.s.Client.Env(), "LKLRUN_DEVICE="+f.target)
 	cmd.Stdin = strings.NewReader("typed\n")
-	r := testutil.Run(t, remoteLimit, cmd)
+	r := kit.Run(t, remoteLimit, cmd)
 	if r.Status != 7 || !strings.HasPrefix(r.Stdout, "typed\n") || r.Stderr != "lost\n" {
 		t.Errorf("%+v", r)
 	}
@@ -141,10 +141,10 @@ func TestRemoteExec(t *testing.T) {
 
 func TestRemoteFiles(t *testing.T) {
 	f := newFarRun(t)
-	dir := testutil.Dir(t)
+	dir := kit.Dir(t)
 	to := filepath.Join(dir, "web.tar.gz")
 	f.ok("lklctl", "bundle", "--to", to)
-	parts := testutil.OK(t, testutil.Limit, exec.Command("tar", "tzf", to))
+	parts := kit.OK(t, kit.Limit, exec.Command("tar", "tzf", to))
 	for _, want := range []string{"plan.json", "journal", "log", "state.json", "sockets.json", "dmesg.txt"} {
 		if !strings.Contains(parts, "/"+want+"\n") {
 			t.Errorf("no %s in the bundle:\n%s", want, parts)
@@ -152,10 +152,10 @@ func TestRemoteFiles(t *testing.T) {
 	}
 	// A capture of packets on the other machine into a file on the desk.
 	trace := filepath.Join(dir, "trace.pcapng")
-	capture := exec.Command(testutil.Bin("lklctl"), "capture", "-w", trace, "-c", "3")
+	capture := exec.Command(kit.Bin("lklctl"), "capture", "-w", trace, "-c", "3")
 	capture.Env = append(f.s.Client.Env(), "LKLRUN_DEVICE="+f.target)
-	p := testutil.Start(t, capture)
-	testutil.WaitFor(t, "packets", 30*time.Second, func() bool {
+	p := kit.Start(t, capture)
+	kit.WaitFor(t, "packets", 30*time.Second, func() bool {
 		f.desk("lklctl", "exec", "--", "python3", "-c", `import socket; socket.create_connection(("127.0.0.1", 80))`)
 		return !p.Running()
 	})

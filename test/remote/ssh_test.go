@@ -27,26 +27,26 @@ const sshLimit = 2 * time.Minute
 // farBox is such a machine, behind a wire that can be cut.
 type farBox struct {
 	t *testing.T
-	*testutil.SSHServer
+	*kit.SSHServer
 }
 
-func newFarBox(t *testing.T, c testutil.SSHD) *farBox {
+func newFarBox(t *testing.T, c kit.SSHD) *farBox {
 	t.Helper()
-	testutil.Need(t, testutil.Bin("lklrun"), testutil.Bin("lklctl"))
-	if _, err := os.Stat(testutil.Bin("bundles/lklrun-amd64.json")); err != nil {
+	kit.Need(t, kit.Bin("lklrun"), kit.Bin("lklctl"))
+	if _, err := os.Stat(kit.Bin("bundles/lklrun-amd64.json")); err != nil {
 		t.Fatalf("%v: make cross", err)
 	}
-	far := testutil.NewNetns(t, "far")
-	testutil.Veth(t, testutil.Host, "desk0", far, "far0")
-	testutil.Host.Addr(t, "desk0", "10.84.0.1/24")
+	far := kit.NewNetns(t, "far")
+	kit.Veth(t, kit.Host, "desk0", far, "far0")
+	kit.Host.Addr(t, "desk0", "10.84.0.1/24")
 	far.Addr(t, "far0", "10.84.0.2/24")
 	c.Net, c.Address = far, "10.84.0.2"
-	return &farBox{t, testutil.NewSSHD(t, c)}
+	return &farBox{t, kit.NewSSHD(t, c)}
 }
 
 // lklrun is a command line of lklrun for an account on that machine.
 func (b *farBox) lklrun(user string, args ...string) *exec.Cmd {
-	cmd := testutil.Lklrun(append([]string{"--device", b.Target(user)}, args...)...)
+	cmd := kit.Lklrun(append([]string{"--device", b.Target(user)}, args...)...)
 	cmd.Env = b.Client.Env()
 	return cmd
 }
@@ -70,10 +70,10 @@ func (b *farBox) ends(t *testing.T, user string) {
 	t.Helper()
 	began := time.Now()
 	var left []string
-	if !testutil.Within(10*time.Second, func() bool {
+	if !kit.Within(10*time.Second, func() bool {
 		left = b.has("lklrun")
 		left = append(left, b.has("lklhost")...)
-		for _, dir := range []string{"/run/lklrun/*", fmt.Sprintf("/tmp/lklrun-%d/*", testutil.OrdinaryUID)} {
+		for _, dir := range []string{"/run/lklrun/*", fmt.Sprintf("/tmp/lklrun-%d/*", kit.OrdinaryUID)} {
 			names, _ := filepath.Glob(b.Path(dir)) // a constant pattern
 			left = append(left, names...)
 		}
@@ -89,7 +89,7 @@ func (b *farBox) ends(t *testing.T, user string) {
 // killed during its start leaves its directory.
 func (b *farBox) runs(t *testing.T, word string) {
 	t.Helper()
-	testutil.WaitFor(t, "the command "+word, sshLimit, func() bool {
+	kit.WaitFor(t, "the command "+word, sshLimit, func() bool {
 		return slices.ContainsFunc(b.has(word), func(p string) bool {
 			return !strings.Contains(p, "lklrun") && !strings.Contains(p, "lklhost")
 		})
@@ -97,8 +97,8 @@ func (b *farBox) runs(t *testing.T, word string) {
 }
 
 func TestSSHRun(t *testing.T) {
-	b := newFarBox(t, testutil.SSHD{})
-	for _, user := range []string{testutil.SSHUser, testutil.SSHRoot} {
+	b := newFarBox(t, kit.SSHD{})
+	for _, user := range []string{kit.SSHUser, kit.SSHRoot} {
 		t.Run(user, func(t *testing.T) { sshOutcomes(t, b, user) })
 	}
 	t.Run("settings", func(t *testing.T) { sshSettings(t, b) })
@@ -114,31 +114,31 @@ func TestSSHRun(t *testing.T) {
 func sshOutcomes(t *testing.T, b *farBox, user string) {
 	cmd := b.lklrun(user, "-q", "--", "sh", "-c", `read -r line; printf '%s|%s\n' "$line" "$1"; echo apart >&2; exit 3`, "sh", `a 'b' "c" $d \`)
 	cmd.Stdin = strings.NewReader("the input\n")
-	r := testutil.Run(t, sshLimit, cmd)
+	r := kit.Run(t, sshLimit, cmd)
 	if want := "the input|a 'b' \"c\" $d \\\n"; r.Status != 3 || r.Stdout != want || r.Stderr != "apart\n" {
 		t.Errorf("%v, want %q", r, want)
 	}
 	// Unread input and unread output neither end the run nor block it.
 	cmd = b.lklrun(user, "-q", "--", "true")
 	cmd.Stdin, _ = os.Open("/dev/zero")
-	if r := testutil.Run(t, testutil.Limit, cmd); r.Status != 0 || r.Stderr != "" {
+	if r := kit.Run(t, kit.Limit, cmd); r.Status != 0 || r.Stderr != "" {
 		t.Errorf("input that nobody reads: %v", r)
 	}
-	reader := exec.Command("bash", "-c", `"$@" | head -n 1; exit ${PIPESTATUS[0]}`, "bash", testutil.Bin("lklrun"), "--device", b.Target(user), "-q", "--", "yes")
+	reader := exec.Command("bash", "-c", `"$@" | head -n 1; exit ${PIPESTATUS[0]}`, "bash", kit.Bin("lklrun"), "--device", b.Target(user), "-q", "--", "yes")
 	reader.Env = b.Client.Env()
-	if r := testutil.Run(t, testutil.Limit, reader); testutil.ShellStatus(r) != 128+int(unix.SIGPIPE) || r.Stdout != "y\n" || r.Stderr != "" {
+	if r := kit.Run(t, kit.Limit, reader); kit.ShellStatus(r) != 128+int(unix.SIGPIPE) || r.Stdout != "y\n" || r.Stderr != "" {
 		t.Errorf("output that nobody reads: %v", r)
 	}
-	if r := testutil.Run(t, testutil.Limit, b.lklrun(user, "-q", "--", "no-such-program")); r.Status != 127 || !strings.Contains(r.Stderr, "no-such-program") {
+	if r := kit.Run(t, kit.Limit, b.lklrun(user, "-q", "--", "no-such-program")); r.Status != 127 || !strings.Contains(r.Stderr, "no-such-program") {
 		t.Errorf("no such program: %v", r)
 	}
 	for _, sig := range []syscall.Signal{unix.SIGINT, unix.SIGTERM} {
-		p := testutil.Start(t, b.lklrun(user, "-q", "--", "sleep", "4711"))
+		p := kit.Start(t, b.lklrun(user, "-q", "--", "sleep", "4711"))
 		b.runs(t, "sleep 4711")
 		if err := unix.Kill(p.Pid(), sig); err != nil {
 			t.Fatal(err)
 		}
-		if r := p.Wait(testutil.Limit); r.Signal != sig {
+		if r := p.Wait(kit.Limit); r.Signal != sig {
 			t.Errorf("%v: %v", sig, r)
 		}
 	}
@@ -147,33 +147,33 @@ func sshOutcomes(t *testing.T, b *farBox, user string) {
 
 // sshSettings checks that files, variables and profiles of the desk apply.
 func sshSettings(t *testing.T, b *farBox) {
-	file := filepath.Join(testutil.Dir(t), "lab.json")
-	testutil.WriteFile(t, file, `{"sysctl": {"net.ipv4.tcp_ecn": 1}, "profiles": {"lab": {"sysctl": {"net.ipv4.ip_default_ttl": 77}}}, "delay": 1000}`)
-	cmd := b.lklrun(testutil.SSHRoot, "-q", "--config", file, "--profile", "lab", "--sysctl", "net.ipv4.tcp_sack=0", "--",
+	file := filepath.Join(kit.Dir(t), "lab.json")
+	kit.WriteFile(t, file, `{"sysctl": {"net.ipv4.tcp_ecn": 1}, "profiles": {"lab": {"sysctl": {"net.ipv4.ip_default_ttl": 77}}}, "delay": 1000}`)
+	cmd := b.lklrun(kit.SSHRoot, "-q", "--config", file, "--profile", "lab", "--sysctl", "net.ipv4.tcp_sack=0", "--",
 		"sh", "-c", "cd /proc/sys/net/ipv4 && cat tcp_ecn ip_default_ttl tcp_sack tcp_fin_timeout")
 	cmd.Env = append(cmd.Env, "LKLRUN_SYSCTL=net.ipv4.tcp_fin_timeout=33")
-	if r := testutil.Run(t, testutil.Limit, cmd); r.Status != 0 || r.Stdout != "1\n77\n0\n33\n" {
+	if r := kit.Run(t, kit.Limit, cmd); r.Status != 0 || r.Stdout != "1\n77\n0\n33\n" {
 		t.Errorf("%v", r)
 	}
-	r := testutil.Run(t, testutil.Limit, b.lklrun(testutil.SSHUser, "--dry-run", "--stack", filepath.Join(testutil.Bin("stacks"), "bbr"), "--", "true"))
-	if r.Status != 0 || !strings.Contains(r.Stdout, "/.cache/lklrun-remote/") || strings.Contains(r.Stdout, testutil.Root()) {
+	r := kit.Run(t, kit.Limit, b.lklrun(kit.SSHUser, "--dry-run", "--stack", filepath.Join(kit.Bin("stacks"), "bbr"), "--", "true"))
+	if r.Status != 0 || !strings.Contains(r.Stdout, "/.cache/lklrun-remote/") || strings.Contains(r.Stdout, kit.Root()) {
 		t.Errorf("a stack that goes along: %v", r)
 	}
-	r = testutil.Run(t, testutil.Limit, b.lklrun(testutil.SSHRoot, "--dry-run", "--iface", "far0", "--", "true"))
+	r = kit.Run(t, kit.Limit, b.lklrun(kit.SSHRoot, "--dry-run", "--iface", "far0", "--", "true"))
 	if r.Status != 0 || !strings.Contains(r.Stdout, "far0") || !strings.Contains(r.Stdout, "sharing 10.84.0.2") {
 		t.Errorf("--iface: %v", r)
 	}
-	file = filepath.Join(testutil.Dir(t), "trace.pcapng")
-	r = testutil.Run(t, testutil.Limit, b.lklrun(testutil.SSHUser, "-q", "--capture", file, "--", "sh", "-c", "exec 3<>/dev/null; exit 4"))
+	file = filepath.Join(kit.Dir(t), "trace.pcapng")
+	r = kit.Run(t, kit.Limit, b.lklrun(kit.SSHUser, "-q", "--capture", file, "--", "sh", "-c", "exec 3<>/dev/null; exit 4"))
 	if trace, err := os.ReadFile(file); r.Status != 4 || r.Stderr != "" || err != nil || !strings.HasPrefix(string(trace), "\x0a\x0d\x0d\x0a") {
 		t.Errorf("--capture: %v: %d bytes, %v", r, len(trace), err)
 	}
 	if names, _ := filepath.Glob(b.Path("/home/user/.cache/lklrun-remote/*.capture")); len(names) > 0 {
 		t.Errorf("--capture leaves %v", names)
 	}
-	doctor := testutil.Lklrun("doctor", "--device", b.Target(testutil.SSHUser), "sh")
+	doctor := kit.Lklrun("doctor", "--device", b.Target(kit.SSHUser), "sh")
 	doctor.Env = b.Client.Env()
-	if r := testutil.Run(t, testutil.Limit, doctor); r.Status != 0 || !strings.Contains(r.Stdout, "the bundle for amd64") || !strings.Contains(r.Stdout, "none: the shell is uid") {
+	if r := kit.Run(t, kit.Limit, doctor); r.Status != 0 || !strings.Contains(r.Stdout, "the bundle for amd64") || !strings.Contains(r.Stdout, "none: the shell is uid") {
 		t.Errorf("doctor: %v", r)
 	}
 }
@@ -181,11 +181,11 @@ func sshSettings(t *testing.T, b *farBox) {
 // sshBoth checks several devices at once: lines with the device's name, the input for
 // all, a table, and the first status that is not 0.
 func sshBoth(t *testing.T, b *farBox) {
-	user, root := b.Target(testutil.SSHUser), b.Target(testutil.SSHRoot)
-	cmd := testutil.Lklrun("--device", user+","+root, "-q", "--", "sh", "-c", "cat; [ $(id -u) != 0 ] || exit 5")
+	user, root := b.Target(kit.SSHUser), b.Target(kit.SSHRoot)
+	cmd := kit.Lklrun("--device", user+","+root, "-q", "--", "sh", "-c", "cat; [ $(id -u) != 0 ] || exit 5")
 	cmd.Env = b.Client.Env()
 	cmd.Stdin = strings.NewReader("one\ntwo")
-	r := testutil.Run(t, testutil.Limit, cmd)
+	r := kit.Run(t, kit.Limit, cmd)
 	for _, at := range []string{user, root} {
 		if n := strings.Index(r.Stdout, "["+at+"] one\n"); n < 0 || !strings.Contains(r.Stdout[n:], "["+at+"] two\n") {
 			t.Errorf("%s: %v", at, r)
@@ -195,9 +195,9 @@ func sshBoth(t *testing.T, b *farBox) {
 		t.Errorf("%v", r)
 	}
 	// An unreachable device does not delay the others.
-	cmd = testutil.Lklrun("--device", "ssh:root@10.84.0.2:9,"+root, "-q", "--", "true")
+	cmd = kit.Lklrun("--device", "ssh:root@10.84.0.2:9,"+root, "-q", "--", "true")
 	cmd.Env = b.Client.Env()
-	if r := testutil.Run(t, testutil.Limit, cmd); r.Status != 2 || !strings.Contains(r.Stderr, "Connection refused") || !strings.Contains(r.Stderr, root+"  ") {
+	if r := kit.Run(t, kit.Limit, cmd); r.Status != 2 || !strings.Contains(r.Stderr, "Connection refused") || !strings.Contains(r.Stderr, root+"  ") {
 		t.Errorf("%v", r)
 	}
 }
@@ -205,24 +205,24 @@ func sshBoth(t *testing.T, b *farBox) {
 // sshStay checks a run with --stay. It outlives the connection, prevents cleanup from
 // removing anything, and can be stopped.
 func sshStay(t *testing.T, b *farBox) {
-	r := testutil.Run(t, testutil.Limit, b.lklrun(testutil.SSHRoot, "-q", "--stay", "--name", "stays", "--", "sleep", "4712"))
+	r := kit.Run(t, kit.Limit, b.lklrun(kit.SSHRoot, "-q", "--stay", "--name", "stays", "--", "sleep", "4712"))
 	if r.Status != 0 || r.Stdout != "stays\n" || r.Stderr != "" {
 		t.Fatalf("%v", r)
 	}
-	cleanup := func() testutil.Result {
-		cmd := testutil.Lklrun("cleanup", "--device", b.Target(testutil.SSHRoot))
+	cleanup := func() kit.Result {
+		cmd := kit.Lklrun("cleanup", "--device", b.Target(kit.SSHRoot))
 		cmd.Env = b.Client.Env()
-		return testutil.Run(t, testutil.Limit, cmd)
+		return kit.Run(t, kit.Limit, cmd)
 	}
 	if r := cleanup(); r.Status != 1 || !strings.Contains(r.Stderr, "stays: is running (pid ") || len(b.has("sleep 4712")) == 0 {
 		t.Errorf("cleanup: %v", r)
 	}
-	stop := exec.Command(testutil.Bin("lklctl"), "--device", b.Target(testutil.SSHRoot), "stop", "-n", "stays")
+	stop := exec.Command(kit.Bin("lklctl"), "--device", b.Target(kit.SSHRoot), "stop", "-n", "stays")
 	stop.Env = b.Client.Env()
-	if r := testutil.Run(t, testutil.Limit, stop); r.Status != 0 {
+	if r := kit.Run(t, kit.Limit, stop); r.Status != 0 {
 		t.Errorf("stop: %v", r)
 	}
-	b.ends(t, testutil.SSHRoot)
+	b.ends(t, kit.SSHRoot)
 	if r := cleanup(); r.Status != 0 {
 		t.Errorf("cleanup: %v", r)
 	}
@@ -234,17 +234,17 @@ func sshStay(t *testing.T, b *farBox) {
 // sshTerminal checks that a command has a terminal if lklrun has one, which is in raw
 // mode meanwhile. A background job of a shell must not use the shell's terminal.
 func sshTerminal(t *testing.T, b *farBox) {
-	testutil.Need(t, "script", "stty", "pkill")
+	kit.Need(t, "script", "stty", "pkill")
 	const look = `until grep -qs up out; do sleep 0.1; done; stty -a </dev/tty; pkill -TERM -f "^sleep 4715"`
-	command := fmt.Sprintf(`%s --device %s -q -- sh -c 'tty; echo up >&2; exec sleep 4715' 2>out`, testutil.Bin("lklrun"), b.Target(testutil.SSHUser))
+	command := fmt.Sprintf(`%s --device %s -q -- sh -c 'tty; echo up >&2; exec sleep 4715' 2>out`, kit.Bin("lklrun"), b.Target(kit.SSHUser))
 	for name, c := range map[string]struct{ script, has, hasNot string }{
 		"foreground": {"(" + look + ") & " + command + "; echo ended with $?", "-icanon", " icanon"},
 		"background": {"set -m; " + command + " & " + look + "; wait %1; echo ended with $?", " icanon", "-icanon"},
 	} {
 		cmd := exec.Command("script", "-qec", c.script, "/dev/null")
-		cmd.Dir = testutil.Dir(t)
+		cmd.Dir = kit.Dir(t)
 		cmd.Env = append(b.Client.Env(), "SHELL=/bin/bash")
-		r := testutil.Run(t, testutil.Limit, cmd)
+		r := kit.Run(t, kit.Limit, cmd)
 		for _, want := range []string{"/dev/pts/", "ended with 143", c.has} {
 			if !strings.Contains(r.Stdout, want) || strings.Contains(r.Stdout, c.hasNot) {
 				t.Errorf("%s: %v, want %q", name, r, want)
@@ -260,16 +260,16 @@ func sshKilled(t *testing.T, b *farBox) {
 		"the device's half":  func(int) int { return b.pid(t, "lklrun device run") },
 		"the device's other": func(int) int { return b.pid(t, "lklrun --configured") },
 	} {
-		p := testutil.Start(t, b.lklrun(testutil.SSHUser, "-q", "--", "sleep", "4713"))
+		p := kit.Start(t, b.lklrun(kit.SSHUser, "-q", "--", "sleep", "4713"))
 		b.runs(t, "sleep 4713")
 		if err := unix.Kill(kill(p.Pid()), unix.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		if r := p.Wait(testutil.Limit); name == "the device's half" && (r.Status != 125 || strings.Count(r.Stderr, "\n") != 1) {
+		if r := p.Wait(kit.Limit); name == "the device's half" && (r.Status != 125 || strings.Count(r.Stderr, "\n") != 1) {
 			t.Errorf("%s: %v", name, r)
 		}
 		t.Log(name)
-		b.ends(t, testutil.SSHUser)
+		b.ends(t, kit.SSHUser)
 	}
 }
 
@@ -277,7 +277,7 @@ func sshKilled(t *testing.T, b *farBox) {
 // line contains the words.
 func (b *farBox) pid(t *testing.T, words string) int {
 	t.Helper()
-	for _, p := range strings.Fields(testutil.Host.Run(t, "pgrep", "-f", words)) {
+	for _, p := range strings.Fields(kit.Host.Run(t, "pgrep", "-f", words)) {
 		var a, c unix.Stat_t
 		if unix.Stat("/proc/"+p+"/ns/pid_for_children", &a) == nil && unix.Stat(fmt.Sprintf("/proc/%d/ns/pid_for_children", b.Pid()), &c) == nil && a.Ino == c.Ino {
 			var n int
@@ -292,12 +292,12 @@ func (b *farBox) pid(t *testing.T, words string) int {
 
 // sshCut cuts the wire: one line here, and nothing left on the machine.
 func sshCut(t *testing.T, b *farBox) {
-	p := testutil.Start(t, b.lklrun(testutil.SSHUser, "-q", "--", "sleep", "4714"))
+	p := kit.Start(t, b.lklrun(kit.SSHUser, "-q", "--", "sleep", "4714"))
 	b.runs(t, "sleep 4714")
-	testutil.Host.Run(t, "ip", "link", "set", "desk0", "down")
+	kit.Host.Run(t, "ip", "link", "set", "desk0", "down")
 	began := time.Now()
-	b.ends(t, testutil.SSHUser)
-	r := p.Wait(testutil.Limit)
+	b.ends(t, kit.SSHUser)
+	r := p.Wait(kit.Limit)
 	if r.Status != 125 || strings.Count(r.Stderr, "\n") != 1 || !strings.Contains(r.Stderr, "the connection to the device") {
 		t.Errorf("%v", r)
 	}
@@ -307,10 +307,10 @@ func sshCut(t *testing.T, b *farBox) {
 // TestSSHRefused checks that impossible requests are reported in one line, and leave
 // nothing on the machine.
 func TestSSHRefused(t *testing.T) {
-	b := newFarBox(t, testutil.SSHD{Home: "size=4m,noexec"})
-	stranger := testutil.NewSSHClient(t)
+	b := newFarBox(t, kit.SSHD{Home: "size=4m,noexec"})
+	stranger := kit.NewSSHClient(t)
 	stranger.Know(t, "10.84.0.2", 22, b.Path("/run/sshd-test/host.pub"))
-	user := b.Target(testutil.SSHUser)
+	user := b.Target(kit.SSHUser)
 	for name, c := range map[string]struct {
 		args   []string
 		env    []string
@@ -327,24 +327,24 @@ func TestSSHRefused(t *testing.T) {
 		"no root":             {[]string{"--device", user, "--if", "raw:far0", "--", "true"}, nil, 2, "--if raw:far0 requires root there"},
 		"a descriptor":        {[]string{"--device", user, "--if", "fd:7", "--", "true"}, nil, 2, "a device cannot use a descriptor of this machine"},
 		"a capture to stay":   {[]string{"--device", user, "--stay", "--capture", "x.pcapng", "--", "true"}, nil, 2, "lklrun cannot fetch the file"},
-		"a capture of two":    {[]string{"--device", user + "," + b.Target(testutil.SSHRoot), "--capture", "x.pcapng", "--", "true"}, nil, 2, "2 devices cannot write to one file"},
+		"a capture of two":    {[]string{"--device", user + "," + b.Target(kit.SSHRoot), "--capture", "x.pcapng", "--", "true"}, nil, 2, "2 devices cannot write to one file"},
 		"a capture nowhere":   {[]string{"--device", user, "--capture", "/nonexistent/x.pcapng", "--", "true"}, nil, 2, "/nonexistent/x.pcapng: no such file"},
 		"no command":          {[]string{"--device", user}, nil, 2, "no command to run"},
 		"stay without device": {[]string{"--stay", "--", "true"}, nil, 2, "--stay: requires --device"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cmd := testutil.Lklrun(c.args...)
+			cmd := kit.Lklrun(c.args...)
 			if cmd.Env = c.env; cmd.Env == nil {
 				cmd.Env = b.Client.Env()
 			}
-			r := testutil.Run(t, testutil.Limit, cmd)
+			r := kit.Run(t, kit.Limit, cmd)
 			if r.Status != c.status || r.Stdout != "" || strings.Count(r.Stderr, "\n") != 1 || !strings.Contains(r.Stderr, c.want) {
 				t.Errorf("%v, want %d, %q", r, c.status, c.want)
 			}
 		})
 	}
 	// The home has no room for programs, /tmp has.
-	if r := testutil.Run(t, sshLimit, b.lklrun(testutil.SSHUser, "-q", "--", "sh", "-c", "echo here")); r.Status != 0 || r.Stdout != "here\n" {
+	if r := kit.Run(t, sshLimit, b.lklrun(kit.SSHUser, "-q", "--", "sh", "-c", "echo here")); r.Status != 0 || r.Stdout != "here\n" {
 		t.Errorf("a home that programs cannot be run from: %v", r)
 	}
 	if names, _ := filepath.Glob(b.Path("/home/user/.cache/lklrun-remote/*")); len(names) > 0 {
@@ -354,12 +354,12 @@ func TestSSHRefused(t *testing.T) {
 
 // A login whose shell prints something of its own is told so.
 func TestSSHChatty(t *testing.T) {
-	b := newFarBox(t, testutil.SSHD{Shell: "/run/chatty"})
-	testutil.WriteFile(t, b.Path("/run/chatty"), "#!/bin/sh\necho Welcome!\nexec /bin/sh \"$@\"\n")
+	b := newFarBox(t, kit.SSHD{Shell: "/run/chatty"})
+	kit.WriteFile(t, b.Path("/run/chatty"), "#!/bin/sh\necho Welcome!\nexec /bin/sh \"$@\"\n")
 	if err := os.Chmod(b.Path("/run/chatty"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	r := testutil.Run(t, sshLimit, b.lklrun(testutil.SSHUser, "--", "true"))
+	r := kit.Run(t, sshLimit, b.lklrun(kit.SSHUser, "--", "true"))
 	if r.Status != 125 || strings.Count(r.Stderr, "\n") != 1 || !strings.Contains(r.Stderr, "the login shell there may print its own text") {
 		t.Errorf("%v", r)
 	}
@@ -367,8 +367,8 @@ func TestSSHChatty(t *testing.T) {
 
 // Storage that is full is told with what is missing, and nothing is left.
 func TestSSHFull(t *testing.T) {
-	b := newFarBox(t, testutil.SSHD{Home: "size=4m"})
-	r := testutil.Run(t, sshLimit, b.lklrun(testutil.SSHUser, "--", "true"))
+	b := newFarBox(t, kit.SSHD{Home: "size=4m"})
+	r := kit.Run(t, sshLimit, b.lklrun(kit.SSHUser, "--", "true"))
 	if r.Status != 2 || strings.Count(r.Stderr, "\n") != 1 || !strings.Contains(r.Stderr, "its storage is full: the bundle requires ") {
 		t.Errorf("%v", r)
 	}

@@ -16,15 +16,15 @@ import (
 // TestAB checks a comparison of real runs: the reported bytes are the bytes that were
 // fetched.
 func TestAB(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	const size = 300000
 	if err := os.WriteFile(filepath.Join(s.Dir, "file"), make([]byte, size), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	s.Web(testutil.Nginx{})
-	plot := filepath.Join(testutil.Dir(t), "times.svg")
-	fetch := []string{"--if", s.TapIf(), "--", "curl", "-sS", "-f", "-o", "/dev/null", testutil.ServerURL + "/file"}
-	r := testutil.Run(t, 4*testutil.Limit, testutil.Lklrun(append([]string{"ab", "-n", "2", "-o", "json", "--plot", plot, "--stack", "host", "--stack", "mptcp", "--variant", "inside: --engine preload"}, fetch...)...))
+	s.Web(kit.Nginx{})
+	plot := filepath.Join(kit.Dir(t), "times.svg")
+	fetch := []string{"--if", s.TapIf(), "--", "curl", "-sS", "-f", "-o", "/dev/null", kit.ServerURL + "/file"}
+	r := kit.Run(t, 4*kit.Limit, kit.Lklrun(append([]string{"ab", "-n", "2", "-o", "json", "--plot", plot, "--stack", "host", "--stack", "mptcp", "--variant", "inside: --engine preload"}, fetch...)...))
 	var c struct {
 		Stopped  bool
 		Variants []struct {
@@ -80,7 +80,7 @@ func TestAB(t *testing.T) {
 		{[]string{"--stack", "mptcp", "--stack", "host", "--plot", "x.gif", "--", "true"}, 2, "ends in .svg"},
 		{[]string{"--stack", "mptcp", "--stack", "host", "-n", "0", "--", "true"}, 2, "expected 1 to"},
 	} {
-		r := testutil.Run(t, 2*testutil.Limit, testutil.Lklrun(append([]string{"ab"}, c.args...)...))
+		r := kit.Run(t, 2*kit.Limit, kit.Lklrun(append([]string{"ab"}, c.args...)...))
 		if r.Status != c.status || !strings.Contains(r.Stdout+r.Stderr, c.says) {
 			t.Errorf("%q: want %d and %q: %v", c.args, c.status, c.says, r)
 		}
@@ -91,16 +91,16 @@ func TestAB(t *testing.T) {
 // the earlier ones.
 func TestABInterrupted(t *testing.T) {
 	t.Parallel()
-	testutil.Need(t, testutil.Bin("lklrun"), testutil.Bin("lklhost"))
-	count := filepath.Join(testutil.Dir(t), "count")
-	p := testutil.Start(t, testutil.Lklrun("ab", "-n", "5", "--warmups", "0", "-o", "json", "--stack", "vanilla", "--stack", "mptcp", "--",
+	kit.Need(t, kit.Bin("lklrun"), kit.Bin("lklhost"))
+	count := filepath.Join(kit.Dir(t), "count")
+	p := kit.Start(t, kit.Lklrun("ab", "-n", "5", "--warmups", "0", "-o", "json", "--stack", "vanilla", "--stack", "mptcp", "--",
 		"sh", "-c", `echo >> "$0"; test $(wc -l < "$0") -lt 3 || exec sleep 600`, count))
-	testutil.WaitFor(t, "the third run", testutil.Limit, func() bool {
+	kit.WaitFor(t, "the third run", kit.Limit, func() bool {
 		data, _ := os.ReadFile(count) // empty before the first run
 		return strings.Count(string(data), "\n") == 3
 	})
 	p.Signal(syscall.SIGINT)
-	r := p.Wait(testutil.Limit)
+	r := p.Wait(kit.Limit)
 	var c struct {
 		Stopped  bool
 		Variants []struct{ Runs []struct{ Number int } }

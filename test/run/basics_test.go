@@ -19,20 +19,20 @@ import (
 // TestOrdinaryUser checks that an ordinary user needs no set-up: no flag, no root, no
 // runtime directory. One line says that TCP ends at the gateway.
 func TestOrdinaryUser(t *testing.T) {
-	s := testutil.NewSite(t)
-	s.Web(testutil.Nginx{})
-	bin := testutil.PublicBin(t)
-	runtime := testutil.Dir(t)
-	testutil.Host.Run(t, "chown", fmt.Sprint(testutil.OrdinaryUID), runtime)
+	s := kit.NewSite(t)
+	s.Web(kit.Nginx{})
+	bin := kit.PublicBin(t)
+	runtime := kit.Dir(t)
+	kit.Host.Run(t, "chown", fmt.Sprint(kit.OrdinaryUID), runtime)
 	for name, dir := range map[string]string{"without XDG_RUNTIME_DIR": "", "with XDG_RUNTIME_DIR": runtime} {
 		t.Run(name, func(t *testing.T) {
-			before := testutil.Take(t, s.Server)
-			cmd := testutil.AsUser(exec.Command(bin+"/lklrun", "--", "curl", "-s", testutil.ServerURL+"/hello"), dir)
-			r := testutil.Run(t, testutil.Limit, cmd)
+			before := kit.Take(t, s.Server)
+			cmd := kit.AsUser(exec.Command(bin+"/lklrun", "--", "curl", "-s", kit.ServerURL+"/hello"), dir)
+			r := kit.Run(t, kit.Limit, cmd)
 			if r.Status != 0 || r.Stdout != "hello\n" {
 				t.Fatalf("curl: %v", r)
 			}
-			if said := testutil.Lines(r.Stderr); len(said) != 1 || !strings.Contains(said[0], "TCP ends") {
+			if said := kit.Lines(r.Stderr); len(said) != 1 || !strings.Contains(said[0], "TCP ends") {
 				t.Errorf("where TCP ends is not said in one line: %q", r.Stderr)
 			}
 			before.Same()
@@ -53,41 +53,41 @@ var asyncioFetch string
 //go:embed testdata/udp_sizes.py
 var udpSizes string
 
-func simplePrograms(s *testutil.Site) []program {
+func simplePrograms(s *kit.Site) []program {
 	python := func(program string, args ...string) []string {
 		return append([]string{"/usr/bin/python3", "-c", program}, args...)
 	}
-	get := func(path string) string { return testutil.ServerURL + path }
+	get := func(path string) string { return kit.ServerURL + path }
 	return []program{
 		{"curl", []string{"curl", "-s", get("/hello")}, "hello\n"},
-		{"static Go client", []string{testutil.Probe(), "get", get("/hello")}, "hello\n"},
+		{"static Go client", []string{kit.Probe(), "get", get("/hello")}, "hello\n"},
 		{"three parallel curls", []string{"sh", "-c", fmt.Sprintf("for i in 1 2 3; do curl -s %s & done; wait", get("/hello"))}, "hello\nhello\nhello\n"},
-		{"python3 asyncio", python(asyncioFetch, testutil.ServerAddr),
+		{"python3 asyncio", python(asyncioFetch, kit.ServerAddr),
 			"[" + strings.Repeat("True, ", 9) + "True]\n"},
-		{"UDP echo, static Go", []string{testutil.Probe(), "udp", testutil.ServerAddr + ":7", "ping"}, "ping\n"},
-		{"UDP echo, python3 sendto", python(udpSizes, testutil.ServerAddr), "ok\n"},
+		{"UDP echo, static Go", []string{kit.Probe(), "udp", kit.ServerAddr + ":7", "ping"}, "ping\n"},
+		{"UDP echo, python3 sendto", python(udpSizes, kit.ServerAddr), "ok\n"},
 		{"name by curl", []string{"curl", "-s", "http://www.test/hello"}, "hello\n"},
-		{"name by static Go", []string{testutil.Probe(), "lookup", "www.test"}, testutil.ServerAddr + "\n"},
-		{"name by python3", python(`import socket; print(socket.gethostbyname("www.test"))`), testutil.ServerAddr + "\n"},
+		{"name by static Go", []string{kit.Probe(), "lookup", "www.test"}, kit.ServerAddr + "\n"},
+		{"name by python3", python(`import socket; print(socket.gethostbyname("www.test"))`), kit.ServerAddr + "\n"},
 		{"a name that is not", []string{"sh", "-c", "curl -s http://nowhere.test/; echo $?"}, "6\n"},
 		{"a port nobody listens on", python(fmt.Sprintf(`
 import socket
 try: socket.create_connection((%q, 9), 10)
-except ConnectionRefusedError: print("refused")`, testutil.ServerAddr)), "refused\n"},
+except ConnectionRefusedError: print("refused")`, kit.ServerAddr)), "refused\n"},
 	}
 }
 
 // TestPrograms runs everyday programs, over the gateway and over a tap.
 func TestPrograms(t *testing.T) {
-	s := testutil.NewSite(t)
-	s.Web(testutil.Nginx{})
-	s.Server.Dnsmasq(t, map[string]string{"www.test": testutil.ServerAddr})
-	s.Server.EchoUDP(t, testutil.ServerAddr+":7")
+	s := kit.NewSite(t)
+	s.Web(kit.Nginx{})
+	s.Server.Dnsmasq(t, map[string]string{"www.test": kit.ServerAddr})
+	s.Server.EchoUDP(t, kit.ServerAddr+":7")
 	for _, kind := range []struct{ name, spec string }{{"user", "user"}, {"tap", s.TapIf()}} {
 		for _, p := range simplePrograms(s) {
 			t.Run(kind.name+"/"+p.name, func(t *testing.T) {
-				before := testutil.Take(t, s.Server)
-				r := testutil.Run(t, testutil.Limit, testutil.Lklrun(append([]string{"--if", kind.spec, "--dns", testutil.ServerAddr, "--"}, p.args...)...))
+				before := kit.Take(t, s.Server)
+				r := kit.Run(t, kit.Limit, kit.Lklrun(append([]string{"--if", kind.spec, "--dns", kit.ServerAddr, "--"}, p.args...)...))
 				if r.Status != 0 || r.Stdout != p.want {
 					t.Errorf("%q: %v\nwant: %s", p.args, r, p.want)
 				}
@@ -99,15 +99,15 @@ func TestPrograms(t *testing.T) {
 
 // TestStacks runs the same curl on each stack.
 func TestStacks(t *testing.T) {
-	s := testutil.NewSite(t)
-	s.Web(testutil.Nginx{})
+	s := kit.NewSite(t)
+	s.Web(kit.Nginx{})
 	for stack, cc := range map[string]string{"mptcp": "", "bbr": "bbr", "vanilla": "cubic"} {
 		t.Run(stack, func(t *testing.T) {
-			before := testutil.Take(t, s.Server)
-			r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--stack", stack, "--if", s.TapIf(), "--", "/usr/bin/python3", "-c", fmt.Sprintf(`
+			before := kit.Take(t, s.Server)
+			r := kit.Run(t, kit.Limit, kit.Lklrun("--stack", stack, "--if", s.TapIf(), "--", "/usr/bin/python3", "-c", fmt.Sprintf(`
 import socket
 s = socket.create_connection((%q, 80), 10)
-print(s.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0").decode())`, testutil.ServerAddr)))
+print(s.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0").decode())`, kit.ServerAddr)))
 			if r.Status != 0 || cc != "" && r.Stdout != cc+"\n" {
 				t.Errorf("congestion control: %v\nwant: %s", r, cc)
 			}
@@ -118,12 +118,12 @@ print(s.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0").
 
 // TestChecksum checks that a large file keeps its checksum, over IPv4 and IPv6.
 func TestChecksum(t *testing.T) {
-	s := testutil.NewSite(t)
-	s.Web(testutil.Nginx{MPTCP: true})
-	testutil.Random(t, s.Dir+"/file", 50<<20)
-	want := strings.Fields(testutil.OK(t, testutil.Limit, exec.Command("sha256sum", s.Dir+"/file")))[0]
-	for _, url := range []string{testutil.ServerURL, "http://[" + testutil.ServerAddr6 + "]"} {
-		r := testutil.Run(t, testutil.Limit, s.OnTap("sh", "-c", "curl -sf "+url+"/file | sha256sum"))
+	s := kit.NewSite(t)
+	s.Web(kit.Nginx{MPTCP: true})
+	kit.Random(t, s.Dir+"/file", 50<<20)
+	want := strings.Fields(kit.OK(t, kit.Limit, exec.Command("sha256sum", s.Dir+"/file")))[0]
+	for _, url := range []string{kit.ServerURL, "http://[" + kit.ServerAddr6 + "]"} {
+		r := kit.Run(t, kit.Limit, s.OnTap("sh", "-c", "curl -sf "+url+"/file | sha256sum"))
 		if r.Status != 0 || !strings.HasPrefix(r.Stdout, want) {
 			t.Errorf("%s: %v, want %s", url, r, want)
 		}
@@ -133,46 +133,46 @@ func TestChecksum(t *testing.T) {
 // TestServers runs servers on the stack: nginx with two workers, and a static Go
 // server. The host's own curl fetches from them over IPv4 and IPv6.
 func TestServers(t *testing.T) {
-	s := testutil.NewSite(t)
-	testutil.Random(t, s.Dir+"/file", 5<<20)
-	want := strings.Fields(testutil.OK(t, testutil.Limit, exec.Command("sha256sum", s.Dir+"/file")))[0]
-	hosts := []string{testutil.StackAddr, "[" + testutil.StackAddr6 + "]"}
+	s := kit.NewSite(t)
+	kit.Random(t, s.Dir+"/file", 5<<20)
+	want := strings.Fields(kit.OK(t, kit.Limit, exec.Command("sha256sum", s.Dir+"/file")))[0]
+	hosts := []string{kit.StackAddr, "[" + kit.StackAddr6 + "]"}
 
 	t.Run("nginx with two workers", func(t *testing.T) {
-		before := testutil.Take(t, s.Server)
-		dir := testutil.Dir(t)
-		p := testutil.Start(t, s.OnTap(testutil.Nginx{Root: s.Dir, Workers: 2}.Config(t, dir)...))
-		testutil.Answers(t, p, "http://"+testutil.StackAddr+"/hello")
+		before := kit.Take(t, s.Server)
+		dir := kit.Dir(t)
+		p := kit.Start(t, s.OnTap(kit.Nginx{Root: s.Dir, Workers: 2}.Config(t, dir)...))
+		kit.Answers(t, p, "http://"+kit.StackAddr+"/hello")
 		for i := range 20 {
-			got := testutil.OK(t, testutil.Limit, exec.Command("sh", "-c", "curl -sf http://"+hosts[i%2]+"/file | sha256sum"))
+			got := kit.OK(t, kit.Limit, exec.Command("sh", "-c", "curl -sf http://"+hosts[i%2]+"/file | sha256sum"))
 			if !strings.HasPrefix(got, want) {
 				t.Fatalf("fetch %d by %s: %s, want %s", i, hosts[i%2], got, want)
 			}
 		}
-		if n := strings.Count(testutil.Host.Run(t, "ps", "-eo", "args"), "nginx: worker process"); n != 2 {
+		if n := strings.Count(kit.Host.Run(t, "ps", "-eo", "args"), "nginx: worker process"); n != 2 {
 			t.Errorf("%d workers, want 2", n)
 		}
 		p.Signal(15)
-		p.Wait(testutil.Limit)
+		p.Wait(kit.Limit)
 		if err := os.RemoveAll(dir); err != nil {
 			t.Fatal(err)
 		}
 		before.Same()
 	})
 	t.Run("static Go server", func(t *testing.T) {
-		before := testutil.Take(t, s.Server)
-		p := testutil.Start(t, s.OnTap(testutil.Probe(), "serve", ":80"))
-		testutil.Answers(t, p, "http://"+testutil.StackAddr+"/x")
-		got := testutil.OK(t, testutil.Limit, exec.Command("curl", "-sf", "http://"+testutil.StackAddr+"/you"))
-		if !strings.HasPrefix(got, "hello you from "+testutil.HostAddr+":") {
-			t.Errorf("the server saw %q, want the host's address %s", got, testutil.HostAddr)
+		before := kit.Take(t, s.Server)
+		p := kit.Start(t, s.OnTap(kit.Probe(), "serve", ":80"))
+		kit.Answers(t, p, "http://"+kit.StackAddr+"/x")
+		got := kit.OK(t, kit.Limit, exec.Command("curl", "-sf", "http://"+kit.StackAddr+"/you"))
+		if !strings.HasPrefix(got, "hello you from "+kit.HostAddr+":") {
+			t.Errorf("the server saw %q, want the host's address %s", got, kit.HostAddr)
 		}
-		got = testutil.OK(t, testutil.Limit, exec.Command("curl", "-sf", "http://["+testutil.StackAddr6+"]/you"))
-		if !strings.HasPrefix(got, "hello you from ["+testutil.HostAddr6+"]:") {
-			t.Errorf("the server saw %q, want the host's address %s", got, testutil.HostAddr6)
+		got = kit.OK(t, kit.Limit, exec.Command("curl", "-sf", "http://["+kit.StackAddr6+"]/you"))
+		if !strings.HasPrefix(got, "hello you from ["+kit.HostAddr6+"]:") {
+			t.Errorf("the server saw %q, want the host's address %s", got, kit.HostAddr6)
 		}
 		p.Signal(15)
-		if r := p.Wait(testutil.Limit); testutil.ShellStatus(r) != 143 {
+		if r := p.Wait(kit.Limit); kit.ShellStatus(r) != 143 {
 			t.Errorf("SIGTERM to lklrun ended it with %v", r)
 		}
 		before.Same()
@@ -184,24 +184,24 @@ var udpServer string
 
 // TestIPv6AndUDPServer checks a UDP server on the stack, and IPv6 from the stack.
 func TestIPv6AndUDPServer(t *testing.T) {
-	s := testutil.NewSite(t)
-	s.Web(testutil.Nginx{})
-	s.Server.EchoUDP(t, "["+testutil.ServerAddr6+"]:7")
-	if r := testutil.Run(t, testutil.Limit, s.OnTap("curl", "-s", "http://["+testutil.ServerAddr6+"]/hello")); r.Stdout != "hello\n" {
+	s := kit.NewSite(t)
+	s.Web(kit.Nginx{})
+	s.Server.EchoUDP(t, "["+kit.ServerAddr6+"]:7")
+	if r := kit.Run(t, kit.Limit, s.OnTap("curl", "-s", "http://["+kit.ServerAddr6+"]/hello")); r.Stdout != "hello\n" {
 		t.Errorf("curl by IPv6: %v", r)
 	}
-	if r := testutil.Run(t, testutil.Limit, s.OnTap(testutil.Probe(), "udp", "["+testutil.ServerAddr6+"]:7", "six")); r.Stdout != "six\n" {
+	if r := kit.Run(t, kit.Limit, s.OnTap(kit.Probe(), "udp", "["+kit.ServerAddr6+"]:7", "six")); r.Stdout != "six\n" {
 		t.Errorf("UDP by IPv6: %v", r)
 	}
-	p := testutil.Start(t, s.OnTap("/usr/bin/python3", "-uc", udpServer))
-	testutil.WaitFor(t, "the UDP server", testutil.Limit, func() bool { out, _ := p.Output(); return out == "bound\n" })
+	p := kit.Start(t, s.OnTap("/usr/bin/python3", "-uc", udpServer))
+	kit.WaitFor(t, "the UDP server", kit.Limit, func() bool { out, _ := p.Output(); return out == "bound\n" })
 	for _, text := range []string{"first", "second", "end"} {
-		got := testutil.OK(t, testutil.Limit, exec.Command(testutil.Probe(), "udp", testutil.StackAddr+":7777", text))
+		got := kit.OK(t, kit.Limit, exec.Command(kit.Probe(), "udp", kit.StackAddr+":7777", text))
 		if got != strings.ToUpper(text)+"\n" {
 			t.Errorf("UDP server: %q", got)
 		}
 	}
-	if r := p.Wait(testutil.Limit); r.Status != 0 {
+	if r := p.Wait(kit.Limit); r.Status != 0 {
 		t.Errorf("the UDP server: %v", r)
 	}
 }
@@ -210,36 +210,36 @@ func TestIPv6AndUDPServer(t *testing.T) {
 // can reach are unreachable, by TCP, by UDP, and from programs that no library could
 // intercept.
 func TestNoBypass(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	// A second network, which the host has and the stack does not have.
-	hidden := testutil.NewNetns(t, "hidden")
-	testutil.Veth(t, testutil.Host, "h0", hidden, "h1")
-	testutil.Host.Addr(t, "h0", "10.74.0.2/24")
+	hidden := kit.NewNetns(t, "hidden")
+	kit.Veth(t, kit.Host, "h0", hidden, "h1")
+	kit.Host.Addr(t, "h0", "10.74.0.2/24")
 	hidden.Addr(t, "h1", "10.74.0.1/24")
-	hidden.Nginx(t, testutil.Nginx{Root: s.Dir})
+	hidden.Nginx(t, kit.Nginx{Root: s.Dir})
 	hidden.EchoUDP(t, "10.74.0.1:7")
-	l := testutil.Host.Listen(t, "127.0.0.1:8099")
+	l := kit.Host.Listen(t, "127.0.0.1:8099")
 	go func() { _ = http.Serve(l, http.NotFoundHandler()) }() // ends with the listener
 	reach := [][]string{
 		{"curl", "-s", "-m", "3", "http://10.74.0.1/hello"},
 		{"curl", "-s", "-m", "3", "http://127.0.0.1:8099/"},
-		{testutil.Probe(), "dial", "127.0.0.1:8099"},
-		{"timeout", "3", testutil.Probe(), "dial", "10.74.0.1:80"},
-		{"timeout", "3", testutil.Probe(), "udp", "10.74.0.1:7", "x"},
+		{kit.Probe(), "dial", "127.0.0.1:8099"},
+		{"timeout", "3", kit.Probe(), "dial", "10.74.0.1:80"},
+		{"timeout", "3", kit.Probe(), "udp", "10.74.0.1:7", "x"},
 		{"timeout", "3", "/usr/bin/python3", "-c", "import socket; socket.create_connection(('10.74.0.1', 80))"},
 	}
 	for _, args := range reach[:2] { // the servers exist: the host reaches them
-		if r := testutil.Run(t, testutil.Limit, exec.Command(args[0], args[1:]...)); r.Status != 0 {
+		if r := kit.Run(t, kit.Limit, exec.Command(args[0], args[1:]...)); r.Status != 0 {
 			t.Fatalf("the host itself: %v", r)
 		}
 	}
 	for _, args := range reach {
-		if r := testutil.Run(t, testutil.Limit, s.OnTap(args...)); r.Status == 0 {
+		if r := kit.Run(t, kit.Limit, s.OnTap(args...)); r.Status == 0 {
 			t.Errorf("%s reached the host's network: %v", strings.Join(args, " "), r)
 		}
 	}
 	// The target does not see the host's devices.
-	r := testutil.Run(t, testutil.Limit, s.OnTap("cat", "/proc/net/dev"))
+	r := kit.Run(t, kit.Limit, s.OnTap("cat", "/proc/net/dev"))
 	for _, dev := range []string{" br0:", " h0:", " v0:"} {
 		if strings.Contains(r.Stdout, dev) {
 			t.Errorf("the target sees the host's %s", dev)
@@ -250,8 +250,8 @@ func TestNoBypass(t *testing.T) {
 // TestTransparency checks that the target keeps its standard streams, directory,
 // environment and descriptors.
 func TestTransparency(t *testing.T) {
-	s := testutil.NewSite(t)
-	dir, err := filepath.EvalSymlinks(testutil.Dir(t))
+	s := kit.NewSite(t)
+	dir, err := filepath.EvalSymlinks(kit.Dir(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +261,7 @@ func TestTransparency(t *testing.T) {
 	cmd.Env = append(os.Environ(), "MARK=mark")
 	bare := exec.Command("sh", "-c", cmd.Args[len(cmd.Args)-1])
 	bare.Stdin, bare.Dir, bare.Env = strings.NewReader("in\n"), dir, cmd.Env
-	want, got := testutil.Run(t, testutil.Limit, bare), testutil.Run(t, testutil.Limit, cmd)
+	want, got := kit.Run(t, kit.Limit, bare), kit.Run(t, kit.Limit, cmd)
 	if got.Stdout != want.Stdout || got.Stderr != want.Stderr || got.Status != want.Status {
 		t.Errorf("under lklrun: %v\nwithout: %v", got, want)
 	}
@@ -269,8 +269,8 @@ func TestTransparency(t *testing.T) {
 	// The target has the descriptors that it would have without lklrun, and none of
 	// lklrun's.
 	numbers := []string{"sh", "-c", "ls /proc/self/fd | tr '\\n' ' '"}
-	wantFDs := testutil.OK(t, testutil.Limit, exec.Command(numbers[0], numbers[1:]...))
-	if gotFDs := testutil.OK(t, testutil.Limit, s.OnTap(numbers...)); gotFDs != wantFDs {
+	wantFDs := kit.OK(t, kit.Limit, exec.Command(numbers[0], numbers[1:]...))
+	if gotFDs := kit.OK(t, kit.Limit, s.OnTap(numbers...)); gotFDs != wantFDs {
 		t.Errorf("the target has descriptors %s, without lklrun %s", gotFDs, wantFDs)
 	}
 }
@@ -280,9 +280,9 @@ var fetchMany string
 
 // TestManyConnections makes many connections, at once and one after the other.
 func TestManyConnections(t *testing.T) {
-	s := testutil.NewSite(t)
-	s.Web(testutil.Nginx{Workers: 2})
-	r := testutil.Run(t, 2*time.Minute, s.OnTap("/usr/bin/python3", "-c", fetchMany, testutil.ServerAddr))
+	s := kit.NewSite(t)
+	s.Web(kit.Nginx{Workers: 2})
+	r := kit.Run(t, 2*time.Minute, s.OnTap("/usr/bin/python3", "-c", fetchMany, kit.ServerAddr))
 	if r.Stdout != "2000 True\n" {
 		t.Errorf("2,000 connections: %v", r)
 	}
@@ -294,9 +294,9 @@ var connectAtOnce string
 // TestConnectionsAtOnce makes hundreds of connections at the same moment, repeatedly.
 // None may hang. (A lost event shows here in some runs, not in every run.)
 func TestConnectionsAtOnce(t *testing.T) {
-	s := testutil.NewSite(t)
-	s.Web(testutil.Nginx{Workers: 2})
-	r := testutil.Run(t, time.Minute, s.OnTap("/usr/bin/python3", "-c", connectAtOnce, testutil.ServerAddr))
+	s := kit.NewSite(t)
+	s.Web(kit.Nginx{Workers: 2})
+	r := kit.Run(t, time.Minute, s.OnTap("/usr/bin/python3", "-c", connectAtOnce, kit.ServerAddr))
 	if want := strings.Repeat("400\n", 8); r.Stdout != want {
 		t.Errorf("8 times 400 connections at once: %v", r)
 	}

@@ -19,8 +19,8 @@ var burstClient string
 // socket.
 func TestBurst(t *testing.T) {
 	const datagrams, size = 300, 1200
-	testutil.NewSite(t)
-	server, err := net.ListenPacket("udp", testutil.HostAddr+":0")
+	kit.NewSite(t)
+	server, err := net.ListenPacket("udp", kit.HostAddr+":0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func TestBurst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out := testutil.OK(t, testutil.Limit, testutil.Lklrun("-q", "--if", "user", "--", "python3", "-c", burstClient, testutil.HostAddr, port, fmt.Sprint(datagrams), fmt.Sprint(size))); out != "all\n" {
+	if out := kit.OK(t, kit.Limit, kit.Lklrun("-q", "--if", "user", "--", "python3", "-c", burstClient, kit.HostAddr, port, fmt.Sprint(datagrams), fmt.Sprint(size))); out != "all\n" {
 		t.Errorf("%q", out)
 	}
 }

@@ -17,17 +17,17 @@ import (
 // configFile writes a configuration file for one test.
 func configFile(t *testing.T, name, text string) string {
 	t.Helper()
-	path := filepath.Join(testutil.Dir(t), name)
-	testutil.WriteFile(t, path, text)
+	path := filepath.Join(kit.Dir(t), name)
+	kit.WriteFile(t, path, text)
 	return path
 }
 
 // TestBrokenConfigurations checks that lklrun reports each broken configuration in one
 // line with the place and the remedy. It ends with status 2 and does nothing else.
 func TestBrokenConfigurations(t *testing.T) {
-	testutil.Need(t, testutil.Bin("lklrun"))
+	kit.Need(t, kit.Bin("lklrun"))
 	path := configFile(t, "c.json", "{}")
-	before := testutil.Take(t)
+	before := kit.Take(t)
 	var known []string
 	for _, s := range config.Settings() {
 		known = append(known, s.Key)
@@ -81,10 +81,10 @@ func TestBrokenConfigurations(t *testing.T) {
 		`{"interfaces": [{"param": "t0"}]}`:                                  `FILE:1: interfaces[0]: has no type; expected tap, macvtap, raw or raw-ipenc`,
 		`{"interfaces": [{"type": "tap", "param": "t0", "ip": "10.0.0.2"}]}`: `FILE:1: interfaces[0]: has only one of ip and masklen; set both`,
 	} {
-		testutil.WriteFile(t, path, text)
+		kit.WriteFile(t, path, text)
 		marker := filepath.Join(filepath.Dir(path), "ran")
-		r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--config", path, "--", "touch", marker))
-		testutil.OneLine(t, r, 2, "")
+		r := kit.Run(t, kit.Limit, kit.Lklrun("--config", path, "--", "touch", marker))
+		kit.OneLine(t, r, 2, "")
 		want = "lklrun: " + strings.ReplaceAll(want, "FILE", path)
 		if !strings.HasPrefix(r.Stderr, want) {
 			t.Errorf("%s\n got %swant %s", text, r.Stderr, want)
@@ -99,7 +99,7 @@ func TestBrokenConfigurations(t *testing.T) {
 // TestConfigurationSources checks the sources of a configuration in a run: a file,
 // variables, flags, and the commands that explain them.
 func TestConfigurationSources(t *testing.T) {
-	testutil.Need(t, testutil.Bin("lklrun"))
+	kit.Need(t, kit.Bin("lklrun"))
 	path := configFile(t, "c.json", `{
 		"stack": "vanilla", // not the default
 		"sysctl": {"net.ipv4.tcp_ecn": 1, "net.ipv4.tcp_sack": 0, "net.ipv4.tcp_fastopen": 3},
@@ -107,18 +107,18 @@ func TestConfigurationSources(t *testing.T) {
 		"command": ["sh", "-c", "cd /proc/sys/net/ipv4; cat tcp_ecn tcp_sack tcp_fastopen; test -e /proc/sys/net/mptcp && cat tcp_syn_retries"],
 		"profiles": {"own": {"summary": "a test's", "sysctl": {"net.ipv4.tcp_syn_retries": 9, "net.ipv4.tcp_fastopen": 2}}}
 	}`)
-	run := testutil.Lklrun("--config", path, "--profile", "own", "--sysctl", "net.ipv4.tcp_ecn=0")
+	run := kit.Lklrun("--config", path, "--profile", "own", "--sysctl", "net.ipv4.tcp_ecn=0")
 	run.Env = append(os.Environ(), "LKLRUN_SYSCTL=net.ipv4.tcp_sack=1;net.ipv4.tcp_ecn=2", "LKLRUN_STACK=mptcp")
-	if r := testutil.Run(t, testutil.Limit, run); r.Status != 0 || r.Stdout != "0\n1\n2\n9\n" || r.Stderr != "" {
+	if r := kit.Run(t, kit.Limit, run); r.Status != 0 || r.Stdout != "0\n1\n2\n9\n" || r.Stderr != "" {
 		t.Errorf("%v", r)
 	}
-	explain := testutil.Lklrun("config", "--explain", "--config", path, "--profile", "own", "--sysctl", "net.ipv4.tcp_ecn=0", "-o", "json")
+	explain := kit.Lklrun("config", "--explain", "--config", path, "--profile", "own", "--sysctl", "net.ipv4.tcp_ecn=0", "-o", "json")
 	explain.Env = run.Env
 	var rows []struct {
 		Setting, Value string
 		From           struct{ Kind, Profile, Where string }
 	}
-	if err := json.Unmarshal([]byte(testutil.OK(t, testutil.Limit, explain)), &rows); err != nil {
+	if err := json.Unmarshal([]byte(kit.OK(t, kit.Limit, explain)), &rows); err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]string{}
@@ -140,45 +140,45 @@ func TestConfigurationSources(t *testing.T) {
 			t.Errorf("%s: %q, want %q", setting, got[setting], want)
 		}
 	}
-	if out := testutil.OK(t, testutil.Limit, testutil.Lklrun("config", "--check", path)); out != "" {
+	if out := kit.OK(t, kit.Limit, kit.Lklrun("config", "--check", path)); out != "" {
 		t.Errorf("a right file: %q", out)
 	}
-	testutil.OneLine(t, testutil.Run(t, testutil.Limit, testutil.Lklrun("config", "--check", configFile(t, "bad", "{"))), 2, "bad:1:2: ")
-	pipe := testutil.Lklrun("--config", "/dev/stdin", "--profile", "p", "--", "cat", "/proc/sys/net/ipv4/tcp_ecn")
+	kit.OneLine(t, kit.Run(t, kit.Limit, kit.Lklrun("config", "--check", configFile(t, "bad", "{"))), 2, "bad:1:2: ")
+	pipe := kit.Lklrun("--config", "/dev/stdin", "--profile", "p", "--", "cat", "/proc/sys/net/ipv4/tcp_ecn")
 	pipe.Stdin = strings.NewReader(`{"quiet": true, "profiles": {"p": {"sysctl": {"net.ipv4.tcp_ecn": 1}}}}`)
-	if r := testutil.Run(t, testutil.Limit, pipe); r.Status != 0 || r.Stdout != "1\n" {
+	if r := kit.Run(t, kit.Limit, pipe); r.Status != 0 || r.Stdout != "1\n" {
 		t.Errorf("a pipe: %v", r)
 	}
-	pipe = testutil.Lklrun("--config", "/dev/stdin", "--name", "piped", "--", "true")
+	pipe = kit.Lklrun("--config", "/dev/stdin", "--name", "piped", "--", "true")
 	pipe.Stdin = strings.NewReader(`{"detach": true}`)
-	if r := testutil.Run(t, testutil.Limit, pipe); r.Status != 0 || r.Stdout != "piped\n" {
+	if r := kit.Run(t, kit.Limit, pipe); r.Status != 0 || r.Stdout != "piped\n" {
 		t.Errorf("a pipe, in the background: %v", r)
 	}
-	testutil.WaitFor(t, "the end of the run in the background", testutil.Limit, func() bool {
-		return !strings.Contains(testutil.Run(t, testutil.Limit, exec.Command(testutil.Bin("lklctl"), "list")).Stdout, "piped")
+	kit.WaitFor(t, "the end of the run in the background", kit.Limit, func() bool {
+		return !strings.Contains(kit.Run(t, kit.Limit, exec.Command(kit.Bin("lklctl"), "list")).Stdout, "piped")
 	})
 	// A wrong value of a variable, and a value that only the plan can refuse.
-	wrong := testutil.Lklrun("--", "true")
+	wrong := kit.Lklrun("--", "true")
 	wrong.Env = append(os.Environ(), "LKLRUN_MEM=x")
-	testutil.OneLine(t, testutil.Run(t, testutil.Limit, wrong), 2, `^lklrun: LKLRUN_MEM: "x"; expected a size`)
-	wrong = testutil.Lklrun("--", "true")
+	kit.OneLine(t, kit.Run(t, kit.Limit, wrong), 2, `^lklrun: LKLRUN_MEM: "x"; expected a size`)
+	wrong = kit.Lklrun("--", "true")
 	wrong.Env = append(os.Environ(), "LKLRUN_IF=fd:99")
-	testutil.OneLine(t, testutil.Run(t, testutil.Limit, wrong), 2, `^lklrun: LKLRUN_IF: --if "fd:99"`)
-	wrong = testutil.Lklrun("--", "true")
+	kit.OneLine(t, kit.Run(t, kit.Limit, wrong), 2, `^lklrun: LKLRUN_IF: --if "fd:99"`)
+	wrong = kit.Lklrun("--", "true")
 	wrong.Env = append(os.Environ(), "LKLRUN_CONFIG=/no/such.json")
-	testutil.OneLine(t, testutil.Run(t, testutil.Limit, wrong), 2, `^lklrun: LKLRUN_CONFIG: /no/such.json: no such file or directory`)
+	kit.OneLine(t, kit.Run(t, kit.Limit, wrong), 2, `^lklrun: LKLRUN_CONFIG: /no/such.json: no such file or directory`)
 	// A value that the stack refuses.
-	testutil.OneLine(t, testutil.Run(t, testutil.Limit, testutil.Lklrun("-q", "--config", configFile(t, "s.json", "{\n\"sysctl\": {\"net.ipv4.nosuch\": 1}}"), "--", "true")), 2, `s.json:2: sysctl net.ipv4.nosuch=1: the stack has no such setting`)
+	kit.OneLine(t, kit.Run(t, kit.Limit, kit.Lklrun("-q", "--config", configFile(t, "s.json", "{\n\"sysctl\": {\"net.ipv4.nosuch\": 1}}"), "--", "true")), 2, `s.json:2: sysctl net.ipv4.nosuch=1: the stack has no such setting`)
 }
 
 // TestProfiles checks that the stack of a run has every setting of a built-in profile.
 func TestProfiles(t *testing.T) {
-	testutil.Need(t, testutil.Bin("lklrun"))
+	kit.Need(t, kit.Bin("lklrun"))
 	var profiles []struct {
 		Name     string
 		Settings []struct{ Setting, Value string }
 	}
-	if err := json.Unmarshal([]byte(testutil.OK(t, testutil.Limit, testutil.Lklrun("profiles", "--no-config", "-o", "json"))), &profiles); err != nil {
+	if err := json.Unmarshal([]byte(kit.OK(t, kit.Limit, kit.Lklrun("profiles", "--no-config", "-o", "json"))), &profiles); err != nil {
 		t.Fatal(err)
 	}
 	if len(profiles) != 5 {
@@ -192,7 +192,7 @@ func TestProfiles(t *testing.T) {
 				want += strings.ReplaceAll(s.Value, " ", "\t") + "\n"
 			}
 		}
-		r := testutil.Run(t, testutil.Limit, testutil.Lklrun("-q", "--no-config", "--profile", p.Name, "--", "sh", "-c", script+"true"))
+		r := kit.Run(t, kit.Limit, kit.Lklrun("-q", "--no-config", "--profile", p.Name, "--", "sh", "-c", script+"true"))
 		if r.Status != 0 || r.Stdout != want || r.Stderr != "" {
 			t.Errorf("%s: %v\nwant %q", p.Name, r, want)
 		}
@@ -201,13 +201,13 @@ func TestProfiles(t *testing.T) {
 
 // TestLKLKeys checks each key of LKL's own configuration in a running stack.
 func TestLKLKeys(t *testing.T) {
-	s := testutil.NewSite(t)
-	s.Web(testutil.Nginx{})
-	lkl := func(t *testing.T, text string, command ...string) testutil.Result {
+	s := kit.NewSite(t)
+	s.Web(kit.Nginx{})
+	lkl := func(t *testing.T, text string, command ...string) kit.Result {
 		t.Helper()
-		return testutil.Run(t, testutil.Limit, testutil.Lklrun(append([]string{"--config", configFile(t, "lkl-hijack.json", text), "--"}, command...)...))
+		return kit.Run(t, kit.Limit, kit.Lklrun(append([]string{"--config", configFile(t, "lkl-hijack.json", text), "--"}, command...)...))
 	}
-	says := func(t *testing.T, r testutil.Result, wants ...string) {
+	says := func(t *testing.T, r kit.Result, wants ...string) {
 		t.Helper()
 		for _, want := range wants {
 			if r.Status != 0 || !strings.Contains(r.Stdout+r.Stderr, want) {
@@ -215,24 +215,24 @@ func TestLKLKeys(t *testing.T) {
 			}
 		}
 	}
-	const tap = `"type": "tap", "param": "tap0", "ip": "` + testutil.StackAddr + `", "masklen": "24"`
+	const tap = `"type": "tap", "param": "tap0", "ip": "` + kit.StackAddr + `", "masklen": "24"`
 	t.Run("type param ip masklen mac mtu", func(t *testing.T) {
-		r := lkl(t, `{"interfaces": [{`+tap+`, "mac": "02:87:f8:27:22:02", "mtu": "1400"}]}`, "sh", "-c", "ip addr show eth0; curl -sS "+testutil.ServerURL+"/hello")
-		says(t, r, "inet "+testutil.StackAddr+"/24", "link/ether 02:87:f8:27:22:02", "mtu 1400", "hello\n")
+		r := lkl(t, `{"interfaces": [{`+tap+`, "mac": "02:87:f8:27:22:02", "mtu": "1400"}]}`, "sh", "-c", "ip addr show eth0; curl -sS "+kit.ServerURL+"/hello")
+		says(t, r, "inet "+kit.StackAddr+"/24", "link/ether 02:87:f8:27:22:02", "mtu 1400", "hello\n")
 	})
 	t.Run("type raw", func(t *testing.T) {
-		r := lkl(t, `{"interfaces": [{"type": "raw", "param": "br0", "ip": "`+testutil.StackAddr+`", "masklen": "24", "mac": "02:87:f8:27:22:03"}]}`, "curl", "-sS", testutil.ServerURL+"/hello")
+		r := lkl(t, `{"interfaces": [{"type": "raw", "param": "br0", "ip": "`+kit.StackAddr+`", "masklen": "24", "mac": "02:87:f8:27:22:03"}]}`, "curl", "-sS", kit.ServerURL+"/hello")
 		says(t, r, "hello\n")
 	})
 	t.Run("ipv6 masklen6 gateway gateway6", func(t *testing.T) {
-		r := lkl(t, `{"gateway": "`+testutil.HostAddr+`", "gateway6": "`+testutil.HostAddr6+`", "interfaces": [{`+tap+`, "ipv6": "`+testutil.StackAddr6+`", "masklen6": "64"}]}`,
+		r := lkl(t, `{"gateway": "`+kit.HostAddr+`", "gateway6": "`+kit.HostAddr6+`", "interfaces": [{`+tap+`, "ipv6": "`+kit.StackAddr6+`", "masklen6": "64"}]}`,
 			"sh", "-c", "ip addr show eth0; ip route; ip -6 route")
-		says(t, r, "inet6 "+testutil.StackAddr6+"/64", "default via "+testutil.HostAddr+" dev eth0", "default via "+testutil.HostAddr6+" dev eth0")
+		says(t, r, "inet6 "+kit.StackAddr6+"/64", "default via "+kit.HostAddr+" dev eth0", "default via "+kit.HostAddr6+" dev eth0")
 	})
 	t.Run("ifgateway ifgateway6", func(t *testing.T) {
-		r := lkl(t, `{"interfaces": [{`+tap+`, "ifgateway": "`+testutil.HostAddr+`", "ipv6": "`+testutil.StackAddr6+`", "masklen6": "64", "ifgateway6": "`+testutil.HostAddr6+`"}]}`,
+		r := lkl(t, `{"interfaces": [{`+tap+`, "ifgateway": "`+kit.HostAddr+`", "ipv6": "`+kit.StackAddr6+`", "masklen6": "64", "ifgateway6": "`+kit.HostAddr6+`"}]}`,
 			"sh", "-c", "ip route show table 100; ip -6 route show table 100; ip rule")
-		says(t, r, "default via "+testutil.HostAddr+" dev eth0", "default via "+testutil.HostAddr6+" dev eth0", "from "+testutil.StackAddr+" lookup 100")
+		says(t, r, "default via "+kit.HostAddr+" dev eth0", "default via "+kit.HostAddr6+" dev eth0", "from "+kit.StackAddr+" lookup 100")
 	})
 	t.Run("neigh", func(t *testing.T) {
 		r := lkl(t, `{"interfaces": [{`+tap+`, "neigh": "10.73.0.77|12:34:56:78:9a:bc;fd73::77|12:34:56:78:9a:be"}]}`, "ip", "neigh")
@@ -243,7 +243,7 @@ func TestLKLKeys(t *testing.T) {
 	})
 	t.Run("offload", func(t *testing.T) {
 		const show = "ethtool -k eth0"
-		testutil.Need(t, "ethtool")
+		kit.Need(t, "ethtool")
 		says(t, lkl(t, `{"interfaces": [{`+tap+`, "offload": "0"}]}`, "sh", "-c", show), "tx-checksumming: off", "tcp-segmentation-offload: off")
 		says(t, lkl(t, `{"interfaces": [{`+tap+`, "offload": "0x883"}]}`, "sh", "-c", show), "tx-checksumming: on", "tcp-segmentation-offload: on")
 	})
@@ -259,9 +259,9 @@ func TestLKLKeys(t *testing.T) {
 	})
 	t.Run("mount dump", func(t *testing.T) {
 		says(t, lkl(t, `{"mount": "proc,sysfs", "dump": "/sysfs/class/net/lo/mtu"}`, "true"), "/sysfs/class/net/lo/mtu:\n65536\n")
-		testutil.OneLine(t, lkl(t, "{\n\"mount\": \"nosuchfs\", \"dump\": \"/x\"}", "true"), 2, `lkl-hijack.json:2: mount nosuchfs: the stack does not support this file system`)
+		kit.OneLine(t, lkl(t, "{\n\"mount\": \"nosuchfs\", \"dump\": \"/x\"}", "true"), 2, `lkl-hijack.json:2: mount nosuchfs: the stack does not support this file system`)
 		path := configFile(t, "lkl-hijack.json", `{"dump": "/proc/version"}`)
-		testutil.OneLine(t, testutil.Run(t, testutil.Limit, testutil.Lklrun("--config", path, "--engine", "preload", "--", "true")), 2, `lkl-hijack.json:1: dump /proc/version: with the engine preload`)
+		kit.OneLine(t, kit.Run(t, kit.Limit, kit.Lklrun("--config", path, "--engine", "preload", "--", "true")), 2, `lkl-hijack.json:1: dump /proc/version: with the engine preload`)
 	})
 	t.Run("debug", func(t *testing.T) {
 		says(t, lkl(t, `{"debug": "1"}`, "true"), "the stack runs", "nothing used the stack")
@@ -279,21 +279,21 @@ func TestLKLKeys(t *testing.T) {
 	t.Run("delay_main", func(t *testing.T) {
 		r := lkl(t, `{"delay_main": "700000", "debug": "1"}`, "true")
 		says(t, r, "the stack runs")
-		for _, l := range testutil.Lines(r.Stderr) {
+		for _, l := range kit.Lines(r.Stderr) {
 			if _, took, ok := strings.Cut(l, "step=release took="); ok && (!strings.HasSuffix(took, "s") || strings.HasSuffix(took, "µs") || !strings.Contains(took, ".") || strings.HasSuffix(took, "ms") && len(took) < len("700.0ms")) {
 				t.Errorf("released after %s", took)
 			}
 		}
 	})
 	t.Run("variables", func(t *testing.T) {
-		run := exec.Command(testutil.Bin("lklrun"), "--", "sh", "-c", "curl -sS "+testutil.ServerURL+"/hello; ip link show eth0; cat /proc/sys/net/ipv4/tcp_congestion_control")
+		run := exec.Command(kit.Bin("lklrun"), "--", "sh", "-c", "curl -sS "+kit.ServerURL+"/hello; ip link show eth0; cat /proc/sys/net/ipv4/tcp_congestion_control")
 		run.Env = append(os.Environ(), "LKL_HIJACK_NET_QDISC=root|fq", "LKL_HIJACK_SYSCTL=net.ipv4.tcp_congestion_control=\"bbr\";net.ipv4.tcp_wmem=4096 65536 67108864",
-			"LKL_HIJACK_NET_IFTYPE=tap", "LKL_HIJACK_NET_IFPARAMS=tap0", "LKL_HIJACK_NET_IP="+testutil.StackAddr, "LKL_HIJACK_NET_NETMASK_LEN=24",
-			"LKL_HIJACK_NET_GATEWAY="+testutil.HostAddr, "LKL_HIJACK_OFFLOAD=0x8883", "LKL_HIJACK_DEBUG=0")
-		says(t, testutil.Run(t, testutil.Limit, run), "hello\n", "qdisc fq", "bbr\n")
-		run = exec.Command(testutil.Bin("lklrun"), "--", "ip", "link", "show", "eth0")
+			"LKL_HIJACK_NET_IFTYPE=tap", "LKL_HIJACK_NET_IFPARAMS=tap0", "LKL_HIJACK_NET_IP="+kit.StackAddr, "LKL_HIJACK_NET_NETMASK_LEN=24",
+			"LKL_HIJACK_NET_GATEWAY="+kit.HostAddr, "LKL_HIJACK_OFFLOAD=0x8883", "LKL_HIJACK_DEBUG=0")
+		says(t, kit.Run(t, kit.Limit, run), "hello\n", "qdisc fq", "bbr\n")
+		run = exec.Command(kit.Bin("lklrun"), "--", "ip", "link", "show", "eth0")
 		run.Env = append(os.Environ(), "LKL_HIJACK_CONFIG_FILE="+configFile(t, "any.json", `{"interfaces": [{`+tap+`, "mtu": "1300"}]}`))
-		says(t, testutil.Run(t, testutil.Limit, run), "mtu 1300")
+		says(t, kit.Run(t, kit.Limit, run), "mtu 1300")
 	})
 }
 
@@ -301,20 +301,20 @@ func TestLKLKeys(t *testing.T) {
 // macvtap made for it. Its settings take effect, and lklrun reports each setting that
 // has no effect here once.
 func TestLKLExample(t *testing.T) {
-	testutil.Need(t, "ip", "curl", "nginx", testutil.Bin("lklrun"))
-	phone, carrier := testutil.NewNetns(t, "phone"), testutil.NewNetns(t, "carrier")
-	testutil.Veth(t, phone, "wlan0", carrier, "c0")
+	kit.Need(t, "ip", "curl", "nginx", kit.Bin("lklrun"))
+	phone, carrier := kit.NewNetns(t, "phone"), kit.NewNetns(t, "carrier")
+	kit.Veth(t, phone, "wlan0", carrier, "c0")
 	phone.Run(t, "ip", "link", "add", "link", "wlan0", "name", "mv0", "index", "23", "address", "02:87:f8:27:22:02", "type", "macvtap", "mode", "bridge")
 	phone.Run(t, "ip", "link", "set", "mv0", "up")
 	carrier.Addr(t, "c0", "202.214.86.129/26", "192.0.2.1/32")
-	dir := testutil.Dir(t)
-	testutil.WriteFile(t, filepath.Join(dir, "hello"), "hello\n")
-	carrier.Nginx(t, testutil.Nginx{Root: dir, MPTCP: true})
-	path := filepath.Join(testutil.Root(), "pkg", "config", "testdata", "lkl-hijack.json")
-	before := testutil.Take(t, phone, carrier)
+	dir := kit.Dir(t)
+	kit.WriteFile(t, filepath.Join(dir, "hello"), "hello\n")
+	carrier.Nginx(t, kit.Nginx{Root: dir, MPTCP: true})
+	path := filepath.Join(kit.Root(), "pkg", "config", "testdata", "lkl-hijack.json")
+	before := kit.Take(t, phone, carrier)
 	const script = `curl -sS http://202.214.86.129/hello http://192.0.2.1/hello && ip -o addr show eth0 && ip -o link show eth0 &&
 		cat /proc/sys/net/ipv4/tcp_wmem && ip route && ip route show table 100`
-	r := testutil.Run(t, testutil.Limit, phone.Command(testutil.Bin("lklrun"), "--require", "mptcp", "--config", path, "--", "sh", "-c", script))
+	r := kit.Run(t, kit.Limit, phone.Command(kit.Bin("lklrun"), "--require", "mptcp", "--config", path, "--", "sh", "-c", script))
 	for _, want := range []string{
 		"hello\nhello\n", "inet 202.214.86.168/26", "link/ether 02:87:f8:27:22:02", "4096\t87380\t2147483647", "default via 202.214.86.129 dev eth0",
 	} {
@@ -324,7 +324,7 @@ func TestLKLExample(t *testing.T) {
 	}
 	before.Same()
 	// The engine preload has one process on the stack.
-	p := testutil.Run(t, testutil.Limit, phone.Command(testutil.Bin("lklrun"), "--engine", "preload", "--require", "mptcp", "--config", path, "--", "curl", "-sS", "http://192.0.2.1/hello"))
+	p := kit.Run(t, kit.Limit, phone.Command(kit.Bin("lklrun"), "--engine", "preload", "--require", "mptcp", "--config", path, "--", "curl", "-sS", "http://192.0.2.1/hello"))
 	if p.Status != 0 || p.Stdout != "hello\n" {
 		t.Errorf("preload: %v", p)
 	}
@@ -338,8 +338,8 @@ func TestLKLExample(t *testing.T) {
 				t.Errorf("want %q once: %s", want, said)
 			}
 		}
-		if len(testutil.Lines(said)) > 4 { // the host's name servers may be unreachable
-			t.Errorf("%d lines: %s", len(testutil.Lines(said)), said)
+		if len(kit.Lines(said)) > 4 { // the host's name servers may be unreachable
+			t.Errorf("%d lines: %s", len(kit.Lines(said)), said)
 		}
 	}
 	before.Same()
@@ -348,9 +348,9 @@ func TestLKLExample(t *testing.T) {
 // TestConfigTablesAreNarrow checks that the lists of settings and profiles fit a
 // terminal of 80 columns.
 func TestConfigTablesAreNarrow(t *testing.T) {
-	testutil.Need(t, testutil.Bin("lklrun"))
+	kit.Need(t, kit.Bin("lklrun"))
 	for _, args := range [][]string{{"profiles"}, {"profiles", "mobile"}, {"config", "--explain", "--profile", "mobile", "--if", "tap:t0"}} {
-		for _, line := range testutil.Lines(testutil.OK(t, testutil.Limit, testutil.Lklrun(args...))) {
+		for _, line := range kit.Lines(kit.OK(t, kit.Limit, kit.Lklrun(args...))) {
 			if len(line) > 80 {
 				t.Errorf("lklrun %q has a line of %d columns: %s", args, len(line), line)
 			}

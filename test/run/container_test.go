@@ -78,8 +78,8 @@ type bundle struct {
 
 func newBundle(t *testing.T) *bundle {
 	t.Helper()
-	testutil.Need(t, "crun", "unshare")
-	b := &bundle{t: t, dir: testutil.Dir(t)}
+	kit.Need(t, "crun", "unshare")
+	b := &bundle{t: t, dir: kit.Dir(t)}
 	text, err := os.ReadFile(profileFile)
 	if err != nil {
 		t.Fatal(err)
@@ -129,7 +129,7 @@ func (b *bundle) command(uid int, without []string, args ...string) *exec.Cmd {
 			mount("tmpfs", "tmpfs", "/tmp", "mode=1777"),
 			mount("bind", "/usr", "/usr", "rbind", "ro"),
 			mount("bind", "/etc", "/etc", "rbind", "ro"),
-			mount("bind", testutil.PublicBin(b.t), "/lklrun", "rbind", "ro"),
+			mount("bind", kit.PublicBin(b.t), "/lklrun", "rbind", "ro"),
 		},
 		"linux": map[string]any{"namespaces": namespaces, "seccomp": b.profile.spec(without...)},
 	}
@@ -159,14 +159,14 @@ var containerWork string
 // without capabilities. It uses a network namespace if the container can create one.
 // Otherwise it uses the filter alone, and prints a line about it.
 func TestContainer(t *testing.T) {
-	s := testutil.NewSite(t)
-	s.Web(testutil.Nginx{})
-	s.Server.EchoUDP(t, testutil.ServerAddr+":7")
+	s := kit.NewSite(t)
+	s.Web(kit.Nginx{})
+	s.Server.EchoUDP(t, kit.ServerAddr+":7")
 	b := newBundle(t)
 	// A server in the container's own network, which the target must not reach.
-	port := testutil.Host.Listen(t, "127.0.0.1:0").Addr().(*net.TCPAddr).Port
+	port := kit.Host.Listen(t, "127.0.0.1:0").Addr().(*net.TCPAddr).Port
 	const want = `hello
-(b'ping', ('` + testutil.ServerAddr + `', 7))
+(b'ping', ('` + kit.ServerAddr + `', 7))
 b'pong'
 b'own'
 ECONNREFUSED EAFNOSUPPORT EAFNOSUPPORT EAFNOSUPPORT
@@ -192,8 +192,8 @@ b'' True 1
 				want = strings.Replace(want, "EPROTONOSUPPORT", "None", 1)
 				want = strings.Replace(want, "EAFNOSUPPORT", "None", 1) // packet sockets
 			}
-			cmd := b.command(tt.uid, tt.without, "lklrun", "--name", "test-run", "--", "/usr/bin/python3", "-c", containerWork, testutil.ServerURL, testutil.ServerAddr, fmt.Sprint(port))
-			r := testutil.Run(t, testutil.Limit, cmd)
+			cmd := b.command(tt.uid, tt.without, "lklrun", "--name", "test-run", "--", "/usr/bin/python3", "-c", containerWork, kit.ServerURL, kit.ServerAddr, fmt.Sprint(port))
+			r := kit.Run(t, kit.Limit, cmd)
 			if r.Status != 0 || r.Stdout != want {
 				t.Errorf("%v\nwant %s", r, want)
 			}
@@ -207,11 +207,11 @@ b'' True 1
 // TestContainerForbids checks that lklrun names a call that it needs and the
 // container's profile forbids.
 func TestContainerForbids(t *testing.T) {
-	testutil.NewSite(t)
+	kit.NewSite(t)
 	b := newBundle(t)
 	for _, call := range []string{"pidfd_getfd", "process_vm_readv", "seccomp"} {
-		r := testutil.Run(t, testutil.Limit, b.command(1000, []string{call}, "lklrun", "--engine", "supervise", "--", "true"))
-		if said := testutil.Lines(r.Stderr); r.Status != 2 || len(said) != 1 || !strings.Contains(said[0], call) {
+		r := kit.Run(t, kit.Limit, b.command(1000, []string{call}, "lklrun", "--engine", "supervise", "--", "true"))
+		if said := kit.Lines(r.Stderr); r.Status != 2 || len(said) != 1 || !strings.Contains(said[0], call) {
 			t.Errorf("without %s: %v", call, r)
 		}
 	}
@@ -220,12 +220,12 @@ func TestContainerForbids(t *testing.T) {
 // TestNamesOfOthers checks a run without a network namespace of its own. Other users on
 // the host can see the names of its sockets, but cannot send messages to them.
 func TestNamesOfOthers(t *testing.T) {
-	testutil.NewSite(t)
-	testutil.Need(t, "setpriv")
-	bin := testutil.PublicBin(t)
+	kit.NewSite(t)
+	kit.Need(t, "setpriv")
+	bin := kit.PublicBin(t)
 	cmd := exec.Command("sh", "-c",
 		`echo 0 >/proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all --inh-caps=-all --reuid=1 --regid=1 --clear-groups "$@"`,
-		"sh", filepath.Join(bin, "lklrun"), "--name", testutil.NewName(), "--", "/usr/bin/python3", "-uc", `
+		"sh", filepath.Join(bin, "lklrun"), "--name", kit.NewName(), "--", "/usr/bin/python3", "-uc", `
 import select, socket
 u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.bind(("127.0.0.1", 0))
 l = socket.create_server(("127.0.0.1", 0))
@@ -233,19 +233,19 @@ print("ready"); input()
 me = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); me.sendto(b"own", u.getsockname())
 c = socket.create_connection(l.getsockname()); a, who = l.accept()
 print(u.recv(99), who == c.getsockname(), select.select([u, l], [], [], 0)[0])`)
-	cmd.SysProcAttr = testutil.InUserNamespace()
+	cmd.SysProcAttr = kit.InUserNamespace()
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := testutil.Start(t, cmd)
-	testutil.WaitFor(t, "the target", testutil.Limit, func() bool { out, _ := p.Output(); return out == "ready\n" || !p.Running() })
+	p := kit.Start(t, cmd)
+	kit.WaitFor(t, "the target", kit.Limit, func() bool { out, _ := p.Output(); return out == "ready\n" || !p.Running() })
 	names, err := os.ReadFile("/proc/self/net/unix")
 	if err != nil {
 		t.Fatal(err)
 	}
 	tried := 0
-	for _, line := range testutil.Lines(string(names)) {
+	for _, line := range kit.Lines(string(names)) {
 		f := strings.Fields(line)
 		if len(f) < 8 || !strings.Contains(f[7], "lklrun") {
 			continue
@@ -260,7 +260,7 @@ s = socket.socket(socket.AF_UNIX, int(sys.argv[1]))
 s.settimeout(1)
 try: s.connect(sys.argv[2].replace("@", "\0")); s.send(b"x" * 9)
 except OSError as e: print(e)`
-			testutil.OK(t, testutil.Limit, exec.Command("/usr/bin/python3", "-c", script, fmt.Sprint(kind), name))
+			kit.OK(t, kit.Limit, exec.Command("/usr/bin/python3", "-c", script, fmt.Sprint(kind), name))
 		}
 	}
 	if tried < 3 {
@@ -269,7 +269,7 @@ except OSError as e: print(e)`
 	if _, err := in.Write([]byte("\n")); err != nil {
 		t.Fatal(err)
 	}
-	if r := p.Wait(testutil.Limit); r.Status != 0 || !strings.HasSuffix(r.Stdout, "b'own' True []\n") || !strings.Contains(r.Stderr, noNamespace) {
+	if r := p.Wait(kit.Limit); r.Status != 0 || !strings.HasSuffix(r.Stdout, "b'own' True []\n") || !strings.Contains(r.Stderr, noNamespace) {
 		t.Errorf("the target: %v", r)
 	}
 }

@@ -17,16 +17,16 @@ import (
 
 // daemonNginx writes the configuration of an nginx that daemonizes. It returns the
 // command line and a function that removes its files.
-func daemonNginx(s *testutil.Site) (args []string, tidy func()) {
+func daemonNginx(s *kit.Site) (args []string, tidy func()) {
 	s.T.Helper()
-	dir := testutil.Dir(s.T)
-	args = testutil.Nginx{Root: s.Dir, Workers: 2}.Config(s.T, dir)
+	dir := kit.Dir(s.T)
+	args = kit.Nginx{Root: s.Dir, Workers: 2}.Config(s.T, dir)
 	conf := args[len(args)-1]
 	text, err := os.ReadFile(conf)
 	if err != nil {
 		s.T.Fatal(err)
 	}
-	testutil.WriteFile(s.T, conf, strings.Replace(string(text), "daemon off;", "daemon on;", 1))
+	kit.WriteFile(s.T, conf, strings.Replace(string(text), "daemon off;", "daemon on;", 1))
 	return args, func() {
 		if err := os.RemoveAll(dir); err != nil {
 			s.T.Error(err)
@@ -35,36 +35,36 @@ func daemonNginx(s *testutil.Site) (args []string, tidy func()) {
 }
 
 // fetchHello makes the server's side fetch a page from the stack.
-func fetchHello(s *testutil.Site) string {
+func fetchHello(s *kit.Site) string {
 	s.T.Helper()
-	return s.Server.Run(s.T, "curl", "-s", "--retry", "50", "--retry-connrefused", "--retry-delay", "1", "http://"+testutil.StackAddr+"/hello")
+	return s.Server.Run(s.T, "curl", "-s", "--retry", "50", "--retry-connrefused", "--retry-delay", "1", "http://"+kit.StackAddr+"/hello")
 }
 
 // TestDetach checks that a daemon that forks runs in the background until it is told to
 // stop. lklrun prints the name, and lklctl works on it.
 func TestDetach(t *testing.T) {
-	s := testutil.NewSite(t)
-	before := testutil.Take(t, s.Server)
-	name := testutil.NewName()
+	s := kit.NewSite(t)
+	before := kit.Take(t, s.Server)
+	name := kit.NewName()
 	nginx, tidy := daemonNginx(s)
 	// The test would wait for a pipe that a background process still holds open.
-	r := testutil.Run(t, testutil.Limit, testutil.Lklrun(append([]string{"--detach", "--name", name, "--if", s.TapIf(), "--"}, nginx...)...))
+	r := kit.Run(t, kit.Limit, kit.Lklrun(append([]string{"--detach", "--name", name, "--if", s.TapIf(), "--"}, nginx...)...))
 	if r.Status != 0 || r.Stdout != name+"\n" || r.Stderr != "" {
 		t.Fatalf("%v", r)
 	}
 	if out := fetchHello(s); out != "hello\n" {
 		t.Errorf("the daemon says %q", out)
 	}
-	if list := testutil.Lklctl(t, "list"); !strings.Contains(list, name) {
+	if list := kit.Lklctl(t, "list"); !strings.Contains(list, name) {
 		t.Errorf("it is not listed:\n%s", list)
 	}
-	if out := testutil.OK(t, testutil.Limit, exec.Command(testutil.Bin("lklctl"), "exec", "-n", name, "--", "curl", "-sS", "http://127.0.0.1/hello")); out != "hello\n" {
+	if out := kit.OK(t, kit.Limit, exec.Command(kit.Bin("lklctl"), "exec", "-n", name, "--", "curl", "-sS", "http://127.0.0.1/hello")); out != "hello\n" {
 		t.Errorf("lklctl exec: %q", out)
 	}
 	// The first process has ended with 0 long ago, which is the run's status.
-	wait := testutil.Start(t, exec.Command(testutil.Bin("lklctl"), "wait", "-n", name))
-	testutil.Lklctl(t, "stop", "-n", name)
-	if w := wait.Wait(testutil.Limit); w.Status != 0 && !strings.Contains(w.Stderr, name) { // it may have stopped before wait asked
+	wait := kit.Start(t, exec.Command(kit.Bin("lklctl"), "wait", "-n", name))
+	kit.Lklctl(t, "stop", "-n", name)
+	if w := wait.Wait(kit.Limit); w.Status != 0 && !strings.Contains(w.Stderr, name) { // it may have stopped before wait asked
 		t.Errorf("lklctl wait: %v", w)
 	}
 	tidy()
@@ -73,29 +73,29 @@ func TestDetach(t *testing.T) {
 
 // TestDetachWait checks that lklctl wait ends with the program's status.
 func TestDetachWait(t *testing.T) {
-	s := testutil.NewSite(t)
-	before := testutil.Take(t, s.Server)
+	s := kit.NewSite(t)
+	before := kit.Take(t, s.Server)
 	for script, want := range map[string]int{"read x <fifo; exit 7": 7, "read x <fifo; kill -TERM $$": 128 + int(unix.SIGTERM)} {
-		dir, name := testutil.Dir(t), testutil.NewName()
+		dir, name := kit.Dir(t), kit.NewName()
 		fifo := filepath.Join(dir, "fifo")
 		if err := unix.Mkfifo(fifo, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		log := filepath.Join(dir, "log")
-		cmd := testutil.Lklrun("--detach", "--log", log, "--name", name, "--if", s.TapIf(), "--", "sh", "-c", "echo out; echo err >&2; cat; "+script)
+		cmd := kit.Lklrun("--detach", "--log", log, "--name", name, "--if", s.TapIf(), "--", "sh", "-c", "echo out; echo err >&2; cat; "+script)
 		cmd.Dir = dir
-		if r := testutil.Run(t, testutil.Limit, cmd); r.Status != 0 || r.Stdout != name+"\n" {
+		if r := kit.Run(t, kit.Limit, cmd); r.Status != 0 || r.Stdout != name+"\n" {
 			t.Fatalf("%v", r)
 		}
-		wait := testutil.Start(t, exec.Command(testutil.Bin("lklctl"), "wait", "-n", name))
+		wait := kit.Start(t, exec.Command(kit.Bin("lklctl"), "wait", "-n", name))
 		watchers := regexp.MustCompile(`control\.watchers +2\n`) // lklrun is one of them
-		testutil.WaitFor(t, "lklctl wait's subscription", testutil.Limit, func() bool {
-			return watchers.MatchString(testutil.Lklctl(t, "-n", name, "counters", "control.watchers"))
+		kit.WaitFor(t, "lklctl wait's subscription", kit.Limit, func() bool {
+			return watchers.MatchString(kit.Lklctl(t, "-n", name, "counters", "control.watchers"))
 		})
 		if err := os.WriteFile(fifo, []byte("go\n"), 0); err != nil {
 			t.Fatal(err)
 		}
-		if r := wait.Wait(testutil.Limit); testutil.ShellStatus(r) != want || r.Stderr != "" {
+		if r := wait.Wait(kit.Limit); kit.ShellStatus(r) != want || r.Stderr != "" {
 			t.Errorf("%s: lklctl wait: %v, want %d", script, r, want)
 		}
 		text, err := os.ReadFile(log)
@@ -112,24 +112,24 @@ func TestDetachWait(t *testing.T) {
 // TestDetachFails checks that an error that prevents the command from running is
 // reported at the terminal, and that nothing remains.
 func TestDetachFails(t *testing.T) {
-	s := testutil.NewSite(t)
-	before := testutil.Take(t, s.Server)
+	s := kit.NewSite(t)
+	before := kit.Take(t, s.Server)
 	for want, args := range map[int][]string{
 		127: {"--", "no-such-command-here"},
 		126: {"--", "/etc/passwd"},
 		2:   {"--log", "/no/such/folder/file", "--", "true"},
 	} {
-		r := testutil.Run(t, testutil.Limit, testutil.Lklrun(append([]string{"--detach", "--name", testutil.NewName(), "--if", s.TapIf()}, args...)...))
-		if r.Status != want || r.Stdout != "" || len(testutil.Lines(r.Stderr)) != 1 || !strings.HasPrefix(r.Stderr, "lklrun: ") {
+		r := kit.Run(t, kit.Limit, kit.Lklrun(append([]string{"--detach", "--name", kit.NewName(), "--if", s.TapIf()}, args...)...))
+		if r.Status != want || r.Stdout != "" || len(kit.Lines(r.Stderr)) != 1 || !strings.HasPrefix(r.Stderr, "lklrun: ") {
 			t.Errorf("%q: %v, want %d", args, r, want)
 		}
 	}
 	// An error that only the stack can detect.
-	r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--detach", "--if", s.TapIf(), "--sysctl", "net.no.such=1", "--", "true"))
-	if r.Status != 2 || len(testutil.Lines(r.Stderr)) != 1 || !strings.Contains(r.Stderr, "net.no.such") {
+	r := kit.Run(t, kit.Limit, kit.Lklrun("--detach", "--if", s.TapIf(), "--sysctl", "net.no.such=1", "--", "true"))
+	if r.Status != 2 || len(kit.Lines(r.Stderr)) != 1 || !strings.Contains(r.Stderr, "net.no.such") {
 		t.Errorf("a sysctl that is not there: %v", r)
 	}
-	if r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--log", "x", "--", "true")); r.Status != 2 || !strings.Contains(r.Stderr, "--detach") {
+	if r := kit.Run(t, kit.Limit, kit.Lklrun("--log", "x", "--", "true")); r.Status != 2 || !strings.Contains(r.Stderr, "--detach") {
 		t.Errorf("--log alone: %v", r)
 	}
 	before.Same()
@@ -139,30 +139,30 @@ func TestDetachFails(t *testing.T) {
 // ends the daemon. With --wait-all the daemon continues, and ends when lklrun is told
 // to end.
 func TestWaitAll(t *testing.T) {
-	s := testutil.NewSite(t)
-	before := testutil.Take(t, s.Server)
+	s := kit.NewSite(t)
+	before := kit.Take(t, s.Server)
 	nginx, tidy := daemonNginx(s)
-	if r := testutil.Run(t, testutil.Limit, s.OnTap(nginx...)); r.Status != 0 {
+	if r := kit.Run(t, kit.Limit, s.OnTap(nginx...)); r.Status != 0 {
 		t.Errorf("without: %v", r)
 	}
 	tidy()
 	before.Same()
 	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGKILL} {
 		nginx, tidy := daemonNginx(s)
-		p := testutil.Start(t, testutil.Lklrun(append([]string{"--wait-all", "--name", testutil.NewName(), "--if", s.TapIf(), "--"}, nginx...)...))
+		p := kit.Start(t, kit.Lklrun(append([]string{"--wait-all", "--name", kit.NewName(), "--if", s.TapIf(), "--"}, nginx...)...))
 		if out := fetchHello(s); out != "hello\n" {
 			t.Errorf("the daemon says %q", out)
 		}
 		p.Signal(sig)
-		if r := p.Wait(testutil.Limit); sig != unix.SIGKILL && (r.Status != 0 || r.Signal != 0) {
+		if r := p.Wait(kit.Limit); sig != unix.SIGKILL && (r.Status != 0 || r.Signal != 0) {
 			t.Errorf("signal %d: %v, want the first process's status 0", sig, r)
 		}
 		tidy()
-		before.Settles(testutil.Limit)
+		before.Settles(kit.Limit)
 	}
 	// With --wait-all, the run ends with its last process and returns the status of the
 	// first one.
-	r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--wait-all", "--name", testutil.NewName(), "--if", s.TapIf(), "--", "sh", "-c", "(exec 2>/dev/null; setsid sh -c 'while kill -0 '$$'; do :; done; echo last') & exit 5"))
+	r := kit.Run(t, kit.Limit, kit.Lklrun("--wait-all", "--name", kit.NewName(), "--if", s.TapIf(), "--", "sh", "-c", "(exec 2>/dev/null; setsid sh -c 'while kill -0 '$$'; do :; done; echo last') & exit 5"))
 	if r.Status != 5 || r.Stdout != "last\n" {
 		t.Errorf("a last process: %v", r)
 	}
@@ -172,17 +172,17 @@ func TestWaitAll(t *testing.T) {
 // TestDetachKilled checks that nothing is left after lklrun is killed in the
 // background, as in the foreground.
 func TestDetachKilled(t *testing.T) {
-	s := testutil.NewSite(t)
-	before := testutil.Take(t, s.Server)
+	s := kit.NewSite(t)
+	before := kit.Take(t, s.Server)
 	nginx, tidy := daemonNginx(s)
-	testutil.OK(t, testutil.Limit, testutil.Lklrun(append([]string{"--detach", "--name", testutil.NewName(), "--if", s.TapIf(), "--"}, nginx...)...))
+	kit.OK(t, kit.Limit, kit.Lklrun(append([]string{"--detach", "--name", kit.NewName(), "--if", s.TapIf(), "--"}, nginx...)...))
 	pids, err := exec.Command("pgrep", "-f", "lklrun --detached").Output()
 	if err != nil {
 		t.Fatalf("pgrep: %v", err)
 	}
 	for _, pid := range strings.Fields(string(pids)) {
-		testutil.Host.Run(t, "kill", "-9", pid)
+		kit.Host.Run(t, "kill", "-9", pid)
 	}
 	tidy()
-	before.Settles(testutil.Limit)
+	before.Settles(kit.Limit)
 }

@@ -23,10 +23,10 @@ import (
 )
 
 // startInside starts a program that prints "ready" when it runs.
-func startInside(k *testutil.Talker, args ...string) *testutil.Proc {
+func startInside(k *kit.Talker, args ...string) *kit.Proc {
 	k.T.Helper()
-	p := testutil.Start(k.T, k.Inside(args...))
-	testutil.WaitFor(k.T, "a program by exec", testutil.Limit, func() bool {
+	p := kit.Start(k.T, k.Inside(args...))
+	kit.WaitFor(k.T, "a program by exec", kit.Limit, func() bool {
 		out, _ := p.Output()
 		return strings.Contains(out, "ready")
 	})
@@ -34,9 +34,9 @@ func startInside(k *testutil.Talker, args ...string) *testutil.Proc {
 }
 
 // oneLineOf checks that a program printed one line on standard error, from lklctl.
-func oneLineOf(t *testing.T, r testutil.Result, names ...string) {
+func oneLineOf(t *testing.T, r kit.Result, names ...string) {
 	t.Helper()
-	said := testutil.Lines(r.Stderr)
+	said := kit.Lines(r.Stderr)
 	if len(said) != 1 || !strings.HasPrefix(said[0], "lklctl: ") {
 		t.Errorf("want one line of lklctl's: %q", r.Stderr)
 	}
@@ -50,14 +50,14 @@ func oneLineOf(t *testing.T, r testutil.Result, names ...string) {
 // TestExec checks that programs of `lklctl exec` use the instance's stack, with its
 // addresses, sockets and resolv.conf. Everything else is inherited from the caller.
 func TestExec(t *testing.T) {
-	s := testutil.NewSite(t)
-	s.Web(testutil.Nginx{})
-	dir := testutil.Dir(t)
-	before := testutil.Take(t, s.Server)
+	s := kit.NewSite(t)
+	s.Web(kit.Nginx{})
+	dir := kit.Dir(t)
+	before := kit.Take(t, s.Server)
 	k := s.Talk("--stack", "vanilla", "--if", s.TapIf(), "--dns", "192.0.2.53")
 	k.Say(`keep.__setitem__("l", socket.create_server(("", 8080)))`)
 
-	if got := testutil.OK(t, testutil.Limit, k.Inside("curl", "-sS", testutil.ServerURL+"/hello")); got != "hello\n" {
+	if got := kit.OK(t, kit.Limit, k.Inside("curl", "-sS", kit.ServerURL+"/hello")); got != "hello\n" {
 		t.Errorf("curl by exec: %q", got)
 	}
 	var links []struct {
@@ -66,17 +66,17 @@ func TestExec(t *testing.T) {
 			Local string `json:"local"`
 		} `json:"addr_info"`
 	}
-	text := testutil.OK(t, testutil.Limit, k.Inside("ip", "-j", "addr", "show", "dev", "eth0"))
-	if err := json.Unmarshal([]byte(text), &links); err != nil || len(links) != 1 || len(links[0].Addr) == 0 || links[0].Addr[0].Local != testutil.StackAddr {
+	text := kit.OK(t, kit.Limit, k.Inside("ip", "-j", "addr", "show", "dev", "eth0"))
+	if err := json.Unmarshal([]byte(text), &links); err != nil || len(links) != 1 || len(links[0].Addr) == 0 || links[0].Addr[0].Local != kit.StackAddr {
 		t.Errorf("ip addr by exec (%v): %s", err, text)
 	}
-	if got := testutil.OK(t, testutil.Limit, k.Inside("ip", "addr")); strings.Contains(got, "br0") {
+	if got := kit.OK(t, kit.Limit, k.Inside("ip", "addr")); strings.Contains(got, "br0") {
 		t.Errorf("ip addr by exec shows the host:\n%s", got)
 	}
-	if got := testutil.OK(t, testutil.Limit, k.Inside("ss", "-tinlH")); !strings.Contains(got, ":8080") {
+	if got := kit.OK(t, kit.Limit, k.Inside("ss", "-tinlH")); !strings.Contains(got, ":8080") {
 		t.Errorf("ss by exec misses the target's listener: %q", got)
 	}
-	if got := testutil.OK(t, testutil.Limit, k.Inside("cat", "/etc/resolv.conf")); !strings.Contains(got, "192.0.2.53") {
+	if got := kit.OK(t, kit.Limit, k.Inside("cat", "/etc/resolv.conf")); !strings.Contains(got, "192.0.2.53") {
 		t.Errorf("resolv.conf by exec: %q", got)
 	}
 
@@ -87,17 +87,17 @@ func TestExec(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := testutil.Start(t, cmd)
+	p := kit.Start(t, cmd)
 	if got := k.Say(`(lambda c: c.recv(7))(keep["l"].accept()[0])`); got != "b'over lo'" {
 		t.Errorf("the target hears %s", got)
 	}
-	testutil.WaitFor(t, "the program", testutil.Limit, func() bool { out, _ := p.Output(); return out != "" })
+	kit.WaitFor(t, "the program", kit.Limit, func() bool { out, _ := p.Output(); return out != "" })
 	// netstat attributes its sockets to it.
 	var sockets []struct {
 		Remote string `json:"remote"`
 		Pid    int    `json:"pid"`
 	}
-	if err := json.Unmarshal([]byte(testutil.Lklctl(t, "-n", k.Name, "-o", "json", "netstat")), &sockets); err != nil {
+	if err := json.Unmarshal([]byte(kit.Lklctl(t, "-n", k.Name, "-o", "json", "netstat")), &sockets); err != nil {
 		t.Fatal(err)
 	}
 	owned := false
@@ -114,12 +114,12 @@ func TestExec(t *testing.T) {
 	if err := in.Close(); err != nil {
 		t.Fatal(err)
 	}
-	p.Wait(testutil.Limit)
+	p.Wait(kit.Limit)
 
 	cmd = k.Inside("sh", "-c", `pwd; umask; echo "$MARK"; cat; ls /proc/self/fd | wc -l`)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "MARK=of the caller")
 	cmd.Stdin = strings.NewReader("in\n")
-	if got := testutil.OK(t, testutil.Limit, cmd); got != dir+"\n0022\nof the caller\nin\n4\n" {
+	if got := kit.OK(t, kit.Limit, cmd); got != dir+"\n0022\nof the caller\nin\n4\n" {
 		t.Errorf("folder, umask, environment, input, descriptors: %q", got)
 	}
 	if r := k.End(); r.Status != 0 {
@@ -130,11 +130,11 @@ func TestExec(t *testing.T) {
 
 // TestExecAccount checks that the run's account includes programs of `lklctl exec`.
 func TestExecAccount(t *testing.T) {
-	s := testutil.NewSite(t)
-	s.Web(testutil.Nginx{})
+	s := kit.NewSite(t)
+	s.Web(kit.Nginx{})
 	k := s.Talk("-v", "--stack", "vanilla", "--if", s.TapIf())
 	k.Say("1")
-	testutil.OK(t, testutil.Limit, k.Inside("curl", "-sS", testutil.ServerURL+"/hello"))
+	kit.OK(t, kit.Limit, k.Inside("curl", "-sS", kit.ServerURL+"/hello"))
 	r := k.End()
 	if !strings.Contains(r.Stderr, "curl(") || strings.Contains(r.Stderr, "lklhost(") {
 		t.Errorf("the account should tell of curl, and of nothing of ours: %s", r.Stderr)
@@ -144,30 +144,30 @@ func TestExecAccount(t *testing.T) {
 // TestExecStatus checks that `lklctl exec` returns the program's own status, as lklrun
 // does.
 func TestExecStatus(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	k := s.Talk("--if", s.TapIf())
 	k.Say("1")
 	for _, code := range []int{0, 1, 2, 125, 255} {
-		if r := testutil.Run(t, testutil.Limit, k.Inside("sh", "-c", fmt.Sprintf("exit %d", code))); r.Status != code || r.Stderr != "" {
+		if r := kit.Run(t, kit.Limit, k.Inside("sh", "-c", fmt.Sprintf("exit %d", code))); r.Status != code || r.Stderr != "" {
 			t.Errorf("exit %d became %v", code, r)
 		}
 	}
 	for _, sig := range []syscall.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGSEGV} {
-		if r := testutil.Run(t, testutil.Limit, k.Inside("sh", "-c", fmt.Sprintf("ulimit -c 0; kill -%d $$", sig))); r.Signal != sig || r.Stderr != "" {
+		if r := kit.Run(t, kit.Limit, k.Inside("sh", "-c", fmt.Sprintf("ulimit -c 0; kill -%d $$", sig))); r.Signal != sig || r.Stderr != "" {
 			t.Errorf("signal %d became %v", sig, r)
 		}
 	}
-	if r := testutil.Run(t, testutil.Limit, k.Inside("sh", "-c", "kill -9 $$")); r.Status != 137 {
+	if r := kit.Run(t, kit.Limit, k.Inside("sh", "-c", "kill -9 $$")); r.Status != 137 {
 		t.Errorf("SIGKILL became %v", r)
 	}
 	for want, command := range map[int]string{127: "no-such-command-here", 126: "/etc/passwd"} {
-		r := testutil.Run(t, testutil.Limit, k.Inside(command))
+		r := kit.Run(t, kit.Limit, k.Inside(command))
 		if r.Status != want {
 			t.Errorf("%s: %v, want status %d", command, r, want)
 		}
 		oneLineOf(t, r, command)
 	}
-	r := testutil.Run(t, testutil.Limit, k.Inside(append([]string{"true"}, slices.Repeat([]string{strings.Repeat("x", 120_000)}, 10)...)...))
+	r := kit.Run(t, kit.Limit, k.Inside(append([]string{"true"}, slices.Repeat([]string{strings.Repeat("x", 120_000)}, 10)...)...))
 	if r.Status != 125 {
 		t.Errorf("an argument that is too long: %v", r)
 	}
@@ -181,8 +181,8 @@ func TestExecStatus(t *testing.T) {
 // TestExecSignals checks that signals reach the program, and that signals of a terminal
 // reach its whole process group.
 func TestExecSignals(t *testing.T) {
-	s := testutil.NewSite(t)
-	before := testutil.Take(t, s.Server)
+	s := kit.NewSite(t)
+	before := kit.Take(t, s.Server)
 	k := s.Talk("--if", s.TapIf())
 	k.Say("1")
 	for _, sig := range []syscall.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGWINCH, unix.SIGUSR1} {
@@ -192,13 +192,13 @@ print("ready")
 signal.sigwait([%d])
 raise SystemExit(40 + %d)`, sig, sig, sig))
 		p.Signal(sig)
-		if r := p.Wait(testutil.Limit); r.Status != 40+int(sig) {
+		if r := p.Wait(kit.Limit); r.Status != 40+int(sig) {
 			t.Errorf("%v: %v", sig, r)
 		}
 	}
 	p := startInside(k, "sh", "-c", "echo ready; exec sleep 1000") // exec, because dash misses a signal that arrives just before it forks
 	p.Signal(unix.SIGINT)
-	if r := p.Wait(testutil.Limit); r.Signal != unix.SIGINT {
+	if r := p.Wait(kit.Limit); r.Signal != unix.SIGINT {
 		t.Errorf("Ctrl-C of a shell that became sleep: %v", r)
 	}
 	// Ctrl-Z stops both, and both continue.
@@ -207,25 +207,25 @@ raise SystemExit(40 + %d)`, sig, sig, sig))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p = testutil.Start(t, cmd)
+	p = kit.Start(t, cmd)
 	var out string
-	testutil.WaitFor(t, "the reader", testutil.Limit, func() bool { out, _ = p.Output(); return strings.HasSuffix(out, "\n") })
+	kit.WaitFor(t, "the reader", kit.Limit, func() bool { out, _ = p.Output(); return strings.HasSuffix(out, "\n") })
 	pid, err := strconv.Atoi(strings.Fields(out)[1])
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.Signal(unix.SIGTSTP)
 	for _, who := range []int{pid, p.Pid()} {
-		testutil.WaitFor(t, "a stop", testutil.Limit, func() bool { return state(who) == "T" })
+		kit.WaitFor(t, "a stop", kit.Limit, func() bool { return state(who) == "T" })
 	}
 	p.Signal(unix.SIGCONT)
 	for _, who := range []int{pid, p.Pid()} {
-		testutil.WaitFor(t, "going on", testutil.Limit, func() bool { return state(who) != "T" })
+		kit.WaitFor(t, "going on", kit.Limit, func() bool { return state(who) != "T" })
 	}
 	if err := in.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if r := p.Wait(testutil.Limit); r.Status != 9 {
+	if r := p.Wait(kit.Limit); r.Status != 9 {
 		t.Errorf("after Ctrl-Z and going on: %v", r)
 	}
 	k.End()
@@ -245,10 +245,10 @@ func state(pid int) string {
 // TestExecWhere checks `lklctl exec` with no instance, with two instances, and with one
 // that has ended.
 func TestExecWhere(t *testing.T) {
-	s := testutil.NewSite(t)
-	run := func(args ...string) testutil.Result {
+	s := kit.NewSite(t)
+	run := func(args ...string) kit.Result {
 		t.Helper()
-		return testutil.Run(t, testutil.Limit, exec.Command(testutil.Bin("lklctl"), append([]string{"exec"}, args...)...))
+		return kit.Run(t, kit.Limit, exec.Command(kit.Bin("lklctl"), append([]string{"exec"}, args...)...))
 	}
 	if r := run("true"); r.Status != 125 {
 		t.Errorf("without an instance: %v", r)
@@ -263,13 +263,13 @@ func TestExecWhere(t *testing.T) {
 	} else {
 		oneLineOf(t, r, "-n")
 	}
-	for k, want := range map[*testutil.Talker]string{a: testutil.StackAddr, b: "192.168.127."} {
-		if got := testutil.OK(t, testutil.Limit, k.Inside("ip", "-4", "addr", "show", "eth0")); !strings.Contains(got, want) {
+	for k, want := range map[*kit.Talker]string{a: kit.StackAddr, b: "192.168.127."} {
+		if got := kit.OK(t, kit.Limit, k.Inside("ip", "-4", "addr", "show", "eth0")); !strings.Contains(got, want) {
 			t.Errorf("%s has not %s: %s", k.Name, want, got)
 		}
 	}
 	a.End()
-	if r := testutil.Run(t, testutil.Limit, a.Inside("true")); r.Status != 125 {
+	if r := kit.Run(t, kit.Limit, a.Inside("true")); r.Status != 125 {
 		t.Errorf("after the end: %v", r)
 	} else {
 		oneLineOf(t, r, fmt.Sprintf("no instance %q is running; running instances: %s", a.Name, b.Name))
@@ -283,23 +283,23 @@ func TestExecWhere(t *testing.T) {
 // TestExecEnds checks that the end of a run ends its programs of `lklctl exec`,
 // whatever the cause, and that lklctl reports it in one line.
 func TestExecEnds(t *testing.T) {
-	s := testutil.NewSite(t)
-	before := testutil.Take(t, s.Server)
+	s := kit.NewSite(t)
+	before := kit.Take(t, s.Server)
 	for _, tt := range []struct {
 		name   string
-		end    func(k *testutil.Talker)
+		end    func(k *kit.Talker)
 		status int
 		names  []string
 	}{
-		{"target", func(k *testutil.Talker) { k.End() }, 137, []string{"has ended"}},
-		{"lklrun", func(k *testutil.Talker) { k.Proc.Signal(unix.SIGKILL) }, 137, []string{"has ended"}},
-		{"lklhost", func(k *testutil.Talker) {
-			if err := unix.Kill(testutil.ProcessOf(t, k, "host_pid"), unix.SIGKILL); err != nil {
+		{"target", func(k *kit.Talker) { k.End() }, 137, []string{"has ended"}},
+		{"lklrun", func(k *kit.Talker) { k.Proc.Signal(unix.SIGKILL) }, 137, []string{"has ended"}},
+		{"lklhost", func(k *kit.Talker) {
+			if err := unix.Kill(kit.ProcessOf(t, k, "host_pid"), unix.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
 		}, 125, []string{"lklhost has ended"}},
-		{"panic", func(k *testutil.Talker) {
-			ctx, cancel := context.WithTimeout(context.Background(), testutil.Limit)
+		{"panic", func(k *kit.Talker) {
+			ctx, cancel := context.WithTimeout(context.Background(), kit.Limit)
 			defer cancel()
 			c, err := stackconn.Dial(ctx, filepath.Join("/run/lklrun", k.Name, "ctl.sock"))
 			if err != nil {
@@ -314,13 +314,13 @@ func TestExecEnds(t *testing.T) {
 			k.Say("1")
 			p := startInside(k, "sh", "-c", "trap '' TERM HUP; setsid sleep 1000 & echo ready; exec sleep 1000")
 			tt.end(k)
-			r := p.Wait(testutil.Limit)
+			r := p.Wait(kit.Limit)
 			if r.Status != tt.status {
 				t.Errorf("%v, want status %d", r, tt.status)
 			}
 			oneLineOf(t, r, append(tt.names, k.Name)...)
-			k.Proc.Wait(testutil.Limit)
-			before.Settles(testutil.Limit)
+			k.Proc.Wait(kit.Limit)
+			before.Settles(kit.Limit)
 		})
 	}
 }
@@ -328,11 +328,11 @@ func TestExecEnds(t *testing.T) {
 // TestExecClientKilled kills lklctl: its program gets a signal, then SIGKILL, and the
 // run continues.
 func TestExecClientKilled(t *testing.T) {
-	s := testutil.NewSite(t)
-	before := testutil.Take(t, s.Server)
+	s := kit.NewSite(t)
+	before := kit.Take(t, s.Server)
 	k := s.Talk("--if", s.TapIf())
 	k.Say("1")
-	during := testutil.Take(t, s.Server)
+	during := kit.Take(t, s.Server)
 	for _, program := range []string{
 		"echo ready; exec sleep 1000",
 		"trap '' TERM HUP; echo ready; exec sleep 1000", // it gets SIGKILL after five seconds
@@ -343,7 +343,7 @@ func TestExecClientKilled(t *testing.T) {
 		}
 		during.Settles(15 * time.Second)
 	}
-	if got := testutil.OK(t, testutil.Limit, k.Inside("echo", "again")); got != "again\n" {
+	if got := kit.OK(t, kit.Limit, k.Inside("echo", "again")); got != "again\n" {
 		t.Errorf("the next program: %q", got)
 	}
 	k.End()
@@ -352,16 +352,16 @@ func TestExecClientKilled(t *testing.T) {
 
 // TestExecMany starts many programs at once and checks that none is left.
 func TestExecMany(t *testing.T) {
-	s := testutil.NewSite(t)
-	before := testutil.Take(t, s.Server)
+	s := kit.NewSite(t)
+	before := kit.Take(t, s.Server)
 	k := s.Talk("--if", s.TapIf())
 	k.Say("1")
-	procs := map[int]*testutil.Proc{}
+	procs := map[int]*kit.Proc{}
 	for i := range 24 {
-		procs[i] = testutil.Start(t, k.Inside("sh", "-c", fmt.Sprintf("exit %d", i)))
+		procs[i] = kit.Start(t, k.Inside("sh", "-c", fmt.Sprintf("exit %d", i)))
 	}
 	for i, p := range procs {
-		if r := p.Wait(testutil.Limit); r.Status != i {
+		if r := p.Wait(kit.Limit); r.Status != i {
 			t.Errorf("exit %d became %v", i, r)
 		}
 	}
@@ -372,12 +372,12 @@ func TestExecMany(t *testing.T) {
 // TestExecNoChildOfTheTarget checks that the target gets no children that it did not
 // create, so that `wait` in a shell returns.
 func TestExecNoChildOfTheTarget(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	k := s.Talk("--if", s.TapIf())
 	if got := k.Say(`__import__("os").wait()`); !strings.HasPrefix(got, "ChildProcessError") {
 		t.Errorf("wait in the target: %s", got)
 	}
-	testutil.OK(t, testutil.Limit, k.Inside("true"))
+	kit.OK(t, kit.Limit, k.Inside("true"))
 	if got := k.Say(`__import__("os").wait()`); !strings.HasPrefix(got, "ChildProcessError") {
 		t.Errorf("wait in the target after exec: %s", got)
 	}
@@ -387,39 +387,39 @@ func TestExecNoChildOfTheTarget(t *testing.T) {
 // TestExecUnprivileged checks `lklctl exec` without root. Root may also use a user's
 // instance, with that user's rights.
 func TestExecUnprivileged(t *testing.T) {
-	testutil.NewSite(t)
-	bin, run := testutil.PublicBin(t), testutil.Dir(t)
-	if err := os.Chown(run, testutil.OrdinaryUID, testutil.OrdinaryUID); err != nil {
+	kit.NewSite(t)
+	bin, run := kit.PublicBin(t), kit.Dir(t)
+	if err := os.Chown(run, kit.OrdinaryUID, kit.OrdinaryUID); err != nil {
 		t.Fatal(err)
 	}
-	before := testutil.Take(t)
-	p := testutil.Start(t, testutil.AsUser(exec.Command(bin+"/lklrun", "-q", "--name", "u", "--", "sh", "-c", "echo ready; exec sleep 1000"), run))
-	testutil.WaitFor(t, "the run", testutil.Limit, func() bool { out, _ := p.Output(); return out != "" })
+	before := kit.Take(t)
+	p := kit.Start(t, kit.AsUser(exec.Command(bin+"/lklrun", "-q", "--name", "u", "--", "sh", "-c", "echo ready; exec sleep 1000"), run))
+	kit.WaitFor(t, "the run", kit.Limit, func() bool { out, _ := p.Output(); return out != "" })
 	inside := func(args ...string) *exec.Cmd {
-		return testutil.AsUser(exec.Command(bin+"/lklctl", append([]string{"exec", "--"}, args...)...), run)
+		return kit.AsUser(exec.Command(bin+"/lklctl", append([]string{"exec", "--"}, args...)...), run)
 	}
-	if got := testutil.OK(t, testutil.Limit, inside("ip", "-4", "addr", "show", "eth0")); !strings.Contains(got, "192.168.127.") {
+	if got := kit.OK(t, kit.Limit, inside("ip", "-4", "addr", "show", "eth0")); !strings.Contains(got, "192.168.127.") {
 		t.Errorf("ip addr: %s", got)
 	}
-	got := testutil.OK(t, testutil.Limit, inside("grep", "-E", "^(Uid|CapEff|NoNewPrivs|Seccomp):", "/proc/self/status"))
-	want := fmt.Sprintf("Uid: %[1]d %[1]d %[1]d %[1]d CapEff: 0000000000000000 NoNewPrivs: 1 Seccomp: 2", testutil.OrdinaryUID)
+	got := kit.OK(t, kit.Limit, inside("grep", "-E", "^(Uid|CapEff|NoNewPrivs|Seccomp):", "/proc/self/status"))
+	want := fmt.Sprintf("Uid: %[1]d %[1]d %[1]d %[1]d CapEff: 0000000000000000 NoNewPrivs: 1 Seccomp: 2", kit.OrdinaryUID)
 	if strings.Join(strings.Fields(got), " ") != want {
 		t.Errorf("its rights: %q, want %q", got, want)
 	}
 	p.Signal(unix.SIGTERM)
-	p.Wait(testutil.Limit)
-	before.Settles(testutil.Limit)
+	p.Wait(kit.Limit)
+	before.Settles(kit.Limit)
 }
 
 // TestExecDmesg checks that a program sees the kernel log of its stack, and never the
 // host's.
 func TestExecDmesg(t *testing.T) {
-	s := testutil.NewSite(t)
-	testutil.Need(t, "dmesg")
+	s := kit.NewSite(t)
+	kit.Need(t, "dmesg")
 	var u unix.Utsname
-	testutil.Must(t, unix.Uname(&u))
+	kit.Must(t, unix.Uname(&u))
 	host := unix.ByteSliceToString(u.Release[:])
-	bin := testutil.PublicBin(t)
+	bin := kit.PublicBin(t)
 	root := func(name string, args ...string) *exec.Cmd { return exec.Command(bin+"/"+name, args...) }
 	for _, who := range []struct {
 		name    string
@@ -427,7 +427,7 @@ func TestExecDmesg(t *testing.T) {
 		flags   []string
 	}{
 		{"root", root, nil},
-		{"user", func(name string, args ...string) *exec.Cmd { return testutil.AsUser(root(name, args...), "") }, nil},
+		{"user", func(name string, args ...string) *exec.Cmd { return kit.AsUser(root(name, args...), "") }, nil},
 		{"--user", root, []string{"--user", "nobody"}},
 		{"vanilla", root, []string{"--stack", "vanilla"}},
 	} {
@@ -436,7 +436,7 @@ func TestExecDmesg(t *testing.T) {
 		}, who.flags...)
 		k.Say("1")
 		for _, args := range [][]string{{"dmesg"}, {"dmesg", "-S"}} {
-			got := testutil.OK(t, testutil.Limit, who.command("lklctl", append([]string{"-n", k.Name, "exec", "--"}, args...)...))
+			got := kit.OK(t, kit.Limit, who.command("lklctl", append([]string{"-n", k.Name, "exec", "--"}, args...)...))
 			if !strings.Contains(got, "Linux version ") || !strings.Contains(got, "-lkl") || strings.Contains(got, host) {
 				t.Errorf("%s: %s shows %.300s", who.name, args, got)
 			}
@@ -448,7 +448,7 @@ func TestExecDmesg(t *testing.T) {
 		}
 		k.End()
 	}
-	r := testutil.Run(t, testutil.Limit, testutil.Lklrun("-q", "--engine", "preload", "--if", "user", "--", "dmesg"))
+	r := kit.Run(t, kit.Limit, kit.Lklrun("-q", "--engine", "preload", "--if", "user", "--", "dmesg"))
 	if r.Status != 1 || r.Stdout != "" || !strings.Contains(r.Stderr, "Operation not permitted") {
 		t.Errorf("--engine preload: %v", r)
 	}

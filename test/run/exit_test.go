@@ -24,15 +24,15 @@ import (
 
 // TestExitStatus checks that every exit status is the target's own.
 func TestExitStatus(t *testing.T) {
-	s := testutil.NewSite(t)
-	before := testutil.Take(t, s.Server)
+	s := kit.NewSite(t)
+	before := kit.Take(t, s.Server)
 	const atOnce = 4
 	var wg sync.WaitGroup
 	want := make(chan int)
 	for range atOnce {
 		wg.Go(func() {
 			for code := range want {
-				r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--if", "user", "--", "sh", "-c", fmt.Sprintf("exit %d", code)))
+				r := kit.Run(t, kit.Limit, kit.Lklrun("--if", "user", "--", "sh", "-c", fmt.Sprintf("exit %d", code)))
 				if r.Status != code || r.Stdout != "" {
 					t.Errorf("exit %d became %v", code, r)
 				}
@@ -50,14 +50,14 @@ func TestExitStatus(t *testing.T) {
 // TestCannotExecute checks that commands that cannot be executed give the statuses of
 // env(1), and a line with the reason.
 func TestCannotExecute(t *testing.T) {
-	s := testutil.NewSite(t)
-	before := testutil.Take(t, s.Server)
+	s := kit.NewSite(t)
+	before := kit.Take(t, s.Server)
 	for want, command := range map[int]string{127: "no-such-command-here", 126: "/etc/passwd"} {
-		r := testutil.Run(t, testutil.Limit, s.OnTap(command))
+		r := kit.Run(t, kit.Limit, s.OnTap(command))
 		if r.Status != want {
 			t.Errorf("%s: %v, want status %d", command, r, want)
 		}
-		if said := testutil.Lines(r.Stderr); len(said) != 1 || !strings.Contains(said[0], command) {
+		if said := kit.Lines(r.Stderr); len(said) != 1 || !strings.Contains(said[0], command) {
 			t.Errorf("%s: not one line that names it: %q", command, r.Stderr)
 		}
 	}
@@ -67,11 +67,11 @@ func TestCannotExecute(t *testing.T) {
 // TestKilledBySignal checks that if a signal ends the target, a shell sees 128 + the
 // signal.
 func TestKilledBySignal(t *testing.T) {
-	s := testutil.NewSite(t)
-	before := testutil.Take(t, s.Server)
+	s := kit.NewSite(t)
+	before := kit.Take(t, s.Server)
 	for _, sig := range []syscall.Signal{unix.SIGKILL, unix.SIGTERM, unix.SIGSEGV, unix.SIGHUP, unix.SIGINT, unix.SIGABRT} {
 		cmd := s.OnTap("sh", "-c", fmt.Sprintf("ulimit -c 0; kill -%d $$", sig))
-		r := testutil.Run(t, testutil.Limit, exec.Command("sh", append([]string{"-c", `"$@"; exit $?`, "sh"}, cmd.Args...)...))
+		r := kit.Run(t, kit.Limit, exec.Command("sh", append([]string{"-c", `"$@"; exit $?`, "sh"}, cmd.Args...)...))
 		if want := 128 + int(sig); r.Status != want {
 			t.Errorf("signal %d: a shell sees %v, want %d", sig, r, want)
 		}
@@ -82,17 +82,17 @@ func TestKilledBySignal(t *testing.T) {
 // TestSignalsPassOn checks that signals to lklrun reach the target, which decides how
 // to react.
 func TestSignalsPassOn(t *testing.T) {
-	s := testutil.NewSite(t)
-	before := testutil.Take(t, s.Server)
+	s := kit.NewSite(t)
+	before := kit.Take(t, s.Server)
 	for _, sig := range []syscall.Signal{unix.SIGTERM, unix.SIGUSR1, unix.SIGHUP} {
-		p := testutil.Start(t, s.OnTap("/usr/bin/python3", "-uc", fmt.Sprintf(`
+		p := kit.Start(t, s.OnTap("/usr/bin/python3", "-uc", fmt.Sprintf(`
 import signal, sys
 signal.signal(%d, lambda *a: sys.exit(42))
 print("ready")
 while True: signal.pause()`, sig)))
-		testutil.WaitFor(t, "the target", testutil.Limit, func() bool { out, _ := p.Output(); return out == "ready\n" })
+		kit.WaitFor(t, "the target", kit.Limit, func() bool { out, _ := p.Output(); return out == "ready\n" })
 		p.Signal(sig)
-		if r := p.Wait(testutil.Limit); r.Status != 42 {
+		if r := p.Wait(kit.Limit); r.Status != 42 {
 			t.Errorf("signal %v: %v, want the handler's status 42", sig, r)
 		}
 	}
@@ -101,7 +101,7 @@ while True: signal.pause()`, sig)))
 
 // interrupted runs a command as a terminal's foreground job and types Ctrl-C when it
 // has printed "ready". It returns the command's result and the terminal's output.
-func interrupted(t *testing.T, cmd *exec.Cmd) (testutil.Result, string) {
+func interrupted(t *testing.T, cmd *exec.Cmd) (kit.Result, string) {
 	t.Helper()
 	master, slave := terminal.Open(t)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
@@ -109,7 +109,7 @@ func interrupted(t *testing.T, cmd *exec.Cmd) (testutil.Result, string) {
 	var mu sync.Mutex
 	var shown strings.Builder
 	said := func() string { mu.Lock(); defer mu.Unlock(); return shown.String() }
-	p := testutil.Start(t, cmd)
+	p := kit.Start(t, cmd)
 	if err := slave.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -127,14 +127,14 @@ func interrupted(t *testing.T, cmd *exec.Cmd) (testutil.Result, string) {
 			}
 		}
 	}()
-	testutil.WaitFor(t, "the target", testutil.Limit, func() bool { return strings.Contains(said(), "ready\r\n") || !p.Running() })
+	kit.WaitFor(t, "the target", kit.Limit, func() bool { return strings.Contains(said(), "ready\r\n") || !p.Running() })
 	if _, err := master.Write([]byte{3}); err != nil {
 		t.Fatal(err)
 	}
-	r := p.Wait(testutil.Limit)
+	r := p.Wait(kit.Limit)
 	select {
 	case <-read:
-	case <-time.After(testutil.Limit):
+	case <-time.After(kit.Limit):
 		t.Errorf("%v: somebody still has the terminal open", cmd.Args)
 	}
 	return r, said()
@@ -143,7 +143,7 @@ func interrupted(t *testing.T, cmd *exec.Cmd) (testutil.Result, string) {
 // TestCtrlC checks that Ctrl-C on a real terminal has the same effect as without
 // lklrun.
 func TestCtrlC(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	for _, text := range []string{
 		`echo ready; exec sleep 60`,
 		// The child prints "ready". If the shell were about to fork when the signal
@@ -160,7 +160,7 @@ except KeyboardInterrupt:
 		`sh -c "echo ready; exec sleep 60"; echo after`,
 	} {
 		want, shownWant := interrupted(t, exec.Command("sh", "-c", text))
-		before := testutil.Take(t, s.Server)
+		before := kit.Take(t, s.Server)
 		got, shown := interrupted(t, s.OnTap("sh", "-c", text))
 		if got.Status != want.Status || got.Signal != want.Signal {
 			t.Errorf("%s\nunder lklrun: status %d signal %d\nwithout: status %d signal %d", text, got.Status, got.Signal, want.Status, want.Signal)
@@ -174,7 +174,7 @@ except KeyboardInterrupt:
 
 // TestTerminal checks that the target has the terminal, including job control.
 func TestTerminal(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	const text = `test -t 0 && test -t 1 && test -t 2 && stty size >/dev/null && test "$(ps -o tpgid= -p $$)" -gt 0 && echo tty; echo ready; read x || exit 3`
 	want, shownWant := interrupted(t, exec.Command("sh", "-c", text))
 	got, shown := interrupted(t, s.OnTap("sh", "-c", text))
@@ -186,7 +186,7 @@ func TestTerminal(t *testing.T) {
 // TestStopAndContinue checks that Ctrl-Z stops the whole job and fg continues it, as a
 // shell's job control expects. The parent sees WIFSTOPPED.
 func TestStopAndContinue(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	master, slave := terminal.Open(t)
 	defer master.Close()
 	cmd := s.OnTap("sh", "-c", "echo ready; read line; echo got $line")
@@ -201,7 +201,7 @@ func TestStopAndContinue(t *testing.T) {
 	expect := func(text string) {
 		t.Helper()
 		buf := make([]byte, 4096)
-		if err := master.SetReadDeadline(time.Now().Add(testutil.Limit)); err != nil {
+		if err := master.SetReadDeadline(time.Now().Add(kit.Limit)); err != nil {
 			t.Fatal(err)
 		}
 		for !strings.Contains(shown.String(), text) {
@@ -237,19 +237,19 @@ func TestStopAndContinue(t *testing.T) {
 // TestPipes checks standard input that closes early, and output that no process reads.
 // Both work as without lklrun.
 func TestPipes(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	const text = "yes; echo $? >&2"
-	unread := func(cmd *exec.Cmd) testutil.Result {
+	unread := func(cmd *exec.Cmd) kit.Result {
 		r, w, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)
 		}
 		cmd.Stdout = w
-		p := testutil.Start(t, cmd)
+		p := kit.Start(t, cmd)
 		if err := errors.Join(w.Close(), r.Close()); err != nil {
 			t.Fatal(err)
 		}
-		return p.Wait(testutil.Limit)
+		return p.Wait(kit.Limit)
 	}
 	want, got := unread(exec.Command("sh", "-c", text)), unread(s.OnTap("sh", "-c", text))
 	if got.Status != want.Status || got.Stderr != want.Stderr {
@@ -269,7 +269,7 @@ func TestPipes(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	res := testutil.Run(t, testutil.Limit, head)
+	res := kit.Run(t, kit.Limit, head)
 	rest, err := io.ReadAll(r)
 	if err != nil || res.Stdout != "one\n" || string(rest) != "two\n" {
 		t.Errorf("the target read %q and left %q (%v)", res.Stdout, rest, err)
@@ -278,12 +278,12 @@ func TestPipes(t *testing.T) {
 
 // foreground starts a command as a terminal's foreground job; said returns the
 // terminal's output so far.
-func foreground(t *testing.T, cmd *exec.Cmd) (p *testutil.Proc, master *os.File, said func() string) {
+func foreground(t *testing.T, cmd *exec.Cmd) (p *kit.Proc, master *os.File, said func() string) {
 	t.Helper()
 	master, slave := terminal.Open(t)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	p = testutil.Start(t, cmd)
+	p = kit.Start(t, cmd)
 	if err := slave.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -310,13 +310,13 @@ var countSignals string
 // TestInterruptAlone checks that SIGINT and SIGQUIT to lklrun alone reach a target in
 // the foreground once. Those of the terminal also reach it once.
 func TestInterruptAlone(t *testing.T) {
-	s := testutil.NewSite(t)
-	before := testutil.Take(t, s.Server)
+	s := kit.NewSite(t)
+	before := kit.Take(t, s.Server)
 	for _, sig := range []syscall.Signal{unix.SIGINT, unix.SIGQUIT} {
 		p, master, said := foreground(t, s.OnTap("/usr/bin/python3", "-uc", countSignals))
 		see := func(text string) {
 			t.Helper()
-			testutil.WaitFor(t, text, testutil.Limit, func() bool { return strings.Contains(said(), text) || !p.Running() })
+			kit.WaitFor(t, text, kit.Limit, func() bool { return strings.Contains(said(), text) || !p.Running() })
 		}
 		see("ready")
 		p.Signal(sig)
@@ -326,14 +326,14 @@ func TestInterruptAlone(t *testing.T) {
 		}
 		see("got 2")
 		// A pending signal would absorb the next one.
-		testutil.WaitFor(t, "lklrun's taking the terminal's signal", testutil.Limit, func() bool {
+		kit.WaitFor(t, "lklrun's taking the terminal's signal", kit.Limit, func() bool {
 			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Pid()))
 			return err == nil && strings.Contains(string(text), "\nShdPnd:\t0000000000000000\n")
 		})
 		p.Signal(sig)
 		see("got 3")
 		p.Signal(unix.SIGTERM)
-		if r := p.Wait(testutil.Limit); r.Status != 42 || strings.Count(said(), "got") != 3 {
+		if r := p.Wait(kit.Limit); r.Status != 42 || strings.Count(said(), "got") != 3 {
 			t.Errorf("signal %d: %v; the terminal shows %q", sig, r, said())
 		}
 	}
@@ -343,14 +343,14 @@ func TestInterruptAlone(t *testing.T) {
 // TestJobControl checks a shell's job control: Ctrl-Z stops lklrun and its target, fg
 // continues both.
 func TestJobControl(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	cmd := exec.Command("bash", "--norc", "--noprofile", "-i")
 	cmd.Env = append(os.Environ(), "PS1=prompt> ", "TERM=dumb")
 	p, master, said := foreground(t, cmd)
 	at := 0
 	see := func(text string) {
 		t.Helper()
-		testutil.WaitFor(t, text, testutil.Limit, func() bool { return strings.Contains(said()[at:], text) || !p.Running() })
+		kit.WaitFor(t, text, kit.Limit, func() bool { return strings.Contains(said()[at:], text) || !p.Running() })
 		at += max(strings.Index(said()[at:], text), 0)
 	}
 	typed := func(text string) {
@@ -374,14 +374,14 @@ func TestJobControl(t *testing.T) {
 	}
 	typed("\x1a")
 	see("Stopped")
-	testutil.WaitFor(t, "the target's stop", testutil.Limit, func() bool { return state() == "T" })
+	kit.WaitFor(t, "the target's stop", kit.Limit, func() bool { return state() == "T" })
 	typed("fg\n")
-	testutil.WaitFor(t, "the target's going on", testutil.Limit, func() bool { return state() != "T" })
+	kit.WaitFor(t, "the target's going on", kit.Limit, func() bool { return state() != "T" })
 	typed("word\n")
 	see("got word")
 	see("prompt> ")
 	typed("exit\n")
-	if r := p.Wait(testutil.Limit); r.Status != 0 {
+	if r := p.Wait(kit.Limit); r.Status != 0 {
 		t.Errorf("the shell: %v; the terminal shows %q", r, said())
 	}
 }
@@ -398,9 +398,9 @@ func readFile(t *testing.T, path string) string {
 // TestInsideItself checks that lklrun refuses to run inside itself: a process tree can
 // have only one supervisor of system calls.
 func TestInsideItself(t *testing.T) {
-	s := testutil.NewSite(t)
-	r := testutil.Run(t, testutil.Limit, s.OnTap(testutil.Bin("lklrun"), "-q", "--name", testutil.NewName(), "--engine", "supervise", "--", "true"))
-	if said := testutil.Lines(r.Stderr); r.Status != 2 || len(said) != 1 || !strings.Contains(said[0], "does not run inside lklrun") || !strings.Contains(said[0], "lklctl exec") {
+	s := kit.NewSite(t)
+	r := kit.Run(t, kit.Limit, s.OnTap(kit.Bin("lklrun"), "-q", "--name", kit.NewName(), "--engine", "supervise", "--", "true"))
+	if said := kit.Lines(r.Stderr); r.Status != 2 || len(said) != 1 || !strings.Contains(said[0], "does not run inside lklrun") || !strings.Contains(said[0], "lklctl exec") {
 		t.Error(r)
 	}
 }

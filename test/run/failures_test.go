@@ -20,11 +20,11 @@ import (
 // TestWrongInput checks that wrong input gives one line that names it and status 2,
 // before anything is done.
 func TestWrongInput(t *testing.T) {
-	s := testutil.NewSite(t)
-	notAStack := testutil.Dir(t)
-	broken := testutil.Dir(t)
-	testutil.WriteFile(t, filepath.Join(broken, "stack.json"), `{"name": `)
-	before := testutil.Take(t, s.Server)
+	s := kit.NewSite(t)
+	notAStack := kit.Dir(t)
+	broken := kit.Dir(t)
+	kit.WriteFile(t, filepath.Join(broken, "stack.json"), `{"name": `)
+	before := kit.Take(t, s.Server)
 	for _, tt := range []struct {
 		names string
 		args  []string
@@ -50,7 +50,7 @@ func TestWrongInput(t *testing.T) {
 		{`command`, []string{}},
 		{`command`, []string{"--if", "user", "--"}},
 	} {
-		testutil.OneLine(t, testutil.Run(t, testutil.Limit, testutil.Lklrun(tt.args...)), 2, tt.names)
+		kit.OneLine(t, kit.Run(t, kit.Limit, kit.Lklrun(tt.args...)), 2, tt.names)
 		before.Same()
 		if t.Failed() {
 			t.Fatalf("lklrun %s", strings.Join(tt.args, " "))
@@ -61,56 +61,56 @@ func TestWrongInput(t *testing.T) {
 // TestRefusedByTheStack checks values that only the stack can refuse, once it runs. The
 // target is not released, and everything is undone.
 func TestRefusedByTheStack(t *testing.T) {
-	s := testutil.NewSite(t)
-	before := testutil.Take(t, s.Server)
+	s := kit.NewSite(t)
+	before := kit.Take(t, s.Server)
 	for names, args := range map[string][]string{
 		`no_such_thing=1: the stack has no such setting`: {"--sysctl", "net.ipv4.no_such_thing=1"},
 		`tcp_congestion_control=steam.*refused`:          {"--sysctl", "net.ipv4.tcp_congestion_control=steam"},
 		`kernel.osrelease=1.*not writable`:               {"--sysctl", "kernel.osrelease=1"},
 		// Its gateway is the stack's own address.
-		`tap:new0 \(eth1\).*fd73::10: .*[Gg]ateway`: {"--if", "tap:new0,ip6=fd73::11/64,gw6=" + testutil.StackAddr6},
+		`tap:new0 \(eth1\).*fd73::10: .*[Gg]ateway`: {"--if", "tap:new0,ip6=fd73::11/64,gw6=" + kit.StackAddr6},
 	} {
 		args = append([]string{"--if", s.TapIf()}, append(args, "--", "echo", "released")...)
-		testutil.OneLine(t, testutil.Run(t, testutil.Limit, testutil.Lklrun(args...)), 2, names)
+		kit.OneLine(t, kit.Run(t, kit.Limit, kit.Lklrun(args...)), 2, names)
 		before.Same()
 	}
 }
 
 // TestBrokenLibrary checks a file that is not a library, or is for another machine.
 func TestBrokenLibrary(t *testing.T) {
-	s := testutil.NewSite(t)
-	dir := testutil.Dir(t)
-	testutil.Host.Run(t, "cp", testutil.Bin("stacks/vanilla/stack.json"), dir)
+	s := kit.NewSite(t)
+	dir := kit.Dir(t)
+	kit.Host.Run(t, "cp", kit.Bin("stacks/vanilla/stack.json"), dir)
 	library := filepath.Join(dir, "liblkl.so")
-	before := func() *testutil.Inventory { return testutil.Take(t, s.Server) }
+	before := func() *kit.Inventory { return kit.Take(t, s.Server) }
 
 	inv := before()
-	testutil.OneLine(t, testutil.Run(t, testutil.Limit, testutil.Lklrun("--stack", dir, "--", "true")), 2, "liblkl.so")
+	kit.OneLine(t, kit.Run(t, kit.Limit, kit.Lklrun("--stack", dir, "--", "true")), 2, "liblkl.so")
 	inv.Same()
 	if err := os.WriteFile(library, []byte("not a library"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	inv = before()
-	r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--stack", dir, "--", "true"))
-	testutil.OneLine(t, r, 2, "liblkl.so")
+	r := kit.Run(t, kit.Limit, kit.Lklrun("--stack", dir, "--", "true"))
+	kit.OneLine(t, r, 2, "liblkl.so")
 	inv.Same()
 	// A library that is not a stack.
-	libc := strings.Fields(testutil.Host.Run(t, "sh", "-c", "ldd /usr/bin/curl | grep libz.so"))[2]
-	testutil.Host.Run(t, "cp", libc, library)
+	libc := strings.Fields(kit.Host.Run(t, "sh", "-c", "ldd /usr/bin/curl | grep libz.so"))[2]
+	kit.Host.Run(t, "cp", libc, library)
 	inv = before()
-	r = testutil.Run(t, testutil.Limit, testutil.Lklrun("--stack", dir, "--", "true"))
-	testutil.OneLine(t, r, 2, "liblkl.so")
+	r = kit.Run(t, kit.Limit, kit.Lklrun("--stack", dir, "--", "true"))
+	kit.OneLine(t, r, 2, "liblkl.so")
 	inv.Same()
 }
 
 // TestOneName starts two runs with one name: the second is refused, the first
 // continues.
 func TestOneName(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	k := s.Talk("--if", s.TapIf())
 	k.Say("1")
-	before := testutil.Take(t, s.Server)
-	testutil.OneLine(t, testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", k.Name, "--if", "user", "--", "true")), 2, k.Name)
+	before := kit.Take(t, s.Server)
+	kit.OneLine(t, kit.Run(t, kit.Limit, kit.Lklrun("--name", k.Name, "--if", "user", "--", "true")), 2, k.Name)
 	before.Same()
 	if got := k.Say("2"); got != "2" {
 		t.Errorf("the first run says %q", got)
@@ -120,34 +120,34 @@ func TestOneName(t *testing.T) {
 
 // TestTapInUse checks a tap that another run has open, and a device that is not a tap.
 func TestTapInUse(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	k := s.Talk("--if", s.TapIf())
 	k.Say("1")
-	before := testutil.Take(t, s.Server)
-	r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--if", "tap:tap0,ip=10.73.0.11/24", "--", "true"))
-	testutil.OneLine(t, r, 2, "tap0")
-	r = testutil.Run(t, testutil.Limit, testutil.Lklrun("--if", "tap:v0,ip=10.73.0.11/24", "--", "true"))
-	testutil.OneLine(t, r, 2, "v0")
+	before := kit.Take(t, s.Server)
+	r := kit.Run(t, kit.Limit, kit.Lklrun("--if", "tap:tap0,ip=10.73.0.11/24", "--", "true"))
+	kit.OneLine(t, r, 2, "tap0")
+	r = kit.Run(t, kit.Limit, kit.Lklrun("--if", "tap:v0,ip=10.73.0.11/24", "--", "true"))
+	kit.OneLine(t, r, 2, "v0")
 	before.Same()
 	k.End()
 }
 
 // TestTapWithoutRoot checks a tap that the user may not create.
 func TestTapWithoutRoot(t *testing.T) {
-	testutil.NewSite(t)
-	bin := testutil.PublicBin(t)
-	before := testutil.Take(t)
-	r := testutil.Run(t, testutil.Limit, testutil.AsUser(exec.Command(bin+"/lklrun", "--if", "tap:new0,ip=10.0.0.1/24", "--", "true"), ""))
-	testutil.OneLine(t, r, 2, "new0")
+	kit.NewSite(t)
+	bin := kit.PublicBin(t)
+	before := kit.Take(t)
+	r := kit.Run(t, kit.Limit, kit.AsUser(exec.Command(bin+"/lklrun", "--if", "tap:new0,ip=10.0.0.1/24", "--", "true"), ""))
+	kit.OneLine(t, r, 2, "new0")
 	before.Same()
 }
 
 // TestTapCreated checks that a tap that lklrun creates is removed afterwards. An
 // existing one stays, as NewSite's does in every other test.
 func TestTapCreated(t *testing.T) {
-	testutil.NewSite(t)
-	before := testutil.Take(t)
-	r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--if", "tap:new0,ip=10.75.0.1/24", "--", "sh", "-c", "ls /proc/sys/net/ipv4/conf; exit 3"))
+	kit.NewSite(t)
+	before := kit.Take(t)
+	r := kit.Run(t, kit.Limit, kit.Lklrun("--if", "tap:new0,ip=10.75.0.1/24", "--", "sh", "-c", "ls /proc/sys/net/ipv4/conf; exit 3"))
 	if r.Status != 3 {
 		t.Errorf("with a new tap: %v", r)
 	}
@@ -156,9 +156,9 @@ func TestTapCreated(t *testing.T) {
 
 // TestDryRun checks that --dry-run prints the plan and changes nothing.
 func TestDryRun(t *testing.T) {
-	s := testutil.NewSite(t)
-	before := testutil.Take(t, s.Server)
-	r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--dry-run", "--stack", "mptcp", "--if", "tap:new0,ip=10.75.0.1/24,gw=10.75.0.254", "--", "touch", "/tmp/released"))
+	s := kit.NewSite(t)
+	before := kit.Take(t, s.Server)
+	r := kit.Run(t, kit.Limit, kit.Lklrun("--dry-run", "--stack", "mptcp", "--if", "tap:new0,ip=10.75.0.1/24,gw=10.75.0.254", "--", "touch", "/tmp/released"))
 	if r.Status != 0 || !strings.Contains(r.Stdout, "new0") || !strings.Contains(r.Stdout, "10.75.0.1/24") {
 		t.Errorf("--dry-run: %v", r)
 	}
@@ -170,43 +170,43 @@ func TestDryRun(t *testing.T) {
 func TestKilled(t *testing.T) {
 	for _, tt := range []struct {
 		who   string
-		check func(t *testing.T, r testutil.Result)
+		check func(t *testing.T, r kit.Result)
 	}{
-		{"pid", func(t *testing.T, r testutil.Result) {
+		{"pid", func(t *testing.T, r kit.Result) {
 			if r.Signal != unix.SIGKILL {
 				t.Errorf("the killed lklrun: %v", r)
 			}
 		}},
-		{"host_pid", func(t *testing.T, r testutil.Result) {
+		{"host_pid", func(t *testing.T, r kit.Result) {
 			if r.Status <= 0 || r.Status > 125 {
 				t.Errorf("lklrun without its stack host should end with a status of its own: %v", r)
 			}
-			if said := testutil.Lines(r.Stderr); len(said) != 1 || !strings.HasPrefix(said[0], "lklrun:") {
+			if said := kit.Lines(r.Stderr); len(said) != 1 || !strings.HasPrefix(said[0], "lklrun:") {
 				t.Errorf("not one clear line: %q", r.Stderr)
 			}
 		}},
-		{"target_pid", func(t *testing.T, r testutil.Result) {
-			if testutil.ShellStatus(r) != 137 || r.Stderr != "" {
+		{"target_pid", func(t *testing.T, r kit.Result) {
+			if kit.ShellStatus(r) != 137 || r.Stderr != "" {
 				t.Errorf("the target's own end, 137 without a word: %v", r)
 			}
 		}},
 	} {
 		t.Run(tt.who, func(t *testing.T) {
-			s := testutil.NewSite(t)
-			s.Web(testutil.Nginx{})
-			before := testutil.Take(t, s.Server)
+			s := kit.NewSite(t)
+			s.Web(kit.Nginx{})
+			before := kit.Take(t, s.Server)
 			// tap0 exists before the run and stays; the run creates new0. The target
 			// has a child, and a descendant in another session.
 			k := s.Talk("--if", s.TapIf(), "--if", "tap:new0,ip=10.75.0.1/24")
 			k.Say(`__import__("subprocess").Popen(["sleep", "1000"]).pid`)
 			k.Say(`__import__("subprocess").Popen(["setsid", "sh", "-c", "sleep 1000 & sleep 1000"]).pid`)
-			k.Connect("c", testutil.ServerAddr, 80)
-			if err := unix.Kill(testutil.ProcessOf(t, k, tt.who), unix.SIGKILL); err != nil {
+			k.Connect("c", kit.ServerAddr, 80)
+			if err := unix.Kill(kit.ProcessOf(t, k, tt.who), unix.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			tt.check(t, k.Proc.Wait(testutil.Limit))
+			tt.check(t, k.Proc.Wait(kit.Limit))
 			if tt.who == "pid" {
-				before.Settles(testutil.Limit) // lklhost cleans up, and no process waits for it
+				before.Settles(kit.Limit) // lklhost cleans up, and no process waits for it
 			} else {
 				before.Same()
 			}
@@ -217,14 +217,14 @@ func TestKilled(t *testing.T) {
 // TestStoppedHost checks a stopped lklhost, which answers no requests. The user can
 // still end the run without delay, whatever the target is waiting for.
 func TestStoppedHost(t *testing.T) {
-	s := testutil.NewSite(t)
-	before := testutil.Take(t, s.Server)
+	s := kit.NewSite(t)
+	before := kit.Take(t, s.Server)
 	k := s.Talk("--if", s.TapIf())
 	k.Say(`keep.__setitem__("p", __import__("subprocess").Popen(["sh", "-c", "while :; do cat /proc/net/tcp; ip addr; done >/dev/null 2>&1"]).pid)`)
-	testutil.Pause(t, testutil.ProcessOf(t, k, "host_pid"), testutil.Limit)
+	kit.Pause(t, kit.ProcessOf(t, k, "host_pid"), kit.Limit)
 	k.Proc.Signal(unix.SIGTERM)
-	r := k.Proc.Wait(testutil.Limit)
-	if said := testutil.Lines(r.Stderr); r.Status != 125 || len(said) != 1 || !strings.Contains(said[0], "does not answer") {
+	r := k.Proc.Wait(kit.Limit)
+	if said := kit.Lines(r.Stderr); r.Status != 125 || len(said) != 1 || !strings.Contains(said[0], "does not answer") {
 		t.Errorf("want one line and 125: %v", r)
 	}
 	before.Same()
@@ -233,25 +233,25 @@ func TestStoppedHost(t *testing.T) {
 // TestCleanupVerb kills all three at once. No process is left to clean up, so `lklrun
 // cleanup` does.
 func TestCleanupVerb(t *testing.T) {
-	s := testutil.NewSite(t)
-	before := testutil.Take(t, s.Server)
+	s := kit.NewSite(t)
+	before := kit.Take(t, s.Server)
 	k := s.Talk("--if", "tap:new0,ip=10.75.0.1/24")
 	k.Say("1")
 	k.KillAll() // lklhost may still be ending, and hold the lock
-	if got := testutil.OK(t, testutil.Limit, testutil.Lklrun("cleanup")); got != k.Name+": cleaned up\n" {
+	if got := kit.OK(t, kit.Limit, kit.Lklrun("cleanup")); got != k.Name+": cleaned up\n" {
 		t.Errorf("cleanup says %q", got)
 	}
-	before.Settles(testutil.Limit)
-	testutil.OK(t, testutil.Limit, testutil.Lklrun("cleanup")) // with nothing to do, it succeeds
+	before.Settles(kit.Limit)
+	kit.OK(t, kit.Limit, kit.Lklrun("cleanup")) // with nothing to do, it succeeds
 }
 
 // TestCleanupSparesTheLiving checks that cleanup does not touch resources in use.
 func TestCleanupSparesTheLiving(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	k := s.Talk("--if", "tap:new0,ip=10.75.0.1/24")
 	k.Say("1")
-	before := testutil.Take(t, s.Server)
-	if r := testutil.Run(t, testutil.Limit, testutil.Lklrun("cleanup")); r.Status != 0 || r.Stdout != "" || !strings.HasPrefix(r.Stderr, "lklrun: "+k.Name+": is running (pid ") {
+	before := kit.Take(t, s.Server)
+	if r := kit.Run(t, kit.Limit, kit.Lklrun("cleanup")); r.Status != 0 || r.Stdout != "" || !strings.HasPrefix(r.Stderr, "lklrun: "+k.Name+": is running (pid ") {
 		t.Errorf("beside one that runs: %v", r)
 	}
 	before.Same()
@@ -264,17 +264,17 @@ func TestCleanupSparesTheLiving(t *testing.T) {
 // TestPanic checks that a kernel panic in the stack ends the run with one line that
 // quotes it.
 func TestPanic(t *testing.T) {
-	s := testutil.NewSite(t)
-	s.Web(testutil.Nginx{})
-	before := testutil.Take(t, s.Server)
+	s := kit.NewSite(t)
+	s.Web(kit.Nginx{})
+	before := kit.Take(t, s.Server)
 	k := s.Talk("--if", s.TapIf(), "--if", "tap:new0,ip=10.75.0.1/24")
-	k.Connect("c", testutil.ServerAddr, 80)
-	testutil.Crash(t, k)
-	r := k.Proc.Wait(testutil.Limit)
+	k.Connect("c", kit.ServerAddr, 80)
+	kit.Crash(t, k)
+	r := k.Proc.Wait(kit.Limit)
 	if r.Status <= 0 || r.Status > 125 {
 		t.Errorf("a panic should end lklrun with a status of its own: %v", r)
 	}
-	if said := testutil.Lines(r.Stderr); len(said) != 1 || !strings.HasPrefix(said[0], "lklrun:") || !strings.Contains(said[0], "panic") || !strings.Contains(said[0], "sysrq triggered crash") {
+	if said := kit.Lines(r.Stderr); len(said) != 1 || !strings.HasPrefix(said[0], "lklrun:") || !strings.Contains(said[0], "panic") || !strings.Contains(said[0], "sysrq triggered crash") {
 		t.Errorf("not one line that quotes the panic: %q", r.Stderr)
 	}
 	before.Same()
@@ -283,19 +283,19 @@ func TestPanic(t *testing.T) {
 // TestRuntimeDir checks a runtime directory that cannot be used: lklrun prints one line
 // and does nothing.
 func TestRuntimeDir(t *testing.T) {
-	testutil.NewSite(t)
-	bin, dir := testutil.PublicBin(t), testutil.Dir(t)
-	before := testutil.Take(t)
+	kit.NewSite(t)
+	bin, dir := kit.PublicBin(t), kit.Dir(t)
+	before := kit.Take(t)
 	for _, runtime := range []string{dir, dir + "/none", "/dev/null", "/" + strings.Repeat("x", 120)} {
-		cmd := testutil.AsUser(exec.Command(filepath.Join(bin, "lklrun"), "--", "echo", "released"), runtime)
-		testutil.OneLine(t, testutil.Run(t, testutil.Limit, cmd), 2, "set XDG_RUNTIME_DIR to")
+		cmd := kit.AsUser(exec.Command(filepath.Join(bin, "lklrun"), "--", "echo", "released"), runtime)
+		kit.OneLine(t, kit.Run(t, kit.Limit, cmd), 2, "set XDG_RUNTIME_DIR to")
 	}
 	before.Same()
 }
 
 // TestFullDisk checks a full disk under the run directory.
 func TestFullDisk(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	for _, tt := range []struct {
 		name string
 		size string // of the file system
@@ -309,19 +309,19 @@ func TestFullDisk(t *testing.T) {
 					t.Fatal("the file system did not fill up")
 				}
 			}
-			before := testutil.Take(t, s.Server)
-			r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--if", "tap:new0,ip=10.75.0.1/24", "--", "echo", "released"))
-			testutil.OneLine(t, r, max(r.Status, 1), "no space left")
+			before := kit.Take(t, s.Server)
+			r := kit.Run(t, kit.Limit, kit.Lklrun("--if", "tap:new0,ip=10.75.0.1/24", "--", "echo", "released"))
+			kit.OneLine(t, r, max(r.Status, 1), "no space left")
 			before.Same()
 		})
 	}
 	t.Run("full while it runs", func(t *testing.T) {
 		mount(t, "/run/lklrun", "1m")
-		before := testutil.Take(t, s.Server)
+		before := kit.Take(t, s.Server)
 		k := s.In(t).Talk("--if", "tap:new0,ip=10.75.0.1/24")
 		k.Say("1")
 		_ = exec.Command("cp", "/dev/zero", "/run/lklrun/full").Run() // ends when the disk is full
-		testutil.Lklctl(t, "-n", k.Name, "sysctl", "-w", "net.ipv4.ip_default_ttl=63")
+		kit.Lklctl(t, "-n", k.Name, "sysctl", "-w", "net.ipv4.ip_default_ttl=63")
 		if r := k.End(); r.Status != 0 {
 			t.Errorf("the target's own end: %v", r)
 		}
@@ -338,9 +338,9 @@ func mount(t *testing.T, dir, size string) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	testutil.Host.Run(t, "mount", "-n", "-t", "tmpfs", "-o", "size="+size+",mode=755", "small", dir)
+	kit.Host.Run(t, "mount", "-n", "-t", "tmpfs", "-o", "size="+size+",mode=755", "small", dir)
 	t.Cleanup(func() {
-		testutil.Host.Run(t, "umount", "-n", dir)
+		kit.Host.Run(t, "umount", "-n", dir)
 		_ = os.Remove(dir) // fails if it existed before and has content
 	})
 }
@@ -348,14 +348,14 @@ func mount(t *testing.T, dir, size string) {
 // TestInterruptedStart checks that Ctrl-C or SIGTERM in the middle of the start undoes
 // everything done so far.
 func TestInterruptedStart(t *testing.T) {
-	s := testutil.NewSite(t)
-	before := testutil.Take(t, s.Server)
+	s := kit.NewSite(t)
+	before := kit.Take(t, s.Server)
 	for i := range 40 {
-		cmd := testutil.Lklrun("--name", testutil.NewName(), "--if", s.TapIf(), "--if", "tap:new0,ip=10.75.0.1/24", "--", "sleep", "60")
-		p := testutil.Start(t, cmd)
-		testutil.Spread(i)
+		cmd := kit.Lklrun("--name", kit.NewName(), "--if", s.TapIf(), "--if", "tap:new0,ip=10.75.0.1/24", "--", "sleep", "60")
+		p := kit.Start(t, cmd)
+		kit.Spread(i)
 		p.Signal(unix.SIGTERM)
-		if r := p.Wait(testutil.Limit); r.Status == 0 {
+		if r := p.Wait(kit.Limit); r.Status == 0 {
 			t.Errorf("after %d ms: %v", i*3, r)
 		}
 		before.Same()
@@ -368,16 +368,16 @@ func TestInterruptedStart(t *testing.T) {
 // TestKilledStart does the same with SIGKILL. lklhost undoes the changes if it already
 // runs, otherwise the next `lklrun cleanup`.
 func TestKilledStart(t *testing.T) {
-	s := testutil.NewSite(t)
-	before := testutil.Take(t, s.Server)
+	s := kit.NewSite(t)
+	before := kit.Take(t, s.Server)
 	for i := range 20 {
-		p := testutil.Start(t, testutil.Lklrun("--name", testutil.NewName(), "--if", "tap:new0,ip=10.75.0.1/24", "--", "sleep", "60"))
-		testutil.Spread(2 * i)
+		p := kit.Start(t, kit.Lklrun("--name", kit.NewName(), "--if", "tap:new0,ip=10.75.0.1/24", "--", "sleep", "60"))
+		kit.Spread(2 * i)
 		p.Signal(unix.SIGKILL)
-		p.Wait(testutil.Limit)
-		testutil.Within(5*time.Second, func() bool { return len(before.Left()) == 0 })
-		testutil.OK(t, testutil.Limit, testutil.Lklrun("cleanup"))
-		before.Settles(testutil.Limit)
+		p.Wait(kit.Limit)
+		kit.Within(5*time.Second, func() bool { return len(before.Left()) == 0 })
+		kit.OK(t, kit.Limit, kit.Lklrun("cleanup"))
+		before.Settles(kit.Limit)
 		if t.Failed() {
 			t.Fatalf("SIGKILL %d ms after the start", i*6)
 		}
@@ -387,8 +387,8 @@ func TestKilledStart(t *testing.T) {
 // TestNameReused checks that leftovers of a killed run do not prevent a new run with
 // the same name.
 func TestNameReused(t *testing.T) {
-	s := testutil.NewSite(t)
-	before := testutil.Take(t, s.Server)
+	s := kit.NewSite(t)
+	before := kit.Take(t, s.Server)
 	dir := "/run/lklrun/again"
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -398,25 +398,25 @@ func TestNameReused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", "again", "--if", s.TapIf(), "--", "echo", "well"))
+	r := kit.Run(t, kit.Limit, kit.Lklrun("--name", "again", "--if", s.TapIf(), "--", "echo", "well"))
 	if r.Stdout != "well\n" {
 		t.Errorf("over a leftover: %v", r)
 	}
-	testutil.OK(t, testutil.Limit, testutil.Lklrun("cleanup"))
+	kit.OK(t, kit.Limit, kit.Lklrun("cleanup"))
 	before.Same()
 }
 
 // TestManyRuns checks that many short parallel runs, each with a name that lklrun
 // chose, leave nothing behind.
 func TestManyRuns(t *testing.T) {
-	s := testutil.NewSite(t)
-	before := testutil.Take(t, s.Server)
-	var procs []*testutil.Proc
+	s := kit.NewSite(t)
+	before := kit.Take(t, s.Server)
+	var procs []*kit.Proc
 	for i := range 12 {
-		procs = append(procs, testutil.Start(t, testutil.Lklrun("--if", "user", "--", "sh", "-c", fmt.Sprintf("echo %d", i))))
+		procs = append(procs, kit.Start(t, kit.Lklrun("--if", "user", "--", "sh", "-c", fmt.Sprintf("echo %d", i))))
 	}
 	for i, p := range procs {
-		if r := p.Wait(testutil.Limit); r.Stdout != fmt.Sprintf("%d\n", i) {
+		if r := p.Wait(kit.Limit); r.Stdout != fmt.Sprintf("%d\n", i) {
 			t.Errorf("run %d: %v", i, r)
 		}
 	}

@@ -25,7 +25,7 @@ var sender string
 // a slow reader. But this has a time limit, and the user can interrupt it.
 func TestLinger(t *testing.T) {
 	t.Parallel()
-	testutil.Need(t, "ip", "/usr/bin/python3", testutil.Bin("lklrun"), testutil.Bin("lklhost"))
+	kit.Need(t, "ip", "/usr/bin/python3", kit.Bin("lklrun"), kit.Bin("lklhost"))
 	for _, flags := range [][]string{
 		{"--stack", "mptcp"},
 		{"--stack", "vanilla"},
@@ -34,22 +34,22 @@ func TestLinger(t *testing.T) {
 	} {
 		t.Run(strings.Join(flags, " "), func(t *testing.T) {
 			t.Parallel()
-			host, server := testutil.NewNetns(t, "linger"), testutil.NewNetns(t, "reader")
-			testutil.Veth(t, host, "v0", server, "s0")
+			host, server := kit.NewNetns(t, "linger"), kit.NewNetns(t, "reader")
+			kit.Veth(t, host, "v0", server, "s0")
 			host.Tap(t, "tap0")
 			host.Bridge(t, "br0", "v0", "tap0")
-			server.Addr(t, "s0", testutil.ServerAddr+"/24")
-			serve := func(t *testing.T, pause string) *testutil.Proc {
-				p := testutil.Start(t, server.Command("/usr/bin/python3", "-c", reader, testutil.ServerAddr, pause))
-				testutil.WaitFor(t, "the server", testutil.Limit, func() bool { out, _ := p.Output(); return out == "ready\n" })
+			server.Addr(t, "s0", kit.ServerAddr+"/24")
+			serve := func(t *testing.T, pause string) *kit.Proc {
+				p := kit.Start(t, server.Command("/usr/bin/python3", "-c", reader, kit.ServerAddr, pause))
+				kit.WaitFor(t, "the server", kit.Limit, func() bool { out, _ := p.Output(); return out == "ready\n" })
 				return p
 			}
 			// ended starts a run and returns when its target has ended.
-			ended := func(t *testing.T, size int) (*testutil.Proc, string) {
-				p := testutil.Start(t, host.Command(slices.Concat([]string{
-					testutil.Bin("lklrun"), "-q", "--name", testutil.NewName(), "--if", "tap:tap0,ip=" + testutil.StackAddr + "/24",
-				}, flags, []string{"--", "/usr/bin/python3", "-c", sender, testutil.ServerAddr, strconv.Itoa(size)})...))
-				testutil.WaitFor(t, "the sender's end", testutil.Limit, func() bool { out, _ := p.Output(); return strings.HasSuffix(out, "\n") || !p.Running() })
+			ended := func(t *testing.T, size int) (*kit.Proc, string) {
+				p := kit.Start(t, host.Command(slices.Concat([]string{
+					kit.Bin("lklrun"), "-q", "--name", kit.NewName(), "--if", "tap:tap0,ip=" + kit.StackAddr + "/24",
+				}, flags, []string{"--", "/usr/bin/python3", "-c", sender, kit.ServerAddr, strconv.Itoa(size)})...))
+				kit.WaitFor(t, "the sender's end", kit.Limit, func() bool { out, _ := p.Output(); return strings.HasSuffix(out, "\n") || !p.Running() })
 				out, _ := p.Output()
 				return p, strings.TrimSpace(out)
 			}
@@ -57,12 +57,12 @@ func TestLinger(t *testing.T) {
 				server := serve(t, "0.8")
 				p, sent := ended(t, 1<<20)
 				began := time.Now()
-				r := p.Wait(3 * testutil.Limit)
+				r := p.Wait(3 * kit.Limit)
 				took := time.Since(began)
 				if r.Status != 6 || r.Stderr != "" {
 					t.Errorf("lklrun: %v", r)
 				}
-				out := server.Wait(testutil.Limit).Stdout
+				out := server.Wait(kit.Limit).Stdout
 				if sent == "" || !strings.Contains(out, "end "+sent) {
 					t.Errorf("sent %s, and the server says %s", sent, out)
 				}
@@ -76,7 +76,7 @@ func TestLinger(t *testing.T) {
 				t.Run("stopped reader, "+strconv.Itoa(size), func(t *testing.T) {
 					server := serve(t, "100000")
 					p, _ := ended(t, size)
-					if r := p.Wait(testutil.Limit); r.Status != 6 || len(testutil.Lines(r.Stderr)) != 1 || !strings.Contains(r.Stderr, "not fully delivered") {
+					if r := p.Wait(kit.Limit); r.Status != 6 || len(kit.Lines(r.Stderr)) != 1 || !strings.Contains(r.Stderr, "not fully delivered") {
 						t.Errorf("lklrun: %v", r)
 					}
 					hearsReset(t, server)
@@ -86,10 +86,10 @@ func TestLinger(t *testing.T) {
 				server := serve(t, "100000")
 				p, _ := ended(t, 1536<<10)
 				server.Signal(unix.SIGKILL)
-				if r := p.Wait(testutil.Limit); r.Status != 6 {
+				if r := p.Wait(kit.Limit); r.Status != 6 {
 					t.Errorf("lklrun: %v", r)
 				}
-				server.Wait(testutil.Limit)
+				server.Wait(kit.Limit)
 			})
 			t.Run("interrupted", func(t *testing.T) {
 				server := serve(t, "100000")
@@ -98,7 +98,7 @@ func TestLinger(t *testing.T) {
 				// The first SIGINT may still be for the sender, which is about to end.
 				// Impatient users who send more during the end still get the reset
 				// sent.
-				testutil.WaitFor(t, "lklrun's end", testutil.Limit, func() bool {
+				kit.WaitFor(t, "lklrun's end", kit.Limit, func() bool {
 					for range 20 {
 						if p.Running() {
 							_ = unix.Kill(p.Pid(), unix.SIGINT) // it may have ended just now
@@ -106,7 +106,7 @@ func TestLinger(t *testing.T) {
 					}
 					return !p.Running()
 				})
-				if r := p.Wait(testutil.Limit); r.Status != 6 || r.Stderr != "" || time.Since(began) > 10*time.Second {
+				if r := p.Wait(kit.Limit); r.Status != 6 || r.Stderr != "" || time.Since(began) > 10*time.Second {
 					t.Errorf("lklrun, %v after SIGINT: %v", time.Since(began), r)
 				}
 				hearsReset(t, server)
@@ -117,10 +117,10 @@ func TestLinger(t *testing.T) {
 
 // hearsReset checks that a reader that expects more data gets a reset and does not wait
 // for ever.
-func hearsReset(t *testing.T, reader *testutil.Proc) {
+func hearsReset(t *testing.T, reader *kit.Proc) {
 	t.Helper()
 	reader.Signal(unix.SIGUSR1)
-	if out := reader.Wait(testutil.Limit).Stdout; !strings.Contains(out, "Connection reset by peer\nend ") {
+	if out := reader.Wait(kit.Limit).Stdout; !strings.Contains(out, "Connection reset by peer\nend ") {
 		t.Errorf("after the run the server says %s", out)
 	}
 }

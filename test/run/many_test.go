@@ -16,7 +16,7 @@ import (
 // its own limit of descriptors. It also checks that a stack without free memory refuses
 // sockets and continues.
 func TestManySockets(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
 		t.Fatal(err)
@@ -26,7 +26,7 @@ func TestManySockets(t *testing.T) {
 	if most < 5000 {
 		t.Fatalf("the hard limit of descriptors is %d; 10200 are needed (ulimit -Hn)", files.Max)
 	}
-	script := testutil.TestData("many.py")
+	script := kit.TestData("many.py")
 	for _, tt := range []struct {
 		name           string
 		flags          []string
@@ -40,11 +40,11 @@ func TestManySockets(t *testing.T) {
 		{"little memory", []string{"--mem", "32M"}, most, 2*most + 50, 500, 5000, "ENOBUFS"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			before := testutil.Take(t, s.Server)
-			args := append(tt.flags, "--name", testutil.NewName(), "--if", s.TapIf(), "--", "/usr/bin/python3", script, fmt.Sprint(tt.want), fmt.Sprint(tt.files))
-			r := testutil.Run(t, 3*testutil.Limit, testutil.Lklrun(args...))
+			before := kit.Take(t, s.Server)
+			args := append(tt.flags, "--name", kit.NewName(), "--if", s.TapIf(), "--", "/usr/bin/python3", script, fmt.Sprint(tt.want), fmt.Sprint(tt.files))
+			r := kit.Run(t, 3*kit.Limit, kit.Lklrun(args...))
 			var n, rss, after int
-			said := testutil.Lines(r.Stdout)
+			said := kit.Lines(r.Stdout)
 			if r.Status != 0 || len(said) != 2 || strings.Join(strings.Fields(said[0])[1:len(strings.Fields(said[0]))-1], " ") != tt.stopped {
 				t.Fatalf("%v\nwant it stopped by %s", r, tt.stopped)
 			}

@@ -19,21 +19,21 @@ var withoutNotification string
 // the kernel into programs that support it and explains the consequences; doctor says
 // the same.
 func TestPreloadAuto(t *testing.T) {
-	s := testutil.NewSite(t)
-	s.Web(testutil.Nginx{})
-	old := func(args ...string) testutil.Result {
+	s := kit.NewSite(t)
+	s.Web(kit.Nginx{})
+	old := func(args ...string) kit.Result {
 		t.Helper()
-		args = append([]string{"-c", withoutNotification, testutil.Bin("lklrun")}, args...)
-		return testutil.Run(t, testutil.Limit, exec.Command("/usr/bin/python3", args...))
+		args = append([]string{"-c", withoutNotification, kit.Bin("lklrun")}, args...)
+		return kit.Run(t, kit.Limit, exec.Command("/usr/bin/python3", args...))
 	}
-	before := testutil.Take(t, s.Server)
-	r := old("--if", s.TapIf(), "--", "curl", "-s", testutil.ServerURL+"/hello")
-	if r.Status != 0 || r.Stdout != "hello\n" || !strings.Contains(r.Stderr, "loaded into the command") || len(testutil.Lines(r.Stderr)) != 1 {
+	before := kit.Take(t, s.Server)
+	r := old("--if", s.TapIf(), "--", "curl", "-s", kit.ServerURL+"/hello")
+	if r.Status != 0 || r.Stdout != "hello\n" || !strings.Contains(r.Stderr, "loaded into the command") || len(kit.Lines(r.Stderr)) != 1 {
 		t.Errorf("auto: %v", r)
 	}
-	testutil.OneLine(t, old("--if", s.TapIf(), "--", testutil.Probe(), "x"), 2, "user notification.*static program")
-	testutil.OneLine(t, old("--engine", "supervise", "--if", s.TapIf(), "--", "true"), 2, "user notification")
-	for command, want := range map[string]string{"curl": "preload", testutil.Probe(): "", "": "preload"} {
+	kit.OneLine(t, old("--if", s.TapIf(), "--", kit.Probe(), "x"), 2, "user notification.*static program")
+	kit.OneLine(t, old("--engine", "supervise", "--if", s.TapIf(), "--", "true"), 2, "user notification")
+	for command, want := range map[string]string{"curl": "preload", kit.Probe(): "", "": "preload"} {
 		args := []string{"doctor", "-o", "json"}
 		if command != "" {
 			args = append(args, command)

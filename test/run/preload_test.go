@@ -23,31 +23,31 @@ import (
 
 // preloadFlags returns the beginning of a command line that runs the kernel inside the
 // program.
-func preloadFlags(s *testutil.Site, flags ...string) []string {
-	return append([]string{"--name", testutil.NewName(), "--engine", "preload"}, flags...)
+func preloadFlags(s *kit.Site, flags ...string) []string {
+	return append([]string{"--name", kit.NewName(), "--engine", "preload"}, flags...)
 }
 
 // loaded runs a target on the tap with the kernel inside it.
-func loaded(s *testutil.Site, args ...string) *exec.Cmd {
-	return testutil.Lklrun(append(preloadFlags(s, "--if", s.TapIf(), "--"), args...)...)
+func loaded(s *kit.Site, args ...string) *exec.Cmd {
+	return kit.Lklrun(append(preloadFlags(s, "--if", s.TapIf(), "--"), args...)...)
 }
 
 // TestPreloadPrograms runs everyday programs that consist of one process, over the
 // gateway and over a tap.
 func TestPreloadPrograms(t *testing.T) {
-	s := testutil.NewSite(t)
-	s.Web(testutil.Nginx{})
-	s.Server.Dnsmasq(t, map[string]string{"www.test": testutil.ServerAddr})
-	s.Server.EchoUDP(t, testutil.ServerAddr+":7")
+	s := kit.NewSite(t)
+	s.Web(kit.Nginx{})
+	s.Server.Dnsmasq(t, map[string]string{"www.test": kit.ServerAddr})
+	s.Server.EchoUDP(t, kit.ServerAddr+":7")
 	for _, kind := range []struct{ name, spec string }{{"user", "user"}, {"tap", s.TapIf()}} {
 		for _, p := range simplePrograms(s) {
-			if p.args[0] == testutil.Probe() || p.args[0] == "sh" {
+			if p.args[0] == kit.Probe() || p.args[0] == "sh" {
 				continue // it is static, or a shell that starts other programs
 			}
 			t.Run(kind.name+"/"+p.name, func(t *testing.T) {
-				before := testutil.Take(t, s.Server)
-				args := append(preloadFlags(s, "-q", "--if", kind.spec, "--dns", testutil.ServerAddr, "--"), p.args...)
-				if r := testutil.Run(t, testutil.Limit, testutil.Lklrun(args...)); r.Status != 0 || r.Stdout != p.want || r.Stderr != "" {
+				before := kit.Take(t, s.Server)
+				args := append(preloadFlags(s, "-q", "--if", kind.spec, "--dns", kit.ServerAddr, "--"), p.args...)
+				if r := kit.Run(t, kit.Limit, kit.Lklrun(args...)); r.Status != 0 || r.Stdout != p.want || r.Stderr != "" {
 					t.Errorf("%q: %v\nwant: %s", p.args, r, p.want)
 				}
 				before.Same()
@@ -60,14 +60,14 @@ func TestPreloadPrograms(t *testing.T) {
 // must end with a message instead of using the host's network. A run whose command
 // preloads other libraries, and whose command starts children, must not be affected.
 func TestPreloadWithoutLklrun(t *testing.T) {
-	s := testutil.NewSite(t)
-	l := testutil.Host.Listen(t, "127.0.0.1:0")
+	s := kit.NewSite(t)
+	l := kit.Host.Listen(t, "127.0.0.1:0")
 	for _, variable := range []string{"", "LKLRUN_PRELOAD_LINK=", "LKLRUN_PRELOAD_LINK=7:8"} {
 		cmd := exec.Command("curl", "-sS", "http://"+l.Addr().String()+"/")
-		cmd.Env = append(os.Environ(), "LD_PRELOAD="+testutil.Bin("liblklpreload.so"), variable)
-		testutil.OneLine(t, testutil.Run(t, testutil.Limit, cmd), 127, `^lklrun: curl was started with liblklpreload.so but without lklrun, and would use the host's network; use lklrun --engine preload -- curl$`)
+		cmd.Env = append(os.Environ(), "LD_PRELOAD="+kit.Bin("liblklpreload.so"), variable)
+		kit.OneLine(t, kit.Run(t, kit.Limit, cmd), 127, `^lklrun: curl was started with liblklpreload.so but without lklrun, and would use the host's network; use lklrun --engine preload -- curl$`)
 	}
-	r := testutil.Run(t, testutil.Limit, testutil.Lklrun(append(preloadFlags(s, "-q", "--if", "user", "--"), "/usr/bin/python3", "-c", `import os, subprocess
+	r := kit.Run(t, kit.Limit, kit.Lklrun(append(preloadFlags(s, "-q", "--if", "user", "--"), "/usr/bin/python3", "-c", `import os, subprocess
 print(subprocess.run(["sh", "-c", "echo child $LD_PRELOAD; exec env true"]).returncode, flush=True)
 os.execvp("echo", ["echo", "exec"])`)...))
 	if r.Status != 0 || r.Stdout != "child\n0\nexec\n" {
@@ -77,36 +77,36 @@ os.execvp("echo", ["echo", "exec"])`)...))
 
 // TestSpin checks that packets arrive whatever the polling time before a sleep is.
 func TestSpin(t *testing.T) {
-	s := testutil.NewSite(t)
-	s.Web(testutil.Nginx{})
+	s := kit.NewSite(t)
+	s.Web(kit.Nginx{})
 	for _, engine := range []string{"supervise", "preload"} {
 		for _, spin := range []string{"0", "1000"} {
-			r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--engine", engine, "--spin", spin, "--if", s.TapIf(), "--", "curl", "-s", testutil.ServerURL+"/hello"))
+			r := kit.Run(t, kit.Limit, kit.Lklrun("--engine", engine, "--spin", spin, "--if", s.TapIf(), "--", "curl", "-s", kit.ServerURL+"/hello"))
 			if r.Status != 0 || r.Stdout != "hello\n" || r.Stderr != "" {
 				t.Errorf("--engine %s --spin %s: %v", engine, spin, r)
 			}
 		}
 	}
-	testutil.OneLine(t, testutil.Run(t, testutil.Limit, testutil.Lklrun("--spin", "-1", "--", "true")), 2, "--spin \"-1\"; expected microseconds")
+	kit.OneLine(t, kit.Run(t, kit.Limit, kit.Lklrun("--spin", "-1", "--", "true")), 2, "--spin \"-1\"; expected microseconds")
 }
 
 // TestPreloadMPTCP checks that a large file keeps its checksum, that MPTCP carries it,
 // and that the account says so.
 func TestPreloadMPTCP(t *testing.T) {
-	s := testutil.NewSite(t)
-	s.Web(testutil.Nginx{MPTCP: true})
-	s.Web(testutil.Nginx{Port: 81})
-	testutil.Random(t, s.Dir+"/file", 50<<20)
-	want := strings.Fields(testutil.OK(t, testutil.Limit, exec.Command("sha256sum", s.Dir+"/file")))[0]
-	out := filepath.Join(testutil.Dir(t), "file")
-	before := testutil.Take(t, s.Server)
-	for _, url := range []string{testutil.ServerURL, "http://[" + testutil.ServerAddr6 + "]"} {
+	s := kit.NewSite(t)
+	s.Web(kit.Nginx{MPTCP: true})
+	s.Web(kit.Nginx{Port: 81})
+	kit.Random(t, s.Dir+"/file", 50<<20)
+	want := strings.Fields(kit.OK(t, kit.Limit, exec.Command("sha256sum", s.Dir+"/file")))[0]
+	out := filepath.Join(kit.Dir(t), "file")
+	before := kit.Take(t, s.Server)
+	for _, url := range []string{kit.ServerURL, "http://[" + kit.ServerAddr6 + "]"} {
 		args := preloadFlags(s, "-v", "--require", "mptcp", "--if", s.TapIf(), "--", "curl", "-sSf", "-o", out, url+"/file")
-		r := testutil.Run(t, testutil.Limit, testutil.Lklrun(args...))
+		r := kit.Run(t, kit.Limit, kit.Lklrun(args...))
 		if r.Status != 0 {
 			t.Fatalf("%s: %v", url, r)
 		}
-		if got := testutil.OK(t, testutil.Limit, exec.Command("sha256sum", out)); !strings.HasPrefix(got, want) {
+		if got := kit.OK(t, kit.Limit, exec.Command("sha256sum", out)); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %s, want %s", url, got, want)
 		}
 		if !strings.Contains(r.Stderr, "curl(") || !strings.Contains(r.Stderr, "1 connection over MPTCP") {
@@ -134,11 +134,11 @@ try: socket.socket(socket.AF_BLUETOOTH)
 except OSError as e: assert e.errno == 97, e
 socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 15) # NETLINK_KOBJECT_UEVENT`}},
 		// No server listens there, and a failed attempt is not a connection.
-		{"mptcp", "there was no MPTCP connection", []string{"/usr/bin/python3", "-c", "import socket; socket.socket().connect_ex(('" + testutil.ServerAddr + "', 82))"}},
-		{"mptcp", "MPTCP fell back to TCP (MPCapableFallbackSYNACK 1)", []string{"curl", "-sSo", "/dev/null", testutil.ServerURL + ":81/hello"}},
+		{"mptcp", "there was no MPTCP connection", []string{"/usr/bin/python3", "-c", "import socket; socket.socket().connect_ex(('" + kit.ServerAddr + "', 82))"}},
+		{"mptcp", "MPTCP fell back to TCP (MPCapableFallbackSYNACK 1)", []string{"curl", "-sSo", "/dev/null", kit.ServerURL + ":81/hello"}},
 	} {
 		args := append(preloadFlags(s, "--require", tt.require, "--if", s.TapIf(), "--"), tt.args...)
-		testutil.OneLine(t, testutil.Run(t, testutil.Limit, testutil.Lklrun(args...)), 123, regexp.QuoteMeta("--require "+tt.require+": "+tt.says))
+		kit.OneLine(t, kit.Run(t, kit.Limit, kit.Lklrun(args...)), 123, regexp.QuoteMeta("--require "+tt.require+": "+tt.says))
 	}
 	if err := os.Remove(out); err != nil {
 		t.Fatal(err)
@@ -151,24 +151,24 @@ var tellAddress string
 
 // TestPreloadServers runs servers of one process, with the host's own clients.
 func TestPreloadServers(t *testing.T) {
-	s := testutil.NewSite(t)
-	testutil.Need(t, "iperf3")
-	testutil.Random(t, s.Dir+"/file", 5<<20)
-	want := strings.Fields(testutil.OK(t, testutil.Limit, exec.Command("sha256sum", s.Dir+"/file")))[0]
-	before := testutil.Take(t, s.Server)
+	s := kit.NewSite(t)
+	kit.Need(t, "iperf3")
+	kit.Random(t, s.Dir+"/file", 5<<20)
+	want := strings.Fields(kit.OK(t, kit.Limit, exec.Command("sha256sum", s.Dir+"/file")))[0]
+	before := kit.Take(t, s.Server)
 
 	t.Run("nginx", func(t *testing.T) {
-		dir := testutil.Dir(t)
-		p := testutil.Start(t, loaded(s, testutil.Nginx{Root: s.Dir}.Config(t, dir)...))
-		testutil.Answers(t, p, "http://"+testutil.StackAddr+"/hello")
-		for i, host := range []string{testutil.StackAddr, "[" + testutil.StackAddr6 + "]", testutil.StackAddr, "[" + testutil.StackAddr6 + "]"} {
-			got := testutil.OK(t, testutil.Limit, exec.Command("sh", "-c", "curl -sf http://"+host+"/file | sha256sum"))
+		dir := kit.Dir(t)
+		p := kit.Start(t, loaded(s, kit.Nginx{Root: s.Dir}.Config(t, dir)...))
+		kit.Answers(t, p, "http://"+kit.StackAddr+"/hello")
+		for i, host := range []string{kit.StackAddr, "[" + kit.StackAddr6 + "]", kit.StackAddr, "[" + kit.StackAddr6 + "]"} {
+			got := kit.OK(t, kit.Limit, exec.Command("sh", "-c", "curl -sf http://"+host+"/file | sha256sum"))
 			if !strings.HasPrefix(got, want) {
 				t.Fatalf("fetch %d by %s: %s, want %s", i, host, got, want)
 			}
 		}
 		p.Signal(unix.SIGQUIT) // nginx: graceful shutdown
-		if r := p.Wait(testutil.Limit); r.Status != 0 {
+		if r := p.Wait(kit.Limit); r.Status != 0 {
 			t.Errorf("nginx: %v", r)
 		}
 		if err := os.RemoveAll(dir); err != nil {
@@ -176,32 +176,32 @@ func TestPreloadServers(t *testing.T) {
 		}
 	})
 	t.Run("python3 asyncio", func(t *testing.T) {
-		p := testutil.Start(t, loaded(s, "/usr/bin/python3", "-uc", tellAddress))
-		testutil.Answers(t, p, "http://"+testutil.StackAddr+"/")
-		for host, peer := range map[string]string{testutil.StackAddr: testutil.HostAddr, "[" + testutil.StackAddr6 + "]": testutil.HostAddr6} {
-			if got := testutil.OK(t, testutil.Limit, exec.Command("curl", "-sf", "http://"+host+"/")); got != "you are "+peer {
+		p := kit.Start(t, loaded(s, "/usr/bin/python3", "-uc", tellAddress))
+		kit.Answers(t, p, "http://"+kit.StackAddr+"/")
+		for host, peer := range map[string]string{kit.StackAddr: kit.HostAddr, "[" + kit.StackAddr6 + "]": kit.HostAddr6} {
+			if got := kit.OK(t, kit.Limit, exec.Command("curl", "-sf", "http://"+host+"/")); got != "you are "+peer {
 				t.Errorf("the server says %q, want %s", got, peer)
 			}
 		}
 		p.Signal(unix.SIGTERM)
-		if r := p.Wait(testutil.Limit); testutil.ShellStatus(r) != 143 {
+		if r := p.Wait(kit.Limit); kit.ShellStatus(r) != 143 {
 			t.Errorf("SIGTERM ended it with %v", r)
 		}
 	})
 	t.Run("iperf3", func(t *testing.T) {
 		s.Server.Iperf3(t)
 		for _, direction := range [][]string{nil, {"-R"}} {
-			args := append([]string{"iperf3", "-c", testutil.ServerAddr, "-n", "20M", "-P", "2", "-J"}, direction...)
-			r := testutil.Run(t, testutil.Limit, loaded(s, args...))
+			args := append([]string{"iperf3", "-c", kit.ServerAddr, "-n", "20M", "-P", "2", "-J"}, direction...)
+			r := kit.Run(t, kit.Limit, loaded(s, args...))
 			if r.Status != 0 || received(t, r.Stdout) < 5e6 { // see below
 				t.Errorf("the client, %v: %v", direction, r)
 			}
 		}
-		p := testutil.Start(t, loaded(s, "iperf3", "-s"))
+		p := kit.Start(t, loaded(s, "iperf3", "-s"))
 		for _, direction := range [][]string{nil, {"-R"}} {
-			args := append([]string{"iperf3", "-c", testutil.StackAddr, "-n", "20M", "-J"}, direction...)
+			args := append([]string{"iperf3", "-c", kit.StackAddr, "-n", "20M", "-J"}, direction...)
 			var said string
-			testutil.WaitFor(t, "an iperf3 that answers", testutil.Limit, func() bool {
+			kit.WaitFor(t, "an iperf3 that answers", kit.Limit, func() bool {
 				out, err := exec.Command(args[0], args[1:]...).Output()
 				said = string(out)
 				return err == nil
@@ -213,9 +213,9 @@ func TestPreloadServers(t *testing.T) {
 			}
 		}
 		p.Signal(unix.SIGKILL)
-		p.Wait(testutil.Limit)
+		p.Wait(kit.Limit)
 	})
-	before.Settles(testutil.Limit)
+	before.Settles(kit.Limit)
 }
 
 // received returns the number of bytes that arrived, from the output of iperf3 -J.
@@ -236,15 +236,15 @@ func received(t *testing.T, text string) float64 {
 
 // TestPreloadLive checks that lklctl shows and changes the kernel inside the program.
 func TestPreloadLive(t *testing.T) {
-	s := testutil.NewSite(t)
-	s.Web(testutil.Nginx{MPTCP: true})
-	before := testutil.Take(t, s.Server)
+	s := kit.NewSite(t)
+	s.Web(kit.Nginx{MPTCP: true})
+	before := kit.Take(t, s.Server)
 	k := s.Talk("--engine", "preload", "--stack", "mptcp", "--if", s.TapIf())
-	if cc := k.Connect("a", testutil.ServerAddr, 80); cc != "cubic" {
+	if cc := k.Connect("a", kit.ServerAddr, 80); cc != "cubic" {
 		t.Errorf("the first connection has %s, want cubic", cc)
 	}
-	testutil.Lklctl(t, "sysctl", "-w", "net.ipv4.tcp_congestion_control=bbr")
-	if cc := k.Connect("b", testutil.ServerAddr, 80); cc != "bbr" {
+	kit.Lklctl(t, "sysctl", "-w", "net.ipv4.tcp_congestion_control=bbr")
+	if cc := k.Connect("b", kit.ServerAddr, 80); cc != "bbr" {
 		t.Errorf("the connection after sysctl -w has %s, want bbr", cc)
 	}
 	k.Say(`keep.__setitem__("l", socket.create_server(("", 8080)))`)
@@ -258,23 +258,23 @@ func TestPreloadLive(t *testing.T) {
 		Pid     int    `json:"pid"`
 		Process string `json:"process"`
 	}
-	text := testutil.Lklctl(t, "-o", "json", "netstat")
+	text := kit.Lklctl(t, "-o", "json", "netstat")
 	if err := json.Unmarshal([]byte(text), &sockets); err != nil {
 		t.Fatalf("netstat -o json: %v\n%s", err, text)
 	}
-	target, connections := testutil.ProcessOf(t, k, "target_pid"), 0
+	target, connections := kit.ProcessOf(t, k, "target_pid"), 0
 	for _, x := range sockets {
-		if strings.HasPrefix(x.Remote, testutil.ServerAddr+":80") && x.Process == "python3" && x.Pid == target {
+		if strings.HasPrefix(x.Remote, kit.ServerAddr+":80") && x.Process == "python3" && x.Pid == target {
 			connections++
 		}
 	}
 	if connections < 2 || !strings.Contains(text, ":8080") {
 		t.Errorf("netstat shows %d connections of python3's and its listener, want 2:\n%s", connections, text)
 	}
-	if shown := testutil.Lklctl(t, "mptcp"); strings.Count(shown, testutil.ServerAddr+":80") < 2 || !strings.Contains(shown, "eth0") {
+	if shown := kit.Lklctl(t, "mptcp"); strings.Count(shown, kit.ServerAddr+":80") < 2 || !strings.Contains(shown, "eth0") {
 		t.Errorf("lklctl mptcp does not show the connections:\n%s", shown)
 	}
-	if shown := testutil.Lklctl(t, "counters"); !strings.Contains(shown, "TcpActiveOpens") || !strings.Contains(shown, "engine.sockets.stack") {
+	if shown := kit.Lklctl(t, "counters"); !strings.Contains(shown, "TcpActiveOpens") || !strings.Contains(shown, "engine.sockets.stack") {
 		t.Errorf("counters lack the stack's or the engine's:\n%s", shown)
 	}
 	k.Say(`keep["a"].close()`) // it is still in the account
@@ -286,26 +286,26 @@ func TestPreloadLive(t *testing.T) {
 			Comm  string `json:"command"`
 		} `json:"processes"`
 	}
-	text = testutil.Lklctl(t, "-o", "json", "account")
+	text = kit.Lklctl(t, "-o", "json", "account")
 	if err := json.Unmarshal([]byte(text), &account); err != nil || len(account.Processes) != 1 {
 		t.Fatalf("account -o json: %v\n%s", err, text)
 	}
-	if p := account.Processes[0]; p.PID != target || p.Comm != "python3" || p.MPTCP != 2 || len(p.Peers) != 1 || !strings.Contains(text, testutil.ServerAddr+":80") {
+	if p := account.Processes[0]; p.PID != target || p.Comm != "python3" || p.MPTCP != 2 || len(p.Peers) != 1 || !strings.Contains(text, kit.ServerAddr+":80") {
 		t.Errorf("the account of two connections, one of them closed:\n%s", text)
 	}
-	k.Connect("a", testutil.ServerAddr, 80)
-	if rows := testutil.Lines(testutil.Lklctl(t, "cat", "/proc/net/mptcp")); len(rows) < 3 {
+	k.Connect("a", kit.ServerAddr, 80)
+	if rows := kit.Lines(kit.Lklctl(t, "cat", "/proc/net/mptcp")); len(rows) < 3 {
 		t.Errorf("/proc/net/mptcp does not list two connections: %q", rows)
 	}
-	if shown := testutil.Lklctl(t, "list"); !strings.Contains(shown, k.Name) || !strings.Contains(shown, "python3") {
+	if shown := kit.Lklctl(t, "list"); !strings.Contains(shown, k.Name) || !strings.Contains(shown, "python3") {
 		t.Errorf("list does not show the run:\n%s", shown)
 	}
-	r := testutil.Run(t, testutil.Limit, exec.Command(testutil.Bin("lklctl"), "exec", "true"))
-	if said := testutil.Lines(r.Stderr); r.Status != 2 || len(said) != 1 || !strings.Contains(said[0], "--engine preload") {
+	r := kit.Run(t, kit.Limit, exec.Command(kit.Bin("lklctl"), "exec", "true"))
+	if said := kit.Lines(r.Stderr); r.Status != 2 || len(said) != 1 || !strings.Contains(said[0], "--engine preload") {
 		t.Errorf("exec in a kernel of one process: %v", r)
 	}
-	testutil.Lklctl(t, "stop")
-	if r := k.Proc.Wait(testutil.Limit); testutil.ShellStatus(r) != 143 {
+	kit.Lklctl(t, "stop")
+	if r := k.Proc.Wait(kit.Limit); kit.ShellStatus(r) != 143 {
 		t.Errorf("lklctl stop ended the run with %v, want SIGTERM's 143", r)
 	}
 	before.Same()
@@ -313,17 +313,17 @@ func TestPreloadLive(t *testing.T) {
 
 // TestPreloadExit checks that exit statuses, signals and Ctrl-C are the target's own.
 func TestPreloadExit(t *testing.T) {
-	s := testutil.NewSite(t)
-	before := testutil.Take(t, s.Server)
+	s := kit.NewSite(t)
+	before := kit.Take(t, s.Server)
 	for _, code := range []int{0, 1, 2, 42, 125, 127, 255} {
-		r := testutil.Run(t, testutil.Limit, loaded(s, "sh", "-c", fmt.Sprintf("exit %d", code)))
+		r := kit.Run(t, kit.Limit, loaded(s, "sh", "-c", fmt.Sprintf("exit %d", code)))
 		if r.Status != code || r.Stdout != "" || r.Stderr != "" {
 			t.Errorf("exit %d became %v", code, r)
 		}
 	}
 	for _, sig := range []syscall.Signal{unix.SIGKILL, unix.SIGTERM, unix.SIGSEGV, unix.SIGHUP, unix.SIGINT, unix.SIGABRT} {
 		cmd := loaded(s, "sh", "-c", fmt.Sprintf("ulimit -c 0; kill -%d $$", sig))
-		r := testutil.Run(t, testutil.Limit, exec.Command("sh", append([]string{"-c", `"$@"; exit $?`, "sh"}, cmd.Args...)...))
+		r := kit.Run(t, kit.Limit, exec.Command("sh", append([]string{"-c", `"$@"; exit $?`, "sh"}, cmd.Args...)...))
 		if want := 128 + int(sig); r.Status != want {
 			t.Errorf("signal %d: a shell sees %v, want %d", sig, r, want)
 		}
@@ -346,13 +346,13 @@ except KeyboardInterrupt:
 // TestPreloadTransparency checks that the target keeps its environment, including a
 // library that it preloads, and does not pass our library on.
 func TestPreloadTransparency(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	const text = `cat; pwd; echo "$MARK"; echo err >&2; env | grep -E '^(LKL|LD_)'; umask; ulimit -n; ps -o ni= -p $$`
 	for _, env := range [][]string{{"MARK=mark"}, {"MARK=x", "LD_PRELOAD=libz.so.1"}} {
-		run := func(cmd *exec.Cmd) testutil.Result {
+		run := func(cmd *exec.Cmd) kit.Result {
 			cmd.Stdin, cmd.Dir = strings.NewReader("in\n"), "/usr"
 			cmd.Env = append(os.Environ(), env...)
-			return testutil.Run(t, testutil.Limit, cmd)
+			return kit.Run(t, kit.Limit, cmd)
 		}
 		want, got := run(exec.Command("sh", "-c", text)), run(loaded(s, "sh", "-c", text))
 		if got.Stdout != want.Stdout || got.Stderr != want.Stderr || got.Status != want.Status {
@@ -364,28 +364,28 @@ func TestPreloadTransparency(t *testing.T) {
 // TestPreloadRefused checks that programs that cannot be preloaded are refused before
 // anything is done, with the remedy.
 func TestPreloadRefused(t *testing.T) {
-	s := testutil.NewSite(t)
-	dir := testutil.Dir(t)
+	s := kit.NewSite(t)
+	dir := kit.Dir(t)
 	i386 := make([]byte, 52) // Elf32_Ehdr: class 32, little-endian, ET_EXEC, EM_386
 	copy(i386, "\x7fELF\x01\x01\x01")
 	i386[16], i386[18] = 2, 3
 	for name, content := range map[string][]byte{
-		"i386": i386, "script": []byte("#!" + testutil.Probe() + "\n"),
-		"envscript": []byte("#!/usr/bin/env " + testutil.Probe() + "\n"), "envnone": []byte("#!/usr/bin/env no-such-command\n"),
+		"i386": i386, "script": []byte("#!" + kit.Probe() + "\n"),
+		"envscript": []byte("#!/usr/bin/env " + kit.Probe() + "\n"), "envnone": []byte("#!/usr/bin/env no-such-command\n"),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	testutil.Host.Run(t, "cp", "/bin/ls", dir+"/suid")
-	testutil.Host.Run(t, "chmod", "4755", dir+"/suid")
-	before := testutil.Take(t, s.Server)
+	kit.Host.Run(t, "cp", "/bin/ls", dir+"/suid")
+	kit.Host.Run(t, "chmod", "4755", dir+"/suid")
+	before := kit.Take(t, s.Server)
 	for _, tt := range []struct {
 		names  string
 		status int
 		args   []string
 	}{
-		{"static program.*--engine supervise", 2, []string{"--", testutil.Probe()}},
+		{"static program.*--engine supervise", 2, []string{"--", kit.Probe()}},
 		{"probe is a static program.*--engine supervise", 2, []string{"--", dir + "/script"}},
 		{"probe is a static program.*--engine supervise", 2, []string{"--", dir + "/envscript"}},
 		{"no-such-command: command not found", 127, []string{"--", dir + "/envnone"}},
@@ -395,7 +395,7 @@ func TestPreloadRefused(t *testing.T) {
 		{"host's own kernel.*--engine supervise", 2, []string{"--stack", "host", "--", "true"}},
 		{"--host-net 10.0.0.0/8.*--engine supervise", 2, []string{"--host-net", "10.0.0.0/8", "--", "true"}},
 	} {
-		testutil.OneLine(t, testutil.Run(t, testutil.Limit, testutil.Lklrun(append([]string{"--engine", "preload"}, tt.args...)...)), tt.status, tt.names)
+		kit.OneLine(t, kit.Run(t, kit.Limit, kit.Lklrun(append([]string{"--engine", "preload"}, tt.args...)...)), tt.status, tt.names)
 		before.Same()
 		if t.Failed() {
 			t.Fatalf("lklrun %s", strings.Join(tt.args, " "))
@@ -409,33 +409,33 @@ var callsAfterFork string
 // TestPreloadOneProcess checks that only one process has the stack. Programs that it
 // starts, or becomes by exec, have no network, and a message says so.
 func TestPreloadOneProcess(t *testing.T) {
-	s := testutil.NewSite(t)
-	s.Web(testutil.Nginx{})
-	script := testutil.Dir(t) + "/script"
-	testutil.WriteFile(t, script, `#!/usr/bin/env -S /usr/bin/python3 -u
+	s := kit.NewSite(t)
+	s.Web(kit.Nginx{})
+	script := kit.Dir(t) + "/script"
+	kit.WriteFile(t, script, `#!/usr/bin/env -S /usr/bin/python3 -u
 import sys, urllib.request
-print(sys.argv[1:], sys.argv[0] == `+strconv.Quote(script)+`, urllib.request.urlopen("`+testutil.ServerURL+`/hello", timeout=10).read())`)
-	testutil.Host.Run(t, "chmod", "755", script)
-	before := testutil.Take(t, s.Server)
-	r := testutil.Run(t, testutil.Limit, loaded(s, "/usr/bin/python3", "-c", fmt.Sprintf(`
+print(sys.argv[1:], sys.argv[0] == `+strconv.Quote(script)+`, urllib.request.urlopen("`+kit.ServerURL+`/hello", timeout=10).read())`)
+	kit.Host.Run(t, "chmod", "755", script)
+	before := kit.Take(t, s.Server)
+	r := kit.Run(t, kit.Limit, loaded(s, "/usr/bin/python3", "-c", fmt.Sprintf(`
 import socket, subprocess
 s = socket.create_connection((%q, 80), 10)
 p = subprocess.run(["curl", "-s", "%s/hello"], stdout=subprocess.PIPE)
 print(p.returncode != 0, p.stdout)
 s.sendall(b"GET /hello HTTP/1.0\r\n\r\n")
-print(s.makefile("rb").read().endswith(b"hello\n"))`, testutil.ServerAddr, testutil.ServerURL)))
+print(s.makefile("rb").read().endswith(b"hello\n"))`, kit.ServerAddr, kit.ServerURL)))
 	if r.Status != 0 || r.Stdout != "True b''\nTrue\n" {
 		t.Errorf("a child without a stack, a parent with one: %v", r)
 	}
-	r = testutil.Run(t, testutil.Limit, loaded(s, "sh", "-c", "exec curl -s "+testutil.ServerURL+"/hello"))
-	testutil.OneLine(t, r, max(r.Status, 1), "executed another program.*--engine supervise")
+	r = kit.Run(t, kit.Limit, loaded(s, "sh", "-c", "exec curl -s "+kit.ServerURL+"/hello"))
+	kit.OneLine(t, r, max(r.Status, 1), "executed another program.*--engine supervise")
 	// A program that env executes for a script has the network.
-	if r := testutil.Run(t, testutil.Limit, loaded(s, script, "a b", "")); r.Status != 0 || r.Stdout != "['a b', ''] True b'hello\\n'\n" || r.Stderr != "" {
+	if r := kit.Run(t, kit.Limit, loaded(s, script, "a b", "")); r.Status != 0 || r.Stdout != "['a b', ''] True b'hello\\n'\n" || r.Stderr != "" {
 		t.Errorf("a script for env: %v", r)
 	}
 	// Only the first child of a server prints the message.
-	r = testutil.Run(t, testutil.Limit, loaded(s, "/usr/bin/python3", "-c", callsAfterFork, testutil.ServerAddr))
-	testutil.OneLine(t, r, 3, "a child after fork.*--engine supervise")
+	r = kit.Run(t, kit.Limit, loaded(s, "/usr/bin/python3", "-c", callsAfterFork, kit.ServerAddr))
+	kit.OneLine(t, r, 3, "a child after fork.*--engine supervise")
 	before.Same()
 }
 
@@ -444,23 +444,23 @@ print(s.makefile("rb").read().endswith(b"hello\n"))`, testutil.ServerAddr, testu
 func TestPreloadKilled(t *testing.T) {
 	for who, want := range map[string]int{"pid": 137, "host_pid": 125, "target_pid": 137} {
 		t.Run(who, func(t *testing.T) {
-			s := testutil.NewSite(t)
-			s.Web(testutil.Nginx{})
-			before := testutil.Take(t, s.Server)
+			s := kit.NewSite(t)
+			s.Web(kit.Nginx{})
+			before := kit.Take(t, s.Server)
 			k := s.Talk("--engine", "preload", "--if", s.TapIf(), "--if", "tap:new0,ip=10.75.0.1/24")
 			k.Say(`__import__("subprocess").Popen(["setsid", "sh", "-c", "sleep 1000 & sleep 1000"]).pid`)
-			k.Connect("c", testutil.ServerAddr, 80)
-			if err := unix.Kill(testutil.ProcessOf(t, k, who), unix.SIGKILL); err != nil {
+			k.Connect("c", kit.ServerAddr, 80)
+			if err := unix.Kill(kit.ProcessOf(t, k, who), unix.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			r := k.Proc.Wait(testutil.Limit)
-			if testutil.ShellStatus(r) != want {
+			r := k.Proc.Wait(kit.Limit)
+			if kit.ShellStatus(r) != want {
 				t.Errorf("want status %d: %v", want, r)
 			}
-			if want == 125 && len(testutil.Lines(r.Stderr)) != 1 || want != 125 && r.Stderr != "" {
+			if want == 125 && len(kit.Lines(r.Stderr)) != 1 || want != 125 && r.Stderr != "" {
 				t.Errorf("standard error: %v", r)
 			}
-			before.Settles(testutil.Limit)
+			before.Settles(kit.Limit)
 		})
 	}
 }
@@ -468,17 +468,17 @@ func TestPreloadKilled(t *testing.T) {
 // TestPreloadPanic checks that a kernel panic ends the run with one line that quotes
 // it.
 func TestPreloadPanic(t *testing.T) {
-	s := testutil.NewSite(t)
-	before := testutil.Take(t, s.Server)
+	s := kit.NewSite(t)
+	before := kit.Take(t, s.Server)
 	k := s.Talk("--engine", "preload", "--if", s.TapIf())
 	k.Say("1")
-	r := testutil.Run(t, testutil.Limit, exec.Command(testutil.Bin("lklctl"), "-n", k.Name, "sysctl", "kernel.panic"))
+	r := kit.Run(t, kit.Limit, exec.Command(kit.Bin("lklctl"), "-n", k.Name, "sysctl", "kernel.panic"))
 	if r.Status != 0 {
 		t.Fatalf("before: %v", r)
 	}
-	testutil.Crash(t, k)
-	r = k.Proc.Wait(testutil.Limit)
-	if said := testutil.Lines(r.Stderr); r.Status != 125 || len(said) != 1 || !strings.Contains(said[0], "sysrq triggered crash") {
+	kit.Crash(t, k)
+	r = k.Proc.Wait(kit.Limit)
+	if said := kit.Lines(r.Stderr); r.Status != 125 || len(said) != 1 || !strings.Contains(said[0], "sysrq triggered crash") {
 		t.Errorf("not one line that quotes the panic: %v", r)
 	}
 	before.Same()
@@ -486,21 +486,21 @@ func TestPreloadPanic(t *testing.T) {
 
 // TestPreloadInterruptedStart sends SIGTERM and SIGKILL in the middle of the start.
 func TestPreloadInterruptedStart(t *testing.T) {
-	s := testutil.NewSite(t)
-	before := testutil.Take(t, s.Server)
+	s := kit.NewSite(t)
+	before := kit.Take(t, s.Server)
 	for i := range 24 {
 		sig := []syscall.Signal{unix.SIGTERM, unix.SIGKILL}[i%2]
-		p := testutil.Start(t, testutil.Lklrun(append(preloadFlags(s, "--if", "tap:new0,ip=10.75.0.1/24", "--"), "sleep", "60")...))
-		testutil.Spread(i)
+		p := kit.Start(t, kit.Lklrun(append(preloadFlags(s, "--if", "tap:new0,ip=10.75.0.1/24", "--"), "sleep", "60")...))
+		kit.Spread(i)
 		p.Signal(sig)
-		if r := p.Wait(testutil.Limit); r.Status == 0 {
+		if r := p.Wait(kit.Limit); r.Status == 0 {
 			t.Errorf("%v, moment %d: %v", sig, i, r)
 		}
 		if sig == unix.SIGKILL {
-			testutil.Within(5*time.Second, func() bool { return len(before.Left()) == 0 })
-			testutil.OK(t, testutil.Limit, testutil.Lklrun("cleanup"))
+			kit.Within(5*time.Second, func() bool { return len(before.Left()) == 0 })
+			kit.OK(t, kit.Limit, kit.Lklrun("cleanup"))
 		}
-		before.Settles(testutil.Limit)
+		before.Settles(kit.Limit)
 		if t.Failed() {
 			t.Fatalf("%v, moment %d of the start", sig, i)
 		}
@@ -509,12 +509,12 @@ func TestPreloadInterruptedStart(t *testing.T) {
 
 // TestPreloadOrdinaryUser runs the engine as an ordinary user.
 func TestPreloadOrdinaryUser(t *testing.T) {
-	s := testutil.NewSite(t)
-	s.Web(testutil.Nginx{})
-	bin := testutil.PublicBin(t)
-	before := testutil.Take(t, s.Server)
-	cmd := testutil.AsUser(exec.Command(bin+"/lklrun", "-q", "--engine", "preload", "--", "curl", "-s", testutil.ServerURL+"/hello"), "")
-	if r := testutil.Run(t, testutil.Limit, cmd); r.Status != 0 || r.Stdout != "hello\n" || r.Stderr != "" {
+	s := kit.NewSite(t)
+	s.Web(kit.Nginx{})
+	bin := kit.PublicBin(t)
+	before := kit.Take(t, s.Server)
+	cmd := kit.AsUser(exec.Command(bin+"/lklrun", "-q", "--engine", "preload", "--", "curl", "-s", kit.ServerURL+"/hello"), "")
+	if r := kit.Run(t, kit.Limit, cmd); r.Status != 0 || r.Stdout != "hello\n" || r.Stderr != "" {
 		t.Errorf("curl: %v", r)
 	}
 	before.Same()

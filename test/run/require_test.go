@@ -15,14 +15,14 @@ import (
 // 123 if the program ended with 0, but not all of its traffic used the required
 // network.
 func TestRequire(t *testing.T) {
-	s := testutil.NewSite(t)
-	testutil.Need(t, "mptcpize")
-	s.Web(testutil.Nginx{MPTCP: true})
-	s.Web(testutil.Nginx{Port: 81})
-	const mptcp, plain = "curl -sSo /dev/null " + testutil.ServerURL + "/hello", "curl -sSo /dev/null " + testutil.ServerURL + ":81/hello"
+	s := kit.NewSite(t)
+	kit.Need(t, "mptcpize")
+	s.Web(kit.Nginx{MPTCP: true})
+	s.Web(kit.Nginx{Port: 81})
+	const mptcp, plain = "curl -sSo /dev/null " + kit.ServerURL + "/hello", "curl -sSo /dev/null " + kit.ServerURL + ":81/hello"
 	// Blocking sockets; curl's are not.
 	python := func(port int) string {
-		return fmt.Sprintf(`/usr/bin/python3 -c 'import socket; s = socket.create_connection(("%s", %d)); s.sendall(b"GET / HTTP/1.0\r\n\r\n"); s.recv(9)'`, testutil.ServerAddr, port)
+		return fmt.Sprintf(`/usr/bin/python3 -c 'import socket; s = socket.create_connection(("%s", %d)); s.sendall(b"GET / HTTP/1.0\r\n\r\n"); s.recv(9)'`, kit.ServerAddr, port)
 	}
 	for _, tt := range []struct {
 		require, command string
@@ -44,15 +44,15 @@ func TestRequire(t *testing.T) {
 		{"mptcp", mptcp + "; " + plain, 123, "MPTCP fell back to TCP (MPCapableFallbackSYNACK 1)"},
 		{"mptcp", plain + "; exit 7", 7, ""},
 		// No server listens there, and a failed attempt is not a connection.
-		{"mptcp", "curl -s " + testutil.ServerURL + ":82; true", 123, "there was no MPTCP connection"},
-		{"mptcp", "curl -s " + testutil.ServerURL + ":82; " + mptcp, 0, ""},
+		{"mptcp", "curl -s " + kit.ServerURL + ":82; true", 123, "there was no MPTCP connection"},
+		{"mptcp", "curl -s " + kit.ServerURL + ":82; " + mptcp, 0, ""},
 	} {
-		r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--require", tt.require, "--if", s.TapIf(), "--", "sh", "-c", tt.command))
+		r := kit.Run(t, kit.Limit, kit.Lklrun("--require", tt.require, "--if", s.TapIf(), "--", "sh", "-c", tt.command))
 		want := ""
 		if tt.says != "" {
 			want = "lklrun: --require " + tt.require + ": " + tt.says + "\n"
 		}
-		if testutil.ShellStatus(r) != tt.status || r.Stderr != want {
+		if kit.ShellStatus(r) != tt.status || r.Stderr != want {
 			t.Errorf("--require %s, %s: %v; want status %d and %q", tt.require, tt.command, r, tt.status, want)
 		}
 	}
@@ -60,8 +60,8 @@ func TestRequire(t *testing.T) {
 
 // TestRequireServer does the same for a server, whose accepted connections count.
 func TestRequireServer(t *testing.T) {
-	s := testutil.NewSite(t)
-	testutil.Need(t, "mptcpize")
+	s := kit.NewSite(t)
+	kit.Need(t, "mptcpize")
 	const server = `import socket
 l = socket.create_server(("", 80))
 print("listening", flush=True)
@@ -71,11 +71,11 @@ c.recv(999); c.sendall(b"HTTP/1.0 200 OK\r\n\r\n"); c.close()`
 		"mptcpize run curl": "",
 		"curl":              "lklrun: --require mptcp: 1 connection by TCP\n",
 	} {
-		p := testutil.Start(t, testutil.Lklrun("--require", "mptcp", "--if", s.TapIf(), "--", "/usr/bin/python3", "-c", server))
-		testutil.WaitFor(t, "the server", testutil.Limit, func() bool { out, _ := p.Output(); return out != "" })
-		args := append(strings.Fields(client), "-sS", "http://"+testutil.StackAddr)
-		testutil.OK(t, testutil.Limit, exec.Command(args[0], args[1:]...))
-		r := p.Wait(testutil.Limit)
+		p := kit.Start(t, kit.Lklrun("--require", "mptcp", "--if", s.TapIf(), "--", "/usr/bin/python3", "-c", server))
+		kit.WaitFor(t, "the server", kit.Limit, func() bool { out, _ := p.Output(); return out != "" })
+		args := append(strings.Fields(client), "-sS", "http://"+kit.StackAddr)
+		kit.OK(t, kit.Limit, exec.Command(args[0], args[1:]...))
+		r := p.Wait(kit.Limit)
 		if (r.Status == 0) != (want == "") || r.Status != 0 && r.Status != 123 || r.Stderr != want {
 			t.Errorf("%s: %v; want %q", client, r, want)
 		}

@@ -20,31 +20,31 @@ import (
 // groups and home directory and without capabilities. It must be served like any other
 // target; so must programs of lklctl exec.
 func TestUser(t *testing.T) {
-	bin := testutil.PublicBin(t) // that user loads the library
+	bin := kit.PublicBin(t) // that user loads the library
 	for _, engine := range []string{"supervise", "preload"} {
 		t.Run(engine, func(t *testing.T) {
-			s := testutil.NewSite(t)
-			s.Web(testutil.Nginx{})
+			s := kit.NewSite(t)
+			s.Web(kit.Nginx{})
 			lklrun := func(args ...string) *exec.Cmd {
 				return exec.Command(bin+"/lklrun", append([]string{"-q", "--engine", engine, "--user", "nobody"}, args...)...)
 			}
-			before := testutil.Take(t, s.Server)
-			k := s.TalkBy(lklrun, "--if", s.TapIf(), "--dns", testutil.ServerAddr)
-			k.Connect("c", testutil.ServerAddr, 80)
+			before := kit.Take(t, s.Server)
+			k := s.TalkBy(lklrun, "--if", s.TapIf(), "--dns", kit.ServerAddr)
+			k.Connect("c", kit.ServerAddr, 80)
 			const who = `(lambda o: (o.getresuid(), o.getresgid(), o.getgroups(), o.environ["HOME"], o.environ["USER"], o.environ["LOGNAME"]))(__import__("os"))`
 			if got := k.Say(who); got != "((65534, 65534, 65534), (65534, 65534, 65534), [65534], '/nonexistent', 'nobody', 'nobody')" {
 				t.Errorf("the target is %s", got)
 			}
-			target := testutil.ProcessOf(t, k, "target_pid")
-			if status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", target)); err != nil || !testutil.NoRights.Match(status) {
+			target := kit.ProcessOf(t, k, "target_pid")
+			if status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", target)); err != nil || !kit.NoRights.Match(status) {
 				t.Errorf("the target's rights (%v):\n%s", err, status)
 			}
-			if got := k.Say(`open("/etc/resolv.conf").read().split()[-1]`); got != "'"+testutil.ServerAddr+"'" {
+			if got := k.Say(`open("/etc/resolv.conf").read().split()[-1]`); got != "'"+kit.ServerAddr+"'" {
 				t.Errorf("its name server is %s", got)
 			}
 			if engine == "supervise" {
-				if got := testutil.Lklctl(t, "-n", k.Name, "exec", "sh", "-c", "id; echo $HOME $USER; grep -E 'CapPrm|NoNew' /proc/self/status; curl -s http://"+testutil.ServerAddr+"/hello"); got != fmt.Sprintf(
-					"uid=%d(nobody) gid=%d(nogroup) groups=%d(nogroup)\n/nonexistent nobody\nCapPrm:\t0000000000000000\nNoNewPrivs:\t1\nhello\n", testutil.Nobody, testutil.Nobody, testutil.Nobody) {
+				if got := kit.Lklctl(t, "-n", k.Name, "exec", "sh", "-c", "id; echo $HOME $USER; grep -E 'CapPrm|NoNew' /proc/self/status; curl -s http://"+kit.ServerAddr+"/hello"); got != fmt.Sprintf(
+					"uid=%d(nobody) gid=%d(nogroup) groups=%d(nogroup)\n/nonexistent nobody\nCapPrm:\t0000000000000000\nNoNewPrivs:\t1\nhello\n", kit.Nobody, kit.Nobody, kit.Nobody) {
 					t.Errorf("a program of lklctl exec: %s", got)
 				}
 			}
@@ -56,14 +56,14 @@ func TestUser(t *testing.T) {
 			// A process that changes its user loses its parent-death signal.
 			k = s.TalkBy(lklrun, "--if", s.TapIf())
 			k.Say("1")
-			pid, host, target := testutil.ProcessOf(t, k, "pid"), testutil.ProcessOf(t, k, "host_pid"), testutil.ProcessOf(t, k, "target_pid")
-			testutil.Pause(t, pid, testutil.Limit)
+			pid, host, target := kit.ProcessOf(t, k, "pid"), kit.ProcessOf(t, k, "host_pid"), kit.ProcessOf(t, k, "target_pid")
+			kit.Pause(t, pid, kit.Limit)
 			if err := unix.Kill(host, unix.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			testutil.WaitFor(t, "the target's end after lklhost's", testutil.Limit, func() bool { return !testutil.Alive(target) })
+			kit.WaitFor(t, "the target's end after lklhost's", kit.Limit, func() bool { return !kit.Alive(target) })
 			k.Proc.Signal(unix.SIGCONT)
-			k.Proc.Wait(testutil.Limit)
+			k.Proc.Wait(kit.Limit)
 			before.Same()
 		})
 	}
@@ -72,12 +72,12 @@ func TestUser(t *testing.T) {
 // TestUserHostNet checks that connections of --host-net also belong to that user on the
 // host.
 func TestUserHostNet(t *testing.T) {
-	s := testutil.NewSite(t)
-	l := testutil.Host.Listen(t, "127.0.0.1:0")
+	s := kit.NewSite(t)
+	l := kit.Host.Listen(t, "127.0.0.1:0")
 	port := l.Addr().(*net.TCPAddr).Port
 	k := s.Talk("-q", "--user", "nobody", "--host-net", "127.0.0.1")
 	k.Connect("c", "127.0.0.1", port)
-	if got := testutil.Host.Run(t, "ss", "-tneH", "dport", "=", fmt.Sprint(port)); !strings.Contains(got, fmt.Sprintf(" uid:%d ", testutil.Nobody)) {
+	if got := kit.Host.Run(t, "ss", "-tneH", "dport", "=", fmt.Sprint(port)); !strings.Contains(got, fmt.Sprintf(" uid:%d ", kit.Nobody)) {
 		t.Errorf("the connection on the host: %s", got)
 	}
 	k.End()
@@ -86,40 +86,40 @@ func TestUserHostNet(t *testing.T) {
 // TestUserDetached checks --user in the background, and a user that has a number but no
 // name.
 func TestUserDetached(t *testing.T) {
-	s := testutil.NewSite(t)
-	name, log := testutil.NewName(), filepath.Join(s.Dir, "log")
-	before := testutil.Take(t, s.Server)
-	testutil.OK(t, testutil.Limit, testutil.Lklrun("-q", "--name", name, "--detach", "--log", log, "--user", "4321:1234", "--", "sh", "-c", "id; echo $HOME $USER; sleep 1000"))
+	s := kit.NewSite(t)
+	name, log := kit.NewName(), filepath.Join(s.Dir, "log")
+	before := kit.Take(t, s.Server)
+	kit.OK(t, kit.Limit, kit.Lklrun("-q", "--name", name, "--detach", "--log", log, "--user", "4321:1234", "--", "sh", "-c", "id; echo $HOME $USER; sleep 1000"))
 	var said []byte
-	testutil.WaitFor(t, "what the program says", testutil.Limit, func() bool {
+	kit.WaitFor(t, "what the program says", kit.Limit, func() bool {
 		said, _ = os.ReadFile(log) // checked below
 		return strings.Count(string(said), "\n") == 2
 	})
 	if string(said) != "uid=4321 gid=1234 groups=1234\n/ 4321\n" {
 		t.Errorf("in the background: %s", said)
 	}
-	testutil.Lklctl(t, "-n", name, "stop")
+	kit.Lklctl(t, "-n", name, "stop")
 	if err := os.Remove(log); err != nil {
 		t.Error(err)
 	}
-	before.Settles(testutil.Limit)
+	before.Settles(kit.Limit)
 }
 
 // TestUserRefused checks that --user reports in one line what it cannot do.
 func TestUserRefused(t *testing.T) {
-	s := testutil.NewSite(t)
-	testutil.Need(t, "setpriv")
-	bin, dir := testutil.PublicBin(t), testutil.Dir(t)
+	s := kit.NewSite(t)
+	kit.Need(t, "setpriv")
+	bin, dir := kit.PublicBin(t), kit.Dir(t)
 	setuid := filepath.Join(dir, "id")
-	testutil.Host.Run(t, "cp", "/usr/bin/id", setuid)
-	testutil.Host.Run(t, "chmod", "u+s", setuid)
-	mine := fmt.Sprintf("%d:%d", testutil.OrdinaryUID, testutil.OrdinaryUID)
+	kit.Host.Run(t, "cp", "/usr/bin/id", setuid)
+	kit.Host.Run(t, "chmod", "u+s", setuid)
+	mine := fmt.Sprintf("%d:%d", kit.OrdinaryUID, kit.OrdinaryUID)
 	root := func(args ...string) *exec.Cmd { return exec.Command(args[0], args[1:]...) }
-	user := func(args ...string) *exec.Cmd { return testutil.AsUser(root(args...), "") }
+	user := func(args ...string) *exec.Cmd { return kit.AsUser(root(args...), "") }
 	private := filepath.Join(dir, "private")
-	testutil.Host.Run(t, "cp", "-r", bin, private)
-	testutil.Host.Run(t, "chmod", "700", private)
-	before := testutil.Take(t, s.Server)
+	kit.Host.Run(t, "cp", "-r", bin, private)
+	kit.Host.Run(t, "chmod", "700", private)
+	before := kit.Take(t, s.Server)
 	for _, tt := range []struct {
 		names string
 		by    func(args ...string) *exec.Cmd
@@ -130,15 +130,15 @@ func TestUserRefused(t *testing.T) {
 		{`--user: the value is empty`, root, []string{"--user", "", "--", "true"}},
 		{`set-user-ID to 0, which has no effect with --user`, root, []string{"--user", "nobody", "--", setuid}},
 		{`--user nobody \(65534:65534\): only root`, user, []string{"--user", "nobody", "--", "true"}},
-		{`root lacks CAP_SETUID here`, testutil.AllRights[1].Command, []string{"--user", "nobody", "--", "true"}},
+		{`root lacks CAP_SETUID here`, kit.AllRights[1].Command, []string{"--user", "nobody", "--", "true"}},
 	} {
-		testutil.OneLine(t, testutil.Run(t, testutil.Limit, tt.by(append([]string{bin + "/lklrun", "-q"}, tt.args...)...)), 2, tt.names)
+		kit.OneLine(t, kit.Run(t, kit.Limit, tt.by(append([]string{bin + "/lklrun", "-q"}, tt.args...)...)), 2, tt.names)
 		before.Same()
 	}
-	testutil.OneLine(t, testutil.Run(t, testutil.Limit, root(private+"/lklrun", "-q", "--engine", "preload", "--user", "nobody", "--", "/usr/bin/id")), 2, "the command's user cannot read the stack")
+	kit.OneLine(t, kit.Run(t, kit.Limit, root(private+"/lklrun", "-q", "--engine", "preload", "--user", "nobody", "--", "/usr/bin/id")), 2, "the command's user cannot read the stack")
 	before.Same()
 	// The caller may name the own user.
-	if got := testutil.OK(t, testutil.Limit, user(bin+"/lklrun", "-q", "--user", mine, "--", "id", "-u")); got != fmt.Sprintln(testutil.OrdinaryUID) {
+	if got := kit.OK(t, kit.Limit, user(bin+"/lklrun", "-q", "--user", mine, "--", "id", "-u")); got != fmt.Sprintln(kit.OrdinaryUID) {
 		t.Errorf("an ordinary user as himself: %s", got)
 	}
 }

@@ -21,14 +21,14 @@ var update = flag.Bool("update", false, "write testdata/wrong.txt anew")
 // if there is one, the remedy. testdata/wrong.txt has the command lines and their
 // output: "$" marks those of root, "%" those of an ordinary user.
 func TestOneLine(t *testing.T) {
-	testutil.NewSite(t)
+	kit.NewSite(t)
 	for _, name := range []string{"one", "two"} { // with two instances, lklctl must ask which one is meant
-		testutil.Start(t, testutil.Lklrun("-q", "--name", name, "--", "sleep", "1000"))
-		testutil.WaitFor(t, "the instance "+name, testutil.Limit, func() bool {
-			return testutil.Run(t, testutil.Limit, exec.Command(testutil.Bin("lklctl"), "-n", name, "sysctl", "net.ipv4.ip_forward")).Status == 0
+		kit.Start(t, kit.Lklrun("-q", "--name", name, "--", "sleep", "1000"))
+		kit.WaitFor(t, "the instance "+name, kit.Limit, func() bool {
+			return kit.Run(t, kit.Limit, exec.Command(kit.Bin("lklctl"), "-n", name, "sysctl", "net.ipv4.ip_forward")).Status == 0
 		})
 	}
-	bin, dir := testutil.PublicBin(t), testutil.Dir(t)
+	bin, dir := kit.PublicBin(t), kit.Dir(t)
 	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func TestOneLine(t *testing.T) {
 	}
 	var got strings.Builder
 	n := 0
-	for _, line := range testutil.Lines(string(old)) {
+	for _, line := range kit.Lines(string(old)) {
 		if prompt, command, ok := strings.Cut(line, " "); ok && (prompt == "$" || prompt == "%") {
 			n++
 			answer := wrong(t, prompt == "%", bin, dir, command)
@@ -53,7 +53,7 @@ func TestOneLine(t *testing.T) {
 		t.Errorf("%d wrong inputs; want 40 at least", n)
 	}
 	if *update {
-		testutil.WriteFile(t, path, got.String())
+		kit.WriteFile(t, path, got.String())
 	} else if got.String() != string(old) {
 		t.Errorf("%s is not what lklrun says (-update writes it); now:\n%s", path, got.String())
 	}
@@ -65,11 +65,11 @@ func wrong(t *testing.T, user bool, bin, dir, command string) string {
 	t.Helper()
 	cmd := exec.Command("sh", "-c", "PATH="+bin+":$PATH; exec 2>&1; "+command)
 	if user {
-		cmd = testutil.AsUser(cmd, "")
+		cmd = kit.AsUser(cmd, "")
 	}
 	cmd.Dir = dir
-	r := testutil.Run(t, testutil.Limit, cmd)
+	r := kit.Run(t, kit.Limit, cmd)
 	text := regexp.MustCompile(`\(pid \d+\)`).ReplaceAllString(r.Stdout+r.Stderr, "(pid N)")
 	text = strings.NewReplacer(bin, "BIN", dir, "DIR").Replace(text)
-	return fmt.Sprintf("%s[%d]\n", text, testutil.ShellStatus(r))
+	return fmt.Sprintf("%s[%d]\n", text, kit.ShellStatus(r))
 }

@@ -21,7 +21,7 @@ const exchanges = 12
 // keeps them by reference, in a pipe, a socket or another process, and further bytes
 // arrive. csrc/tests/bytes checks each byte by its connection and position.
 func TestFinding01WrongBytes(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	program := built(t, "bytes")
 	for _, r := range [][2]string{{"supervise", "mptcp"}, {"supervise", "vanilla"}, {"preload", "mptcp"}, {"preload", "vanilla"}} {
 		flags := []string{"-q", "--engine", r[0], "--stack", r[1], "--"}
@@ -50,7 +50,7 @@ func TestFinding01WrongBytes(t *testing.T) {
 // TestPreloadZerocopy checks that SO_ZEROCOPY is refused, so that no program waits for
 // completions, and that MSG_ZEROCOPY copies.
 func TestPreloadZerocopy(t *testing.T) {
-	testutil.NewSite(t)
+	kit.NewSite(t)
 	zerocopy(t, built(t, "bytes"), "preload")
 }
 
@@ -68,7 +68,7 @@ func zerocopy(t *testing.T, program, engine string) {
 // says runs a target that must succeed and print exactly want.
 func says(t *testing.T, want string, args ...string) {
 	t.Helper()
-	if r := testutil.Run(t, 2*testutil.Limit, testutil.Lklrun(args...)); r.Status != 0 || r.Stdout != want || r.Stderr != "" {
+	if r := kit.Run(t, 2*kit.Limit, kit.Lklrun(args...)); r.Status != 0 || r.Stdout != want || r.Stderr != "" {
 		t.Errorf("%q: %v", args, r)
 	}
 }
@@ -76,25 +76,25 @@ func says(t *testing.T, want string, args ...string) {
 // outside makes a process outside the run move bytes of one of the run's connections
 // into a pipe of its own.
 func outside(t *testing.T, flags []string, program, how string) {
-	path := filepath.Join(testutil.Dir(t), "outside")
-	other := testutil.Start(t, testutil.Host.Command(program, "outside", path))
-	testutil.WaitFor(t, "the process outside", testutil.Limit, func() bool {
+	path := filepath.Join(kit.Dir(t), "outside")
+	other := kit.Start(t, kit.Host.Command(program, "outside", path))
+	kit.WaitFor(t, "the process outside", kit.Limit, func() bool {
 		_, err := os.Stat(path)
 		return err == nil
 	})
 	says(t, how+": right\n", append(flags, program, how, path)...)
-	if r := other.Wait(testutil.Limit); r.Status != 0 || r.Stdout != "outside: right\n" {
+	if r := other.Wait(kit.Limit); r.Status != 0 || r.Stdout != "outside: right\n" {
 		t.Errorf("outside: %v", r)
 	}
 }
 
 // piped makes a shell read its connection by busybox, which moves it into a pipe with
 // sendfile().
-func piped(s *testutil.Site) {
+func piped(s *kit.Site) {
 	t := s.T
-	testutil.Need(t, "bash", "busybox", "sha256sum")
-	path := filepath.Join(testutil.Dir(t), "file")
-	testutil.Random(t, path, 64<<20)
+	kit.Need(t, "bash", "busybox", "sha256sum")
+	path := filepath.Join(kit.Dir(t), "file")
+	kit.Random(t, path, 64<<20)
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -114,6 +114,6 @@ func piped(s *testutil.Site) {
 	}()
 	want := fmt.Sprintf("%x  -\n", sha256.Sum256(data))
 	for range 3 {
-		says(t, want, "-q", "--if", s.TapIf(), "--", "bash", "-c", "exec 3</dev/tcp/"+testutil.ServerAddr+"/7000; busybox cat <&3 | sha256sum")
+		says(t, want, "-q", "--if", s.TapIf(), "--", "bash", "-c", "exec 3</dev/tcp/"+kit.ServerAddr+"/7000; busybox cat <&3 | sha256sum")
 	}
 }

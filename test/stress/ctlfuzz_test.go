@@ -20,7 +20,7 @@ import (
 
 // A babbler sends random data to a control socket.
 type babbler struct {
-	testutil.Noise
+	kit.Noise
 	path string
 	sent int
 }
@@ -114,7 +114,7 @@ func (b *babbler) talk() error {
 		return err
 	}
 	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(testutil.Limit)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(kit.Limit)); err != nil {
 		return err
 	}
 	go func() { // some clients read the answers
@@ -185,7 +185,7 @@ func (b *babbler) withFiles(c *net.UnixConn, p []byte) error {
 func TestControlNonsense(t *testing.T) {
 	h := newHunt(t, false, "--stack", "mptcp")
 	h.works()
-	seed := uint64(testutil.Setting(t, "FUZZ_SEED", 1))
+	seed := uint64(kit.Setting(t, "FUZZ_SEED", 1))
 	t.Logf("seed %d", seed)
 	t.Cleanup(func() { // the last messages, in case it has died
 		if log, err := os.ReadFile(filepath.Join("/run/lklrun", h.name, "log")); t.Failed() && err == nil {
@@ -194,9 +194,9 @@ func TestControlNonsense(t *testing.T) {
 		_, said := h.run.Output()
 		t.Logf("lklrun: %s", said)
 	})
-	b := &babbler{Noise: testutil.Noise{Rand: rand.New(rand.NewPCG(seed, 0))}, path: filepath.Join("/run/lklrun", h.name, "ctl.sock")}
+	b := &babbler{Noise: kit.Noise{Rand: rand.New(rand.NewPCG(seed, 0))}, path: filepath.Join("/run/lklrun", h.name, "ctl.sock")}
 	before := h.settled()
-	end := time.Now().Add(time.Duration(testutil.Setting(t, "FUZZ_SECONDS", 4)) * time.Second)
+	end := time.Now().Add(time.Duration(kit.Setting(t, "FUZZ_SECONDS", 4)) * time.Second)
 	for conns := 0; ; conns++ {
 		if err := b.talk(); err != nil {
 			t.Fatalf("connection %d: %v", conns, err)
@@ -211,7 +211,7 @@ func TestControlNonsense(t *testing.T) {
 	}
 	before.files += 3 * 64 // links that were added remain
 	before.sockets += 64
-	t.Logf("before: %v\nafter:  %v", before, h.recovers(before, testutil.Limit))
+	t.Logf("before: %v\nafter:  %v", before, h.recovers(before, kit.Limit))
 	h.works()
 	h.end()
 }

@@ -25,27 +25,27 @@ type hunt struct {
 	user bool
 	bin  string
 	env  string // XDG_RUNTIME_DIR of an ordinary user
-	run  *testutil.Proc
+	run  *kit.Proc
 }
 
 // newHunt starts an instance as root or as an ordinary user.
 func newHunt(t *testing.T, user bool, flags ...string) *hunt {
 	t.Helper()
-	testutil.Need(t, "/usr/bin/python3", testutil.Bin("lklrun"), testutil.Bin("lklctl"), testutil.Bin("lklhost"))
-	h := &hunt{user: user, bin: filepath.Dir(testutil.Bin("lklrun"))}
+	kit.Need(t, "/usr/bin/python3", kit.Bin("lklrun"), kit.Bin("lklctl"), kit.Bin("lklhost"))
+	h := &hunt{user: user, bin: filepath.Dir(kit.Bin("lklrun"))}
 	dir := "/run/lklrun"
 	if user {
-		h.bin, h.env = testutil.PublicBin(t), testutil.Dir(t)
-		testutil.Host.Run(t, "chown", fmt.Sprint(testutil.OrdinaryUID), h.env)
+		h.bin, h.env = kit.PublicBin(t), kit.Dir(t)
+		kit.Host.Run(t, "chown", fmt.Sprint(kit.OrdinaryUID), h.env)
 		dir = filepath.Join(h.env, "lklrun")
 	}
-	name := testutil.NewName()
+	name := kit.NewName()
 	// Limits how long TCP keeps a closed connection whose peer does not answer.
 	args := append([]string{"--name", name, "--sysctl", "net.ipv4.tcp_fin_timeout=1", "--sysctl", "net.ipv4.tcp_orphan_retries=1"}, flags...)
-	h.run = testutil.Start(t, h.command("lklrun", append(args, "--", "sleep", "100000")...))
+	h.run = kit.Start(t, h.command("lklrun", append(args, "--", "sleep", "100000")...))
 	h.patient = observe(t, filepath.Join(dir, name))
-	testutil.WaitFor(t, "the target's start", testutil.Limit, func() bool {
-		ctx, cancel := context.WithTimeout(context.Background(), testutil.Limit)
+	kit.WaitFor(t, "the target's start", kit.Limit, func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), kit.Limit)
 		defer cancel()
 		hello, err := h.ctl.Refresh(ctx)
 		return err == nil && hello.State == ctlproto.CTL_STATE_RUNNING
@@ -56,7 +56,7 @@ func newHunt(t *testing.T, user bool, flags ...string) *hunt {
 func (h *hunt) command(program string, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(h.bin, program), args...)
 	if h.user {
-		return testutil.AsUser(cmd, h.env)
+		return kit.AsUser(cmd, h.env)
 	}
 	return cmd
 }
@@ -69,7 +69,7 @@ func (h *hunt) inside(args ...string) *exec.Cmd {
 // works checks that the stack serves a new program.
 func (h *hunt) works() {
 	h.t.Helper()
-	if r := testutil.Run(h.t, testutil.Limit, h.inside("/usr/bin/python3", "-c", works)); r.Status != 0 || r.Signal != 0 {
+	if r := kit.Run(h.t, kit.Limit, h.inside("/usr/bin/python3", "-c", works)); r.Status != 0 || r.Signal != 0 {
 		h.t.Fatalf("the stack does not serve an ordinary program: %v", r)
 	}
 }
@@ -77,8 +77,8 @@ func (h *hunt) works() {
 // end ends the instance, which must end without an error.
 func (h *hunt) end() {
 	h.t.Helper()
-	testutil.OK(h.t, testutil.Limit, h.command("lklctl", "stop", "-n", h.name))
-	if r := h.run.Wait(testutil.Limit); r.Status == 125 || r.Status == 2 {
+	kit.OK(h.t, kit.Limit, h.command("lklctl", "stop", "-n", h.name))
+	if r := h.run.Wait(kit.Limit); r.Status == 125 || r.Status == 2 {
 		h.t.Errorf("lklrun after a fuzzer: %v", r)
 	}
 }
@@ -87,7 +87,7 @@ func (h *hunt) end() {
 // call must return. lklhost must survive, serve others, and release everything in the
 // end.
 func TestFuzz(t *testing.T) {
-	seconds, seed := testutil.Setting(t, "FUZZ_SECONDS", 4), testutil.Setting(t, "FUZZ_SEED", 1)
+	seconds, seed := kit.Setting(t, "FUZZ_SECONDS", 4), kit.Setting(t, "FUZZ_SEED", 1)
 	for _, tt := range []struct {
 		name  string
 		user  bool
@@ -103,8 +103,8 @@ func TestFuzz(t *testing.T) {
 			hunt := func(seed, seconds int) {
 				t.Helper()
 				cmd := h.inside(fuzz, fmt.Sprint(seed), fmt.Sprint(seconds))
-				cmd.Dir = testutil.Dir(t) // an empty directory
-				r := testutil.Run(t, time.Duration(seconds)*time.Second+3*testutil.Limit, cmd)
+				cmd.Dir = kit.Dir(t) // an empty directory
+				r := kit.Run(t, time.Duration(seconds)*time.Second+3*kit.Limit, cmd)
 				t.Logf("%v", r)
 				if r.Status != 0 || r.Signal != 0 {
 					t.Fatalf("the fuzzer, seed %d", seed)
@@ -117,7 +117,7 @@ func TestFuzz(t *testing.T) {
 			// MPTCP keeps a closed connection for a minute (TCP_TIMEWAIT_LEN in
 			// net/mptcp/protocol.c). Short runs do not wait for that.
 			h.forgiving = tt.name[:5] == "MPTCP" && os.Getenv("FUZZ_SECONDS") == ""
-			after := h.recovers(before, 4*testutil.Limit)
+			after := h.recovers(before, 4*kit.Limit)
 			t.Logf("before: %v\nafter:  %v", before, after)
 			h.works()
 			h.end()
@@ -129,9 +129,9 @@ func TestFuzz(t *testing.T) {
 // it.
 func built(t *testing.T, name string) string {
 	t.Helper()
-	from := filepath.Join(testutil.Root(), "build", "csrc", "tests", name)
-	testutil.Need(t, from)
-	to := filepath.Join(testutil.Dir(t), name)
-	testutil.Host.Run(t, "cp", from, to)
+	from := filepath.Join(kit.Root(), "build", "csrc", "tests", name)
+	kit.Need(t, from)
+	to := filepath.Join(kit.Dir(t), name)
+	kit.Host.Run(t, "cp", from, to)
 	return to
 }

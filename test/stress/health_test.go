@@ -34,8 +34,8 @@ type patient struct {
 func observe(t *testing.T, dir string) *patient {
 	t.Helper()
 	p := &patient{t: t, name: filepath.Base(dir)}
-	testutil.WaitFor(t, "attaching to "+dir, testutil.Limit, func() bool {
-		ctx, cancel := context.WithTimeout(context.Background(), testutil.Limit)
+	kit.WaitFor(t, "attaching to "+dir, kit.Limit, func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), kit.Limit)
 		defer cancel()
 		// Not stackconn.Dial: the instance may be another user's.
 		sock, err := net.Dial("unix", filepath.Join(dir, "ctl.sock"))
@@ -69,7 +69,7 @@ func (h health) String() string {
 // health queries lklhost. The test fails if lklhost does not answer.
 func (p *patient) health() health {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), testutil.Limit)
+	ctx, cancel := context.WithTimeout(context.Background(), kit.Limit)
 	defer cancel()
 	var h health
 	stats, err := p.ctl.Stats(ctx)
@@ -182,7 +182,7 @@ func (p *patient) recovers(before health, wait time.Duration) health {
 	p.t.Helper()
 	const arenaKB, slabKB, heapKB = 6 << 10, 4 << 10, 8 << 10
 	var h health
-	ok := testutil.Within(wait, func() bool {
+	ok := kit.Within(wait, func() bool {
 		h = p.health()
 		// The sanitizers keep freed memory for a while.
 		if os.Getenv("LKLRUN_BIN") != "" {
@@ -218,7 +218,7 @@ func (p *patient) descriptors() string {
 func (p *patient) sockets() string {
 	var b strings.Builder
 	for _, args := range [][]string{{"netstat", "-a", "-t", "-M", "-u", "-w", "-x", "-0"}, {"cat", "/proc/net/protocols"}} {
-		r := testutil.Run(p.t, testutil.Limit, exec.Command(testutil.Bin("lklctl"), append([]string{"-n", p.name}, args...)...))
+		r := kit.Run(p.t, kit.Limit, exec.Command(kit.Bin("lklctl"), append([]string{"-n", p.name}, args...)...))
 		for line := range strings.Lines(r.Stdout) {
 			if f := strings.Fields(line); args[0] == "netstat" || len(f) > 2 && f[2] != "0" && f[2] != "-1" {
 				b.WriteString(line)
@@ -231,7 +231,7 @@ func (p *patient) sockets() string {
 // settled returns the health when nothing is in progress.
 func (p *patient) settled() health {
 	var h health
-	testutil.Within(testutil.Limit, func() bool {
+	kit.Within(kit.Limit, func() bool {
 		h = p.health()
 		return h.open == 0 && h.orphans == 0
 	})

@@ -14,14 +14,14 @@ import (
 // signals at 1 kHz. Every byte must be right, no process may hang, and lklhost must
 // hold nothing in the end.
 func TestSoak(t *testing.T) {
-	seconds, seed := testutil.Setting(t, "SOAK_SECONDS", 16), testutil.Setting(t, "SOAK_SEED", 1)
+	seconds, seed := kit.Setting(t, "SOAK_SECONDS", 16), kit.Setting(t, "SOAK_SEED", 1)
 	for _, stack := range []string{"mptcp", "vanilla"} {
 		t.Run(stack, func(t *testing.T) {
 			soak := built(t, "soak")
 			h := newHunt(t, false, "--stack", stack)
 			run := func(seed, seconds int) {
 				t.Helper()
-				r := testutil.Run(t, time.Duration(seconds)*time.Second+6*testutil.Limit, h.inside(soak, fmt.Sprint(seed), fmt.Sprint(seconds)))
+				r := kit.Run(t, time.Duration(seconds)*time.Second+6*kit.Limit, h.inside(soak, fmt.Sprint(seed), fmt.Sprint(seconds)))
 				t.Logf("%v", r)
 				if r.Status != 0 || r.Signal != 0 {
 					t.Fatalf("the soak, seed %d", seed)
@@ -31,7 +31,7 @@ func TestSoak(t *testing.T) {
 			run(seed+1, 1) // creates what is made once and kept
 			before := h.settled()
 			run(seed, seconds/2)
-			after := h.recovers(before, 4*testutil.Limit)
+			after := h.recovers(before, 4*kit.Limit)
 			t.Logf("before: %v\nafter:  %v", before, after)
 			h.works()
 			h.end()
@@ -45,13 +45,13 @@ func TestSoak(t *testing.T) {
 // memory: MPTCP drops data for which there is no memory, and retransmits it only after
 // a minute.
 func TestSoakBytes(t *testing.T) {
-	seconds, seed := testutil.Setting(t, "SOAK_SECONDS", 6), testutil.Setting(t, "SOAK_SEED", 1)
-	testutil.NewSite(t)
+	seconds, seed := kit.Setting(t, "SOAK_SECONDS", 6), kit.Setting(t, "SOAK_SEED", 1)
+	kit.NewSite(t)
 	soak := built(t, "bytes")
 	for _, r := range [][2]string{{"supervise", "mptcp"}, {"supervise", "vanilla"}, {"preload", "mptcp"}} {
 		t.Run(r[0]+"/"+r[1], func(t *testing.T) {
-			got := testutil.Run(t, time.Duration(seconds)*time.Second+6*testutil.Limit,
-				testutil.Lklrun("-q", "--engine", r[0], "--stack", r[1], "--sysctl", "net.ipv4.tcp_rmem=4096 131072 1048576", "--sysctl", "net.ipv4.tcp_wmem=4096 131072 1048576",
+			got := kit.Run(t, time.Duration(seconds)*time.Second+6*kit.Limit,
+				kit.Lklrun("-q", "--engine", r[0], "--stack", r[1], "--sysctl", "net.ipv4.tcp_rmem=4096 131072 1048576", "--sysctl", "net.ipv4.tcp_wmem=4096 131072 1048576",
 					"--", soak, "soak", fmt.Sprint(seed), fmt.Sprint(seconds)))
 			t.Logf("%v", got)
 			if got.Status != 0 || got.Signal != 0 {

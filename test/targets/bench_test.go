@@ -22,11 +22,11 @@ import (
 // checks that all variants were measured, that the results can be read, and that
 // nothing is left behind.
 func TestBench(t *testing.T) {
-	testutil.NewSite(t)
-	testutil.Need(t, "gcc", "unshare", "taskset", "ethtool")
-	before := testutil.Take(t)
+	kit.NewSite(t)
+	kit.Need(t, "gcc", "unshare", "taskset", "ethtool")
+	before := kit.Take(t)
 	// The folder is ignored by git, like everything that the benchmarks build.
-	dir := filepath.Join(testutil.Root(), "build", "test", "benched")
+	dir := filepath.Join(kit.Root(), "build", "test", "benched")
 	t.Cleanup(func() {
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
@@ -38,9 +38,9 @@ func TestBench(t *testing.T) {
 	}
 	bench := func(args ...string) (string, int) {
 		t.Helper()
-		cmd := exec.Command(testutil.Program("bench"), args...)
-		cmd.Dir = testutil.Root()
-		r := testutil.Run(t, 2*time.Minute, cmd)
+		cmd := exec.Command(kit.Program("bench"), args...)
+		cmd.Dir = kit.Root()
+		r := kit.Run(t, 2*time.Minute, cmd)
 		return r.Stdout + r.Stderr, r.Status
 	}
 

@@ -34,7 +34,7 @@ var bundleArchs = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM
 // readBundle reads both files of a bundle and checks them against the manifest.
 func readBundle(t *testing.T, arch string) map[string][]byte {
 	t.Helper()
-	base := filepath.Join(testutil.Root(), "bin", "bundles", "lklrun-"+arch)
+	base := filepath.Join(kit.Root(), "bin", "bundles", "lklrun-"+arch)
 	text, err := os.ReadFile(base + ".json")
 	if err != nil {
 		t.Fatalf("%v; `make cross` makes the bundles", err)
@@ -187,9 +187,9 @@ func checkSegments(t *testing.T, name string, f *elf.File, library bool) {
 // with busybox's tools, /proc and /dev. It has no /tmp, /run, /etc or libraries.
 func bareRoot(t *testing.T, arch string) string {
 	t.Helper()
-	testutil.Need(t, "unshare", "pivot_root")
-	root := filepath.Join(testutil.Dir(t), "bare")
-	busybox := filepath.Join(testutil.Root(), "build", "debs", "busybox-"+arch, "bin", "busybox")
+	kit.Need(t, "unshare", "pivot_root")
+	root := filepath.Join(kit.Dir(t), "bare")
+	busybox := filepath.Join(kit.Root(), "build", "debs", "busybox-"+arch, "bin", "busybox")
 	if _, err := os.Stat(busybox); err != nil {
 		t.Fatalf("%v; .ci/fetch-debs %s build/debs/busybox-%s busybox-static gets it", err, arch, arch)
 	}
@@ -198,13 +198,13 @@ func bareRoot(t *testing.T, arch string) string {
 			t.Fatal(err)
 		}
 	}
-	testutil.OK(t, testutil.Limit, exec.Command("cp", busybox, filepath.Join(root, "bin")))
+	kit.OK(t, kit.Limit, exec.Command("cp", busybox, filepath.Join(root, "bin")))
 	for _, name := range []string{"sh", "wget", "sha256sum", "ip", "cat", "id", "umount"} {
 		if err := os.Symlink("busybox", filepath.Join(root, "bin", name)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	testutil.OK(t, testutil.Limit, exec.Command("tar", "-C", filepath.Join(root, "data", "b"), "-xzf", filepath.Join(testutil.Root(), "bin", "bundles", "lklrun-"+arch+".tar.gz")))
+	kit.OK(t, kit.Limit, exec.Command("tar", "-C", filepath.Join(root, "data", "b"), "-xzf", filepath.Join(kit.Root(), "bin", "bundles", "lklrun-"+arch+".tar.gz")))
 	return root
 }
 
@@ -217,18 +217,18 @@ func inBareRoot(root, line string, env ...string) *exec.Cmd {
 }
 
 func TestBundleInEmptyRoot(t *testing.T) {
-	s := testutil.NewSite(t)
-	s.Web(testutil.Nginx{})
+	s := kit.NewSite(t)
+	s.Web(kit.Nginx{})
 	root := bareRoot(t, "amd64")
 	const runDir = "LKLRUN_RUN_DIR=/data/run"
-	before := testutil.Take(t)
+	before := kit.Take(t)
 	defer before.Same()
 	// The gateway of the stack is lklrun itself, from the bundle.
-	r := testutil.Run(t, testutil.Limit, inBareRoot(root, "exec /data/b/lklrun -- wget -qO- "+testutil.ServerURL+"/hello", runDir))
+	r := kit.Run(t, kit.Limit, inBareRoot(root, "exec /data/b/lklrun -- wget -qO- "+kit.ServerURL+"/hello", runDir))
 	if r.Status != 0 || r.Stdout != "hello\n" {
 		t.Fatalf("wget: %v", r)
 	}
-	r = testutil.Run(t, testutil.Limit, inBareRoot(root, "exec /data/b/lklrun --stack bbr -- sh -c 'ip link show eth0; exit 3'", runDir))
+	r = kit.Run(t, kit.Limit, inBareRoot(root, "exec /data/b/lklrun --stack bbr -- sh -c 'ip link show eth0; exit 3'", runDir))
 	if r.Status != 3 || !strings.Contains(r.Stdout, "eth0:") {
 		t.Fatalf("exit status and interfaces: %v", r)
 	}
@@ -251,16 +251,16 @@ func TestBundleInEmptyRoot(t *testing.T) {
 	if err := os.WriteFile(other, lib, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	r = testutil.Run(t, testutil.Limit, inBareRoot(root, "exec /data/b/lklrun --engine supervise --stack /data/other.so -- id", runDir))
-	if r.Status != 2 || r.Stdout != "" || !strings.Contains(r.Stderr, "can only use its built-in library") || len(testutil.Lines(r.Stderr)) != 1 {
+	r = kit.Run(t, kit.Limit, inBareRoot(root, "exec /data/b/lklrun --engine supervise --stack /data/other.so -- id", runDir))
+	if r.Status != 2 || r.Stdout != "" || !strings.Contains(r.Stderr, "can only use its built-in library") || len(kit.Lines(r.Stderr)) != 1 {
 		t.Fatalf("another library: %v", r)
 	}
 	if err := os.Remove(other); err != nil {
 		t.Error(err)
 	}
 	// If there is no place for run directories, lklrun says so in one line.
-	r = testutil.Run(t, testutil.Limit, inBareRoot(root, "exec /data/b/lklrun -- id", "LKLRUN_RUN_DIR=/nowhere/run"))
-	if r.Status != 2 || r.Stdout != "" || len(testutil.Lines(r.Stderr)) != 1 {
+	r = kit.Run(t, kit.Limit, inBareRoot(root, "exec /data/b/lklrun -- id", "LKLRUN_RUN_DIR=/nowhere/run"))
+	if r.Status != 2 || r.Stdout != "" || len(kit.Lines(r.Stderr)) != 1 {
 		t.Fatalf("no place for run directories: %v", r)
 	}
 	if entries, err := os.ReadDir(root); err != nil || fmt.Sprint(names(entries)) != "[bin data dev proc]" {

@@ -34,8 +34,8 @@ type debian struct {
 // newDebian creates an empty system in memory.
 func newDebian(t *testing.T) *debian {
 	t.Helper()
-	testutil.Need(t, "unshare", "pivot_root")
-	d := &debian{t: t, root: filepath.Join(testutil.Dir(t), "debian")}
+	kit.Need(t, "unshare", "pivot_root")
+	d := &debian{t: t, root: filepath.Join(kit.Dir(t), "debian")}
 	if err := os.Mkdir(d.root, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -54,13 +54,13 @@ func newDebian(t *testing.T) *debian {
 // the command.
 func (d *debian) fill(name string, command ...string) {
 	d.t.Helper()
-	from := filepath.Join(testutil.Root(), "build", "deb-test", name)
+	from := filepath.Join(kit.Root(), "build", "deb-test", name)
 	if _, err := os.Stat(from); err != nil {
 		d.t.Fatalf("%v; it is made by make deb-test", err)
 	}
 	cmd := exec.Command(command[0], append(command[1:], from)...)
 	cmd.Dir = d.root
-	testutil.OK(d.t, aptLimit, cmd)
+	kit.OK(d.t, aptLimit, cmd)
 	for _, on := range []string{"proc", "sys", "run", "dev", "tmp", "root"} {
 		if err := os.MkdirAll(filepath.Join(d.root, on), 0o755); err != nil {
 			d.t.Fatal(err)
@@ -97,7 +97,7 @@ func (d *debian) command(user, line string) *exec.Cmd {
 // run runs a command line that must succeed, and returns its output.
 func (d *debian) run(user, line string) string {
 	d.t.Helper()
-	return testutil.OK(d.t, aptLimit, d.command(user, line))
+	return kit.OK(d.t, aptLimit, d.command(user, line))
 }
 
 // files lists all files except those that apt and dpkg keep for themselves, the caches
@@ -127,7 +127,7 @@ func (d *debian) files() []string {
 // deb returns the path of a package that `make deb` has built.
 func (d *debian) deb(name, arch string) string {
 	d.t.Helper()
-	found, err := filepath.Glob(filepath.Join(testutil.Root(), "build", "deb", name+"_*_"+arch+".deb"))
+	found, err := filepath.Glob(filepath.Join(kit.Root(), "build", "deb", name+"_*_"+arch+".deb"))
 	if err != nil || len(found) != 1 {
 		d.t.Fatalf("in build/deb there are %q (%v) as %s for %s; make deb makes one", found, err, name, arch)
 	}
@@ -137,7 +137,7 @@ func (d *debian) deb(name, arch string) string {
 // put copies a package into the system and returns its path in it.
 func (d *debian) put(deb string) string {
 	d.t.Helper()
-	testutil.Host.Run(d.t, "install", "-m", "644", deb, filepath.Join(d.root, "tmp"))
+	kit.Host.Run(d.t, "install", "-m", "644", deb, filepath.Join(d.root, "tmp"))
 	return "/tmp/" + filepath.Base(deb)
 }
 
@@ -145,9 +145,9 @@ func (d *debian) put(deb string) string {
 // for root and for other users, man must find its manual pages, and the shells must
 // load its completions. After a purge, nothing of it may be left.
 func TestDebian(t *testing.T) {
-	s := testutil.NewSite(t)
-	s.Web(testutil.Nginx{})
-	before := testutil.Take(t, s.Server)
+	s := kit.NewSite(t)
+	s.Web(kit.Nginx{})
+	before := kit.Take(t, s.Server)
 	t.Run("arm64", testDebianArm64)
 	t.Run("amd64", func(t *testing.T) {
 		d := newDebian(t)
@@ -160,15 +160,15 @@ func TestDebian(t *testing.T) {
 
 		for _, user := range []string{"root", "user"} {
 			for _, engine := range []string{"supervise", "preload"} {
-				line := fmt.Sprintf("lklrun -q --engine %s -- curl -sS -m 20 %s/hello", engine, testutil.ServerURL)
-				if r := testutil.Run(t, testutil.Limit, d.command(user, line)); r.Status != 0 || r.Stdout != "hello\n" || r.Stderr != "" {
+				line := fmt.Sprintf("lklrun -q --engine %s -- curl -sS -m 20 %s/hello", engine, kit.ServerURL)
+				if r := kit.Run(t, kit.Limit, d.command(user, line)); r.Status != 0 || r.Stdout != "hello\n" || r.Stderr != "" {
 					t.Errorf("%s as %s: %v", line, user, r)
 				}
 			}
 			// According to the stack's account, the connection used the stack, and
 			// MPTCP ended at the gateway.
-			line := "lklrun -q --require mptcp -- curl -sS -m 20 " + testutil.ServerURL + "/hello"
-			if r := testutil.Run(t, testutil.Limit, d.command(user, line)); r.Status != 123 {
+			line := "lklrun -q --require mptcp -- curl -sS -m 20 " + kit.ServerURL + "/hello"
+			if r := kit.Run(t, kit.Limit, d.command(user, line)); r.Status != 123 {
 				t.Errorf("%s as %s, through the gateway, where MPTCP ends: %v", line, user, r)
 			}
 			line = "lklrun -q --detach --name t -- sleep 60; trap 'lklctl -n t stop' EXIT; lklctl -n t sysctl net.mptcp.enabled"
@@ -197,14 +197,14 @@ func TestDebian(t *testing.T) {
 // testDebianArm64 unpacks the package for arm64 beside Debian's own arm64 packages. All
 // its programs and libraries must be for arm64, and run by qemu-user.
 func testDebianArm64(t *testing.T) {
-	testutil.Need(t, "dpkg-deb", "cp")
+	kit.Need(t, "dpkg-deb", "cp")
 	d := newDebian(t)
 	d.enter = []string{"chroot", d.root} // the emulated umount(8) cannot do what pivot_root needs
 	d.fill("arm64", "sh", "-c", `cp -a "$0/." .`)
 	deb := d.deb("lklrun", "arm64")
-	testutil.Host.Run(t, "dpkg-deb", "-x", deb, d.root)
+	kit.Host.Run(t, "dpkg-deb", "-x", deb, d.root)
 
-	if got := testutil.Host.Run(t, "dpkg-deb", "-f", deb, "Architecture", "Depends"); !strings.Contains(got, "Architecture: arm64\n") ||
+	if got := kit.Host.Run(t, "dpkg-deb", "-f", deb, "Architecture", "Depends"); !strings.Contains(got, "Architecture: arm64\n") ||
 		!regexp.MustCompile(`Depends: libpcap0\.8, libc6 \(>= 2\.[0-9]+\)`).MatchString(got) {
 		t.Errorf("the package says of itself:\n%s", got)
 	}
@@ -225,8 +225,8 @@ func testDebianArm64(t *testing.T) {
 	if got := d.run("root", "lklctl list -o json || [ $? = 1 ]"); got != "[]\n" {
 		t.Errorf("lklctl list: %q", got)
 	}
-	line := "lklrun -q --engine preload -- curl -sS -m 60 " + testutil.ServerURL + "/hello"
-	if r := testutil.Run(t, 2*testutil.Limit, d.command("root", line)); r.Status != 0 || r.Stdout != "hello\n" {
+	line := "lklrun -q --engine preload -- curl -sS -m 60 " + kit.ServerURL + "/hello"
+	if r := kit.Run(t, 2*kit.Limit, d.command("root", line)); r.Status != 0 || r.Stdout != "hello\n" {
 		t.Errorf("%s: %v", line, r)
 	}
 }
@@ -257,7 +257,7 @@ func (d *debian) completions() {
 		{`zsh -c 'autoload -Uz compinit; compinit -D; print $_comps[lklrun]; autoload +X _lklrun; print loaded'`, "_lklrun\nloaded"},
 		{`zsh -c 'autoload -Uz compinit; compinit -D; print $_comps[lklctl]; autoload +X _lklctl; print loaded'`, "_lklctl\nloaded"},
 	} {
-		if r := testutil.Run(d.t, testutil.Limit, d.command("user", c.line)); r.Status != 0 || !strings.Contains(r.Stdout, c.want) {
+		if r := kit.Run(d.t, kit.Limit, d.command("user", c.line)); r.Status != 0 || !strings.Contains(r.Stdout, c.want) {
 			d.t.Errorf("%s: %v", c.line, r)
 		}
 	}

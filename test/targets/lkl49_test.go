@@ -17,15 +17,15 @@ import (
 )
 
 // old is lklrun with LKL of Linux 4.9.
-func old(s *testutil.Site, args ...string) *exec.Cmd {
-	return testutil.Lklrun(append([]string{"--stack", "lkl-4.9", "--name", testutil.NewName()}, args...)...)
+func old(s *kit.Site, args ...string) *exec.Cmd {
+	return kit.Lklrun(append([]string{"--stack", "lkl-4.9", "--name", kit.NewName()}, args...)...)
 }
 
 // TestOldLKL checks that a library with LKL's older interface runs programs as ours
 // does: transfers in both directions, several at once, a server, IPv6, two interfaces,
 // the gateway.
 func TestOldLKL(t *testing.T) {
-	s := testutil.NewSite(t)
+	s := kit.NewSite(t)
 	big := make([]byte, 20<<20)
 	for i := range big {
 		big[i] = byte(i>>8 ^ i*7)
@@ -35,11 +35,11 @@ func TestOldLKL(t *testing.T) {
 	}
 	sum := sha256.Sum256(big)
 	hash := hex.EncodeToString(sum[:])
-	s.Web(testutil.Nginx{})
-	if out := testutil.OK(t, testutil.Limit, testutil.Lklrun("stacks")); !strings.Contains(out, "lkl-4.9") {
+	s.Web(kit.Nginx{})
+	if out := kit.OK(t, kit.Limit, kit.Lklrun("stacks")); !strings.Contains(out, "lkl-4.9") {
 		t.Errorf("lklrun stacks: %s", out)
 	}
-	before := testutil.Take(t, s.Server)
+	before := kit.Take(t, s.Server)
 	for name, flags := range map[string]string{
 		"offloads":      s.TapIf(),
 		"no offloads":   s.TapIf() + ",offload=off",
@@ -49,28 +49,28 @@ func TestOldLKL(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := s.In(t)
-			out := testutil.OK(t, testutil.Limit, old(s, "--if", flags, "--", "sh", "-c", "curl -s http://"+testutil.ServerAddr+"/file | sha256sum"))
+			out := kit.OK(t, kit.Limit, old(s, "--if", flags, "--", "sh", "-c", "curl -s http://"+kit.ServerAddr+"/file | sha256sum"))
 			if !strings.HasPrefix(out, hash) {
 				t.Errorf("20 MB by curl: %s", out)
 			}
 		})
 	}
-	out := testutil.OK(t, testutil.Limit, old(s, "--if", s.TapIf(), "--", "curl", "-s", "http://["+testutil.ServerAddr6+"]/hello"))
+	out := kit.OK(t, kit.Limit, old(s, "--if", s.TapIf(), "--", "curl", "-s", "http://["+kit.ServerAddr6+"]/hello"))
 	if out != "hello\n" {
 		t.Errorf("IPv6: %q", out)
 	}
-	out = testutil.OK(t, testutil.Limit, old(s, "--if", s.TapIf(), "--", "sh", "-c",
-		"for i in 1 2 3 4 5 6 7 8; do curl -s http://"+testutil.ServerAddr+"/file | sha256sum & done; wait"))
+	out = kit.OK(t, kit.Limit, old(s, "--if", s.TapIf(), "--", "sh", "-c",
+		"for i in 1 2 3 4 5 6 7 8; do curl -s http://"+kit.ServerAddr+"/file | sha256sum & done; wait"))
 	if strings.Count(out, hash) != 8 {
 		t.Errorf("eight at once: %s", out)
 	}
-	out = testutil.OK(t, testutil.Limit, old(s, "--if", s.TapIf(), "--if", "tap:tap1,ip=10.75.0.1/24", "--", "ip", "-o", "addr"))
-	for _, want := range []string{"eth0    inet " + testutil.StackAddr, "eth1    inet 10.75.0.1"} {
+	out = kit.OK(t, kit.Limit, old(s, "--if", s.TapIf(), "--if", "tap:tap1,ip=10.75.0.1/24", "--", "ip", "-o", "addr"))
+	for _, want := range []string{"eth0    inet " + kit.StackAddr, "eth1    inet 10.75.0.1"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("two interfaces: no %q in %s", want, out)
 		}
 	}
-	if r := testutil.Run(t, testutil.Limit, old(s, "--if", s.TapIf(), "--", "sh", "-c", "exit 7")); r.Status != 7 {
+	if r := kit.Run(t, kit.Limit, old(s, "--if", s.TapIf(), "--", "sh", "-c", "exit 7")); r.Status != 7 {
 		t.Errorf("the command's status: %v", r)
 	}
 	before.Same()
@@ -79,20 +79,20 @@ func TestOldLKL(t *testing.T) {
 // TestOldLKLTools checks that the tools report which features the old kernel lacks, and
 // show those that it has.
 func TestOldLKLTools(t *testing.T) {
-	s := testutil.NewSite(t)
-	s.Web(testutil.Nginx{})
-	name := testutil.NewName()
-	run := testutil.Start(t, testutil.Lklrun("--stack", "lkl-4.9", "--name", name, "--if", s.TapIf(), "--", "sleep", "60"))
-	testutil.WaitFor(t, "the run", testutil.Limit, func() bool {
-		return testutil.Run(t, testutil.Limit, exec.Command(testutil.Bin("lklctl"), "-n", name, "exec", "true")).Status == 0
+	s := kit.NewSite(t)
+	s.Web(kit.Nginx{})
+	name := kit.NewName()
+	run := kit.Start(t, kit.Lklrun("--stack", "lkl-4.9", "--name", name, "--if", s.TapIf(), "--", "sleep", "60"))
+	kit.WaitFor(t, "the run", kit.Limit, func() bool {
+		return kit.Run(t, kit.Limit, exec.Command(kit.Bin("lklctl"), "-n", name, "exec", "true")).Status == 0
 	})
 	for verb, want := range map[string]string{
 		"list":                                   "4.9.0",
 		"link":                                   "eth0  tap:tap0  up",
-		"addr":                                   testutil.StackAddr,
+		"addr":                                   kit.StackAddr,
 		"dmesg":                                  "Linux version 4.9",
 		"sysctl net.ipv4.tcp_congestion_control": "cubic",
-		"exec curl -s http://" + testutil.ServerAddr + "/hello": "hello",
+		"exec curl -s http://" + kit.ServerAddr + "/hello": "hello",
 		"counters":                                                 "TcpExt",
 		"link set eth0 mtu 1400":                                   "",
 		"exec cat /sys/class/net/eth0/mtu":                         "1",
@@ -102,7 +102,7 @@ func TestOldLKLTools(t *testing.T) {
 		"exec sh -c true":                                          "",
 		"ip -s link show eth0":                                     "eth0",
 	} {
-		out := testutil.Lklctl(t, append([]string{"-n", name}, strings.Fields(verb)...)...)
+		out := kit.Lklctl(t, append([]string{"-n", name}, strings.Fields(verb)...)...)
 		if !strings.Contains(out, want) {
 			t.Errorf("lklctl %s: no %q in %s", verb, want, out)
 		}
@@ -113,14 +113,14 @@ func TestOldLKLTools(t *testing.T) {
 		"path":                           "no queueing disciplines",
 		"link add tap:t7,ip=10.9.7.2/24": "accepts devices only before it boots",
 	} {
-		r := testutil.Run(t, testutil.Limit, exec.Command(testutil.Bin("lklctl"), append([]string{"-n", name}, strings.Fields(verb)...)...))
-		if r.Status == 0 || len(testutil.Lines(r.Stderr)) != 1 || !strings.Contains(r.Stderr, want) {
+		r := kit.Run(t, kit.Limit, exec.Command(kit.Bin("lklctl"), append([]string{"-n", name}, strings.Fields(verb)...)...))
+		if r.Status == 0 || len(kit.Lines(r.Stderr)) != 1 || !strings.Contains(r.Stderr, want) {
 			t.Errorf("lklctl %s: %v", verb, r)
 		}
 	}
-	testutil.Lklctl(t, "-n", name, "stop")
-	run.Wait(testutil.Limit)
-	r := testutil.Run(t, testutil.Limit, old(s, "--engine", "preload", "--if", s.TapIf(), "--", "true"))
+	kit.Lklctl(t, "-n", name, "stop")
+	run.Wait(kit.Limit)
+	r := kit.Run(t, kit.Limit, old(s, "--engine", "preload", "--if", s.TapIf(), "--", "true"))
 	if r.Status != 2 || !strings.Contains(r.Stderr, "use --engine supervise") {
 		t.Errorf("--engine preload: %v", r)
 	}

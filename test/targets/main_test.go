@@ -10,4 +10,4 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-func TestMain(m *testing.M) { testutil.EndToEnd(m, testutil.GoProgram("bench", "./bench")) }
+func TestMain(m *testing.M) { kit.EndToEnd(m, kit.GoProgram("bench", "./bench")) }

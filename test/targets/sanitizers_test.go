@@ -15,14 +15,14 @@ import (
 // builds every program, each with a sanitizer or the race detector, and only below
 // build/. The release checklist builds them.
 func TestFinding16SanitizersCoverAllPrograms(t *testing.T) {
-	testutil.Need(t, "make")
+	kit.Need(t, "make")
 	cmd := exec.Command("make", "-n", "san")
-	cmd.Dir = testutil.Root()
+	cmd.Dir = kit.Root()
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("make -n san: %v\n%s", err, out)
 	}
-	dir := filepath.Join(testutil.Root(), "build", "san")
+	dir := filepath.Join(kit.Root(), "build", "san")
 	var sanitized, raced bool
 	for line := range strings.Lines(string(out)) {
 		fields := strings.Fields(line)

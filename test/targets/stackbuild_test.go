@@ -16,14 +16,14 @@ import (
 // omitted silently.
 func TestStackSourceDoesNotFit(t *testing.T) {
 	t.Parallel()
-	testutil.Need(t, "make", "gcc")
-	source := testutil.Dir(t)
+	kit.Need(t, "make", "gcc")
+	source := kit.Dir(t)
 	builds := func(want ...string) {
 		t.Helper()
-		dir := testutil.Dir(t)
-		cmd := exec.Command("make", "-s", "-C", filepath.Join(testutil.Root(), "third_party/lkl"), "LINUX_SOURCE="+source, "OUT="+dir)
+		dir := kit.Dir(t)
+		cmd := exec.Command("make", "-s", "-C", filepath.Join(kit.Root(), "third_party/lkl"), "LINUX_SOURCE="+source, "OUT="+dir)
 		cmd.Env = append(cmd.Environ(), "XDG_CACHE_HOME="+dir)
-		r := testutil.Run(t, testutil.Limit, cmd)
+		r := kit.Run(t, kit.Limit, cmd)
 		var said []string
 		for _, line := range strings.Split(r.Stderr, "\n") {
 			if line != "" && !strings.HasPrefix(line, "make") {
@@ -40,9 +40,9 @@ func TestStackSourceDoesNotFit(t *testing.T) {
 		}
 	}
 	builds("is no kernel source")
-	testutil.WriteFile(t, filepath.Join(source, "Kbuild"), "")
-	testutil.WriteFile(t, filepath.Join(source, "Makefile"), "")
+	kit.WriteFile(t, filepath.Join(source, "Kbuild"), "")
+	kit.WriteFile(t, filepath.Join(source, "Makefile"), "")
 	builds("has no net/mptcp/subflow.c, which arch/lkl/fixes/mptcp_subflow.inc mends", "expected Linux 6.12.117 or a later")
-	testutil.WriteFile(t, filepath.Join(source, "net/mptcp/subflow.c"), "static bool subflow_check_data_avail(struct sock *ssk)\n{\n\treturn true;\n}\n")
+	kit.WriteFile(t, filepath.Join(source, "net/mptcp/subflow.c"), "static bool subflow_check_data_avail(struct sock *ssk)\n{\n\treturn true;\n}\n")
 	builds("subflow_check_data_avail() in", "mptcp_subflow.inc mends", "arch/lkl/fixes/list")
 }

@@ -38,7 +38,7 @@ const conformanceRun = "python3 -W ignore /root/conformance/runner.py /tmp/repor
 // passes on the stack.
 func testConformance(t *testing.T, m *vm.Machine, native map[string]string, engine string) {
 	args := append([]string{"--engine", engine, "--stack", "vanilla", "--"}, strings.Fields(conformanceRun)...)
-	r := testutil.Run(t, 6*time.Minute, device(m, args...))
+	r := kit.Run(t, 6*time.Minute, device(m, args...))
 	if r.Status != 0 {
 		t.Errorf("engine %s: %v", engine, r)
 	}
@@ -64,7 +64,7 @@ func testConformance(t *testing.T, m *vm.Machine, native map[string]string, engi
 // natively runs the tests in an empty network namespace of the machine.
 func natively(t *testing.T, m *vm.Machine) map[string]string {
 	t.Helper()
-	m.Put(t, "/root/conformance", filepath.Join(testutil.Root(), "test", "conformance", "python"), "runner.py")
+	m.Put(t, "/root/conformance", filepath.Join(kit.Root(), "test", "conformance", "python"), "runner.py")
 	r := m.Sh(t, 6*time.Minute, "unshare -n sh -c 'ip link set lo up; "+conformanceRun+"'")
 	got := report(t, m)
 	if r.Status != 0 || len(got) < 200 {

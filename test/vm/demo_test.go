@@ -36,7 +36,7 @@ func testDemo(t *testing.T, m *vm.Machine, engine string) {
 	before := m.Do(t, limit, demoLeft)
 
 	began := time.Now()
-	r := testutil.Run(t, 3*time.Minute, device(m, "--engine", engine, "--stack", "mptcp",
+	r := kit.Run(t, 3*time.Minute, device(m, "--engine", engine, "--stack", "mptcp",
 		"--if", "tap:tap0,ip=10.71.1.2/24", "--if", "tap:tap1,ip=10.71.2.2/24", "--",
 		"curl", "-m", "100", "-s", "-o", "/tmp/got", "-w", "%{size_download} %{speed_download}", "http://10.71.1.1/file"))
 	var got, speed float64
@@ -59,14 +59,14 @@ func testDemo(t *testing.T, m *vm.Machine, engine string) {
 		t.Error("the file that was fetched is not the one that was served")
 	}
 	// The last changes may still be undone when the status arrives.
-	if !testutil.Within(10*time.Second, func() bool { return m.Do(t, limit, demoLeft) == before }) {
+	if !kit.Within(10*time.Second, func() bool { return m.Do(t, limit, demoLeft) == before }) {
 		t.Errorf("left on the machine; before:\n%safter:\n%s", before, m.Do(t, limit, demoLeft))
 	}
 }
 
 // device is the command line `lklrun --device` for the machine.
 func device(m *vm.Machine, args ...string) *exec.Cmd {
-	cmd := exec.Command(testutil.Bin("lklrun"), append([]string{"--device", m.Target()}, args...)...)
+	cmd := exec.Command(kit.Bin("lklrun"), append([]string{"--device", m.Target()}, args...)...)
 	cmd.Env = m.Client.Env()
 	return cmd
 }

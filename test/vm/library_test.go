@@ -24,7 +24,7 @@ const libraryTests = "build/test/lkl-arm64"
 // testLibrary runs the kernel library's own tests on an arm64 kernel, with its taps and
 // packet sockets.
 func testLibrary(t *testing.T, m *vm.Machine) {
-	root := testutil.Root()
+	root := kit.Root()
 	built := filepath.Join(root, libraryTests)
 	lib := filepath.Join(root, "build", "stack-arm64")
 	m.Put(t, "/root/lkl", lib, "liblkl.so")

@@ -22,7 +22,7 @@ import (
 const limit = time.Minute
 
 func TestMain(m *testing.M) {
-	testutil.Main(m, func(root string) error {
+	kit.Main(m, func(root string) error {
 		if err := vm.Image(root); err != nil {
 			return err
 		}
@@ -47,7 +47,7 @@ func build(root string) error {
 
 // TestARM64 runs all tests on one machine.
 func TestARM64(t *testing.T) {
-	for _, f := range []string{testutil.Bin("lklrun"), testutil.Bin("bundles/lklrun-arm64.tar.gz"), filepath.Join(testutil.Root(), libraryTests, "boot")} {
+	for _, f := range []string{kit.Bin("lklrun"), kit.Bin("bundles/lklrun-arm64.tar.gz"), filepath.Join(kit.Root(), libraryTests, "boot")} {
 		if _, err := os.Stat(f); err != nil {
 			t.Fatalf("%v: make build cross-arm64 makes what these tests want", err)
 		}

@@ -23,7 +23,7 @@ import (
 	"github.com/lklrun/lklrun/test/kit/lklhost"
 )
 
-func TestMain(m *testing.M) { testutil.Main(m, nil) }
+func TestMain(m *testing.M) { kit.Main(m, nil) }
 
 func limit(t testing.TB) context.Context {
 	t.Helper()
@@ -51,7 +51,7 @@ const (
 // running is a stack host with the host's kernel, for which this test is the launcher.
 func running(t *testing.T, flags uint32, command ...string) *lklhost.Host {
 	t.Helper()
-	h := lklhost.Start(t, testutil.NewNetns(t, "stack"), "", command...).Boot(t)
+	h := lklhost.Start(t, kit.NewNetns(t, "stack"), "", command...).Boot(t)
 	if _, err := h.Conn.Go(limit(t), ctlproto.Go{Flags: flags}); err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ while True:
 // start starts a stack with a program that talks to itself.
 func start(t testing.TB, library string, args ...string) (*lklhost.Host, *Collector) {
 	t.Helper()
-	n := testutil.NewNetns(t, "stack")
+	n := kit.NewNetns(t, "stack")
 	h := lklhost.Start(t, n, library, append([]string{"/usr/bin/python3", "-uc", talks}, args...)...).Boot(t)
 	if library == "" {
 		n.Run(t, "ip", "link", "set", "lo", "up")
@@ -101,7 +101,7 @@ func testCollector(t *testing.T, library, proto string, subflows int) {
 	h, c := start(t, library, proto, "3")
 	var last, s *Snapshot
 	var from *Connection
-	testutil.WaitFor(t, "a connection that sends", 30*time.Second, func() bool {
+	kit.WaitFor(t, "a connection that sends", 30*time.Second, func() bool {
 		var err error
 		last = s
 		if s, err = c.Snapshot(limit(t)); err != nil {
@@ -137,7 +137,7 @@ func testCollector(t *testing.T, library, proto string, subflows int) {
 	}
 
 	// A stopped stack host does not answer; when it ends, that is reported.
-	testutil.Pause(t, h.PID, 10*time.Second)
+	kit.Pause(t, h.PID, 10*time.Second)
 	ctx, cancel := context.WithTimeoutCause(context.Background(), 100*time.Millisecond, stackconn.ErrNoAnswer)
 	defer cancel()
 	if _, err := c.Snapshot(ctx); !errors.Is(err, ErrSilent) {
@@ -156,7 +156,7 @@ func abs(f float64) float64 { return max(f, -f) }
 // Collector looks for the processes of all connections.
 func BenchmarkSnapshot(b *testing.B) {
 	h, c := start(b, lklhost.Library(b), "tcp", "499")
-	testutil.WaitFor(b, "a thousand connections", 60*time.Second, func() bool {
+	kit.WaitFor(b, "a thousand connections", 60*time.Second, func() bool {
 		s, err := c.Snapshot(limit(b))
 		if err != nil {
 			b.Fatal(err)

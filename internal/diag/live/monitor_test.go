@@ -61,7 +61,7 @@ func TestMonitor(t *testing.T) {
 		m.SetInterval(100 * time.Millisecond)
 		await("a rate", func(u Update) bool { return u.Err == nil && u.Snapshot.Interval > 0 })
 		if round == 0 { // takes as long as SnapshotLimit
-			testutil.Pause(t, h.PID, 10*time.Second)
+			kit.Pause(t, h.PID, 10*time.Second)
 			await("silence", func(u Update) bool { return errors.Is(u.Err, ErrSilent) })
 			h.Proc.Signal(syscall.SIGCONT)
 			await("a snapshot again", func(u Update) bool { return u.Err == nil })

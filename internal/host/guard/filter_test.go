@@ -176,12 +176,12 @@ func wanted(all []probe) map[string]bool {
 }
 
 func TestFilterEthernet(t *testing.T) {
-	testutil.Need(t, "ip")
-	a, b := testutil.NewNetns(t, "filter"), testutil.NewNetns(t, "filter")
-	for _, n := range []*testutil.Netns{a, b} { // they send nothing of their own
+	kit.Need(t, "ip")
+	a, b := kit.NewNetns(t, "filter"), kit.NewNetns(t, "filter")
+	for _, n := range []*kit.Netns{a, b} { // they send nothing of their own
 		n.Run(t, "sysctl", "-qw", "net.ipv6.conf.default.disable_ipv6=1")
 	}
-	testutil.Veth(t, a, "v0", b, "v1")
+	kit.Veth(t, a, "v0", b, "v1")
 	var fd int
 	a.Do(t, func() (err error) { fd, err = hear("v0", unix.SOCK_RAW); return err })
 	defer unix.Close(fd)
@@ -241,8 +241,8 @@ func TestFilterEthernet(t *testing.T) {
 }
 
 func TestFilterCooked(t *testing.T) {
-	testutil.Need(t, "ip")
-	a := testutil.NewNetns(t, "filter")
+	kit.Need(t, "ip")
+	a := kit.NewNetns(t, "filter")
 	a.Run(t, "sysctl", "-qw", "net.ipv6.conf.default.disable_ipv6=1")
 	var tun *os.File
 	a.Do(t, func() error {

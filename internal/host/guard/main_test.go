@@ -8,4 +8,4 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-func TestMain(m *testing.M) { testutil.Main(m, nil) }
+func TestMain(m *testing.M) { kit.Main(m, nil) }

@@ -59,7 +59,7 @@ func TestNATByIPTables(t *testing.T) {
 			},
 		} {
 			var got []string
-			for line := range strings.Lines(testutil.Host.Run(t, save)) {
+			for line := range strings.Lines(kit.Host.Run(t, save)) {
 				if strings.HasPrefix(line, "-A") {
 					got = append(got, strings.TrimSpace(line))
 				}

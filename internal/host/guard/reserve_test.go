@@ -44,8 +44,8 @@ func TestPortSet(t *testing.T) {
 // administrator's reservations, nor the host's sockets. When all have ended,
 // the file has its old content.
 func TestReserve(t *testing.T) {
-	testutil.Need(t, "ip")
-	n := testutil.NewNetns(t, "reserve")
+	kit.Need(t, "ip")
+	n := kit.NewNetns(t, "reserve")
 	const admin = "2000,61500-61600,62000"
 	n.Run(t, "sysctl", "-qw", "net.ipv4.ip_local_reserved_ports="+admin)
 	n.Do(t, func() error {
@@ -129,8 +129,8 @@ func TestReserve(t *testing.T) {
 // A list longer than a page, the maximum of one write to the kernel, also
 // works.
 func TestReserveLong(t *testing.T) {
-	testutil.Need(t, "ip")
-	n := testutil.NewNetns(t, "reserve")
+	kit.Need(t, "ip")
+	n := kit.NewNetns(t, "reserve")
 	n.Do(t, func() error {
 		s := &portSet{}
 		for p := 10001; p < 20000; p += 2 {
@@ -164,8 +164,8 @@ func TestReserveLong(t *testing.T) {
 }
 
 func TestReserveRefused(t *testing.T) {
-	testutil.Need(t, "ip")
-	n := testutil.NewNetns(t, "reserve")
+	kit.Need(t, "ip")
+	n := kit.NewNetns(t, "reserve")
 	n.Run(t, "ip", "addr", "add", "192.0.2.1/32", "dev", "lo")
 	n.Run(t, "ip", "addr", "add", "192.0.2.9/32", "dev", "lo")
 	n.Listen(t, "127.0.0.1:8080")

@@ -25,7 +25,7 @@ import (
 
 // pair is a host with shared addresses, and a peer on the same network.
 type pair struct {
-	host, peer *testutil.Netns
+	host, peer *kit.Netns
 }
 
 const (
@@ -34,9 +34,9 @@ const (
 )
 
 func newPair(t *testing.T) *pair {
-	testutil.Need(t, "ip", "nft", "iptables", "ip6tables", "iptables-legacy")
-	p := &pair{testutil.NewNetns(t, "guarded"), testutil.NewNetns(t, "peer")}
-	testutil.Veth(t, p.host, "v0", p.peer, "v1")
+	kit.Need(t, "ip", "nft", "iptables", "ip6tables", "iptables-legacy")
+	p := &pair{kit.NewNetns(t, "guarded"), kit.NewNetns(t, "peer")}
+	kit.Veth(t, p.host, "v0", p.peer, "v1")
 	p.host.Addr(t, "v0", hostIP+"/24", hostIP6+"/64")
 	p.peer.Addr(t, "v1", "192.0.2.2/24", "2001:db8::2/64")
 	// The test counts every error that the host sends, so there must be no
@@ -382,8 +382,8 @@ func TestRestored(t *testing.T) {
 			defer g.Stop()
 			for n := 1; n <= 2; n++ {
 				p.host.Run(t, "sh", "-c", c.flush)
-				testutil.WaitFor(t, "the rules come back", time.Minute, func() bool { return p.rules(t) == complete })
-				testutil.WaitFor(t, "it is counted", time.Minute, func() bool { return p.status(t, g).Restored == n })
+				kit.WaitFor(t, "the rules come back", time.Minute, func() bool { return p.rules(t) == complete })
+				kit.WaitFor(t, "it is counted", time.Minute, func() bool { return p.status(t, g).Restored == n })
 			}
 			if got := p.status(t, g); got.Kept.Packets < kept {
 				t.Errorf("%d packets were kept from the host, now it is %+v", kept, got)
@@ -413,7 +413,7 @@ func (p *pair) status(t *testing.T, g *Guard) (s *Status) {
 // inNetns runs a backend in a namespace, whatever the calling thread.
 type inNetns struct {
 	backend
-	n *testutil.Netns
+	n *kit.Netns
 	t *testing.T
 }
 

@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestMain(m *testing.M) { testutil.Main(m, nil) }
+func TestMain(m *testing.M) { kit.Main(m, nil) }
 
 func drop(Undo) error { return nil }
 
 func TestTapCreated(t *testing.T) {
-	testutil.Need(t)
+	kit.Need(t)
 	var undo Undo
 	tap, err := OpenTap("lt0", TapOptions{MTU: 4000}, func(u Undo) error {
 		if _, err := net.InterfaceByName("lt0"); err == nil {
@@ -56,7 +56,7 @@ func TestTapCreated(t *testing.T) {
 		t.Error("lt0 is still there")
 	}
 	tap.File.Close()
-	testutil.Host.Tap(t, "lt0")
+	kit.Host.Tap(t, "lt0")
 	if err := undo.Apply(context.Background()); err != nil {
 		t.Error(err)
 	}
@@ -77,7 +77,7 @@ func TestUndoUnknown(t *testing.T) {
 }
 
 func TestTapVanishes(t *testing.T) {
-	testutil.Need(t)
+	kit.Need(t)
 	tap, err := OpenTap("lt1", TapOptions{}, drop)
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +90,7 @@ func TestTapVanishes(t *testing.T) {
 
 // A user of one queue shares the device, which exists until its last user ends.
 func TestTapQueues(t *testing.T) {
-	testutil.Need(t)
+	kit.Need(t)
 	undos := func(Undo) error { t.Error("an undo for a device that others may have"); return nil }
 	first, err := OpenTap("lt7", TapOptions{MTU: 4000, Queue: true}, undos)
 	if err != nil {
@@ -118,15 +118,15 @@ func TestTapQueues(t *testing.T) {
 	if _, err := net.InterfaceByName("lt7"); err == nil {
 		t.Error("lt7 outlived its queues")
 	}
-	testutil.Host.Tap(t, "lt8")
+	kit.Host.Tap(t, "lt8")
 	if _, err := OpenTap("lt8", TapOptions{Queue: true}, undos); err == nil || !strings.Contains(err.Error(), "a tap without multi_queue") {
 		t.Errorf("a tap without queues: %v", err)
 	}
 }
 
 func TestTapPersistent(t *testing.T) {
-	testutil.Need(t)
-	testutil.Host.Tap(t, "lt2")
+	kit.Need(t)
+	kit.Host.Tap(t, "lt2")
 	for range 2 { // attach, detach and attach again
 		if st, err := CheckTap("lt2", false); err != nil || !st.Exists || !st.Up {
 			t.Errorf("%+v, %v", st, err)
@@ -147,9 +147,9 @@ func TestTapPersistent(t *testing.T) {
 }
 
 func TestTapRefused(t *testing.T) {
-	testutil.Need(t)
-	testutil.Host.Run(t, "ip", "link", "add", "lt3", "type", "bridge")
-	defer testutil.Host.Run(t, "ip", "link", "del", "lt3")
+	kit.Need(t)
+	kit.Host.Run(t, "ip", "link", "add", "lt3", "type", "bridge")
+	defer kit.Host.Run(t, "ip", "link", "del", "lt3")
 	if _, err := CheckTap("lt3", false); err == nil || !strings.Contains(err.Error(), "bridge device") {
 		t.Errorf("check of a bridge: %v", err)
 	}
@@ -159,8 +159,8 @@ func TestTapRefused(t *testing.T) {
 	if _, err := CheckTap("lo", false); err == nil || !strings.Contains(err.Error(), "lo is not a tap but a different kind of device") {
 		t.Errorf("check of lo: %v", err)
 	}
-	testutil.Host.Run(t, "ip", "tuntap", "add", "lt4", "mode", "tun")
-	defer testutil.Host.Run(t, "ip", "link", "del", "lt4")
+	kit.Host.Run(t, "ip", "tuntap", "add", "lt4", "mode", "tun")
+	defer kit.Host.Run(t, "ip", "link", "del", "lt4")
 	if _, err := CheckTap("lt4", false); err == nil || !strings.Contains(err.Error(), "tun device") {
 		t.Errorf("check of a tun: %v", err)
 	}
@@ -235,7 +235,7 @@ func TestFD(t *testing.T) {
 }
 
 func TestFDTap(t *testing.T) {
-	testutil.Need(t)
+	kit.Need(t)
 	tap, err := OpenTap("lt6", TapOptions{}, drop)
 	if err != nil {
 		t.Fatal(err)

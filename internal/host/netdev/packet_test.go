@@ -34,21 +34,21 @@ func tun(t *testing.T, name string) *os.File {
 	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
 		t.Fatal(err)
 	}
-	testutil.Host.Run(t, "ip", "link", "set", name, "up")
+	kit.Host.Run(t, "ip", "link", "set", name, "up")
 	return f
 }
 
 func veth(t *testing.T, a, b string) {
 	t.Helper()
-	testutil.Host.Run(t, "ip", "link", "add", a, "type", "veth", "peer", "name", b)
-	t.Cleanup(func() { testutil.Host.Run(t, "ip", "link", "del", a) })
+	kit.Host.Run(t, "ip", "link", "add", a, "type", "veth", "peer", "name", b)
+	t.Cleanup(func() { kit.Host.Run(t, "ip", "link", "del", a) })
 	for _, d := range []string{a, b} {
-		testutil.Host.Run(t, "ip", "link", "set", d, "up")
+		kit.Host.Run(t, "ip", "link", "set", d, "up")
 	}
 }
 
 func TestLookDevice(t *testing.T) {
-	testutil.Need(t)
+	kit.Need(t)
 	veth(t, "lp0", "lp1")
 	for _, args := range []string{
 		"addr add 192.0.2.2/24 dev lp0", "addr add 192.0.2.3/24 dev lp0",
@@ -57,10 +57,10 @@ func TestLookDevice(t *testing.T) {
 		"route add default via 192.0.2.1 dev lp0 metric 10", "route add default via 192.0.2.8 dev lp0 table 7",
 		"-6 route add default via fe80::1 dev lp0",
 	} {
-		testutil.Host.Run(t, append([]string{"ip"}, strings.Fields(args)...)...)
+		kit.Host.Run(t, append([]string{"ip"}, strings.Fields(args)...)...)
 	}
 	var d DeviceState
-	testutil.WaitFor(t, "carrier of lp0", waitLimit, func() bool {
+	kit.WaitFor(t, "carrier of lp0", waitLimit, func() bool {
 		var err error
 		if d, err = LookDevice("lp0"); err != nil {
 			t.Fatal(err)
@@ -82,7 +82,7 @@ func TestLookDevice(t *testing.T) {
 
 	// Android has each network's routes in a table of its own.
 	for _, metric := range []string{"20", "10"} {
-		testutil.Host.Run(t, "ip", "route", "del", "default", "dev", "lp0", "metric", metric)
+		kit.Host.Run(t, "ip", "route", "del", "default", "dev", "lp0", "metric", metric)
 	}
 	if d, err := LookDevice("lp0"); err != nil || d.GW4.String() != "192.0.2.8" {
 		t.Errorf("gateway %v, %v", d.GW4, err)
@@ -90,14 +90,14 @@ func TestLookDevice(t *testing.T) {
 
 	// The peer address of a point-to-point device is not its own.
 	tun(t, "lp2")
-	testutil.Host.Run(t, "ip", "addr", "add", "198.51.100.1", "peer", "198.51.100.2", "dev", "lp2")
+	kit.Host.Run(t, "ip", "addr", "add", "198.51.100.1", "peer", "198.51.100.2", "dev", "lp2")
 	if d, err := LookDevice("lp2"); err != nil || d.Type != unix.ARPHRD_NONE || len(d.Lent) != 1 || d.Lent[0].String() != "198.51.100.1/32" {
 		t.Errorf("%+v, %v", d, err)
 	}
 }
 
 func TestCheckPacket(t *testing.T) {
-	testutil.Need(t)
+	kit.Need(t)
 	veth(t, "lp0", "lp1")
 	tun(t, "lp2")
 	for _, tc := range []struct {
@@ -123,7 +123,7 @@ func TestCheckPacket(t *testing.T) {
 // A socket with its own Ethernet address receives frames to that address and to
 // groups. The device is in promiscuous mode as long as the socket exists.
 func TestOpenPacket(t *testing.T) {
-	testutil.Need(t)
+	kit.Need(t)
 	veth(t, "lp0", "lp1")
 	mac := [6]byte{2, 0, 0, 1, 2, 3}
 	filter, err := OwnFilter(mac)
@@ -136,7 +136,7 @@ func TestOpenPacket(t *testing.T) {
 	}
 	defer p.File.Close()
 	promiscuous := func() bool {
-		return strings.Contains(testutil.Host.Run(t, "ip", "-d", "link", "show", "lp0"), "promiscuity 1 ")
+		return strings.Contains(kit.Host.Run(t, "ip", "-d", "link", "show", "lp0"), "promiscuity 1 ")
 	}
 	if !p.VnetHdr || !promiscuous() {
 		t.Errorf("header %v, promiscuous %v", p.VnetHdr, promiscuous())
@@ -167,7 +167,7 @@ func TestOpenPacket(t *testing.T) {
 		}
 		b := make([]byte, 256)
 		got := -1
-		testutil.WaitFor(t, "a frame", waitLimit, func() bool {
+		kit.WaitFor(t, "a frame", waitLimit, func() bool {
 			size, err := unix.Read(int(p.File.Fd()), b)
 			if err == unix.EAGAIN || err == nil && (b[VnetHdrLen+12] != 0x88 || b[VnetHdrLen+13] != 0xb5) {
 				return false // or it is one of the host's own
@@ -214,7 +214,7 @@ func TestOpenPacket(t *testing.T) {
 }
 
 func TestFDPacket(t *testing.T) {
-	testutil.Need(t)
+	kit.Need(t)
 	veth(t, "lp0", "lp1")
 	f := tun(t, "lp2")
 	open := func(typ int, name string) int {

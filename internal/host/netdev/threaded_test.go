@@ -56,7 +56,7 @@ func onThread(f func()) {
 }
 
 func TestTapThreadedCreated(t *testing.T) {
-	testutil.Need(t)
+	kit.Need(t)
 	var undos []Undo
 	tap, err := OpenTap("lt20", TapOptions{Plain: true}, func(u Undo) error { undos = append(undos, u); return nil })
 	if err != nil {
@@ -73,8 +73,8 @@ func TestTapThreadedCreated(t *testing.T) {
 }
 
 func TestTapThreadedUndo(t *testing.T) {
-	testutil.Need(t)
-	testutil.Host.Tap(t, "lt21")
+	kit.Need(t)
+	kit.Host.Tap(t, "lt21")
 	var undos []Undo
 	open := func() *Tap {
 		tap, err := OpenTap("lt21", TapOptions{Plain: true}, func(u Undo) error { undos = append(undos, u); return nil })
@@ -116,7 +116,7 @@ func TestTapThreadedUndo(t *testing.T) {
 }
 
 func TestTapThreadedNot(t *testing.T) {
-	testutil.Need(t)
+	kit.Need(t)
 	tap, err := OpenTap("lt23", TapOptions{}, drop)
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func TestTapThreadedNot(t *testing.T) {
 
 	// A user who may not set the attribute gets a tap without IFF_NAPI,
 	// whether new or existing.
-	testutil.Host.Tap(t, "lt25")
+	kit.Host.Tap(t, "lt25")
 	onThread(func() {
 		hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 		var data [2]unix.CapUserData

@@ -12,7 +12,7 @@ import (
 // A watch reports a device's carrier at its start and at each change, and the
 // device's end.
 func TestWatchDevice(t *testing.T) {
-	testutil.Need(t)
+	kit.Need(t)
 	tap, err := OpenTap("lw0", TapOptions{}, drop)
 	if err != nil {
 		t.Fatal(err)
@@ -39,15 +39,15 @@ func TestWatchDevice(t *testing.T) {
 		}
 	}
 	w := begin()
-	testutil.Host.Run(t, "ip", "link", "set", "lw0", "mtu", "1400") // causes no report
-	testutil.Host.Run(t, "ip", "link", "set", "lw0", "down")
+	kit.Host.Run(t, "ip", "link", "set", "lw0", "mtu", "1400") // causes no report
+	kit.Host.Run(t, "ip", "link", "set", "lw0", "down")
 	says(w, false)
 	later := begin()
 	says(later, false)
-	testutil.Host.Run(t, "ip", "link", "set", "lw0", "up")
+	kit.Host.Run(t, "ip", "link", "set", "lw0", "up")
 	says(w, true)
 	says(later, true)
-	testutil.Host.Run(t, "ip", "link", "del", "lw0")
+	kit.Host.Run(t, "ip", "link", "del", "lw0")
 	for _, w := range []*Watch{w, later, begin()} {
 		select {
 		case <-w.Gone():

@@ -18,7 +18,7 @@ import (
 	"github.com/lklrun/lklrun/test/kit/heredevice"
 )
 
-func TestMain(m *testing.M) { testutil.Main(m, nil) }
+func TestMain(m *testing.M) { kit.Main(m, nil) }
 
 // dumpsys is the beginning of the output of `dumpsys package` for a debuggable
 // app, in the form of PackageManagerService.
@@ -41,7 +41,7 @@ Packages:
 // replaces programs.
 func phone(t *testing.T, facts remote.Facts, programs map[string]string) (ready *remote.Ready, sent func() string, base string) {
 	t.Helper()
-	base = testutil.Dir(t)
+	base = kit.Dir(t)
 	bin := filepath.Join(base, "bin")
 	if err := os.Mkdir(bin, 0o755); err != nil {
 		t.Fatal(err)
@@ -66,12 +66,12 @@ func phone(t *testing.T, facts remote.Facts, programs map[string]string) (ready 
 		if name == "getprop" || name == "dumpsys" {
 			note = ""
 		}
-		testutil.WriteFile(t, filepath.Join(bin, name), "#!/bin/sh\n"+note+text+"\n")
+		kit.WriteFile(t, filepath.Join(bin, name), "#!/bin/sh\n"+note+text+"\n")
 		if err := os.Chmod(filepath.Join(bin, name), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	testutil.WriteFile(t, filepath.Join(base, "lklrun"), "#!/bin/sh\necho lklrun \"$@\" >>"+base+"/sent\n"+programs["lklrun"]+"\n")
+	kit.WriteFile(t, filepath.Join(base, "lklrun"), "#!/bin/sh\necho lklrun \"$@\" >>"+base+"/sent\n"+programs["lklrun"]+"\n")
 	if err := os.Chmod(filepath.Join(base, "lklrun"), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 // The expected texts are those of amd64.
 func TestPrograms(t *testing.T) {
 	need(t)
-	bin, dir := testutil.PublicBin(t), testutil.Dir(t)
+	bin, dir := kit.PublicBin(t), kit.Dir(t)
 	i386 := make([]byte, 52) // Elf32_Ehdr: class 32, little-endian, ET_EXEC, EM_386
 	copy(i386, "\x7fELF\x01\x01\x01")
 	i386[16], i386[18] = 2, 3
@@ -26,10 +26,10 @@ func TestPrograms(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	testutil.Host.Run(t, "cp", "/bin/ls", filepath.Join(dir, "suid"))
-	testutil.Host.Run(t, "chmod", "4755", filepath.Join(dir, "suid"))
-	testutil.Host.Run(t, "cp", "/bin/ls", filepath.Join(dir, "sgid"))
-	testutil.Host.Run(t, "chmod", "2755", filepath.Join(dir, "sgid"))
+	kit.Host.Run(t, "cp", "/bin/ls", filepath.Join(dir, "suid"))
+	kit.Host.Run(t, "chmod", "4755", filepath.Join(dir, "suid"))
+	kit.Host.Run(t, "cp", "/bin/ls", filepath.Join(dir, "sgid"))
+	kit.Host.Run(t, "chmod", "2755", filepath.Join(dir, "sgid"))
 	for _, tt := range []struct {
 		command string
 		user    bool
@@ -39,7 +39,7 @@ func TestPrograms(t *testing.T) {
 	}{
 		{"/bin/ls", false, "format", OK, "ELF, 64-bit, x86-64, dynamic, loaded by /lib64/ld-linux-x86-64.so.2"},
 		{"ls", true, "program", OK, "/bin/ls"},
-		{testutil.Bin("lklrun"), false, "format", OK, "ELF, 64-bit, x86-64, static"}, // a Go program
+		{kit.Bin("lklrun"), false, "format", OK, "ELF, 64-bit, x86-64, static"}, // a Go program
 		{dir + "/script", true, "interpreter", OK, "/bin/sh: ELF, 64-bit, "},
 		{dir + "/i386", true, "execution", No, "a 32-bit program for i386; "},
 		{dir + "/broken", true, "execution", No, "interpreter /no/such: no such file or directory"},
@@ -61,9 +61,9 @@ func TestPrograms(t *testing.T) {
 		// The doctor's prediction matches a run.
 		cmd := exec.Command(filepath.Join(bin, "lklrun"), "-q", "--", tt.command, "--version")
 		if tt.user {
-			testutil.AsUser(cmd, "")
+			kit.AsUser(cmd, "")
 		}
-		if run := testutil.Run(t, limit, cmd); (run.Status < 125 && run.Status != 2) != r.Runs {
+		if run := kit.Run(t, limit, cmd); (run.Status < 125 && run.Status != 2) != r.Runs {
 			t.Errorf("%s: doctor says %v, and lklrun: %v", tt.command, r.Runs, run)
 		}
 	}

@@ -22,7 +22,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testutil.Main(m, func(root string) error {
+	kit.Main(m, func(root string) error {
 		cmd := exec.Command("go", "build", "-trimpath", "-o", cgoProgram(), "./test/kit/probe")
 		cmd.Dir = root
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
@@ -34,24 +34,24 @@ func TestMain(m *testing.M) {
 }
 
 // cgoProgram is a dynamic Go program that uses the resolver of the C library.
-func cgoProgram() string { return filepath.Join(testutil.Root(), "build", "test", "probe-cgo") }
+func cgoProgram() string { return filepath.Join(kit.Root(), "build", "test", "probe-cgo") }
 
 const limit = 20 * time.Second
 
 // doctor runs the built lklrun, as root or an ordinary user, and parses its
 // report.
-func doctor(t *testing.T, bin string, user bool, args ...string) (Report, testutil.Result) {
+func doctor(t *testing.T, bin string, user bool, args ...string) (Report, kit.Result) {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(bin, "lklrun"), append([]string{"doctor", "-o", "json"}, args...)...)
 	if user {
-		testutil.AsUser(cmd, "")
+		kit.AsUser(cmd, "")
 	}
 	return read(t, cmd)
 }
 
-func read(t *testing.T, cmd *exec.Cmd) (Report, testutil.Result) {
+func read(t *testing.T, cmd *exec.Cmd) (Report, kit.Result) {
 	t.Helper()
-	res := testutil.Run(t, limit, cmd)
+	res := kit.Run(t, limit, cmd)
 	var r Report
 	if err := json.Unmarshal([]byte(res.Stdout), &r); err != nil {
 		t.Fatalf("%q: %v: %v", cmd.Args, err, res)
@@ -80,13 +80,13 @@ func (r *Report) find(t *testing.T, subject string) Finding {
 
 func need(t *testing.T) {
 	t.Helper()
-	testutil.Need(t, testutil.Bin("lklrun"), testutil.Bin("lklhost"), testutil.Bin("stacks/mptcp/liblkl.so"))
+	kit.Need(t, kit.Bin("lklrun"), kit.Bin("lklhost"), kit.Bin("stacks/mptcp/liblkl.so"))
 }
 
 // The stack's files need a device to which an ordinary user may have no access.
 func TestFiles(t *testing.T) {
 	need(t)
-	bin, node := testutil.PublicBin(t), filepath.Join(testutil.Dir(t), "null")
+	bin, node := kit.PublicBin(t), filepath.Join(kit.Dir(t), "null")
 	if err := unix.Mknod(node, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))); err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func TestFiles(t *testing.T) {
 // The report about a program with the kernel inside it matches a run.
 func TestPreload(t *testing.T) {
 	need(t)
-	bin, dir := testutil.PublicBin(t), testutil.Dir(t)
+	bin, dir := kit.PublicBin(t), kit.Dir(t)
 	for name, content := range map[string]string{
 		"script": "#!/bin/sh\ntrue\n", "plain": "true\n", "goscript": "#!" + filepath.Join(bin, "lklrun") + "\n",
 	} {
@@ -129,8 +129,8 @@ func TestPreload(t *testing.T) {
 		}
 	}
 	for name, mode := range map[string]string{"suid": "4755", "caps": "755", "unread": "711"} {
-		testutil.Host.Run(t, "cp", "/bin/ls", filepath.Join(dir, name))
-		testutil.Host.Run(t, "chmod", mode, filepath.Join(dir, name))
+		kit.Host.Run(t, "cp", "/bin/ls", filepath.Join(dir, name))
+		kit.Host.Run(t, "chmod", mode, filepath.Join(dir, name))
 	}
 	// cap_net_raw=ep, revision 2: struct vfs_cap_data, linux/capability.h.
 	caps := []byte{1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
@@ -161,9 +161,9 @@ func TestPreload(t *testing.T) {
 		}
 		cmd := exec.Command(filepath.Join(bin, "lklrun"), "-q", "--engine", "preload", "--stack", tt.stack, "--", tt.command, "--version")
 		if tt.user {
-			testutil.AsUser(cmd, "")
+			kit.AsUser(cmd, "")
 		}
-		run := testutil.Run(t, limit, cmd)
+		run := kit.Run(t, limit, cmd)
 		if refused := run.Status == 2 && strings.Contains(run.Stderr, "--engine preload: ") && strings.Contains(run.Stderr, "--engine supervise"); refused != (tt.why != "") || !refused && run.Status != 0 {
 			t.Errorf("%s: doctor says %q, and lklrun: %v", tt.command, tt.why, run)
 		}
@@ -174,7 +174,7 @@ func TestPreload(t *testing.T) {
 // if possible.
 func TestNoNotification(t *testing.T) {
 	need(t)
-	here := &stack.Stack{Name: "here", ABI: stack.ABINative, Dir: testutil.Bin("stacks/mptcp"), Library: stack.LibraryFile}
+	here := &stack.Stack{Name: "here", ABI: stack.ABINative, Dir: kit.Bin("stacks/mptcp"), Library: stack.LibraryFile}
 	q := Question{
 		Stack: here, Command: "/bin/ls",
 		FindHost:       func() (string, error) { return "/lklhost", nil },
@@ -198,8 +198,8 @@ func TestNoNotification(t *testing.T) {
 // capabilities.
 func TestNoUserNamespaces(t *testing.T) {
 	need(t)
-	testutil.Need(t, "setpriv")
-	bin := testutil.PublicBin(t)
+	kit.Need(t, "setpriv")
+	bin := kit.PublicBin(t)
 	if r, _ := doctor(t, bin, true, "true"); r.find(t, "user namespaces").State != OK || !r.Runs {
 		t.Fatalf("with them: %+v", r)
 	}
@@ -215,7 +215,7 @@ func TestNoUserNamespaces(t *testing.T) {
 	if f := r.find(t, "user namespaces"); f.State != Limited || !strings.Contains(f.Text, "sysctl -w user.max_user_namespaces=") || !r.Runs {
 		t.Errorf("without: %+v", r)
 	}
-	if run := testutil.Run(t, limit, inside("true")); run.Status != 0 || !strings.Contains(run.Stderr, "cannot create a network namespace (No space left on device)") {
+	if run := kit.Run(t, limit, inside("true")); run.Status != 0 || !strings.Contains(run.Stderr, "cannot create a network namespace (No space left on device)") {
 		t.Errorf("and lklrun: %v", run)
 	}
 }
@@ -228,14 +228,14 @@ func TestUsage(t *testing.T) {
 		"the COMMAND is empty": {""},
 		"table or json":        {"-o", "yaml"},
 	} {
-		res := testutil.Run(t, limit, exec.Command(testutil.Bin("lklrun"), append([]string{"doctor"}, args...)...))
+		res := kit.Run(t, limit, exec.Command(kit.Bin("lklrun"), append([]string{"doctor"}, args...)...))
 		if res.Status != 2 || res.Stdout != "" || strings.Count(res.Stderr, "\n") != 1 || !strings.Contains(res.Stderr, want) {
 			t.Errorf("%q: %v", args, res)
 		}
 	}
 	// The table contains the same as the JSON.
-	table := testutil.OK(t, limit, exec.Command(testutil.Bin("lklrun"), "doctor", "true"))
-	r, _ := doctor(t, testutil.Bin(""), false, "true")
+	table := kit.OK(t, limit, exec.Command(kit.Bin("lklrun"), "doctor", "true"))
+	r, _ := doctor(t, kit.Bin(""), false, "true")
 	for _, f := range append(r.Host, r.Command...) {
 		if !strings.Contains(table, f.Subject) || !strings.Contains(table, f.Text) {
 			t.Errorf("%+v is not in\n%s", f, table)

@@ -22,12 +22,12 @@ import (
 // and the host's kernel instead of a library.
 func lklrun(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
-	testutil.Need(t, testutil.Bin("lklrun"), testutil.Bin("lklhost"))
-	return exec.Command(testutil.Bin("lklrun"), append([]string{"--stack", "host"}, args...)...)
+	kit.Need(t, kit.Bin("lklrun"), kit.Bin("lklhost"))
+	return exec.Command(kit.Bin("lklrun"), append([]string{"--stack", "host"}, args...)...)
 }
 
 func TestHostStatus(t *testing.T) {
-	before := testutil.Take(t)
+	before := kit.Take(t)
 	for _, tc := range []struct {
 		args   []string
 		status int
@@ -39,7 +39,7 @@ func TestHostStatus(t *testing.T) {
 		{[]string{"/etc"}, 126, "lklrun: /etc: is a directory\n"},
 		{[]string{"--if", "user", "true"}, 2, "lklrun: --if \"user\": the stack is the host's own kernel, with the host's own interfaces; remove --if, or choose another --stack\n"},
 	} {
-		r := testutil.Run(t, limit, lklrun(t, tc.args...))
+		r := kit.Run(t, limit, lklrun(t, tc.args...))
 		if r.Status != tc.status || r.Stderr != tc.stderr {
 			t.Errorf("%q: %v", tc.args, r)
 		}
@@ -77,17 +77,17 @@ func TestDescriptors(t *testing.T) {
 		defer f.Close()
 		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
 	}
-	if r := testutil.Run(t, limit, cmd); r.Stdout != "three five 1\n" || r.Stderr != "" {
+	if r := kit.Run(t, limit, cmd); r.Stdout != "three five 1\n" || r.Stderr != "" {
 		t.Errorf("%v", r)
 	}
 }
 
 // started starts a run with several processes, and returns once its state is
 // known.
-func started(t *testing.T) (*testutil.Proc, instance.State) {
+func started(t *testing.T) (*kit.Proc, instance.State) {
 	t.Helper()
-	p := testutil.Start(t, lklrun(t, "--name", "family", "--", "sh", "-c", "sleep 1000 & setsid sleep 1001 & echo ready; sleep 1002"))
-	testutil.WaitFor(t, "the target", limit, func() bool { out, _ := p.Output(); return strings.Contains(out, "ready") })
+	p := kit.Start(t, lklrun(t, "--name", "family", "--", "sh", "-c", "sleep 1000 & setsid sleep 1001 & echo ready; sleep 1002"))
+	kit.WaitFor(t, "the target", limit, func() bool { out, _ := p.Output(); return strings.Contains(out, "ready") })
 	data, err := os.ReadFile("/run/lklrun/family/state.json")
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ func started(t *testing.T) (*testutil.Proc, instance.State) {
 }
 
 func TestHostKilled(t *testing.T) {
-	before := testutil.Take(t)
+	before := kit.Take(t)
 	p, s := started(t)
 	if err := unix.Kill(s.HostPID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -113,7 +113,7 @@ func TestHostKilled(t *testing.T) {
 }
 
 func TestLauncherKilled(t *testing.T) {
-	before := testutil.Take(t)
+	before := kit.Take(t)
 	p, s := started(t)
 	if err := unix.Kill(s.PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -124,7 +124,7 @@ func TestLauncherKilled(t *testing.T) {
 
 func TestNameTaken(t *testing.T) {
 	p, s := started(t)
-	r := testutil.Run(t, limit, lklrun(t, "--name", "family", "--", "true"))
+	r := kit.Run(t, limit, lklrun(t, "--name", "family", "--", "true"))
 	if want := "lklrun: instance \"family\" is running (pid "; r.Status != 2 || !strings.HasPrefix(r.Stderr, want) {
 		t.Errorf("%v", r)
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-func TestMain(m *testing.M) { testutil.Main(m, nil) }
+func TestMain(m *testing.M) { kit.Main(m, nil) }
 
 const limit = 20 * time.Second
 

@@ -13,11 +13,11 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-func TestMain(m *testing.M) { testutil.Main(m, nil) }
+func TestMain(m *testing.M) { kit.Main(m, nil) }
 
 // Orphans below us are found and killed. Children that existed before are not.
 func TestKillDescendants(t *testing.T) {
-	testutil.Need(t, "setsid")
+	kit.Need(t, "setsid")
 	before := exec.Command("sleep", "1000")
 	if err := before.Start(); err != nil {
 		t.Fatal(err)

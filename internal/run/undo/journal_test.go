@@ -189,12 +189,12 @@ func FuzzJournal(f *testing.F) {
 // Replay undoes existing changes, ignores those that are gone, and can be
 // repeated.
 func TestReplay(t *testing.T) {
-	testutil.Need(t, "ip")
+	kit.Need(t, "ip")
 	netns, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {
 		t.Fatal(err)
 	}
-	testutil.Host.Run(t, "ip", "tuntap", "add", "lj0", "mode", "tap")
+	kit.Host.Run(t, "ip", "tuntap", "add", "lj0", "mode", "tap")
 	ifi, err := net.InterfaceByName("lj0")
 	if err != nil {
 		t.Fatal(err)

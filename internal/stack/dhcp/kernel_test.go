@@ -27,7 +27,7 @@ type network struct {
 	t      *testing.T
 	stack  *hoststack.Stack
 	conn   *stackconn.Conn
-	server *testutil.Netns
+	server *kit.Netns
 
 	mu   sync.Mutex
 	said []string
@@ -35,8 +35,8 @@ type network struct {
 
 func newNetwork(t *testing.T) *network {
 	t.Helper()
-	testutil.Need(t, "ip", "busybox", "dnsmasq")
-	n := &network{t: t, server: testutil.NewNetns(t, "server"), stack: hoststack.Start(t)}
+	kit.Need(t, "ip", "busybox", "dnsmasq")
+	n := &network{t: t, server: kit.NewNetns(t, "server"), stack: hoststack.Start(t)}
 	n.server.Run(t, "ip", "link", "add", "s0", "type", "veth", "peer", "name", "eth0", "netns", fmt.Sprint(n.stack.PID))
 	n.server.Run(t, "ip", "link", "set", "s0", "up")
 	n.conn = n.stack.Dial(t)
@@ -125,7 +125,7 @@ func (n *network) has(what string, args ...string) bool {
 
 func (n *network) eventually(what string, cond func() bool) {
 	n.t.Helper()
-	testutil.WaitFor(n.t, what, wait, cond)
+	kit.WaitFor(n.t, what, wait, cond)
 }
 
 // The stack gets exactly the server's lease, and the server receives the

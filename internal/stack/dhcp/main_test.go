@@ -17,5 +17,5 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "12"); err != nil {
 		panic(err)
 	}
-	testutil.Main(m, nil)
+	kit.Main(m, nil)
 }

@@ -19,11 +19,11 @@ func in(l *Lease, network string) bool {
 // address is removed, and one of the new network is added.
 func TestMove(t *testing.T) {
 	const subnet = "opt subnet 255.255.255.0"
-	for name, serve := range map[string]func(n *network, net string) *testutil.Proc{
-		"udhcpd": func(n *network, net string) *testutil.Proc {
+	for name, serve := range map[string]func(n *network, net string) *kit.Proc{
+		"udhcpd": func(n *network, net string) *kit.Proc {
 			return n.server.Udhcpd(n.t, "s0", net+".50", net+".60", 3, subnet, "opt router "+net+".1").Proc
 		},
-		"dnsmasq": func(n *network, net string) *testutil.Proc {
+		"dnsmasq": func(n *network, net string) *kit.Proc {
 			return n.server.DnsmasqDHCP(n.t, "s0", "--dhcp-range="+net+".50,"+net+".60,255.255.255.0,120", "--dhcp-option=option:T1,2", "--dhcp-option=option:T2,4")
 		},
 	} {

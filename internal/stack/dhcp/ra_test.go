@@ -34,7 +34,7 @@ func TestNameServersEnd(t *testing.T) {
 	if servers, _ := c.Resolver(); len(servers) != 1 || servers[0].String() != "fe80::53%eth0" {
 		t.Errorf("servers: %v", servers)
 	}
-	testutil.WaitFor(t, "the end of a lifetime", wait, func() bool { return count() == 0 && len(changes) == 4 })
+	kit.WaitFor(t, "the end of a lifetime", wait, func() bool { return count() == 0 && len(changes) == 4 })
 	for n := range 100 {
 		router = netip.AddrFrom16([16]byte{0xfe, 0x80, 15: byte(n)})
 		say(time.Hour, "fd00::53")

@@ -84,7 +84,7 @@ func (k *kept) has(command string, wants ...string) {
 func (k *kept) comes(yes bool, command, what string) {
 	k.Helper()
 	var text string
-	if !testutil.Within(limit, func() bool {
+	if !kit.Within(limit, func() bool {
 		text = k.run(command)
 		return strings.Contains(text, what) == yes
 	}) {
@@ -148,7 +148,7 @@ func TestKeeperCarrier(t *testing.T) {
 func TestKeeperStopped(t *testing.T) {
 	t.Parallel()
 	k := keep(t)
-	testutil.Pause(t, k.stack.PID, limit)
+	kit.Pause(t, k.stack.PID, limit)
 	for range 2 { // the second call waits for the first, which continues alone
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		if err := k.keeper.Sync(ctx); !errors.Is(err, context.DeadlineExceeded) {

@@ -11,5 +11,5 @@ import (
 
 func TestMain(m *testing.M) {
 	hoststack.Main()
-	testutil.Main(m, nil)
+	kit.Main(m, nil)
 }

@@ -182,7 +182,7 @@ func each(t *testing.T, test func(t *testing.T, c *stackconn.Conn)) {
 		test(t, c)
 	})
 	t.Run("library", func(t *testing.T) {
-		c := lklhost.Start(t, testutil.NewNetns(t, "stack"), lklhost.Library(t), "true").Boot(t).Conn
+		c := lklhost.Start(t, kit.NewNetns(t, "stack"), lklhost.Library(t), "true").Boot(t).Conn
 		configure(t, c)
 		test(t, c)
 	})
@@ -266,7 +266,7 @@ func testMPTCPTree(t *testing.T, c *stackconn.Conn) {
 		}
 		return nil
 	}
-	testutil.WaitFor(t, "two subflows", 10*time.Second, func() bool {
+	kit.WaitFor(t, "two subflows", 10*time.Second, func() bool {
 		var err error
 		if conns, err = sockdiag.Connections(limit(t), c); err != nil {
 			t.Fatal(err)
@@ -395,7 +395,7 @@ func testOtherSockets(t *testing.T, c *stackconn.Conn) {
 // Each congestion control reports its own values only. A port that the program chose is
 // not marked as the kernel's choice.
 func TestCongestionControls(t *testing.T) {
-	c := lklhost.Start(t, testutil.NewNetns(t, "stack"), lklhost.Library(t), "true").Boot(t).Conn
+	c := lklhost.Start(t, kit.NewNetns(t, "stack"), lklhost.Library(t), "true").Boot(t).Conn
 	if err := stacknet.Configure(limit(t), c, stacknet.Config{Links: []stacknet.Link{{Name: "lo"}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -441,7 +441,7 @@ func TestCongestionControls(t *testing.T) {
 
 // The file of MPTCP connections and sock_diag agree about each connection.
 func TestProcConnectionsOfKernel(t *testing.T) {
-	c := lklhost.Start(t, testutil.NewNetns(t, "stack"), lklhost.Library(t), "true").Boot(t).Conn
+	c := lklhost.Start(t, kit.NewNetns(t, "stack"), lklhost.Library(t), "true").Boot(t).Conn
 	if err := stacknet.Configure(limit(t), c, stacknet.Config{Links: []stacknet.Link{{Name: "lo"}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -458,7 +458,7 @@ func TestProcConnectionsOfKernel(t *testing.T) {
 			t.Logf("sock_diag and file (-sock_diag +file):\n%s", diff)
 		}
 	}()
-	testutil.WaitFor(t, "the same of both", 30*time.Second, func() bool {
+	kit.WaitFor(t, "the same of both", 30*time.Second, func() bool {
 		told, err := sockdiag.ProcConnections(limit(t), c)
 		if err != nil {
 			t.Fatal(err)

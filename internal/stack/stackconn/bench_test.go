@@ -15,7 +15,7 @@ import (
 
 // BenchmarkCall measures the overhead of a call that does nothing.
 func BenchmarkCall(b *testing.B) {
-	h := lklhost.Start(b, testutil.NewNetns(b, "stack"), lklhost.Library(b), "true").Boot(b)
+	h := lklhost.Start(b, kit.NewNetns(b, "stack"), lklhost.Library(b), "true").Boot(b)
 	ctx := limit(b)
 	for b.Loop() {
 		if _, err := h.Conn.Syscall(ctx, stackconn.Call{Nr: unix.SYS_GETPID}); err != nil {
@@ -26,7 +26,7 @@ func BenchmarkCall(b *testing.B) {
 
 // BenchmarkReadFile measures three calls and a /proc file.
 func BenchmarkReadFile(b *testing.B) {
-	h := lklhost.Start(b, testutil.NewNetns(b, "stack"), lklhost.Library(b), "true").Boot(b)
+	h := lklhost.Start(b, kit.NewNetns(b, "stack"), lklhost.Library(b), "true").Boot(b)
 	ctx := limit(b)
 	if err := stacknet.MountFilesystems(ctx, h.Conn); err != nil {
 		b.Fatal(err)
@@ -40,7 +40,7 @@ func BenchmarkReadFile(b *testing.B) {
 
 // BenchmarkLinks measures a netlink dump: socket, bind, request, answer, close.
 func BenchmarkLinks(b *testing.B) {
-	h := lklhost.Start(b, testutil.NewNetns(b, "stack"), lklhost.Library(b), "true").Boot(b)
+	h := lklhost.Start(b, kit.NewNetns(b, "stack"), lklhost.Library(b), "true").Boot(b)
 	ctx := limit(b)
 	for b.Loop() {
 		if _, err := stacknet.Links(ctx, h.Conn); err != nil {

@@ -48,7 +48,7 @@ func each(t *testing.T, test func(t *testing.T, h host)) {
 		"lklhost-library": lklhost.Library,
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := lklhost.Start(t, testutil.NewNetns(t, "stack"), library(t), "sleep", "100").Boot(t)
+			h := lklhost.Start(t, kit.NewNetns(t, "stack"), library(t), "sleep", "100").Boot(t)
 			if err := stacknet.MountFilesystems(limit(t), h.Conn); err != nil {
 				t.Fatal(err)
 			}

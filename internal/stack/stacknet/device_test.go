@@ -28,7 +28,7 @@ import (
 // that the stack sends can be read from the file.
 func library(t *testing.T, links int) (*stackconn.Conn, []*os.File) {
 	t.Helper()
-	h := lklhost.Start(t, testutil.NewNetns(t, "stack"), lklhost.Library(t), "true").Boot(t)
+	h := lklhost.Start(t, kit.NewNetns(t, "stack"), lklhost.Library(t), "true").Boot(t)
 	var far []*os.File
 	for range links {
 		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)

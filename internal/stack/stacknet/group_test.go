@@ -22,7 +22,7 @@ const members = 2048
 // One message changes all of 2,048 interfaces and no other, and an address is added to
 // and removed from each of them.
 func TestGroup(t *testing.T) {
-	c := lklhost.Start(t, testutil.NewNetns(t, "stack"), lklhost.Library(t), "true").Conn
+	c := lklhost.Start(t, kit.NewNetns(t, "stack"), lklhost.Library(t), "true").Conn
 	if _, err := c.Boot(limit(t), 256<<20, ""); err != nil { // as lklrun does
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ import (
 // TestLibrary configures two links of our own library, twice, and asks the stack for
 // routes each time.
 func TestLibrary(t *testing.T) {
-	h := lklhost.Start(t, testutil.NewNetns(t, "stack"), lklhost.Library(t), "true")
+	h := lklhost.Start(t, kit.NewNetns(t, "stack"), lklhost.Library(t), "true")
 	c, ctx := h.Conn, limit(t)
 	for range 2 {
 		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)

@@ -17,7 +17,7 @@ import (
 // Changes sent together are each made once, and only those fail that the stack refuses,
 // with the stack's message.
 func TestTogether(t *testing.T) {
-	h := lklhost.Start(t, testutil.NewNetns(t, "stack"), lklhost.Library(t), "true")
+	h := lklhost.Start(t, kit.NewNetns(t, "stack"), lklhost.Library(t), "true")
 	h.Boot(t)
 	n, err := stacknet.Open(limit(t), h.Conn)
 	if err != nil {

@@ -161,7 +161,7 @@ func TestEvents(t *testing.T) {
 	s.wants(next(), `instances [{"name":"a"`)
 	s.wants(next(), `snapshot {"time":`)
 	end()
-	if !testutil.Within(limit, func() bool { return s.opened.Load() == 0 }) {
+	if !kit.Within(limit, func() bool { return s.opened.Load() == 0 }) {
 		t.Error("the instance is asked although nobody looks")
 	}
 }

@@ -2,7 +2,7 @@
 """The target of TestFinding02ForeignMemory: a process that is killed while lklhost
 waits for a page of its memory, and another one that gets its number.
 
-Argument: a file system that stalls (testutil.StallFS).
+Argument: a file system that stalls (kit.StallFS).
 """
 
 import ctypes

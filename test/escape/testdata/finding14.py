@@ -2,7 +2,7 @@
 """The target of TestFinding14StalledPage: a process whose memory does not come, and
 one that goes on.
 
-Arguments: fuse and a file system that stalls (testutil.StallFS), or userfaultfd, or
+Arguments: fuse and a file system that stalls (kit.StallFS), or userfaultfd, or
 later: userfaultfd for a page that lklhost has touched before; an address and port
 with an echo.
 """

@@ -61,7 +61,7 @@ func parts(root string) string { return filepath.Join(root, "build", "test", "ph
 // envLacking tells New, in the tests' own namespaces, what Build could not make.
 const envLacking = "LKLRUN_TEST_PHONES"
 
-// Programs is Build as a step of testutil.EndToEnd. Without root there are no phones.
+// Programs is Build as a step of kit.EndToEnd. Without root there are no phones.
 func Programs(archs ...string) func(root string) error {
 	return func(root string) error {
 		if os.Geteuid() != 0 {
@@ -108,11 +108,11 @@ func build(root string, archs []string) error {
 
 // Phone is a running device.
 type Phone struct {
-	*testutil.Proc
+	*kit.Proc
 	t      testing.TB
-	Net    *testutil.Netns // the device's network
-	Serial string          // adb's name of it: the address of adbd
-	Wire   string          // the test's end of the veth pair that replaces the cable
+	Net    *kit.Netns // the device's network
+	Serial string     // adb's name of it: the address of adbd
+	Wire   string     // the test's end of the veth pair that replaces the cable
 }
 
 var count atomic.Int32
@@ -120,7 +120,7 @@ var count atomic.Int32
 // New starts a phone, connected to the tests' own namespace.
 func New(t testing.TB, o Options) *Phone {
 	t.Helper()
-	testutil.Need(t, "ip", "adb")
+	kit.Need(t, "ip", "adb")
 	if lacking := os.Getenv(envLacking); lacking != "" {
 		t.Fatalf("phones cannot be made: %s", lacking)
 	}
@@ -131,19 +131,19 @@ func New(t testing.TB, o Options) *Phone {
 		o.Su = "magisk"
 	}
 	n := count.Add(1)
-	p := &Phone{t: t, Net: testutil.NewNetns(t, "phone"), Wire: fmt.Sprintf("cable%d", n)}
-	testutil.Veth(t, testutil.Host, p.Wire, p.Net, "adb0")
-	testutil.Host.Addr(t, p.Wire, fmt.Sprintf("10.99.%d.1/24", n))
+	p := &Phone{t: t, Net: kit.NewNetns(t, "phone"), Wire: fmt.Sprintf("cable%d", n)}
+	kit.Veth(t, kit.Host, p.Wire, p.Net, "adb0")
+	kit.Host.Addr(t, p.Wire, fmt.Sprintf("10.99.%d.1/24", n))
 	addr := fmt.Sprintf("10.99.%d.2", n)
 	p.Net.Addr(t, "adb0", addr+"/24")
 	p.Serial = addr + ":5555"
 
-	from := filepath.Join(parts(testutil.Root()), o.Arch)
+	from := filepath.Join(parts(kit.Root()), o.Arch)
 	if _, err := os.Stat(from); err != nil {
 		t.Fatalf("no programs for a phone with %s: make cross-%s: %v", o.Arch, o.Arch, err)
 	}
 	im := image.Image{
-		At: testutil.StateHome, Busybox: from + "/busybox/bin/busybox",
+		At: kit.StateHome, Busybox: from + "/busybox/bin/busybox",
 		Programs: o.Programs, Storage: o.Storage, Props: properties(o),
 	}
 	if o.Debian {
@@ -160,14 +160,14 @@ func New(t testing.TB, o Options) *Phone {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(filepath.Join(parts(testutil.Root()), "phone"), string(config))
+	cmd := exec.Command(filepath.Join(parts(kit.Root()), "phone"), string(config))
 	cmd.Env = []string{}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS}
 	p.Net.Do(t, func() error {
-		p.Proc = testutil.Start(t, cmd)
+		p.Proc = kit.Start(t, cmd)
 		return nil
 	})
-	testutil.WaitFor(t, "the phone", limit, func() bool {
+	kit.WaitFor(t, "the phone", limit, func() bool {
 		if !p.Running() {
 			t.Fatalf("the phone: %v", p.Wait(time.Second))
 		}
@@ -198,15 +198,15 @@ func (p *Phone) Path(path string) string {
 }
 
 // Unplug cuts the connection; neither side is notified.
-func (p *Phone) Unplug() { testutil.Host.Run(p.t, "ip", "link", "set", p.Wire, "down") }
+func (p *Phone) Unplug() { kit.Host.Run(p.t, "ip", "link", "set", p.Wire, "down") }
 
 // Plug restores the connection.
 func (p *Phone) Plug() {
-	testutil.Host.Run(p.t, "ip", "link", "set", p.Wire, "up")
+	kit.Host.Run(p.t, "ip", "link", "set", p.Wire, "up")
 }
 
 // Hang stops adbd; everything started from it continues.
-func (p *Phone) Hang() { testutil.Pause(p.t, p.adbd(), limit) }
+func (p *Phone) Hang() { kit.Pause(p.t, p.adbd(), limit) }
 
 // Wake lets adbd continue.
 func (p *Phone) Wake() {

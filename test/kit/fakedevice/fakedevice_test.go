@@ -22,13 +22,13 @@ import (
 const limit = 30 * time.Second
 
 func TestMain(m *testing.M) {
-	testutil.Main(m, func(root string) error { return fakedevice.Build(root, "arm64", "amd64", "386") })
+	kit.Main(m, func(root string) error { return fakedevice.Build(root, "arm64", "amd64", "386") })
 }
 
 // shell runs a command on a phone.
-func shell(t *testing.T, adb *fakedevice.ADB, p *fakedevice.Phone, args ...string) testutil.Result {
+func shell(t *testing.T, adb *fakedevice.ADB, p *fakedevice.Phone, args ...string) kit.Result {
 	t.Helper()
-	return testutil.Run(t, limit, adb.Command(append([]string{"-s", p.Serial, "shell"}, args...)...))
+	return kit.Run(t, limit, adb.Command(append([]string{"-s", p.Serial, "shell"}, args...)...))
 }
 
 // says checks a command's standard output; standard error must be empty and the status 0.
@@ -41,7 +41,7 @@ func says(t *testing.T, adb *fakedevice.ADB, p *fakedevice.Phone, want string, a
 
 // The unmodified client, through the real server, finds a complete phone.
 func TestPhone(t *testing.T) {
-	before := testutil.Take(t)
+	before := kit.Take(t)
 	outside := t
 	t.Run("device", func(t *testing.T) {
 		adb := fakedevice.NewADB(t)
@@ -93,14 +93,14 @@ func terminal(t *testing.T, adb *fakedevice.ADB, p *fakedevice.Phone) {
 // files copies 100 MB in both directions, and tests names, modes, and paths that cannot
 // be written.
 func files(t *testing.T, adb *fakedevice.ADB, p *fakedevice.Phone) {
-	dir := testutil.Dir(t)
-	testutil.Random(t, dir+"/large", 100<<20)
+	dir := kit.Dir(t)
+	kit.Random(t, dir+"/large", 100<<20)
 	if err := os.Chmod(dir+"/large", 0o751); err != nil {
 		t.Fatal(err)
 	}
-	do := func(args ...string) testutil.Result {
+	do := func(args ...string) kit.Result {
 		t.Helper()
-		return testutil.Run(t, 2*limit, adb.Command(append([]string{"-s", p.Serial}, args...)...))
+		return kit.Run(t, 2*limit, adb.Command(append([]string{"-s", p.Serial}, args...)...))
 	}
 	for _, args := range [][]string{{"push", dir + "/large", "/data/local/tmp/a/b/large"}, {"pull", "/data/local/tmp/a/b/large", dir + "/again"}} {
 		if r := do(args...); r.Status != 0 {
@@ -122,8 +122,8 @@ func files(t *testing.T, adb *fakedevice.ADB, p *fakedevice.Phone) {
 
 // streams sends 100 MB to a command and back at the same time.
 func streams(t *testing.T, adb *fakedevice.ADB, p *fakedevice.Phone) {
-	path := filepath.Join(testutil.Dir(t), "large")
-	testutil.Random(t, path, 100<<20)
+	path := filepath.Join(kit.Dir(t), "large")
+	kit.Random(t, path, 100<<20)
 	in, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
@@ -140,12 +140,12 @@ func streams(t *testing.T, adb *fakedevice.ADB, p *fakedevice.Phone) {
 			cmd.Stdout = h
 		}
 		cmd.Stdin = in
-		if r := testutil.Run(t, 2*limit, cmd); r.Status != 0 {
+		if r := kit.Run(t, 2*limit, cmd); r.Status != 0 {
 			t.Fatalf("%s: %v", how, r)
 		}
 		got := fmt.Sprintf("%x", h.Sum(nil))
 		if how == "exec-in" {
-			testutil.WaitFor(t, "the end of cat", limit, func() bool { return len(p.Processes()) == 0 })
+			kit.WaitFor(t, "the end of cat", limit, func() bool { return len(p.Processes()) == 0 })
 			got = sum(t, p.Path("/data/local/tmp/got"))
 		}
 		if got != sum(t, path) {
@@ -158,18 +158,18 @@ func streams(t *testing.T, adb *fakedevice.ADB, p *fakedevice.Phone) {
 // forward connects a port of this computer to a socket of the phone, until either side
 // ends.
 func forward(t *testing.T, adb *fakedevice.ADB, p *fakedevice.Phone) {
-	server := testutil.Start(t, adb.Command("-s", p.Serial, "shell", "nc -l -p 7070 -e cat"))
-	port := strings.TrimSpace(testutil.OK(t, limit, adb.Command("-s", p.Serial, "forward", "tcp:0", "tcp:7070")))
-	testutil.WaitFor(t, "nc", limit, func() bool { return strings.Contains(p.Net.Run(t, "ss", "-Hltn"), ":7070 ") })
-	echo := testutil.Host.Command("nc", "-W", "1", "127.0.0.1", port)
+	server := kit.Start(t, adb.Command("-s", p.Serial, "shell", "nc -l -p 7070 -e cat"))
+	port := strings.TrimSpace(kit.OK(t, limit, adb.Command("-s", p.Serial, "forward", "tcp:0", "tcp:7070")))
+	kit.WaitFor(t, "nc", limit, func() bool { return strings.Contains(p.Net.Run(t, "ss", "-Hltn"), ":7070 ") })
+	echo := kit.Host.Command("nc", "-W", "1", "127.0.0.1", port)
 	echo.Stdin = strings.NewReader("there and back\n")
-	if r := testutil.Run(t, limit, echo); r.Stdout != "there and back\n" {
+	if r := kit.Run(t, limit, echo); r.Stdout != "there and back\n" {
 		t.Errorf("%v, server: %v", r, server.Wait(limit))
 	}
 	if r := server.Wait(limit); r.Status != 0 {
 		t.Errorf("the server: %v", r)
 	}
-	testutil.OK(t, limit, adb.Command("-s", p.Serial, "forward", "--remove-all"))
+	kit.OK(t, limit, adb.Command("-s", p.Serial, "forward", "--remove-all"))
 }
 
 // end checks that only the shell gets SIGHUP when the client disconnects. Background
@@ -183,15 +183,15 @@ func end(t *testing.T, adb *fakedevice.ADB, p *fakedevice.Phone) {
 		{"trap exit HUP; sleep 600; true", 2},
 		{"exec sleep 600", 0},
 	} {
-		client := testutil.Start(t, adb.Command("-s", p.Serial, "shell", c.command))
+		client := kit.Start(t, adb.Command("-s", p.Serial, "shell", c.command))
 		started := func() bool {
 			return slices.ContainsFunc(p.Processes(), func(q string) bool { return strings.HasSuffix(q, " sleep 600 ") })
 		}
-		testutil.WaitFor(t, "the command", limit, started)
+		kit.WaitFor(t, "the command", limit, started)
 		before := len(p.Processes())
 		client.Signal(unix.SIGKILL)
 		settled := func() bool { return len(p.Processes()) == c.left }
-		if !testutil.Within(limit/6, settled) || c.left == before && testutil.Within(time.Second, func() bool { return !settled() }) {
+		if !kit.Within(limit/6, settled) || c.left == before && kit.Within(time.Second, func() bool { return !settled() }) {
 			t.Errorf("%q, the client gone: %q", c.command, p.Processes())
 		}
 		for _, q := range p.Processes() {
@@ -200,7 +200,7 @@ func end(t *testing.T, adb *fakedevice.ADB, p *fakedevice.Phone) {
 				t.Logf("%s: has ended already", q) // a shell, with the command it waited for
 			}
 		}
-		testutil.WaitFor(t, "the end", limit, func() bool { return len(p.Processes()) == 0 })
+		kit.WaitFor(t, "the end", limit, func() bool { return len(p.Processes()) == 0 })
 	}
 }
 
@@ -224,16 +224,16 @@ func TestPhones(t *testing.T) {
 		t.Errorf("unauthorized: %v", r)
 	}
 
-	path := filepath.Join(testutil.Dir(t), "large")
-	testutil.Random(t, path, 20<<20)
-	if r := testutil.Run(t, limit, adb.Command("-s", intel.Serial, "push", path, "/data/local/tmp/x")); r.Status == 0 || !strings.Contains(r.Stdout+r.Stderr, "No space left on device") {
+	path := filepath.Join(kit.Dir(t), "large")
+	kit.Random(t, path, 20<<20)
+	if r := kit.Run(t, limit, adb.Command("-s", intel.Serial, "push", path, "/data/local/tmp/x")); r.Status == 0 || !strings.Contains(r.Stdout+r.Stderr, "No space left on device") {
 		t.Errorf("a full phone: %v", r)
 	}
 	says(t, adb, intel, "", "ls /data/local/tmp")
 
 	// The connection is cut: adbd is not notified, and the command continues.
-	client := testutil.Start(t, adb.Command("-s", old.Serial, "shell", "while :; do echo tick; sleep 1; done"))
-	testutil.WaitFor(t, "the command", limit, func() bool { out, _ := client.Output(); return out != "" })
+	client := kit.Start(t, adb.Command("-s", old.Serial, "shell", "while :; do echo tick; sleep 1; done"))
+	kit.WaitFor(t, "the command", limit, func() bool { out, _ := client.Output(); return out != "" })
 	old.Unplug()
 	adb.Disconnect(old)
 	client.Wait(limit) // adb's own status is 0
@@ -246,7 +246,7 @@ func TestPhones(t *testing.T) {
 	adb.Disconnect(intel)
 	adb.Connect(intel, "offline")
 	intel.Wake()
-	testutil.WaitFor(t, "the device", limit, func() bool { return adb.State(intel) == "device" })
+	kit.WaitFor(t, "the device", limit, func() bool { return adb.State(intel) == "device" })
 }
 
 func sum(t *testing.T, path string) string {

@@ -14,7 +14,7 @@ import (
 
 // ADB is a server of Debian's adb, with its own port and home.
 type ADB struct {
-	*testutil.Proc
+	*kit.Proc
 	t    testing.TB
 	port int
 	home string
@@ -23,15 +23,15 @@ type ADB struct {
 // NewADB starts a server without devices. It ends with the test.
 func NewADB(t testing.TB) *ADB {
 	t.Helper()
-	testutil.Need(t, "adb")
-	a := &ADB{t: t, port: 15000 + int(count.Add(1)), home: testutil.Dir(t)}
-	a.Proc = testutil.Start(t, a.Command("nodaemon", "server"))
-	testutil.WaitFor(t, "the adb server", limit, func() bool {
+	kit.Need(t, "adb")
+	a := &ADB{t: t, port: 15000 + int(count.Add(1)), home: kit.Dir(t)}
+	a.Proc = kit.Start(t, a.Command("nodaemon", "server"))
+	kit.WaitFor(t, "the adb server", limit, func() bool {
 		if !a.Running() {
 			t.Fatalf("adb: %v", a.Wait(limit))
 		}
 		// Do not ask adb, which would start another server.
-		return strings.Contains(testutil.Host.Run(t, "ss", "-Hltn"), fmt.Sprintf(":%d ", a.port))
+		return strings.Contains(kit.Host.Run(t, "ss", "-Hltn"), fmt.Sprintf(":%d ", a.port))
 	})
 	return a
 }
@@ -52,8 +52,8 @@ func (a *ADB) Command(args ...string) *exec.Cmd {
 // unauthorized.
 func (a *ADB) Connect(p *Phone, state string) {
 	a.t.Helper()
-	r := testutil.Run(a.t, limit, a.Command("connect", p.Serial))
-	testutil.WaitFor(a.t, fmt.Sprintf("%s as %s (%s)", p.Serial, state, r.Stdout+r.Stderr), limit, func() bool {
+	r := kit.Run(a.t, limit, a.Command("connect", p.Serial))
+	kit.WaitFor(a.t, fmt.Sprintf("%s as %s (%s)", p.Serial, state, r.Stdout+r.Stderr), limit, func() bool {
 		return a.State(p) == state
 	})
 }
@@ -61,13 +61,13 @@ func (a *ADB) Connect(p *Phone, state string) {
 // Disconnect removes a phone.
 func (a *ADB) Disconnect(p *Phone) {
 	a.t.Helper()
-	testutil.OK(a.t, limit, a.Command("disconnect", p.Serial))
+	kit.OK(a.t, limit, a.Command("disconnect", p.Serial))
 }
 
 // State is the state of a phone as reported by the server, "" if it is unknown.
 func (a *ADB) State(p *Phone) string {
 	a.t.Helper()
-	for line := range strings.Lines(testutil.OK(a.t, limit, a.Command("devices"))) {
+	for line := range strings.Lines(kit.OK(a.t, limit, a.Command("devices"))) {
 		if f := strings.Fields(line); len(f) == 2 && f[0] == p.Serial {
 			return f[1]
 		}

@@ -24,25 +24,25 @@ type Host struct {
 	Conn   *stackconn.Conn // the connection that started it
 	Socket string          // its control socket
 	PID    int
-	Proc   *testutil.Proc
+	Proc   *kit.Proc
 }
 
 // Library returns the path of the stack library, or skips the test if it is not built.
 func Library(t testing.TB) string {
 	t.Helper()
-	path := filepath.Join(testutil.Root(), "build", "stack", "liblkl.so")
+	path := filepath.Join(kit.Root(), "build", "stack", "liblkl.so")
 	if _, err := os.Stat(path); err != nil {
-		testutil.Need(t, path) // fails if nothing may be skipped
+		kit.Need(t, path) // fails if nothing may be skipped
 	}
 	return path
 }
 
 // Start starts lklhost in a namespace with a library (empty: the host's own kernel) and a
 // target. All end with the test.
-func Start(t testing.TB, n *testutil.Netns, library string, target ...string) *Host {
+func Start(t testing.TB, n *kit.Netns, library string, target ...string) *Host {
 	t.Helper()
-	testutil.Need(t, testutil.Bin("lklhost"))
-	dir := testutil.Dir(t)
+	kit.Need(t, kit.Bin("lklhost"))
+	dir := kit.Dir(t)
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +54,7 @@ func Start(t testing.TB, n *testutil.Netns, library string, target ...string) *H
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{testutil.Bin("lklhost"), "--run", dir, "--name", "test"}
+	args := []string{kit.Bin("lklhost"), "--run", dir, "--name", "test"}
 	if library == "" {
 		args = append(args, "--abi", "host")
 	} else {
@@ -63,7 +63,7 @@ func Start(t testing.TB, n *testutil.Netns, library string, target ...string) *H
 	cmd := n.Command(append(append(args, "--"), target...)...)
 	cmd.ExtraFiles = []*os.File{theirs}
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
-	p := testutil.Start(t, cmd)
+	p := kit.Start(t, cmd)
 	theirs.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

@@ -25,7 +25,7 @@ type Terminal struct {
 	master *os.File
 	Slave  *os.File // stays open, so that its settings can be read when the program has ended
 	Before unix.Termios
-	Proc   *testutil.Proc
+	Proc   *kit.Proc
 
 	mu   sync.Mutex
 	vt   vt10x.Terminal
@@ -47,7 +47,7 @@ func New(t *testing.T, columns, rows int, cmd *exec.Cmd) *Terminal {
 	term.Before = *settings
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	term.Proc = testutil.Start(t, cmd)
+	term.Proc = kit.Start(t, cmd)
 	go func() {
 		buf := make([]byte, 4096)
 		for {
@@ -128,7 +128,7 @@ func (term *Terminal) Sent() string {
 // Until waits until the screen fulfils a condition.
 func (term *Terminal) Until(what string, is func(screen string) bool) {
 	term.t.Helper()
-	if !testutil.Within(testutil.Limit, func() bool { return is(term.Screen()) || !term.Proc.Running() && !is(term.Screen()) }) || !is(term.Screen()) {
+	if !kit.Within(kit.Limit, func() bool { return is(term.Screen()) || !term.Proc.Running() && !is(term.Screen()) }) || !is(term.Screen()) {
 		term.t.Fatalf("%s: not on the screen\n%s", what, term.Screen())
 	}
 }
@@ -175,7 +175,7 @@ func (term *Terminal) Resize(columns, rows int) {
 // as before.
 func (term *Terminal) Restored(status int) {
 	term.t.Helper()
-	if r := term.Proc.Wait(testutil.Limit); r.Status != status {
+	if r := term.Proc.Wait(kit.Limit); r.Status != status {
 		term.t.Errorf("%v, want status %d\n%s", r, status, term.Screen())
 	}
 	settings, err := unix.IoctlGetTermios(int(term.Slave.Fd()), unix.TCGETS)
@@ -186,7 +186,7 @@ func (term *Terminal) Restored(status int) {
 		term.t.Errorf("the terminal's settings were %+v, are %+v", term.Before, *settings)
 	}
 	const left, shown = "\x1b[?1049l", "\x1b[?25h" // xterm: leave the alternate screen; show the cursor
-	if !testutil.Within(testutil.Limit, func() bool { return strings.Contains(term.Sent(), left) }) {
+	if !kit.Within(kit.Limit, func() bool { return strings.Contains(term.Sent(), left) }) {
 		term.t.Error("the other screen was not given back")
 	}
 	if sent := term.Sent(); strings.LastIndex(sent, shown) < strings.LastIndex(sent, "\x1b[?25l") {

@@ -32,7 +32,7 @@ const (
 )
 
 // Image makes the machine's kernel and file systems unless they exist. It needs the
-// network of the test machine, so call it in before of testutil.Main.
+// network of the test machine, so call it in before of kit.Main.
 func Image(root string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	defer cancel()
@@ -49,24 +49,24 @@ func Image(root string) error {
 
 // A Machine is a booted emulated machine.
 type Machine struct {
-	*testutil.Proc
-	Client  *testutil.SSHClient // knows the machine, with root access
+	*kit.Proc
+	Client  *kit.SSHClient // knows the machine, with root access
 	console string
 }
 
 // Start boots a machine, which ends with the test. Only one can run at a time.
 func Start(t testing.TB) *Machine {
 	t.Helper()
-	testutil.Need(t, "qemu-system-aarch64", "ssh", "ssh-keygen", "ip", "cpio")
+	kit.Need(t, "qemu-system-aarch64", "ssh", "ssh-keygen", "ip", "cpio")
 	image := os.Getenv(imageEnv)
 	if image == "" {
 		t.Fatal("no image: TestMain does not call vm.Image")
 	}
-	dir := testutil.Dir(t)
-	m := &Machine{Client: testutil.NewSSHClient(t), console: filepath.Join(dir, "console")}
+	dir := kit.Dir(t)
+	m := &Machine{Client: kit.NewSSHClient(t), console: filepath.Join(dir, "console")}
 	m.Client.Know(t, MachineAddr, 22, boot(t, m.Client, image, dir))
-	testutil.Host.Tap(t, "vm0")
-	testutil.Host.Addr(t, "vm0", HostAddr+"/24")
+	kit.Host.Tap(t, "vm0")
+	kit.Host.Addr(t, "vm0", HostAddr+"/24")
 
 	cmd := exec.Command("qemu-system-aarch64", "-M", "virt", "-cpu", "cortex-a72", "-accel", "tcg,thread=multi",
 		"-smp", "2", "-m", "2048", "-display", "none", "-monitor", "none", "-serial", "file:"+m.console, "-no-reboot",
@@ -75,7 +75,7 @@ func Start(t testing.TB) *Machine {
 		"-drive", "if=virtio,format=raw,cache=unsafe,snapshot=on,file="+filepath.Join(image, "root.ext4"),
 		"-netdev", "tap,id=wire,ifname=vm0,script=no,downscript=no", "-device", "virtio-net-pci,netdev=wire,romfile=")
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir) // for data written to the disk
-	m.Proc = testutil.Start(t, cmd)
+	m.Proc = kit.Start(t, cmd)
 	began := time.Now()
 	up := func() bool {
 		if !m.Running() {
@@ -87,7 +87,7 @@ func Start(t testing.TB) *Machine {
 		}
 		return err == nil
 	}
-	if !testutil.Within(bootLimit, up) {
+	if !kit.Within(bootLimit, up) {
 		t.Fatalf("no ssh server within %v; the console:\n%s", bootLimit, m.Console())
 	}
 	t.Logf("booted in %.1f s", time.Since(began).Seconds())
@@ -101,14 +101,14 @@ func Start(t testing.TB) *Machine {
 
 // boot makes dir/initrd, which consists of the image's and the keys of this boot, and
 // returns the path of the server's public key.
-func boot(t testing.TB, client *testutil.SSHClient, image, dir string) string {
+func boot(t testing.TB, client *kit.SSHClient, image, dir string) string {
 	t.Helper()
 	cfg := filepath.Join(dir, "extra", "cfg")
-	testutil.WriteFile(t, filepath.Join(cfg, "authorized_keys"), client.Public(t))
-	testutil.SSHKey(t, filepath.Join(cfg, "host"))
+	kit.WriteFile(t, filepath.Join(cfg, "authorized_keys"), client.Public(t))
+	kit.SSHKey(t, filepath.Join(cfg, "host"))
 	join := exec.Command("sh", "-euc", `cp "$1" initrd; cd extra; find cfg | cpio --quiet -o -H newc >>../initrd`, "sh", filepath.Join(image, "initrd"))
 	join.Dir = dir
-	testutil.OK(t, time.Minute, join)
+	kit.OK(t, time.Minute, join)
 	return filepath.Join(cfg, "host.pub")
 }
 
@@ -126,13 +126,13 @@ func (m *Machine) Target() string { return "ssh:root@" + MachineAddr }
 
 // Command is a shell command on the machine, run as root. It is not started.
 func (m *Machine) Command(line string) *exec.Cmd {
-	return m.Client.Command(testutil.Host, "root@"+MachineAddr, line)
+	return m.Client.Command(kit.Host, "root@"+MachineAddr, line)
 }
 
 // Sh runs a shell command on the machine as root.
-func (m *Machine) Sh(t testing.TB, limit time.Duration, line string) testutil.Result {
+func (m *Machine) Sh(t testing.TB, limit time.Duration, line string) kit.Result {
 	t.Helper()
-	return testutil.Run(t, limit, m.Command(line))
+	return kit.Run(t, limit, m.Command(line))
 }
 
 // Do is like Sh, for a command that must exit with 0; it returns its standard output.
@@ -156,8 +156,8 @@ func (m *Machine) Put(t testing.TB, to, dir string, names ...string) {
 	}
 	unpack := m.Command("mkdir -p " + to + " && tar -C " + to + " -xf -")
 	unpack.Stdin = pipe
-	p := testutil.Start(t, tar)
-	if r := testutil.Run(t, 2*time.Minute, unpack); r.Status != 0 {
+	p := kit.Start(t, tar)
+	if r := kit.Run(t, 2*time.Minute, unpack); r.Status != 0 {
 		t.Fatalf("copying %s: %v", strings.Join(names, " "), r)
 	}
 	if r := p.Wait(time.Minute); r.Status != 0 {

@@ -29,7 +29,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestMain(m *testing.M) { testutil.Main(m, nil) }
+func TestMain(m *testing.M) { kit.Main(m, nil) }
 
 func TestAround(t *testing.T) {
 	for _, tc := range []struct{ addr, gw, wantGW, wantHost string }{
@@ -58,20 +58,20 @@ func TestAround(t *testing.T) {
 
 // client is the stack's side. It is the host's kernel in a separate namespace,
 // with a tap, and the frames are copied between tap and gateway.
-func client(t testing.TB, cfg Config) *testutil.Netns {
+func client(t testing.TB, cfg Config) *kit.Netns {
 	ns, _ := closable(t, cfg)
 	return ns
 }
 
 // closable is like client, and also returns a function that ends the stack's
 // side and then the gateway.
-func closable(t testing.TB, cfg Config) (*testutil.Netns, func()) {
+func closable(t testing.TB, cfg Config) (*kit.Netns, func()) {
 	t.Helper()
 	g, end, err := Start(context.Background(), cfg, slog.New(slog.DiscardHandler), func(string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ns := testutil.NewNetns(t, "gwclient")
+	ns := kit.NewNetns(t, "gwclient")
 	var tap *os.File
 	ns.Do(t, func() error {
 		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
@@ -131,7 +131,7 @@ func closable(t testing.TB, cfg Config) (*testutil.Netns, func()) {
 // serve serves data over HTTP on address of the host.
 func serve(t testing.TB, address string, data []byte) (port int) {
 	t.Helper()
-	l := testutil.Host.Listen(t, net.JoinHostPort(address, "0"))
+	l := kit.Host.Listen(t, net.JoinHostPort(address, "0"))
 	srv := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodPost {
@@ -152,7 +152,7 @@ func serve(t testing.TB, address string, data []byte) (port int) {
 }
 
 // dialer opens its connections in ns, on any goroutine.
-func dialer(t testing.TB, ns *testutil.Netns) func(context.Context, string, string) (net.Conn, error) {
+func dialer(t testing.TB, ns *kit.Netns) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (conn net.Conn, err error) {
 		ns.Do(t, func() error {
 			var d net.Dialer
@@ -163,7 +163,7 @@ func dialer(t testing.TB, ns *testutil.Netns) func(context.Context, string, stri
 	}
 }
 
-func httpClient(t testing.TB, ns *testutil.Netns) *http.Client {
+func httpClient(t testing.TB, ns *kit.Netns) *http.Client {
 	return &http.Client{
 		Timeout:   time.Minute,
 		Transport: &http.Transport{DisableKeepAlives: true, DialContext: dialer(t, ns)},
@@ -171,9 +171,9 @@ func httpClient(t testing.TB, ns *testutil.Netns) *http.Client {
 }
 
 func TestHTTP(t *testing.T) {
-	testutil.Need(t, "ip")
-	testutil.Host.Addr(t, "lo", "10.99.0.1/32")
-	defer testutil.Host.Run(t, "ip", "addr", "del", "10.99.0.1/32", "dev", "lo")
+	kit.Need(t, "ip")
+	kit.Host.Addr(t, "lo", "10.99.0.1/32")
+	defer kit.Host.Run(t, "ip", "addr", "del", "10.99.0.1/32", "dev", "lo")
 	data := make([]byte, 8<<20)
 	rand.Read(data)
 	sum := fmt.Sprintf("%x", sha256.Sum256(data))
@@ -209,9 +209,9 @@ func TestHTTP(t *testing.T) {
 }
 
 func TestIPv6(t *testing.T) {
-	testutil.Need(t, "ip")
-	testutil.Host.Addr(t, "lo", "fd99::1/128")
-	defer testutil.Host.Run(t, "ip", "addr", "del", "fd99::1/128", "dev", "lo")
+	kit.Need(t, "ip")
+	kit.Host.Addr(t, "lo", "fd99::1/128")
+	defer kit.Host.Run(t, "ip", "addr", "del", "fd99::1/128", "dev", "lo")
 	data := make([]byte, 8<<20)
 	rand.Read(data)
 	cfg := Default(0).WithIPv6(0)
@@ -232,10 +232,10 @@ func TestIPv6(t *testing.T) {
 // Data that the stack has sent before its end reaches the peer, even if the
 // peer reads slowly. The end of file shows that the data is complete.
 func TestDrain(t *testing.T) {
-	testutil.Need(t, "ip")
+	kit.Need(t, "ip")
 	cfg := Default(0)
 	ns, stop := closable(t, cfg)
-	l := testutil.Host.Listen(t, "127.0.0.1:0")
+	l := kit.Host.Listen(t, "127.0.0.1:0")
 	conn, err := dialer(t, ns)(t.Context(), "tcp", fmt.Sprintf("%s:%d", cfg.Host, l.Addr().(*net.TCPAddr).Port))
 	if err != nil {
 		t.Fatal(err)
@@ -278,10 +278,10 @@ func TestDrain(t *testing.T) {
 // Each direction of a connection can end separately, and a reset on one side
 // causes one on the other.
 func TestEnds(t *testing.T) {
-	testutil.Need(t, "ip")
+	kit.Need(t, "ip")
 	cfg := Default(0)
 	ns := client(t, cfg)
-	l := testutil.Host.Listen(t, "127.0.0.1:0")
+	l := kit.Host.Listen(t, "127.0.0.1:0")
 	address := fmt.Sprintf("%s:%d", cfg.Host, l.Addr().(*net.TCPAddr).Port)
 	pair := func() (*net.TCPConn, *net.TCPConn) {
 		conn, err := dialer(t, ns)(t.Context(), "tcp", address)
@@ -332,7 +332,7 @@ func TestEnds(t *testing.T) {
 // Many connections can start at once, without waiting for a SYN to be
 // retransmitted.
 func TestMany(t *testing.T) {
-	testutil.Need(t, "ip")
+	kit.Need(t, "ip")
 	cfg := Default(0)
 	ns := client(t, cfg)
 	url := fmt.Sprintf("http://%s:%d/", cfg.Host, serve(t, "127.0.0.1", []byte("data")))
@@ -360,10 +360,10 @@ func TestMany(t *testing.T) {
 // A port of the stack is free as soon as its connection has ended, even if the
 // host's side closed it first.
 func TestPortAgain(t *testing.T) {
-	testutil.Need(t, "ip")
+	kit.Need(t, "ip")
 	cfg := Default(0)
 	ns := client(t, cfg)
-	l := testutil.Host.Listen(t, "127.0.0.1:0")
+	l := kit.Host.Listen(t, "127.0.0.1:0")
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -403,7 +403,7 @@ func TestPortAgain(t *testing.T) {
 }
 
 func TestUDP(t *testing.T) {
-	testutil.Need(t, "ip")
+	kit.Need(t, "ip")
 	cfg := Default(0)
 	ns := client(t, cfg)
 	echo, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -444,7 +444,7 @@ func TestUDP(t *testing.T) {
 
 // The gateway answers pings only for its own addresses.
 func TestPing(t *testing.T) {
-	testutil.Need(t, "ip", "ping")
+	kit.Need(t, "ip", "ping")
 	cfg := Default(0)
 	ns := client(t, cfg)
 	ns.Run(t, "ping", "-c1", "-W5", cfg.Gateway.String())
@@ -454,7 +454,7 @@ func TestPing(t *testing.T) {
 }
 
 func TestRefused(t *testing.T) {
-	testutil.Need(t, "ip")
+	kit.Need(t, "ip")
 	ns := client(t, Default(1))
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -467,7 +467,7 @@ func TestRefused(t *testing.T) {
 // The gateway's name server gives the same answers as the host's resolver, even
 // if that listens on the host's loopback, which the stack cannot reach.
 func TestDNS(t *testing.T) {
-	testutil.Need(t, "ip", "dnsmasq")
+	kit.Need(t, "ip", "dnsmasq")
 	conf := filepath.Join(t.TempDir(), "resolv.conf")
 	if err := os.WriteFile(conf, []byte("nameserver 127.0.0.1\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -483,7 +483,7 @@ func TestDNS(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = server.Process.Kill(); _ = server.Wait() }() // it would run forever
-	testutil.WaitFor(t, "dnsmasq listens", 10*time.Second, func() bool {
+	kit.WaitFor(t, "dnsmasq listens", 10*time.Second, func() bool {
 		c, err := net.Dial("tcp", "127.0.0.1:53")
 		if err == nil {
 			c.Close()
@@ -519,7 +519,7 @@ func query(t *testing.T, dial func(context.Context, string, string) (net.Conn, e
 // The largest allowed frame passes, and a link that is busy in both directions
 // loses nothing.
 func BenchmarkDownload(b *testing.B) {
-	testutil.Need(b, "ip")
+	kit.Need(b, "ip")
 	for _, mtu := range []int{1500, 4000, 9000, 16384, 32768, DefaultMTU} {
 		b.Run(fmt.Sprintf("mtu=%d", mtu), func(b *testing.B) {
 			cfg := Default(0)

@@ -39,11 +39,11 @@ func freePorts(t *testing.T, n int) []uint16 {
 // Published ports lead into the stack, for both families, and the stack sees
 // the client's address.
 func TestPublish(t *testing.T) {
-	testutil.Need(t, "ip")
-	testutil.Host.Run(t, "ip", "link", "add", "pub0", "type", "bridge")
-	defer testutil.Host.Run(t, "ip", "link", "del", "pub0")
-	testutil.Host.Run(t, "ip", "link", "set", "pub0", "up")
-	testutil.Host.Addr(t, "pub0", "10.94.0.1/24", "10.94.0.2/24")
+	kit.Need(t, "ip")
+	kit.Host.Run(t, "ip", "link", "add", "pub0", "type", "bridge")
+	defer kit.Host.Run(t, "ip", "link", "del", "pub0")
+	kit.Host.Run(t, "ip", "link", "set", "pub0", "up")
+	kit.Host.Addr(t, "pub0", "10.94.0.1/24", "10.94.0.2/24")
 	ports := freePorts(t, 3)
 	cfg := Default(0).WithIPv6(0)
 	cfg.Publish = []config.Publish{
@@ -92,7 +92,7 @@ func TestPublish(t *testing.T) {
 		}
 		defer u.Close()
 		b := make([]byte, 10)
-		ok := testutil.Within(publishLimit, func() bool {
+		ok := kit.Within(publishLimit, func() bool {
 			if _, err := u.Write([]byte(at)); err != nil {
 				return false
 			}
@@ -109,7 +109,7 @@ func TestPublish(t *testing.T) {
 }
 
 // serveName sends each client of a TCP port in ns its own address.
-func serveName(t *testing.T, ns *testutil.Netns, address string) {
+func serveName(t *testing.T, ns *kit.Netns, address string) {
 	t.Helper()
 	network := "tcp4"
 	if strings.HasPrefix(address, "[") {
@@ -135,8 +135,8 @@ func serveName(t *testing.T, ns *testutil.Netns, address string) {
 
 // Ports that cannot be opened are named in the error, and none stays open.
 func TestPublishTaken(t *testing.T) {
-	testutil.Need(t)
-	l := testutil.Host.Listen(t, "127.0.0.1:0")
+	kit.Need(t)
+	l := kit.Host.Listen(t, "127.0.0.1:0")
 	taken, free := l.Addr().(*net.TCPAddr).AddrPort().Port(), freePorts(t, 1)[0]
 	for want, p := range map[string]config.Publish{
 		fmt.Sprintf("--publish %d:80: port %[1]d of 127.0.0.1 is in use", taken):                       {HostPort: taken, Port: 80},

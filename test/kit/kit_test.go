@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package testutil_test
+package kit_test
 
 import (
 	"fmt"
@@ -11,25 +11,25 @@ import (
 	"testing"
 	"time"
 
-	testutil "github.com/lklrun/lklrun/test/kit"
+	kit "github.com/lklrun/lklrun/test/kit"
 )
 
 const limit = 20 * time.Second
 
-func TestMain(m *testing.M) { testutil.Main(m, nil) }
+func TestMain(m *testing.M) { kit.Main(m, nil) }
 
 // The peers serve ordinary host programs over a pair of connected namespaces.
 func TestPeers(t *testing.T) {
-	testutil.Need(t, "ip", "tc", "nginx", "curl", "dnsmasq", "iperf3", "mptcpize", "ss", "nft")
-	client, server := testutil.NewNetns(t, "client"), testutil.NewNetns(t, "server")
-	testutil.Veth(t, client, "c0", server, "s0")
+	kit.Need(t, "ip", "tc", "nginx", "curl", "dnsmasq", "iperf3", "mptcpize", "ss", "nft")
+	client, server := kit.NewNetns(t, "client"), kit.NewNetns(t, "server")
+	kit.Veth(t, client, "c0", server, "s0")
 	client.Addr(t, "c0", "10.72.0.2/24", "fd72::2/64")
 	server.Addr(t, "s0", "10.72.0.1/24", "fd72::1/64")
 	server.Rate(t, "s0", "500mbit")
 
-	dir := testutil.Dir(t)
-	testutil.Random(t, dir+"/file", 1<<20)
-	server.Nginx(t, testutil.Nginx{Root: dir, Workers: 2, MPTCP: true})
+	dir := kit.Dir(t)
+	kit.Random(t, dir+"/file", 1<<20)
+	server.Nginx(t, kit.Nginx{Root: dir, Workers: 2, MPTCP: true})
 	server.Dnsmasq(t, map[string]string{"www.test": "10.72.0.1"})
 	server.Iperf3(t)
 	server.EchoUDP(t, "10.72.0.1:7")
@@ -37,34 +37,34 @@ func TestPeers(t *testing.T) {
 
 	want := sum(t, dir+"/file")
 	for _, url := range []string{"http://10.72.0.1/file", "http://[fd72::1]/file", "http://10.72.0.1:8080/file"} {
-		testutil.OK(t, limit, client.Command("curl", "-sf", "-o", dir+"/got", url))
+		kit.OK(t, limit, client.Command("curl", "-sf", "-o", dir+"/got", url))
 		if got := sum(t, dir+"/got"); got != want {
 			t.Errorf("%s: checksum %s, want %s", url, got, want)
 		}
 	}
-	testutil.OK(t, limit, client.Command("iperf3", "-c", "10.72.0.1", "-n", "1M"))
+	kit.OK(t, limit, client.Command("iperf3", "-c", "10.72.0.1", "-n", "1M"))
 	echo := client.Command("/usr/bin/python3", "-c", `
 import socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.settimeout(5)
 s.sendto(b"hello", ("10.72.0.1", 7))
 print(s.recvfrom(100))`)
-	if got := testutil.OK(t, limit, echo); got != "(b'hello', ('10.72.0.1', 7))\n" {
+	if got := kit.OK(t, limit, echo); got != "(b'hello', ('10.72.0.1', 7))\n" {
 		t.Errorf("UDP echo: %q", got)
 	}
 }
 
 func sum(t *testing.T, path string) string {
 	t.Helper()
-	return strings.Fields(testutil.OK(t, limit, exec.Command("sha256sum", path)))[0]
+	return strings.Fields(kit.OK(t, limit, exec.Command("sha256sum", path)))[0]
 }
 
 // The inventory detects everything that a run could leave behind, and reports nothing if
 // nothing was left.
 func TestInventory(t *testing.T) {
-	testutil.Need(t, "ip", "nft", "iptables-legacy")
-	ns := testutil.NewNetns(t, "inventory")
-	run := func(args ...string) { testutil.Host.Run(t, args...) }
+	kit.Need(t, "ip", "nft", "iptables-legacy")
+	ns := kit.NewNetns(t, "inventory")
+	run := func(args ...string) { kit.Host.Run(t, args...) }
 	tests := []struct {
 		sees     string
 		make, to []string
@@ -82,7 +82,7 @@ func TestInventory(t *testing.T) {
 		run(tt.make...) // once for what the tools leave themselves, such as locks
 		run(tt.to...)
 	}
-	before := testutil.Take(t, ns)
+	before := kit.Take(t, ns)
 	before.Same()
 	for _, tt := range tests {
 		run(tt.make...)
@@ -91,7 +91,7 @@ func TestInventory(t *testing.T) {
 		}
 		run(tt.to...)
 	}
-	sleeper := testutil.Start(t, exec.Command("sleep", "60"))
+	sleeper := kit.Start(t, exec.Command("sleep", "60"))
 	if left := strings.Join(before.Left(), "\n"); !strings.Contains(left, "sleep 60") {
 		t.Errorf("a process left no trace:\n%s", left)
 	}
@@ -103,24 +103,24 @@ func TestInventory(t *testing.T) {
 }
 
 func TestAsUser(t *testing.T) {
-	testutil.Need(t)
-	r := testutil.Run(t, limit, testutil.AsUser(exec.Command("sh", "-c", "id -u; env | grep -c XDG"), ""))
+	kit.Need(t)
+	r := kit.Run(t, limit, kit.AsUser(exec.Command("sh", "-c", "id -u; env | grep -c XDG"), ""))
 	if r.Stdout != "54321\n0\n" {
 		t.Errorf("as an ordinary user: %v", r)
 	}
-	dir := testutil.Dir(t)
+	dir := kit.Dir(t)
 	if err := os.WriteFile(dir+"/f", []byte("x"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	testutil.OK(t, limit, testutil.AsUser(exec.Command("cat", dir+"/f"), ""))
+	kit.OK(t, limit, kit.AsUser(exec.Command("cat", dir+"/f"), ""))
 }
 
 // Pause leaves no thread running, and a stopped process can be ended.
 func TestPause(t *testing.T) {
-	testutil.Need(t)
-	busy := testutil.Start(t, exec.Command("sh", "-c", "while :; do :; done"))
-	testutil.Pause(t, busy.Pid(), limit)
-	stat := func() string { return testutil.Host.Run(t, "cat", fmt.Sprintf("/proc/%d/stat", busy.Pid())) }
+	kit.Need(t)
+	busy := kit.Start(t, exec.Command("sh", "-c", "while :; do :; done"))
+	kit.Pause(t, busy.Pid(), limit)
+	stat := func() string { return kit.Host.Run(t, "cat", fmt.Sprintf("/proc/%d/stat", busy.Pid())) }
 	if at := stat(); !strings.Contains(at, ") T ") || at != stat() {
 		t.Errorf("stopped it is at %s and later at %s", at, stat())
 	}
