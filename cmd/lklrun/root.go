@@ -292,7 +292,7 @@ func logger(verbose bool) *slog.Logger {
 // rest is in the topics.
 var usageTemplate = strings.TrimLeft(`
 USAGE
-  {{if .Runnable}}{{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}
+  {{if .Runnable}}{{.UseLine}}{{else}}{{.CommandPath}} NAME{{end}}{{if not .HasParent}}
   {{.CommandPath}} VERB          (for a program of that name: lklrun -- NAME)
 
 COMMON FLAGS     (all: lklrun help flags)
@@ -306,7 +306,10 @@ VERBS{{range .Commands}}{{if .IsAvailableCommand}}
   {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}
 
 TOPICS           (lklrun help TOPIC)
-  flags`+strings.TrimPrefix(cli.TopicList(topics), " ")+`{{else if .HasAvailableLocalFlags}}
+  flags`+strings.TrimPrefix(cli.TopicList(topics), " ")+`{{else if .HasAvailableSubCommands}}
+
+NAMES{{range .Commands}}{{if .IsAvailableCommand}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{else if .HasAvailableLocalFlags}}
 
 FLAGS
 {{.LocalFlags.FlagUsagesWrapped 80 | trimTrailingWhitespaces}}{{end}}{{if .HasExample}}
