@@ -95,7 +95,7 @@ func TestFinding05RunDirectory(t *testing.T) {
 		for _, file := range []string{"lock", "state.json"} {
 			chown(filepath.Join(root, "web", file), kit.OrdinaryUID)
 		}
-		why := fmt.Sprintf("ctl.sock is served by uid %d, neither this user nor root", kit.OtherUID)
+		why := fmt.Sprintf("ctl.sock is served by uid %d, which is neither this user nor root", kit.OtherUID)
 		refused(t, p, 1, why, "lklctl", "netstat")
 		refused(t, p, 125, why, "lklctl", "exec", "--", "env")
 	})

@@ -115,7 +115,7 @@ func TestLeaseVerb(t *testing.T) {
 		return len(l) == 1 && l[0].State == "bound" && l[0].Addr != ""
 	})
 	for _, args := range [][]string{{"lease", "renew", "eth7"}, {"lease", "release", "lo"}} {
-		if r := kit.Run(t, kit.Limit, exec.Command(kit.Bin("lklctl"), args...)); r.Status != 2 || !strings.Contains(r.Stderr, "there is eth0") {
+		if r := kit.Run(t, kit.Limit, exec.Command(kit.Bin("lklctl"), args...)); r.Status != 2 || !strings.Contains(r.Stderr, "there are: eth0") {
 			t.Errorf("%q: %v", args, r)
 		}
 	}

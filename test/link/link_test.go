@@ -200,7 +200,7 @@ func linkErrors(s *kit.Site, k *kit.Talker) {
 	for n := range 4 {
 		kit.Lklctl(t, "-n", k.Name, "link", "add", fmt.Sprintf("tap:more%d,ip=10.97.%d.2/24", n, n))
 	}
-	k.Refused(2, "at most 8", "link", "add", "tap:t3")
+	k.Refused(2, "the limit is 8", "link", "add", "tap:t3")
 	for n := range 4 {
 		kit.Lklctl(t, "-n", k.Name, "link", "del", fmt.Sprintf("eth%d", 4+n))
 	}
@@ -335,7 +335,7 @@ func TestLinkSet(t *testing.T) {
 		"addr add 10.55.0.1 eth0":                "expected ADDRESS/PREFIX",
 		"addr add 10.55.0.1/24 eth0 eth1":        `unexpected argument "eth1"`,
 		"addr add " + kit.StackAddr + "/24 eth0": "eth0: " + kit.StackAddr + "/24 already exists",
-		"addr del 10.56.0.1/24 group 3":          "eth0: 10.56.0.1/24 is none of its addresses",
+		"addr del 10.56.0.1/24 group 3":          "eth0: 10.56.0.1/24 is not one of its addresses",
 	} {
 		k.Refused(2, want, strings.Fields(args)...)
 	}
