@@ -32,8 +32,8 @@ func TestOrdinaryUser(t *testing.T) {
 			if r.Status != 0 || r.Stdout != "hello\n" {
 				t.Fatalf("curl: %v", r)
 			}
-			if said := kit.Lines(r.Stderr); len(said) != 1 || !strings.Contains(said[0], "TCP ends") {
-				t.Errorf("where TCP ends is not said in one line: %q", r.Stderr)
+			if said := kit.Lines(r.Stderr); len(said) != 1 || !strings.Contains(said[0], "the host's kernel carries its TCP connections") {
+				t.Errorf("the gateway note is not one line: %q", r.Stderr)
 			}
 			before.Same()
 		})
