@@ -6,9 +6,10 @@
  * Theory of operation
  *
  * A connection belongs to the process that created or accepted it, even if
- * another process uses it later. Its bytes are added to that account when it
- * ends, and whenever the accounts are read. Only the peers with the most bytes
- * are kept: a new peer replaces the smallest one if it has more.
+ * another process uses it later. The connection's bytes are added to the
+ * account of that process when the connection ends, and whenever the accounts
+ * are read. An account keeps only the peers with the most bytes: a new peer
+ * replaces the smallest one if it has more bytes.
  */
 #define _GNU_SOURCE
 #include <linux/mptcp.h>
@@ -31,7 +32,7 @@ void account_begin(struct conn *conn, struct account *a)
 /**
  * account_peer - record the peer of a connected socket
  *
- * The ports of peers that connect to a server are arbitrary and are not
+ * A peer that connects to a server has an arbitrary port, so this port is not
  * recorded.
  */
 void account_peer(struct conn *conn)
@@ -45,7 +46,7 @@ void account_peer(struct conn *conn)
 		conn->peer.sin6_port = 0;
 }
 
-/** kind_of - the outcome of a connection so far */
+/** kind_of - whether the connection has used MPTCP so far, and if not, why */
 static enum account_kind kind_of(const struct conn *conn)
 {
 	struct mptcp_info info = { 0 };
@@ -101,7 +102,9 @@ void account_end(struct conn *conn)
 	conn->acct = NULL;
 }
 
-/** account_fold_all - update all accounts */
+/**
+ * account_fold_all - update all accounts with the state of their connections
+ */
 void account_fold_all(void)
 {
 	struct list *pos;

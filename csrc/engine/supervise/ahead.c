@@ -5,26 +5,28 @@
  *
  * Theory of operation
  *
- * A named socket pair, its inode number and its place in the loop's epoll cost
- * about 11 us; closing the rest of it costs 4 us. This is a tenth of the cost
- * of a connection that carries one request. If at least RUSH connections are
- * accepted in a PERIOD, a thread does both, on another CPU if there is one.
+ * It costs about 11 us to create a named socket pair, get its inode number and
+ * add it to the loop's epoll; closing the remaining descriptor costs 4 us.
+ * Together, this is a tenth of the cost of a connection that carries one
+ * request. If at least RUSH connections are accepted in a PERIOD (a rush), a
+ * thread creates and closes the carriers, on another CPU if there is one.
  *
  * The thread makes host calls on the contents of one batch, and accesses
- * nothing else. The loop fills the batch and passes it to the thread. It checks
- * whether the batch is back, and never waits for that: if no carrier is ready,
- * the loop creates and closes carriers itself. A pre-created connection has a
- * number and a carrier, but belongs to no process: conn_find() does not find
- * it.
+ * nothing else. The loop fills the batch and passes it to the thread. The loop
+ * checks whether the thread has returned the batch, but never waits for it: if
+ * no carrier is ready, the loop creates and closes carriers itself. A
+ * pre-created connection has a number and a carrier, but belongs to no process:
+ * conn_find() does not find it.
  *
- * The thread closes a descriptor only after the target has closed its end, so
- * no process notices when. Until it is closed the epoll may report it, so its
- * struct conn remains.
+ * The thread closes our end only after the target has closed its own, so no
+ * process notices the delay. The epoll may report the descriptor until it is
+ * closed, so the thread's batch keeps the struct conn until then.
  *
- * The loop is also told of a rush: the stack then lets a thread write its
- * frames.
+ * loop_set_rush() tells the loop about the rush: the stack then uses a thread
+ * to write its frames.
  *
- * Two periods after the rush, only the sleeping thread remains.
+ * Two periods after the rush, all pre-created carriers are closed, and the
+ * thread sleeps.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -42,15 +44,15 @@
 
 #define BATCH		32			/* carriers created at a time */
 #define READY		(2 * BATCH)
-#define LEFT		(4 * BATCH)		/* for the thread to close */
+#define LEFT		(4 * BATCH)		/* descriptors to close */
 #define CLOSES		(LEFT + 2 * READY)
 #define RUSH		16			/* connections in a period */
 #define PERIOD_NS	50000000ull
 
 /**
  * struct ready - a connection that belongs to no process yet
- * @conn: has its end of the carrier, watched
- * @fd: the target's end
+ * @conn: its csrc is our end of the carrier, which the loop watches
+ * @fd: the target's end of the carrier
  * @flags: SOCK_NONBLOCK if @fd is non-blocking
  */
 struct ready {
@@ -60,14 +62,14 @@ struct ready {
 
 /**
  * struct left - a descriptor to close
- * @conn: freed when @fd is closed, NULL: none
+ * @conn: connection to free after @fd is closed; NULL if there is none
  */
 struct left {
 	struct conn *conn;
 	int fd;
 };
 
-/* Owned by the thread from being given until it is taken back. */
+/* The thread owns it between give() and the end of its work, see @given. */
 static struct {
 	struct ready make[BATCH];
 	struct left close[CLOSES];
@@ -75,7 +77,7 @@ static struct {
 	bool stop;
 } batch;
 
-static bool given;		/* the thread clears it, atomically */
+static bool given;		/* the thread has the batch, and clears this */
 static sem_t work;
 static pthread_t thread;
 static enum { THREAD_NONE, THREAD_RUNS, THREAD_FAILED } state;
@@ -89,7 +91,7 @@ static bool rush;
 static void period_over(struct timer *t);
 static struct timer period = TIMER_INIT(period, period_over);
 
-/** set_rush - set whether there is a rush, also for the loop */
+/** set_rush - record whether there is a rush, and tell the loop */
 static void set_rush(bool on)
 {
 	if (on != rush)
@@ -97,7 +99,7 @@ static void set_rush(bool on)
 	rush = on;
 }
 
-/** make_one - create the carrier of @r->conn; @r->fd is -1 on error */
+/** make_one - create the carrier of @r->conn; on error, @r->fd is -1 */
 static void make_one(struct ready *r)
 {
 	int sv[2];
@@ -133,7 +135,7 @@ static void *worker(void *arg)
 	}
 }
 
-/** start - start the thread once; signals go to the loop */
+/** start - start the thread, once; it blocks signals, so the loop gets them */
 static bool start(void)
 {
 	sigset_t all, old;
@@ -151,7 +153,7 @@ static bool start(void)
 	return state == THREAD_RUNS;
 }
 
-/** take_back - take the batch back; false if the thread is not done yet */
+/** take_back - take the batch back; false if the thread still works on it */
 static bool take_back(void)
 {
 	unsigned int i;
@@ -172,7 +174,8 @@ static bool take_back(void)
 }
 
 /**
- * give - pass a batch: descriptors to close, and in a rush carriers to create
+ * give - pass a batch to the thread: descriptors to close and, in a rush,
+ * carriers to create
  */
 static void give(void)
 {
@@ -197,13 +200,13 @@ static void give(void)
 	sem_post(&work);
 }
 
-/** leave - leave a descriptor for the thread to close */
+/** leave - add a descriptor to those that the thread closes */
 static void leave(struct conn *conn, int fd)
 {
 	left[n_left++] = (struct left){ conn, fd };
 }
 
-/** unmake_ready - close the pre-created carriers */
+/** unmake_ready - discard the pre-created connections and their carriers */
 static void unmake_ready(void)
 {
 	while (n_ready) {
@@ -211,7 +214,7 @@ static void unmake_ready(void)
 		int fd = r->conn->csrc.fd;
 
 		loop_forget(&r->conn->csrc);
-		/* In this order no more events are reported. */
+		/* After loop_forget(), the epoll reports no more events. */
 		leave(NULL, fd);
 		leave(NULL, r->fd);
 		conn_unmake(r->conn);
@@ -236,11 +239,11 @@ static void period_over(struct timer *t)
 }
 
 /**
- * ahead_take - take a connection with a carrier, for conn_begin()
- * @flags: SOCK_NONBLOCK for the target's end
- * @fd: that end
+ * ahead_take - take a pre-created connection, for conn_begin()
+ * @flags: SOCK_NONBLOCK if the target's end must be non-blocking
+ * @fd: set to the target's end of the carrier
  *
- * Returns NULL if there is none.
+ * Returns NULL if no connection is ready.
  */
 struct conn *ahead_take(int flags, int *fd)
 {
@@ -265,10 +268,11 @@ struct conn *ahead_take(int flags, int *fd)
 }
 
 /**
- * ahead_bury - close our end of a carrier and free @conn, at some later time
+ * ahead_bury - leave it to the thread to close our end of a carrier and free
+ * @conn
  *
  * The target must have closed its end. Returns false if the caller must close
- * and free it itself.
+ * our end and free @conn.
  */
 bool ahead_bury(struct conn *conn)
 {
@@ -281,7 +285,7 @@ bool ahead_bury(struct conn *conn)
 	return true;
 }
 
-/** ahead_stop - end the thread, close and free everything */
+/** ahead_stop - end the thread, and close and free everything */
 void ahead_stop(void)
 {
 	unsigned int i;
@@ -291,7 +295,7 @@ void ahead_stop(void)
 	if (state != THREAD_RUNS)
 		return;
 	while (!take_back())
-		sched_yield();	/* a few dozen host calls, none blocks */
+		sched_yield();	/* brief: a few dozen non-blocking calls */
 	batch.stop = true;
 	sem_post(&work);
 	pthread_join(thread, NULL);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Notified calls: their answers, and descriptors for their callers. */
+/* Answer notified calls, and install descriptors in the calling processes. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/seccomp.h>
@@ -11,13 +11,13 @@ struct notify_stats notify_stats;
 
 static int listener = -1;
 
-/** call_listener - set the descriptor of the notifications; -1: it is gone */
+/** call_listener - set the seccomp listener descriptor; -1 if it is closed */
 void call_listener(int fd)
 {
 	listener = fd;
 }
 
-/** call_valid - whether the caller still waits */
+/** call_valid - whether the caller still waits for the answer */
 bool call_valid(const struct call *c)
 {
 	uint64_t id = c->id;
@@ -26,8 +26,8 @@ bool call_valid(const struct call *c)
 }
 
 /**
- * call_answer - send a result
- * @ret: >= 0, a negative errno, or CALL_NATIVE
+ * call_answer - answer the call with a result
+ * @ret: a result >= 0, a negative errno, or CALL_NATIVE
  */
 void call_answer(const struct call *c, int64_t ret)
 {
@@ -46,11 +46,11 @@ void call_answer(const struct call *c, int64_t ret)
 }
 
 /**
- * call_addfd_send - answer with a descriptor
- * @fd: our descriptor, stays open
+ * call_addfd_send - answer the call with a descriptor
+ * @fd: our descriptor, which stays open
  *
- * Returns its number in the caller, or a negative errno: the caller is gone or
- * has no free descriptor, and the call is not answered.
+ * Returns the descriptor's number in the caller, or a negative errno if the
+ * caller is gone or has no free descriptor. On error, the call is not answered.
  */
 int call_addfd_send(struct call *c, int fd, bool cloexec)
 {
@@ -66,7 +66,9 @@ int call_addfd_send(struct call *c, int fd, bool cloexec)
 }
 
 /**
- * call_addfd - add a descriptor to the caller; its number or a negative errno
+ * call_addfd - add a descriptor to the caller
+ *
+ * Returns its number in the caller, or a negative errno.
  */
 int call_addfd(const struct call *c, int fd, bool cloexec)
 {
@@ -82,8 +84,8 @@ int call_addfd(const struct call *c, int fd, bool cloexec)
 
 /**
  * call_addfd_replace - replace a descriptor of the caller
- * @fd: our descriptor, stays open
- * @newfd: its number in the caller
+ * @fd: our descriptor, which stays open
+ * @newfd: number of the replaced descriptor in the caller
  *
  * This does not answer the call.
  */

@@ -5,40 +5,43 @@
  * Theory of operation
  *
  * A carrier is an AF_UNIX socket bound to an abstract name, which encodes this
- * instance and the connection's number. It remains the same open file
- * description for its whole life. The kernel itself therefore handles poll,
- * epoll, dup, fork, exec and SCM_RIGHTS. Its name identifies the connection,
- * whichever process has it.
+ * instance and the connection's number. A carrier remains the same open file
+ * description for its whole life, so the kernel itself handles poll, epoll,
+ * dup, fork, exec and SCM_RIGHTS. The name identifies the connection, in
+ * whichever process the carrier is open. The calls act on the carrier as
+ * follows:
  *
- *	socket()	an unconnected stream socket
- *	connect()	that very socket is connected to our meeting point
- *	listen()	that very socket listens
- *	accept()	a connected pair, its far end bound to a name
+ *	socket()	creates an unconnected stream socket
+ *	connect()	connects the same socket to our meeting point
+ *	listen()	makes the same socket listen
+ *	accept()	creates a connected pair; the target's end has a name
  *
- * Cork: for a non-blocking connect, the socket is connected at once, but the
- * direction to us is filled first. poll thus does not report it writable before
- * the peer has answered. A small SO_SNDBUF limits the filler to a few bytes. It
- * is restored only when the filler is removed, since a larger one would undo
- * the cork.
+ * Cork: a non-blocking connect() connects the carrier at once. Until the peer
+ * has answered, poll must not report the carrier as writable, so the direction
+ * to us is first filled with filler bytes. A small SO_SNDBUF limits the filler
+ * to a few bytes. SO_SNDBUF is restored only when the filler is removed,
+ * because a larger value would make the carrier writable.
  *
- * Reset: if our end is closed while it holds unread bytes, the target reads the
- * data it has, then gets ECONNRESET, then end-of-file, as with TCP.
+ * Reset: if our end is closed while it holds unread bytes, the target first
+ * reads the data sent to it, then gets ECONNRESET, then end-of-file, as with
+ * TCP.
  *
  * If lklhost could not create its own network namespace (host.shared_netns),
  * other processes see its abstract names and could send to them. Three measures
  * prevent this:
  *
- * - Names that must not be sent to, those of datagram carriers and of the
- *   meeting point, are files in the run directory, which no other user may
- *   enter.
- * - A foreign connection to a listening carrier is discarded like a token.
+ * - No process may send to the names of datagram carriers and of the meeting
+ *   point. They are therefore files in the run directory, which no other user
+ *   may enter.
+ * - A foreign connection to a listening carrier is discarded like a token, see
+ *   carrier_token().
  * - Numbers are random, so that no other process can occupy a name before us.
  *
- * Closing a connected carrier causes EPOLLHUP at our end, and so does shutting
- * it down in both directions. Closing a listening, datagram or unconnected one
- * causes no event. carrier_gone() detects it by trying to bind its name. It
- * binds our own end of a pair, which has no name, or else a socket created for
- * this purpose.
+ * When the target closes a connected carrier, or shuts it down in both
+ * directions, our end gets EPOLLHUP. Closing a listening, datagram or
+ * unconnected carrier causes no event. carrier_gone() detects it by trying to
+ * bind another socket to the carrier's name. That socket is our own end of a
+ * pair, which has no name, or else a socket created for this purpose.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -68,27 +71,25 @@
 #define NAME_LEN	(1 + PREFIX_LEN + INST_LEN + 1 + ID_LEN)
 #define MEETING_BACKLOG	1024
 
-/* Carriers of busy streams that hold more than others, see pump_in.c. */
+/* Number of carriers with a larger buffer (C_ROOMY), see pump_in.c. */
 unsigned int carriers_roomy;
-static int meeting = -1;	/* where connect() connects to us */
-/* Unbound sockets, by type, for trying names. */
+static int meeting = -1;	/* listens for the carriers' connect() */
+/* Unbound sockets, by type, for checking whether a name is free. */
 static int probe[SOCK_SEQPACKET + 1];
-static int spare = -1;		/* a probe that has been used */
+static int spare = -1;		/* a probe that got a name; usable as a token */
 static char prefix[1 + PREFIX_LEN + INST_LEN + 1];
 
-/**
- * is_file - whether names of this kind are files in the run directory
- */
+/** is_file - whether names of this kind are files in the run directory */
 static bool is_file(char kind)
 {
 	return host.shared_netns && (kind == NAME_INBOX || kind == NAME_MEETING);
 }
 
 /**
- * carrier_name - the name of one end
+ * carrier_name - build the name of one end of a carrier
  * @kind: NAME_*
  *
- * Returns the length for bind and connect.
+ * Returns the address length for bind() and connect().
  */
 socklen_t carrier_name(struct sockaddr_un *un, char kind, uint32_t id)
 {
@@ -153,7 +154,11 @@ bool carrier_parse(const struct sockaddr_un *un, socklen_t len, char *kind,
 	return true;
 }
 
-/** carrier_make - an unconnected carrier; a descriptor or a negative errno */
+/**
+ * carrier_make - create an unconnected carrier
+ *
+ * Returns a descriptor or a negative errno.
+ */
 int carrier_make(int type, uint32_t id)
 {
 	struct sockaddr_un un;
@@ -175,7 +180,7 @@ int carrier_make(int type, uint32_t id)
 /**
  * carrier_pair - create a connected carrier
  * @type: type of the socket, with SOCK_NONBLOCK if the target wants it
- * @sv: 0 is our end, 1 the target's
+ * @sv: [0] is set to our end, [1] to the target's end
  */
 int carrier_pair(int type, uint32_t id, int sv[2])
 {
@@ -203,10 +208,11 @@ int carrier_watch(struct conn *conn, int fd)
 }
 
 /**
- * carrier_roomy - set how many bytes from @fd, our end, a carrier holds
+ * carrier_roomy - set how many bytes sent from @fd, our end, a carrier holds
  *
- * For datagrams, @size must hold a burst. The stack's socket holds as much as
- * the target requested, but is emptied into the carrier first.
+ * A datagram carrier must hold a whole burst. The stack's socket has the buffer
+ * that the target requested, but its datagrams are moved to the carrier at
+ * once.
  */
 void carrier_roomy(int fd, int size)
 {
@@ -214,7 +220,7 @@ void carrier_roomy(int fd, int size)
 		setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 }
 
-/** carrier_identify - the number of the connection whose carrier is @fd */
+/** carrier_identify - get the number of the connection whose carrier is @fd */
 int carrier_identify(int fd, uint32_t *id)
 {
 	struct sockaddr_un un;
@@ -242,9 +248,10 @@ static int carrier_type(const struct conn *conn)
 }
 
 /**
- * carrier_gone - whether the target has closed its last copy
+ * carrier_gone - whether the target has closed its last copy of the carrier
  *
- * Abstract names are separate for each socket type.
+ * Each socket type has a separate abstract namespace, so the probe has the
+ * carrier's type.
  */
 bool carrier_gone(struct conn *conn)
 {
@@ -253,7 +260,7 @@ bool carrier_gone(struct conn *conn)
 	struct sockaddr_un un;
 	socklen_t len = carrier_name(&un, kind, conn->id);
 
-	if (conn->carrier & C_GONE)	/* the spare or our end may have the name */
+	if (conn->carrier & C_GONE)	/* our own bind() may occupy the name */
 		return true;
 	if ((conn->facts & F_ACCEPTED) && conn->csrc.fd >= 0) {
 		if (bind(conn->csrc.fd, (struct sockaddr *)&un, len))
@@ -268,7 +275,7 @@ bool carrier_gone(struct conn *conn)
 		       errno == ECONNREFUSED;
 	if (*fd < 0 || bind(*fd, (struct sockaddr *)&un, len))
 		return false;
-	/* It has this name now, and is of no use except as a token. */
+	/* The probe has this name now, and is usable only as a token. */
 	if (type == SOCK_STREAM && spare < 0)
 		spare = *fd;
 	else
@@ -278,7 +285,7 @@ bool carrier_gone(struct conn *conn)
 	return true;
 }
 
-/** carrier_token - a stream socket for connecting to a listening carrier */
+/** carrier_token - get a stream socket for connecting to a listening carrier */
 int carrier_token(void)
 {
 	int fd = spare;
@@ -290,7 +297,7 @@ int carrier_token(void)
 	return fd;
 }
 
-/** carrier_forget - remove the name of a connection */
+/** carrier_forget - delete the file of a carrier's name, if there is one */
 void carrier_forget(const struct conn *conn)
 {
 	struct sockaddr_un un;
@@ -301,7 +308,7 @@ void carrier_forget(const struct conn *conn)
 	unlink(un.sun_path);
 }
 
-/** fd_ino - inode number, 0 when unknown */
+/** fd_ino - inode number of @fd, or 0 if unknown */
 uint64_t fd_ino(int fd)
 {
 	struct stat st;
@@ -356,8 +363,8 @@ void carrier_stop(void)
  * carrier_meet - connect the target's carrier to us
  * @dup: duplicate of the carrier
  *
- * Sets conn->csrc.fd, watched by the loop. If another process has connected to
- * the meeting point, this closes that connection and takes the next one.
+ * Sets conn->csrc.fd and adds it to the loop. If another process has connected
+ * to the meeting point, this closes that connection and accepts the next one.
  */
 int carrier_meet(struct stream *s, int dup)
 {
@@ -405,7 +412,7 @@ int carrier_cork(struct stream *s, int dup)
 	return errno == EAGAIN ? 0 : -errno;
 }
 
-/** carrier_drop - close our end */
+/** carrier_drop - close our end of the carrier */
 void carrier_drop(struct conn *conn)
 {
 	int fd = conn->csrc.fd;
@@ -434,12 +441,12 @@ static int borrow(const struct conn *conn, pid_t pid, int fd)
 }
 
 /**
- * carrier_borrow - a temporary duplicate of the target's end
+ * carrier_borrow - get a temporary duplicate of the target's end
  *
- * This is for operations that are impossible from our end. It looks where the
- * carrier was last seen, then at the same number in every process of the tree
- * (an accepted connection may have been passed on by fork). Returns a negative
- * errno if it is not found.
+ * Some operations are impossible from our end. This first checks the process in
+ * which the carrier was last seen, then the same descriptor number in every
+ * process of the tree, because fork may have passed on an accepted connection.
+ * Returns a negative errno if no process has the carrier there.
  */
 int carrier_borrow(struct conn *conn)
 {
@@ -459,7 +466,9 @@ int carrier_borrow(struct conn *conn)
 	return -ENOENT;
 }
 
-/** carrier_uncork - let the target write: the peer has answered */
+/**
+ * carrier_uncork - make the target's end writable, when the peer has answered
+ */
 void carrier_uncork(struct stream *s)
 {
 	struct conn *conn = &s->conn;

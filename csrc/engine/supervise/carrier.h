@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Carriers: the descriptors that the target holds; carrier.c and ahead.c. */
+/* Carriers, the descriptors that the target holds: carrier.c and ahead.c. */
 #ifndef LKLHOST_CARRIER_H
 #define LKLHOST_CARRIER_H
 
@@ -12,7 +12,7 @@
 struct conn;
 struct stream;
 
-/* Events that the loop reports of a stream's carrier; EPOLLOUT on demand. */
+/* Events watched on our end of a stream's carrier; EPOLLOUT only on demand. */
 #define CARRIER_EVENTS	(EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLET)
 
 /* Letters in carrier names: the end that a name belongs to. */

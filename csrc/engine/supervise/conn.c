@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Connections: begin, sweep and free. conns.c has the table of them.
+ * Connections: begin, sweep and free. conns.c has the table of connections.
  *
  * Theory of operation
  *
  * A connection lives from socket() or accept() until the target has closed the
- * last copy of its carrier and the stack has all data written to it. For
- * connected streams, EPOLLHUP reports the close. All others are in the probe
- * list, and conn_sweep() tries their names: when a process ends, before
- * EADDRINUSE is reported, when there are many, and every SWEEP_MS.
+ * last copy of its carrier and all data written to it is in the stack. For
+ * connected streams, EPOLLHUP reports the close. All other connections are in
+ * the probe list, and conn_sweep() checks whether their carriers are closed. It
+ * runs when a process ends, before EADDRINUSE is reported, when there are many
+ * connections, and every SWEEP_MS.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -31,7 +32,7 @@
 #define SWEEP_MS	500
 #define SWEEP_SOON_MS	2
 #define FEW_PROBES	256
-#define SWEEP_MIN	512	/* probes for which no extra sweep is worth it */
+#define SWEEP_MIN	512	/* with fewer probes, no extra sweep is needed */
 #define MS		1000000ull
 
 static struct list probes = LIST_INIT(probes);
@@ -41,8 +42,8 @@ static unsigned int n_reachable[KIND_NETLINK + 1];
 static unsigned int n_probes, sweep_at = SWEEP_MIN;
 
 /**
- * conn_begin - use the connection for the socket @sfd of the stack
- * @c: the call that creates it
+ * conn_begin - use the connection for the stack's socket @sfd
+ * @c: the call that creates the socket
  */
 void conn_begin(struct conn *conn, struct call *c, int sfd, int domain,
 		int type, int proto)
@@ -64,9 +65,9 @@ void conn_begin(struct conn *conn, struct call *c, int sfd, int domain,
 }
 
 /**
- * conn_new - conn_make() and conn_begin()
+ * conn_new - call conn_make() and conn_begin()
  *
- * Returns NULL without memory; the caller then still owns @sfd.
+ * Returns NULL if memory is exhausted; the caller then still owns @sfd.
  */
 struct conn *conn_new(struct call *c, enum conn_kind kind, int sfd, int domain,
 		      int type, int proto)
@@ -85,7 +86,7 @@ void conn_event(const struct conn *conn, const char *what)
 		ctl_event(CTL_EV_SOCKET, (uint32_t)conn->maker, conn->id, what);
 }
 
-/** conn_watch - make the stack's epoll report events of the socket */
+/** conn_watch - add the connection's socket to the stack's epoll */
 int conn_watch(struct conn *conn, uint32_t events)
 {
 	int ret;
@@ -155,7 +156,7 @@ void conn_free(struct conn *conn)
 		loop_free_later(conn);
 }
 
-/** conn_probe_add - probe a connection whose closing causes no event */
+/** conn_probe_add - probe a connection whose close causes no event */
 void conn_probe_add(struct conn *conn)
 {
 	if (list_empty(&conn->probe)) {
@@ -166,7 +167,9 @@ void conn_probe_add(struct conn *conn)
 		timer_arm(&sweep_timer, now_ns() + SWEEP_MS * MS);
 }
 
-/** conn_probe_del - stop probing: its closing now causes an event */
+/**
+ * conn_probe_del - stop probing a connection whose close now causes an event
+ */
 void conn_probe_del(struct conn *conn)
 {
 	if (list_empty(&conn->probe))
@@ -178,7 +181,10 @@ void conn_probe_del(struct conn *conn)
 	conn->facts &= ~F_REACHABLE;
 }
 
-/** conn_reachable - mark it as listening or bound: others may send to it */
+/**
+ * conn_reachable - mark a listening or bound socket: other sockets may send to
+ * it
+ */
 void conn_reachable(struct conn *conn)
 {
 	if (list_empty(&conn->probe) || (conn->facts & F_REACHABLE))
@@ -187,7 +193,10 @@ void conn_reachable(struct conn *conn)
 	n_reachable[conn->kind]++;
 }
 
-/** sweep - free those with a closed carrier: all, or the reachable of a kind */
+/**
+ * sweep - free connections with a closed carrier
+ * @all: check all connections, otherwise only the reachable ones of @kind
+ */
 static void sweep(bool all, enum conn_kind kind)
 {
 	struct list *pos, *tmp;
@@ -209,8 +218,8 @@ static void sweep(bool all, enum conn_kind kind)
 /**
  * conn_sweep_few - sweep before a connect, if that is cheap
  *
- * A connect must not reach a socket whose carrier the target has just closed.
- * If there are many, the next regular sweep finds them.
+ * connect() must not reach a socket whose carrier the target has just closed.
+ * If there are many such sockets, only the next regular sweep finds them.
  */
 void conn_sweep_few(enum conn_kind kind)
 {
@@ -226,11 +235,12 @@ void conn_sweep(void)
 }
 
 /**
- * conn_sweep_many - sweep before a new socket, if there are many
+ * conn_sweep_many - sweep before a new socket is created, if there are many
  *
- * A target that opens and closes sockets in a loop makes tens of thousands of
- * them between two regular sweeps: more than there are descriptors. To wait for
- * twice as many as the last sweep left keeps the cost for each socket constant.
+ * A target that opens and closes sockets in a loop creates tens of thousands of
+ * them between two regular sweeps, which is more than the descriptor limit.
+ * Waiting until there are twice as many as the last sweep left keeps the cost
+ * per socket constant.
  */
 void conn_sweep_many(void)
 {
@@ -238,7 +248,10 @@ void conn_sweep_many(void)
 		conn_sweep();
 }
 
-/** conn_sweep_soon - sweep soon: a process that may have held carriers ended */
+/**
+ * conn_sweep_soon - sweep soon, because a process that may have held carriers
+ * ended
+ */
 void conn_sweep_soon(void)
 {
 	uint64_t at = now_ns() + SWEEP_SOON_MS * MS;
@@ -258,11 +271,12 @@ static void sweep_due(struct timer *t)
 }
 
 /**
- * conn_stop - free all connections; the target is gone
+ * conn_stop - reset and free all connections, when the target is gone
  *
- * Their data was not drained, and the stack ends before it could be. The FIN of
- * a close() would wait behind this data forever, or make the truncated data
- * look complete. The connections are therefore reset.
+ * The data of these connections was not drained, and the stack ends before it
+ * could be. close() would send a FIN, which would either wait behind this data
+ * forever or make the truncated data look complete. The connections are
+ * therefore reset.
  */
 void conn_stop(void)
 {

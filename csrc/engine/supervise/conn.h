@@ -28,9 +28,9 @@ struct dgram;
 struct task;
 
 /**
- * struct chunk - bytes that the destination has not accepted yet
- * @buf: allocated while there are any
- * @off: first byte
+ * @buf: buffer, allocated only while it holds bytes
+ * @off: offset of the first byte
+ * @len: number of bytes
  * @len: number of bytes
  */
 struct chunk {
@@ -39,39 +39,40 @@ struct chunk {
 };
 
 /*
- * Bits of an end, and facts of a connection. A carrier is the end in the target
- * (C_*), a socket of the stack is the other (S_*). IN and OUT are what is known:
- * both ends report edges.
+ * Bits of the two ends, and facts of a connection. The C_* bits describe the
+ * carrier, the end in the target; the S_* bits describe the other end, the
+ * stack's socket. Both ends report edges, so the IN and OUT bits store the last
+ * known state.
  *
- * Datagram and netlink sockets use only those marked with a "d"; which ones a
- * stream may have in which state is in stream.h.
+ * Datagram and netlink sockets use only the bits marked with a "d". stream.h
+ * lists the bits that a stream may have in each state.
  */
 enum carrier_bits {
 	C_IN = 1 << 0,		/* d: has data for us */
 	C_OUT = 1 << 1,		/* accepts data */
-	C_WANT_OUT = 1 << 2,	/* the loop reports when it does */
+	C_WANT_OUT = 1 << 2,	/* the loop reports when it accepts data */
 	C_PRI = 1 << 3,		/* has urgent data */
-	C_RDHUP = 1 << 4,	/* announced the end of its data: read up to it */
+	C_RDHUP = 1 << 4,	/* announced the end of its data; still readable */
 	C_EOF = 1 << 5,		/* the target sends no more */
 	C_SHUT = 1 << 6,	/* we passed S_END to the target */
-	C_ERR = 1 << 7,		/* reports an error: closed with unread data */
+	C_ERR = 1 << 7,		/* has an error: closed with unread data */
 	C_NO_READER = 1 << 8,	/* the target accepts no more data */
 	C_HUNG_UP = 1 << 9,	/* our end accepts no more data, see ends_hang_up() */
 	C_HUP = 1 << 10,	/* d: closed, or shut down in both directions */
-	C_GONE = 1 << 11,	/* d: found closed, see carrier_gone() */
-	C_FAILED = 1 << 12,	/* d: has an error that we caused: it stands for
-				 * so_error or for the stack's error queue */
+	C_GONE = 1 << 11,	/* d: found to be closed, see carrier_gone() */
+	C_FAILED = 1 << 12,	/* d: has an error that we set because of so_error
+				 * or the stack's error queue */
 	C_CONNECTED = 1 << 13,	/* d, datagrams only: connected to our end */
-	C_ROOMY = 1 << 14,	/* holds more than others, see pump_in.c */
+	C_ROOMY = 1 << 14,	/* has a larger buffer, see pump_in.c */
 };
 
 enum stack_bits {
-	S_IN = 1 << 0,		/* d: has data, or an error or end to read */
+	S_IN = 1 << 0,		/* d: has data, an error or end-of-file to read */
 	S_OUT = 1 << 1,		/* d: accepts data */
 	S_MANY = 1 << 2,	/* the last read returned much data */
 	S_PRI = 1 << 3,		/* has urgent data */
 	S_URGENT = 1 << 4,	/* had urgent data */
-	S_RDHUP = 1 << 5,	/* announced the end of its data: read up to it */
+	S_RDHUP = 1 << 5,	/* announced the end of its data; still readable */
 	S_EOF = 1 << 6,		/* the peer sends no more */
 	S_SHUT = 1 << 7,	/* we passed C_EOF to the stack */
 	S_ERR = 1 << 8,		/* announced an error */
@@ -82,41 +83,41 @@ enum stack_bits {
 
 enum facts {
 	F_BEGUN = 1 << 0,	/* it belongs to a process, see ahead.c */
-	F_DEAD = 1 << 1,	/* freed; the memory stays for this turn */
-	F_REACHABLE = 1 << 2,	/* listens or is a bound datagram socket, and is
-				 * in the probe list */
-	F_HOSTED = 1 << 3,	/* sfd is of the host's network, see hostnet.c */
+	F_DEAD = 1 << 1,	/* freed, but the memory stays for this turn */
+	F_REACHABLE = 1 << 2,	/* is a listening or a bound datagram socket, and
+				 * is in the probe list */
+	F_HOSTED = 1 << 3,	/* sfd is a socket of the host, see hostnet.c */
 	F_LINGER = 1 << 4,	/* SO_LINGER is set: close() would wait */
 	F_ABORTIVE = 1 << 5,	/* SO_LINGER is 0: closing resets */
-	F_RESET = 1 << 6,	/* reset it: closed with unread data, or the run
-				 * ends too soon */
-	F_MPTCP = 1 << 7,	/* sfd is MPTCP, the target requested TCP */
-	F_MPTCP_ASKED = 1 << 8,	/* it should have become MPTCP */
-	F_TCP_BY_OPTION = 1 << 9, /* it became TCP because of an option */
+	F_RESET = 1 << 6,	/* must be reset: the target left data unread, or
+				 * the run ends too soon */
+	F_MPTCP = 1 << 7,	/* sfd is MPTCP, though the target requested TCP */
+	F_MPTCP_ASKED = 1 << 8,	/* MPTCP was requested for it */
+	F_TCP_BY_OPTION = 1 << 9, /* it became TCP because of a socket option */
 	F_ACCEPTED = 1 << 10,	/* it comes from accept() */
 	F_WAS_OPEN = 1 << 11,	/* data may have been transferred */
 	F_REPORTED = 1 << 12,	/* a connect has reported that an earlier one
 				 * failed */
 };
 
-/** flag_set - set or clear bits of a word */
+/** flag_set - set or clear @bits in @word */
 static inline void flag_set(uint16_t *word, unsigned int bits, bool on)
 {
 	*word = (uint16_t)(on ? *word | bits : *word & ~bits);
 }
 
 /**
- * struct conn - what all connections have: the head of struct stream and of
- *	struct dgram
- * @csrc: our end of the carrier in the loop; fd -1: none
+ * struct conn - the common part of all connections: the first member of
+ *	struct stream and of struct dgram
+ * @csrc: our end of the carrier, in the loop; its fd is -1 if there is none
  * @ssrc: @sfd in the stack's epoll
  * @work: continues pumping
- * @link: in the table of all connections
- * @probe: in the list of those whose closing causes no event
+ * @link: entry in the list of all connections
+ * @probe: entry in the list of connections whose close causes no event
  * @held: calls that wait for this connection
- * @hash_next: the next one with the same hash of @id
+ * @hash_next: the next connection with the same hash of @id
  * @id: number, part of the carrier's name
- * @kind: see above; it decides which structure this one is part of
+ * @kind: decides whether this is part of a struct stream or struct dgram
  * @carrier: C_*
  * @stack: S_*
  * @facts: F_*
@@ -125,15 +126,15 @@ static inline void flag_set(uint16_t *word, unsigned int bits, bool on)
  * @so_error: error that SO_ERROR must report once
  * @pid, @tfd: process and descriptor in which the carrier was last seen
  * @maker, @comm: the process that created it, and its name at that time
- * @carrier_ino: inode of the target's end
- * @stack_ino, @ino_fd: cached inode in the stack, and the descriptor it belongs
- *	to
- * @notes: options set on it, newest first; @n_notes of them
+ * @carrier_ino: inode number of the target's end
+ * @stack_ino, @ino_fd: cached inode number in the stack, and the descriptor
+ *	that it belongs to
+ * @notes: socket options set on it, newest first; @n_notes is their number
  * @to_stack, @to_target: bytes that the destination has not accepted yet
  * @bytes_in, @bytes_out: received and sent by the target
- * @acct: account of its creator; already added to it: @told_in and @told_out
- *	bytes, @told_kind
- * @peer: the peer's address; AF_UNSPEC: none
+ * @acct: account of its creator; it already includes @told_in and @told_out
+ *	bytes and counts the connection as @told_kind
+ * @peer: the peer's address; AF_UNSPEC if there is none
  */
 struct conn {
 	struct source csrc;
@@ -165,12 +166,14 @@ struct conn {
 };
 
 /**
- * struct engine_ops - what files below call of those above; engine_init() sets it
- * @carrier_event: an event of a stream's carrier
+ * struct engine_ops - callbacks from lower files to higher ones, set by
+ *	engine_init()
+ * @carrier_event: handle an event of a stream's carrier
  * @pump: continue pumping a connection
- * @dgram_gone: the carrier of a datagram socket is closed
- * @task_gone: a thread of the target is forgotten
- * @task_ended: a process or thread has ended: its descriptors may be closed now
+ * @dgram_gone: handle that the carrier of a datagram socket is closed
+ * @task_gone: handle that the engine forgets a thread of the target
+ * @task_ended: handle the end of a process or thread: its descriptors may be
+ *	closed now
  */
 struct engine_ops {
 	void (*carrier_event)(struct source *src, uint32_t events);

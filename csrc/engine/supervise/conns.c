@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/*
- * The table of connections, by their numbers, and the counters of all of them.
- */
+/* The table of connections by number, and the counters of all connections. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdlib.h>
@@ -44,12 +42,13 @@ struct conn *conn_find(uint32_t id)
 	return conn && (conn->facts & F_BEGUN) ? conn : NULL;
 }
 
-/** number - assign a free number and add it to the table */
+/** number - assign a free number to a connection and add it to the table */
 static void number(struct conn *conn)
 {
 	do {
 		/*
-		 * If others can see names, the next one must be unpredictable.
+		 * If other processes can see names, the next one must be
+		 * unpredictable.
 		 */
 		if (host.shared_netns &&
 		    getrandom(&last_id, sizeof(last_id), GRND_NONBLOCK) < 0)
@@ -60,7 +59,11 @@ static void number(struct conn *conn)
 	hash[conn->id % CONN_HASH] = conn;
 }
 
-/** conn_make - create a connection with only a number; NULL without memory */
+/**
+ * conn_make - create a connection that has only a number
+ *
+ * Returns NULL if memory is exhausted.
+ */
 struct conn *conn_make(enum conn_kind kind)
 {
 	struct conn *conn = calloc(1, kind == KIND_STREAM ?
@@ -88,7 +91,9 @@ void conn_unhash(struct conn *conn)
 	*pp = conn->hash_next;
 }
 
-/** conn_unmake - free a connection that was not begun; its carrier is closed */
+/**
+ * conn_unmake - free a connection without conn_begin(); its carrier is closed
+ */
 void conn_unmake(struct conn *conn)
 {
 	conn_unhash(conn);
@@ -103,7 +108,9 @@ uint32_t conn_renumber(struct conn *conn)
 	return conn->id;
 }
 
-/** conn_stack_ino - inode number of the socket in the stack, 0 if unknown */
+/**
+ * conn_stack_ino - get the inode number of the stack's socket, or 0 if unknown
+ */
 uint64_t conn_stack_ino(struct conn *conn)
 {
 	struct stat st;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Replace a socket of the target by another: under its number, under all other
- * numbers in the calling process, and in the epolls of that process.
+ * Replace a socket of the target with another one: under its number, under all
+ * other numbers in the calling process, and in the epolls of that process.
  *
  * Theory of operation
  *
- * An epoll identifies a watched file by the open file and by its number when it
- * was added. A new file must therefore be added under the number that the
- * target uses. That number may be in use among our own descriptors. A thread
- * that temporarily has its own descriptor table therefore adds it.
+ * An epoll identifies a watched file by its open file description and by the
+ * number that it had when it was added. A new file must therefore be added
+ * under the number that the target uses. In our own descriptor table, that
+ * number may be in use. The file is therefore added by a thread that
+ * temporarily has a separate descriptor table.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -29,7 +30,7 @@
 #include "engine/supervise/stream.h"
 
 #define COPIES_MAX	64	/* replaced descriptors of one socket */
-#define WATCHES_MAX	64	/* renewed epoll entries */
+#define WATCHES_MAX	64	/* replaced epoll entries of one socket */
 
 /** struct copies - the descriptors of a socket in a process, and its epolls */
 struct copies {
@@ -43,10 +44,10 @@ struct copies {
 };
 
 /**
- * struct renewal - an entry for an epoll
+ * struct renewal - a new entry for an epoll
  * @ep: the epoll
  * @fd: the file to watch
- * @num: the number to add it under
+ * @num: the number under which the file is added
  * @ret: 0 or a negative errno
  */
 struct renewal {
@@ -66,7 +67,7 @@ static void watches(const struct call *c, int ep, uint64_t ino,
 	snprintf(path, sizeof(path), "/proc/%d/fdinfo/%d", c->pid, ep);
 	f = fopen(path, "re");
 	while (f && fgets(line, sizeof(line), f)) {
-		/* ep_show_fdinfo(), fs/eventpoll.c */
+		/* For the format, see ep_show_fdinfo(), fs/eventpoll.c. */
 		if (sscanf(line, "tfd: %u events: %x data: %llx pos:%*d ino:%llx",
 			   &num, &events, &data, &found) != 4 || found != ino ||
 		    all->n_watches == WATCHES_MAX)
@@ -124,7 +125,7 @@ static bool is_cloexec(const struct call *c, int fd)
 	return !p || sscanf(p, "flags: %o", &flags) != 1 || (flags & O_CLOEXEC);
 }
 
-/** renew - add an entry; runs in a thread of its own */
+/** renew - add an entry to an epoll; main function of a separate thread */
 static void *renew(void *arg)
 {
 	struct renewal *r = arg;
@@ -140,9 +141,10 @@ static void *renew(void *arg)
 	    epoll_ctl(ep, EPOLL_CTL_ADD, r->num, &r->ev))
 		r->ret = -errno;
 	/*
-	 * Close now, not some time after the joining thread has continued: the
-	 * replaced socket is open in our table too, and would stay in the
-	 * epolls until then.
+	 * Close the descriptors now. The exit of the thread would close them
+	 * too, but perhaps only after pthread_join() returns in the other
+	 * thread. The replaced socket is also open in this table, and would
+	 * stay in the epolls until then.
 	 */
 	syscall(SYS_close_range, 0, ~0u, 0);
 	return NULL;
@@ -161,8 +163,8 @@ static int renew_entry(struct renewal *r)
 }
 
 /**
- * copies_replace - put @fd in place of a socket of the caller
- * @ino: inode of the socket that it replaces
+ * copies_replace - replace a socket of the caller with @fd
+ * @ino: inode number of the replaced socket
  *
  * Returns 0 or a negative errno.
  */

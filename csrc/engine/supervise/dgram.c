@@ -1,27 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Datagrams: UDP, ICMP and raw sockets; and netlink, on the same code paths.
+ * Datagrams: UDP, ICMP and raw sockets. Netlink sockets use the same code
+ * paths.
  *
  * Theory of operation
  *
- * The target holds a datagram carrier. Sending with an address is notified and
- * done in the stack at once. Datagrams that the stack receives are sent to the
- * carrier from a socket whose name represents their origin (peer.c). read and
- * poll are thus the kernel's own, and recvfrom finds the address by that name.
+ * The target holds a datagram carrier. A send with an address is a notified
+ * call, and the engine sends the datagram in the stack at once. When the stack
+ * receives a datagram, the engine sends it to the carrier from a socket whose
+ * name represents the datagram's origin (peer.c). The kernel itself thus
+ * handles read and poll, and recvfrom finds the address by that name.
  *
- * The carrier of a connected socket is connected to our end. Its datagrams come
- * from there, and a plain send() of the target goes there. All of these share
- * one name, so such a carrier holds only datagrams of one origin at a time. The
- * origin mostly changes with the ancillary data, which most programs do not
- * request.
+ * The carrier of a connected socket is connected to our end. The socket's
+ * datagrams come from our end, and a plain send() of the target goes to it. All
+ * of these datagrams share one name, so such a carrier holds only datagrams of
+ * one origin at a time. The origin mostly changes with the ancillary data,
+ * which most programs do not request.
  *
  * If the queue of a carrier is full, the datagram waits in a chunk, and no more
- * are taken from the stack. The stack then drops datagrams as for any slow
- * reader. Our end, connected to the carrier, reports EPOLLOUT when there is
- * room again. If a peer's socket was full instead, a timer triggers the retry.
+ * datagrams are received from the stack. The stack then drops datagrams as for
+ * any slow reader. Our end, connected to the carrier, reports EPOLLOUT when
+ * there is room again. If the send buffer of a peer's socket (peer.c) was full
+ * instead, a timer triggers the retry.
  *
- * A netlink carrier is a connected SOCK_SEQPACKET pair. Its contents have one
- * origin at a time: the kernel, and the group that a message is for.
+ * A netlink carrier is a connected SOCK_SEQPACKET pair. Its messages have one
+ * origin at a time: the kernel, and the multicast group of the message.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -47,7 +50,7 @@
 #define RETRY_NS	1000000ull
 
 static void retry_due(struct timer *t);
-/* The message that is on its way. */
+/* The message that is being moved. */
 static char msg_buf[DGRAM_MAX] __attribute__((aligned(4096)));
 static struct timer retry_timer = TIMER_INIT(retry_timer, retry_due);
 
@@ -94,7 +97,7 @@ int dgram_our_end(struct dgram *d)
 /**
  * set_origin - make @o the origin of datagrams from our end
  *
- * Returns -EAGAIN while the target has not read those of another origin.
+ * Returns -EAGAIN until the target has read all datagrams of another origin.
  */
 static int set_origin(struct dgram *d, const struct origin *o)
 {
@@ -139,7 +142,7 @@ static int carrier_send(struct dgram *d, const char *buf, size_t len,
 	return n < 0 ? -errno : 0;
 }
 
-/** keep - keep @buf, after its origin, because the carrier is full */
+/** keep - store @buf, after its origin, because the carrier is full */
 static void keep(struct dgram *d, const char *buf, size_t len,
 		 const struct origin *o)
 {
@@ -159,10 +162,10 @@ static void keep(struct dgram *d, const char *buf, size_t len,
 }
 
 /**
- * put - send one message to the target, or keep it
+ * put - send one message to the target, or store it
  *
- * Returns false if no more should be taken: the carrier is full, or @conn is
- * gone.
+ * Returns false if no more messages should be received: the carrier is full, or
+ * @conn is gone.
  */
 static bool put(struct dgram *d, const char *buf, size_t len,
 		const struct origin *o)
@@ -196,7 +199,7 @@ int dgram_put_back(struct dgram *d, const char *buf, size_t len,
 	return carrier_send(d, buf, len, o);
 }
 
-/** put_kept - retry the kept message; false if it is still kept */
+/** put_kept - retry the stored message; false if it could not be sent */
 static bool put_kept(struct dgram *d)
 {
 	struct conn *conn = &d->conn;
@@ -213,7 +216,7 @@ static bool put_kept(struct dgram *d)
 	return ok;
 }
 
-/** dgram_kick - the target has made room: send the kept message first */
+/** dgram_kick - send the stored message, because the target has made room */
 void dgram_kick(struct dgram *d)
 {
 	struct conn *conn = &d->conn;
@@ -225,9 +228,10 @@ void dgram_kick(struct dgram *d)
 /**
  * room - buffer size for receiving the next message
  *
- * A netlink dump comes in messages as large as the largest buffer ever offered
- * (max_recvmsg_len, net/netlink/af_netlink.c). Many programs only have room for
- * a page, so the buffer must not exceed the size of the message.
+ * A netlink dump arrives in messages as large as the largest buffer ever passed
+ * to a receive call (max_recvmsg_len, net/netlink/af_netlink.c). Many programs
+ * have only a buffer of one page, so our buffer must not be larger than the
+ * next message.
  */
 static size_t room(struct dgram *d)
 {
@@ -286,7 +290,11 @@ static bool pull(struct dgram *d)
 	return conn->stack & S_IN;
 }
 
-/** forward - send a message of a plain send(); false if it must wait */
+/**
+ * forward - send a message of a plain send() to the stack
+ *
+ * Returns false if the message must wait.
+ */
 static bool forward(struct dgram *d, const char *buf, size_t len)
 {
 	struct conn *conn = &d->conn;
@@ -305,8 +313,8 @@ static bool forward(struct dgram *d, const char *buf, size_t len)
 	}
 	if (n < 0 && conn->kind == KIND_DGRAM) {
 		/*
-		 * It may be the error of an earlier datagram, which is reported
-		 * once.
+		 * This may be the error of an earlier datagram, which is
+		 * reported only once.
 		 */
 		err = (int)-n;
 		n = st_sendto(conn->sfd, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL,
@@ -323,7 +331,11 @@ static bool forward(struct dgram *d, const char *buf, size_t len)
 	return true;
 }
 
-/** push - forward messages the target sent natively; true: there may be more */
+/**
+ * push - forward messages that the target sent natively
+ *
+ * Returns true if there may be more.
+ */
 static bool push(struct dgram *d)
 {
 	struct conn *conn = &d->conn;
@@ -368,13 +380,13 @@ void dgram_flush(struct dgram *d)
 	if (conn->csrc.fd < 0)
 		return;
 	conn->carrier |= C_IN;
-	/* No more than were queued, since other processes may keep sending. */
+	/* The limit is the queue length: others may keep sending. */
 	for (i = 0; i < QUEUE_MAX / DGRAMS; i++)
 		if ((conn->facts & F_DEAD) || !push(d))
 			break;
 }
 
-/** dgram_gone - free a closed connection; its sent messages still go out */
+/** dgram_gone - free a closed connection, after sending its queued messages */
 void dgram_gone(struct dgram *d)
 {
 	struct conn *conn = &d->conn;
@@ -413,7 +425,7 @@ static void dgram_pump(struct work *w)
 		work_queue(w);
 }
 
-/** dgram_stack_event - an event of the stack's socket */
+/** dgram_stack_event - handle an event of the stack's socket */
 static void dgram_stack_event(struct stack_src *src, uint32_t events)
 {
 	struct conn *conn = container_of(src, struct conn, ssrc);
@@ -429,13 +441,13 @@ static void dgram_stack_event(struct stack_src *src, uint32_t events)
 			st_rewatch(conn->sfd, &conn->ssrc, EPOLLIN);
 	}
 	dgram_pump(&conn->work);
-	/* No call has reported the error: it is in the error queue. */
+	/* If no call has reported the error, it is in the error queue. */
 	if ((events & EPOLLERR) && !(conn->facts & F_DEAD) && !conn->so_error &&
 	    !(conn->carrier & C_FAILED) && st_failed(conn->sfd))
 		dgram_raise(d, -1);
 }
 
-/** dgram_carrier_event - the target has sent or read a message */
+/** dgram_carrier_event - handle that the target has sent or read a message */
 static void dgram_carrier_event(struct source *src, uint32_t events)
 {
 	struct conn *conn = container_of(src, struct conn, csrc);
@@ -447,7 +459,7 @@ static void dgram_carrier_event(struct source *src, uint32_t events)
 	dgram_pump(&conn->work);
 }
 
-/** dgram_start - start a new socket */
+/** dgram_start - initialize a new socket */
 int dgram_start(struct dgram *d)
 {
 	struct conn *conn = &d->conn;
@@ -458,7 +470,10 @@ int dgram_start(struct dgram *d)
 	return conn_watch(conn, EPOLLIN);
 }
 
-/** netlink_start - start a new netlink socket; takes @cfd, our end, over */
+/**
+ * netlink_start - initialize a new netlink socket; takes ownership of @cfd, our
+ * end
+ */
 int netlink_start(struct dgram *d, int cfd)
 {
 	struct conn *conn = &d->conn;
@@ -470,7 +485,7 @@ int netlink_start(struct dgram *d, int cfd)
 	return loop_add(&conn->csrc, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
 }
 
-/** dgram_want_out - make the stack report when it can send again */
+/** dgram_want_out - make the stack report when the socket can send again */
 void dgram_want_out(struct conn *conn)
 {
 	st_rewatch(conn->sfd, &conn->ssrc, EPOLLIN | EPOLLOUT);

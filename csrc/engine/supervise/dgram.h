@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Datagrams: UDP, ICMP and raw sockets; and netlink. */
+/* Datagrams: UDP, ICMP and raw sockets, and netlink. */
 #ifndef LKLHOST_DGRAM_H
 #define LKLHOST_DGRAM_H
 
@@ -15,12 +15,12 @@ struct call;
 struct origin;
 
 #define DGRAM_ROOM	(1 << 20)	/* bytes in a datagram carrier */
-#define DGRAM_MAX	(256 * 1024)	/* bytes in a message, netlink too */
+#define DGRAM_MAX	(256 * 1024)	/* bytes in a message, also of netlink */
 
 /**
  * struct dgram - a connection of KIND_DGRAM or KIND_NETLINK
- * @late: in the list of those whose carrier gets its error later
- * @late_looks: how often that was postponed
+ * @late: entry in the list of sockets whose carrier error is postponed
+ * @late_looks: how often the error was postponed
  * @last: origin of all datagrams that our end has sent to a carrier that is
  *	connected to it
  */

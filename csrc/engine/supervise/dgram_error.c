@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Datagrams: errors that belong to no call, and other state that a carrier
- * lacks.
+ * cannot represent.
  *
  * Theory of operation
  *
  * ICMP errors, and errors of a datagram from a plain send(), are stored in
- * so_error. Held and later notified calls return them.
+ * so_error. Held calls and later notified calls return them.
  *
- * To wake the target's poll and its plain calls, we give the carrier an error
- * of its own. If our end disconnects while it holds unread data, the kernel
- * sets ECONNRESET on the other end (net/unix/af_unix.c,
- * unix_dgram_disconnected()). This is the only error it can set. If the carrier
- * is not connected to our end, we connect it for this moment. This requires
- * that it is empty, since disconnecting empties it.
+ * To wake the target's poll and its plain calls, we set an error on the carrier
+ * itself. If our end disconnects while it holds unread data, the kernel sets
+ * ECONNRESET on the other end (net/unix/af_unix.c, unix_dgram_disconnected()).
+ * This is the only error that we can set. If the carrier is not connected to
+ * our end, we connect it for this moment. The carrier must be empty for this,
+ * because disconnecting discards its queue.
  *
- * A plain send() reports this error too, although it belongs to another
+ * A plain send() reports this error too, although the error belongs to another
  * datagram. With IP_RECVERR, the program expects errors in a queue and not from
- * send(). Such a socket therefore gets the error only if the target waits in a
- * poll or a read, or has not waited for some milliseconds.
+ * send(). Such a socket therefore gets the error only if the target waits in
+ * poll() or a read, or if the error has been postponed for some milliseconds.
  *
  * The same error represents the stack's error queue (IP_RECVERR, transmit
  * timestamps), whose only poll bit is EPOLLERR. While the queue is not empty,
- * every call that clears the carrier's error is followed by another error.
+ * each call that clears the carrier's error sets the error again.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -57,7 +57,7 @@ static void late_due(struct timer *t);
 static struct timer late_timer = TIMER_INIT(late_timer, late_due);
 static struct list late = LIST_INIT(late);
 
-/* The message that is on its way. */
+/* The message that is being moved. */
 static char msg_buf[DGRAM_MAX];
 
 static const struct sockaddr nobody = { .sa_family = AF_UNSPEC };
@@ -65,18 +65,18 @@ static const struct sockaddr nobody = { .sa_family = AF_UNSPEC };
 /**
  * dgram_sndbuf - SO_SNDBUF of the target's end
  *
- * It makes a plain send() larger than the protocol allows fail with EMSGSIZE.
- * This is exact to the byte, except that values are even: one size that is too
- * large is accepted and lost.
+ * It makes a plain send() that exceeds the protocol's limit fail with EMSGSIZE.
+ * SO_SNDBUF is always even, so one size that is too large is accepted and the
+ * datagram is lost.
  */
 int dgram_sndbuf(int domain)
 {
 	int max = domain == AF_INET ? UDP_MAX_IPV4 : UDP_MAX_IPV6;
 
-	return (max + UNIX_OVERHEAD + 1) / 2;	/* doubled when set, socket(7) */
+	return (max + UNIX_OVERHEAD + 1) / 2;	/* doubled, see socket(7) */
 }
 
-/** flush - forward what the target has sent, which would be lost otherwise */
+/** flush - forward what the target has sent: the disconnect would discard it */
 static void flush(const struct dgram *d)
 {
 	const struct conn *conn = &d->conn;
@@ -101,7 +101,7 @@ static bool is_empty(int dup)
 	return poll(&p, 1, 0) == 0;
 }
 
-/** strike - set the error on the carrier; both ends are connected */
+/** strike - set the error on the carrier, which must be connected to our end */
 static bool strike(const struct dgram *d, int dup)
 {
 	const struct conn *conn = &d->conn;
@@ -115,7 +115,7 @@ static bool strike(const struct dgram *d, int dup)
 	return true;
 }
 
-/** has_queue - whether errors are queued, IP_RECVERR */
+/** has_queue - whether the socket queues errors (IP_RECVERR) */
 static bool has_queue(const struct dgram *d)
 {
 	const struct conn *conn = &d->conn;
@@ -127,7 +127,10 @@ static bool has_queue(const struct dgram *d)
 			      v6 ? IPV6_RECVERR : IP_RECVERR, &on, &len) && on;
 }
 
-/** target_waits - whether the thread that last used it sleeps in a wait */
+/**
+ * target_waits - whether the last thread that used the socket waits for an
+ * event
+ */
 static bool target_waits(const struct dgram *d)
 {
 	const struct conn *conn = &d->conn;
@@ -156,7 +159,7 @@ static bool target_waits(const struct dgram *d)
 	close(fd);
 	text[n > 0 ? n : 0] = '\0';
 	for (i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
-		if (text[0] != 'r' && atoi(text) == calls[i])	/* "running" */
+		if (text[0] != 'r' && atoi(text) == calls[i])	/* not "running" */
 			return true;
 	return false;
 }
@@ -178,7 +181,7 @@ static void late_due(struct timer *t)
 		timer_arm(t, now_ns() + LATE_NS);
 }
 
-/** put_off - postpone an error if it must wait; returns whether it does */
+/** put_off - postpone an error if it must wait; returns true if so */
 static bool put_off(struct dgram *d)
 {
 	struct conn *conn = &d->conn;
@@ -197,7 +200,10 @@ static bool put_off(struct dgram *d)
 	return true;
 }
 
-/** dgram_raise - set an error on the carrier; @dup: a duplicate of it, or -1 */
+/**
+ * dgram_raise - set an error on the carrier
+ * @dup: a duplicate of the target's end, or -1
+ */
 void dgram_raise(struct dgram *d, int dup)
 {
 	struct conn *conn = &d->conn;
@@ -225,7 +231,7 @@ void dgram_raise(struct dgram *d, int dup)
 		close(own);
 }
 
-/** dgram_failed - the stack has an error for the socket */
+/** dgram_failed - handle an error that the stack returned for the socket */
 void dgram_failed(struct dgram *d, int err)
 {
 	struct conn *conn = &d->conn;
@@ -240,9 +246,10 @@ void dgram_failed(struct dgram *d, int err)
 }
 
 /**
- * dgram_take_error - the error for a call on @dup; 0 if there is none
+ * dgram_take_error - get the error for a call on @dup, or 0 if there is none
  *
- * This clears the carrier's error; dgram_look_again() must follow.
+ * This clears the carrier's error; the caller must then call
+ * dgram_look_again().
  */
 int dgram_take_error(struct dgram *d, int dup)
 {
@@ -254,11 +261,14 @@ int dgram_take_error(struct dgram *d, int dup)
 		return 0;
 	conn->so_error = 0;
 	getsockopt(dup, SOL_SOCKET, SO_ERROR, &native, &len);
-	/* A plain call may already have reported and cleared it. */
+	/* A plain call may already have reported and cleared the error. */
 	return (conn->carrier & C_FAILED) && !native ? 0 : err;
 }
 
-/** dgram_look_again - set the error again if the stack's queue is not empty */
+/**
+ * dgram_look_again - set the carrier's error again if the stack's queue is not
+ * empty
+ */
 void dgram_look_again(struct dgram *d, int dup)
 {
 	struct conn *conn = &d->conn;
@@ -270,7 +280,10 @@ void dgram_look_again(struct dgram *d, int dup)
 		dgram_raise(d, dup);
 }
 
-/** dgram_queue_read - the target has read from the stack's error queue */
+/**
+ * dgram_queue_read - handle that the target has read from the stack's error
+ * queue
+ */
 void dgram_queue_read(struct dgram *d, int dup)
 {
 	struct conn *conn = &d->conn;
@@ -292,7 +305,9 @@ struct unread {
 	char data[];
 };
 
-/** take_out - take the next datagram out of the carrier, or NULL */
+/**
+ * take_out - take the next datagram out of the carrier; NULL if there is none
+ */
 static struct unread *take_out(struct dgram *d, int dup)
 {
 	struct sockaddr_un un;
