@@ -4,10 +4,10 @@
  *
  * Theory of operation
  *
- * Sending copies the message from the target and makes the call in the stack.
- * Receiving reads the carrier first, which holds the older messages, then the
- * stack. Held calls retry both; the functions that do the work return CALL_HELD
- * for "would block".
+ * To send, the engine copies the message from the target and makes the call in
+ * the stack. To receive, it reads the carrier first, which holds the older
+ * messages, then the stack. A held call retries these steps. send_one(),
+ * recv_one() and the like return CALL_HELD if the call would block.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -88,7 +88,7 @@ static int64_t send_one(struct call *c, const struct user_msg *um)
 	return ret;
 }
 
-/** from_carrier - the oldest message in the carrier */
+/** from_carrier - receive the oldest message in the carrier */
 static ssize_t from_carrier(struct call *c, int flags, struct origin *o)
 {
 	struct conn *conn = c->conn;
@@ -185,10 +185,10 @@ static int64_t take_one(struct call *c, const struct user_msg *um, int uflags)
 }
 
 /**
- * recv_one - return an error, or copy one message to the caller
+ * recv_one - return a pending error, or copy one message to the caller
  * @um: destination
  *
- * Returns CALL_HELD if there is neither.
+ * Returns CALL_HELD if there is neither an error nor a message.
  */
 static int64_t recv_one(struct call *c, const struct user_msg *um, int flags)
 {
@@ -196,7 +196,7 @@ static int64_t recv_one(struct call *c, const struct user_msg *um, int flags)
 	int64_t ret;
 	int err;
 
-	if (flags & MSG_ERRQUEUE)	/* of a stream, too */
+	if (flags & MSG_ERRQUEUE)	/* the socket may also be a stream */
 		return take_one(c, um, flags);
 	d = dgram_of(c->conn);
 	err = dgram_take_error(d, c->dup);
@@ -205,7 +205,7 @@ static int64_t recv_one(struct call *c, const struct user_msg *um, int flags)
 	return ret;
 }
 
-/** again_dup - make @c->dup valid in a retry */
+/** again_dup - duplicate the caller's descriptor again for a retry */
 static int64_t again_dup(struct call *c)
 {
 	uint32_t id;
@@ -301,7 +301,11 @@ int64_t dgram_recvmsg(struct call *c)
 	return dgram_recvfrom(c);
 }
 
-/** sendmmsg_from - send elements from @i on; CALL_HELD if the first blocks */
+/**
+ * sendmmsg_from - send the messages from element @i on
+ *
+ * Returns CALL_HELD if sending the first element would block.
+ */
 static int64_t sendmmsg_from(struct call *c, uint64_t i)
 {
 	uint64_t n = mmsg_len(c);
@@ -342,8 +346,8 @@ int64_t dgram_sendmmsg(struct call *c)
 /**
  * recvmmsg_from - receive available messages, from element @i on
  *
- * Returns how many elements are filled; CALL_HELD if none is; a negative errno
- * only for the first element.
+ * Returns the number of filled elements, or CALL_HELD if no element is filled.
+ * Returns a negative errno only if the first element fails.
  */
 static int64_t recvmmsg_from(struct call *c, uint64_t i)
 {
@@ -364,7 +368,10 @@ static int64_t recvmmsg_from(struct call *c, uint64_t i)
 	return (int64_t)n;
 }
 
-/** recvmmsg_retry - wait until all are filled, or one with MSG_WAITFORONE */
+/**
+ * recvmmsg_retry - retry until all elements are filled; with MSG_WAITFORONE,
+ * until one is filled
+ */
 static int64_t recvmmsg_retry(struct call *c, struct held *h)
 {
 	int64_t ret = again_dup(c);

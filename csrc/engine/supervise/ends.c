@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The end of a stream: passing the end of each side to the other.
+ * The end of a stream: pass the end of each side to the other side.
  *
  * Theory of operation
  *
- *	on the carrier			in the stack
+ *	event on the carrier		action in the stack
  *	end-of-file, SHUT_WR		shutdown(SHUT_WR), after the chunk
  *	closed				the same, then close
  *	closed with unread data		reset
  *
- *	in the stack			on the carrier
+ *	event in the stack		action on the carrier
  *	end-of-file			shutdown(SHUT_WR), after the chunk
- *	an error			closed with an unread byte: ECONNRESET
+ *	an error			close with an unread byte: ECONNRESET
  *
  * After both directions are shut down, the carrier reports EPOLLHUP as if it
- * were closed; its name tells whether it is. If not, the connection remains in
- * the state STREAM_DONE for further calls of the target.
+ * were closed. carrier_gone() shows whether it is really closed. If not, the
+ * connection remains in the state STREAM_DONE for further calls of the target.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -31,11 +31,13 @@
 #include "stack/stack.h"
 
 /**
- * finish_reset - pass the error on, after all data before it
+ * finish_reset - pass an error of the stack to the target, after all earlier
+ * data
  *
- * This needs an unread byte: either one that the target sent and we have not
- * read, or one written through a borrowed duplicate of its end. After the
- * target's own SHUT_WR neither exists, and the target sees end-of-file.
+ * The error requires an unread byte in the carrier. This is either a byte that
+ * the target sent and we have not read, or a byte that we write through a
+ * borrowed duplicate of the target's end. After the target's own SHUT_WR
+ * neither is possible, and the target sees end-of-file.
  */
 static void finish_reset(struct stream *s)
 {
@@ -65,7 +67,7 @@ static void finish_reset(struct stream *s)
 }
 
 /**
- * ends_pass - pass the ends of both streams on
+ * ends_pass - pass the end of each side to the other side
  *
  * Returns false if @conn is freed or done.
  */
@@ -75,7 +77,7 @@ bool ends_pass(struct stream *s)
 	bool unsent = conn->to_stack.len;
 
 	if ((conn->carrier & C_EOF) && !unsent && !(conn->stack & S_SHUT)) {
-		/* If it is closed, close() sends the FIN or the reset. */
+		/* If the carrier is closed, close() sends the FIN or RST. */
 		if ((conn->carrier & C_HUP) &&
 		    ((conn->facts & F_RESET) || carrier_gone(conn))) {
 			conn_free(conn);
@@ -85,7 +87,7 @@ bool ends_pass(struct stream *s)
 		if (!(conn->stack & S_BROKEN))
 			st_shutdown(conn->sfd, SHUT_WR);
 	}
-	/* Do not wait for the stack to accept the rest. */
+	/* An abortive close does not wait for the stack to accept the rest. */
 	if ((conn->facts & F_ABORTIVE) && (conn->carrier & C_HUP) &&
 	    (unsent || !(conn->carrier & C_IN)) && carrier_gone(conn)) {
 		conn_free(conn);
@@ -119,7 +121,7 @@ bool ends_pass(struct stream *s)
 	return true;
 }
 
-/** discard - drop the data of the target that is not needed any more */
+/** discard - discard the data that the target has sent: the peer has reset */
 static void discard(struct stream *s)
 {
 	struct conn *conn = &s->conn;
@@ -130,13 +132,14 @@ static void discard(struct stream *s)
 }
 
 /**
- * ends_hang_up - the peer has reset before the target has read all data
+ * ends_hang_up - handle a reset by the peer before the target has read all data
  *
- * Until then, the target's writes must fail, and waiting writes must end,
- * instead of filling a carrier that is never emptied. One byte remains unread
- * in it, which later makes the target's read fail with ECONNRESET. Until that
- * byte is written, a small SO_SNDBUF limits what the target, which may be
- * writing right now, can add. Its poll thus does not wait.
+ * Until the target has read all data, its writes must fail and waiting writes
+ * must end; otherwise they would fill a carrier that is never emptied. One byte
+ * remains unread in the carrier and later makes the target's read fail with
+ * ECONNRESET. The target may be writing right now. Until our byte is written, a
+ * small SO_SNDBUF therefore limits the data that the target can add. poll in
+ * the target thus does not wait.
  */
 void ends_hang_up(struct stream *s)
 {
@@ -155,7 +158,7 @@ void ends_hang_up(struct stream *s)
 	discard(s);
 	send(dup, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 	shutdown(conn->csrc.fd, SHUT_RD);
-	old /= 2;		/* doubled when set, socket(7) */
+	old /= 2;		/* the kernel doubles it, socket(7) */
 	setsockopt(dup, SOL_SOCKET, SO_SNDBUF, &old, sizeof(old));
 	close(dup);
 }

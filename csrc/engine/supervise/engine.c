@@ -26,8 +26,8 @@
 #include "stack/stack.h"
 #include "view/view.h"
 
-static int listener = -1;	/* of the target's notifications */
-static char text[256 * 1024];	/* a file of the stack */
+static int listener = -1;	/* seccomp listener of the target's calls */
+static char text[256 * 1024];	/* contents of a file in the stack */
 
 static const struct engine_ops ops = {
 	.carrier_event = tcp_carrier_event,
@@ -39,7 +39,7 @@ static const struct engine_ops ops = {
 
 /**
  * engine_init - set up names and tables
- * @fd: the seccomp listener, which engine_stop() closes; -1: none
+ * @fd: the seccomp listener, which engine_stop() closes; -1 if there is none
  */
 int engine_init(int fd)
 {
@@ -47,18 +47,20 @@ int engine_init(int fd)
 
 	engine_ops = &ops;
 	listener = fd;
-	for (i = 0; i < 3; i++)		/* the target has these, too */
+	for (i = 0; i < 3; i++)		/* stdin to stderr: the target has them too */
 		stray_allow(i);
 	return carrier_init();
 }
 
-/** engine_start - receive the target's notifications */
+/** engine_start - start to receive the target's notified calls */
 int engine_start(void)
 {
 	return notify_init(listener);
 }
 
-/** orphans - sockets of the stack with data to deliver; see text_orphans() */
+/**
+ * orphans - count the stack's orphaned sockets with data, see text_orphans()
+ */
 static unsigned int orphans(const char *path, uint64_t *queued)
 {
 	if (st_read_file(path, text, sizeof(text)) <= 0)
@@ -80,7 +82,7 @@ bool engine_drain(uint64_t *mark)
 	leavers_stop();
 	*mark = 0;
 	if (stack->abi == CTL_ABI_HOST)
-		return list_empty(&conns);	/* which outlives us */
+		return list_empty(&conns);	/* the host's stack outlives us */
 	list_for_each(pos, &conns)
 		out += container_of(pos, struct conn, link)->bytes_out;
 	n = orphans("/proc/net/tcp", &queued);
@@ -90,9 +92,9 @@ bool engine_drain(uint64_t *mark)
 }
 
 /**
- * engine_stop - end notifications and connections
+ * engine_stop - stop receiving notified calls, and free the connections
  *
- * Without the listener, the target's remaining calls fail with ENOSYS.
+ * After the listener is closed, the target's remaining calls fail with ENOSYS.
  */
 void engine_stop(void)
 {
@@ -118,7 +120,9 @@ bool engine_has_stack_fd(int fd)
 	return mirror_has_stack_fd(fd);
 }
 
-/** engine_stats - counters, "name value\n" */
+/**
+ * engine_stats - write counters as lines "name value\n"; returns their length
+ */
 size_t engine_stats(char *buf, size_t len)
 {
 	const struct conn_stats *s = &conn_stats;
@@ -177,10 +181,10 @@ size_t engine_stats(char *buf, size_t len)
 }
 
 /**
- * engine_account - the account sent when the target ends
+ * engine_account - write the account that is sent when the target ends
  *
- * It contains the stack's MPTCP counters and our own. The list of processes
- * comes last, as it may be longer than @len.
+ * It contains the stack's MPTCP counters and our own counters. The list of
+ * processes comes last, because it may not fit into @len.
  */
 size_t engine_account(char *buf, size_t len)
 {
@@ -192,7 +196,11 @@ size_t engine_account(char *buf, size_t len)
 	return n + engine_stats(buf + n, len - n);
 }
 
-/** engine_owners - a struct ctl_owner for each connection; bytes written */
+/**
+ * engine_owners - write a struct ctl_owner for each connection
+ *
+ * Returns the number of bytes written.
+ */
 size_t engine_owners(void *buf, size_t len)
 {
 	struct ctl_owner *o = buf;

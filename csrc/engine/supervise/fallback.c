@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Stream sockets: fallback to plain TCP if MPTCP lacks an option, and another
- * connect after a failed one.
+ * Stream sockets: fall back to plain TCP if MPTCP lacks an option, and connect
+ * again after a failed connect.
  *
  * Theory of operation
  *
  * A target that requested TCP and got MPTCP may set options that MPTCP sockets
- * lack (net/mptcp/sockopt.c). While the socket has no peer, it is replaced by a
- * TCP socket, provided that this one accepts the option. The TCP socket gets
- * the same address and the options set so far, which are recorded for this
- * purpose. One line tells the user, since the connection will then not use
- * MPTCP.
+ * lack (net/mptcp/sockopt.c). If the socket has no peer yet and a TCP socket
+ * accepts the option, the TCP socket replaces the MPTCP socket. The TCP socket
+ * gets the same address and the options set so far, which are recorded for this
+ * purpose. A warning tells the user that the connection does not use MPTCP.
  *
- * After a failed non-blocking connect, the carrier was connected and cannot be
- * connected again, while TCP can. TCP can also be disconnected, by connect() to
- * AF_UNSPEC. The target therefore gets a new carrier in place of the old one,
- * under all its numbers and in its epolls (copies.c). The new carrier has a new
- * name, so copies of the old one in other processes are orphans.
+ * After a failed connect, TCP can connect again, but the carrier cannot: it was
+ * already connected for a non-blocking connect. TCP can also be disconnected,
+ * by connect() to AF_UNSPEC. In both cases, a new carrier replaces the old one
+ * in the target, under all its numbers and in its epolls (copies.c). The new
+ * carrier has a new name, so copies of the old carrier in other processes
+ * become orphans.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -41,7 +41,8 @@
 #include "stack/stack.h"
 
 /**
- * stack_socket - create it in the stack, as MPTCP instead of TCP if requested
+ * stack_socket - create a socket in the stack, with MPTCP instead of TCP if
+ * requested
  */
 long stack_socket(int domain, int type, int proto, bool *is_mptcp)
 {
@@ -54,8 +55,8 @@ long stack_socket(int domain, int type, int proto, bool *is_mptcp)
 		fd = st_socket(domain, type | flags, IPPROTO_MPTCP);
 		*is_mptcp = fd >= 0;
 		/*
-		 * The stack has no MPTCP, or it is disabled; an old stack does
-		 * not know the number (EINVAL).
+		 * The stack has no MPTCP, or MPTCP is disabled. An old stack
+		 * does not know the protocol number (EINVAL).
 		 */
 		if (fd >= 0 || (fd != -EPROTONOSUPPORT && fd != -ENOPROTOOPT &&
 				fd != -EINVAL))
@@ -64,7 +65,7 @@ long stack_socket(int domain, int type, int proto, bool *is_mptcp)
 	return st_socket(domain, type | flags, proto);
 }
 
-/** is_bound - whether the socket has an address; stored in @ss */
+/** is_bound - whether the socket has an address, which is stored in @ss */
 static bool is_bound(const struct conn *conn, struct sockaddr_storage *ss,
 		     socklen_t *len)
 {
@@ -75,10 +76,10 @@ static bool is_bound(const struct conn *conn, struct sockaddr_storage *ss,
 }
 
 /**
- * fallback_to_tcp - MPTCP refused an option: try with TCP
- * @ret: result of MPTCP
+ * fallback_to_tcp - try an option with TCP, after MPTCP has refused it
+ * @ret: error returned by MPTCP
  *
- * Returns 0 if the socket is now TCP and has the option, else @ret.
+ * Returns 0 if the socket is now a TCP socket with this option, otherwise @ret.
  */
 int64_t fallback_to_tcp(struct call *c, int level, int name, const void *value,
 			int len, int64_t ret)
@@ -122,7 +123,7 @@ int64_t fallback_to_tcp(struct call *c, int level, int name, const void *value,
 	return 0;
 }
 
-/** path_fact - a value of the first subflow's path; 0 if unknown */
+/** path_fact - get a value of the first subflow's path; 0 if unknown */
 static int path_fact(const struct conn *conn, int level, int name)
 {
 	struct tcp_info ti = { 0 };
@@ -141,10 +142,11 @@ static int path_fact(const struct conn *conn, int level, int name)
 
 /**
  * fallback_get - get an option that MPTCP does not know
- * @ret: result of MPTCP
+ * @ret: error returned by MPTCP
  *
- * Setting such an option makes the socket TCP. The value is therefore that of a
- * new TCP socket, unless it concerns the path.
+ * Setting such an option would turn the socket into a TCP socket. The returned
+ * value is therefore that of a new TCP socket, unless the option concerns the
+ * path.
  */
 int64_t fallback_get(const struct conn *conn, int level, int name, void *value,
 		     socklen_t *len, int64_t ret)
@@ -213,10 +215,11 @@ static void forget(struct stream *s)
 }
 
 /**
- * fallback_reconnect - prepare another connect, or a disconnect
+ * fallback_reconnect - prepare a stream for another connect, or for a
+ * disconnect
  *
- * Returns 0 with a new carrier in @c->dup and the state STREAM_NEW, or a negative
- * errno.
+ * On success, returns 0; @c->dup is then a new carrier and the state is
+ * STREAM_NEW. Otherwise returns a negative errno.
  */
 int64_t fallback_reconnect(struct call *c)
 {

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Streams: connect and send in one call, MSG_FASTOPEN.
+ * Streams: connect and send in one call (MSG_FASTOPEN).
  *
  * Theory of operation
  *
- * The stack gets the data with the call. It returns how many bytes go with the
- * SYN, or EINPROGRESS if none do, for lack of a cookie. In both cases a connect
- * is in progress, which continues like any other (tcp.c). A blocking caller is
- * held until the rest is sent. TCP_FASTOPEN_CONNECT needs no code here: its
- * connect ends at once, and the stack sends the SYN with the data that follow.
+ * The stack gets the data together with the connect. It returns the number of
+ * bytes that it sends with the SYN, or EINPROGRESS if it has no cookie and
+ * sends none. In both cases a connect is in progress, which continues like any
+ * other (tcp.c). A blocking caller is held until the rest is sent.
+ * TCP_FASTOPEN_CONNECT needs no code here: its connect returns at once, and the
+ * stack sends the SYN with the first data.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -21,7 +22,7 @@
 #include "engine/supervise/stream.h"
 #include "stack/stack.h"
 
-/** fastopen_retry - a held caller: send the rest when connected */
+/** fastopen_retry - retry a held call: when connected, send the rest */
 static int64_t fastopen_retry(struct call *c, struct held *h)
 {
 	struct conn *conn = c->conn;

@@ -8,12 +8,12 @@
  * and retried at each event of the connection.
  *
  * Signals: with WAIT_KILLABLE_RECV, only fatal signals interrupt a received
- * call, so that no answer is lost. Held calls are therefore checked from time
- * to time. If a signal with a handler (or one that stops) is pending for the
- * caller, the answer is -ERESTARTSYS. The kernel turns it into EINTR or a
- * transparent restart, as for its own calls. It does so only if that very
- * thread receives the signal. If this is uncertain, the answer is EINTR, and
- * only after the signal has been pending for a while.
+ * call, so that no answer is lost. The engine therefore checks periodically
+ * whether a signal is pending for the callers of held calls. If the signal has
+ * a handler or stops the process, the answer is -ERESTARTSYS. The kernel turns
+ * it into EINTR or a transparent restart, as for its own calls, but only if the
+ * calling thread itself receives the signal. If this is uncertain, the answer
+ * is EINTR, and is sent only after the signal has been pending for two checks.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -28,7 +28,7 @@
 #define MS		1000000ull
 #define SIGNAL_POLL_NS	(10 * MS)	/* for calls held less than a second */
 #define SIGNAL_SLOW_NS	(50 * MS)
-#define SIGNAL_COST_NS	400000		/* 25 times the cost of a check */
+#define SIGNAL_COST_NS	400000		/* 25 times the cost of one check */
 
 static struct list all_held = LIST_INIT(all_held);
 static void held_look(struct timer *t);
@@ -37,9 +37,9 @@ static uint64_t signals_due;
 
 /**
  * hold_deadline - the deadline of a blocking call on @c->dup
- * @optname: SO_RCVTIMEO or SO_SNDTIMEO; the carrier has both, too
+ * @optname: SO_RCVTIMEO or SO_SNDTIMEO, which are also set on the carrier
  *
- * Returns 0 for never.
+ * Returns 0 if there is no deadline.
  */
 uint64_t hold_deadline(const struct call *c, int optname)
 {
@@ -54,13 +54,13 @@ uint64_t hold_deadline(const struct call *c, int optname)
 }
 
 /**
- * call_hold - let the call wait
+ * call_hold - hold a call
  * @on: list of calls that wait for the same event
- * @retry: called by held_wake(@on)
- * @deadline: 0: none
+ * @retry: function that held_wake(@on) calls
+ * @deadline: time at which the wait ends; 0 if there is none
  * @timeout_ret: the answer at the deadline
  *
- * Returns NULL without memory: the caller then answers -ENOMEM.
+ * Returns NULL if memory is exhausted; the caller must then answer -ENOMEM.
  */
 struct held *call_hold(struct call *c, struct list *on,
 		       int64_t (*retry)(struct call *, struct held *),
@@ -92,7 +92,7 @@ struct held *call_hold(struct call *c, struct list *on,
 	return h;
 }
 
-/** held_end - answer and free */
+/** held_end - answer a held call and free it */
 static void held_end(struct held *h, int64_t ret)
 {
 	list_del(&h->link);
@@ -105,13 +105,15 @@ static void held_end(struct held *h, int64_t ret)
 	free(h);
 }
 
-/** held_cancel - free without an answer; the caller of this answers */
+/** held_cancel - free a held call, which the caller of this function answers */
 void held_cancel(struct held *h)
 {
 	held_end(h, CALL_ANSWERED);
 }
 
-/** held_quit - end a wait by a signal or timeout: answer with @ret */
+/**
+ * held_quit - end a wait because of a signal or timeout, and answer with @ret
+ */
 static void held_quit(struct held *h, int64_t ret)
 {
 	if (h->quit)
@@ -121,7 +123,11 @@ static void held_quit(struct held *h, int64_t ret)
 	held_end(h, ret);
 }
 
-/** held_glance - whether something other than an event has ended the wait */
+/**
+ * held_glance - end the wait if its look() function requires it
+ *
+ * Returns true if the wait has ended.
+ */
 static bool held_glance(struct held *h)
 {
 	int64_t ret = h->look ? h->look(&h->call) : CALL_HELD;
@@ -136,7 +142,7 @@ static bool held_glance(struct held *h)
 	return true;
 }
 
-/** held_retry - retry @h */
+/** held_retry - retry a held call */
 static void held_retry(struct held *h)
 {
 	int64_t ret = h->retry(&h->call, h);
@@ -153,7 +159,7 @@ static void held_retry(struct held *h)
 /**
  * held_wake - retry the calls that wait for an event, in order
  *
- * A retry may append calls to the list, which are not retried now.
+ * Calls that a retry appends to the list are not retried now.
  */
 void held_wake(struct list *on)
 {
@@ -170,7 +176,7 @@ void held_wake(struct list *on)
 	}
 }
 
-/** held_task_gone - a thread has ended: free its calls */
+/** held_task_gone - free the held calls of a thread that has ended */
 void held_task_gone(const struct task *t)
 {
 	struct list *pos, *tmp;
@@ -212,8 +218,8 @@ static void held_signal(struct held *h)
  * held_signals - check all held calls, and set the time of the next check
  * @now: current time
  *
- * The interval is short while there are recent calls. It grows with their
- * number, so that the checks cost a few per cent of the CPU at most.
+ * The interval is short while there are recent calls. It grows with the number
+ * of calls, so that the checks use at most a few per cent of the CPU.
  */
 static void held_signals(uint64_t now)
 {
@@ -234,7 +240,7 @@ static void held_signals(uint64_t now)
 	signals_due = now + pause;
 }
 
-/** held_look - check deadlines and signals of held calls */
+/** held_look - check the deadlines and signals of held calls */
 static void held_look(struct timer *t)
 {
 	uint64_t now = now_ns(), next;
@@ -255,7 +261,7 @@ static void held_look(struct timer *t)
 		timer_arm(t, next);
 }
 
-/** held_stop - answer all held calls: notifications end */
+/** held_stop - answer all held calls, because notifications end */
 void held_stop(void)
 {
 	struct list *pos, *tmp;

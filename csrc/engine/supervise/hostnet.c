@@ -5,19 +5,19 @@
  *
  * Theory of operation
  *
- * Every socket first belongs to the stack. A socket of the host's network
- * (home.c) replaces it, behind the same carrier, when it is connected to a
- * chosen destination. The same happens if a datagram socket without a local
- * name sends its first message to one. The options set before are set on the
- * new socket. Only lklhost has this socket (stack/beside.c). All operations of
- * the target on it therefore pass through here, with an address that is copied
- * before it is checked.
+ * Every socket first belongs to the stack. When the socket is connected to a
+ * chosen destination, a socket of the host's network (home.c) replaces it,
+ * behind the same carrier. The same happens if a datagram socket without a
+ * local name sends its first message to such a destination. The new socket gets
+ * the options that were set before. Only lklhost has a descriptor of this
+ * socket (stack/beside.c). All operations of the target on the socket therefore
+ * pass through lklhost, which copies an address before it checks the address.
  *
- * A socket of the host reaches only chosen destinations. If it is connected to
- * another one, bound, or made to listen, it becomes a socket of the stack
- * again, as long as it has no peer. This is for getaddrinfo(3), which connects
- * one socket to one address after the other. Source routes, which an address
- * does not show, are refused.
+ * A socket of the host reaches only chosen destinations. If the socket is
+ * connected to another destination, bound, or made to listen, a socket of the
+ * stack replaces it again, as long as it has no peer. getaddrinfo(3) requires
+ * this, because it connects one socket to one address after the other. Source
+ * routes are refused, because they are not visible in the address.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -34,7 +34,7 @@
 #include "process/process.h"
 #include "stack/stack.h"
 
-/** replace - replace the connection's socket by @fd */
+/** replace - replace the connection's socket with @fd */
 static int replace(struct conn *conn, long fd, bool hosted)
 {
 	void (*fn)(struct stack_src *src, uint32_t events) = conn->ssrc.fn;
@@ -48,7 +48,7 @@ static int replace(struct conn *conn, long fd, bool hosted)
 	conn->stack &= ~S_WATCHED;
 	conn->ssrc.fn = fn;
 	conn->stack &= ~(S_IN | S_OUT);
-	if (!conn->so_error)	/* of a failure on the other network */
+	if (!conn->so_error)	/* else it must still be reported */
 		conn->facts |= F_REPORTED;
 	notes_replay(conn, conn->sfd);
 	return watched && conn->kind != KIND_STREAM ? conn_watch(conn, EPOLLIN) : 0;
@@ -89,7 +89,7 @@ static int come_back(struct call *c)
 	return replace(conn, fd, false);
 }
 
-/** has_peer - whether it is, or was, connected */
+/** has_peer - whether the connection is, or was, connected to a peer */
 static bool has_peer(const struct conn *conn)
 {
 	struct sockaddr_storage ss;
@@ -105,9 +105,10 @@ static bool has_peer(const struct conn *conn)
 }
 
 /**
- * hostnet_connect - choose the socket for a connect of a carrier to @ss
+ * hostnet_connect - choose the network for a connect to @ss
  *
- * Returns 0 with the right socket behind the carrier, or the call's result.
+ * Returns 0 if the carrier now has the right socket, otherwise the call's
+ * result.
  */
 int64_t hostnet_connect(struct call *c, const struct sockaddr_storage *ss,
 			int64_t len)
@@ -121,14 +122,14 @@ int64_t hostnet_connect(struct call *c, const struct sockaddr_storage *ss,
 	if (conn->kind != KIND_STREAM || !has_peer(conn))
 		return chosen ? leave(c, ss) : come_back(c);
 	if (!(conn->facts & F_HOSTED))
-		return 0;	/* the stack gives the answer */
+		return 0;	/* the stack returns the error */
 	return stream_of(conn)->state == STREAM_CONNECTING ? -EALREADY : -EISCONN;
 }
 
 /**
- * hostnet_send - choose the socket for a datagram to @ss, or for MSG_FASTOPEN
+ * hostnet_send - choose the network for a datagram to @ss, or for MSG_FASTOPEN
  *
- * Returns 0 or a negative errno, like hostnet_connect().
+ * Returns 0 if the carrier now has the right socket, or a negative errno.
  */
 int64_t hostnet_send(struct call *c, const struct sockaddr_storage *ss,
 		     int64_t len)
@@ -143,16 +144,19 @@ int64_t hostnet_send(struct call *c, const struct sockaddr_storage *ss,
 		return 0;
 	if (conn->kind == KIND_STREAM)
 		return -EOPNOTSUPP;
-	if (conn->facts & F_HOSTED)	/* AF_UNSPEC is a destination here, too */
+	if (conn->facts & F_HOSTED)	/* AF_UNSPEC is a destination, too */
 		return chosen ? 0 : -ENETUNREACH;
-	/* It has a name in the stack, which others may know. */
+	/* The socket has a name in the stack, which others may know. */
 	if (!st_getsockname(conn->sfd, &name, &namelen) &&
 	    ((struct sockaddr_in *)&name)->sin_port)
 		return -ENETUNREACH;
 	return leave(c, ss);
 }
 
-/** hostnet_serve - use the stack for bind or listen; 0 or an errno */
+/**
+ * hostnet_serve - use the stack for bind or listen; returns 0 or a negative
+ * errno
+ */
 int64_t hostnet_serve(struct call *c)
 {
 	if (!(c->conn->facts & F_HOSTED))

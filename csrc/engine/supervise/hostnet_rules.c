@@ -12,7 +12,7 @@
 #include "engine/supervise/hostnet.h"
 #include "engine/supervise/notify.h"
 
-/* include/uapi/linux/in6.h */
+/* Option numbers from include/uapi/linux/in6.h. */
 #define OPT_2292PKTOPTIONS	6
 #define OPT_2292RTHDR		5
 #define OPT_RTHDR		57
@@ -20,7 +20,7 @@
 #define RULES_MAX	64
 #define PLACES_MAX	64	/* destinations counted individually */
 
-/** struct rule - a chosen destination; port 0: all ports */
+/** struct rule - a chosen destination; port 0 means all ports */
 struct rule {
 	int family;
 	uint8_t addr[16];
@@ -28,7 +28,7 @@ struct rule {
 	uint16_t port;
 };
 
-/** struct place - a destination of sockets */
+/** struct place - a destination, with the number of sockets to it */
 struct place {
 	int family;
 	uint8_t addr[16];
@@ -75,9 +75,9 @@ bool hostnet_any(void)
 }
 
 /**
- * dissect - family, address and port of a socket address
+ * dissect - get family, address and port of a socket address
  *
- * An IPv4-mapped IPv6 address counts as IPv4.
+ * An IPv4-mapped IPv6 address is treated as IPv4.
  */
 static bool dissect(const struct sockaddr_storage *ss, int64_t len,
 		    struct place *p)
@@ -106,7 +106,7 @@ static bool dissect(const struct sockaddr_storage *ss, int64_t len,
 	return false;
 }
 
-/** within - whether the first @bits bits are equal */
+/** within - whether the first @bits bits of two addresses are equal */
 static bool within(const uint8_t *a, const uint8_t *b, unsigned int bits)
 {
 	unsigned int bytes = bits / 8, rest = bits % 8;
@@ -131,7 +131,7 @@ bool hostnet_chosen(const struct sockaddr_storage *ss, int64_t len)
 	return false;
 }
 
-/** hostnet_count - count a socket of @t for its destination */
+/** hostnet_count - count a socket of @t under its destination */
 void hostnet_count(struct task *t, const struct sockaddr_storage *ss)
 {
 	struct place p;
@@ -154,14 +154,14 @@ void hostnet_count(struct task *t, const struct sockaddr_storage *ss)
 	places[i].n++;
 }
 
-/** hostnet_uncount - a socket has returned to the stack */
+/** hostnet_uncount - record that a socket has returned to the stack */
 void hostnet_uncount(struct task *t)
 {
 	n_hosted--;
 	task_count_back(t);
 }
 
-/** hostnet_stats - counters of sockets, in total and per destination */
+/** hostnet_stats - write the number of sockets, in total and per destination */
 size_t hostnet_stats(char *buf, size_t len)
 {
 	char addr[INET6_ADDRSTRLEN];
@@ -188,9 +188,10 @@ size_t hostnet_stats(char *buf, size_t len)
 }
 
 /**
- * hostnet_option - whether the socket may have an option or ancillary data
+ * hostnet_option - whether a socket may use an option or type of ancillary data
  *
- * Options that name intermediate hops of a packet are refused.
+ * A socket of the host may not use options that name intermediate hops of a
+ * packet.
  */
 bool hostnet_option(const struct conn *conn, int level, int name)
 {

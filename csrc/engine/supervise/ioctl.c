@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * ioctl() of the socket range: interfaces, their addresses, routes and
- * neighbours, as ifconfig, route, arp and ethtool request them, from the stack.
+ * ioctl() requests of sockets, answered by the stack: interfaces, their
+ * addresses, routes and neighbours. ifconfig, route, arp and ethtool make these
+ * requests.
  *
- * The C library and many tools use a unix socket or a packet socket for this.
- * Requests on sockets that are not carriers are therefore answered through a
- * socket of our own in the stack. The data that a request points to are copied
- * there and back. A request that is not listed here is refused: those private
- * to a kind of device may have pointers anywhere, which the stack would treat
- * as ours.
+ * The C library and many tools make them on a unix or packet socket. A request
+ * on a socket that is not a carrier is therefore made on a socket of our own in
+ * the stack. The data that a request points to are copied to the stack and
+ * back. A request that is not listed here is refused: private requests of a
+ * kind of device may contain pointers anywhere, which the stack would use as
+ * pointers into our memory.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -32,9 +33,9 @@
 #include "stack/stack.h"
 
 #define CONF_MAX	(512 * sizeof(struct ifreq))
-#define DATA_MAX	(64 * 1024)	/* at the address of a pointer */
+#define DATA_MAX	(64 * 1024)	/* bytes that ifr_data points to */
 
-/* Wireless devices, which the stack lacks; include/uapi/linux/wireless.h. */
+/* First request of wireless devices, which the stack lacks (wireless.h). */
 #define SIOCIWFIRST	0x8b00
 
 /* Type of the data that the argument points to. */
@@ -98,7 +99,7 @@ static const struct {
 
 static int control[2] = { -1, -1 };
 
-/** control_fd - a socket in the stack of our own */
+/** control_fd - get a socket of our own in the stack */
 static int control_fd(int domain)
 {
 	int *fd = &control[domain == AF_INET6];
@@ -109,7 +110,7 @@ static int control_fd(int domain)
 	return *fd;
 }
 
-/** ioctl_conf - SIOCGIFCONF, the list of interfaces */
+/** ioctl_conf - get the list of interfaces (SIOCGIFCONF) */
 static int64_t ioctl_conf(struct call *c, int sfd)
 {
 	struct ifconf user, conf;
@@ -119,8 +120,8 @@ static int64_t ioctl_conf(struct call *c, int sfd)
 	if (ret)
 		return ret;
 	/*
-	 * A caller that only asks for the length need not set it:
-	 * net/core/dev_ioctl.c
+	 * A caller that requests only the length need not set ifc_len, see
+	 * net/core/dev_ioctl.c.
 	 */
 	if (!user.ifc_buf)
 		user.ifc_len = 0;
@@ -142,7 +143,7 @@ static int64_t ioctl_conf(struct call *c, int sfd)
 	return mem_write(c, c->args[2], &user, sizeof(user));
 }
 
-/** ioctl_flat - copy a structure there and back */
+/** ioctl_flat - make a request whose structure is copied in both directions */
 static int64_t ioctl_flat(struct call *c, int sfd, unsigned int cmd,
 			  size_t size)
 {
@@ -156,7 +157,7 @@ static int64_t ioctl_flat(struct call *c, int sfd, unsigned int cmd,
 	return mem_write(c, c->args[2], c->buf, size);
 }
 
-/** ioctl_name - copy a string there */
+/** ioctl_name - make a request whose argument is a string */
 static int64_t ioctl_name(struct call *c, int sfd, unsigned int cmd)
 {
 	char name[IFNAMSIZ] = "";
@@ -172,10 +173,11 @@ static int64_t ioctl_name(struct call *c, int sfd, unsigned int cmd)
 }
 
 /**
- * ioctl_data - copy the data at a pointer there and back
+ * ioctl_data - make a request whose ifr_data points to data
  *
- * Only the stack can tell the length from the contents. It therefore gets a
- * copy of everything readable there, and its changes are copied back.
+ * The data are copied in both directions. Only the stack can determine their
+ * length from the contents. The stack therefore gets a copy of all readable
+ * bytes at the address, and the bytes that it changes are copied back.
  */
 static int64_t ioctl_data(struct call *c, int sfd, unsigned int cmd)
 {
@@ -198,7 +200,8 @@ static int64_t ioctl_data(struct call *c, int sfd, unsigned int cmd)
 	ifr.ifr_data = data;
 	ret = st_ioctl(sfd, cmd, &ifr);
 	/*
-	 * Some requests return data even on errors, as ETHTOOL_GLINKSETTINGS.
+	 * Some requests, such as ETHTOOL_GLINKSETTINGS, return data even on
+	 * errors.
 	 */
 	for (to = DATA_MAX; to > 0 && data[to - 1] == was[to - 1]; to--)
 		;
@@ -210,7 +213,7 @@ static int64_t ioctl_data(struct call *c, int sfd, unsigned int cmd)
 	return ret;
 }
 
-/** ioctl_route - add or remove a route of route(8) */
+/** ioctl_route - add or remove a route, for route(8) */
 static int64_t ioctl_route(struct call *c, int sfd, unsigned int cmd,
 			   int domain)
 {
@@ -224,7 +227,7 @@ static int64_t ioctl_route(struct call *c, int sfd, unsigned int cmd,
 	ret = mem_read(c, c->args[2], &rt, sizeof(rt));
 	if (ret || !rt.rt_dev)
 		return ret ? ret : st_ioctl(sfd, cmd, &rt);
-	/* Byte by byte: it may end at the end of a page. */
+	/* Copy byte by byte: the name may end at the end of a page. */
 	for (i = 0; i < sizeof(dev) - 1 && !ret; i++) {
 		ret = mem_read(c, (uint64_t)(uintptr_t)rt.rt_dev + i, dev + i,
 			       1);
@@ -252,8 +255,8 @@ static bool is_native(unsigned int cmd)
 }
 
 /**
- * asked_at - the socket of the stack that answers
- * @domain: its family
+ * asked_at - get the stack's socket that answers a request
+ * @domain: set to the address family of the socket
  *
  * Returns CALL_NATIVE if the request does not concern the stack.
  */
@@ -270,15 +273,15 @@ static int64_t asked_at(struct call *c, unsigned int cmd, int *domain)
 			return -ENOTCONN;
 		*domain = c->conn->domain;
 		/*
-		 * Devices are those of the stack, whichever network has the
-		 * socket.
+		 * The devices are always those of the stack, even if the socket
+		 * is one of the host.
 		 */
 		return (c->conn->facts & F_HOSTED) && cmd != SIOCATMARK ?
 		       control_fd(*domain) : c->conn->sfd;
 	}
 	if (getsockopt(c->dup, SOL_SOCKET, SO_DOMAIN, domain, &len))
 		return CALL_NATIVE;
-	/* The mirror (mirror/) gives packet sockets their device numbers. */
+	/* For packet sockets, the mirror (mirror/) defines device numbers. */
 	if (*domain != AF_UNIX &&
 	    (*domain != AF_PACKET || cmd == SIOCGIFINDEX || cmd == SIOCGIFNAME))
 		return CALL_NATIVE;
@@ -287,7 +290,9 @@ static int64_t asked_at(struct call *c, unsigned int cmd, int *domain)
 }
 
 /**
- * ioctl_unsent - bytes not acknowledged or not sent, including those we hold
+ * ioctl_unsent - get the number of unacknowledged or unsent bytes
+ *
+ * This includes the bytes that the carrier and the engine hold.
  */
 static int64_t ioctl_unsent(struct call *c, unsigned int cmd)
 {
@@ -304,9 +309,10 @@ static int64_t ioctl_unsent(struct call *c, unsigned int cmd)
 }
 
 /**
- * sock_ioctl - ioctl(2)
+ * sock_ioctl - handle ioctl(2)
  *
- * These are requests 0x89xx, 0x8bxx and SIOCOUTQ, which terminals have, too.
+ * The filter notifies requests 0x89xx, 0x8bxx and SIOCOUTQ. Terminals also have
+ * SIOCOUTQ.
  */
 int64_t sock_ioctl(struct call *c)
 {
@@ -328,7 +334,7 @@ int64_t sock_ioctl(struct call *c)
 		if (requests[i].cmd == cmd)
 			break;
 	if (i == sizeof(requests) / sizeof(requests[0])) {
-		/* A request of unix sockets (SIOCUNIXFILE). */
+		/* For example SIOCUNIXFILE, a request of unix sockets. */
 		if (cmd >= SIOCPROTOPRIVATE && cmd < SIOCDEVPRIVATE && !c->conn)
 			return CALL_NATIVE;
 		return cmd >= SIOCPROTOPRIVATE && cmd < SIOCIWFIRST ?

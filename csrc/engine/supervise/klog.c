@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * syslog(2): the target reads the log of the stack, not of the host.
+ * syslog(2): the target reads the log of the stack, not that of the host.
  *
- * dmesg(1) prefers /dev/kmsg; that file and /proc/kmsg are covered (covers.c).
+ * dmesg(1) prefers /dev/kmsg. That file and /proc/kmsg are covered, see
+ * covers.c.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -14,7 +15,7 @@
 #include "engine/supervise/sock.h"
 #include "stack/stack.h"
 
-/* include/linux/syslog.h */
+/* Actions from include/linux/syslog.h. */
 #define ACTION_CLOSE		0
 #define ACTION_OPEN		1
 #define ACTION_READ_ALL		3
@@ -25,7 +26,11 @@
 
 #define READ_MAX	(1 << 20)
 
-/** read_log - read the stack's log, or with ACTION_READ_CLEAR what is new */
+/**
+ * read_log - copy the stack's log to the target
+ *
+ * With ACTION_READ_CLEAR, the log then starts empty.
+ */
 static int64_t read_log(const struct call *c, int action)
 {
 	int len = (int)c->args[2];
@@ -47,10 +52,10 @@ static int64_t read_log(const struct call *c, int action)
 }
 
 /**
- * klog_call - syslog(2)
+ * klog_call - handle syslog(2)
  *
- * Refused are actions that wait, and those that change what the stack prints to
- * its console, which is the log of the run.
+ * Actions that wait are refused. Actions that change the output of the stack to
+ * its console are refused too, because this output is the log of the run.
  */
 int64_t klog_call(const struct call *c)
 {

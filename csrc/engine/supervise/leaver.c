@@ -4,14 +4,15 @@
  *
  * Theory of operation
  *
- * TCP answers data for a closed socket with a RST, and the peer, even if it is
- * blocked in a write, knows at once. An MPTCP socket accepts data until its
- * buffer is full, and resets after a minute (mptcp_should_close(),
- * net/mptcp/protocol.c). A target that requested TCP must see the behaviour of
- * TCP. Such a socket is therefore shut down and kept here until its peer ends
- * as well; if data arrive instead, it is reset.
+ * If data arrive for a closed TCP socket, TCP answers with a RST, which the
+ * peer notices at once, even if it is blocked in a write. A closed MPTCP socket
+ * accepts data until its buffer is full, and resets only after a minute
+ * (mptcp_should_close(), net/mptcp/protocol.c). A target that requested TCP
+ * must see the behaviour of TCP. Such a socket is therefore shut down and kept
+ * here until its peer ends the connection as well. If data arrive instead, the
+ * socket is reset.
  *
- * The sockets wait as long as with TCP, LEAVE_MS; the end of the run does not
+ * The sockets wait as long as with TCP (LEAVE_MS). The end of the run does not
  * wait for them.
  */
 #define _GNU_SOURCE
@@ -28,13 +29,13 @@
 #include "shared/ctl_proto.h"
 #include "stack/stack.h"
 
-#define LEAVE_MS	60000		/* as net.ipv4.tcp_fin_timeout */
+#define LEAVE_MS	60000		/* default of net.ipv4.tcp_fin_timeout */
 #define MS		1000000ull
 
 /**
  * struct leaver - a closed socket
  * @ssrc: @sfd in the stack's epoll
- * @until: time at which it is closed in any case
+ * @until: time at which @sfd is closed in any case
  */
 struct leaver {
 	struct stack_src ssrc;
@@ -47,7 +48,7 @@ static void late(struct timer *t);
 static struct list leavers = LIST_INIT(leavers);	/* oldest first */
 static struct timer late_timer = TIMER_INIT(late_timer, late);
 
-/** gone - close it; @reset: with a RST */
+/** gone - close a socket; if @reset, with a RST */
 static void gone(struct leaver *l, bool reset)
 {
 	const struct linger abort = { .l_onoff = 1 };
@@ -61,7 +62,7 @@ static void gone(struct leaver *l, bool reset)
 	loop_free_later(l);
 }
 
-/** heard - the peer has sent data or its end */
+/** heard - handle data or end-of-file from the peer */
 static void heard(struct stack_src *src, uint32_t events)
 {
 	struct leaver *l = container_of(src, struct leaver, ssrc);
@@ -74,7 +75,7 @@ static void heard(struct stack_src *src, uint32_t events)
 		gone(l, n > 0);
 }
 
-/** late - the oldest sockets have timed out */
+/** late - close the sockets that have timed out */
 static void late(struct timer *t)
 {
 	uint64_t now = now_ns();
@@ -92,9 +93,9 @@ static void late(struct timer *t)
 }
 
 /**
- * leaver_take - take over the socket of @conn, which is freed, if necessary
+ * leaver_take - take over the socket of @conn if its peer may still send
  *
- * Returns true if the socket is taken over.
+ * The caller frees @conn. Returns true if the socket is taken over.
  */
 bool leaver_take(const struct stream *s)
 {
@@ -129,7 +130,7 @@ bool leaver_take(const struct stream *s)
 	return true;
 }
 
-/** leavers_stop - the run ends: close all without a RST */
+/** leavers_stop - close all sockets without a RST, because the run ends */
 void leavers_stop(void)
 {
 	while (!list_empty(&leavers))

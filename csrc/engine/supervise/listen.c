@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Streams: listen, accept.
+ * Streams: listen and accept.
  *
  * Theory of operation
  *
- * The carrier listens as well, so that poll and epoll on it are the kernel's
- * own. Pending connections stay in the stack's accept queue. A token, an empty
- * connection to the carrier, makes it readable while there are any. Every
- * arrival adds a token (up to TOKENS), so that edge-triggered pollers notice
- * each. accept() takes a connection from the stack and passes a connected pair.
- * When the stack has no more connections, the tokens are removed.
+ * The carrier listens as well, so that the kernel itself handles poll and epoll
+ * on it. Pending connections stay in the stack's accept queue. While there are
+ * any, a token makes the carrier readable: a token is an empty connection to
+ * the carrier. Each arriving connection adds a token (up to TOKENS), so that
+ * edge-triggered pollers get an event for each. accept() takes a connection
+ * from the stack and passes one end of a connected pair to the target. When the
+ * stack's queue is empty, the tokens are removed.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -43,7 +44,7 @@ static void token_add(struct stream *s)
 	fd = carrier_token();
 	if (fd < 0)
 		return;
-	/* There is room for TOKENS, so this does not block. */
+	/* The backlog has room for TOKENS, so this does not block. */
 	if (connect(fd, (struct sockaddr *)&un,
 		    carrier_name(&un, NAME_TARGET, conn->id))) {
 		if (errno != ECONNREFUSED) {
@@ -51,7 +52,7 @@ static void token_add(struct stream *s)
 			return;
 		}
 		close(fd);
-		if (carrier_gone(conn))	/* not freed: a held call uses it */
+		if (carrier_gone(conn))	/* freed later: a held call uses it */
 			conn_sweep_soon();
 		else
 			st_shutdown(conn->sfd, SHUT_RDWR);
@@ -60,13 +61,16 @@ static void token_add(struct stream *s)
 	s->listener.token_fd[s->listener.tokens++] = fd;
 }
 
-/** tokens_remove - the stack's accept queue is empty */
+/**
+ * tokens_remove - remove the tokens, because the stack's accept queue is empty
+ */
 static void tokens_remove(struct stream *s, int dup)
 {
 	struct pollfd p = { .fd = dup, .events = POLLIN };
 
 	/*
-	 * Also remove foreign connections, if there can be any (see carrier.c).
+	 * If other processes can connect to the carrier (see carrier.c), this
+	 * also removes their connections.
 	 */
 	while ((s->listener.tokens || host.shared_netns) && poll(&p, 1, 0) > 0) {
 		int fd = accept4(dup, NULL, NULL, SOCK_CLOEXEC);
@@ -79,7 +83,7 @@ static void tokens_remove(struct stream *s, int dup)
 	}
 }
 
-/** listen_arrived - the listener has pending connections */
+/** listen_arrived - handle a new pending connection of the listener */
 void listen_arrived(struct stream *s)
 {
 	struct conn *conn = &s->conn;
@@ -122,9 +126,10 @@ int64_t tcp_listen(struct call *c)
  * closed_already - check whether the target has closed a new connection
  *
  * The target continues as soon as it has the descriptor, while we still have a
- * copy. If it closes its own in this time, the event comes only when our copy
- * is closed, after those of ends that it closed later. The order matters: the
- * end that closes first gets TIME_WAIT.
+ * copy of it. If the target closes its descriptor in this time, we get the
+ * event only when we close our copy. Events of ends that the target closed
+ * later may then come first. The order matters: the end that closes first
+ * enters TIME_WAIT.
  */
 static void closed_already(struct stream *s)
 {
@@ -144,15 +149,15 @@ static void accepted_drop(const struct conn *lis, int sfd)
 {
 	static const struct linger none;
 
-	if (lis->facts & F_LINGER)	/* it has inherited this */
+	if (lis->facts & F_LINGER)	/* the option is inherited */
 		st_setsockopt(sfd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
 	st_close(sfd);
 }
 
 /**
- * accepted - create the connection and its carrier
- * @sfd: socket of the stack; on error the caller still owns it
- * @fd: the target's end of the carrier
+ * accepted - create the connection and carrier of an accepted socket
+ * @sfd: socket of the stack; on error, the caller still owns it
+ * @fd: set to the target's end of the carrier
  *
  * Returns 0 or a negative errno.
  */
@@ -194,8 +199,8 @@ static int accepted(struct call *c, int sfd, int flags, struct stream **made,
  * @sfd: socket of the stack
  * @ss: address of the peer
  *
- * If the caller is gone or has no free descriptor, the connection is stashed,
- * where the next accept looks first.
+ * If the caller is gone or has no free descriptor, the connection is stashed.
+ * The next accept takes the stashed connection first.
  */
 static int64_t hand_over(struct call *c, int sfd, struct sockaddr_storage *ss,
 			 socklen_t len)
@@ -210,7 +215,7 @@ static int64_t hand_over(struct call *c, int sfd, struct sockaddr_storage *ss,
 		if (ret == -ESRCH)
 			goto stash;
 		if (ret) {
-			accepted_drop(&lis->conn, sfd);	/* like the kernel */
+			accepted_drop(&lis->conn, sfd);	/* as the kernel does */
 			return ret;
 		}
 	}
@@ -246,10 +251,10 @@ stash:
 }
 
 /**
- * settle_tokens - a connection was taken: remove the tokens if it was the last
+ * settle_tokens - remove the tokens if the last pending connection was taken
  *
- * This happens before the caller continues: it may poll at once, and block in
- * another accept.
+ * This must happen before the caller continues, because the caller may poll at
+ * once, and then block in another accept.
  */
 static void settle_tokens(struct call *c)
 {
@@ -289,10 +294,10 @@ static int64_t accept_try(struct call *c)
 }
 
 /**
- * is_shut - whether the target has ended its listener by shutdown(2)
+ * is_shut - whether the target has shut down its listener
  *
- * shutdown(2) is not notified; the stack's socket is shut down as soon as we
- * see it.
+ * shutdown(2) is not notified. The stack's socket is therefore shut down when
+ * we detect it.
  */
 static bool is_shut(struct stream *s, int dup)
 {
@@ -339,7 +344,7 @@ int64_t tcp_accept(struct call *c)
 	if (c->nr == SYS_accept4 &&
 	    (c->args[3] & ~(uint64_t)(SOCK_NONBLOCK | SOCK_CLOEXEC)))
 		return -EINVAL;
-	if (conn->kind != KIND_STREAM)	/* the stack has the right error */
+	if (conn->kind != KIND_STREAM)	/* the stack returns the right error */
 		return memory_short() ? -ENOBUFS :
 		       st_accept4(conn->sfd, NULL, NULL,
 				  SOCK_NONBLOCK | SOCK_CLOEXEC);

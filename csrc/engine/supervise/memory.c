@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The stack's memory, whose size is set by --mem.
+ * The stack's memory, whose size is set with --mem.
  *
  * Theory of operation
  *
- * Nothing in the stack can be killed to free memory. A kernel without free
- * memory therefore searches for some at length with each packet. New sockets
- * are refused before that: the existing ones must still be able to send and
- * receive, with at least a page each.
+ * The stack cannot kill a process to free memory. A kernel without free memory
+ * therefore searches for memory for a long time with each packet. To prevent
+ * this, new sockets are refused early enough: each existing socket must still
+ * be able to send and receive, with at least one page.
  */
 #define _GNU_SOURCE
 #include <string.h>
@@ -27,8 +27,7 @@
 /**
  * memory_short - whether the stack has no memory for another socket
  *
- * While there is enough, this checks only sometimes: a few sockets do not
- * matter.
+ * While there is enough memory, this checks only once in LOOK_EVERY sockets.
  */
 bool memory_short(void)
 {

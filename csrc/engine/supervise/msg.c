@@ -2,8 +2,8 @@
 /*
  * Messages in the target's memory.
  *
- * struct msghdr and struct iovec are those of the host architecture: the filter
- * refuses calls of other architectures.
+ * struct msghdr and struct iovec have the layout of the host architecture,
+ * because the filter refuses calls of other architectures.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -19,9 +19,9 @@
 /**
  * struct kernel_msghdr - the kernel's struct msghdr
  *
- * This is struct user_msghdr of include/linux/socket.h. Those of C libraries
- * may differ: musl's has an int and padding in place of a size_t. In a message
- * for the target, the padding would become part of a length.
+ * This is struct user_msghdr of include/linux/socket.h. The struct msghdr of a
+ * C library may differ: musl has an int and padding in place of a size_t. In a
+ * message for the target, the padding would become part of a length.
  */
 struct kernel_msghdr {
 	void *msg_name;
@@ -36,7 +36,7 @@ struct kernel_msghdr {
 /**
  * msg_get_hdr - read a struct msghdr and its vector
  * @addr: address in the caller
- * @um: its flags are not changed
+ * @um: the result; um->flags is not changed
  */
 int64_t msg_get_hdr(const struct call *c, uint64_t addr, struct user_msg *um)
 {
@@ -71,7 +71,7 @@ int64_t msg_get_hdr(const struct call *c, uint64_t addr, struct user_msg *um)
 	return 0;
 }
 
-/** msg_get - the message of sendto, recvfrom, sendmsg or recvmsg */
+/** msg_get - read the message of sendto, recvfrom, sendmsg or recvmsg */
 int64_t msg_get(const struct call *c, struct user_msg *um)
 {
 	if (c->nr == SYS_sendmsg || c->nr == SYS_recvmsg) {
@@ -93,8 +93,8 @@ int64_t msg_get(const struct call *c, struct user_msg *um)
 }
 
 /**
- * slice - @len bytes of a vector, from byte @off on
- * @out: room for MSG_IOV_MAX
+ * slice - get @len bytes of a vector, starting at byte @off
+ * @out: the resulting vector, with room for MSG_IOV_MAX elements
  *
  * Returns the number of elements.
  */
@@ -114,7 +114,7 @@ static size_t slice(const struct user_msg *um, size_t off, size_t len,
 		if (have > len)
 			have = len;
 		/*
-		 * An address in the target: compute with integers, not
+		 * This address is in the target, so compute with integers, not
 		 * pointers.
 		 */
 		out[n].iov_base = (void *)((uintptr_t)um->iov[i].iov_base + off);
@@ -125,7 +125,7 @@ static size_t slice(const struct user_msg *um, size_t off, size_t len,
 	return n;
 }
 
-/** msg_get_data - read bytes of the message, from @off on */
+/** msg_get_data - read bytes of the message, starting at byte @off */
 int64_t msg_get_data(const struct call *c, const struct user_msg *um,
 		     size_t off, void *buf, size_t len)
 {
@@ -136,7 +136,7 @@ int64_t msg_get_data(const struct call *c, const struct user_msg *um,
 	return n < 0 ? n : n == (int64_t)len ? 0 : -EFAULT;
 }
 
-/** msg_put_data - write @len bytes from @off on, truncated to the message */
+/** msg_put_data - write @len bytes at byte @off, truncated to the message */
 int64_t msg_put_data(const struct call *c, const struct user_msg *um,
 		     size_t off, const void *buf, size_t len)
 {
@@ -148,10 +148,10 @@ int64_t msg_put_data(const struct call *c, const struct user_msg *um,
 }
 
 /**
- * msg_put_result - write the results of receiving except the data
- * @name: the sender's address, @namelen 0: none
- * @control: ancillary data, no more than fits
- * @flags: MSG_TRUNC and the like
+ * msg_put_result - write the results of a receive, except the data
+ * @name: the sender's address; if @namelen is 0, there is none
+ * @control: ancillary data, which must fit into the caller's buffer
+ * @flags: result flags, such as MSG_TRUNC
  */
 int64_t msg_put_result(const struct call *c, const struct user_msg *um,
 		       const void *name, uint32_t namelen, const void *control,
@@ -189,7 +189,7 @@ int64_t msg_put_result(const struct call *c, const struct user_msg *um,
 		return ret;
 	mh.msg_controllen = controllen;
 	mh.msg_flags = (unsigned int)flags;
-	/* Adjacent in the structure, so one copy. */
+	/* The fields are adjacent in the structure, so one copy is enough. */
 	return mem_write(c, um->hdr + offsetof(struct kernel_msghdr, msg_controllen),
 			 &mh.msg_controllen,
 			 offsetof(struct kernel_msghdr, msg_flags) + sizeof(int) -
@@ -198,12 +198,13 @@ int64_t msg_put_result(const struct call *c, const struct user_msg *um,
 
 /**
  * msg_cut_control - truncate ancillary data to the caller's buffer
- * @out: room for @room bytes
+ * @out: buffer of @room bytes
  * @ctl: @len bytes of ancillary data
- * @flags: MSG_CTRUNC is added if not all fits
+ * @flags: MSG_CTRUNC is added if some data do not fit
  *
- * Like put_cmsg(), net/core/scm.c, it truncates an element that does not fit,
- * unless there is no room for its header. Returns the bytes in @out.
+ * Like put_cmsg() in net/core/scm.c, this truncates an element that does not
+ * fit, or drops it if there is no room for its header. Returns the number of
+ * bytes in @out.
  */
 size_t msg_cut_control(char *out, size_t room, const char *ctl, size_t len,
 		       int *flags)
@@ -247,7 +248,7 @@ int64_t mmsg_put_len(const struct call *c, uint64_t i, int64_t n)
 			 &len, sizeof(len));
 }
 
-/** mmsg_len - how many messages the caller wants */
+/** mmsg_len - get the number of messages that the caller wants */
 uint64_t mmsg_len(const struct call *c)
 {
 	uint32_t n = (uint32_t)c->args[2];
@@ -255,7 +256,10 @@ uint64_t mmsg_len(const struct call *c)
 	return n > MSG_IOV_MAX ? MSG_IOV_MAX : n;
 }
 
-/** timeout_read - timeout of recvmmsg(); its word size depends on the call */
+/**
+ * timeout_read - read the timeout of recvmmsg(), whose word size depends on the
+ * call
+ */
 static int64_t timeout_read(const struct call *c, int64_t ts[2])
 {
 	long words[2];
@@ -271,7 +275,7 @@ static int64_t timeout_read(const struct call *c, int64_t ts[2])
 
 /**
  * mmsg_deadline - the deadline of a blocking recvmmsg()
- * @deadline: 0: never
+ * @deadline: set to the deadline; 0 if there is none
  */
 int64_t mmsg_deadline(const struct call *c, uint64_t *deadline)
 {
@@ -291,9 +295,10 @@ int64_t mmsg_deadline(const struct call *c, uint64_t *deadline)
 
 /**
  * addr_read - read a socket address from the caller's memory
- * @len: length that the caller gave
+ * @len: length that the caller passed
  *
- * Returns its length or a negative errno, like move_addr_to_kernel().
+ * Returns the length of the address or a negative errno, like
+ * move_addr_to_kernel().
  */
 int64_t addr_read(const struct call *c, uint64_t addr, uint64_t len,
 		  struct sockaddr_storage *ss)
@@ -310,9 +315,9 @@ int64_t addr_read(const struct call *c, uint64_t addr, uint64_t len,
 
 /**
  * addr_write - write a socket address to the caller's memory
- * @lenp: address of the caller's int: space before, length after
+ * @lenp: address of the caller's int: buffer size on input, length on output
  *
- * Like move_addr_to_user(), it truncates the address but returns the full
+ * Like move_addr_to_user(), this truncates the address but returns the full
  * length.
  */
 int64_t addr_write(const struct call *c, uint64_t addr, uint64_t lenp,

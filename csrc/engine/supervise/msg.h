@@ -8,21 +8,21 @@
 
 #include "engine/supervise/notify.h"
 
-#define MSG_IOV_MAX	1024	/* UIO_MAXIOV; more fails with EMSGSIZE */
+#define MSG_IOV_MAX	1024	/* UIO_MAXIOV; more elements fail with EMSGSIZE */
 
 /**
  * struct user_msg - a message as the caller described it
- * @name: address of the name, 0: none
- * @namelen: its length (sending) or the space for it (receiving); for recvfrom
- *	unknown, 0
- * @namelenp: where to store the length after receiving
+ * @name: address of the socket address; 0 if there is none
+ * @namelen: length of @name (sending) or of its buffer (receiving); 0 for
+ *	recvfrom, whose buffer length is unknown
+ * @namelenp: address to which a receive writes the length
  * @control: address of the ancillary data
- * @controllen: its length, or the space for it
- * @hdr: address of the struct msghdr, 0 for sendto and recvfrom
+ * @controllen: length of @control (sending) or of its buffer (receiving)
+ * @hdr: address of the struct msghdr; 0 for sendto and recvfrom
  * @flags: flags of the call
- * @iov: the data, as addresses in the caller
+ * @iov: vector of the data, with addresses in the caller
  * @iovcnt: number of entries in @iov
- * @total: bytes in all entries
+ * @total: sum of the lengths in @iov
  */
 struct user_msg {
 	uint64_t name;

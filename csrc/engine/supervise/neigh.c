@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * End of a run: datagrams that wait for a neighbour's answer.
+ * End of a run: datagrams that wait for an answer from a neighbour.
  *
  * Theory of operation
  *
- * A program may send its only datagram and end before ARP or neighbour
+ * A program may send its only datagram and exit before ARP or neighbour
  * discovery has an answer. The host's stack would still send the datagram. Our
- * stack is about to halt, so it waits while an entry is incomplete, which is
- * the state of an entry with waiting packets. An existing neighbour answers in
- * less than NEIGH_MS, which allows for a second request after one second.
- * Waiting longer for a missing one is not worthwhile.
+ * stack is about to halt, so it waits while a neighbour entry is incomplete.
+ * Incomplete entries are those with waiting packets. An existing neighbour
+ * answers within NEIGH_MS, which includes a second request after one second. It
+ * is not worthwhile to wait longer for a missing neighbour.
  */
 #define _GNU_SOURCE
 #include <linux/neighbour.h>
@@ -24,10 +24,13 @@
 #include "stack/stack.h"
 
 #define NEIGH_MS	1200
-#define DUMP_MAX	(64 * 1024)	/* a dump comes in parts of half that */
+#define DUMP_MAX	(64 * 1024)	/* twice the size of a dump message */
 #define MS		1000000ull
 
-/** incomplete - whether a message is an incomplete entry */
+/**
+ * incomplete - whether a dump message contains an incomplete entry
+ * @done: set to true if this is the last message
+ */
 static bool incomplete(const struct nlmsghdr *nh, size_t len, bool *done)
 {
 	bool found = false;
@@ -43,7 +46,7 @@ static bool incomplete(const struct nlmsghdr *nh, size_t len, bool *done)
 	return found;
 }
 
-/** neigh_asked - whether the stack waits for a neighbour's answer */
+/** neigh_asked - whether the stack waits for an answer from a neighbour */
 static bool neigh_asked(void)
 {
 	static const struct {
@@ -74,7 +77,7 @@ static bool neigh_asked(void)
 	return found;
 }
 
-/** neigh_pending - whether a short wait may let more datagrams leave */
+/** neigh_pending - whether more datagrams may leave after a short wait */
 bool neigh_pending(void)
 {
 	static uint64_t since;

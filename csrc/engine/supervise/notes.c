@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Options that were set on a socket that may have to be replaced, see fallback.c
- * and hostnet.c.
+ * Record the options of a socket that another socket may replace, see
+ * fallback.c and hostnet.c.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +15,8 @@
 #define VALUE_MAX	256
 
 /**
- * struct opt_note - an option that was set
- * @next: the option set before it
+ * struct opt_note - an option that the target has set
+ * @next: the option that was set before this one
  */
 struct opt_note {
 	struct opt_note *next;
@@ -25,7 +25,7 @@ struct opt_note {
 	char value[];
 };
 
-/** notes_add - record an option of a socket that may have to be replaced */
+/** notes_add - record an option of a socket that another socket may replace */
 void notes_add(struct conn *conn, int level, int name, const void *value,
 		   int len)
 {
@@ -49,7 +49,7 @@ void notes_add(struct conn *conn, int level, int name, const void *value,
 	conn->n_notes++;
 }
 
-/** notes_drop - drop the recorded options */
+/** notes_drop - free the recorded options */
 void notes_drop(struct conn *conn)
 {
 	while (conn->notes) {
@@ -61,7 +61,7 @@ void notes_drop(struct conn *conn)
 	conn->n_notes = 0;
 }
 
-/** replay - set the recorded options, oldest first */
+/** replay - set the recorded options on @sfd, oldest first */
 static void replay(const struct conn *conn, const struct opt_note *o, int sfd)
 {
 	if (!o)

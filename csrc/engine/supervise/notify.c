@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Seccomp notifications: receive, dispatch, answer.
+ * Seccomp notifications: receive, dispatch and answer them.
  *
  * Theory of operation
  *
  * A notified call of the target waits in the host kernel until it is answered
  * here. The answer is a result, a descriptor added to the caller (ADDFD_SEND),
- * or "carry it out" (CALL_NATIVE). The last is for calls on descriptors that
- * are not carriers. A call that would block is held (held.c).
+ * or CALL_NATIVE. CALL_NATIVE makes the host kernel execute the call, and is
+ * used for calls on descriptors that are not carriers. A call that would block
+ * is held (held.c).
  *
- * SYNC_WAKE_UP tells the scheduler that we sleep right after the answer.
+ * SYNC_WAKE_UP tells the scheduler that this thread sleeps right after the
+ * answer.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -50,10 +52,10 @@ static struct source listener = { .fd = -1 };
 static char call_buf[CALL_BUF_SIZE] __attribute__((aligned(4096)));
 
 /**
- * out_of_reach - report, once per process, that it cannot be served
+ * out_of_reach - warn, once per process, that its sockets are inaccessible
  *
- * ptrace(2): a program that may be executed but not read is dumpable only for
- * root.
+ * According to ptrace(2), a program that may be executed but not read is
+ * dumpable only for root.
  */
 static void out_of_reach(const struct call *c, int err)
 {
@@ -66,7 +68,7 @@ static void out_of_reach(const struct call *c, int err)
 		  task_comm(c->task), told, strerror(err));
 }
 
-/** no_carrier - a call on a descriptor that is not a carrier */
+/** no_carrier - handle a call on a descriptor that is not a carrier */
 static int64_t no_carrier(struct call *c)
 {
 	int domain = stray_domain(c->dup);
@@ -97,7 +99,7 @@ static int64_t find_conn(struct call *c)
 	if (ret == -EBADF)
 		return CALL_NATIVE;	/* the kernel returns the error */
 	if (ret == -ESRCH)
-		return -ESRCH;		/* killed meanwhile, no answer needed */
+		return -ESRCH;		/* the caller was killed: no answer needed */
 	if (ret) {
 		out_of_reach(c, -ret);
 		return -EPERM;
@@ -106,7 +108,7 @@ static int64_t find_conn(struct call *c)
 		return no_carrier(c);
 	c->conn = conn_find(id);
 	if (!c->conn)
-		return -ENOTCONN;	/* it outlived the stack's side */
+		return -ENOTCONN;	/* the stack's socket is gone already */
 	c->conn->pid = c->pid;
 	c->conn->tfd = (int)c->args[0];
 	return 0;
@@ -115,8 +117,8 @@ static int64_t find_conn(struct call *c)
 /**
  * refuse_setns - refuse to enter a foreign network namespace
  *
- * A descriptor without a type is refused as well: another thread could exchange
- * the descriptor before the host's kernel uses it.
+ * A call without a namespace type is refused as well, because another thread
+ * could exchange the descriptor before the host's kernel uses it.
  */
 static int64_t refuse_setns(const struct call *c)
 {
@@ -203,7 +205,9 @@ static int64_t by_conn(struct call *c)
 	return CALL_NATIVE;
 }
 
-/** name_service - whether connect(2) goes to a name service of the host */
+/**
+ * name_service - whether the call is a connect(2) to a name service of the host
+ */
 static bool name_service(const struct call *c)
 {
 	union {
@@ -249,7 +253,7 @@ static void notified(struct source *src, uint32_t events)
 	int64_t ret;
 
 	if (!(events & EPOLLIN)) {
-		loop_del(src);	/* the last process with the filter is gone */
+		loop_del(src);	/* the last process with the filter has ended */
 		call_listener(-1);
 		return;
 	}
@@ -262,7 +266,7 @@ static void notified(struct source *src, uint32_t events)
 	c.nr = req.data.nr;
 	memcpy(c.args, req.data.args, sizeof(c.args));
 #ifdef __arm__
-	if (c.nr == SYS_recv) {		/* recvfrom() without its last two */
+	if (c.nr == SYS_recv) {		/* recvfrom() without an address */
 		c.nr = SYS_recvfrom;
 		c.args[4] = c.args[5] = 0;
 	}
@@ -285,7 +289,7 @@ static void notified(struct source *src, uint32_t events)
 /** notify_init - add the listener to the loop */
 int notify_init(int fd)
 {
-	/* Linux 6.6; optional, improves speed. */
+	/* The flag requires Linux 6.6. It is optional and improves speed. */
 	(void)ioctl(fd, SECCOMP_IOCTL_NOTIF_SET_FLAGS,
 		    SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP);
 	listener.fn = notified;
@@ -294,7 +298,7 @@ int notify_init(int fd)
 	return loop_add(&listener, EPOLLIN);
 }
 
-/** notify_stop - answer held calls and stop listening */
+/** notify_stop - answer the held calls and stop receiving notifications */
 void notify_stop(void)
 {
 	held_stop();

@@ -11,14 +11,15 @@
 #include "base/list.h"
 
 /* Results of a handler that are not results of a system call. */
-#define CALL_NATIVE	(INT64_MIN)	/* let the host kernel carry it out */
-#define CALL_HELD	(INT64_MIN + 1)	/* answered later */
-#define CALL_ANSWERED	(INT64_MIN + 2)	/* answered already */
+#define CALL_NATIVE	(INT64_MIN)	/* the host kernel executes the call */
+#define CALL_HELD	(INT64_MIN + 1)	/* the call is answered later */
+#define CALL_ANSWERED	(INT64_MIN + 2)	/* the call is answered already */
 
 #define CALL_BUF_SIZE	(256 * 1024)
 
 /*
- * include/linux/errno.h: restart or EINTR, depending on the signal's handler.
+ * From include/linux/errno.h: restart the call or fail with EINTR, depending on
+ * the signal's handler.
  */
 #define ERESTARTSYS	512
 
@@ -31,13 +32,13 @@ struct task;
  * struct call - a notified system call
  * @id: id of the notification
  * @pid: the calling thread
- * @nr: its number
+ * @nr: number of the system call
  * @args: its arguments
  * @task: task of the calling thread
- * @conn: the connection that its descriptor belongs to, if any
- * @dup: duplicate of that descriptor while the handler runs, else -1
- * @buf: CALL_BUF_SIZE bytes for the data of this call while its handler runs:
- *	there is only one such buffer
+ * @conn: the connection that the call's descriptor belongs to, if any
+ * @dup: duplicate of that descriptor while the handler runs, otherwise -1
+ * @buf: CALL_BUF_SIZE bytes for the data of this call while its handler runs;
+ *	all calls share this buffer
  */
 struct call {
 	uint64_t id;
@@ -52,21 +53,21 @@ struct call {
 
 /**
  * struct held - a call that waits
- * @link: in its connection's list
- * @all: in the list of all held calls
- * @call: the call; dup is -1
- * @retry: tries again; returns CALL_HELD to keep waiting
- * @deadline: CLOCK_MONOTONIC ns, 0: none
+ * @link: entry in the list of its connection
+ * @all: entry in the list of all held calls
+ * @call: the call; its dup is -1
+ * @retry: retries the call; returns CALL_HELD to continue waiting
+ * @deadline: CLOCK_MONOTONIC ns; 0 if there is none
  * @timeout_ret: answer at the deadline
  * @since: start of the wait
- * @look: called from time to time; returns CALL_HELD to keep waiting; may be
+ * @look: called periodically; returns CALL_HELD to continue waiting; may be
  *	NULL
- * @quit: called if the call ends for another reason than @retry; may be NULL
+ * @quit: called if a signal or timeout ends the call; may be NULL
  * @end: called when the call ends for any reason; may be NULL
- * @partial: answer if a signal arrives, 0: an error
- * @seen: at the last check, a signal was pending that may be for it
- * @done, @extra: for the retry function
- * @data: for the retry function, freed with the call
+ * @partial: answer if a signal arrives; 0 if the answer is an error
+ * @seen: a signal that may be for this thread was pending at the last check
+ * @done, @extra: private to the retry function
+ * @data: private to the retry function; freed with the call
  */
 struct held {
 	struct list link;
@@ -141,10 +142,10 @@ enum { SIGNAL_NONE, SIGNAL_OWN, SIGNAL_MAYBE };
 /**
  * struct notify_stats - counters of the engine
  * @calls: notifications received
- * @native: calls that the host kernel carried out
+ * @native: calls that the host kernel executed
  * @held: calls that waited
  * @interrupted: held calls that a signal ended
- * @gone: callers that were gone when answered
+ * @gone: calls whose callers no longer waited for the answer
  */
 struct notify_stats {
 	uint64_t calls, native, held, interrupted, gone;

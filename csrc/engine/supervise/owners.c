@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Owners of sockets: inodes of the stack's sockets, and of their carriers in
- * /proc/PID/fd.
+ * Owners of sockets: map the inode of a stack's socket to that of its carrier
+ * in /proc/PID/fd.
  *
  * Theory of operation
  *
  * Programs that show the process of a socket (ss -p, netstat -p, lsof) search
- * its inode among the descriptors of all processes. These descriptors are the
- * host's. When the target reads a table of the stack, by sock_diag or as a
- * file, inodes of the stack are therefore replaced by those of the carriers. A
- * socket without a process has 0, as on any Linux: an inode of the stack could
- * be that of another socket on the host.
+ * for the socket's inode among the descriptors of all processes. These are
+ * descriptors of the host. When the target reads a table of the stack, through
+ * sock_diag or a file, the inodes of the stack's sockets are therefore replaced
+ * with those of the carriers. A socket without a process gets inode 0, as on
+ * any Linux. The stack's inode must not be shown, because another socket on the
+ * host could have the same one.
  *
  * Tables are long, so the pairs are sorted once per turn of the loop.
  */
@@ -40,7 +41,7 @@ static struct {
 	uint64_t turn, made, open;
 } known;
 
-/** by_stack - compare two pairs by inode in the stack */
+/** by_stack - compare two pairs by the inode in the stack */
 static int by_stack(const void *a, const void *b)
 {
 	uint64_t x = ((const struct pair *)a)->stack;
@@ -49,7 +50,7 @@ static int by_stack(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/** learn - collect all current pairs; false without memory */
+/** learn - collect all current pairs; returns false if memory is exhausted */
 static bool learn(void)
 {
 	struct list *pos;
@@ -87,7 +88,9 @@ static bool learn(void)
 	return true;
 }
 
-/** engine_carrier_ino - the inode of the target's end, 0 if there is none */
+/**
+ * engine_carrier_ino - get the inode of the target's end; 0 if there is none
+ */
 uint64_t engine_carrier_ino(uint64_t stack_ino)
 {
 	struct pair key = { .stack = stack_ino }, *p;
@@ -99,8 +102,8 @@ uint64_t engine_carrier_ino(uint64_t stack_ino)
 }
 
 /**
- * owners_translate - translate inodes in a message from the stack
- * @conn: the target's netlink socket
+ * owners_translate - replace inodes in a message from the stack
+ * @conn: netlink socket of the target that receives the message
  */
 void owners_translate(const struct conn *conn, char *buf, size_t len)
 {
@@ -125,7 +128,7 @@ void owners_translate(const struct conn *conn, char *buf, size_t len)
 			continue;
 		ino = engine_carrier_ino(m.idiag_inode);
 		if (!ino && stack->abi == CTL_ABI_HOST)
-			continue;	/* may be another host process's */
+			continue;	/* may belong to another host process */
 		m.idiag_inode = (uint32_t)ino;
 		memcpy(buf + at + NLMSG_HDRLEN, &m, sizeof(m));
 	}

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Remote datagram peers: unix sockets whose names represent their addresses.
+ * Remote datagram peers: unix sockets whose names represent the peers'
+ * addresses.
  *
  * Theory of operation
  *
  * A datagram for the target is sent to its carrier from a socket that is bound
  * to a name. The number in the name identifies the origin: the sender's address
- * and the ancillary data (IP_PKTINFO, TTL, TOS ...). The target's own queue
- * thus keeps both together, however it reads. Origins are cached. An entry may
- * be reused for another origin only when all datagrams sent from its socket are
- * read (SIOCOUTQ).
+ * and the ancillary data (IP_PKTINFO, TTL, TOS ...). The target's queue thus
+ * keeps datagram and origin together, with whichever call the target reads.
+ * Origins are cached. An entry may be reused for another origin only after the
+ * target has read all datagrams sent from its socket (SIOCOUTQ).
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -33,18 +34,21 @@
 
 struct peer {
 	struct list lru;
-	struct peer *next;	/* same hash */
+	struct peer *next;	/* next entry with the same hash */
 	struct origin origin;
 	uint32_t hash;
 	int fd;
 };
 
-static struct peer *peers;	/* PEERS of them, by number in the name */
+static struct peer *peers;	/* PEERS entries, indexed by the number in the name */
 static uint32_t used;
 static struct peer *table[PEER_HASH];
 static struct list lru = LIST_INIT(lru);
 
-/** level_kept - whether the target may have requested this ancillary data */
+/**
+ * level_kept - whether the target may have requested ancillary data of this
+ * level
+ */
 static int level_kept(int level)
 {
 	return level == IPPROTO_IP || level == IPPROTO_IPV6 ||
@@ -55,7 +59,7 @@ static int level_kept(int level)
 /**
  * origin_set - set an origin from the result of recvmsg
  *
- * Timestamps differ in every datagram, so each of these takes an entry.
+ * Timestamps differ in every datagram, so each datagram with one uses an entry.
  */
 void origin_set(struct origin *o, const struct msghdr *mh)
 {
@@ -80,7 +84,7 @@ void origin_set(struct origin *o, const struct msghdr *mh)
 	}
 }
 
-/** origin_size - size of the fields that are set */
+/** origin_size - size of the fields that are set, which are at the start */
 size_t origin_size(const struct origin *o)
 {
 	return offsetof(struct origin, ctl) + o->ctllen;
@@ -92,7 +96,7 @@ bool origin_same(const struct origin *a, const struct origin *b)
 	return a->ctllen == b->ctllen && !memcmp(a, b, origin_size(a));
 }
 
-/** origin_hash - FNV-1a over the origin */
+/** origin_hash - compute the FNV-1a hash of an origin */
 static uint32_t origin_hash(const struct origin *o)
 {
 	const unsigned char *p = (const unsigned char *)o;
@@ -114,7 +118,7 @@ static void unhash(struct peer *p)
 	*pp = p->next;
 }
 
-/** peer_new - a new entry with a socket, or NULL */
+/** peer_new - create an entry with a socket, or return NULL */
 static struct peer *peer_new(void)
 {
 	struct sockaddr_un un;
@@ -139,7 +143,9 @@ static struct peer *peer_new(void)
 	return p;
 }
 
-/** peer_evict - take the least recently used entry without unread datagrams */
+/**
+ * peer_evict - remove the least recently used entry without unread datagrams
+ */
 static struct peer *peer_evict(void)
 {
 	struct list *pos = lru.next;
@@ -158,7 +164,9 @@ static struct peer *peer_evict(void)
 	return NULL;
 }
 
-/** peer_socket - the socket that sends datagrams of origin @o; or -ENOBUFS */
+/**
+ * peer_socket - get the socket that sends datagrams of origin @o, or -ENOBUFS
+ */
 int peer_socket(const struct origin *o)
 {
 	uint32_t h = origin_hash(o);
@@ -182,13 +190,13 @@ int peer_socket(const struct origin *o)
 	return p->fd;
 }
 
-/** peer_origin - the origin of the number in a name, or NULL */
+/** peer_origin - get the origin for the number in a name, or NULL */
 const struct origin *peer_origin(uint32_t id)
 {
 	return id < used ? &peers[id].origin : NULL;
 }
 
-/** peers_count - number of sockets for peers */
+/** peers_count - get the number of sockets for peers */
 unsigned int peers_count(void)
 {
 	return used;

@@ -4,13 +4,13 @@
  *
  * Theory of operation
  *
- * A thread (struct task) is identified by its tid and has a pidfd, through
- * which its descriptors are duplicated (pidfd_getfd(2)). The loop watches the
- * pidfd, which becomes readable when the thread ends. A process (struct proc)
- * exists as long as one of its tasks and has the account: how many sockets the
- * stack provided, how many were refused. When the process ends, its account
- * moves to the list of the dead, so that it is still available at the end of
- * the run.
+ * A thread (struct task) is identified by its tid and has a pidfd. The engine
+ * uses the pidfd to duplicate the thread's descriptors (pidfd_getfd(2)). The
+ * loop watches the pidfd, which becomes readable when the thread ends. A
+ * process (struct proc) exists as long as one of its tasks. It contains the
+ * account: how many sockets the stack provided and refused. When the process
+ * ends, its account moves to the list of the dead, so that it is still
+ * available at the end of the run.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -48,7 +48,7 @@ struct task {
 	struct source src;
 	struct task *next;
 	pid_t tid;
-	bool by_thread;		/* a pidfd of the thread, not of the process */
+	bool by_thread;		/* the pidfd is that of the thread, not the process */
 	struct proc *proc;
 };
 
@@ -58,7 +58,7 @@ static struct list dead = LIST_INIT(dead);
 static unsigned int n_dead;
 static struct account forgotten;
 
-/** status_read - read /proc/TID/status into @buf, terminated */
+/** status_read - read /proc/TID/status into @buf, as a terminated string */
 static int status_read(pid_t tid, char *buf, size_t len)
 {
 	char path[64];
@@ -77,7 +77,9 @@ static int status_read(pid_t tid, char *buf, size_t len)
 	return 0;
 }
 
-/** field - the text after "NAME:" in a status file, or NULL */
+/**
+ * field - find the text after "NAME:" in a status file; NULL if there is none
+ */
 static const char *field(const char *buf, const char *name)
 {
 	size_t len = strlen(name);
@@ -104,11 +106,10 @@ static uint64_t mask(const char *buf, const char *name)
 }
 
 /**
- * waiting - pending signals that end a call
+ * waiting - get the pending signals that end a call
+ * @set: SigPnd for the thread's own signals, ShdPnd for those of the process
  *
- * @set: SigPnd, the thread's own, or ShdPnd, the process's
- *
- * These signals have a handler or stop the process, and are not blocked.
+ * Such a signal has a handler or stops the process, and is not blocked.
  */
 static uint64_t waiting(const char *buf, const char *set)
 {
@@ -120,14 +121,14 @@ static uint64_t waiting(const char *buf, const char *set)
 }
 
 /**
- * task_signal_waits - whether a signal should return a thread to user space
+ * task_signal_waits - whether a pending signal should end a thread's call
  *
- * A signal for the whole process goes to its leader, unless the leader blocks
- * it (complete_signal(), kernel/signal.c). Another thread may then have been
- * chosen, which is not visible from outside.
+ * A signal for the whole process goes to the main thread, unless that thread
+ * blocks it (complete_signal(), kernel/signal.c). The kernel may then have
+ * chosen any other thread, and does not show which one.
  *
- * Returns SIGNAL_NONE, SIGNAL_OWN if the signal is surely for this thread,
- * SIGNAL_MAYBE, or a negative errno if there is no such thread.
+ * Returns SIGNAL_NONE, SIGNAL_OWN if the signal is certainly for this thread,
+ * SIGNAL_MAYBE, or a negative errno if the thread does not exist.
  */
 int task_signal_waits(pid_t tid)
 {
@@ -158,8 +159,7 @@ int task_signal_waits(pid_t tid)
 /**
  * forget_oldest - limit the length of the list of the dead
  *
- * An account that is still used by connections, which other processes have now,
- * is kept.
+ * An account is kept while connections of other processes still use it.
  */
 static void forget_oldest(void)
 {
@@ -191,7 +191,7 @@ static void proc_put(struct proc *p)
 	forget_oldest();
 }
 
-/** proc_get - the process @tgid, created if unknown */
+/** proc_get - find the process @tgid, or create it if it is unknown */
 static struct proc *proc_get(pid_t tgid, const char *comm)
 {
 	struct list *pos;
@@ -215,7 +215,7 @@ static struct proc *proc_get(pid_t tgid, const char *comm)
 	return p;
 }
 
-/** task_drop - forget a thread */
+/** task_drop - free the entry of a thread */
 static void task_drop(struct task *t)
 {
 	struct task **pp = &task_hash[(uint32_t)t->tid % TASK_HASH];
@@ -231,7 +231,7 @@ static void task_drop(struct task *t)
 	loop_free_later(t);
 }
 
-/** task_ended - the pidfd is readable */
+/** task_ended - handle the end of a thread: its pidfd is readable */
 static void task_ended(struct source *src, uint32_t events)
 {
 	(void)events;
@@ -239,7 +239,9 @@ static void task_ended(struct source *src, uint32_t events)
 	engine_ops->task_ended();
 }
 
-/** comm_copy - copy the name in a status file, terminated */
+/**
+ * comm_copy - copy the process name from a status file, as a terminated string
+ */
 static void comm_copy(char comm[16], const char *status)
 {
 	const char *p = field(status, "Name");
@@ -267,7 +269,7 @@ static struct task *task_new(pid_t tid)
 	tgid = p ? atoi(p) : tid;
 	fd = (int)syscall(SYS_pidfd_open, tid, PIDFD_THREAD);
 	by_thread = fd >= 0;
-	if (fd < 0 && errno == EINVAL)	/* use the process's descriptors */
+	if (fd < 0 && errno == EINVAL)	/* no PIDFD_THREAD: use the process */
 		fd = (int)syscall(SYS_pidfd_open, tgid, 0);
 	if (fd < 0)
 		return NULL;
@@ -293,7 +295,7 @@ no_memory:
 	return NULL;
 }
 
-/** task_find - the entry of thread @tid, which may be outdated, or NULL */
+/** task_find - find the entry of thread @tid, which may be outdated, or NULL */
 static struct task *task_find(pid_t tid)
 {
 	struct task *t = task_hash[(uint32_t)tid % TASK_HASH];
@@ -304,10 +306,10 @@ static struct task *task_find(pid_t tid)
 }
 
 /**
- * task_get - the entry of thread @tid; NULL if it cannot be watched
+ * task_get - get the entry of thread @tid; NULL if it cannot be watched
  *
- * The number may belong to another thread by now, so no decision may depend on
- * its identity. See task_of().
+ * The number may now belong to another thread, so no decision may depend on the
+ * thread's identity. See task_of().
  */
 struct task *task_get(pid_t tid)
 {
@@ -317,7 +319,7 @@ struct task *task_get(pid_t tid)
 }
 
 /**
- * task_same - whether @t still is the thread with its number
+ * task_same - whether the thread of @t still exists
  *
  * Without PIDFD_THREAD, the pidfd identifies only the process.
  */
@@ -331,11 +333,11 @@ static bool task_same(const struct task *t)
 }
 
 /**
- * task_of - the thread that made a call; NULL if it is gone
+ * task_of - get the thread that made a call; NULL if it is gone
  *
  * The number may have belonged to another thread whose end is not handled yet.
- * If the call still waits after a new pidfd is opened, the pidfd is the
- * caller's.
+ * The entry is then replaced. If the call still waits after the new pidfd is
+ * opened, the pidfd is that of the caller.
  */
 struct task *task_of(const struct call *c)
 {
@@ -356,8 +358,8 @@ struct task *task_of(const struct call *c)
 /**
  * task_signal - send a signal to the thread that made a call
  *
- * Without PIDFD_THREAD, the signal goes to its numbers, right after the thread
- * was seen to wait.
+ * Without PIDFD_THREAD, the signal is sent to the thread's number, right after
+ * a check that the thread still waits.
  */
 void task_signal(const struct call *c, int sig)
 {
@@ -377,7 +379,7 @@ int task_getfd(const struct task *t, int fd)
 	return ret < 0 ? -errno : ret;
 }
 
-/** task_count_socket - count a socket provided by the stack, or refused */
+/** task_count_socket - count a socket that the stack provided or refused */
 void task_count_socket(struct task *t, bool given)
 {
 	if (given)
@@ -386,7 +388,9 @@ void task_count_socket(struct task *t, bool given)
 		t->proc->acct.refused++;
 }
 
-/** task_count_hosted - a socket of the stack was replaced by one of the host */
+/**
+ * task_count_hosted - count that a socket of the host replaced one of the stack
+ */
 void task_count_hosted(struct task *t)
 {
 	if (t->proc->acct.given)
@@ -395,7 +399,9 @@ void task_count_hosted(struct task *t)
 	conn_stats.made--;
 }
 
-/** task_count_back - a socket of the host was replaced by one of the stack */
+/**
+ * task_count_back - count that a socket of the stack replaced one of the host
+ */
 void task_count_back(struct task *t)
 {
 	if (t->proc->acct.hosted)
@@ -404,28 +410,29 @@ void task_count_back(struct task *t)
 	conn_stats.made++;
 }
 
-/** task_account - the account of its process */
+/** task_account - get the account of the thread's process */
 struct account *task_account(const struct task *t)
 {
 	return &t->proc->acct;
 }
 
-/** task_comm - name of its process, see task_refresh() */
+/** task_comm - get the name of the thread's process, see task_refresh() */
 const char *task_comm(const struct task *t)
 {
 	return t->proc->comm;
 }
 
-/** task_tgid - pid of its process */
+/** task_tgid - get the pid of the thread's process */
 pid_t task_tgid(const struct task *t)
 {
 	return t->proc->tgid;
 }
 
 /**
- * task_refresh - update the name of the process, which changes with exec
+ * task_refresh - update the name of the process, which an exec changes
  *
- * This is called when the process creates a socket: the name matters then.
+ * This is called only when the process creates a socket, because the name is
+ * not needed before.
  */
 void task_refresh(struct task *t)
 {
@@ -441,9 +448,9 @@ void task_refresh(struct task *t)
 	close(fd);
 	if (n <= 0)
 		return;
-	comm[n - 1] = '\0';	/* the newline */
+	comm[n - 1] = '\0';	/* replaces the newline at the end */
 	for (p = comm; *p; p++)
-		/* A newline would end a line of the account. */
+		/* A newline in the name would end a line of the account. */
 		if ((unsigned char)*p < ' ')
 			*p = '?';
 	memcpy(t->proc->comm, comm, sizeof(comm));
@@ -470,8 +477,8 @@ static size_t list_stats(struct list *l, const char *prefix, char *buf,
 /**
  * tasks_stats - write the accounts of all processes
  *
- * These are the running ones ("proc") and the ended ones. Those that ended
- * longer ago share one account.
+ * These are the accounts of running processes ("proc") and of ended ones
+ * ("ended"). The processes that ended earliest share one account.
  */
 size_t tasks_stats(char *buf, size_t len)
 {
@@ -484,7 +491,7 @@ size_t tasks_stats(char *buf, size_t len)
 	return n + list_stats(&dead, "ended", buf + n, len - n);
 }
 
-/** tasks_stop - free all threads */
+/** tasks_stop - free the entries of all threads */
 void tasks_stop(void)
 {
 	size_t i;

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The pump: it moves bytes between a carrier and a stream socket of the stack.
+ * The pump moves bytes between a carrier and a stream socket of the stack.
  *
  * Theory of operation
  *
  * Both sides report edges, stored in C_IN, C_OUT, S_IN and S_OUT. A direction
  * continues while its source has data and its destination accepts them, at most
- * ROUNDS times. Then the connection joins the ready list, so that it does not
- * starve the others. A short read has emptied the source: the flag is cleared
- * without waiting for EAGAIN. There are two exceptions: the end of the stream
- * was announced, or there are urgent data, before which a read stops. Data that
- * the destination does not accept are kept in a chunk, and nothing is read from
- * the source until the chunk is sent.
+ * ROUNDS times. The connection then joins the ready list, so that it does not
+ * starve the others. After a short read the source is empty, so its flag is
+ * cleared without waiting for EAGAIN. There are two exceptions: the end of the
+ * stream was announced, or there are urgent data, before which a read stops.
+ * Data that the destination does not accept are kept in a chunk, and nothing is
+ * read from the source until the chunk is sent.
  *
- * This file contains the direction to the stack, pump_in.c the other. ends.c
- * passes the end of one side to the other.
+ * This file contains the direction to the stack, and pump_in.c the direction to
+ * the target. ends.c passes the end of one side to the other side.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -31,7 +31,7 @@
 #include "engine/supervise/stream.h"
 #include "stack/stack.h"
 
-/** chunk_keep - keep @len bytes for the destination */
+/** chunk_keep - store @len bytes until the destination accepts them */
 int chunk_keep(struct chunk *ch, const char *data, size_t len)
 {
 	ch->buf = malloc(len);
@@ -43,7 +43,7 @@ int chunk_keep(struct chunk *ch, const char *data, size_t len)
 	return 0;
 }
 
-/** chunk_sent - remove @n bytes that were sent */
+/** chunk_sent - remove the first @n bytes, which were sent */
 void chunk_sent(struct chunk *ch, size_t n)
 {
 	ch->off += n;
@@ -54,14 +54,18 @@ void chunk_sent(struct chunk *ch, size_t n)
 	ch->buf = NULL;
 }
 
-/** chunk_drop - drop the kept bytes */
+/** chunk_drop - discard the stored bytes */
 static void chunk_drop(struct chunk *ch)
 {
 	if (ch->len)
 		chunk_sent(ch, ch->len);
 }
 
-/** stack_error - sending to the stack failed; its received data still count */
+/**
+ * stack_error - record that sending to the stack failed
+ *
+ * Received data are still delivered to the target.
+ */
 void stack_error(struct stream *s, int err)
 {
 	struct conn *conn = &s->conn;
@@ -73,10 +77,11 @@ void stack_error(struct stream *s, int err)
 }
 
 /**
- * stack_put - send to the stack; bytes accepted, or a negative errno
+ * stack_put - send to the stack; returns the bytes accepted, or a negative
+ * errno
  *
- * If the end of the target's stream follows, the last bytes wait for it, so
- * that both go in one packet: see ends_pass().
+ * If the target has ended its stream, the last bytes wait for the FIN, so that
+ * both go in one packet: see ends_pass().
  */
 static long stack_put(struct stream *s, const char *buf, size_t len)
 {
@@ -95,10 +100,10 @@ static long stack_put(struct stream *s, const char *buf, size_t len)
 }
 
 /**
- * carrier_read - read data of the target into @buf, PUMP_SIZE bytes
+ * carrier_read - read data of the target into @buf, which has PUMP_SIZE bytes
  *
- * Returns the bytes read; 0 if there is nothing now, or the end. Sets C_IN,
- * C_EOF.
+ * Returns the bytes read, or 0 if there are no data now or the stream has
+ * ended. Updates C_IN and C_EOF.
  */
 static size_t carrier_read(struct stream *s, char *buf)
 {
@@ -124,7 +129,11 @@ static size_t carrier_read(struct stream *s, char *buf)
 	return 0;
 }
 
-/** push_stack - move data to the stack by way of @buf; true: there is more to do */
+/**
+ * push_stack - move data to the stack, using @buf
+ *
+ * Returns true if there is more to do.
+ */
 static bool push_stack(struct stream *s, char *buf)
 {
 	struct conn *conn = &s->conn;
@@ -150,7 +159,8 @@ static bool push_stack(struct stream *s, char *buf)
 		if (!(conn->carrier & C_IN))
 			return false;
 		/*
-		 * Without this byte there is less to read than was announced.
+		 * If the urgent byte is not read first, less data can be read
+		 * than was announced.
 		 */
 		if ((conn->carrier & C_PRI) && urgent_out(s))
 			continue;
@@ -191,13 +201,13 @@ void pump(struct work *w)
 	    (conn->to_target.len || !(conn->carrier & C_OUT)))
 		ends_hang_up(s);
 	stream_check(s);
-	/* A full carrier reports when it has room; do not poll it. */
+	/* A full carrier causes an event when it has room; do not poll it. */
 	if (more || ((conn->stack & (S_BROKEN | S_IN)) == (S_BROKEN | S_IN) &&
 		     !conn->to_target.len && (conn->carrier & C_OUT)))
 		work_queue(w);
 }
 
-/** pump_open - the connection is established, both sides accept data */
+/** pump_open - start pumping: the connection is established */
 void pump_open(struct stream *s)
 {
 	struct conn *conn = &s->conn;
@@ -210,11 +220,11 @@ void pump_open(struct stream *s)
 			   sizeof(s->rcvbuf));
 	conn->carrier |= C_OUT;
 	conn->stack |= S_OUT;
-	conn_probe_del(conn);	/* EPOLLHUP reports its closing from now on */
+	conn_probe_del(conn);	/* EPOLLHUP reports a close from now on */
 	work_queue(&conn->work);
 }
 
-/** tcp_carrier_event - an event of our end of a stream's carrier */
+/** tcp_carrier_event - handle an event of our end of a stream's carrier */
 void tcp_carrier_event(struct source *src, uint32_t events)
 {
 	struct conn *conn = container_of(src, struct conn, csrc);
@@ -240,7 +250,10 @@ void tcp_carrier_event(struct source *src, uint32_t events)
 	pump(&conn->work);
 }
 
-/** pump_unsent - bytes sent by the target that the stack does not have yet */
+/**
+ * pump_unsent - count the bytes from the target that the stack does not have
+ * yet
+ */
 size_t pump_unsent(const struct stream *s)
 {
 	const struct conn *conn = &s->conn;

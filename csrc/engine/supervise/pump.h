@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The pump of streams, and what it passes besides data. */
+/* The pump of streams: it moves data, urgent data and ends. */
 #ifndef LKLHOST_PUMP_H
 #define LKLHOST_PUMP_H
 
@@ -10,7 +10,7 @@
 #include "engine/supervise/stream.h"
 
 #define PUMP_SIZE	(256 * 1024)	/* bytes that are moved at a time */
-#define ROUNDS		4	/* of a direction, before others get a turn */
+#define ROUNDS		4	/* per direction, before others get a turn */
 
 /* pump.c */
 void tcp_carrier_event(struct source *src, uint32_t events);

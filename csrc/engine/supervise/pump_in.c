@@ -2,10 +2,10 @@
 /*
  * The pump from the stack to the target; see pump.c.
  *
- * If much data comes in at a time, it is sent directly from the stack's memory.
+ * If much data arrives at a time, it is sent directly from the stack's memory.
  * Data that the carrier does not accept remain there. The host copies the data
- * into the carrier, so no page of the stack is ever shared with the target. The
- * target could keep such a page (splice, sendfile, a pipe, another process)
+ * into the carrier, so the target never shares a page with the stack. A target
+ * that shared a page could keep it (splice, sendfile, a pipe, another process)
  * after the stack has reused it.
  */
 #define _GNU_SOURCE
@@ -20,17 +20,17 @@
 #include "engine/supervise/pump.h"
 #include "stack/stack.h"
 
-/* Bytes that justify the use of references. */
+/* Minimum number of bytes for which pass_refs() is worthwhile. */
 #define MANY		(PUMP_SIZE / 8)
 #define REFS		256
 
 /*
- * Bytes that the carrier of a busy stream holds, if the target may run on
- * another CPU: more than it reads while we wake up. (The host doubles it.) With
- * a single CPU, this would only exceed the cache.
+ * Size of the carrier of a busy stream (the host doubles it). The target, which
+ * may run on another CPU, must not empty the carrier while we wake up. This is
+ * not used with a single CPU, where it would only exceed the cache.
  */
 #define ROOMY		(1 << 20)
-#define ROOMY_MAX	16		/* carriers */
+#define ROOMY_MAX	16		/* maximum number of such carriers */
 
 /** want_out - set whether the loop reports that the carrier accepts data */
 static void want_out(struct stream *s, bool want)
@@ -43,7 +43,10 @@ static void want_out(struct stream *s, bool want)
 	loop_mod(&conn->csrc, CARRIER_EVENTS | (want ? EPOLLOUT : 0));
 }
 
-/** carrier_took - the carrier accepted @n of @len bytes, or an error */
+/**
+ * carrier_took - update the state after the carrier accepted @n of @len bytes
+ * @n: may also be a negative errno
+ */
 static void carrier_took(struct stream *s, ssize_t n, size_t len)
 {
 	struct conn *conn = &s->conn;
@@ -58,9 +61,9 @@ static void carrier_took(struct stream *s, ssize_t n, size_t len)
 
 /**
  * carrier_putv - send to the target
- * @len: bytes in @iov
+ * @len: sum of the lengths in @iov
  *
- * Returns the bytes accepted, or a negative errno.
+ * Returns the number of bytes accepted, or a negative errno.
  */
 static ssize_t carrier_putv(struct stream *s, struct iovec *iov, int cnt,
 			    size_t len)
@@ -83,7 +86,7 @@ static ssize_t carrier_put(struct stream *s, char *buf, size_t len)
 	return carrier_putv(s, &iov, 1, len);
 }
 
-/** stamped_read - read data and store the timestamps */
+/** stamped_read - read data and store their timestamps */
 static long stamped_read(struct stream *s, char *buf)
 {
 	struct conn *conn = &s->conn;
@@ -113,7 +116,9 @@ static long stamped_read(struct stream *s, char *buf)
 	return n;
 }
 
-/** stack_gave - the stack returned @n of at most PUMP_SIZE bytes */
+/**
+ * stack_gave - update the state after the stack returned @n bytes of PUMP_SIZE
+ */
 static void stack_gave(struct stream *s, size_t n)
 {
 	struct conn *conn = &s->conn;
@@ -124,10 +129,10 @@ static void stack_gave(struct stream *s, size_t n)
 }
 
 /**
- * stack_read - read data of the peer into @buf, PUMP_SIZE bytes
+ * stack_read - read data of the peer into @buf, which has PUMP_SIZE bytes
  *
- * Returns the bytes read; 0 if there is nothing now, or the end. Sets S_IN,
- * S_EOF, S_BROKEN.
+ * Returns the bytes read, or 0 if there are no data now or the stream has
+ * ended. Updates S_IN, S_EOF and S_BROKEN.
  */
 static size_t stack_read(struct stream *s, char *buf)
 {
@@ -166,8 +171,8 @@ static void make_room(struct stream *s)
 /**
  * pass_refs - move data to the target without a copy within the stack
  *
- * Returns the bytes accepted, 0 if there is nothing to move in this way, or a
- * negative errno of the carrier.
+ * Returns the number of bytes accepted, 0 if there are no data to move in this
+ * way, or a negative errno of the carrier.
  */
 static ssize_t pass_refs(struct stream *s)
 {
@@ -191,9 +196,10 @@ static ssize_t pass_refs(struct stream *s)
 	if (put <= 0)
 		return put;
 	/*
-	 * All these bytes are there in order, so the stack drops all of them.
-	 * An urgent mark received meanwhile would stop it, and the rest would
-	 * be sent twice: a broken connection is better than wrong data.
+	 * The stack has received all these bytes in order, so it discards all
+	 * of them. An urgent mark that arrives in the meantime would stop it,
+	 * and the rest would be sent twice. A broken connection is better than
+	 * wrong data.
 	 */
 	if (st_recvfrom(conn->sfd, NULL, put, MSG_DONTWAIT | MSG_TRUNC, NULL,
 			NULL) != put) {
@@ -201,14 +207,18 @@ static ssize_t pass_refs(struct stream *s)
 		conn->stack |= S_END;
 	}
 	/*
-	 * There may be more data without an event: data for which MPTCP had no
-	 * room wait at the subflows, and move only when some is read. So S_IN
-	 * remains set.
+	 * S_IN remains set, because there may be more data without an event: if
+	 * MPTCP has no room for data, they wait at the subflows, and move only
+	 * when other data are read.
 	 */
 	return put;
 }
 
-/** push_target - move data to the target by way of @buf; true: there is more to do */
+/**
+ * push_target - move data to the target, using @buf
+ *
+ * Returns true if there is more to do.
+ */
 bool push_target(struct stream *s, char *buf)
 {
 	struct conn *conn = &s->conn;
@@ -236,7 +246,7 @@ bool push_target(struct stream *s, char *buf)
 		if ((conn->stack & S_PRI) && urgent_in(s))
 			continue;
 		if (!(conn->carrier & C_OUT))
-			return false;	/* pass_refs() left it in the stack */
+			return false;	/* the data remain in the stack */
 		if (conn->carrier & C_WANT_OUT)
 			want_out(s, false);
 		if (!(conn->stack & S_IN) || (conn->stack & S_END))

@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * recvmsg() and recvmmsg() on unix sockets of the target itself.
+ * recvmsg() and recvmmsg() on unix sockets that the target itself uses.
  *
  * Theory of operation
  *
- * A message may contain descriptors, and among them a socket of the host's
- * network, sent by a process outside the run. lklhost therefore receives the
- * message, on a duplicate of the caller's descriptor. It passes the descriptors
- * to the caller, except for stray sockets. The caller then sees the same as
- * without room for them: fewer descriptors and MSG_CTRUNC.
+ * A message may contain descriptors. A process outside the run may thus send a
+ * socket of the host's network. lklhost therefore receives the message itself,
+ * on a duplicate of the caller's descriptor. It passes the descriptors to the
+ * caller, except for stray sockets (stray.c). If there is a stray socket, the
+ * caller gets fewer descriptors and MSG_CTRUNC, as if there were no room.
  *
- * Nothing here blocks. A blocking caller is held. The loop watches a duplicate
- * of its socket, which the call keeps open, as the host's kernel would.
+ * No call here blocks. A blocking caller is held. The loop watches a duplicate
+ * of the caller's socket. Like the host's kernel, the held call keeps this
+ * socket open.
  *
  * SCM_CREDENTIALS contains the sender's ids as numbers in the namespaces of the
- * receiver. They are translated if those are not the namespaces of lklhost.
+ * receiver. The ids are translated if the caller is in other namespaces than
+ * lklhost.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -52,8 +54,8 @@ struct control {
 
 /**
  * struct waiter - a socket that a held call waits for
- * @src: a duplicate of the caller's socket
- * @held: only that call
+ * @src: a duplicate of the caller's socket, in the loop
+ * @held: list that contains only this call
  */
 struct waiter {
 	struct source src;
@@ -79,7 +81,11 @@ static uint32_t map_id(const struct call *c, const char *file, uint32_t id)
 	return OVERFLOW_ID;
 }
 
-/** numbers - pids of a process in its PID namespaces, ours first; how many */
+/**
+ * numbers - get the pids of a process in its PID namespaces, ours first
+ *
+ * Returns their number.
+ */
 static int numbers(pid_t pid, int *nr, int max)
 {
 	char path[48], line[256], *p;
@@ -101,7 +107,10 @@ static int numbers(pid_t pid, int *nr, int max)
 	return n;
 }
 
-/** map_pid - the pid of process @pid for the caller, 0 if it has none */
+/**
+ * map_pid - get the pid of process @pid in the caller's namespace; 0 if it has
+ * none
+ */
 static pid_t map_pid(const struct call *c, pid_t pid)
 {
 	int own[32], other[32], depth = numbers(c->pid, own, 32);
@@ -110,7 +119,7 @@ static pid_t map_pid(const struct call *c, pid_t pid)
 	       other[depth - 1] : 0;
 }
 
-/** same_ns - whether the caller shares our namespace of a kind */
+/** same_ns - whether the caller is in our namespace of this kind */
 static bool same_ns(const struct call *c, const char *kind)
 {
 	struct stat ours, theirs;
@@ -138,7 +147,9 @@ static void credentials(const struct call *c, struct cmsghdr *cm)
 	memcpy(CMSG_DATA(cm), &u, sizeof(u));
 }
 
-/** give - add a descriptor to the caller; its number or a negative errno */
+/**
+ * give - add a descriptor to the caller; returns its number or a negative errno
+ */
 static int give(struct call *c, int fd, int flags)
 {
 	return call_addfd(c, fd, flags & MSG_CMSG_CLOEXEC);
@@ -146,7 +157,7 @@ static int give(struct call *c, int fd, int flags)
 
 /**
  * rights - pass the received descriptors to the caller, except stray ones
- * @flags: MSG_CTRUNC is added if some were not passed
+ * @flags: MSG_CTRUNC is added if some descriptors were not passed
  */
 static void rights(struct call *c, struct cmsghdr *cm, int uflags, int *flags)
 {
@@ -173,7 +184,7 @@ static void rights(struct call *c, struct cmsghdr *cm, int uflags, int *flags)
 	cm->cmsg_len = CMSG_LEN(kept * sizeof(int));
 }
 
-/** pidfd - pass the sender's pidfd, which we received */
+/** pidfd - pass the received pidfd of the sender to the caller */
 static void pidfd(struct call *c, struct cmsghdr *cm, int uflags)
 {
 	int fd;
@@ -198,7 +209,7 @@ static void convert(struct call *c, struct msghdr *mh, int uflags, size_t room,
 		bool whole = cm->cmsg_level == SOL_SOCKET;
 		size_t space;
 
-		next = CMSG_NXTHDR(mh, cm);	/* uses the original length */
+		next = CMSG_NXTHDR(mh, cm);	/* before the length changes */
 		if (whole && cm->cmsg_type == SCM_RIGHTS) {
 			rights(c, cm, uflags, &mh->msg_flags);
 			if (cm->cmsg_len == CMSG_LEN(0))
@@ -217,11 +228,11 @@ static void convert(struct call *c, struct msghdr *mh, int uflags, size_t room,
 }
 
 /**
- * take - receive one message for the caller; its data go after @done bytes
- * @um: destination
- * @fds: set if descriptors came
+ * take - receive one message for the caller
+ * @um: destination; the data are written after its first @done bytes
+ * @fds: set to true if ancillary data were received
  *
- * Returns CALL_HELD if there is none.
+ * Returns CALL_HELD if there is no message.
  */
 static int64_t take(struct call *c, const struct user_msg *um, int uflags,
 		    size_t done, bool *fds)
@@ -270,7 +281,7 @@ static int64_t take(struct call *c, const struct user_msg *um, int uflags,
 	return ret ? ret : n;
 }
 
-/** waiter_end - the held call was answered */
+/** waiter_end - free the waiter of a held call that was answered */
 static void waiter_end(struct held *h)
 {
 	struct waiter *w = (struct waiter *)(uintptr_t)h->extra;
@@ -281,14 +292,17 @@ static void waiter_end(struct held *h)
 	loop_free_later(w);
 }
 
-/** waiter_ready - a message has arrived, or the peer is gone */
+/**
+ * waiter_ready - retry the held call: a message has arrived, or the peer is
+ * gone
+ */
 static void waiter_ready(struct source *src, uint32_t events)
 {
 	(void)events;
 	held_wake(&container_of(src, struct waiter, src)->held);
 }
 
-/** hold - let the call wait for its socket; takes @c->dup over */
+/** hold - hold a call that waits for its socket; takes ownership of @c->dup */
 static int64_t hold(struct call *c, uint64_t deadline, uint64_t done,
 		    int64_t (*retry)(struct call *, struct held *))
 {
@@ -330,8 +344,8 @@ static bool wanted(const struct call *c, const struct user_msg *um, size_t n)
 }
 
 /**
- * one - recvmsg(2), as far as possible now
- * @done: bytes that the caller has already; updated
+ * one - execute recvmsg(2), as far as possible without blocking
+ * @done: bytes that the caller has received already; updated
  *
  * Returns CALL_HELD if the caller would block.
  */
@@ -381,7 +395,10 @@ static int64_t received_msg(struct call *c)
 	return hold(c, hold_deadline(c, SO_RCVTIMEO), done, one_retry);
 }
 
-/** several - recvmmsg(2) from element *@i on, as far as possible now */
+/**
+ * several - execute recvmmsg(2) from element *@i on, as far as possible without
+ * blocking
+ */
 static int64_t several(struct call *c, uint64_t *i)
 {
 	uint64_t n = mmsg_len(c);
@@ -434,7 +451,7 @@ static int64_t received_mmsg(struct call *c)
 	return hold(c, deadline, i, several_retry);
 }
 
-/** received_call - recvmsg or recvmmsg on the unix socket @c->dup */
+/** received_call - handle recvmsg or recvmmsg on the unix socket @c->dup */
 int64_t received_call(struct call *c)
 {
 	return c->nr == SYS_recvmsg ? received_msg(c) : received_mmsg(c);

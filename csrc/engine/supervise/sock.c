@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* socket(), bind() and names: the calls that are the same for all kinds. */
+/* socket(), bind() and socket names: calls that all kinds of sockets share. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/netlink.h>
@@ -52,9 +52,10 @@ static int64_t refuse(struct call *c, int domain, int type, int proto,
 
 /**
  * sock_make - create a socket of the stack and its carrier
- * @made: the connection
+ * @made: set to the connection
  *
- * Returns the carrier, which the caller does not have yet, or a negative errno.
+ * Returns the carrier, which the caller must pass to the target, or a negative
+ * errno.
  */
 static int sock_make(struct call *c, int domain, int type, int proto, int flags,
 		     struct conn **made)
@@ -107,7 +108,7 @@ static int sock_make(struct call *c, int domain, int type, int proto, int flags,
 	return fd;
 }
 
-/** socket_inet - AF_INET and AF_INET6 */
+/** socket_inet - create an AF_INET or AF_INET6 socket */
 static int64_t socket_inet(struct call *c, int domain, int type, int proto,
 			   int flags)
 {
@@ -117,7 +118,10 @@ static int64_t socket_inet(struct call *c, int domain, int type, int proto,
 	return fd < 0 ? fd : give(c, conn, fd, flags & SOCK_CLOEXEC);
 }
 
-/** socket_netlink - the netlink protocols that concern the network */
+/**
+ * socket_netlink - create a netlink socket, if its protocol concerns the
+ * network
+ */
 static int64_t socket_netlink(struct call *c, int type, int proto, int flags)
 {
 	int domain = AF_NETLINK, sv[2], ret;
@@ -127,8 +131,8 @@ static int64_t socket_netlink(struct call *c, int type, int proto, int flags)
 	if (type != SOCK_RAW && type != SOCK_DGRAM)
 		return -ESOCKTNOSUPPORT;
 	/*
-	 * The others (audit, uevent, ...) concern the host, of which an empty
-	 * network namespace shows nothing.
+	 * Other protocols (audit, uevent, ...) concern the host. In an empty
+	 * network namespace, such a socket shows nothing of the host.
 	 */
 	if (proto != NETLINK_ROUTE && proto != NETLINK_SOCK_DIAG &&
 	    proto != NETLINK_GENERIC && proto != NETLINK_NETFILTER &&
@@ -159,7 +163,9 @@ static int64_t socket_netlink(struct call *c, int type, int proto, int flags)
 	return give(c, conn, sv[1], flags & SOCK_CLOEXEC);
 }
 
-/** socket_packet - AF_PACKET: a real packet socket, see mirror/mirror.c */
+/**
+ * socket_packet - create an AF_PACKET socket, a real one: see mirror/mirror.c
+ */
 static int64_t socket_packet(struct call *c, int type, int proto, int flags)
 {
 	int fd = mirror_socket(type, proto, flags), ret;
@@ -177,7 +183,7 @@ static int64_t socket_packet(struct call *c, int type, int proto, int flags)
 	return CALL_ANSWERED;
 }
 
-/** sock_socket - socket(2) */
+/** sock_socket - handle socket(2) */
 int64_t sock_socket(struct call *c)
 {
 	int domain = (int)c->args[0], type = (int)c->args[1] & TYPE_MASK;
@@ -200,7 +206,7 @@ int64_t sock_socket(struct call *c)
 	return refuse(c, domain, type, proto, -EAFNOSUPPORT);
 }
 
-/** sock_bind - bind(2) */
+/** sock_bind - handle bind(2) */
 int64_t sock_bind(struct call *c)
 {
 	struct sockaddr_storage ss;
@@ -215,7 +221,7 @@ int64_t sock_bind(struct call *c)
 	ret = st_bind(c->conn->sfd, &ss, len);
 	if (ret == -EADDRINUSE) {
 		/*
-		 * A socket whose carrier is closed may still have the address.
+		 * A socket whose carrier is closed may still use the address.
 		 */
 		conn_sweep();
 		ret = st_bind(c->conn->sfd, &ss, len);
@@ -228,7 +234,7 @@ int64_t sock_bind(struct call *c)
 	return 0;
 }
 
-/** sock_name - getsockname(2) and getpeername(2) */
+/** sock_name - handle getsockname(2) and getpeername(2) */
 int64_t sock_name(struct call *c, bool peer)
 {
 	struct sockaddr_storage ss;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Calls that are the same for all kinds of sockets, and those of no socket. */
+/* Calls that all kinds of sockets share, and calls without a socket. */
 #ifndef LKLHOST_SOCK_H
 #define LKLHOST_SOCK_H
 
