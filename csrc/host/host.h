@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The top of lklhost, which knows all other rooms: start, isolation, the
- * requests of control clients, the end of the run.
+ * The top level of lklhost, which uses all other directories: start, isolation,
+ * the requests of control clients, and the end of the run.
  */
 #ifndef LKLHOST_HOST_H
 #define LKLHOST_HOST_H
@@ -11,11 +11,11 @@
 #include "control/control.h"
 #include "target/target.h"
 
-/* isolation.c: drop rights before lklhost reads a byte from the network */
+/* isolation.c: drop privileges before lklhost reads data from the network */
 void isolate_descriptors(void);
 void isolate(void);
 
-/* lifecycle.c: what ends the run */
+/* lifecycle.c: events that end the run */
 extern const struct target_ops host_target_ops;
 void host_panicked(void);
 void host_stop(int sig, uint32_t grace_ms);

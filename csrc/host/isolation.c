@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Isolation: what lklhost gives up before it reads a byte from the network.
+ * Isolation: lklhost drops privileges before it reads data from the network.
  *
  * Theory of operation
  *
- * lklhost parses packets in a whole kernel. An attacker who takes it over by a
- * packet must find little of use. isolate() is called once, after all is set
- * up: the helpers and the target are forked, the library is loaded, ctl.sock
- * exists. No device has been added yet and the kernel has not booted. isolate()
- * gives up four things, in this order:
+ * lklhost parses packets in a whole kernel. An attacker who takes over lklhost
+ * with a packet must find little of use. isolate() is called once, after
+ * everything is set up: the helpers and the target are forked, the library is
+ * loaded, and ctl.sock exists. No device has been added yet, and the kernel has
+ * not booted. isolate() restricts four things, in this order:
  *
  * Mounts. lklhost moves into a mount namespace whose root is an empty,
- * read-only file system that contains only /proc. As root it mounts a /proc
+ * read-only file system that contains only /proc. As root, it mounts a /proc
  * that shows only processes (subset=pid, Linux 5.8). If that is not permitted,
- * it keeps the host's /proc with /proc/sys covered. Descriptors meant for the
- * target are closed before that: one may be a directory whose ".." leads out of
- * the root.
+ * it keeps the host's /proc with /proc/sys covered. Before that, descriptors
+ * meant for the target are closed, because one could be a directory whose ".."
+ * leads out of the root.
  *
- * File ids. With --user, lklhost from then on accesses files as that user, who
- * owns the files in /proc/PID of the target.
+ * File ids. With --user, lklhost from then on accesses files with the ids of
+ * that user, who owns the files in /proc/PID of the target.
  *
- * Capabilities. lklhost drops all but these from all sets (bounding, permitted,
- * effective, inheritable, ambient):
+ * Capabilities. lklhost drops all but the following capabilities from all sets
+ * (bounding, permitted, effective, inheritable, ambient):
  *
  *	run by root		CAP_SYS_PTRACE, CAP_KILL, CAP_DAC_OVERRIDE
  *	... engine preload	CAP_KILL
@@ -29,30 +29,32 @@
  *	run by another user	CAP_SYS_PTRACE, in lklhost's user namespace only
  *	... engine preload	none
  *
- * CAP_SYS_PTRACE gives access to the memory and the descriptors of targets that
+ * CAP_SYS_PTRACE permits access to the memory and descriptors of targets that
  * have capabilities, changed their user or are not dumpable. CAP_KILL and
- * CAP_DAC_OVERRIDE are for targets that changed their user: to end them, and to
- * open their /proc/PID/mem and /proc/PID/fd. With the engine preload, lklhost
- * does not access the target. With --user, lklhost owns the target's user
- * namespace (user.c), which is enough. A lklhost without CAP_SYS_PTRACE keeps
- * all its capabilities: it can access the target only while it has every
+ * CAP_DAC_OVERRIDE are for targets that changed their user: CAP_KILL permits
+ * lklhost to end them, CAP_DAC_OVERRIDE to open their /proc/PID/mem and
+ * /proc/PID/fd. With the engine preload, lklhost does not access the target.
+ * With --user, lklhost owns the target's user namespace (user.c), which is
+ * sufficient. If lklhost does not have CAP_SYS_PTRACE, it keeps all its
+ * capabilities: it can then access the target only while it has every
  * capability that the target has (ptrace(2)).
  *
  * System calls. A seccomp filter, with no_new_privs, kills lklhost on calls
- * that start programs or processes, change namespaces, mounts, ids or the
- * host's kernel, or trace other processes. It refuses calls that change names
- * and owners of files, new io_uring rings, and sockets of all families but
- * AF_UNIX. No part of lklhost needs these calls from here on. The keeper
- * (keeper.c) runs `lklrun cleanup`, the maker (mirror/maker.c) creates packet
- * sockets, and the helper at home (home.c) creates sockets for --host-net. The
- * filter lists the denied calls, so that a foreign library may use all others.
- * Calls newer than this list fail with ENOSYS.
+ * that start programs or processes, trace other processes, or change
+ * namespaces, mounts, ids or the host's kernel. The filter refuses calls that
+ * change names and owners of files, new io_uring rings, and sockets of all
+ * families but AF_UNIX. From here on, lklhost needs none of these calls,
+ * because other processes make them: the keeper (keeper.c) runs `lklrun
+ * cleanup`, the maker (mirror/maker.c) creates packet sockets, and the home
+ * helper (home.c) creates sockets for --host-net. The filter lists the denied
+ * calls, so that a foreign library may use all others. Calls newer than this
+ * list fail with ENOSYS.
  *
- * If a step fails, lklhost logs it and the run continues: in a container it may
- * neither be allowed to mount nor to install a seccomp filter.
+ * If a step fails, lklhost logs it and the run continues: a container may
+ * permit neither mounts nor a seccomp filter.
  *
  * With the back end "host", isolate() does nothing: lklhost then parses no
- * packets, and makes on the host the calls that lklctl requests.
+ * packets, and makes the calls that lklctl requests on the host.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -83,14 +85,14 @@
 #define X32_BIT		0x40000000u
 #define ARM_OWN		0x0f0000u	/* calls specific to arm */
 #define MAX_INSNS	256
-#ifdef __SANITIZE_ADDRESS__	/* reports need files and tracing */
+#ifdef __SANITIZE_ADDRESS__	/* its reports need files and tracing */
 #define SANITIZED	true
 #else
 #define SANITIZED	false
 #endif
 #define ARG(n)		(offsetof(struct seccomp_data, args) + 8 * (n))
 
-/* lklhost never makes these calls; if one occurs, it has been taken over. */
+/* lklhost never makes these calls; such a call means that it is taken over. */
 static const uint32_t killed[] = {
 	SYS_execve, SYS_execveat, SYS_ptrace, SYS_setns,
 	SYS_mount, SYS_umount2, SYS_pivot_root, SYS_chroot,
@@ -143,7 +145,7 @@ static const uint32_t killed[] = {
 
 /*
  * lklhost does not need these calls. The stack's library has its own io_uring,
- * which can only write; another one could create sockets of any kind.
+ * which can only write. A new ring could create sockets of any kind.
  */
 static const uint32_t refused[] = {
 	SYS_io_uring_setup,
@@ -165,7 +167,11 @@ static void emit(uint16_t code, uint32_t k, uint8_t jt, uint8_t jf)
 	prog[len++] = (struct sock_filter){ code, jt, jf, k };
 }
 
-/** emit_each - @action for each of @n calls; the number is loaded */
+/**
+ * emit_each - take @action for each of @n calls
+ *
+ * The call number must be loaded.
+ */
 static void emit_each(const uint32_t *calls, size_t n, uint32_t action)
 {
 	size_t i;
@@ -177,7 +183,7 @@ static void emit_each(const uint32_t *calls, size_t n, uint32_t action)
 }
 
 /**
- * emit_unless - @action for call @nr, unless argument 0 passes the test @op @k
+ * emit_unless - take @action for call @nr, unless argument 0 passes test @op @k
  */
 static void emit_unless(uint32_t nr, uint16_t op, uint32_t k, uint32_t action)
 {
@@ -188,7 +194,9 @@ static void emit_unless(uint32_t nr, uint16_t op, uint32_t k, uint32_t action)
 	emit(BPF_RET | BPF_K, action, 0, 0);
 }
 
-/** emit_numbers - deny calls of other architectures and calls too new */
+/**
+ * emit_numbers - deny calls of other architectures and calls that are too new
+ */
 static void emit_numbers(void)
 {
 	emit(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch), 0, 0);
@@ -227,7 +235,7 @@ static void build(void)
 	emit(BPF_RET | BPF_K, SECCOMP_RET_ALLOW, 0, 0);
 }
 
-/** calls_limit - install the filter for all threads; needs no_new_privs */
+/** calls_limit - install the filter for all threads; requires no_new_privs */
 static int calls_limit(void)
 {
 	struct sock_fprog fprog = { .filter = prog };
@@ -236,8 +244,8 @@ static int calls_limit(void)
 	build();
 	fprog.len = (unsigned short)len;
 	/*
-	 * SPEC_ALLOW: otherwise a filter slows down every branch before Linux
-	 * 5.16.
+	 * Before Linux 5.16, a filter without SPEC_ALLOW slows down every
+	 * branch.
 	 */
 	ret = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
 		      SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_SPEC_ALLOW,
@@ -254,7 +262,7 @@ static int proc_mount(void)
 		return 0;
 	/*
 	 * The PID namespace belongs to another user namespace, or the kernel is
-	 * old. In a user namespace, submounts must come along.
+	 * old. In a user namespace, a bind mount must include the submounts.
 	 */
 	if (mount("/proc", "proc", NULL, MS_BIND | MS_REC, NULL) ||
 	    mount("lklrun", "proc/sys", "tmpfs", MOUNT_FLAGS | MS_RDONLY,
@@ -263,7 +271,7 @@ static int proc_mount(void)
 	return 0;
 }
 
-/** root_change - make the current directory, a mount, the root */
+/** root_change - make the current directory, which is a mount, the root */
 static int root_change(void)
 {
 	if (syscall(SYS_pivot_root, ".", ".") || umount2(".", MNT_DETACH))
@@ -273,11 +281,12 @@ static int root_change(void)
 }
 
 /**
- * mounts_leave - leave the host's mounts
+ * mounts_leave - move to a mount namespace without the host's mounts
  *
  * The new root is mounted on the run directory, which exists and belongs to
- * this run alone. Its files are open already, or, without a network namespace,
- * still needed (carrier.c).
+ * this run alone. The directory's files are already open. Without a network
+ * namespace, however, they are still needed (carrier.c), and the mounts are
+ * kept.
  */
 static int mounts_leave(void)
 {
@@ -300,7 +309,7 @@ static int mounts_leave(void)
 	return ret;
 }
 
-/** caps_kept - the capabilities to keep, see the top of this file */
+/** caps_kept - get the capabilities to keep, see the top of this file */
 static uint64_t caps_kept(void)
 {
 	const uint64_t ptrace = 1ull << CAP_SYS_PTRACE;
@@ -317,7 +326,7 @@ static uint64_t caps_kept(void)
 	return ptrace | other_users | 1ull << CAP_DAC_OVERRIDE;
 }
 
-/** done - log a step that failed */
+/** done - log a step if it failed */
 static void done(const char *what, int ret)
 {
 	if (ret)
@@ -327,8 +336,9 @@ static void done(const char *what, int ret)
 /**
  * isolate_descriptors - close the descriptors meant for the target
  *
- * The target has them by now. lklhost's own are close-on-exec. This runs before
- * the library is loaded, as those of a library may not be close-on-exec.
+ * The target has inherited them already. lklhost's own descriptors are
+ * close-on-exec. This must run before the library is loaded, because the
+ * descriptors of a library may not be close-on-exec.
  */
 void isolate_descriptors(void)
 {
@@ -345,7 +355,7 @@ void isolate_descriptors(void)
 		closedir(dir);
 }
 
-/** isolate - give up everything that is not needed any more */
+/** isolate - drop all privileges that are no longer needed */
 void isolate(void)
 {
 	if (!strcmp(host.abi, "host"))

@@ -7,12 +7,14 @@
  * Options belong to the stack's socket, with these exceptions:
  *
  * - SO_ERROR first reports errors that the pump has recorded.
- * - SO_PROTOCOL returns what the target requested, even if TCP is MPTCP below.
- * - Timeouts, SO_RCVLOWAT and SO_PEEK_OFF are also set on the carrier, where
+ * - SO_PROTOCOL returns the protocol that the target requested, even if the
+ *   stack uses MPTCP instead of TCP.
+ * - Timeouts, SO_RCVLOWAT and SO_PEEK_OFF are also set on the carrier, on which
  *   the target's read and write wait.
- * - Options that contain pointers or descriptors of the caller, or would hand
- *   the data path to the socket (TLS, zero copy), are refused. The error is
- *   that of a kernel without them, so that programs fall back.
+ * - Some options are refused: those that contain pointers or descriptors of the
+ *   caller, and those that move the data path into the socket (TLS, zero copy).
+ *   The error is that of a kernel without the option, so that programs fall
+ *   back.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -33,11 +35,12 @@
 #include "engine/supervise/stream.h"
 #include "stack/stack.h"
 
-#define OPT_MAX		65536	/* within the buffer of a call */
+#define OPT_MAX		65536	/* must fit into the buffer of a call */
 #define FILTER_MAX	4096	/* BPF_MAXINSNS */
 
 /*
- * Missing in some C libraries; include/uapi/asm-generic/socket.h, linux/tcp.h.
+ * Some C libraries lack these; see include/uapi/asm-generic/socket.h and
+ * linux/tcp.h.
  */
 #define OPT_RCVTIMEO_OLD	20
 #define OPT_SNDTIMEO_OLD	21
@@ -58,16 +61,19 @@
 #define OPT_TCP_INQ		36
 #define OPT_SOL_MPTCP		284
 #define OPT_MPTCP_FULL_INFO	4
-#define FULL_INFO_MAX		512	/* more than its parts need */
+#define FULL_INFO_MAX		512	/* larger than each part of the value */
 #define FULL_INFO_FLOWS		32
 /*
- * Tables of arptables and ebtables contain pointers;
- * linux/netfilter_arp/arp_tables.h, linux/netfilter_bridge/ebtables.h
+ * The tables of arptables and ebtables contain pointers; see
+ * linux/netfilter_arp/arp_tables.h and linux/netfilter_bridge/ebtables.h.
  */
 #define OPT_ARPT_FIRST		96
 #define OPT_EBT_LAST		131
 
-/** opt_refused - the error for an option that cannot be passed on, or 0 */
+/**
+ * opt_refused - get the error for an option that cannot be passed on; 0 if it
+ * can
+ */
 static int64_t opt_refused(int level, int name, bool set)
 {
 	if (level == SOL_SOCKET && set) {
@@ -92,9 +98,10 @@ static int64_t opt_refused(int level, int name, bool set)
 }
 
 /**
- * refuse_repair - refuse TCP_REPAIR, whose queues are partly ours
+ * refuse_repair - refuse TCP_REPAIR
  *
- * Data in the carrier have no sequence number yet.
+ * It accesses the socket's queues, and part of the queued data is in the
+ * carrier. These data have no sequence number yet.
  */
 static int64_t refuse_repair(const struct call *c)
 {
@@ -103,7 +110,10 @@ static int64_t refuse_repair(const struct call *c)
 	return -EPERM;
 }
 
-/** add_unsent - TCP_INFO: count data that the stack does not have as unsent */
+/**
+ * add_unsent - add the data that the stack does not have yet to the unsent
+ * bytes of TCP_INFO
+ */
 static void add_unsent(const struct call *c, socklen_t len)
 {
 	struct tcp_info *ti = (struct tcp_info *)c->buf;
@@ -113,7 +123,7 @@ static void add_unsent(const struct call *c, socklen_t len)
 		ti->tcpi_notsent_bytes += (uint32_t)pump_unsent(stream_of(c->conn));
 }
 
-/** error_get - read and clear SO_ERROR */
+/** error_get - get and clear SO_ERROR */
 static int error_get(struct call *c)
 {
 	struct conn *conn = c->conn;
@@ -134,7 +144,7 @@ static int error_get(struct call *c)
 		err = conn->so_error;
 		conn->so_error = 0;
 		getsockopt(c->dup, SOL_SOCKET, SO_ERROR, &native, &len);
-		/* A read or write may already have reported and cleared it. */
+		/* A read or write may already have reported and cleared the error. */
 		return (conn->carrier & C_FAILED) && !native ? 0 : err;
 	}
 	st_getsockopt(conn->sfd, SOL_SOCKET, SO_ERROR, &err, &len);
@@ -151,10 +161,10 @@ static int64_t put_int(struct call *c, int value, int room)
 }
 
 /**
- * full_info - getsockopt(SOL_MPTCP, MPTCP_FULL_INFO)
+ * full_info - handle getsockopt(SOL_MPTCP, MPTCP_FULL_INFO)
  *
- * struct mptcp_full_info, include/uapi/linux/mptcp.h, contains two pointers to
- * arrays. For the stack, they point into @c->buf.
+ * struct mptcp_full_info (include/uapi/linux/mptcp.h) contains two pointers to
+ * arrays. In the structure for the stack, they point into @c->buf.
  */
 static int64_t full_info(struct call *c, int room)
 {
@@ -209,7 +219,7 @@ static int64_t full_info(struct call *c, int room)
 	return ret ? ret : mem_write(c, c->args[4], &len, sizeof(len));
 }
 
-/** sock_getsockopt - getsockopt(2) */
+/** sock_getsockopt - handle getsockopt(2) */
 int64_t sock_getsockopt(struct call *c)
 {
 	int level = (int)c->args[1], name = (int)c->args[2], room;
@@ -241,8 +251,8 @@ int64_t sock_getsockopt(struct call *c)
 	if (level == OPT_SOL_MPTCP && name == OPT_MPTCP_FULL_INFO)
 		return full_info(c, room);
 	if (level == SOL_SOCKET && name == SO_PEEK_OFF)
-		return CALL_NATIVE;	/* reads of the carrier change it */
-	/* Some options read their buffer. */
+		return CALL_NATIVE;	/* reads from the carrier change it */
+	/* For some options, the buffer is also an input. */
 	ret = mem_read(c, c->args[3], c->buf, (size_t)room);
 	if (ret)
 		return ret;
@@ -265,7 +275,7 @@ int64_t sock_getsockopt(struct call *c)
 	return ret;
 }
 
-/** set_filter - set a classic BPF program, given by a pointer */
+/** set_filter - set a classic BPF program, which the value points to */
 static int64_t set_filter(struct call *c, int name)
 {
 	struct sock_fprog fp;
@@ -287,11 +297,11 @@ static int64_t set_filter(struct call *c, int name)
 }
 
 /**
- * buffers - apply buffer sizes of a stream to its carrier
+ * buffers - apply the buffer sizes of a stream to its carrier
  *
- * For the target, data in the carrier count like data in the stack; with the
- * usual sizes this hardly matters. Our end's SO_SNDBUF limits how much we may
- * put into the carrier.
+ * The target cannot distinguish data in the carrier from data in the stack.
+ * With the usual sizes this hardly matters. Our end's SO_SNDBUF limits the data
+ * that we may put into the carrier.
  */
 static void buffers(struct call *c, int name, int size)
 {
@@ -352,7 +362,9 @@ static void note_wanted(struct call *c, int level, int name)
 	}
 }
 
-/** sock_inherit - copy the state that a connection has from its listener */
+/**
+ * sock_inherit - copy the state that a connection inherits from its listener
+ */
 void sock_inherit(struct stream *s, const struct stream *lis)
 {
 	s->stamps.wanted = lis->stamps.wanted;
@@ -365,8 +377,9 @@ void sock_inherit(struct stream *s, const struct stream *lis)
 /**
  * no_matter - whether an option that MPTCP lacks would have no effect
  *
- * Without urgent data, every byte is inline. TCP_QUICKACK is a hint that TCP
- * may forget at once (tcp(7)). Neither justifies an error or plain TCP.
+ * SO_OOBINLINE has no effect without urgent data, because then every byte is
+ * inline. TCP_QUICKACK is a hint that TCP may forget at once (tcp(7)). Neither
+ * option justifies an error or plain TCP.
  */
 static bool no_matter(const struct conn *conn, int level, int name, int len)
 {
@@ -380,9 +393,9 @@ static bool no_matter(const struct conn *conn, int level, int name, int len)
 /**
  * no_change - whether an option that MPTCP lacks is set to its current value
  *
- * Erlang, for example, copies a listener's options to its connections: it gets
- * them first, and we answer with those of TCP (fallback_get). We therefore
- * accept these values.
+ * Erlang, for example, gets a listener's options and sets them on its
+ * connections. Our answers to these gets are the values of TCP
+ * (fallback_get()), so we must accept these values.
  */
 static bool no_change(const struct conn *conn, int level, int name,
 		      const void *value, int len, int64_t ret)
@@ -396,7 +409,7 @@ static bool no_change(const struct conn *conn, int level, int name,
 	       size == sizeof(now) && !memcmp(&now, value, sizeof(now));
 }
 
-/** sock_setsockopt - setsockopt(2) */
+/** sock_setsockopt - handle setsockopt(2) */
 int64_t sock_setsockopt(struct call *c)
 {
 	int level = (int)c->args[1], name = (int)c->args[2];

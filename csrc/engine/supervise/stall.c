@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Operations that may take any time, carried out by threads: access to pages
- * that are not in memory, and closing files.
+ * Threads for operations that may take any time: access to pages that are not
+ * in memory, and closing files.
  *
  * Theory of operation
  *
- * A page of the target that is not in memory may depend on a file system or the
- * owner of a userfaultfd, which may not answer. The loop itself therefore
- * accesses only pages that are present, according to /proc/TID/pagemap. It
- * remembers some pages that it has accessed and does not check these again. It
- * leaves other pages to a thread and waits, LIMIT_MS at most. If the page has
- * not come by then, the process is killed and one line tells the user. The
- * thread is abandoned with its own buffers. After that the limit is SHORT_MS,
- * so that a program cannot block the stack with many processes. The watchdog
- * (watchdog.c) handles pages that disappear between the check and the access.
+ * Access to a page of the target that is not in memory may depend on a file
+ * system or the owner of a userfaultfd, and either may never answer. The loop
+ * itself therefore accesses only pages that are present, according to
+ * /proc/TID/pagemap. It remembers some pages that it has accessed and does not
+ * check these again. It leaves other pages to a thread and waits for it,
+ * LIMIT_MS at most. If the page is still not available then, the process is
+ * killed and a warning tells the user. The thread is abandoned with its own
+ * buffers. After that the limit is SHORT_MS, so that a program cannot block the
+ * stack with many processes. The watchdog (watchdog.c) handles pages that
+ * disappear between the check and the access.
  *
  * Closing a file may wait for a file system, too. A thread therefore closes
  * duplicates of files that are not sockets, and the loop does not wait for it.
@@ -37,9 +38,9 @@
 
 #define LIMIT_MS	1000
 #define SHORT_MS	50
-#define THREADS_MAX	64	/* all of them may be stuck */
-#define SEEN		1024	/* pages that are remembered */
-#define ENTRIES		64	/* of a pagemap, read at once */
+#define THREADS_MAX	64	/* all of them may be stuck at a time */
+#define SEEN		1024	/* number of remembered pages */
+#define ENTRIES		64	/* pagemap entries per read */
 #define PRESENT		(1ull << 63)	/* Documentation/admin-guide/mm/pagemap.rst */
 #define WRITE_WATCHED	(1ull << 57)
 
@@ -50,8 +51,8 @@ enum what { READ, WRITE, WRITE_BY_NUMBER, CLOSE };
  * @fd: descriptor to write to, or to close
  * @pid: process whose memory is accessed
  * @iov: @n pieces of that memory
- * @buf: buffer of the job itself, @len bytes
- * @left: the loop no longer waits: the thread frees the job
+ * @buf: buffer of the job, @len bytes
+ * @left: true if the loop no longer waits: the thread then frees the job
  */
 struct job {
 	struct job *next;
@@ -104,7 +105,7 @@ static int64_t carry_out(const struct job *j)
 		n = pwrite(j->fd, j->buf, j->len,
 			   (off_t)(uintptr_t)j->iov->iov_base);
 		break;
-	case CLOSE:		/* done by job_free() */
+	case CLOSE:		/* job_free() closes the file */
 		break;
 	}
 	return n < 0 ? -EFAULT : n;
@@ -127,7 +128,7 @@ static void *work(void *arg)
 		first = j->next;
 		if (!first)
 			last = &first;
-		if (j->left && j->what != CLOSE) {	/* given up already */
+		if (j->left && j->what != CLOSE) {	/* await() has timed out */
 			job_free(j);
 			continue;
 		}
@@ -169,7 +170,7 @@ static void start(void)
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
-/** submit - queue a job for a thread; the lock is held */
+/** submit - queue a job for a thread; the caller must hold the lock */
 static void submit(struct job *j)
 {
 	j->next = NULL;
@@ -180,7 +181,9 @@ static void submit(struct job *j)
 	pthread_cond_signal(&more);
 }
 
-/** stuck - kill the process whose page does not come */
+/**
+ * stuck - kill a process after a page of its memory did not become available
+ */
 static void stuck(const struct call *c)
 {
 	warn_user("%s (pid %d): killed, because a page of its memory was not available within %u ms; its file system or userfaultfd does not answer",
@@ -189,7 +192,7 @@ static void stuck(const struct call *c)
 	limit_ms = SHORT_MS;
 }
 
-/** await - wait for the result of a job; -EFAULT if it takes too long */
+/** await - wait for the result of a job; returns -EFAULT after a timeout */
 static int64_t await(const struct call *c, struct job *j)
 {
 	int64_t ret = -EFAULT;
@@ -214,7 +217,7 @@ static int64_t await(const struct call *c, struct job *j)
 	return ret;
 }
 
-/** make - create a job with a copy of the pieces and a buffer */
+/** make - create a job with a buffer and a copy of @iov */
 static struct job *make(const struct call *c, enum what what,
 			const struct iovec *iov, size_t n, size_t len)
 {
@@ -250,7 +253,7 @@ static void remember(const struct task *t, uintptr_t page)
 	seen[slot(t, page)].page = page;
 }
 
-/** page_size - page size of the host */
+/** page_size - get the page size of the host */
 static uintptr_t page_size(void)
 {
 	static uintptr_t size;
@@ -260,7 +263,7 @@ static uintptr_t page_size(void)
 	return size;
 }
 
-/** came - remember pages of a piece that are present now */
+/** came - remember the first and last page of a piece, which are present now */
 static void came(const struct call *c, const struct iovec *iov)
 {
 	uintptr_t at = (uintptr_t)iov->iov_base, size = page_size();
@@ -271,7 +274,7 @@ static void came(const struct call *c, const struct iovec *iov)
 	}
 }
 
-/** stall_read - process_vm_readv(2) in a thread */
+/** stall_read - execute process_vm_readv(2) in a thread */
 int64_t stall_read(const struct call *c, const struct iovec *from, size_t n,
 		   void *buf, size_t len)
 {
@@ -287,7 +290,10 @@ int64_t stall_read(const struct call *c, const struct iovec *from, size_t n,
 	return ret;
 }
 
-/** stall_write - write to the caller's memory @fd, or by pid, in a thread */
+/**
+ * stall_write - write to the caller's memory in a thread
+ * @fd: file of that memory; if negative, the write uses the pid
+ */
 int64_t stall_write(const struct call *c, int fd, const struct iovec *to,
 		    const void *buf)
 {
@@ -332,7 +338,9 @@ void stall_close(int fd)
 	pthread_mutex_unlock(&lock);
 }
 
-/** present - whether @n pages from @page on are present; remembers them */
+/**
+ * present - whether @n pages from @page on are present; if so, remember them
+ */
 static bool present(const struct call *c, int fd, uintptr_t page, size_t n)
 {
 	uint64_t e[ENTRIES];

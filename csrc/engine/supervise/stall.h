@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Operations that may take any time, carried out by threads; see stall.c. */
+/* Threads for operations that may take any time; see stall.c. */
 #ifndef LKLHOST_STALL_H
 #define LKLHOST_STALL_H
 

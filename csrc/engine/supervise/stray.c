@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Sockets of another network than the stack's.
+ * Stray sockets: sockets of another network than the stack's.
  *
  * Theory of operation
  *
- * The target cannot create such sockets: its sockets are carriers. But a
- * process outside the run may send it one, or it may take one from such a
- * process. Such a stray socket is not let in (received.c, stray_getfd()), and
- * calls on it are refused. Not stray are the sockets that lklhost or its user
- * has given to the target: packet sockets, and sockets that are standard
- * streams of a program.
+ * The target cannot create stray sockets, because its sockets are carriers. But
+ * a process outside the run may send one to the target, or the target may take
+ * one from such a process (pidfd_getfd(2)). lklhost does not pass stray sockets
+ * to the target (received.c, stray_getfd()), and refuses calls on them. Sockets
+ * that lklhost or its user has passed to the target are not stray: packet
+ * sockets, and the standard streams of a program.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -26,10 +26,10 @@
 #include "engine/supervise/stray.h"
 #include "process/process.h"
 
-static uint64_t *known;		/* inodes of allowed sockets */
+static uint64_t *known;		/* inode numbers of allowed sockets */
 static size_t n_known;
 
-/** option - the value of an integer option of a socket, or -1 */
+/** option - get the value of an integer option of a socket, or -1 */
 static int option(int fd, int name)
 {
 	socklen_t len = sizeof(int);
@@ -38,7 +38,7 @@ static int option(int fd, int name)
 	return getsockopt(fd, SOL_SOCKET, name, &value, &len) ? -1 : value;
 }
 
-/** of_network - whether sockets of this family access a network or its state */
+/** of_network - whether a socket gives access to a network or its state */
 static bool of_network(int fd, int domain)
 {
 	switch (domain) {
@@ -59,7 +59,7 @@ static bool of_network(int fd, int domain)
 	return true;
 }
 
-/** stray_allow - allow the target to have @fd */
+/** stray_allow - mark @fd as a socket that the target may have */
 void stray_allow(int fd)
 {
 	int domain = option(fd, SO_DOMAIN);
@@ -89,13 +89,15 @@ bool stray_is(int fd, int domain)
 	return true;
 }
 
-/** stray_domain - the family of a socket, -1 for other descriptors */
+/**
+ * stray_domain - get the address family of a socket; -1 for other descriptors
+ */
 int stray_domain(int fd)
 {
 	return option(fd, SO_DOMAIN);
 }
 
-/** stray_refused - count a stray socket; report the first of each process */
+/** stray_refused - count a refused stray socket, and warn once per process */
 void stray_refused(const struct call *c)
 {
 	conn_stats.strays++;
@@ -106,7 +108,9 @@ void stray_refused(const struct call *c)
 }
 
 /**
- * pidfd_pid - the process of a pidfd; 0 if it is none, or the process has ended
+ * pidfd_pid - get the process of a pidfd
+ *
+ * Returns 0 if @fd is not a pidfd or the process has ended.
  */
 static pid_t pidfd_pid(int fd)
 {
@@ -125,12 +129,13 @@ static pid_t pidfd_pid(int fd)
 }
 
 /**
- * stray_getfd - pidfd_getfd(2)
+ * stray_getfd - handle pidfd_getfd(2)
  *
- * Processes of this run have no stray sockets, so the host's kernel may decide
- * about these. A program that may take a descriptor from another process may
- * also make that process do anything, by ptrace(2). It is therefore enough that
- * it does not use a socket of the host unknowingly.
+ * Processes of this run have no stray sockets, so the host's kernel may execute
+ * the call for them. For other processes, the call is refused. This is no
+ * security boundary: a program that may take a descriptor from another process
+ * may also control that process with ptrace(2). The only purpose is that a
+ * program does not use a socket of the host unknowingly.
  */
 int64_t stray_getfd(struct call *c)
 {

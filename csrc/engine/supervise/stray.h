@@ -16,7 +16,8 @@ void stray_refused(const struct call *c);
 int64_t stray_getfd(struct call *c);
 
 /*
- * received.c: recvmsg(2) and recvmmsg(2) on a unix socket that is not a carrier
+ * In received.c: recvmsg(2) and recvmmsg(2) on a unix socket that is not a
+ * carrier.
  */
 int64_t received_call(struct call *c);
 

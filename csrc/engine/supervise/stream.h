@@ -26,42 +26,43 @@ struct held;
  *			OPEN		it is connected at once, or accepted
  *			LISTENING	the target calls listen()
  *	CONNECTING	OPEN		the peer accepts
- *			DONE		it does not, and the carrier is corked
- *			NEW		it does not, and the carrier is unused
+ *			DONE		the connect fails, the carrier is corked
+ *			NEW		the connect fails, the carrier is unused
  *	OPEN		DONE		both ends are shut down, or it is reset
  *	all but NEW	NEW		the target disconnects, or connects again
  *					after a failure: fallback_reconnect()
  *
- * Bits that may be set (C_GONE in each state, just before the stream is freed):
+ * Bits that may be set (in each state also C_GONE, just before the stream is
+ * freed):
  *
  *	NEW, CONNECTING, LISTENING	S_IN S_OUT S_WATCHED
- *	OPEN				the same at first, then all but C_CONNECTED
- *	DONE				those left, and C_FAILED
+ *	OPEN				first the same, later all but C_CONNECTED
+ *	DONE				the bits left from OPEN, and C_FAILED
  *
  * While a stream is OPEN:
  *
- *	S_EOF needs S_END	there is no more after the end
- *	S_BROKEN needs S_ERR	an error is announced, or found when sending
- *	C_SHUT needs S_END	the target gets the end after the last byte
- *	S_SHUT needs C_EOF	and so does the stack
- *	C_HUNG_UP needs S_BROKEN  the target's writes fail only after a reset
+ *	S_EOF requires S_END	there are no more data after the end
+ *	S_BROKEN requires S_ERR	an error is announced, or found by a send
+ *	C_SHUT requires S_END	the target gets the end after the last byte
+ *	S_SHUT requires C_EOF	the stack gets the end after the last byte
+ *	C_HUNG_UP requires S_BROKEN  the target's writes fail only after a reset
  *
- * IN and OUT of both ends, C_WANT_OUT and S_MANY come and go. C_PRI and S_PRI end
- * when the urgent byte is passed on. The other bits stay until the stream is NEW
- * again or is freed.
+ * The IN and OUT bits of both ends, C_WANT_OUT and S_MANY are set and cleared
+ * repeatedly. C_PRI and S_PRI are cleared when the urgent byte is passed on.
+ * The other bits remain set until the stream is NEW again or is freed.
  */
 enum stream_state {
 	STREAM_NEW,		/* no peer; connect, bind and listen are valid */
 	STREAM_CONNECTING,	/* SYN sent; the carrier may be corked */
-	STREAM_OPEN,		/* data is transferred */
+	STREAM_OPEN,		/* data are transferred */
 	STREAM_LISTENING,	/* the carrier listens too */
 	STREAM_DONE,		/* no more data; the target still has the carrier */
 };
 
 /**
- * struct cork - what makes a carrier unwritable until the peer answers
- * @bytes: of filler in the carrier, 0: none
- * @sndbuf: SO_SNDBUF to set on the target's end when it is uncorked
+ * struct cork - filler that makes a carrier unwritable until the peer answers
+ * @bytes: number of filler bytes in the carrier; 0 if there is no cork
+ * @sndbuf: SO_SNDBUF to restore on the target's end when it is uncorked
  */
 struct cork {
 	unsigned int bytes;
@@ -69,9 +70,9 @@ struct cork {
 };
 
 /**
- * struct stamps - timestamps that the target requested with the data
- * @wanted: the option by which it did, 0: none
- * @buf, @len: the latest of them, as ancillary data, and its length
+ * struct stamps - timestamps of received data that the target requested
+ * @wanted: the option that the target has set; 0 if it has set none
+ * @buf, @len: the latest timestamps, as ancillary data, and their length
  */
 struct stamps {
 	int wanted;
@@ -80,10 +81,11 @@ struct stamps {
 };
 
 /**
- * struct listener - what only a listening stream has
- * @tokens: entries in the carrier's queue; @token_fd: their ends
- * @stashed: a connection whose accept() was interrupted waits in @stash_fd,
- *	with its address in @stash_addr
+ * struct listener - fields that only a listening stream uses
+ * @tokens: number of tokens in the carrier's queue, see listen.c
+ * @token_fd: our ends of the tokens
+ * @stashed: the connection of an interrupted accept() waits in @stash_fd, with
+ *	its peer's address in @stash_addr
  * @stash_len: length of @stash_addr
  */
 struct listener {
@@ -97,8 +99,8 @@ struct listener {
 
 /**
  * struct stream - a connection of KIND_STREAM
- * @rcvbuf: SO_RCVBUF as set by the target, 0: not set
- * @inq_wanted: the target wants TCP_INQ, the number of bytes left to read
+ * @rcvbuf: SO_RCVBUF as set by the target; 0 if not set
+ * @inq_wanted: the target has set TCP_INQ, the number of bytes left to read
  */
 struct stream {
 	struct conn conn;

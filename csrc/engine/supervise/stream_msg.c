@@ -4,13 +4,13 @@
  *
  * Theory of operation
  *
- * read, write, send and recv are not notified. sendmsg and recvmsg are, because
- * the filter cannot see whether their header has a name. If it has none, the
- * kernel carries them out. With a name, a unix socket would behave differently
- * from TCP, which ignores the name when sending and returns length 0 when
- * receiving. A unix socket also lacks timestamps and TCP_INQ, which the target
- * may have requested. The same applies to recv with MSG_TRUNC, with which TCP
- * discards data, and with MSG_ERRQUEUE.
+ * read, write, send and recv are not notified. sendmsg and recvmsg are
+ * notified, because the filter cannot see whether their header contains a name.
+ * If it contains none, the kernel executes the call. With a name, a unix socket
+ * would behave differently from TCP: TCP ignores the name when sending and
+ * returns length 0 when receiving. A unix socket also lacks timestamps and
+ * TCP_INQ, which the target may have requested. recv with MSG_TRUNC or
+ * MSG_ERRQUEUE is notified as well: with MSG_TRUNC, TCP discards data.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -32,7 +32,7 @@
 #include "engine/supervise/stream.h"
 #include "stack/stack.h"
 
-/* include/uapi/asm-generic/socket.h */
+/* Option numbers from include/uapi/asm-generic/socket.h. */
 #define OPT_TIMESTAMP_OLD	29
 #define OPT_TIMESTAMPNS_OLD	35
 #define OPT_TIMESTAMP_NEW	63
@@ -40,7 +40,7 @@
 #define WAITALL_MAX	32768
 #define CMSG_TCP_INQ	36	/* TCP_CM_INQ, include/uapi/linux/tcp.h */
 
-/** stream_dup - make @c->dup valid in a retry */
+/** stream_dup - duplicate the caller's descriptor again for a retry */
 int stream_dup(struct call *c)
 {
 	uint32_t id;
@@ -54,7 +54,7 @@ int stream_dup(struct call *c)
 	return 0;
 }
 
-/** left - bytes left to read for the caller, counted like tcp_inq_hint() */
+/** left - count the bytes left to read for the caller, like tcp_inq_hint() */
 static int left(struct call *c)
 {
 	struct conn *conn = c->conn;
@@ -75,16 +75,17 @@ int64_t stream_broken(const struct call *c, int flags)
 }
 
 /**
- * stamp_now - a timestamp for data received before the target requested it
+ * stamp_now - create a timestamp for data received before the target requested
+ * it
  *
- * The kernel uses the current time in this case, too (net/socket.c,
- * __sock_recv_timestamp()). With SO_TIMESTAMPING it has none.
+ * The kernel also uses the current time in this case (net/socket.c,
+ * __sock_recv_timestamp()). With SO_TIMESTAMPING, it provides no timestamp.
  */
 static void stamp_now(struct stream *s)
 {
 	/*
-	 * The old struct timeval and struct timespec have two words, the new
-	 * ones two times 64 bits.
+	 * The old struct timeval and struct timespec consist of two words, the
+	 * new ones of two 64-bit values.
 	 */
 	long old[2];
 	int64_t new[2];
@@ -117,7 +118,7 @@ static void stamp_now(struct stream *s)
 	s->stamps.len = CMSG_SPACE(len);
 }
 
-/** stream_control - the ancillary data that the target has requested */
+/** stream_control - write the ancillary data that the target has requested */
 static size_t stream_control(struct call *c, char *out, size_t room, int *flags)
 {
 	struct conn *conn = c->conn;
@@ -149,7 +150,11 @@ static size_t stream_control(struct call *c, char *out, size_t room, int *flags)
 	return msg_cut_control(out, room, ctl.buf, len, flags);
 }
 
-/** put_rest - results of receiving except the data: no name, ancillary data */
+/**
+ * put_rest - write the results of a receive except the data
+ *
+ * TCP returns no name; there may be ancillary data.
+ */
 static int64_t put_rest(struct call *c, const struct user_msg *um)
 {
 	char ctl[STAMPS_MAX + CMSG_SPACE(sizeof(int))];
@@ -168,7 +173,8 @@ static int64_t put_rest(struct call *c, const struct user_msg *um)
 /**
  * too_few - whether MSG_WAITALL is set and data are missing
  *
- * This only applies to sizes that surely fit into the carrier.
+ * Larger sizes may not fit into the carrier, so MSG_WAITALL is ignored for
+ * them.
  */
 static bool too_few(const struct call *c, size_t want, int flags)
 {
@@ -183,7 +189,7 @@ static bool too_few(const struct call *c, size_t want, int flags)
 	       (size_t)n < want;
 }
 
-/** recv_try - receive as much as possible now */
+/** recv_try - receive as much as possible without blocking */
 static int64_t recv_try(struct call *c, struct held *h)
 {
 	int flags = (int)c->args[c->nr == SYS_recvfrom ? 3 : 2];
@@ -211,7 +217,7 @@ static int64_t recv_try(struct call *c, struct held *h)
 	return ret ? ret : n;
 }
 
-/** tcp_recv - recvfrom(2) and recvmsg(2) of a stream */
+/** tcp_recv - handle recvfrom(2) and recvmsg(2) of a stream */
 int64_t tcp_recv(struct call *c)
 {
 	struct user_msg um;
@@ -239,7 +245,7 @@ int64_t tcp_recv(struct call *c)
 	return CALL_HELD;
 }
 
-/** stream_send_try - send as much as possible now */
+/** stream_send_try - send as much as possible without blocking */
 int64_t stream_send_try(struct call *c, struct held *h)
 {
 	struct user_msg um;
@@ -276,7 +282,7 @@ int64_t stream_send_try(struct call *c, struct held *h)
 	return (int64_t)done;
 }
 
-/** tcp_send - sendto(2) and sendmsg(2) of a stream */
+/** tcp_send - handle sendto(2) and sendmsg(2) of a stream */
 int64_t tcp_send(struct call *c)
 {
 	struct user_msg um;
@@ -289,7 +295,7 @@ int64_t tcp_send(struct call *c)
 		return fastopen_send(c);
 	if (stream_of(c->conn)->state == STREAM_NEW || stream_of(c->conn)->state == STREAM_LISTENING)
 		return stream_broken(c, um.flags);
-	/* A unix socket would also send descriptors, TCP does not. */
+	/* A unix socket would also send descriptors; TCP does not. */
 	if ((!um.name || !um.namelen) && !um.controllen)
 		return CALL_NATIVE;
 	ret = stream_send_try(c, NULL);
@@ -303,7 +309,7 @@ int64_t tcp_send(struct call *c)
 	return CALL_HELD;
 }
 
-/** element - a message of a sendmmsg or recvmmsg as a separate call */
+/** element - make a separate call of one message of a sendmmsg or recvmmsg */
 static struct call element(const struct call *c, uint64_t i, int nr)
 {
 	struct call one = *c;
@@ -314,7 +320,7 @@ static struct call element(const struct call *c, uint64_t i, int nr)
 	return one;
 }
 
-/** each - send or receive messages as far as possible now */
+/** each - send or receive messages, as far as possible without blocking */
 static int64_t each(struct call *c, int nr,
 		    int64_t (*try)(struct call *, struct held *))
 {
@@ -343,14 +349,14 @@ static int64_t each(struct call *c, int nr,
 	return (int64_t)n;
 }
 
-/** recvmmsg_try - recvmmsg(2), as far as possible now */
+/** recvmmsg_try - execute recvmmsg(2), as far as possible without blocking */
 static int64_t recvmmsg_try(struct call *c, struct held *h)
 {
 	(void)h;
 	return each(c, SYS_recvmsg, recv_try);
 }
 
-/** sendmmsg_try - sendmmsg(2), as far as possible now */
+/** sendmmsg_try - execute sendmmsg(2), as far as possible without blocking */
 static int64_t sendmmsg_try(struct call *c, struct held *h)
 {
 	(void)h;
@@ -358,9 +364,9 @@ static int64_t sendmmsg_try(struct call *c, struct held *h)
 }
 
 /**
- * several - try, and hold a blocking caller
+ * several - try a call, and hold it if its caller blocks
  *
- * Such a caller blocks only for the first message.
+ * A blocking caller waits only for the first message.
  */
 static int64_t several(struct call *c, int opt,
 		       int64_t (*try)(struct call *, struct held *))
@@ -376,7 +382,7 @@ static int64_t several(struct call *c, int opt,
 	return CALL_HELD;
 }
 
-/** tcp_recvmmsg - recvmmsg(2) of a stream */
+/** tcp_recvmmsg - handle recvmmsg(2) of a stream */
 int64_t tcp_recvmmsg(struct call *c)
 {
 	if (stream_of(c->conn)->state == STREAM_NEW || stream_of(c->conn)->state == STREAM_LISTENING)
@@ -384,7 +390,7 @@ int64_t tcp_recvmmsg(struct call *c)
 	return several(c, SO_RCVTIMEO, recvmmsg_try);
 }
 
-/** tcp_sendmmsg - sendmmsg(2) of a stream */
+/** tcp_sendmmsg - handle sendmmsg(2) of a stream */
 int64_t tcp_sendmmsg(struct call *c)
 {
 	if (stream_of(c->conn)->state == STREAM_NEW || stream_of(c->conn)->state == STREAM_LISTENING)

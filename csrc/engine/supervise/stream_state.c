@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The state of a stream: changes are checked against the table in stream.h.
+ * The state of a stream. Changes are checked against the table in stream.h.
  *
- * A violation is a bug of ours. With the sanitizers (SAN=1, which defines
- * CHECKED) it ends lklhost, else it is logged.
+ * A violation is a bug of lklhost. With the sanitizers (SAN=1, which defines
+ * CHECKED), it ends lklhost; otherwise it is only logged.
  */
 #include <stdlib.h>
 
@@ -18,7 +18,7 @@ static const char *const names[] = {
 	[STREAM_DONE] = "done",
 };
 
-/* What a state may become. */
+/* For each state, the states that may follow it. */
 static const unsigned int next[] = {
 	[STREAM_NEW] = BIT(CONNECTING) | BIT(OPEN) | BIT(LISTENING),
 	[STREAM_CONNECTING] = BIT(OPEN) | BIT(DONE) | BIT(NEW),
@@ -27,7 +27,9 @@ static const unsigned int next[] = {
 	[STREAM_DONE] = BIT(NEW),
 };
 
-/** violation - report what must not be */
+/**
+ * violation - report a change of state or bits that the table does not allow
+ */
 static void violation(const struct stream *s, const char *to)
 {
 	log_line("stream %08x: from %s to %s with carrier %#x, stack %#x",
@@ -38,7 +40,7 @@ static void violation(const struct stream *s, const char *to)
 #endif
 }
 
-/** stream_set_state - change the state */
+/** stream_set_state - change the state of a stream */
 void stream_set_state(struct stream *s, enum stream_state to)
 {
 	const struct conn *conn = &s->conn;
@@ -51,14 +53,14 @@ void stream_set_state(struct stream *s, enum stream_state to)
 }
 
 #ifdef CHECKED
-/** needs - whether @bit is unset, or @other is set as well */
+/** needs - whether @bit is clear, or @other is set as well */
 static bool needs(unsigned int word, unsigned int bit,
 		  unsigned int other_word, unsigned int other)
 {
 	return !(word & bit) || (other_word & other);
 }
 
-/** stream_check - check the bits of an open stream */
+/** stream_check - check the bits of a stream in state OPEN */
 void stream_check(const struct stream *s)
 {
 	unsigned int c = s->conn.carrier, st = s->conn.stack;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The engine supervise: what the rest of lklhost asks of it. See engine.c.
+ * The interface of the supervise engine to the rest of lklhost. See engine.c.
  */
 #ifndef LKLHOST_SUPERVISE_H
 #define LKLHOST_SUPERVISE_H

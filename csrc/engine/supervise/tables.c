@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * The tables of iptables and ip6tables. Socket options read and replace a whole
- * table; these options are larger than others and contain a pointer.
+ * table. The values of these options are larger than those of others and
+ * contain a pointer.
  *
- * include/uapi/linux/netfilter_ipv4/ip_tables.h; IPv6 has the same numbers and
- * the same layout of the fields used here.
+ * The structures are in include/uapi/linux/netfilter_ipv4/ip_tables.h. IPv6 has
+ * the same option numbers and the same layout of the fields used here.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -18,7 +19,7 @@
 #include "engine/supervise/sock.h"
 #include "stack/stack.h"
 
-#define TABLE_MAX	(4 << 20)	/* bytes, some 25,000 rules */
+#define TABLE_MAX	(4 << 20)	/* bytes, for about 25,000 rules */
 
 /** tables_option - whether this file handles the option */
 bool tables_option(int level, int name)
@@ -27,7 +28,11 @@ bool tables_option(int level, int name)
 	       (name == IPT_SO_SET_REPLACE || name == IPT_SO_SET_ADD_COUNTERS);
 }
 
-/** copy_in - copy @len bytes of the caller, or return NULL and set @ret */
+/**
+ * copy_in - copy @len bytes from the caller
+ *
+ * Returns the copy, or NULL; sets @ret to 0 or a negative errno.
+ */
 static void *copy_in(const struct call *c, uint64_t addr, size_t len,
 		     int64_t *ret)
 {
@@ -46,7 +51,9 @@ static void *copy_in(const struct call *c, uint64_t addr, size_t len,
 	return NULL;
 }
 
-/** replace - set a new table; the caller gets the counters of the old one */
+/**
+ * replace - set a new table, and copy the counters of the old one to the caller
+ */
 static int64_t replace(const struct call *c, int level, void *value, int len)
 {
 	struct ipt_replace *r = value;
@@ -60,14 +67,14 @@ static int64_t replace(const struct call *c, int level, void *value, int len)
 	if (!r->counters)
 		return -ENOMEM;
 	ret = st_setsockopt(c->conn->sfd, level, IPT_SO_SET_REPLACE, r, len);
-	/* The table is in place: too late for an error, as in the kernel. */
+	/* The new table is active: as in the kernel, ignore a write error. */
 	if (!ret)
 		(void)mem_write(c, to, r->counters, size);
 	free(r->counters);
 	return ret;
 }
 
-/** tables_set - setsockopt(2) */
+/** tables_set - handle setsockopt(2) */
 int64_t tables_set(const struct call *c)
 {
 	int level = (int)c->args[1], name = (int)c->args[2];
@@ -89,7 +96,7 @@ int64_t tables_set(const struct call *c)
 	return ret;
 }
 
-/** tables_get - getsockopt(2) with a buffer of @len bytes */
+/** tables_get - handle getsockopt(2) with a buffer of @len bytes */
 int64_t tables_get(const struct call *c, int len)
 {
 	socklen_t got = (socklen_t)len;

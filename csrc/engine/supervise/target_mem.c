@@ -5,27 +5,27 @@
  * Theory of operation
  *
  * A caller can be killed at any moment, even while one of these functions waits
- * for a page of its memory. Its pid may then belong to another process. The pid
- * alone therefore never decides whose memory is changed:
+ * for a page of its memory. The caller's pid may then belong to another
+ * process. The pid alone therefore never determines whose memory is changed:
  *
  *	read	process_vm_readv(2) by pid, then a check whether the call still
- *		waits. If not, the data may be of another process, and are
- *		dropped.
+ *		waits. If not, the data may be those of another process, and are
+ *		discarded.
  *	write	/proc/TID/mem is opened, then the same check is made. If the
  *		call still waits, the file is the caller's memory and remains
- *		that, even if the pid is reused later (seccomp_unotify(2)).
+ *		so, even if the pid is reused later (seccomp_unotify(2)).
  *
- * One file serves all writes of a call: a thread that waits in a call cannot
- * get another memory. The file costs some microseconds per call. Writing
- * through it also succeeds on private pages that the caller itself may only
- * read.
+ * One file serves all writes of a call, because a thread that waits in a call
+ * cannot replace its memory. Opening the file costs some microseconds per call.
+ * A write through the file also succeeds on private pages that the caller
+ * itself may only read.
  *
- * In its own user namespace, lklhost has no rights over any process outside it
- * (ptrace(2)). A write by pid can therefore only reach processes of the run,
- * and lklhost cannot open the file of a process that is not dumpable. In this
- * case, the check comes first, and the write uses the pid. The same is done if
- * the file cannot be opened: lklhost then belongs to an ordinary user, and the
- * process is not dumpable.
+ * If lklhost runs in its own user namespace, it has no rights over any process
+ * outside it (ptrace(2)), and cannot open the memory file of a process that is
+ * not dumpable. A write by pid can then only reach processes of the run. In
+ * this case, the check comes first, and the write uses the pid. The same is
+ * done if the file cannot be opened: lklhost then belongs to an ordinary user,
+ * and the process is not dumpable.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -39,13 +39,13 @@
 #include "engine/supervise/stall.h"
 #include "engine/supervise/watchdog.h"
 
-/* The file of the call that wrote last. */
+/* The memory file of the call that wrote last. */
 static struct {
 	uint64_t id;
 	int fd;
 } mem = { .fd = -1 };
 
-/** mem_close - close the last caller's memory */
+/** mem_close - close the memory file */
 void mem_close(void)
 {
 	if (mem.fd >= 0)
@@ -53,7 +53,7 @@ void mem_close(void)
 	mem.fd = -1;
 }
 
-/** mem_open - open the caller's memory as a file, or a negative errno */
+/** mem_open - open the caller's memory file; returns it or a negative errno */
 static int mem_open(const struct call *c)
 {
 	char path[32];
@@ -76,7 +76,9 @@ static int mem_open(const struct call *c)
 }
 
 /**
- * mem_readv - read up to @len bytes of the caller's memory; returns how many
+ * mem_readv - read up to @len bytes of the caller's memory
+ *
+ * Returns the number of bytes read, or a negative errno.
  */
 int64_t mem_readv(const struct call *c, const struct iovec *from, size_t n,
 		  void *buf, size_t len)
@@ -96,7 +98,7 @@ int64_t mem_readv(const struct call *c, const struct iovec *from, size_t n,
 	return ret < 0 ? -EFAULT : ret;
 }
 
-/** mem_read - copy from the caller's memory; -EFAULT unless complete */
+/** mem_read - copy from the caller's memory; returns -EFAULT unless complete */
 int64_t mem_read(const struct call *c, uint64_t addr, void *buf, size_t len)
 {
 	struct iovec from = { (void *)(uintptr_t)addr, len };
@@ -105,7 +107,9 @@ int64_t mem_read(const struct call *c, uint64_t addr, void *buf, size_t len)
 	return n < 0 ? n : n == (int64_t)len ? 0 : -EFAULT;
 }
 
-/** by_number - write by pid, if the file is not accessible or not needed */
+/**
+ * by_number - write by pid, if the memory file is not accessible or not needed
+ */
 static int64_t by_number(const struct call *c, const struct iovec *to,
 			 const void *buf)
 {
@@ -120,7 +124,7 @@ static int64_t by_number(const struct call *c, const struct iovec *to,
 	return n;
 }
 
-/** mem_write - copy to the caller's memory; -EFAULT unless complete */
+/** mem_write - copy to the caller's memory; returns -EFAULT unless complete */
 int64_t mem_write(const struct call *c, uint64_t addr, const void *buf,
 		  size_t len)
 {
@@ -145,7 +149,7 @@ int64_t mem_write(const struct call *c, uint64_t addr, const void *buf,
 	return n == -ESRCH ? n : n == (int64_t)len ? 0 : -EFAULT;
 }
 
-/** mem_writev - write @len bytes to pieces of the caller's memory, which fit */
+/** mem_writev - write @len bytes to pieces of the caller's memory */
 int64_t mem_writev(const struct call *c, const struct iovec *to, size_t n,
 		   const void *buf, size_t len)
 {
@@ -166,9 +170,10 @@ int64_t mem_writev(const struct call *c, const struct iovec *to, size_t n,
 /**
  * call_dup - duplicate the caller's descriptor @fd into @c->dup
  *
- * It is closed when the handler returns: while we hold it, no event reports
- * that the target has closed its own. It shares the target's O_NONBLOCK, so no
- * operation that could block is allowed on it.
+ * The duplicate is closed when the handler returns. While it is open, no event
+ * reports that the target has closed its own descriptor. The duplicate shares
+ * the target's O_NONBLOCK, so operations on it that could block are not
+ * allowed.
  */
 int call_dup(struct call *c, int fd)
 {

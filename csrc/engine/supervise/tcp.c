@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Streams: connect, and events of the stack; listen.c contains listen and
+ * Streams: connect, and events of the stack. listen.c contains listen and
  * accept.
  *
  * Theory of operation
  *
  * connect(): the stack's socket is non-blocking. If the answer does not come at
- * once, a blocking caller is held. For a non-blocking one, the carrier is
+ * once, a blocking caller is held. For a non-blocking caller, the carrier is
  * connected and corked (carrier.c). When the stack reports success, the cork is
- * removed and held callers are answered. On failure, our end is closed with the
- * filler unread, and SO_ERROR returns the reason.
+ * removed and held callers are answered. If the stack reports a failure, our
+ * end is closed with the filler unread, and SO_ERROR returns the reason.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -28,7 +28,7 @@
 
 #define STREAM_EVENTS	(EPOLLIN | EPOLLOUT | EPOLLPRI | EPOLLRDHUP)
 
-/** tcp_watch - make the stack report events of the socket */
+/** tcp_watch - add the socket to the stack's epoll */
 int tcp_watch(struct stream *s)
 {
 	struct conn *conn = &s->conn;
@@ -90,9 +90,10 @@ static int cork(struct stream *s, int dup)
 }
 
 /**
- * connect_quit - a held caller gives up, while the connect continues
+ * connect_quit - handle that a held caller stops waiting for the connect
  *
- * Without a cork, a new carrier would look connected to poll.
+ * The connect continues. Without a cork, poll would report the new carrier as
+ * connected.
  */
 static void connect_quit(struct call *c)
 {
@@ -106,9 +107,9 @@ static void connect_quit(struct call *c)
 
 /**
  * tcp_wait - wait for the stack's answer to a connect
- * @retry: called for a blocking caller
- * @done: argument of @retry
- * @ret: result for a non-blocking caller, or on timeout
+ * @retry: retries the call of a blocking caller
+ * @done: value of h->done for @retry
+ * @ret: result for a non-blocking caller, or after a timeout
  */
 int64_t tcp_wait(struct call *c, bool now,
 		 int64_t (*retry)(struct call *, struct held *), uint64_t done,
@@ -130,7 +131,7 @@ int64_t tcp_wait(struct call *c, bool now,
 	return CALL_HELD;
 }
 
-/** disconnect - connect(2) to AF_UNSPEC */
+/** disconnect - handle connect(2) to AF_UNSPEC */
 static int64_t disconnect(struct call *c, const struct sockaddr_storage *ss,
 			  socklen_t len)
 {
@@ -139,7 +140,7 @@ static int64_t disconnect(struct call *c, const struct sockaddr_storage *ss,
 	return fallback_reconnect(c);
 }
 
-/** tcp_connect - connect(2) of a stream */
+/** tcp_connect - handle connect(2) of a stream */
 int64_t tcp_connect(struct call *c, const struct sockaddr_storage *ss,
 		    socklen_t len)
 {
@@ -159,8 +160,8 @@ int64_t tcp_connect(struct call *c, const struct sockaddr_storage *ss,
 		if (conn->facts & F_WAS_OPEN)
 			return st_connect(conn->sfd, ss, len);
 		/*
-		 * The call after a failure returns the error and ends the
-		 * attempt; the next one starts another
+		 * The call after a failed attempt returns the error and ends
+		 * the attempt. The call after that starts another attempt
 		 * (__inet_stream_connect(), net/ipv4/af_inet.c).
 		 */
 		conn->so_error = 0;
@@ -190,7 +191,7 @@ int64_t tcp_connect(struct call *c, const struct sockaddr_storage *ss,
 	return tcp_wait(c, false, connect_retry, 0, -EINPROGRESS);
 }
 
-/** connected - the stack has answered a connect */
+/** connected - handle the result of a connect in the stack */
 static void connected(struct stream *s)
 {
 	struct conn *conn = &s->conn;
@@ -207,7 +208,8 @@ static void connected(struct stream *s)
 			pump_open(s);
 		} else {
 			/*
-			 * A blocking connect: tell the stack that it has ended.
+			 * For a blocking connect, the stack must be told that
+			 * it has ended.
 			 */
 			struct sockaddr sa = { .sa_family =
 				(sa_family_t)conn->domain };
@@ -220,12 +222,12 @@ static void connected(struct stream *s)
 	conn->so_error = err;
 	if (conn->csrc.fd >= 0) {
 		stream_set_state(s, STREAM_DONE);
-		carrier_drop(conn);	/* with the filler unread */
+		carrier_drop(conn);	/* leaves the filler unread */
 		conn->carrier |= C_FAILED;
 	} else {
 		/*
 		 * The carrier was never used and the target may try again, so
-		 * the stack's socket must forget this attempt.
+		 * the attempt is also reset in the stack's socket.
 		 */
 		static const struct sockaddr none = { .sa_family = AF_UNSPEC };
 
@@ -235,7 +237,7 @@ static void connected(struct stream *s)
 	held_wake(&conn->held);
 }
 
-/** tcp_stack_event - an event of a stream's socket in the stack */
+/** tcp_stack_event - handle an event of a stream's socket in the stack */
 void tcp_stack_event(struct stack_src *src, uint32_t events)
 {
 	struct conn *conn = container_of(src, struct conn, ssrc);

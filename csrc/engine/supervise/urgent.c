@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Urgent data of TCP, one byte at a time, between a carrier and the stack. */
+/* Urgent data of TCP: pass it on between a carrier and the stack, byte by byte. */
 #define _GNU_SOURCE
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
@@ -10,10 +10,11 @@
 #include "stack/stack.h"
 
 /**
- * urgent_out - the target has sent a byte with MSG_OOB; true if passed on
+ * urgent_out - pass on a byte that the target has sent with MSG_OOB
  *
- * With SO_OOBINLINE the byte remains in its place, and reading stops before it.
- * At the mark, only this byte is sent, as urgent data too.
+ * With SO_OOBINLINE, the byte remains in its place in the carrier, and a read
+ * stops before it. At the mark, this sends only this byte, as urgent data too.
+ * Returns true if the byte was passed on.
  */
 bool urgent_out(struct stream *s)
 {
@@ -33,13 +34,14 @@ bool urgent_out(struct stream *s)
 }
 
 /**
- * urgent_in - the peer has sent an urgent byte; true if passed on
+ * urgent_in - pass on an urgent byte of the peer
  *
- * Its place in the stream is kept: reading from the stack stops before it, and
- * it is sent when that point is reached. If the target is slow, it is sent at
- * once, as it is urgent. With SO_OOBINLINE, which is also set on the carrier,
- * it is part of the data (MSG_OOB returns EINVAL) and can only be read in its
- * place.
+ * The byte keeps its place in the stream: a read from the stack stops before
+ * it, and the byte is sent when that point is reached. If the target is slow,
+ * the byte is sent at once, because it is urgent. With SO_OOBINLINE, which is
+ * also set on the carrier, the byte is part of the data (MSG_OOB returns
+ * EINVAL) and can only be read in its place. Returns true if the byte was
+ * passed on.
  */
 bool urgent_in(struct stream *s)
 {
@@ -47,7 +49,7 @@ bool urgent_in(struct stream *s)
 	int mark = 0;
 	char byte;
 
-	conn->stack |= S_URGENT | S_IN;	/* reading stopped at the mark */
+	conn->stack |= S_URGENT | S_IN;	/* the read stopped at the mark */
 	if (st_ioctl(conn->sfd, SIOCATMARK, &mark))
 		mark = 1;
 	if (!mark && !conn->to_target.len && (conn->carrier & C_OUT))

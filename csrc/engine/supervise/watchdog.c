@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The watchdog of the loop's accesses to a target's memory.
+ * The watchdog for the loop's accesses to a target's memory.
  *
  * Theory of operation
  *
  * The loop accesses only pages that are present (stall.c). A target can remove
- * a page between the check and the access, or after an earlier access. In its
- * place it can put a userfaultfd or a file system that does not answer. The
- * loop then sleeps in the host's kernel, and the stack stops for all processes.
+ * a page between the check and the access, or after an earlier access. It can
+ * replace the page with a userfaultfd or a file system that does not answer.
+ * The loop then sleeps in the host's kernel, and the stack stops for all
+ * processes.
  *
- * A thread detects this. After KILL_MS it kills the process, which closes its
- * userfaultfd, and the loop continues. If something outside the process holds
- * the page back, the loop cannot continue. After END_MS the run then ends with
- * an error line.
+ * A thread detects this. After KILL_MS, it kills the process. This closes the
+ * process's userfaultfd, and the loop continues. If a userfaultfd or file
+ * system outside the process blocks the access, the loop cannot continue. After
+ * END_MS, the run then ends with an error message.
  *
- * The variable state controls who may act. The loop changes it from IDLE to
- * BUSY and back, the thread from BUSY to ACTING and back. The call that the
- * thread examines thus remains valid. The thread sleeps permanently while the
- * loop accesses no memory.
+ * The variable "state" controls whether the loop or the thread may act. The
+ * loop changes it from IDLE to BUSY and back, the thread from BUSY to ACTING
+ * and back. The call that the thread examines thus remains valid. The thread
+ * sleeps while the loop accesses no memory.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -48,10 +49,12 @@ static bool asleep, started;
 static int state;
 static uint64_t since, accesses;
 static const struct call *now;
-static char victim[256];	/* reported by the loop */
+static char victim[256];	/* message that the loop prints */
 
 /**
- * act - act on an access that takes too long; whether the process was killed
+ * act - kill the process or end the run if an access takes too long
+ *
+ * Returns whether the process was killed.
  */
 static bool act(bool killed)
 {
@@ -71,7 +74,7 @@ static bool act(bool killed)
 	_exit(HOST_EXIT_STALLED);
 }
 
-/** look - if the loop is in an access, check its duration */
+/** look - if the loop accesses memory now, check for how long */
 static bool look(bool killed)
 {
 	int busy = BUSY;
@@ -134,7 +137,7 @@ static void start(void)
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
-/** watchdog_enter - the loop is about to access the caller's memory */
+/** watchdog_enter - start the time limit before the loop accesses memory */
 void watchdog_enter(const struct call *c)
 {
 	if (!started)
@@ -151,7 +154,7 @@ void watchdog_enter(const struct call *c)
 	pthread_mutex_unlock(&lock);
 }
 
-/** watchdog_leave - the loop has finished the access */
+/** watchdog_leave - end the time limit after the access */
 void watchdog_leave(void)
 {
 	int busy = BUSY;
@@ -159,7 +162,7 @@ void watchdog_leave(void)
 	while (!__atomic_compare_exchange_n(&state, &busy, IDLE, false,
 					    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
 		busy = BUSY;
-		sched_yield();	/* the thread acts for a moment */
+		sched_yield();	/* the thread is in state ACTING only briefly */
 	}
 	if (*victim)
 		warn_user("%s", victim);

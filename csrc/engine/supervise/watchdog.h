@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Time limit for the loop's accesses to a target's memory; see watchdog.c. */
+/* A time limit for the loop's accesses to a target's memory; see watchdog.c. */
 #ifndef LKLHOST_WATCHDOG_H
 #define LKLHOST_WATCHDOG_H
 
