@@ -1,27 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The end of the run: its causes and the order of steps.
+ * The end of the run: its causes and the order of its steps.
  *
  * Theory of operation
  *
- *	the target ended	(with CTL_GOF_TREE: its whole tree) EXIT event,
- *				kill the rest, drain, halt, quit
- *	STOP, SIGTERM		signal the tree, SIGKILL after grace; then as
- *				above
- *	the launcher is gone	kill the tree, halt, have the keeper become
+ *	the target ended	(with CTL_GOF_TREE: its whole tree ended) send
+ *				an EXIT event, kill the rest, drain, halt, quit
+ *	STOP, SIGTERM		signal the tree, SIGKILL after the grace period;
+ *				then as above
+ *	the launcher is gone	kill the tree, halt, make the keeper execute
  *				`lklrun cleanup`
- *	panic			PANIC event, kill the tree; then answer HELLO,
- *				LOG, STATS until STOP or the launcher is gone
+ *	panic			send a PANIC event, kill the tree; then answer
+ *				HELLO, LOG and STATS until STOP arrives or the
+ *				launcher is gone
  *
  * Draining: the data that the target wrote before it ended must still reach the
  * peer, as with a kernel that outlives the process. The loop continues until
+ * one of these conditions is true:
  *
- * - no sent data is left, or
- * - the peers accept nothing for DRAIN_MS, or
+ * - All sent data have left.
+ * - The peers have accepted nothing for DRAIN_MS.
  * - DRAIN_MAX_MS have passed.
  *
- * It also waits until lklrun has signed off from the network, if lklrun asked
- * for this, for FAREWELL_MS at most. STOP and SIGTERM end the draining.
+ * If lklrun asked for this, the loop also waits until lklrun has signed off
+ * from the network, for FAREWELL_MS at most. STOP and SIGTERM end the draining.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -47,10 +49,10 @@
 #include "target/target.h"
 #include "view/view.h"
 
-#define DRAIN_MS	3000	/* without progress */
+#define DRAIN_MS	3000	/* maximum time without progress */
 #define DRAIN_MAX_MS	60000
 #define DRAIN_POLL_MS	5
-#define DRAIN_SLOW_MS	50	/* interval if it takes long */
+#define DRAIN_SLOW_MS	50	/* interval if draining takes long */
 #define FAREWELL_MS	2000
 #define KILL_MS		5000
 #define MS		1000000ull
@@ -73,7 +75,7 @@ static void halt_and_quit(void)
 	loop_quit();
 }
 
-/** drain_poll - whether all sent data has left */
+/** drain_poll - stop if all sent data have left or a time limit has passed */
 static void drain_poll(struct timer *t)
 {
 	uint64_t now = now_ns(), mark, pause = DRAIN_POLL_MS;
@@ -107,7 +109,7 @@ static void ending(void)
 	if (host.state == CTL_STATE_ENDING)
 		return;
 	timer_cancel(&grace_timer);
-	view_stop();	/* no process may wait for us while we wait for it */
+	view_stop();	/* while we wait for a process, it must not wait for us */
 	if (!tree_kill(KILL_MS))
 		log_line("processes of the target still exist after SIGKILL");
 	exec_run_ended();
@@ -121,7 +123,10 @@ static void ending(void)
 	timer_arm(&drain_timer, 0);
 }
 
-/** host_farewell_done - lklrun does not need the stack any more */
+/**
+ * host_farewell_done - continue the end: lklrun does not need the stack any
+ * more
+ */
 void host_farewell_done(void)
 {
 	if (host.preload)
@@ -131,13 +136,13 @@ void host_farewell_done(void)
 }
 
 /**
- * target_ended - the target itself has ended
- * @pid: its pid
- * @status: as from waitpid(2)
+ * target_ended - handle the end of the target or its tree
+ * @pid: pid of the target
+ * @status: status of the target, as from waitpid(2)
  */
 static void target_ended(pid_t pid, int status)
 {
-	/* Sent with the event: soon there is no process left to query. */
+	/* Sent with the event, because lklhost cannot be queried soon. */
 	static char account[64 << 10];
 
 	if (host.preload)
@@ -148,7 +153,7 @@ static void target_ended(pid_t pid, int status)
 	ending();
 }
 
-/** grace_over - kill the processes that did not end on the signal */
+/** grace_over - kill the processes that the signal did not end */
 static void grace_over(struct timer *t)
 {
 	(void)t;
@@ -157,7 +162,7 @@ static void grace_over(struct timer *t)
 
 /**
  * host_stop - end the target, then the stack
- * @sig: signal for each of its processes
+ * @sig: signal for each process of the target's tree
  * @grace_ms: time until SIGKILL
  */
 void host_stop(int sig, uint32_t grace_ms)
@@ -170,15 +175,18 @@ void host_stop(int sig, uint32_t grace_ms)
 		return;
 	}
 	/*
-	 * Before GO, the target is our own code, which does not react to
-	 * signals.
+	 * Before GO, the target still executes lklhost's code, which does not
+	 * react to signals.
 	 */
 	tree_signal(host.state < CTL_STATE_RUNNING ? SIGKILL : sig);
 	tree_signal(SIGCONT);
 	timer_arm(&grace_timer, now_ns() + grace_ms * MS);
 }
 
-/** last_line - the line of the panic, or the last line with text, in @buf */
+/**
+ * last_line - find the line of the panic in @buf, or else its last line with
+ * text
+ */
 static const char *last_line(char *buf, size_t len)
 {
 	char *p;
@@ -194,7 +202,7 @@ static const char *last_line(char *buf, size_t len)
 	return p;
 }
 
-/** host_panicked - the kernel is dead */
+/** host_panicked - handle a panic of the stack's kernel */
 void host_panicked(void)
 {
 	char buf[8193];
@@ -210,11 +218,14 @@ void host_panicked(void)
 	view_stop();
 	exec_panicked();
 	ctl_panicked();
-	tree_signal(SIGKILL);	/* before its calls fail, which would mislead */
+	tree_signal(SIGKILL);	/* before its calls fail with misleading errors */
 	engine_stop();
 }
 
-/** host_launcher_gone - the launcher's connection was closed */
+/**
+ * host_launcher_gone - end the run, because the launcher's connection was
+ * closed
+ */
 void host_launcher_gone(void)
 {
 	log_line("lklrun has ended; ending the run");

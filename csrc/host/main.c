@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * lklhost: the stack host.
+ * lklhost: the process that hosts the stack.
  *
  *	lklhost --run DIR --name NAME --stack LIB
  *		[--abi auto|native|new|old|host] [--preload LIB]
@@ -19,22 +19,22 @@
  * 4. Fork the target, which waits.
  * 5. Load the stack.
  * 6. Start the control server.
- * 7. Give up everything that is not needed any more (isolation.c).
+ * 7. Drop the privileges that are no longer needed (isolation.c).
  * 8. Run the loop.
  *
  * All further steps (devices, boot, configuration, GO) are requests on the
  * control connection, --ctl-fd.
  *
- * With --preload the target executes its program at once, with LIB loaded into
+ * With --preload, the target executes its program at once, with LIB loaded into
  * it. LIB loads the stack there and waits before main() (engine/link).
  *
- * The descriptors named by the options belong to lklhost. All other open
- * descriptors were passed for the target by the process that started lklrun;
- * the target inherits them.
+ * The descriptors named by the options belong to lklhost. The target inherits
+ * all other open descriptors: the process that started lklrun passed them for
+ * the target.
  *
  * An error before the loop runs is reported in one line: a CTL_EV_WARN frame
- * with id 0 on --ctl-fd (or standard error, if there is none). The exit status
- * is 2, and the target has not run.
+ * with id 0 on --ctl-fd, or a line on standard error if there is no --ctl-fd.
+ * The exit status is then 2, and the target has not run.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -65,7 +65,7 @@
 #include "target/target.h"
 #include "view/view.h"
 
-/** fatal - report an error and exit; a target that exists is killed */
+/** fatal - report an error, kill the target if there is one, and exit */
 __attribute__((noreturn, format(printf, 1, 2)))
 static void fatal(const char *fmt, ...)
 {
@@ -102,7 +102,10 @@ static const struct option options[] = {
 	{ 0 },
 };
 
-/** parse_fd - the number of an open descriptor, or -1 */
+/**
+ * parse_fd - parse the number of an open descriptor; returns -1 if it is
+ * invalid
+ */
 static int parse_fd(const char *text)
 {
 	char *end;
@@ -113,7 +116,10 @@ static int parse_fd(const char *text)
 	return (int)n;
 }
 
-/** own_fd - a descriptor of lklhost, which the target does not inherit */
+/**
+ * own_fd - parse a descriptor of lklhost, and prevent that the target inherits
+ * it
+ */
 static int own_fd(const char *option, const char *text)
 {
 	int fd = parse_fd(text);
@@ -137,7 +143,9 @@ static bool abi_known(const char *abi)
 	return false;
 }
 
-/** parse - parse the command line into struct lklhost; the target's argv */
+/**
+ * parse - parse the command line into struct lklhost; returns the target's argv
+ */
 static char **parse(int argc, char **argv)
 {
 	struct stat st;
@@ -209,7 +217,7 @@ static char **parse(int argc, char **argv)
 	return argv + optind;
 }
 
-/** main - see the top of this file */
+/** main - start lklhost, see the top of this file */
 int main(int argc, char **argv)
 {
 	char err[512] = "";
@@ -265,7 +273,7 @@ int main(int argc, char **argv)
 		fatal("%s", err);
 	isolate_descriptors();
 	ret = loop_init();
-	log_take_stdio();	/* the target has its own */
+	log_take_stdio();	/* the target has already inherited them */
 	if (!host.preload &&
 	    stack_open(host.stack_path, host.abi, err, sizeof(err)))
 		fatal("%s", err);

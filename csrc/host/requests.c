@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The requests of control clients. ctl_proto.h describes each. */
+/* The requests of control clients. ctl_proto.h describes each request. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 #include "target/target.h"
 
 #define TEXT_MAX	(256 * 1024)
-#define STATS_OWN	64	/* for the control server's own line */
+#define STATS_OWN	64	/* for the line of the control server */
 #define CMDLINE_MAX	4096
 #define EV_ALL		(CTL_EV_EXIT | CTL_EV_PANIC | CTL_EV_PROC | \
 			 CTL_EV_SOCKET | CTL_EV_WARN | CTL_EV_NOTE | \
@@ -65,7 +65,7 @@ static int hello(struct client *cl, const struct ctl_hdr *h, const uint8_t *body
 	return 0;
 }
 
-/** link_add - add a device on the descriptor that came with the frame */
+/** link_add - add a device that uses the descriptor received with the frame */
 static int link_add(struct client *cl, const struct ctl_hdr *h,
 		    const uint8_t *body)
 {
@@ -226,7 +226,7 @@ static int stop(struct client *cl, const struct ctl_hdr *h, const uint8_t *body)
 	return 0;
 }
 
-/** events - subscribe; a later call replaces the mask */
+/** events - subscribe to events; a later request replaces the mask */
 static int events(struct client *cl, const struct ctl_hdr *h,
 		  const uint8_t *body)
 {
@@ -255,7 +255,7 @@ static int cancel(struct client *cl, const struct ctl_hdr *h,
 }
 
 /**
- * length_ok - whether the body has a valid length for its type
+ * length_ok - whether the body has a valid length for its request type
  *
  * Unknown types may have any length.
  */
@@ -346,7 +346,7 @@ static int request(struct client *cl, const struct ctl_hdr *h,
 	case CTL_STOP:
 		return stop(cl, h, body);
 	case CTL_EXEC:
-		if (host.preload)	/* its kernel serves one process */
+		if (host.preload)	/* its kernel serves only one process */
 			break;
 		return exec_request(cl, h, body, len);
 	case CTL_EXEC_SIGNAL:
@@ -360,7 +360,7 @@ static int request(struct client *cl, const struct ctl_hdr *h,
 	return 0;
 }
 
-/** gone - end what a client that disconnected has started or asked */
+/** gone - end the programs and requests of a client that disconnected */
 static void gone(struct client *cl)
 {
 	exec_client_gone(cl);

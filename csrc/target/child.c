@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The target from its fork to its exec: namespaces, filter, mounts, user; see
- * target.c.
+ * The target from its fork to its exec: namespaces, filter, mounts and user;
+ * see target.c.
  *
- * If lklhost dies, the child's end of the socket closes, and the child ends
- * too, as it does by PR_SET_PDEATHSIG.
+ * If lklhost dies, PR_SET_PDEATHSIG ends the child. The child's end of the
+ * socket also closes then, which ends the child as well.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -39,7 +39,11 @@ static void run_command(int sync, char **argv)
 	      EXIT_NOT_EXECUTABLE);
 }
 
-/** die_with - end with @parent; a change of rights undoes this, see prctl(2) */
+/**
+ * die_with - end when @parent ends
+ *
+ * A change of credentials undoes this, see prctl(2).
+ */
 static void die_with(pid_t parent)
 {
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -47,7 +51,7 @@ static void die_with(pid_t parent)
 		_exit(EXIT_NOT_FOUND);
 }
 
-/** become_user - become --user, and keep all that was set up so far */
+/** become_user - change to --user, and keep the setup made so far */
 static void become_user(int sync, pid_t parent)
 {
 	int ret = user_become();
@@ -60,10 +64,11 @@ static void become_user(int sync, pid_t parent)
 }
 
 /**
- * filter_preloaded - install the filter below a preloaded library
+ * filter_preloaded - install the filter for a target with a preloaded library
  *
- * If the kernel has no such filters (ENOSYS, EINVAL; also qemu-user), the run
- * relies on the empty network namespace, and the child reports it.
+ * If the kernel does not support these filters (ENOSYS, EINVAL; also
+ * qemu-user), the run relies on the empty network namespace, and the child
+ * reports this.
  */
 static int filter_preloaded(int sync)
 {
@@ -75,7 +80,9 @@ static int filter_preloaded(int sync)
 	return 0;
 }
 
-/** child_preload - run the command with the kernel inside; never returns */
+/**
+ * child_preload - run the command with the stack loaded into it; never returns
+ */
 __attribute__((noreturn))
 static void child_preload(int sync, pid_t parent, char **argv)
 {
@@ -103,8 +110,8 @@ static void child_preload(int sync, pid_t parent, char **argv)
 
 /**
  * child_main - main function of the child; never returns
- * @sync: our end of the socket
- * @zygote: the zygote's end of its own socket
+ * @sync: the child's end of the socket pair
+ * @zygote: the zygote's end of its own socket pair
  * @parent: pid of lklhost
  * @argv: the command
  */
@@ -128,7 +135,7 @@ void child_main(int sync, int zygote, pid_t parent, char **argv)
 	die_with(parent);
 	if (userns || host.in_userns || host.shared_netns)
 		prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-	if (host.shared_netns)	/* these are rights on the host there */
+	if (host.shared_netns)	/* they are rights on the host's network */
 		caps_drop(1ull << CAP_NET_ADMIN | 1ull << CAP_NET_RAW);
 	if (host.preload)
 		child_preload(sync, parent, argv);

@@ -8,21 +8,21 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define EXIT_NOT_FOUND	127	/* as sh(1) */
+#define EXIT_NOT_FOUND	127	/* as in sh(1) */
 
 #define RESOLV_MAX	4096	/* longest path that GO may name */
 
-/* The steps that the child reports, in this order. */
+/* The steps that the child reports, in the order of their execution. */
 enum child_step {
 	STEP_NETNS,
-	STEP_FILTER,	/* value: the listener's descriptor */
-	STEP_UNFILTERED, /* preloaded: errno that prevents the filter */
+	STEP_FILTER,	/* value: number of the listener's descriptor */
+	STEP_UNFILTERED, /* preloaded: errno that prevented the filter */
 	STEP_MOUNTS,
 	STEP_VIEW,	/* value: 0 if mounted, or a negative errno */
 	STEP_COVER,
 	STEP_RESOLV,
 	STEP_HIDE,
-	STEP_COVERS,	/* value: pid of the covers process, or errno */
+	STEP_COVERS,	/* value: pid of the covers process, or negative errno */
 	STEP_USER,	/* value: a negative errno */
 	STEP_LIBRARY,
 	STEP_EXEC,

@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Covers: mounts in the target's mount namespace that hide the host's name
- * services and the run directories, and that show the run's resolv.conf.
+ * Covers: mounts in the target's mount namespace. They hide the host's name
+ * services and the run directories, and show the run's resolv.conf.
  *
  * Theory of operation
  *
  * If a program asks nscd, systemd-resolved or avahi for a name, that daemon
- * resolves it over the host's stack. Empty file systems therefore cover the
- * folders with their sockets. The folders are covered, not the sockets: a
- * socket that a daemon creates later then stays hidden as well.
+ * resolves the name over the host's stack. Empty file systems therefore cover
+ * the folders that contain the daemons' sockets. If only the sockets were
+ * covered, a socket that a daemon creates later would be visible.
  *
  * A mount can disappear. If any process in any mount namespace unlinks, removes
  * or replaces the file or folder below a mount, the kernel detaches the mount
- * (__detach_mounts(), fs/namespace.c). A folder that is renamed takes its mount
- * along. systemd removes a RuntimeDirectory= when the service stops, and most
- * programs replace /etc/resolv.conf by rename(2). No mount below /run or /etc
+ * (__detach_mounts(), fs/namespace.c). If a folder is renamed, its mount moves
+ * with it. systemd removes a RuntimeDirectory= when the service stops, and most
+ * programs replace /etc/resolv.conf with rename(2). No mount below /run or /etc
  * is safe from this. A process in the target's mount namespace therefore
- * watches the parent folders by inotify(7) and covers what appears again. It
- * has the rights that the target had before its exec.
+ * watches the parent folders with inotify(7), and covers files and folders that
+ * appear again. It has the rights that the target had before its exec.
  *
  *	lklhost -- target	(fork)
  *	   `------ covers	(clone with CLONE_PARENT, by the target;
  *				ends with lklhost)
  *
  * A new folder is visible for some microseconds before it is covered. With the
- * engine supervise, connect(2) to a name in one of the folders is therefore
- * refused as well (service_is()), so that no connection slips through.
+ * supervise engine, a connect(2) to a name in one of the folders is therefore
+ * refused as well (service_is()).
  *
- * D-Bus remains that of the host, see docs/reference/limits.md.
+ * The target uses the D-Bus of the host, see docs/reference/limits.md.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -55,27 +55,27 @@
 #include "target/mounts.h"
 
 #define RESOLV_CONF	"/etc/resolv.conf"
-#define MARKER		".inside"	/* instance.InsideFile */
+#define MARKER		".inside"	/* InsideFile in package instance */
 #define NOTHING		".nothing"
 #define FLAGS		(MS_NOSUID | MS_NODEV | MS_NOEXEC)
 #define WATCHED		(IN_CREATE | IN_MOVED_TO | IN_ONLYDIR)
 
 /*
- * The sticky bit distinguishes covers from folders of the host, which do not
+ * The sticky bit distinguishes covers from the host's folders, which do not
  * have these modes.
  */
 #define MODE_EMPTY	01555
 #define MODE_RUNS	01700
 #define EXIT_OWN	125
 
-/* Also resolv.conf(5), for programs that read the files of systemd-resolved. */
+/* For programs that read the files of systemd-resolved, see resolv.conf(5). */
 static const char *const resolved_files[] = { "resolv.conf", "stub-resolv.conf" };
 
 static struct {
-	int resolv;		/* O_PATH: replaces /etc/resolv.conf, or -1 */
+	int resolv;		/* O_PATH of the run's resolv.conf, or -1 */
 	struct stat resolv_st;
 	char runs[PATH_MAX];	/* the folder with the run directories */
-	int watch;		/* inotify, or /proc/self/mountinfo */
+	int watch;		/* an inotify, or /proc/self/mountinfo */
 	bool by_inotify;
 } covers = { .resolv = -1, .watch = -1 };
 
@@ -87,11 +87,12 @@ static bool is_ours(const struct stat *st)
 }
 
 /**
- * empty - mount an empty file system on a folder; it is still writable
+ * empty - mount an empty, still writable file system on a folder
  *
- * Returns a descriptor of it, or a negative errno. The caller uses the
- * descriptor, since @path may be another folder by then. If it already is, the
- * result is ESTALE, and inotify reports the new folder.
+ * Returns a descriptor of its root, or a negative errno. The caller must use
+ * the descriptor instead of @path, which may refer to another folder later. If
+ * @path refers to another folder already, this returns -ESTALE, and inotify
+ * reports the new folder.
  */
 static int empty(const char *path, mode_t mode, const char *size)
 {
@@ -122,10 +123,11 @@ static int seal(int folder)
 }
 
 /**
- * show_resolv - mount the run's resolv.conf at @path, which exists
+ * show_resolv - mount the run's resolv.conf at @path, which must exist
  *
- * A symbolic link is covered itself, not its target: this saves watching one
- * more folder. It needs the calls of Linux 5.2, which some containers forbid.
+ * If @path is a symbolic link, the link itself is covered and not the file it
+ * points to. One folder fewer must then be watched. This requires system calls
+ * of Linux 5.2, which some containers forbid.
  */
 static int show_resolv(const char *path)
 {
@@ -137,7 +139,10 @@ static int show_resolv(const char *path)
 	return mount(fd, path, NULL, MS_BIND, NULL) ? -errno : 0;
 }
 
-/** fill_resolved - the files in systemd-resolved's folder that programs read */
+/**
+ * fill_resolved - create the files in systemd-resolved's folder that programs
+ * read
+ */
 static int fill_resolved(int folder)
 {
 	char path[64];
@@ -152,7 +157,10 @@ static int fill_resolved(int folder)
 	return ret;
 }
 
-/** cover_folder - cover a folder; 0 also if it is missing or already covered */
+/**
+ * cover_folder - cover a folder; returns 0 also if it is missing or already
+ * covered
+ */
 static int cover_folder(const char *path, bool resolved)
 {
 	struct stat st;
@@ -171,7 +179,7 @@ static int cover_folder(const char *path, bool resolved)
 	return ret;
 }
 
-/** mark - leave the name of the run, for an lklctl inside it */
+/** mark - write the name of the run to a file, for an lklctl inside the run */
 static int mark(int folder)
 {
 	int fd = openat(folder, MARKER, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
@@ -186,10 +194,11 @@ static int mark(int folder)
 }
 
 /**
- * cover_runs - hide ctl.sock and the journals of this and the user's other runs
+ * cover_runs - hide ctl.sock and the journals of this run and the user's other
+ * runs
  *
- * The cover is writable, so that an lklrun inside gets far enough to report
- * that it does not run inside another.
+ * The cover is writable, so that an lklrun inside the run can start and report
+ * that nested runs are not supported.
  */
 static int cover_runs(void)
 {
@@ -207,9 +216,11 @@ static int cover_runs(void)
 }
 
 /**
- * cover_logs - hide the host's kernel log, which is not the stack's
+ * cover_logs - hide the host's kernel log, because the target must see the
+ * stack's
  *
- * A socket is mounted over each log: open(2) fails with ENXIO, for root too.
+ * A socket is mounted over each log file, so that open(2) fails with ENXIO,
+ * even for root.
  */
 static int cover_logs(void)
 {
@@ -231,7 +242,11 @@ static int cover_logs(void)
 	return ret;
 }
 
-/** cover_resolv - mount resolv.conf; on error the target sees the host's */
+/**
+ * cover_resolv - mount the run's resolv.conf
+ *
+ * On error, the target sees the host's file.
+ */
 static int cover_resolv(void)
 {
 	struct stat st;
@@ -255,7 +270,7 @@ static void watch_above(const char *path)
 	snprintf(above, sizeof(above), "%s", path);
 	while (covers.by_inotify && (p = strrchr(above, '/')) && p != above) {
 		*p = '\0';
-		/* ENOENT: the watch of its parent reports when it appears. */
+		/* On ENOENT, the watch of the parent folder reports the creation. */
 		(void)inotify_add_watch(covers.watch, above, WATCHED);
 		if (!strcmp(above, service_bases[0]) || !strcmp(above, service_bases[1]))
 			break;
@@ -263,9 +278,9 @@ static void watch_above(const char *path)
 }
 
 /**
- * cover_all - cover what exists, and watch for the rest
- * @resolv: set to 0, or to a negative errno: the host's resolv.conf is visible
- * @hide: set to a negative errno if something else of the host's is visible
+ * cover_all - cover the existing files and folders, and watch for new ones
+ * @resolv: set to 0, or to a negative errno if the host's resolv.conf is visible
+ * @hide: set to a negative errno if other parts of the host are visible
  */
 static void cover_all(int *resolv, int *hide)
 {
@@ -284,7 +299,7 @@ static void cover_all(int *resolv, int *hide)
 		}
 	watch_above(RESOLV_CONF);
 	*resolv = cover_resolv();
-	/* This folder is permanent, as a run directory is in it. */
+	/* This folder is permanent, because it contains a run directory. */
 	ret = cover_runs();
 	if (ret)
 		*hide = ret;
@@ -308,10 +323,10 @@ static bool runs_alone(const char *folder)
 }
 
 /**
- * find_runs - find the folder to hide
+ * find_runs - find the folder with run directories that is to be hidden
  *
- * This is the folder of all runs, or only our own if that folder has other
- * content.
+ * This is the folder of all runs. If that folder contains other files, it is
+ * only the directory of this run.
  */
 static void find_runs(void)
 {
@@ -328,9 +343,10 @@ static void find_runs(void)
 }
 
 /**
- * open_watch - open inotify, or mountinfo if the user's instances are used up
+ * open_watch - open an inotify, or mountinfo if the user has no instances left
  *
- * mountinfo only shows that a cover has disappeared.
+ * mountinfo only shows that a cover has disappeared, and not that a folder is
+ * new.
  */
 static void open_watch(void)
 {
@@ -343,7 +359,9 @@ static void open_watch(void)
 }
 
 /**
- * keep_fds - keep our two descriptors and none of the target's; false on error
+ * keep_fds - close all descriptors of the target, and keep our own
+ *
+ * Returns false on error.
  */
 static bool keep_fds(void)
 {
@@ -391,7 +409,7 @@ static void keep_covered(pid_t parent)
 	}
 }
 
-/** start - start the covers process; its pid or a negative errno */
+/** start - start the covers process; returns its pid or a negative errno */
 static int start(void)
 {
 	pid_t parent = getppid(), pid;
@@ -405,9 +423,10 @@ static int start(void)
 }
 
 /**
- * covers_make - in the target's mount namespace: cover, and keep it covered
+ * covers_make - cover files in the target's mount namespace, and keep them
+ * covered
  * @sync: descriptor for reports
- * @resolv: file to show as /etc/resolv.conf; empty: leave it
+ * @resolv: file to show as /etc/resolv.conf; if empty, the file is not covered
  */
 void covers_make(int sync, const char *resolv)
 {

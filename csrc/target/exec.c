@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * CTL_EXEC: run further programs on the running stack.
+ * CTL_EXEC: run more programs on the running stack.
  *
  * Theory of operation
  *
- * lklhost forwards a request to the zygote (zygote.c): the descriptors as they
- * came, the rest in a memfd, as it may be too large for a packet. The program
- * that the zygote starts is a child of lklhost. lklhost always learns of its
- * start before its end. The wait status is the reply.
+ * lklhost forwards a request to the zygote (zygote.c). It passes the client's
+ * descriptors unchanged, and the rest of the request in a memfd, because it may
+ * be too large for a packet. The program that the zygote starts is a child of
+ * lklhost. lklhost always learns of the program's start before its end. The
+ * reply to the client contains the wait status.
  *
- *	client gone	SIGHUP, SIGTERM, SIGCONT to its group;
+ *	client gone	SIGHUP, SIGTERM, SIGCONT to the program's group;
  *			SIGKILL after GRACE_MS
- *	the run ends	it dies with the target's tree; the reply says so
- *	panic		the same; the reply is -EIO
+ *	the run ends	the program is killed with the target's tree; the reply
+ *			contains CTL_EXEC_RUN_ENDED
+ *	panic		the program is killed too; the reply is -EIO
  *
- * The loop does not watch the zygote's socket before the first request
+ * The loop watches the zygote's socket only after the first request
  * (process/zygote_link.c).
  */
 #define _GNU_SOURCE
@@ -43,11 +45,11 @@
 
 /**
  * struct exec - a program
- * @cl: its client; NULL once that client is gone
+ * @cl: its client; NULL after the client has disconnected
  * @hdr: header of the request
- * @id: its number between lklhost and the zygote
- * @pid: 0 until it is known
- * @pending, @pending_group: signals to send once @pid is known
+ * @id: number that lklhost and the zygote use for it
+ * @pid: its pid; 0 until it is known
+ * @pending, @pending_group: signals to send when @pid is known
  * @how, @error: result of the start, CTL_EXEC_*
  */
 struct exec {
@@ -65,7 +67,7 @@ struct exec {
 static struct list execs = LIST_INIT(execs);
 static unsigned int n_execs;
 
-/** exec_free - forget a program */
+/** exec_free - remove a program from the list and free it */
 static void exec_free(struct exec *x)
 {
 	list_del(&x->link);
@@ -74,7 +76,7 @@ static void exec_free(struct exec *x)
 	free(x);
 }
 
-/** finish - reply and forget the program */
+/** finish - reply to the client and free the program */
 static void finish(struct exec *x, int32_t error, int status)
 {
 	struct ctl_exec_rep rep = { .wait_status = status, .error = x->error,
@@ -86,7 +88,10 @@ static void finish(struct exec *x, int32_t error, int status)
 	exec_free(x);
 }
 
-/** finish_all - reply to the remaining requests; @started: also running ones */
+/**
+ * finish_all - reply to the remaining requests
+ * @started: also to those whose programs are running
+ */
 static void finish_all(int32_t error, bool started)
 {
 	struct list *pos, *tmp;
@@ -112,7 +117,7 @@ static void send_signal(struct exec *x, int sig, bool group)
 	kill(group ? -x->pid : x->pid, sig);
 }
 
-/** started - the pid is known: send pending signals */
+/** started - store the pid of a program, and send the pending signals */
 static void started(struct exec *x, pid_t pid)
 {
 	int sig;
@@ -126,7 +131,7 @@ static void started(struct exec *x, pid_t pid)
 	}
 }
 
-/** heard - a report of the zygote or of a program */
+/** heard - handle a report from the zygote or a program */
 static void heard(const struct zygote_report *r)
 {
 	struct list *pos, *tmp;
@@ -154,7 +159,9 @@ static void heard(const struct zygote_report *r)
 	}
 }
 
-/** gone - no more programs can be started */
+/**
+ * gone - fail the waiting requests: the zygote cannot start programs any more
+ */
 static void gone(void)
 {
 	finish_all(-ESRCH, false);
@@ -178,7 +185,11 @@ static bool body_ok(const uint8_t *body, size_t len)
 	return strings == (uint64_t)req.argc + req.envc + 1 && !end[-1];
 }
 
-/** memfd - a memory file with @len bytes of @data; or a negative errno */
+/**
+ * memfd - create a memory file with @len bytes of @data
+ *
+ * Returns the file or a negative errno.
+ */
 static int memfd(const uint8_t *data, size_t len)
 {
 	int fd = memfd_create("lklrun-exec", MFD_CLOEXEC);
@@ -210,7 +221,9 @@ static int hand_over(uint32_t id, const int *fds)
 	return zygote_send(id, fds);
 }
 
-/** grace_over - kill a program that did not end with its client */
+/**
+ * grace_over - kill a program that did not end after its client disconnected
+ */
 static void grace_over(struct timer *t)
 {
 	send_signal(container_of(t, struct exec, grace), SIGKILL, true);
@@ -247,9 +260,9 @@ static int start(struct client *cl, const struct ctl_hdr *h, const int *fds)
 }
 
 /**
- * exec_request - CTL_EXEC
+ * exec_request - handle CTL_EXEC
  *
- * The reply comes when the program has ended.
+ * The reply is sent when the program has ended.
  */
 int exec_request(struct client *cl, const struct ctl_hdr *h,
 		 const uint8_t *body, size_t len)
@@ -278,7 +291,7 @@ int exec_request(struct client *cl, const struct ctl_hdr *h,
 	return 0;
 }
 
-/** exec_signal - CTL_EXEC_SIGNAL */
+/** exec_signal - handle CTL_EXEC_SIGNAL */
 int exec_signal(struct client *cl, const struct ctl_hdr *h, const uint8_t *body)
 {
 	struct ctl_exec_signal req;
@@ -304,12 +317,12 @@ int exec_signal(struct client *cl, const struct ctl_hdr *h, const uint8_t *body)
 	return 0;
 }
 
-/** exec_reaped - a child has ended, which may be one of the programs */
+/** exec_reaped - handle the end of a child, which may be one of the programs */
 void exec_reaped(pid_t pid, int status)
 {
 	struct list *pos, *tmp;
 
-	zygote_reaped(pid);	/* the start is reported before the end */
+	zygote_reaped(pid);	/* handles the report of the start first */
 	list_for_each_safe(pos, tmp, &execs) {
 		struct exec *x = container_of(pos, struct exec, link);
 
@@ -338,13 +351,16 @@ void exec_client_gone(struct client *cl)
 	}
 }
 
-/** exec_run_ended - the whole tree was killed: reply to all */
+/** exec_run_ended - reply to all requests, because the whole tree was killed */
 void exec_run_ended(void)
 {
 	finish_all(0, true);
 }
 
-/** exec_panicked - the kernel is dead, and the programs soon: reply to all */
+/**
+ * exec_panicked - reply to all requests, because the stack's kernel has
+ * panicked
+ */
 void exec_panicked(void)
 {
 	finish_all(-EIO, true);

@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The seccomp filter: it decides which of the target's calls go to the
- * supervisor.
+ * The seccomp filter, which decides which of the target's calls are notified to
+ * the supervisor.
  *
  * Theory of operation
  *
- * Only few calls are notified, for two reasons. A notified call costs some
- * microseconds. And calls that run natively on real descriptors behave
- * natively. The calls read, write, poll, epoll, close, dup, fork, shutdown and
- * fcntl are never notified. close, dup and fork must not be: if a signal
- * arrives before the supervisor has received the call, the call fails with
- * EINTR.
+ * Only few calls are notified, for two reasons. First, a notified call costs
+ * some microseconds. Second, calls that run natively on real descriptors have
+ * native behaviour. The calls read, write, poll, epoll, close, dup, fork,
+ * shutdown and fcntl are never notified. In particular, close, dup and fork
+ * must not be notified: if a signal arrives before the supervisor has received
+ * a call, the call fails with EINTR.
  *
- * fork and exec inherit the filter, and it cannot be removed. A socket of the
- * Internet families therefore never comes from the host, in any network
+ * fork and exec inherit the filter, and no process can remove it. The target
+ * therefore cannot create an Internet socket of the host, in any network
  * namespace.
  *
- * The filter also closes these ways around the stack:
+ * The filter also prevents other ways to bypass the stack:
  *
  * - io_uring creates sockets without a system call. Its calls fail with ENOSYS,
  *   as on a kernel without it.
  * - x32 calls fail with ENOSYS too.
  * - Calls of a foreign architecture (i386) are notified and refused with a
- *   message: their numbers have other meanings.
+ *   message, because their numbers have other meanings.
  * - request_key(2) with callout information makes the kernel start a program in
- *   the host's namespaces, which asks the host's name servers.
- * - TIOCSTI types into the terminal from which lklrun was started, whose shell
- *   may belong to another user.
+ *   the host's namespaces, which queries the host's name servers.
+ * - TIOCSTI inserts input into the terminal from which lklrun was started. The
+ *   shell of this terminal may belong to another user.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -54,7 +54,7 @@
 #define ARG_LO(n)	(offsetof(struct seccomp_data, args) + 8 * (n))
 #define ARG_HI(n)	(ARG_LO(n) + 4)		/* little-endian */
 
-/* Notified with any arguments. */
+/* These calls are notified with any arguments. */
 static const uint32_t always[] = {
 	SYS_connect, SYS_bind, SYS_listen, SYS_accept, SYS_accept4,
 	SYS_getsockname, SYS_getpeername, SYS_getsockopt, SYS_setsockopt,
@@ -65,7 +65,7 @@ static const uint32_t always[] = {
 #endif
 };
 
-/* Fail as on a kernel without them. */
+/* These calls fail as on a kernel without them. */
 static const uint32_t never[] = {
 	SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register,
 };
@@ -85,7 +85,7 @@ static void emit_load(uint32_t off)
 	emit(BPF_LD | BPF_W | BPF_ABS, off, 0, 0);
 }
 
-/** emit_ret - end with an action */
+/** emit_ret - end the filter with an action */
 static void emit_ret(uint32_t action)
 {
 	emit(BPF_RET | BPF_K, action, 0, 0);
@@ -99,9 +99,9 @@ static void emit_if(uint32_t k, uint32_t action)
 }
 
 /**
- * emit_if_addr - notify @nr if it has an address (fifth argument)
+ * emit_if_addr - notify call @nr if it has an address, its fifth argument
  *
- * Also notify it if its fourth argument has one of @flags.
+ * The call is also notified if its fourth argument contains one of @flags.
  */
 static void emit_if_addr(uint32_t nr, uint32_t flags)
 {
@@ -116,7 +116,11 @@ static void emit_if_addr(uint32_t nr, uint32_t flags)
 	emit_ret(SECCOMP_RET_USER_NOTIF);
 }
 
-/** emit_arch - check the architecture: @other for calls of a foreign one */
+/**
+ * emit_arch - take action @other for calls of a foreign architecture
+ *
+ * This also loads the call number.
+ */
 static void emit_arch(uint32_t other)
 {
 	len = 0;
@@ -130,7 +134,9 @@ static void emit_arch(uint32_t other)
 #endif
 }
 
-/** emit_key - request_key(): EPERM if its third argument is not NULL */
+/**
+ * emit_key - request_key() fails with EPERM if its third argument is not NULL
+ */
 static void emit_key(void)
 {
 	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_request_key, 0, 6);
@@ -151,7 +157,7 @@ static void emit_terminal(void)
 	emit_load(offsetof(struct seccomp_data, nr));
 }
 
-/** emit_never - calls that are refused in every run */
+/** emit_never - refuse the calls that are refused in every run */
 static void emit_never(void)
 {
 	size_t i;
@@ -166,7 +172,8 @@ static void emit_never(void)
  * emit_spaces - block the host's network namespace and foreign descriptors
  *
  * A descriptor of another process may be a socket of the host. setns() without
- * a type enters whatever namespace the descriptor refers to at that moment.
+ * a type enters the namespace that the descriptor refers to, which may be a
+ * network namespace.
  */
 static void emit_spaces(void)
 {
@@ -180,11 +187,11 @@ static void emit_spaces(void)
 }
 
 /**
- * emit_interfaces - ioctl(): block interfaces of the socket's own namespace
+ * emit_interfaces - block ioctl() requests for network interfaces
  *
- * An inherited or received socket of the host would show and change the host's
- * interfaces. Two requests are allowed, which the stack's own packet sockets
- * need.
+ * A socket of the host that the target has inherited or received would
+ * otherwise show and change the host's interfaces. Two requests remain allowed,
+ * because the stack's own packet sockets need them.
  */
 static void emit_interfaces(void)
 {
@@ -204,7 +211,9 @@ static void emit_interfaces(void)
 	prog[jump].jf = (uint8_t)(len - jump - 1);
 }
 
-/** emit_socketpair - refuse TIPC, the only network family that has pairs */
+/**
+ * emit_socketpair - refuse AF_TIPC, the only network family with socket pairs
+ */
 static void emit_socketpair(void)
 {
 	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_socketpair, 0, 4);
@@ -215,11 +224,11 @@ static void emit_socketpair(void)
 }
 
 /**
- * emit_no_network - socket() without a stack
+ * emit_no_network - handle socket() without a stack
  *
  * Families that a stack would have fail with ENETDOWN, others with
- * EAFNOSUPPORT. Netlink protocols that do not concern the network are the
- * host's.
+ * EAFNOSUPPORT. Netlink protocols that do not concern the network are allowed,
+ * and belong to the host.
  */
 static void emit_no_network(void)
 {
@@ -248,7 +257,9 @@ static void emit_no_network(void)
 	prog[jump].jf = (uint8_t)(len - jump - 1);
 }
 
-/** emit_socket - socket(): local families are the host's, others get @other */
+/**
+ * emit_socket - handle socket(): allow local families, take @other for the rest
+ */
 static void emit_socket(uint32_t other)
 {
 	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 5);
@@ -260,13 +271,13 @@ static void emit_socket(uint32_t other)
 }
 
 /**
- * emit_dumpable - prctl(PR_SET_DUMPABLE, 0) returns 0 and does nothing
+ * emit_dumpable - prctl(PR_SET_DUMPABLE, 0) returns 0 without effect
  *
- * A process that is not dumpable is out of reach of a supervisor without
+ * The supervisor can access a process that is not dumpable only if it has
  * CAP_SYS_PTRACE over it (ptrace(2)). The supervisor has this capability only
- * in its own user namespace. A program sets this flag to be safe from other
- * processes of its user. It remains as safe as the supervisor, which is
- * dumpable.
+ * in its own user namespace. A program clears this flag to be safe from other
+ * processes of its user. The program remains as safe as the supervisor, which
+ * is dumpable.
  */
 static void emit_dumpable(void)
 {
@@ -299,8 +310,8 @@ static void build(void)
 	emit_if_addr(SYS_recvfrom, MSG_ERRQUEUE | MSG_TRUNC);
 
 	/*
-	 * ioctl(): the range of sockets, <linux/sockios.h>, that of wireless
-	 * devices, <linux/wireless.h>, and SIOCOUTQ.
+	 * ioctl(): the requests of sockets <linux/sockios.h>, those of wireless
+	 * devices <linux/wireless.h>, and SIOCOUTQ.
 	 */
 	jump = len;
 	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 0);
@@ -317,8 +328,8 @@ static void build(void)
 /**
  * filter_install - install the filter for this process and its descendants
  *
- * Returns the listener, close-on-exec, or a negative errno. Needs CAP_SYS_ADMIN
- * in the user namespace or no_new_privs.
+ * Returns the listener, which is close-on-exec, or a negative errno. This
+ * requires CAP_SYS_ADMIN in the user namespace, or no_new_privs.
  */
 int filter_install(void)
 {
@@ -336,12 +347,13 @@ int filter_install(void)
 }
 
 /**
- * filter_install_plain - the filter without notification, for engine preload
+ * filter_install_plain - install a filter without notification, for engine
+ * preload
  *
- * Calls that the library does not catch, and calls of children without a
- * kernel, get no socket of the host. Calls of a foreign architecture end the
- * process, as with the other engine: otherwise these calls could use io_uring
- * and families that ignore namespaces (AF_VSOCK).
+ * The filter prevents that calls which the library does not intercept, and
+ * calls of children without a stack, create a socket of the host. Calls of a
+ * foreign architecture kill the process, as with the other engine. Such calls
+ * could otherwise use io_uring and families that ignore namespaces (AF_VSOCK).
  */
 int filter_install_plain(void)
 {
@@ -349,7 +361,7 @@ int filter_install_plain(void)
 
 	emit_arch(SECCOMP_RET_KILL_PROCESS);
 	emit_never();
-	emit_if(SYS_syslog, SECCOMP_RET_ERRNO | EPERM);	/* the host's log */
+	emit_if(SYS_syslog, SECCOMP_RET_ERRNO | EPERM);	/* log of the host */
 	emit_spaces();
 	emit_interfaces();
 	emit_socketpair();

@@ -1,28 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The target's own mounts: they show the stack's files in place of those of the
- * host's network namespace. covers.c handles name services, resolv.conf and the
- * run directories.
+ * The target's own mounts, which show the stack's files in place of those of
+ * the host's network namespace. covers.c handles name services, resolv.conf and
+ * the run directories.
  *
  * Theory of operation
  *
  * The target itself makes these mounts before its exec, in its own mount
- * namespace and with the rights it has there.
+ * namespace and with the rights that it has there.
  *
- * The view (view/serve.c) is one file system, mounted over /proc/sys/net. Its
- * folders and one link that are not listed contain the other places:
+ * The view (view/serve.c) is one file system, mounted over /proc/sys/net. It
+ * contains three folders and one link that it does not list. They are the
+ * contents of the other places:
  *
- *	/proc/sys/net/.class	over /sys/class/net
- *	/proc/sys/net/.devices	over /sys/devices/virtual/net, where the
- *				links in .class lead
- *	/proc/sys/net/.link	over /proc/net, a link itself ("self/net")
- *	/proc/sys/net/.net	where .link leads
+ *	/proc/sys/net/.class	mounted over /sys/class/net
+ *	/proc/sys/net/.devices	mounted over /sys/devices/virtual/net, to which
+ *				the links in .class point
+ *	/proc/sys/net/.link	mounted over /proc/net, which is itself a link
+ *				("self/net")
+ *	/proc/sys/net/.net	the folder to which .link points
  *
- * Only the calls of Linux 5.2 can mount a link over a link. If /dev/fuse is
- * unavailable, a read-only file system with the same names and no content is
- * mounted instead: the host's files are then missing rather than wrong.
+ * Only the system calls of Linux 5.2 can mount a link over a link. If /dev/fuse
+ * is unavailable, a read-only file system with the same names and no content is
+ * mounted instead. The host's files are then missing, which is better than
+ * wrong contents.
  *
- * /proc/PID/net cannot be covered: the PIDs are not known in time.
+ * /proc/PID/net cannot be covered, because the PIDs are not known early enough.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -42,7 +45,7 @@
 #define VIEW		"/proc/sys/net"
 #define MOUNT_FLAGS	(MS_NOSUID | MS_NODEV | MS_NOEXEC)
 
-/* include/uapi/linux/mount.h, which conflicts with sys/mount.h */
+/* From include/uapi/linux/mount.h, which conflicts with sys/mount.h. */
 #ifndef OPEN_TREE_CLONE
 #define OPEN_TREE_CLONE	1
 #endif
@@ -58,7 +61,7 @@ static const struct {
 	{ VIEW "/.link", "/proc/net" },
 };
 
-/** view_mount - mount the stack's files; 0 or a negative errno */
+/** view_mount - mount the stack's files; returns 0 or a negative errno */
 static int view_mount(int fd)
 {
 	char opts[160];
@@ -72,13 +75,14 @@ static int view_mount(int fd)
 	ret = mount("lklrun", VIEW, "fuse.lklrun", MOUNT_FLAGS, opts) ?
 	      -errno : 0;
 	/*
-	 * Now only lklhost has it open, so the view ends together with lklhost.
+	 * Now only lklhost has /dev/fuse open, so the view ends together with
+	 * lklhost.
 	 */
 	close(fd);
 	return ret;
 }
 
-/** empty_mount - mount empty folders in their place */
+/** empty_mount - mount empty folders in place of the stack's files */
 static int empty_mount(void)
 {
 	static const char *const dirs[] = { ".net", ".class", ".devices" };
@@ -105,8 +109,10 @@ static int empty_mount(void)
 }
 
 /**
- * mounts_place - show a file or folder at @to; 0 also if @to does not exist
- * @dir, @from: as for openat(2); with an empty @from, @dir itself
+ * mounts_place - mount a file or folder at @to
+ * @dir, @from: as for openat(2); if @from is empty, @dir itself is mounted
+ *
+ * Returns 0 on success, or if @to does not exist.
  */
 int mounts_place(int dir, const char *from, const char *to)
 {
@@ -135,7 +141,7 @@ static void no_more_flush(void)
 
 /**
  * cover - cover the files of the host's network namespace
- * @fd: as in mounts_make()
+ * @fd: as @fuse in mounts_make()
  */
 static void cover(int sync, int fd)
 {
@@ -143,7 +149,7 @@ static void cover(int sync, int fd)
 	size_t i;
 	int ret;
 
-	if (stat(VIEW, &st))	/* no /proc: nothing to cover */
+	if (stat(VIEW, &st))	/* no /proc, so there is nothing to cover */
 		return;
 	ret = view_mount(fd);
 	if (fd != VIEW_EMPTY)
@@ -170,9 +176,9 @@ static void cover(int sync, int fd)
 /**
  * mounts_make - make the target's mounts; called by the target
  * @sync: descriptor for reports
- * @resolv: file to show as /etc/resolv.conf; empty: leave it
+ * @resolv: file to show as /etc/resolv.conf; if empty, the file is not covered
  * @fuse: /dev/fuse, opened by lklhost; a negative errno if it is unavailable;
- *	or VIEW_HOSTS, VIEW_EMPTY
+ *	or VIEW_HOSTS or VIEW_EMPTY
  */
 void mounts_make(int sync, const char *resolv, int fuse)
 {

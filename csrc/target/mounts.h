@@ -5,7 +5,7 @@
 
 /* Values for mounts_make() instead of a descriptor of /dev/fuse. */
 #define VIEW_HOSTS	-1000	/* show the host's files */
-#define VIEW_EMPTY	-1001	/* show nothing */
+#define VIEW_EMPTY	-1001	/* show empty folders */
 
 int mounts_place(int dir, const char *from, const char *to);
 void mounts_make(int sync, const char *resolv, int fuse);

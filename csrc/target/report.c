@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The reports of the target to lklhost, before its exec. */
+/* The reports that the target sends to lklhost before its exec. */
 #include <errno.h>
 #include <unistd.h>
 

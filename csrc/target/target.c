@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The target: the user's program, from fork to its wait status.
+ * The target: the user's program, from its fork to its wait status.
  *
  * Theory of operation
  *
- * It is forked early, while lklhost is still small and has changed neither
- * signals nor limits, and then waits:
+ * lklhost forks the target early, while lklhost is still small and has changed
+ * neither signals nor limits. The target then waits:
  *
  *	child						lklhost
- *	die with the parent, empty network namespace
+ *	PDEATHSIG, empty network namespace
  *	install the filter, report its descriptor --->	pidfd_getfd() it
  *						<---	"taken"
  *	close it, wait				<---	GO, path of resolv.conf
- *	mounts, user, fork the zygote, exec errno --->	CTL_EV_WARN
+ *	mounts, user, fork the zygote, exec; errno -->	CTL_EV_WARN
  *
- * Both directions use read and write, which the filter does not touch. The
+ * Both directions use read and write, which the filter does not notify. The
  * listener cannot be passed in a message, because sendmsg is already notified.
  *
- * With a preloaded library no calls are notified, and GO waits for the kernel
- * that boots in the program itself. Mounts and exec therefore come first, and
- * the library waits for GO (engine/link). child.c contains the child's side.
+ * With a preloaded library, no calls are notified, and the program itself boots
+ * the kernel before GO. Mounts and exec therefore come first, and the library
+ * waits for GO (engine/link). child.c contains the child's side.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -61,7 +61,9 @@ static struct {
 	struct source sig_src;
 } target = { .sync = -1, .listener = -1 };
 
-/** prepare_failed - error text of a step that failed before the command ran */
+/**
+ * prepare_failed - write the error text of a step that failed before the exec
+ */
 static void prepare_failed(const struct child_report *r, char *err,
 			   size_t errlen)
 {
@@ -96,7 +98,7 @@ static int wait_preload(char *err, size_t errlen)
 			prepare_failed(&r, err, errlen);
 			return r.value;
 		}
-	/* Its end of the link is closed: it is ending, or did not load us. */
+	/* The target's end of the link is closed: it ends, or did not load LIB. */
 	kill(target.pid, SIGKILL);
 	if (waitpid(target.pid, &status, 0) != target.pid)
 		return ret;
@@ -162,7 +164,7 @@ static int take_listener(char *err, size_t errlen)
 /**
  * target_fork - fork the target, which then waits for target_release()
  * @argv: its command
- * @err: one line for the user on failure
+ * @err: set to an error message for the user on failure
  */
 int target_fork(char **argv, char *err, size_t errlen)
 {
@@ -199,18 +201,21 @@ int target_fork(char **argv, char *err, size_t errlen)
 			     take_listener(err, errlen);
 	if (ret)
 		kill(target.pid, SIGKILL);
-	/* Not earlier: until its exec, we could not access the target. */
+	/* Not earlier: lklhost could then not access the target until its exec. */
 	helper_out_of_reach();
 	return ret;
 }
 
-/** target_listener - the seccomp listener, for the engine; -1: none */
+/**
+ * target_listener - get the seccomp listener for the engine; -1 if there is
+ * none
+ */
 int target_listener(void)
 {
 	return target.listener;
 }
 
-/** child_reported - a report of the child between GO and exec */
+/** child_reported - handle a report of the child between GO and exec */
 static void child_reported(struct source *src, uint32_t events)
 {
 	struct child_report r;
@@ -264,11 +269,10 @@ static void child_reported(struct source *src, uint32_t events)
 }
 
 /**
- * target_lingers - whether the target has ended, but others of its tree have
- * not
+ * target_lingers - whether the target has ended, but its tree has not
  *
- * Only if the run lasts as long as its tree: of a daemon, the first process
- * ends first.
+ * This applies only if the run lasts as long as the tree. When a daemon starts,
+ * for example, its first process ends first.
  */
 bool target_lingers(void)
 {
@@ -278,7 +282,8 @@ bool target_lingers(void)
 /**
  * children_ended - reap children, and end the run with the target or its tree
  *
- * Orphans become our children, so the end of the last one is reported here.
+ * Orphans become children of lklhost, so this also sees the end of the last
+ * process.
  */
 static void children_ended(void)
 {
@@ -292,7 +297,7 @@ static void children_ended(void)
 		}
 		target.ended = true;
 		host.target_pid = 0;
-		while (target.sync >= 0)	/* its last reports */
+		while (target.sync >= 0)	/* read its last reports */
 			child_reported(&target.sync_src, 0);
 		target.status = status;
 		target.lingers = host.wait_tree;
@@ -305,7 +310,7 @@ static void children_ended(void)
 	}
 }
 
-/** signalled - a signal for lklhost itself */
+/** signalled - handle a signal sent to lklhost itself */
 static void signalled(struct source *src, uint32_t events)
 {
 	struct signalfd_siginfo si;
@@ -324,9 +329,10 @@ static void signalled(struct source *src, uint32_t events)
 /**
  * target_watch - make the loop watch the target
  *
- * Signals of the terminal are for the target and are ignored here, but
- * reported. lklrun cannot distinguish a signal of the terminal from one that
- * was sent only to lklrun; lklhost can, as it is in the same process group.
+ * Signals of the terminal are meant for the target, so lklhost only reports
+ * them. lklrun cannot distinguish a signal of the terminal from a signal that
+ * was sent only to lklrun. lklhost can, because it gets only the signals of the
+ * terminal, as a member of the same process group.
  */
 int target_watch(const struct target_ops *ops)
 {
@@ -366,7 +372,7 @@ int target_watch(const struct target_ops *ops)
 /**
  * target_release - let the target run
  * @resolv: path of the file to show as /etc/resolv.conf
- * @resolv_len: 0: leave /etc/resolv.conf
+ * @resolv_len: length of @resolv; if 0, /etc/resolv.conf is not covered
  */
 int target_release(const char *resolv, uint32_t resolv_len)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The target: the user's program, from its fork to its end, and the further
- * programs that clients start beside it.
+ * The target: the user's program, from its fork to its end, and further
+ * programs that clients start on the same stack.
  */
 #ifndef LKLHOST_TARGET_H
 #define LKLHOST_TARGET_H
@@ -14,9 +14,9 @@
 #include "control/control.h"
 
 /**
- * struct target_ops - what follows from what happens to the target; set by main
- * @ended: it has ended, or its tree, with this status of waitpid(2)
- * @stop: lklhost got a signal to end the run; SIGKILL follows after @grace_ms
+ * struct target_ops - callbacks for events of the target; set by main()
+ * @ended: handles the end of the target or its tree, with a waitpid(2) status
+ * @stop: handles a signal to end the run; SIGKILL must follow after @grace_ms
  */
 struct target_ops {
 	void (*ended)(pid_t pid, int status);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The zygote: a process in the state of the target before its exec, which
+ * The zygote: a process in the state that the target has before its exec. It
  * starts further programs in this state.
  *
  * Theory of operation
  *
- * A process cannot get a seccomp filter from outside, only by inheritance.
- * Without privilege, the same is true of namespaces. The target therefore forks
- * the zygote when both are in place and its mounts are made:
+ * A process cannot get a seccomp filter from outside, but only by inheritance.
+ * Without privileges, the same is true of namespaces. The target therefore
+ * forks the zygote after the filter is installed and its namespaces and mounts
+ * are set up:
  *
  *	lklhost ── target		(fork)
  *	   ├────── zygote		(clone with CLONE_PARENT, by the target)
@@ -17,13 +18,13 @@
  * lklhost gets the wait status of each program. The zygote keeps none of the
  * target's descriptors open, so that pipes end when the target closes them.
  *
- * Without requests, the zygote only calls poll(2), which the filter does not
- * touch. recvmsg(2) is notified; the zygote calls it only when there is a
+ * While there are no requests, the zygote only calls poll(2), which is not
+ * notified. recvmsg(2) is notified, so the zygote calls it only when there is a
  * request.
  *
- * A program runs in a session of its own. It thus does not get the input of the
- * target's terminal, and a signal reaches it and its children as one process
- * group.
+ * Each program runs in its own session. It thus does not get the input of the
+ * target's terminal, and a signal reaches the program and its children as one
+ * process group.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -47,16 +48,14 @@
 #include "stack/stack.h"
 #include "target/child.h"
 
-#define SOCK			3	/* our socket */
-#define EXIT_OWN		125	/* as env(1) */
+#define SOCK			3	/* the zygote's socket */
+#define EXIT_OWN		125	/* as in env(1) */
 #define EXIT_NOT_EXECUTABLE	126
 
 static sigset_t target_mask;
 static pid_t host_pid;
 
-/**
- * say - report to lklhost; the socket takes a report as a whole or not at all
- */
+/** say - report to lklhost; exit if the report cannot be sent as a whole */
 static void say(uint32_t id, enum zygote_what what, int32_t value)
 {
 	struct zygote_report r = { .id = id, .what = (int32_t)what,
@@ -66,7 +65,7 @@ static void say(uint32_t id, enum zygote_what what, int32_t value)
 		_exit(EXIT_OWN);
 }
 
-/** fork_sibling - fork a child of lklhost */
+/** fork_sibling - fork a process that becomes a child of lklhost */
 static pid_t fork_sibling(void)
 {
 	return (pid_t)syscall(SYS_clone, CLONE_PARENT | SIGCHLD, 0, 0, 0, 0);
@@ -81,8 +80,8 @@ static void die_with_host(void)
 }
 
 /**
- * vector - a NULL-terminated array of @n consecutive strings
- * @p: advanced past the strings
+ * vector - create a NULL-terminated array of @n consecutive strings
+ * @p: first string; advanced past the strings
  */
 static char **vector(char **p, uint32_t n)
 {
@@ -98,8 +97,8 @@ static char **vector(char **p, uint32_t n)
 
 /**
  * program - main function of the new process; never returns
- * @fds: its standard descriptors, and the request: a struct ctl_exec with its
- *	strings, which lklhost has checked
+ * @fds: the program's standard descriptors, and a memfd with the request: a
+ *	struct ctl_exec with its strings, which lklhost has checked
  */
 __attribute__((noreturn))
 static void program(uint32_t id, const int *fds)
@@ -134,7 +133,7 @@ static void program(uint32_t id, const int *fds)
 	for (i = 0; i < 3; i++)
 		if (dup2(fds[i], i) < 0)
 			_exit(EXIT_OWN);
-	environ = envp;		/* where execvp(3) looks for PATH */
+	environ = envp;		/* execvp(3) reads PATH from it */
 	execvp(argv[0], argv);
 	ret = errno;
 	say(id, ZYGOTE_COMMAND, -ret);
@@ -144,10 +143,11 @@ static void program(uint32_t id, const int *fds)
 
 /**
  * receive - receive one request
- * @fds: room for FD_PASS_MAX, its descriptors, close-on-exec
+ * @fds: room for FD_PASS_MAX descriptors; set to those of the request, which
+ *	are close-on-exec
  *
- * Returns false if lklhost or its supervisor is gone: no more programs must be
- * started then.
+ * Returns false if lklhost or its supervisor is gone; no program may be started
+ * then.
  */
 static bool receive(struct zygote_request *req, int *fds)
 {
@@ -157,7 +157,7 @@ static bool receive(struct zygote_request *req, int *fds)
 	       (ssize_t)sizeof(*req) && n == ZYGOTE_FDS;
 }
 
-/** serve - handle one request; false to end */
+/** serve - handle one request; returns false if the zygote must end */
 static bool serve(void)
 {
 	struct zygote_request req;
@@ -176,7 +176,7 @@ static bool serve(void)
 	return true;
 }
 
-/** settle - close the target's descriptors; false on error */
+/** settle - close the target's descriptors; returns false on error */
 static bool settle(int sock)
 {
 	int null, i;
@@ -195,11 +195,11 @@ static bool settle(int sock)
 
 /**
  * zygote_fork - fork the zygote; called by the target before its exec
- * @sock: our end of the SOCK_SEQPACKET pair
+ * @sock: the zygote's end of the SOCK_SEQPACKET pair
  *
- * Without a zygote the target still runs, and CTL_EXEC reports the error. The
- * target reports the zygote's pid, so that lklhost can know it before the
- * target has ended.
+ * Without a zygote, the target still runs, and CTL_EXEC reports the error. The
+ * target reports the zygote's pid, so that lklhost knows it before the target
+ * has ended.
  */
 void zygote_fork(int sock)
 {
@@ -215,7 +215,7 @@ void zygote_fork(int sock)
 			close(sock);
 		return;
 	}
-	/* Signals are for the target only; a program gets the target's mask. */
+	/* Signals are only for the target; a program gets the target's mask. */
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, &target_mask);
 	die_with_host();
