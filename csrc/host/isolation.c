@@ -224,7 +224,7 @@ static void build(void)
 		  SECCOMP_RET_KILL_PROCESS);
 	emit_each(refused, sizeof(refused) / sizeof(refused[0]),
 		  SECCOMP_RET_ERRNO | EPERM);
-#ifdef SYS_clone3	/* flags in memory; C libraries fall back to clone() */
+#ifdef SYS_clone3	/* its flags are in memory; C libraries fall back to clone() */
 	emit_each((const uint32_t[]){ SYS_clone3 }, 1,
 		  SECCOMP_RET_ERRNO | ENOSYS);
 #endif

@@ -116,10 +116,7 @@ static int parse_fd(const char *text)
 	return (int)n;
 }
 
-/**
- * own_fd - parse a descriptor of lklhost, and prevent that the target inherits
- * it
- */
+/** own_fd - parse a descriptor of lklhost, which the target must not inherit */
 static int own_fd(const char *option, const char *text)
 {
 	int fd = parse_fd(text);

@@ -126,8 +126,8 @@ static int seal(int folder)
  * show_resolv - mount the run's resolv.conf at @path, which must exist
  *
  * If @path is a symbolic link, the link itself is covered and not the file it
- * points to. One folder fewer must then be watched. This requires system calls
- * of Linux 5.2, which some containers forbid.
+ * points to. The folder of that file then need not be watched. This requires
+ * system calls of Linux 5.2, which some containers forbid.
  */
 static int show_resolv(const char *path)
 {
@@ -270,7 +270,7 @@ static void watch_above(const char *path)
 	snprintf(above, sizeof(above), "%s", path);
 	while (covers.by_inotify && (p = strrchr(above, '/')) && p != above) {
 		*p = '\0';
-		/* On ENOENT, the watch of the parent folder reports the creation. */
+		/* On ENOENT, the parent's watch reports the creation. */
 		(void)inotify_add_watch(covers.watch, above, WATCHED);
 		if (!strcmp(above, service_bases[0]) || !strcmp(above, service_bases[1]))
 			break;

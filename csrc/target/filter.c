@@ -341,7 +341,7 @@ int filter_install(void)
 	fprog.len = (unsigned short)len;
 	fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
 		     flags | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, &fprog);
-	if (fd < 0 && errno == EINVAL)	/* before Linux 5.19 */
+	if (fd < 0 && errno == EINVAL)	/* Linux before 5.19 */
 		fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &fprog);
 	return fd < 0 ? -errno : (int)fd;
 }
@@ -350,10 +350,10 @@ int filter_install(void)
  * filter_install_plain - install a filter without notification, for engine
  * preload
  *
- * The filter prevents that calls which the library does not intercept, and
- * calls of children without a stack, create a socket of the host. Calls of a
- * foreign architecture kill the process, as with the other engine. Such calls
- * could otherwise use io_uring and families that ignore namespaces (AF_VSOCK).
+ * The filter denies sockets of the host to calls that the library does not
+ * intercept, and to children without a stack. Calls of a foreign architecture
+ * kill the process, as with the other engine. Such calls could otherwise use
+ * io_uring and families that ignore namespaces (AF_VSOCK).
  */
 int filter_install_plain(void)
 {

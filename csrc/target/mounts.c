@@ -130,7 +130,11 @@ int mounts_place(int dir, const char *from, const char *to)
 	return ret;
 }
 
-/** no_more_flush - see view/serve.c; any file will do */
+/**
+ * no_more_flush - disable FLUSH requests, see view/serve.c
+ *
+ * Any file of the view can be opened and closed for this.
+ */
 static void no_more_flush(void)
 {
 	int fd = open(VIEW "/core/somaxconn", O_RDONLY | O_CLOEXEC);

@@ -98,7 +98,7 @@ static int wait_preload(char *err, size_t errlen)
 			prepare_failed(&r, err, errlen);
 			return r.value;
 		}
-	/* The target's end of the link is closed: it ends, or did not load LIB. */
+	/* The target has closed its end: it ends, or did not load LIB. */
 	kill(target.pid, SIGKILL);
 	if (waitpid(target.pid, &status, 0) != target.pid)
 		return ret;
@@ -112,7 +112,7 @@ static int wait_preload(char *err, size_t errlen)
 	return ret;
 }
 
-/* The reason of an EPERM or ENOSYS of a call that every kernel has. */
+/* The likely reason if a call that every kernel has fails. */
 #define CALL_FORBIDDEN(name) \
 	(errno != EPERM && errno != ENOSYS ? "" : \
 	 ": the container's seccomp profile, or a security module, forbids " name \
@@ -201,7 +201,7 @@ int target_fork(char **argv, char *err, size_t errlen)
 			     take_listener(err, errlen);
 	if (ret)
 		kill(target.pid, SIGKILL);
-	/* Not earlier: lklhost could then not access the target until its exec. */
+	/* If done earlier, we could not access the target before its exec. */
 	helper_out_of_reach();
 	return ret;
 }

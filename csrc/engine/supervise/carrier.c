@@ -67,7 +67,7 @@
 #define PREFIX_LEN	6
 #define INST_LEN	16
 #define ID_LEN		8
-/* Leading zero byte, prefix, instance, letter, number. */
+/* A name consists of a zero byte, prefix, instance, letter and number. */
 #define NAME_LEN	(1 + PREFIX_LEN + INST_LEN + 1 + ID_LEN)
 #define MEETING_BACKLOG	1024
 
@@ -113,7 +113,7 @@ socklen_t carrier_name(struct sockaddr_un *un, char kind, uint32_t id)
 }
 
 /**
- * carrier_parse - the reverse of carrier_name()
+ * carrier_parse - parse a name that carrier_name() built
  *
  * Returns false if the name does not belong to this instance.
  */
@@ -234,7 +234,7 @@ int carrier_identify(int fd, uint32_t *id)
 	return 0;
 }
 
-/** carrier_type - the socket type of a connection's carrier */
+/** carrier_type - get the socket type of a connection's carrier */
 static int carrier_type(const struct conn *conn)
 {
 	switch (conn->kind) {

@@ -262,7 +262,7 @@ void conn_sweep_soon(void)
 		timer_arm(&sweep_timer, at);
 }
 
-/** sweep_due - the regular sweep */
+/** sweep_due - run the regular sweep */
 static void sweep_due(struct timer *t)
 {
 	conn_sweep();

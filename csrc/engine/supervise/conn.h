@@ -52,7 +52,7 @@ enum carrier_bits {
 	C_OUT = 1 << 1,		/* accepts data */
 	C_WANT_OUT = 1 << 2,	/* the loop reports when it accepts data */
 	C_PRI = 1 << 3,		/* has urgent data */
-	C_RDHUP = 1 << 4,	/* announced the end of its data; still readable */
+	C_RDHUP = 1 << 4,	/* announced its end; unread data may remain */
 	C_EOF = 1 << 5,		/* the target sends no more */
 	C_SHUT = 1 << 6,	/* we passed S_END to the target */
 	C_ERR = 1 << 7,		/* has an error: closed with unread data */
@@ -72,11 +72,11 @@ enum stack_bits {
 	S_MANY = 1 << 2,	/* the last read returned much data */
 	S_PRI = 1 << 3,		/* has urgent data */
 	S_URGENT = 1 << 4,	/* had urgent data */
-	S_RDHUP = 1 << 5,	/* announced the end of its data; still readable */
+	S_RDHUP = 1 << 5,	/* announced its end; unread data may remain */
 	S_EOF = 1 << 6,		/* the peer sends no more */
 	S_SHUT = 1 << 7,	/* we passed C_EOF to the stack */
 	S_ERR = 1 << 8,		/* announced an error */
-	S_BROKEN = 1 << 9,	/* reported that error */
+	S_BROKEN = 1 << 9,	/* returned that error */
 	S_END = 1 << 10,	/* delivers no more data */
 	S_WATCHED = 1 << 11,	/* d: in the stack's epoll */
 };
@@ -88,10 +88,10 @@ enum facts {
 				 * is in the probe list */
 	F_HOSTED = 1 << 3,	/* sfd is a socket of the host, see hostnet.c */
 	F_LINGER = 1 << 4,	/* SO_LINGER is set: close() would wait */
-	F_ABORTIVE = 1 << 5,	/* SO_LINGER is 0: closing resets */
+	F_ABORTIVE = 1 << 5,	/* SO_LINGER is 0: close() sends a RST */
 	F_RESET = 1 << 6,	/* must be reset: the target left data unread, or
 				 * the run ends too soon */
-	F_MPTCP = 1 << 7,	/* sfd is MPTCP, though the target requested TCP */
+	F_MPTCP = 1 << 7,	/* sfd is MPTCP; the target requested TCP */
 	F_MPTCP_ASKED = 1 << 8,	/* MPTCP was requested for it */
 	F_TCP_BY_OPTION = 1 << 9, /* it became TCP because of a socket option */
 	F_ACCEPTED = 1 << 10,	/* it comes from accept() */

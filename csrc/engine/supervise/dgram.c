@@ -45,8 +45,8 @@
 #include "engine/supervise/peer.h"
 #include "stack/stack.h"
 
-#define DGRAMS		64	/* per call */
-#define QUEUE_MAX	2048	/* queue length of a carrier, netns_private() */
+#define DGRAMS		64	/* messages moved per call */
+#define QUEUE_MAX	2048	/* queue length of a carrier, see netns_private() */
 #define RETRY_NS	1000000ull
 
 static void retry_due(struct timer *t);
@@ -491,7 +491,7 @@ void dgram_want_out(struct conn *conn)
 	st_rewatch(conn->sfd, &conn->ssrc, EPOLLIN | EPOLLOUT);
 }
 
-/** dgram_connect - connect(2) of a datagram or netlink socket */
+/** dgram_connect - handle connect(2) of a datagram or netlink socket */
 int64_t dgram_connect(struct call *c, const struct sockaddr_storage *ss,
 		      socklen_t len)
 {

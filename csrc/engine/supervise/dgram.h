@@ -31,7 +31,7 @@ struct dgram {
 	struct origin *last;
 };
 
-/** dgram_of - the datagram or netlink socket that @conn is part of */
+/** dgram_of - get the datagram or netlink socket that @conn is part of */
 static inline struct dgram *dgram_of(const struct conn *conn)
 {
 	assert(conn->kind != KIND_STREAM);

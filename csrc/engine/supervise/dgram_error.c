@@ -48,7 +48,7 @@
 #define FLUSH_MAX	64
 #define UDP_MAX_IPV4	(65535 - 20 - 8)
 #define UDP_MAX_IPV6	(65535 - 8)
-#define UNIX_OVERHEAD	32	/* unix_dgram_sendmsg(): sk_sndbuf - 32 */
+#define UNIX_OVERHEAD	32	/* the limit is sk_sndbuf - 32 */
 
 #define LATE_NS		100000ull
 #define LATE_LOOKS	200
@@ -159,7 +159,7 @@ static bool target_waits(const struct dgram *d)
 	close(fd);
 	text[n > 0 ? n : 0] = '\0';
 	for (i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
-		if (text[0] != 'r' && atoi(text) == calls[i])	/* not "running" */
+		if (text[0] != 'r' && atoi(text) == calls[i])	/* "running" */
 			return true;
 	return false;
 }
@@ -290,7 +290,7 @@ void dgram_queue_read(struct dgram *d, int dup)
 	int native;
 	socklen_t len = sizeof(native);
 
-	conn->so_error = 0;	/* sock_dequeue_err_skb(), net/core/skbuff.c */
+	conn->so_error = 0;	/* as in sock_dequeue_err_skb() */
 	if (!(conn->carrier & C_FAILED))
 		return;
 	getsockopt(dup, SOL_SOCKET, SO_ERROR, &native, &len);

@@ -255,7 +255,7 @@ static int64_t send_retry(struct call *c, struct held *h)
 	return ret ? ret : send_one(c, &um);
 }
 
-/** dgram_sendto - sendto(2) */
+/** dgram_sendto - handle sendto(2) */
 int64_t dgram_sendto(struct call *c)
 {
 	struct user_msg um;
@@ -266,7 +266,7 @@ int64_t dgram_sendto(struct call *c)
 	return ret == CALL_HELD ? hold_send(c, um.flags, send_retry) : ret;
 }
 
-/** dgram_sendmsg - sendmsg(2) */
+/** dgram_sendmsg - handle sendmsg(2) */
 int64_t dgram_sendmsg(struct call *c)
 {
 	return dgram_sendto(c);
@@ -284,7 +284,7 @@ static int64_t recv_retry(struct call *c, struct held *h)
 	return ret ? ret : recv_one(c, &um, um.flags);
 }
 
-/** dgram_recvfrom - recvfrom(2) */
+/** dgram_recvfrom - handle recvfrom(2) */
 int64_t dgram_recvfrom(struct call *c)
 {
 	struct user_msg um;
@@ -295,7 +295,7 @@ int64_t dgram_recvfrom(struct call *c)
 	return ret == CALL_HELD ? hold_recv(c, um.flags, recv_retry) : ret;
 }
 
-/** dgram_recvmsg - recvmsg(2) */
+/** dgram_recvmsg - handle recvmsg(2) */
 int64_t dgram_recvmsg(struct call *c)
 {
 	return dgram_recvfrom(c);
@@ -334,7 +334,7 @@ static int64_t sendmmsg_retry(struct call *c, struct held *h)
 	return ret ? ret : sendmmsg_from(c, 0);
 }
 
-/** dgram_sendmmsg - sendmmsg(2) */
+/** dgram_sendmmsg - handle sendmmsg(2) */
 int64_t dgram_sendmmsg(struct call *c)
 {
 	int64_t ret = sendmmsg_from(c, 0);
@@ -388,7 +388,7 @@ static int64_t recvmmsg_retry(struct call *c, struct held *h)
 	return ret;
 }
 
-/** dgram_recvmmsg - recvmmsg(2) */
+/** dgram_recvmmsg - handle recvmmsg(2) */
 int64_t dgram_recvmmsg(struct call *c)
 {
 	int flags = (int)c->args[3];

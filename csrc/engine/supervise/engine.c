@@ -47,7 +47,7 @@ int engine_init(int fd)
 
 	engine_ops = &ops;
 	listener = fd;
-	for (i = 0; i < 3; i++)		/* stdin to stderr: the target has them too */
+	for (i = 0; i < 3; i++)		/* the target's standard streams */
 		stray_allow(i);
 	return carrier_init();
 }
@@ -70,7 +70,7 @@ static unsigned int orphans(const char *path, uint64_t *queued)
 
 /**
  * engine_drain - whether everything that the target sent has reached its peers
- * @mark: changes while there is progress
+ * @mark: set to a value that changes while there is progress
  */
 bool engine_drain(uint64_t *mark)
 {

@@ -47,7 +47,7 @@ static int64_t fastopen_retry(struct call *c, struct held *h)
 	}
 }
 
-/** fastopen_send - sendto(2) or sendmsg(2) with MSG_FASTOPEN */
+/** fastopen_send - handle sendto(2) or sendmsg(2) with MSG_FASTOPEN */
 int64_t fastopen_send(struct call *c)
 {
 	struct conn *conn = c->conn;

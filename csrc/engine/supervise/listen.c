@@ -94,7 +94,7 @@ void listen_arrived(struct stream *s)
 		token_add(s);
 }
 
-/** tcp_listen - listen(2) */
+/** tcp_listen - handle listen(2) */
 int64_t tcp_listen(struct call *c)
 {
 	struct conn *conn = c->conn;
@@ -333,7 +333,7 @@ static int64_t accept_retry(struct call *c, struct held *h)
 	return ret == -EAGAIN ? CALL_HELD : ret;
 }
 
-/** tcp_accept - accept(2) and accept4(2) */
+/** tcp_accept - handle accept(2) and accept4(2) */
 int64_t tcp_accept(struct call *c)
 {
 	struct conn *conn = c->conn;

@@ -20,9 +20,9 @@
 #include "shared/ctl_proto.h"
 #include "stack/stack.h"
 
-#define RESERVE		(3u << 20)	/* for the kernel itself */
-#define SOCKET_NEEDS	4096		/* for data in transit */
-#define LOOK_EVERY	16		/* sockets */
+#define RESERVE		(3u << 20)	/* bytes for the kernel itself */
+#define SOCKET_NEEDS	4096		/* bytes, for data in transit */
+#define LOOK_EVERY	16		/* sockets between two checks */
 
 /**
  * memory_short - whether the stack has no memory for another socket

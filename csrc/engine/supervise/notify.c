@@ -99,7 +99,7 @@ static int64_t find_conn(struct call *c)
 	if (ret == -EBADF)
 		return CALL_NATIVE;	/* the kernel returns the error */
 	if (ret == -ESRCH)
-		return -ESRCH;		/* the caller was killed: no answer needed */
+		return -ESRCH;		/* killed: no answer needed */
 	if (ret) {
 		out_of_reach(c, -ret);
 		return -EPERM;

@@ -40,7 +40,7 @@ struct peer {
 	int fd;
 };
 
-static struct peer *peers;	/* PEERS entries, indexed by the number in the name */
+static struct peer *peers;	/* PEERS entries, by the number in the name */
 static uint32_t used;
 static struct peer *table[PEER_HASH];
 static struct list lru = LIST_INIT(lru);

@@ -48,7 +48,7 @@ struct task {
 	struct source src;
 	struct task *next;
 	pid_t tid;
-	bool by_thread;		/* the pidfd is that of the thread, not the process */
+	bool by_thread;		/* pidfd of the thread, not the process */
 	struct proc *proc;
 };
 

@@ -232,7 +232,7 @@ void tcp_carrier_event(struct source *src, uint32_t events)
 
 	if (s->state == STREAM_CONNECTING) {
 		if (events & (EPOLLHUP | EPOLLERR))
-			conn_free(conn);	/* closed before the answer */
+			conn_free(conn);	/* the target has closed it */
 		return;
 	}
 	if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))

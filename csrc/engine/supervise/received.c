@@ -382,7 +382,7 @@ static int64_t one_retry(struct call *c, struct held *h)
 	return ret;
 }
 
-/** received_msg - recvmsg(2) */
+/** received_msg - handle recvmsg(2) */
 static int64_t received_msg(struct call *c)
 {
 	uint64_t done = 0;
@@ -435,7 +435,7 @@ static int64_t several_retry(struct call *c, struct held *h)
 	return ret;
 }
 
-/** received_mmsg - recvmmsg(2) */
+/** received_mmsg - handle recvmmsg(2) */
 static int64_t received_mmsg(struct call *c)
 {
 	uint64_t deadline, i = 0;

@@ -144,7 +144,7 @@ static int error_get(struct call *c)
 		err = conn->so_error;
 		conn->so_error = 0;
 		getsockopt(c->dup, SOL_SOCKET, SO_ERROR, &native, &len);
-		/* A read or write may already have reported and cleared the error. */
+		/* A read or write may have reported and cleared the error. */
 		return (conn->carrier & C_FAILED) && !native ? 0 : err;
 	}
 	st_getsockopt(conn->sfd, SOL_SOCKET, SO_ERROR, &err, &len);

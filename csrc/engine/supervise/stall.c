@@ -240,7 +240,7 @@ static struct job *make(const struct call *c, enum what what,
 	return j;
 }
 
-/** slot - index of a remembered page */
+/** slot - get the index of a remembered page */
 static size_t slot(const struct task *t, uintptr_t page)
 {
 	return (page ^ (uintptr_t)t >> 6) % SEEN;

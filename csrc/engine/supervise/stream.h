@@ -112,7 +112,7 @@ struct stream {
 	struct listener listener;
 };
 
-/** stream_of - the stream that @conn is part of */
+/** stream_of - get the stream that @conn is part of */
 static inline struct stream *stream_of(const struct conn *conn)
 {
 	assert(conn->kind == KIND_STREAM);

@@ -10,7 +10,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <netinet/in.h>
-#include <linux/netfilter_ipv4/ip_tables.h>	/* after it */
+#include <linux/netfilter_ipv4/ip_tables.h>	/* after netinet/in.h */
 #include <stdlib.h>
 #include <string.h>
 

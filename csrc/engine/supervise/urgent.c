@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Urgent data of TCP: pass it on between a carrier and the stack, byte by byte. */
+/* Urgent data of TCP: pass single bytes between a carrier and the stack. */
 #define _GNU_SOURCE
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
