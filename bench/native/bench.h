@@ -75,7 +75,7 @@ static inline double cpu_seconds(void)
 /**
  * report_cpu - print the CPU time of a measurement, if known, and its interval
  * if bench/lab needs that (LKLRUN_BENCH_WINDOW)
- * @begin: cpu_seconds() before it
+ * @begin: cpu_seconds() before the measurement
  * @factor: units per second
  * @unit: such as cpu-s/GB
  */

@@ -2,21 +2,21 @@
 /*
  * connbench: many simultaneous connections, some of them busy. The server is an
  * epoll loop on the host's kernel that echoes every byte. The client keeps one
- * byte in flight on each busy connection. It runs on the host's kernel or, with
- * lklbench's options for that, on a stack library in this process.
+ * byte in flight on each busy connection. The client runs on the host's kernel
+ * or, with the library options of lklbench, on a stack library in this process.
  *
  *	connbench [--cc NAME] serve ADDR PORT
  *	connbench [OPTION VALUE]... load ADDR PORT IDLE BUSY MILLISECONDS
  *		memory of the connections, round trips of the busy ones
  *	connbench small CMD...
- *		executes a command with memory in small pages only, so that its
- *		use shows (huge pages are allocated before they are used)
+ *		executes a command without huge pages, whose unused parts would
+ *		count as used memory
  *	connbench [OPTION VALUE]... churn ADDR PORT MILLISECONDS
  *		connections one after another: connect, a byte there and back, reset
  *
- * Idle connections are made first. They exchange a single byte, which shows
- * that the server has accepted them. Their memory is that of the whole machine:
- * of both ends, in kernels and processes.
+ * The client makes the idle connections first. Each exchanges a single byte,
+ * which shows that the server has accepted it. The memory is measured for the
+ * whole machine: both ends, in kernels and processes.
  */
 #define _GNU_SOURCE
 #include <netinet/in.h>
@@ -33,7 +33,7 @@
 #define EVENTS		256	/* fetched at once */
 #define LIMIT_S		60	/* time limit of a client, by SIGALRM */
 #define WAIT_MS		5000	/* for a byte */
-#define FILES		65536	/* if we may raise the limit */
+#define FILES		65536	/* descriptor limit, if we may raise it */
 #define SAMPLES_MAX	(1 << 22)
 
 static const char *cc;	/* congestion control of the connections; NULL: the kernel's default */
@@ -162,7 +162,7 @@ static void __attribute__((noreturn)) serve(const struct sockaddr_in *sin)
 /** dial - connect, and exchange the first byte */
 static long dial(const struct sockaddr_in *sin)
 {
-	struct linger hard = { 1, 0 };	/* a RST, which leaves nothing behind */
+	struct linger hard = { 1, 0 };	/* close with a RST, which leaves no state behind */
 	long fd, ret;
 	int one = 1;
 	char byte = 0;

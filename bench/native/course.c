@@ -4,16 +4,16 @@
  *
  *	course serve ADDR PORT                    host only: the other end
  *	course [OPTION VALUE]... send ADDR PORT SECONDS
- *		sends for that time, and prints the Gbit/s that the other end read in
- *		each tenth of a second since it accepted the connection; and CPU
- *		time for each gigabyte
+ *		sends for that time, and prints the Gbit/s that the other end
+ *		received in each tenth of a second after it accepted the
+ *		connection; also prints the CPU time for each gigabyte
  *
  * --cc NAME sets the connection's congestion control; the other options are
  * those of a library, see kernel.h.
  *
  * A client first sends the number of seconds. After that time the server
- * answers with its counts, and reads until the client closes: data still in
- * flight then need not arrive.
+ * answers with its counts and reads until the client closes. Data still in
+ * flight at that time does not have to arrive.
  */
 #define _GNU_SOURCE
 #include <netinet/in.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * failover: when the bytes of an MPTCP connection arrive, while another program
- * cuts one of its paths.
+ * failover: measures when the bytes of an MPTCP connection arrive while another
+ * program cuts one of its paths.
  *
  *	failover serve ADDR PORT
  *	failover send|recv ADDR PORT MILLISECONDS

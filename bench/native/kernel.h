@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The measured kernel: the host's, or a stack library in this process in its
- * usual threaded mode. sys() calls either.
+ * The measured kernel: the host's kernel, or a stack library in this process in
+ * its usual threaded mode. sys() makes a call in the selected kernel.
  */
 #ifndef BENCH_KERNEL_H
 #define BENCH_KERNEL_H
@@ -28,7 +28,8 @@
  * @ntaps: number of devices
  * @nsysctls: number of settings
  * @offload: LKL_OFFLOAD_* bits
- * @cmdline: addition to the kernel's command line, whose first mem= counts
+ * @cmdline: text before our options on the kernel's command line, where the
+ *	first mem= is used
  * @spin: microseconds to poll before sleeping, -1: the library's default
  */
 struct library {
@@ -82,8 +83,7 @@ static inline long host_call(long nr, long *p)
 	long ret;
 
 	/*
-	 * By the functions of the C library, which a preloaded library may
-	 * replace.
+	 * Use the C library's functions, which a preloaded library may replace.
 	 */
 	if (nr == SYS_read)
 		ret = read((int)p[0], (void *)p[1], (size_t)p[2]);
@@ -243,7 +243,7 @@ static inline void boot(const struct library *l)
 
 /**
  * finish - flush the output, and halt a library's kernel
- * @l: with its path, or none
+ * @l: the configuration
  */
 static inline void finish(const struct library *l)
 {

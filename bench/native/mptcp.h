@@ -17,7 +17,7 @@
 /**
  * struct question - a message to generic netlink
  * @nl: its header
- * @genl: and the family's
+ * @genl: header of its generic netlink family
  * @attrs: attributes
  */
 struct question {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * A library with LKL's older interface, that of Linux 4.9: no lkl_init(),
- * memory as an argument, asm-generic's call numbers. Its kernel stalls now and
- * then. So the program has a short time limit, and its parent starts it again.
+ * memory as an argument, asm-generic's call numbers. Its kernel sometimes
+ * stalls. The program therefore has a short time limit, and its parent starts
+ * it again.
  */
 #ifndef BENCH_OLD_H
 #define BENCH_OLD_H
@@ -50,7 +51,7 @@ static inline long old_call(long nr, long *p)
 	return old_syscall(old_numbers[nr], p);
 }
 
-/** old_print - discard its log */
+/** old_print - discard the log of the kernel */
 static inline void old_print(const char *str, int len)
 {
 	(void)str;

@@ -164,8 +164,8 @@ static void attend(int fd)
  * @ip: address to listen on
  * @port: and port
  * @mptcp: accept MPTCP too
- * @cc: congestion control, or NULL. A connection has it from its first packet
- *	on, because one that ever used BBR stays paced.
+ * @cc: congestion control, or NULL. It applies from the first packet on,
+ *	because a connection that ever used BBR stays paced.
  */
 static void serve(const char *ip, const char *port, int mptcp, const char *cc)
 {

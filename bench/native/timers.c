@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * timers: how late a sleep ends.
+ * timers: measures how late a sleep ends.
  *
  *	timers [OPTION VALUE]... nanosleep|timerfd MICROSECONDS COUNT
  *		sleeps that long repeatedly, in the host's kernel or with --lib in a
  *		stack library, and prints quantiles of the delay between the requested
  *		time and the time at which the caller continues
  *	timers delivery MICROSECONDS COUNT
- *		sends a datagram to 127.0.0.1 through whatever kernel the program
- *		uses, and prints the same quantiles of its time in excess of that
+ *		sends datagrams to 127.0.0.1 through the kernel that the program
+ *		uses, and prints the same quantiles of the delivery time minus
+ *		MICROSECONDS
  *
  * The options are those of a library, see kernel.h.
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The processor, as seccomp(2) names it. */
+/* The CPU architecture, as an AUDIT_ARCH_* constant (seccomp(2)). */
 #ifndef LKLHOST_ARCH_H
 #define LKLHOST_ARCH_H
 

@@ -11,7 +11,7 @@
 #define HOST_EXIT_OK	0
 #define HOST_EXIT_USAGE	2	/* could not start; an error line was printed */
 #define HOST_EXIT_PANIC	3	/* panic without a client to report it to */
-#define HOST_EXIT_STALLED 4	/* memory of a target hangs; a line says so */
+#define HOST_EXIT_STALLED 4	/* access to a target's memory hangs; a line reports it */
 
 /**
  * struct lklhost - the state of this process

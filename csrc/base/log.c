@@ -20,7 +20,7 @@
 #include "shared/ctl_proto.h"
 
 #define RING_SIZE	(64 * 1024)
-#define FILE_MAX	(16 * 1024 * 1024)	/* the file grows no more */
+#define FILE_MAX	(16 * 1024 * 1024)	/* maximum size of the file */
 
 #define TEXT_SIZE	1024			/* maximum length of a line */
 
@@ -160,7 +160,7 @@ static bool warn_allowed(void)
 	return true;
 }
 
-/** tell - pass a line to the user, if anybody takes it */
+/** tell - pass a line to the user if log_event is set */
 static void tell(uint32_t kind, const char *text)
 {
 	if (log_event)

@@ -20,8 +20,8 @@ void warn_user(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void note_user(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /*
- * What passes a line to the user, as an event; the control server sets it. NULL:
- * nobody, the line is in the file only.
+ * Passes a line to the user, as an event; the control server sets it. While it
+ * is NULL, lines go to the file only.
  */
 extern void (*log_event)(uint32_t kind, uint32_t pid, int64_t arg,
 			 const char *text);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What the loop handles: descriptors in its epoll, and work for the next turn.
- * stack/run.c runs it.
+ * Event sources of the loop: descriptors in its epoll, and work for the next
+ * turn. stack/run.c runs the loop.
  *
  * Removing: an event of one epoll_pwait2() may refer to a source that an
  * earlier event removed. loop_del() therefore clears its fn, and memory is
@@ -24,7 +24,7 @@ int loop_init(void)
 	epfd = epoll_create1(EPOLL_CLOEXEC);
 	if (epfd < 0)
 		return -errno;
-	/* The default of 50 us is as long as a round trip. */
+	/* The default timer slack of 50 us is as long as a round trip. */
 	prctl(PR_SET_TIMERSLACK, 1);
 	return 0;
 }
@@ -47,7 +47,7 @@ int loop_add(struct source *src, uint32_t events)
 	return epoll_ctl(epfd, EPOLL_CTL_ADD, src->fd, &ev) ? -errno : 0;
 }
 
-/** loop_mod - change the events of @src; also re-arms an edge */
+/** loop_mod - change the events of @src; also re-arms edge-triggered events */
 int loop_mod(struct source *src, uint32_t events)
 {
 	struct epoll_event ev = { .events = events, .data.ptr = src };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the event loop handles: host descriptors, work and timers. */
+/* Event sources of the loop: host descriptors, work and timers. */
 #ifndef LKLHOST_LOOP_H
 #define LKLHOST_LOOP_H
 
@@ -43,7 +43,7 @@ struct timer {
 
 #define TIMER_INIT(name, func) { LIST_INIT((name).link), 0, func }
 
-/* As a relative time: no timer. */
+/* A relative time that means that no timer is armed. */
 #define TIMER_NEVER	INT64_MAX
 
 int loop_init(void);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The control server: the clients, and what all of them are told. */
+/* The control server: the list of clients, and events for all of them. */
 #include <errno.h>
 #include <string.h>
 

@@ -11,7 +11,7 @@
 #include "base/loop.h"
 #include "shared/ctl_proto.h"
 
-#define CTL_CLIENTS	64		/* others are closed at once */
+#define CTL_CLIENTS	64		/* further connections are closed at once */
 #define CTL_FDS		4		/* received and not claimed yet */
 #define CTL_OUT_FDS	CTL_ASKS_MAX	/* queued for sending */
 #define CTL_OUT_HIGH	(1 << 20)	/* above, no more requests are read */
@@ -27,7 +27,7 @@
  * @src: its descriptor in the loop
  * @link: in the list of all clients
  * @work: processes frames that were left because the output was full
- * @launcher: descriptor 3; lklhost ends if it closes
+ * @launcher: its connection is descriptor 3; lklhost ends when that closes
  * @greeted: HELLO was answered
  * @closing: close once the output is sent
  * @mask, @events_id: subscribed events and their id
@@ -36,7 +36,7 @@
  *	the rest of their frame, or for their turn
  * @out, @out_off, @out_len: bytes to send
  * @out_sent: bytes sent since the connection began
- * @out_fds, @n_out_fds: descriptors to send; each goes with byte number at
+ * @out_fds, @n_out_fds: descriptors to send; each is sent with byte number `at`
  * @fds, @n_fds: received in SCM_RIGHTS
  * @stack_fds, @n_stack_fds: descriptors of the stack that its calls opened
  * @waiters, @n_waiters: waiting calls
@@ -70,15 +70,17 @@ struct client {
 };
 
 /**
- * struct ctl_ops - what the control server asks of those above it; set by main
+ * struct ctl_ops - functions of higher layers that the control server calls;
+ * set by main
  * @request: handle one request of @len bytes; returns a negative errno if the
  *	connection must be closed
  * @gone: a client has disconnected
- * @launcher_gone: lklrun has, which ends the run
+ * @launcher_gone: lklrun has disconnected, which ends the run
  * @farewell: lklrun has answered ask_end(): it does not need the stack any more
  * @engine_has_fd: whether a descriptor of the stack is the engine's
  *
- * In the preload library there are only calls, which use @engine_has_fd alone.
+ * The preload library only makes calls (CTL_SYSCALL), which use only
+ * @engine_has_fd.
  */
 struct ctl_ops {
 	int (*request)(struct client *cl, const struct ctl_hdr *hdr,

@@ -53,8 +53,8 @@ static struct request *making;
 /**
  * room_end - the memory area for the buffers of a call
  *
- * An inaccessible page follows the area: a call that writes more than its
- * client gave it room for fails with EFAULT and does not change our memory.
+ * An inaccessible page follows the area: a call that writes beyond its client's
+ * buffers fails with EFAULT and does not change our memory.
  *
  * Returns the end of the area, or NULL without memory.
  */
@@ -132,7 +132,7 @@ static bool would_block(const struct request *rq)
 	return false;
 }
 
-/** close_fd - close without waiting for the peer, as SO_LINGER would */
+/** close_fd - close, without the wait for the peer that SO_LINGER requests */
 static long close_fd(int fd)
 {
 	struct linger l = { 0 };

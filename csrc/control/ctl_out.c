@@ -25,7 +25,8 @@
 #define EV_LOSABLE	(CTL_EV_PROC | CTL_EV_SOCKET)
 
 /**
- * send_once - send bytes up to the next descriptor, with the one that is due
+ * send_once - send bytes up to the next queued descriptor; attach the one that
+ * is due
  */
 static ssize_t send_once(struct client *cl)
 {

@@ -8,10 +8,10 @@
  * Creating these requires capabilities in the network namespaces on both sides.
  * lklhost gives up these capabilities before it reads a byte from the network
  * (isolation.c). The maker is therefore forked earlier, in lklhost's network
- * namespace. It moves into the mirror's when the target asks for the first
- * packet socket. It answers one request at a time. A request describes a device
- * or a socket; the maker builds the netlink messages itself, so that lklhost
- * can change nothing but the mirror.
+ * namespace. It moves into the mirror's namespace when the target asks for the
+ * first packet socket. It answers one request at a time. A request describes a
+ * device or a socket; the maker builds the netlink messages itself, so that
+ * lklhost can change nothing but the mirror.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -204,8 +204,8 @@ static int packet_socket(void)
 static int far_socket(void)
 {
 	/*
-	 * Skip outgoing frames, since not all of these are seen
-	 * (PACKET_QDISC_BYPASS); all incoming ones are.
+	 * Skip outgoing frames: with PACKET_QDISC_BYPASS, some of them bypass
+	 * this socket. Incoming frames never do.
 	 */
 	struct sock_filter others[] = {
 		BPF_STMT(BPF_LD | BPF_B | BPF_ABS, SKF_AD_OFF + SKF_AD_PKTTYPE),

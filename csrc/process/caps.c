@@ -54,7 +54,7 @@ void caps_drop(uint64_t caps)
 	syscall(SYS_capset, &hdr, data);
 }
 
-/** bounding_drop - let no exec regain any but @keep; needs CAP_SETPCAP */
+/** bounding_drop - limit the bounding set to @keep; needs CAP_SETPCAP */
 static void bounding_drop(uint64_t keep)
 {
 	int cap;

@@ -83,7 +83,7 @@ bool helper_close_from(unsigned int first)
  */
 void helper_out_of_reach(void)
 {
-#ifndef __SANITIZE_ADDRESS__	/* which looks for leaks by ptrace(2) */
+#ifndef __SANITIZE_ADDRESS__	/* its leak detector uses ptrace(2) */
 	prctl(PR_SET_DUMPABLE, 0);
 #endif
 }

@@ -5,12 +5,12 @@
  * Theory of operation
  *
  * If lklrun is killed, lklhost has `lklrun cleanup` undo the changes that
- * lklrun made on the host. But lklhost cannot run it itself: it gives up its
- * rights, the host's mounts and execve(2) before it reads a byte from the
- * network (isolation.c). The keeper is forked before that. It keeps the rights,
- * the mounts and the network namespace of lklrun, and has one task: it waits
- * for one byte and becomes `lklrun cleanup`. It reads nothing else, and ends
- * with lklhost.
+ * lklrun made on the host. But lklhost cannot run that command itself: lklhost
+ * gives up its rights, the host's mounts and execve(2) before it reads a byte
+ * from the network (isolation.c). The keeper is forked before that. It keeps
+ * the rights, the mounts and the network namespace of lklrun, and has one task:
+ * it waits for one byte and becomes `lklrun cleanup`. It reads nothing else,
+ * and ends with lklhost.
  *
  * The keeper also holds the lock of the run directory, which shows that the run
  * is alive, and passes it on to `lklrun cleanup`.

@@ -8,16 +8,17 @@
  * lklhost moves into an empty network namespace before it creates any carrier.
  * Abstract unix names are per network namespace, so no outside process can use
  * or occupy them, and lklhost itself can reach no network. With the back end
- * "host" it stays, since its calls must be the host's.
+ * "host", lklhost stays in the host's namespace, because that back end uses the
+ * host's network.
  *
- * An unprivileged container may have no right to create one. lklhost and the
- * target then stay where they are. The filter (filter.c) separates the target
- * from the network, and carriers have names that others cannot use (carrier.c).
+ * An unprivileged container may have no right to create a network namespace.
+ * lklhost and the target then stay where they are. The filter (filter.c)
+ * separates the target from the network, and carriers have names that others
+ * cannot use (carrier.c).
  *
  * A user namespace maps our own uid and gid to themselves, so that the target
  * sees its real ids. Files of other owners appear to belong to nobody, and
- * set-uid programs of others run without their privilege; this is the price of
- * not being root.
+ * set-uid programs of others run without their privilege.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -10,7 +10,7 @@
 
 const char *const service_bases[] = { "/run", "/var/run" };
 
-/* In each of the bases; all contain sockets that resolve names. */
+/* Folders in each of the bases. All of them contain sockets that resolve names. */
 const char *const service_folders[] = {
 	"nscd", "avahi-daemon", SERVICE_RESOLVED, "systemd/userdb",
 	"systemd/machine",
@@ -19,8 +19,8 @@ const char *const service_folders[] = {
 /**
  * service_is - whether the name of a socket is that of a name service
  *
- * This is for connect(2) of ordinary programs. A program that bypasses it finds
- * the covers.
+ * This check serves connect(2) of ordinary programs. A program that bypasses it
+ * reaches only the covers.
  */
 bool service_is(const char *socket)
 {

@@ -38,7 +38,7 @@ static size_t children_of(const char *path, pid_t *pids, size_t n, size_t max)
 	if (!f)
 		return n;
 	while (n < max && fscanf(f, "%d", &pid) == 1)
-		if (!helper_is(pid))	/* ends with us, not the target's */
+		if (!helper_is(pid))	/* a helper does not belong to the target */
 			pids[n++] = pid;
 	fclose(f);
 	return n;

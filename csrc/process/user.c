@@ -4,11 +4,11 @@
  *
  * Theory of operation
  *
- * lklhost keeps its own user. The target changes its user after its namespaces,
- * filter and mounts are made, which needs root's rights. It does so before it
- * forks the zygote, so that programs of `lklctl exec` run as this user as well.
- * From then on it has no capability, and no_new_privs prevents it from gaining
- * any.
+ * lklhost keeps its own user. Only root can make the namespaces, the filter and
+ * the mounts of the target, so the target changes its user after that. It does
+ * so before it forks the zygote, so that programs of `lklctl exec` run as this
+ * user as well. From then on it has no capability, and no_new_privs prevents it
+ * from gaining any.
  *
  * The target also gets its own user namespace, in which every id maps to
  * itself. It sees the same ids as without one. But the host's kernel denies it

@@ -34,7 +34,8 @@ struct zygote_report {
 };
 
 /**
- * struct zygote_ops - who starts programs by the zygote
+ * struct zygote_ops - callbacks of the code that starts programs through the
+ * zygote
  * @reported: a report of the zygote, or of a program that it started
  * @gone: the zygote has ended
  */

@@ -36,7 +36,7 @@ struct account_peer {
  * struct account - the account of one process
  * @refs: connections that use this account
  * @given: sockets of the stack
- * @refused: sockets that the stack does not have
+ * @refused: refused sockets, of kinds that the stack does not have
  * @hosted: sockets of the host
  * @strays: sockets of the host that came from elsewhere and were refused
  * @in, @out: bytes received and sent

@@ -53,7 +53,7 @@ void account_bytes(struct account *a, const struct sockaddr_in6 *addr,
 	least->bytes = bytes;
 }
 
-/** account_add - add @a to @to, when its process is no longer listed itself */
+/** account_add - add @a to @to, when the process of @a is no longer listed separately */
 void account_add(struct account *to, const struct account *a)
 {
 	unsigned int i;

@@ -31,7 +31,7 @@
 #include "shared/preload_link.h"
 #include "stack/stack.h"
 
-/* From the end of the link to that of the target. */
+/* Maximum time between the end of the link and the end of the target. */
 #define LOST_MS		1000
 #define PENDING_MAX	1024		/* for one client */
 #define QUEUE_MAX	(8u << 20)

@@ -103,7 +103,7 @@ fail:
 /**
  * preload - make the loader load @libraries into the program after exec
  *
- * A library that the caller wants to preload stays, after ours.
+ * Libraries that the caller preloads stay in the list, after ours.
  */
 static int preload(const char *libraries)
 {
@@ -186,7 +186,7 @@ static int ready_text(const struct ctl_hdr *h, char *err, size_t errlen,
 
 /**
  * link_ready - wait for the library's first frame
- * @err: one line on failure; empty if the target ended before
+ * @err: one line on failure; empty if the target ended first
  */
 int link_ready(char *err, size_t errlen)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the engine has of each CPU, in a folder of the CPU's. */
+/* Selects the header of the CPU, which is in a folder named after the CPU. */
 #if defined(__x86_64__)
 #include "engine/preload/x86_64/arch.h"
 #elif defined(__aarch64__)

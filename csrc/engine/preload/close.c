@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Removes descriptors from the table, with what belongs to them. */
+/* Removes descriptors, and the state that belongs to them, from the table. */
 #define _GNU_SOURCE
 #include <errno.h>
 

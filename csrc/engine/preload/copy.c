@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * sendfile() and splice(). Data cannot move between two kernels without a copy.
- * It is taken from one side only if the other side accepts it.
+ * The engine reads data from one side only if the other side accepts it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -98,8 +98,7 @@ static long unread(void)
 
 /**
  * pipe_room - bytes that a pipe accepts without blocking; waits for space
- * unless
- * @nonblock
+ * unless @nonblock is set
  *
  * A writable pipe has room for at least one page; an empty pipe has all its
  * room.

@@ -107,7 +107,8 @@ long preload_dispatch(long nr, const long *a)
 	if (unlikely(!handlers[nr]))
 		return native(nr, a);
 	/*
-	 * Except the library's own thread, which still receives from the peers.
+	 * The library's own thread must not park: it still receives from the
+	 * peers.
 	 */
 	if (unlikely(parked_by && parked_by != &me && me.top))
 		park();

@@ -165,8 +165,8 @@ static long sock_to_host(long nr, const long *a, int *old)
  * host_to_sock - replace a file of the host by a socket of the stack. Locked.
  * @old: descriptor to close
  *
- * The placeholder is put there last, so a thread that has read the new @dups
- * does not meet it.
+ * The placeholder is put at @newfd last, so a thread that has read the new
+ * @dups does not reach it.
  */
 static long host_to_sock(long nr, const long *a, int *old)
 {

@@ -254,7 +254,7 @@ long call_nosys(long nr, const long *a) HIDDEN;
 #define RAW4(nr, a, b, c, d)	raw6(SYS_##nr, (long)(a), (long)(b), (long)(c), (long)(d), 0, 0)
 #define RAW5(nr, a, b, c, d, e)	raw6(SYS_##nr, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), 0)
 
-/* STACK - the same in the stack, for calls that do not wait */
+/* STACK - make a call in the stack that does not wait */
 #define STACK(nr, a, b, c, d, e, f) \
 	stack_now(SYS_##nr, (long[6]){ (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f) })
 

@@ -39,7 +39,7 @@ long call_pass(long nr, const long *a)
 	return pass(nr, a);
 }
 
-/** call_read - read(2) and its kin */
+/** call_read - read(2) and similar calls */
 long call_read(long nr, const long *a)
 {
 	struct sock *s;
@@ -87,7 +87,7 @@ static inline long put(long nr, const long *a, long flags)
 	return ret;
 }
 
-/** call_write - write(2) and its kin */
+/** call_write - write(2) and similar calls */
 long call_write(long nr, const long *a)
 {
 	return is_sock(a[0]) ? put(nr, a, nr == SYS_sendto || nr == SYS_sendmmsg ? a[3] : 0) :
@@ -161,7 +161,7 @@ long call_ioctl(long nr, const long *a)
 	return sfd < 0 ? sfd : stack_now(nr, (long[6]){ sfd, a[1], a[2] });
 }
 
-/** call_nosys - reject the call: io_uring could make sockets unseen */
+/** call_nosys - reject the call: io_uring could create sockets that the engine does not see */
 long call_nosys(long nr, const long *a)
 {
 	(void)nr;

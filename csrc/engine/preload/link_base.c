@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What the files of lower rooms that this library shares with lklhost find there
- * in others: the log, the state, the loop, and the back ends that a program
- * cannot load.
+ * Substitutes for parts of lklhost that this library does not contain: the log,
+ * the state, the loop, and the back ends that a program cannot load. The files
+ * that the library shares with lklhost call them.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The link to lklhost: our end of it, and what is sent there. */
+/* Our end of the link to lklhost, and functions that send frames on it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>

@@ -39,8 +39,8 @@
 /**
  * union thread_attr - pthread_attr_t of any C library the program may use
  *
- * On arm64 musl's is smaller than glibc's, and the library for devices is
- * compiled against musl.
+ * On arm64, musl's type is smaller than glibc's. The build for devices is
+ * compiled against musl but also runs in programs that use glibc.
  */
 union thread_attr {
 	pthread_attr_t a;
@@ -392,7 +392,7 @@ static void *serve(void *arg)
 		timers_run();
 		graves_empty();
 	}
-	/* Nobody can release the program now, and nobody listens. */
+	/* lklhost is gone: nobody can release the program or receive an error. */
 	if (host.state != CTL_STATE_RUNNING)
 		_exit(127);
 	return NULL;
@@ -421,8 +421,8 @@ int link_serve(int fd)
 	link_stack_wake(wake);
 	sigfillset(&all);
 	/*
-	 * The library needs it: it turns a bad pointer into EFAULT, see
-	 * lib/fault.c.
+	 * The stack library handles SIGSEGV: it turns a bad pointer into
+	 * EFAULT, see lib/fault.c.
 	 */
 	sigdelset(&all, SIGSEGV);
 	sigdelset(&all, SIGBUS);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * The stack library, loaded into the program. The files stack/stack*.c of
- * lklhost do the work, with what link_base.c has of the rest.
+ * lklhost do the work; link_base.c provides substitutes for the rest of
+ * lklhost.
  *
  * Theory of operation
  *

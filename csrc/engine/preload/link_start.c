@@ -36,7 +36,7 @@
 #include "engine/preload/link.h"
 
 #define EXIT_OWN	127
-#define FAREWELL_MS	2000	/* lklhost waits as long for lklrun */
+#define FAREWELL_MS	2000	/* lklhost waits for lklrun for the same time */
 
 /** map - map the page that lklhost reads after this process has ended */
 static bool map(int fd)

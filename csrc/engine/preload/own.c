@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The library's own descriptors, which the program can neither hit nor reach.
+ * The library's own descriptors, which the program can neither close nor replace.
  *
  * They are above the soft descriptor limit if the hard limit allows that. So a
  * program that closes every descriptor it can have does not touch them.
@@ -62,7 +62,7 @@ long own_call(long nr, const long *a)
 		if (kind_of(a[0]) == KIND_OWN)
 			preload_kind[a[0]] = 0;
 		break;
-	case SYS_io_uring_setup:	/* as the seccomp filter, if there is one */
+	case SYS_io_uring_setup:	/* the same error as from the seccomp filter */
 		return -ENOSYS;
 	case SYS_openat:
 #ifdef SYS_open

@@ -20,7 +20,7 @@
 #define EXIT_LIMIT_S	80	/* more than preload_drain() takes */
 #define END_LIMIT_S	6	/* for each step of the end */
 
-/* Shared by all children, as a server may fork for each connection. */
+/* Whether a child has warned; shared by all, as a server may fork for each connection. */
 static int *child_said;
 
 static void (*exit_fn)(int status);

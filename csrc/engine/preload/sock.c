@@ -155,7 +155,7 @@ long call_accept(long nr, const long *a)
 				return sfd;
 		}
 	}
-	/* Before waiting, as in the kernel. */
+	/* Reserve the descriptor before the wait, as the kernel does. */
 	fd = table_reserve(flags);
 	if (fd < 0)
 		return fd;
@@ -236,14 +236,14 @@ long call_getsockopt(long nr, const long *a)
 /** refused - the error for an option that the stack cannot provide, or 0 */
 static long refused(long level, long name)
 {
-	/* Nothing would report that the pages are no longer used. */
+	/* Nothing would report when the stack no longer uses the pages. */
 	if (level == SOL_SOCKET && name == OPT_ZEROCOPY)
 		return -EOPNOTSUPP;
-	/* BPF programs of the host's bpf(2) */
+	/* These would need BPF programs, which only the host's bpf(2) loads. */
 	if (level == SOL_SOCKET &&
 	    (name == OPT_ATTACH_BPF || name == OPT_REUSEPORT_EBPF))
 		return -EPERM;
-	/* These rings would have to be mapped. */
+	/* The program would have to map these rings. */
 	if (level == SOL_PACKET &&
 	    (name == OPT_PACKET_RX_RING || name == OPT_PACKET_TX_RING))
 		return -ENOPROTOOPT;

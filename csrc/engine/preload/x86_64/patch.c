@@ -8,14 +8,15 @@
  * three ways, tried in this order:
  *
  * - `mov $NR, %eax; syscall`, seven bytes: the jump replaces both, and the
- *   trampoline loads the number. Only if the number is of interest.
+ *   trampoline loads the number. This applies only if the number is of
+ *   interest.
  * - `syscall; cmp $-4095, %rax` (or a variant): the jump replaces both, and the
  *   trampoline makes the comparison afterwards.
  * - Otherwise, if a number of interest was loaded shortly before and the
  *   instructions in between can be moved: the trampoline executes all of them.
  *
- * In C libraries as compiled, nothing jumps between the two instructions of a
- * pair. clone, vfork and sigreturn are not of interest and stay unchanged.
+ * Compiled C libraries contain no jump to the second instruction of a pair.
+ * clone, vfork and sigreturn are not of interest and stay unchanged.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -87,9 +88,9 @@ static bool wanted(uint32_t nr)
 /**
  * movable - length of an instruction that can be moved, or 0
  *
- * Only those that compilers put between the load of a number and the call: a
- * move, an addition or a lea, with registers or memory that is not relative to
- * rip.
+ * These are the instructions that compilers put between the load of a number
+ * and the call: a move, an addition or a lea, with registers or memory that is
+ * not relative to rip.
  */
 static int movable(const unsigned char *p)
 {
