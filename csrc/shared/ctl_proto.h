@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
  * The control protocol between lklhost (C) and its clients lklrun and lklctl
- * (Go). It is spoken on ctl.sock and on the descriptor that lklrun passes to
+ * (Go). It is used on ctl.sock and on the descriptor that lklrun passes to
  * lklhost at start.
  *
  * Theory of operation
@@ -13,9 +13,9 @@
  * Requests on one connection may be answered out of order: a call that waits
  * (CTL_SYSCALL with a timeout) does not delay later requests.
  *
- * hdr.status of a reply is 0 or a negative errno. It says whether lklhost could
- * carry out the *request*. The result of a system call in the stack is in the
- * body.
+ * hdr.status of a reply is 0 or a negative errno. It reports whether lklhost
+ * could carry out the request itself. The result of a system call in the stack
+ * is in the body of the reply.
  *
  * The first frame of a connection is CTL_HELLO. lklhost answers an unknown type
  * with -EOPNOTSUPP. It answers a frame of invalid length with -EBADMSG and
@@ -52,9 +52,9 @@
 #define CTL_STOP		12	/* end the target, then the stack */
 #define CTL_LOG			13	/* the last kernel log lines */
 #define CTL_EXEC		14	/* run another program; three descriptors in SCM_RIGHTS */
-#define CTL_EXEC_SIGNAL		15	/* send it a signal */
+#define CTL_EXEC_SIGNAL		15	/* send a signal to a program of CTL_EXEC */
 #define CTL_ASK			16	/* a request to lklrun; with CTL_ASKF_FD a descriptor in SCM_RIGHTS */
-#define CTL_ASKED		17	/* the same, pushed to lklrun; id 0 */
+#define CTL_ASKED		17	/* a forwarded CTL_ASK, pushed to lklrun; id 0 */
 #define CTL_ANSWER		18	/* lklrun's answer to CTL_ASKED */
 
 /* State of lklhost, reported in HELLO. */
@@ -179,14 +179,14 @@ struct ctl_go {
  * lklhost closes the descriptors opened by calls on a connection together with
  * the connection.
  *
- * A ctl_buf with only CTL_BUF_USED set and len 0 describes no buffer, but the
- * used length of the OUT buffer right before it. After a recvmmsg, that length
- * is the uint32_t at byte `offset` of the earlier OUT or INOUT buffer `place`,
- * as msg_len in struct mmsghdr. The reply contains only the used bytes, and
- * such a buffer is not zeroed before the call. Each message has at most one
- * such buffer, in the order of the messages. If the rest of the reply has no
- * room for the whole next buffer, the call returns early, as if the socket were
- * empty. The sum of the buffer lengths is therefore unlimited.
+ * A ctl_buf with only CTL_BUF_USED set and len 0 describes no buffer. It
+ * describes the used length of the OUT buffer right before it. After a
+ * recvmmsg, that length is the uint32_t at byte `offset` of the earlier OUT or
+ * INOUT buffer `place`, as msg_len in struct mmsghdr. The reply contains only
+ * the used bytes, and such a buffer is not zeroed before the call. Each message
+ * has at most one such buffer, in the order of the messages. If the rest of the
+ * reply has no room for the whole next buffer, the call returns early, as if
+ * the socket were empty. The sum of the buffer lengths is therefore unlimited.
  *
  * The reply is a struct ctl_syscall_rep, then the bytes of OUT and INOUT
  * buffers in order, each in full except with CTL_BUF_USED. If the call failed,

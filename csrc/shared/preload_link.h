@@ -6,8 +6,8 @@
  * Theory of operation
  *
  * lklhost remains the control server. It forwards requests that only the kernel
- * can answer to the library in the target's process, over a socket whose other
- * end the target has:
+ * can answer to the library in the target's process, over a socket. The target
+ * holds the other end:
  *
  *	lklctl, lklrun <- ctl_proto.h -> lklhost <- this -> liblklpreload.so
  *

@@ -15,8 +15,8 @@ int stack_native_bind(void *lib, char *err, size_t errlen);
 void *stack_symbol(void *lib, const char *name, char *err, size_t errlen);
 
 /*
- * Access to the library: stack_dl.c loads it; builds for other machines have it
- * linked in (stack_linked.c). Exactly one of the two files is linked.
+ * Access to the library: stack_dl.c loads it; builds for other machines are
+ * linked with it (stack_linked.c). Exactly one of the two files is linked.
  *
  * stack_lib_open() returns a handle of the library at @path, or NULL with one
  * line for the user in @err. stack_lib_find() returns one of its functions, or

@@ -10,8 +10,8 @@
  * destination. The engine addresses such a socket by its descriptor plus
  * ST_HOST; the calls that the engine makes by name (stack.h) then come here.
  *
- * The calls run without capabilities. If an option or a request needs one, the
- * target asks for it, not lklhost.
+ * The calls run without capabilities. The reason: an option or a request that
+ * needs a capability comes from the target, not from lklhost.
  */
 #define _GNU_SOURCE
 #include <errno.h>

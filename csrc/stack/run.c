@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The event loop: its turns. base/loop.c has what it handles.
+ * The event loop: its turns. The event sources are in base/loop.c.
  *
  * Theory of operation
  *
@@ -98,9 +98,9 @@ static int wait_ns(struct epoll_event *ev, int64_t ns)
 
 /**
  * loop_set_rush - report whether many short connections arrive
- * @on: they do. Writing a frame then often wakes another process, so it pays to
- *	let another thread write it, and the stack need not measure whether it
- *	does
+ * @on: many arrive. Writing a frame then often wakes another process, so it
+ *	pays to let another thread write it. The stack then does not have to
+ *	measure whether this pays
  */
 void loop_set_rush(bool on)
 {

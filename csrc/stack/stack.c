@@ -85,7 +85,8 @@ static void mount_fs(const char *type, const char *path)
 int stack_boot(uint64_t mem, const char *cmdline)
 {
 	/*
-	 * default of fs.nr_open, fs/file.c; the host's own limit is not changed
+	 * The default of fs.nr_open (fs/file.c). The host's own limit is not
+	 * changed.
 	 */
 	struct rlimit64 files = { 1 << 20, 1 << 20 };
 	int ret;
@@ -94,7 +95,7 @@ int stack_boot(uint64_t mem, const char *cmdline)
 	if (ret)
 		return ret;
 	alive = true;
-	/* One process has the descriptors of all processes of the target. */
+	/* One process of the stack holds the descriptors of all processes of the target. */
 	if (stack->abi != CTL_ABI_HOST)
 		ST(SYS_prlimit64, 0, RLIMIT_NOFILE, &files, 0, 0, 0);
 	ret = (int)ST(SYS_uname, &uts, 0, 0, 0, 0, 0);
@@ -342,8 +343,8 @@ int st_stat(int dirfd, const char *path, int flags, struct stat *st)
 }
 
 /*
- * A file offset has 64 bits: on arm it takes two registers, the first with an
- * even number.
+ * A file offset has 64 bits: on arm it occupies two registers, the first with
+ * an even number.
  */
 #ifdef __arm__
 #define POSITION(at)	0, (uint32_t)(at), (uint32_t)((at) >> 32)

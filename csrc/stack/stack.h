@@ -89,16 +89,15 @@ struct stack_ops {
 extern const struct stack_ops *stack;
 
 /*
- * By name for the preload library, which drives our library itself and has no
- * other back end (engine/preload/link_base.c).
+ * Declared for the preload library, which runs our stack library itself and has
+ * no other back end (engine/preload/link_base.c).
  */
 extern const struct stack_ops stack_native_ops;
 extern const struct stack_ops stack_host_ops;
 int stack_foreign_bind(void *lib, bool old, char *err, size_t errlen);
 
 /*
- * What happens when the kernel has died, set by main. stack_dead() is the first
- * thing that it does.
+ * Called when the kernel has died; set by main. It calls stack_dead() first.
  */
 extern void (*stack_panicked)(void);
 
@@ -128,8 +127,9 @@ long st_call(long nr, long a, long b, long c, long d, long e, long f);
 long st_fd_call(long nr, long a, long b, long c, long d, long e, long f);
 
 /*
- * Added to the number of a descriptor of lklhost itself, a socket of the host's
- * network (beside.c). Descriptors given by clients never reach st_fd_call().
+ * Marks sockets of the host's network (beside.c): it is added to the number of
+ * lklhost's own descriptor. Descriptors given by clients never reach
+ * st_fd_call().
  */
 #define ST_HOST		0x40000000L
 extern long (*st_beside)(long nr, const long args[6]);

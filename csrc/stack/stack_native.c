@@ -14,8 +14,8 @@
  * The kernel's log goes to the ring and the run directory. On a panic, the
  * callback leaves the library permanently (loop_panic()).
  *
- * The library's functions are looked up by name: which library is loaded is
- * known only at run time, and it may be upstream's.
+ * The library's functions are looked up by name, because the library is chosen
+ * at run time and may be upstream's.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What the socket calls say, line by line: run once on the host's own sockets
- * and once under lklhost, the two outputs must be the same (test_conform.py).
- * Everything happens on the loopback addresses. Ports and times are not printed.
+ * Prints the results of the socket calls, one per line. It runs once on the
+ * host's own sockets and once under lklhost, and the two outputs must be the
+ * same (test_conform.py). It uses only the loopback addresses, and prints no
+ * ports or times.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -32,7 +33,7 @@
 
 #include "conform.h"
 
-/** unconnected - a fresh stream socket */
+/** unconnected - calls on a new stream socket */
 static void unconnected(int family)
 {
 	int fd = socket(family, SOCK_STREAM, 0);
@@ -72,7 +73,7 @@ static void unconnected(int family)
 	close(fd);
 }
 
-/** connects - the ways a connect can end */
+/** connects - all outcomes of connect() */
 static void connects(int family)
 {
 	struct sockaddr_storage ss;
@@ -121,7 +122,7 @@ static void connects(int family)
 	close(l);
 }
 
-/** transfer - data, ends and resets */
+/** transfer - data, end of file and resets */
 static void transfer(int family)
 {
 	char buf[4096];
@@ -188,7 +189,7 @@ static void transfer(int family)
 	close(sv[0]);
 }
 
-/** bulk - much data both ways, with a slow reader */
+/** bulk - transfer much data both ways, with a slow reader */
 static void bulk(int family)
 {
 	size_t total = 8 << 20, sent = 0, got = 0;
@@ -243,7 +244,7 @@ static void bulk(int family)
 	free(buf);
 }
 
-/** accepts - blocking, not, with time-outs, many */
+/** accepts - blocking and non-blocking accepts, timeouts, many connections */
 static void accepts(int family)
 {
 	struct timeval tv = { 0, 100000 };
@@ -424,14 +425,14 @@ static void pktinfo(void)
 
 static int woken;
 
-/** on_alarm - a handler */
+/** on_alarm - signal handler */
 static void on_alarm(int sig)
 {
 	(void)sig;
 	woken++;
 }
 
-/** alarm_in - SIGALRM, with or without SA_RESTART */
+/** alarm_in - have SIGALRM sent after @ms, with or without SA_RESTART */
 static void alarm_in(int ms, int flags)
 {
 	struct sigaction sa = { .sa_handler = on_alarm, .sa_flags = flags };
@@ -548,7 +549,7 @@ static void files(void)
 	close(fd);
 }
 
-/** names - the resolver's and the interfaces' calls */
+/** names - calls of the resolver and for interfaces */
 static void names(void)
 {
 	struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG }, *ai;
@@ -576,7 +577,7 @@ static void names(void)
 	close(fd);
 }
 
-/** options - set and read back */
+/** options - set options and read them back */
 static void options(void)
 {
 	int fd = socket(AF_INET, SOCK_STREAM, 0), v;
@@ -620,7 +621,7 @@ static void options(void)
 	close(fd);
 }
 
-/** main - everything, in order */
+/** main - run all tests in order */
 int main(void)
 {
 	static const int families[] = { AF_INET, AF_INET6 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the programs have in common that show what the socket calls say. */
+/* Functions shared by the conformance programs, which print the results of socket calls. */
 #ifndef CONFORM_H
 #define CONFORM_H
 
@@ -14,7 +14,7 @@
 
 #define LIMIT_MS 3000
 
-/** say - "name: value", or the error */
+/** say - print "name: value", or the error */
 static inline long say(const char *name, long ret)
 {
 	if (ret < 0)
@@ -33,7 +33,7 @@ static inline void msleep(int ms)
 	nanosleep(&ts, NULL);
 }
 
-/** lo - the loopback address of a family */
+/** lo - make the loopback address of a family */
 static inline socklen_t lo(struct sockaddr_storage *ss, int family, int port)
 {
 	memset(ss, 0, sizeof(*ss));
@@ -53,7 +53,7 @@ static inline socklen_t lo(struct sockaddr_storage *ss, int family, int port)
 	return sizeof(*in6);
 }
 
-/** port_of - the local port */
+/** port_of - return the local port of a socket */
 static inline int port_of(int fd)
 {
 	struct sockaddr_storage ss;
@@ -64,7 +64,7 @@ static inline int port_of(int fd)
 	return ntohs(((struct sockaddr_in *)&ss)->sin_port);
 }
 
-/** listener - on a free port */
+/** listener - make a listener on a free port */
 static inline int listener(int family, int flags, int *port)
 {
 	struct sockaddr_storage ss;
@@ -77,7 +77,7 @@ static inline int listener(int family, int flags, int *port)
 	return fd;
 }
 
-/** tcp_pair - a connected pair */
+/** tcp_pair - make a connected pair */
 static inline void tcp_pair(int family, int sv[2])
 {
 	struct sockaddr_storage ss;
@@ -93,10 +93,10 @@ static inline void tcp_pair(int family, int sv[2])
 }
 
 /**
- * events - poll bits as text
- * @need: wait for one of these, for at most @ms: what the other side did may
- *	take its time
- * @want: show these
+ * events - print poll bits as text
+ * @need: wait for one of these, for @ms at most, because effects of the other
+ *	side may be delayed
+ * @want: print only these
  */
 static inline void events(const char *name, int fd, short need, short want, int ms)
 {
@@ -113,7 +113,7 @@ static inline void events(const char *name, int fd, short need, short want, int 
 	fflush(stdout);
 }
 
-/** get_int - an int option */
+/** get_int - print an option of type int */
 static inline void get_int(const char *name, int fd, int level, int opt)
 {
 	int v = -1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Datagrams, as conform.c does it: errors, sizes, ancillary data, groups, raw
+ * Like conform.c, for datagrams: errors, sizes, ancillary data, groups, raw
  * sockets.
  */
 #define _GNU_SOURCE
@@ -31,7 +31,7 @@ static int v6(int family)
 	return family == AF_INET6;
 }
 
-/** bound - a datagram socket with an address */
+/** bound - make a bound datagram socket */
 static int bound(int family)
 {
 	struct sockaddr_storage ss;
@@ -42,7 +42,7 @@ static int bound(int family)
 	return fd;
 }
 
-/** to - connect @fd to where @peer is bound */
+/** to - connect @fd to the address of @peer */
 static void to(int fd, int family, int peer)
 {
 	struct sockaddr_storage ss;
@@ -51,7 +51,7 @@ static void to(int fd, int family, int peer)
 		say("to", -1);
 }
 
-/** nobody - a port that nobody has */
+/** nobody - return a port that no socket uses */
 static int nobody(int family)
 {
 	int fd = bound(family), port = port_of(fd);
@@ -67,7 +67,7 @@ static void on(int fd, int level, int opt, int v)
 		say("setsockopt", -1);
 }
 
-/** receive - recvmsg: length, name, flags, kinds and values of ancillary data */
+/** receive - call recvmsg(); print length, name, flags and ancillary data */
 static void receive(const char *what, int fd, int flags, size_t room)
 {
 	union {
@@ -106,7 +106,7 @@ static void receive(const char *what, int fd, int flags, size_t room)
 	fflush(stdout);
 }
 
-/** errors - what nobody at the other end does */
+/** errors - results if no socket receives the datagrams */
 static void errors(int family)
 {
 	struct sockaddr_storage ss;
@@ -164,7 +164,7 @@ static void errors(int family)
 	}
 }
 
-/** sizes - the biggest, the smallest, and what is cut */
+/** sizes - largest, smallest and truncated datagrams */
 static void sizes(int family)
 {
 	struct sockaddr_storage ss, from;
@@ -254,7 +254,7 @@ static void many(int family)
 	close(b);
 }
 
-/** ancillary - what comes with a datagram, connected or not */
+/** ancillary - ancillary data of a datagram, on connected and unconnected sockets */
 static void ancillary(int family)
 {
 	int connected, i;
@@ -320,7 +320,7 @@ static void ancillary(int family)
 	}
 }
 
-/** sent_stamps - when a datagram left, from the error queue */
+/** sent_stamps - transmit timestamps of datagrams, from the error queue */
 static void sent_stamps(int family)
 {
 	int connected;
@@ -387,7 +387,7 @@ static void segments(int family)
 	close(b);
 }
 
-/** peers - connect, connect elsewhere, connect to nobody */
+/** peers - connect, connect to another peer, disconnect */
 static void peers(int family)
 {
 	int a = bound(family), b = bound(family), c = bound(family);
@@ -542,7 +542,7 @@ static void groups6(void)
 	close(b);
 }
 
-/** raw - ICMP and headers of one's own */
+/** raw - ICMP, and headers that the program writes itself */
 static void raw(void)
 {
 	struct icmphdr ic = { .type = ICMP_ECHO, .un.echo.id = htons(77) };
@@ -618,7 +618,7 @@ static void async(void)
 	close(b);
 }
 
-/** families - what there is and what not */
+/** families - which socket families are available */
 static void families(void)
 {
 	static const struct {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Sockets of several processes, as conform.c does it: passed on, inherited,
- * shared; and signals, often, during every call that waits.
+ * Like conform.c, for sockets of several processes: passed, inherited and
+ * shared ones. Also frequent signals during every call that waits.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -29,7 +29,7 @@ static void give(int un, int fd)
 	say("give", sendmsg(un, &mh, 0));
 }
 
-/** take - receive one */
+/** take - receive a descriptor */
 static int take(int un)
 {
 	union {
@@ -46,7 +46,7 @@ static int take(int un)
 	return fd;
 }
 
-/** passed - descriptors that come from a process which is gone when they are used */
+/** passed - use descriptors from a process that has ended */
 static void passed(int family)
 {
 	struct sockaddr_storage ss, me;
@@ -177,7 +177,7 @@ static void executed(int family)
 	close(sv[0]);
 }
 
-/** undumpable - a process that cannot be looked into from outside */
+/** undumpable - a process whose memory others cannot read */
 static void undumpable(int family)
 {
 	int sv[2], st;
@@ -204,7 +204,7 @@ static void on_signal(int sig)
 	count++;
 }
 
-/** storm - a signal every millisecond from now on; flags of the handler */
+/** storm - send a signal every millisecond from now on; @flags: of its handler */
 static void storm(int flags)
 {
 	struct sigaction sa = { .sa_handler = on_signal, .sa_flags = flags };
@@ -222,7 +222,7 @@ static void calm(void)
 	signal(SIGALRM, SIG_IGN);
 }
 
-/** until - a call, again as long as a signal interrupts it; whether one did */
+/** until - repeat a call while signals interrupt it; sets @hit if one did */
 #define until(call, hit) ({					\
 	long until_ret;						\
 	while ((until_ret = (call)) < 0 && errno == EINTR)	\
@@ -230,9 +230,10 @@ static void calm(void)
 	until_ret; })
 
 /**
- * stormy - every call that waits, while signals come; the other side is slow
+ * stormy - make every call that waits, during signals, with a slow peer
  *
- * Supervised, any call may be interrupted before it was heard of (limits.md).
+ * Under engine supervise, a signal may interrupt any call before lklhost
+ * receives it (limits.md).
  */
 static void stormy(int family, int flags)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Many connections in a short time, and after a pause again: a supervisor that
- * makes sockets ahead must hand over what was asked for, and see each of them
- * closed when it is, not before.
+ * Many connections in a short time, and again after a pause. A supervisor that
+ * creates sockets in advance must provide the requested kind. It must notice
+ * the close of each socket, and not earlier.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -11,9 +11,9 @@
 #include "conform.h"
 
 #define CONNS	60
-#define OPEN	8	/* at a time */
+#define OPEN	8	/* at the same time */
 
-/** quiet - nothing to read, and no end, for now */
+/** quiet - whether there is neither data nor the end of file yet */
 static bool quiet(int fd)
 {
 	struct pollfd p = { fd, POLLIN | POLLRDHUP, 0 };
@@ -21,7 +21,7 @@ static bool quiet(int fd)
 	return poll(&p, 1, 2) == 0;
 }
 
-/** ended - the end of the stream, within the limit */
+/** ended - whether the stream ends within the limit */
 static bool ended(int fd)
 {
 	struct pollfd p = { fd, POLLIN, 0 };
@@ -30,7 +30,7 @@ static bool ended(int fd)
 	return poll(&p, 1, LIMIT_MS) == 1 && read(fd, &b, 1) == 0;
 }
 
-/** passes - one byte from @from to @to */
+/** passes - whether one byte arrives from @from at @to */
 static bool passes(int from, int to, char b)
 {
 	struct pollfd p = { to, POLLIN, 0 };
@@ -40,7 +40,7 @@ static bool passes(int from, int to, char b)
 	       read(to, &got, 1) == 1 && got == b;
 }
 
-/** finish - close the accepted end @a, in one of the ways there are; @c sees it */
+/** finish - close the accepted end @a in one of several ways; check that @c notices */
 static bool finish(int way, int a, int c)
 {
 	bool good = true;
@@ -56,12 +56,12 @@ static bool finish(int way, int a, int c)
 		good = quiet(c) && passes(copy, c, 'c');
 		close(copy);
 		break;
-	case 2:			/* shut both ways is not closed */
+	case 2:			/* after shutdown() in both directions it is still open */
 		shutdown(a, SHUT_RDWR);
 		good = ended(c) && port_of(a) > 0;
 		close(a);
 		return good;
-	case 3:			/* the other side first */
+	case 3:			/* the other side closes first */
 		shutdown(c, SHUT_WR);
 		good = ended(a);
 		close(a);
@@ -116,7 +116,7 @@ int main(void)
 {
 	rush(AF_INET);
 	rush(AF_INET);
-	msleep(200);	/* what was made ahead is gone by then */
+	msleep(200);	/* sockets created in advance are gone by then */
 	rush(AF_INET6);
 	return 0;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Streams, as conform.c does it: what is rare, what is out of order, and what
- * waits.
+ * Like conform.c, for streams: rare calls, calls in an unusual order, and calls
+ * that wait.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -23,7 +23,7 @@
 
 static char big[1 << 16];
 
-/** wait_for - poll bits of @fd, without showing them */
+/** wait_for - wait for poll bits of @fd without printing them */
 static void wait_for(int fd, short want)
 {
 	struct pollfd p = { fd, want, 0 };
@@ -31,7 +31,7 @@ static void wait_for(int fd, short want)
 	poll(&p, 1, LIMIT_MS);
 }
 
-/** fast_open - data with the SYN, or as if */
+/** fast_open - data with the SYN, or right after the handshake */
 static void fast_open(int family)
 {
 	struct sockaddr_storage ss;
@@ -175,7 +175,7 @@ static void oneself(int family)
 	close(fd);
 }
 
-/** again - a descriptor in an epoll, connected after a failure */
+/** again - connect a descriptor in an epoll again after a failure */
 static void again(int family)
 {
 	struct epoll_event ev = { .events = EPOLLOUT, .data.u64 = 0x123456789abcull };
@@ -210,7 +210,7 @@ static void again(int family)
 	close(ep);
 }
 
-/** queues - what lies where */
+/** queues - number of bytes in each queue */
 static void queues(int family)
 {
 	int sv[2], n = -1, low = 10, i;
@@ -391,7 +391,7 @@ static void on_alarm(int sig)
 	rang++;
 }
 
-/** alarm_in - SIGALRM, @flags of the handler, every @every ms or once */
+/** alarm_in - have SIGALRM sent after @ms, then every @every ms if not 0; @flags: of the handler */
 static void alarm_in(int ms, int every, int flags)
 {
 	struct sigaction sa = { .sa_handler = on_alarm, .sa_flags = flags };
@@ -401,7 +401,7 @@ static void alarm_in(int ms, int every, int flags)
 	setitimer(ITIMER_REAL, &it, NULL);
 }
 
-/** waits - time-outs and signals */
+/** waits - timeouts and signals */
 static void waits(int family)
 {
 	struct timeval tv = { 0, 100000 };
@@ -464,7 +464,7 @@ static void waits(int family)
 
 static int shut_fd;
 
-/** shut_soon - ends another thread's accept */
+/** shut_soon - thread that ends another thread's accept */
 static void *shut_soon(void *arg)
 {
 	(void)arg;
@@ -550,7 +550,7 @@ static void half(int family)
 	close(sv[0]);
 }
 
-/** lengths - what getsockopt and setsockopt make of lengths */
+/** lengths - how getsockopt and setsockopt treat lengths */
 static void lengths(void)
 {
 	static const struct {
@@ -601,7 +601,7 @@ static void lengths(void)
 	close(sv[1]);
 }
 
-/** settings - options that a fresh socket takes */
+/** settings - options that a new socket accepts */
 static void settings(void)
 {
 	struct sockaddr_in in = { .sin_family = AF_INET };

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What recvmsg() and recvmmsg() say on unix sockets, run natively and under
- * lklhost, which carries them out itself (engine/supervise/received.c).
+ * Prints the results of recvmsg() and recvmmsg() on unix sockets. It runs
+ * natively and under lklhost, which carries out these calls itself
+ * (engine/supervise/received.c).
  */
 #define _GNU_SOURCE
 #include "conform.h"
@@ -25,7 +26,7 @@ static union {
 	char buf[4096];
 } ctl;
 
-/** put - a message with @n descriptors, all standard input's copies */
+/** put - send a message with @n descriptors, all copies of standard input */
 static void put(int fd, size_t len, int n)
 {
 	struct iovec iov = { data, len };
@@ -54,7 +55,7 @@ static void put(int fd, size_t len, int n)
 	close(p[1]);
 }
 
-/** kind - what a descriptor is */
+/** kind - return the kind of a descriptor */
 static const char *kind(int fd)
 {
 	struct stat st;
@@ -64,7 +65,7 @@ static const char *kind(int fd)
 	return S_ISFIFO(st.st_mode) ? "pipe" : S_ISSOCK(st.st_mode) ? "socket" : "other";
 }
 
-/** show - ancillary data; descriptors are closed */
+/** show - print ancillary data; closes received descriptors */
 static void show(struct msghdr *mh)
 {
 	struct cmsghdr *cm;
@@ -94,7 +95,7 @@ static void show(struct msghdr *mh)
 	fflush(stdout);
 }
 
-/** get - recvmsg() with so much room */
+/** get - call recvmsg() with room for @len bytes and @room bytes of ancillary data */
 static void get(const char *name, int fd, size_t len, size_t room, int flags)
 {
 	struct sockaddr_un un;
@@ -108,7 +109,7 @@ static void get(const char *name, int fd, size_t len, size_t room, int flags)
 		show(&mh);
 }
 
-/** rights - descriptors, with and without room */
+/** rights - receive descriptors, with and without room for them */
 static void rights(int type)
 {
 	struct rlimit old, few = { 8, 8 };
@@ -238,7 +239,7 @@ static void nothing(int sig)
 	(void)sig;
 }
 
-/** signalled - callers that wait, and a signal */
+/** signalled - a signal interrupts callers that wait */
 static void signalled(int type)
 {
 	struct sigaction sa = { .sa_handler = nothing };
@@ -257,7 +258,7 @@ static void signalled(int type)
 	close(sv[1]);
 }
 
-/** credentials - who has sent it */
+/** credentials - SCM_CREDENTIALS of the sender */
 static void credentials(int type)
 {
 	int sv[2], one = 1;
@@ -279,7 +280,7 @@ static void credentials(int type)
 	close(sv[1]);
 }
 
-/** several - recvmmsg() */
+/** several - receive several messages with recvmmsg() */
 static void several(int type)
 {
 	struct iovec iov[4];
@@ -313,7 +314,7 @@ static void several(int type)
 	close(sv[1]);
 }
 
-/** named - an address to tell */
+/** named - messages from a socket with an address */
 static void named(void)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
@@ -334,7 +335,7 @@ static void named(void)
 	close(r);
 }
 
-/** elsewhere - what is no unix socket */
+/** elsewhere - the same calls on other descriptors */
 static void elsewhere(void)
 {
 	struct msghdr mh = { 0 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The ways past the supervisor that must be shut: one line each, run under
- * lklhost by test_ctl.py. With the argument "foreign" it makes a call of another
- * architecture, which must be its last.
+ * Ways to bypass the supervisor that must be closed. test_ctl.py runs this
+ * program under lklhost; it prints one line for each way. With the argument
+ * "foreign" it makes a call of another architecture, which must end it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -16,7 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/** say - the name of the error, or "done" */
+/** say - print the name of the error, or "done" */
 static void say(const char *what, long ret)
 {
 	printf("%s: %s\n", what, ret < 0 ? strerrorname_np(errno) : "done");
@@ -45,7 +45,7 @@ int main(int argc, char **argv)
 #ifdef __x86_64__
 	say("socket, x32", syscall(0x40000000 | SYS_socket, AF_INET, SOCK_STREAM, 0));
 #endif
-	/* The stack is the host here, and so are its devices. */
+	/* Here the stack is the host kernel, so the devices are the host's. */
 	say("packet socket", socket(AF_PACKET, SOCK_RAW, 0));
 	say("vsock", socket(AF_VSOCK, SOCK_STREAM, 0));
 	say("bluetooth", socket(AF_BLUETOOTH, SOCK_RAW, 1));

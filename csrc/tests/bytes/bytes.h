@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Received bytes by every way that keeps them by reference; see main.c. */
+/* Tests of calls that keep received bytes by reference; see main.c. */
 #ifndef BYTES_H
 #define BYTES_H
 
@@ -12,7 +12,7 @@
 
 #define KB		1024u
 #define MB		(1024u * KB)
-#define HELD		(256 * KB)	/* bytes kept by reference while others come */
+#define HELD		(256 * KB)	/* bytes kept by reference while others arrive */
 
 /* How received bytes leave a connection. */
 enum way {
@@ -28,9 +28,9 @@ enum way {
 
 /**
  * struct stream - one direction of a connection
- * @fd: of the end that is used; O_NONBLOCK where bytes are received
- * @seed: of its bytes
- * @pos: bytes that have passed
+ * @fd: descriptor of our end; O_NONBLOCK if it receives
+ * @seed: determines its bytes
+ * @pos: number of bytes transferred so far
  */
 struct stream {
 	int fd;
@@ -39,9 +39,10 @@ struct stream {
 
 /**
  * struct hold - bytes that have left a connection and have not been read
- * @pipe, @copy, @relay: where they are, by way
- * @slot, @idle: a descriptor that is exchanged, and the one it is exchanged with
- * @pos: of the first one; @len: how many
+ * @pipe, @copy, @relay: descriptors that hold them, depending on the way
+ * @slot, @idle: a descriptor that another thread exchanges, and the one it
+ *	exchanges it with
+ * @pos: position of the first byte; @len: number of bytes
  */
 struct hold {
 	enum way way;

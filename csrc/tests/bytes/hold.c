@@ -13,15 +13,16 @@
 
 #include "bytes.h"
 
-#define IDLE_MAX	1000	/* calls in vain on a descriptor that is exchanged */
+#define IDLE_MAX	1000	/* failed calls on an exchanged descriptor */
 
 const char *const way_names[WAYS] = {
 	"read", "sendfile", "splice", "tee", "relay", "vmsplice", "exchange",
 };
 
 /**
- * struct exchange - a descriptor that is the connection's and another's in turns
- * @h, @fd: of whom; @over: end of it
+ * struct exchange - a descriptor number that alternates between the connection
+ * and another file
+ * @h, @fd: the held bytes and the connection; @over: set to end the exchange
  */
 struct exchange {
 	const struct hold *h;
@@ -29,14 +30,14 @@ struct exchange {
 	_Atomic bool over;
 };
 
-/** a_pipe - with room for more than is held */
+/** a_pipe - create a pipe that is larger than the held data */
 static void a_pipe(int p[2])
 {
 	if (pipe(p) || fcntl(p[1], F_SETPIPE_SZ, MB) < 0)
 		die("pipe", 0);
 }
 
-/** hold_open - what the way needs */
+/** hold_open - create the descriptors that the way needs */
 void hold_open(struct hold *h, enum way way)
 {
 	int size = 4 * MB;
@@ -51,7 +52,7 @@ void hold_open(struct hold *h, enum way way)
 	h->slot = dup(h->idle[0]);
 }
 
-/** hold_close - the reverse */
+/** hold_close - close these descriptors */
 void hold_close(struct hold *h)
 {
 	int i;
@@ -65,7 +66,7 @@ void hold_close(struct hold *h)
 	close(h->slot);
 }
 
-/** exchanger - dup2() as fast as it goes */
+/** exchanger - thread that calls dup2() as fast as possible */
 static void *exchanger(void *arg)
 {
 	struct exchange *x = arg;
@@ -78,7 +79,7 @@ static void *exchanger(void *arg)
 	return NULL;
 }
 
-/** into_pipe - one call that does not wait; bytes, or -1 with errno */
+/** into_pipe - make one non-blocking call; returns bytes, or -1 with errno */
 static ssize_t into_pipe(const struct hold *h, int fd, size_t n)
 {
 	ssize_t ret = -1;
@@ -86,24 +87,27 @@ static ssize_t into_pipe(const struct hold *h, int fd, size_t n)
 	errno = EINVAL;
 	if (h->way != WAY_SPLICE && h->way != WAY_EXCHANGE)
 		ret = sendfile(h->pipe[1], fd, NULL, n);
-	/* Not every kernel, and no kernel in the program, has sendfile() of a socket. */
+	/*
+	 * Not every kernel supports sendfile() from a socket; a kernel inside
+	 * the program never does.
+	 */
 	if (ret < 0 && errno == EINVAL)
 		ret = splice(h->way == WAY_EXCHANGE ? h->slot : fd, NULL,
 			     h->pipe[1], NULL, n, SPLICE_F_NONBLOCK);
 	return ret;
 }
 
-/** full - whether it is the pipe that takes no more, and not the connection that is empty */
+/** full - whether the pipe is full, rather than the connection empty */
 static bool full(const struct hold *h, int fd)
 {
 	struct pollfd p = { fd, POLLIN, 0 };
 
 	if (h->way == WAY_EXCHANGE)
-		return false;	/* it may have been the other descriptor */
+		return false;	/* the call may have met the other file */
 	return h->len && poll(&p, 1, 0) > 0;
 }
 
-/** fill_pipe - at least one byte, @most at most */
+/** fill_pipe - move at least one byte and at most @most into the pipe */
 static void fill_pipe(struct hold *h, struct stream *s, size_t most)
 {
 	unsigned int idle = 0;
@@ -127,7 +131,7 @@ static void fill_pipe(struct hold *h, struct stream *s, size_t most)
 	}
 }
 
-/** exchanged - the same while another thread exchanges the descriptor */
+/** exchanged - like fill_pipe(), while another thread exchanges the descriptor */
 static void exchanged(struct hold *h, struct stream *s, size_t most)
 {
 	struct exchange x = { .h = h, .fd = s->fd };
@@ -140,7 +144,7 @@ static void exchanged(struct hold *h, struct stream *s, size_t most)
 	pthread_join(t, NULL);
 }
 
-/** pass_on - all of @from, @n bytes, into @to by tee() or splice() */
+/** pass_on - move the @n bytes in @from into @to by tee() or splice() */
 static void pass_on(const struct hold *h, int from, int to, size_t n)
 {
 	while (n) {
@@ -175,7 +179,7 @@ void hold_take(struct hold *h, struct stream *s, size_t most)
 		pass_on(h, h->pipe[0], h->relay[0], h->len);
 }
 
-/** get - read() or vmsplice() */
+/** get - read the held bytes by read() or vmsplice() */
 static ssize_t get(const struct hold *h, int fd, char *buf, size_t n)
 {
 	struct iovec iov = { buf, n };
@@ -184,7 +188,7 @@ static ssize_t get(const struct hold *h, int fd, char *buf, size_t n)
 					read(fd, buf, n);
 }
 
-/** check_at - read what is held from @fd */
+/** check_at - read the held bytes from @fd and check them */
 static void check_at(const struct hold *h, int fd, uint64_t seed)
 {
 	char buf[64 * KB];
@@ -204,7 +208,7 @@ static void check_at(const struct hold *h, int fd, uint64_t seed)
 	}
 }
 
-/** hold_check - read what is held, and compare every byte */
+/** hold_check - read the held bytes, and compare each of them */
 void hold_check(struct hold *h, struct stream *s)
 {
 	check_at(h, h->way == WAY_RELAY ? h->relay[1] : h->pipe[0], s->seed);

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Received bytes that stay referenced after they have left their connection: in a
- * pipe, in another socket, with a process outside. Every byte says which connection
- * it belongs to, and where; it is checked after much else has come in. The program
- * makes its connections itself, over loopback, and says the same on any kernel.
+ * Received bytes that stay referenced after they have left their connection: in
+ * a pipe, in another socket, or in a process outside the run. The value of
+ * every byte depends on its connection and position. It is checked after many
+ * other bytes have arrived. The program makes its own connections over
+ * loopback, and prints the same on any kernel.
  *
- *	bytes WAY		sendfile, splice, tee, relay, vmsplice or exchange
- *	bytes given PATH	hands a connection to `bytes outside PATH`
- *	bytes taken PATH	has that process take it (pidfd_getfd(2))
- *	bytes outside PATH	runs outside; says "right" if its bytes are
- *	bytes zerocopy		what SO_ZEROCOPY, MSG_ZEROCOPY and the like say
- *	bytes soak SEED SECONDS	all ways at once, from several threads
+ *	bytes WAY sendfile, splice, tee, relay, vmsplice or exchange bytes given
+ *	PATH hands a connection to `bytes outside PATH` bytes taken PATH has
+ *	that process take it (pidfd_getfd(2)) bytes outside PATH runs outside;
+ *	prints "right" if its bytes are correct bytes zerocopy prints the
+ *	results of SO_ZEROCOPY, MSG_ZEROCOPY and similar bytes soak SEED SECONDS
+ *	all ways at once, from several threads
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -24,10 +25,10 @@
 #include "bytes.h"
 
 #define ROUNDS		24
-#define OTHERS		(2 * MB)	/* bytes that come in between */
+#define OTHERS		(2 * MB)	/* bytes that arrive in between */
 
 
-/** begin - a connection with a thread @fn that sends the stream @seed; our end in @to */
+/** begin - make a connection and a thread @fn that sends the stream @seed; stores our end in @to */
 void begin(struct stream *to, uint64_t seed, void *(*fn)(void *))
 {
 	struct stream *from = malloc(sizeof(*from));
@@ -44,7 +45,7 @@ void begin(struct stream *to, uint64_t seed, void *(*fn)(void *))
 	pthread_detach(t);
 }
 
-/** in_one_way - hold bytes of one connection while another one's come */
+/** in_one_way - hold bytes of one connection while those of another arrive */
 static void in_one_way(enum way way)
 {
 	struct stream to[2];
@@ -66,7 +67,7 @@ static void in_one_way(enum way way)
 	printf("%s: right\n", way_names[way]);
 }
 
-/** way_of - by name; -1: none */
+/** way_of - find a way by name; -1 if there is none */
 static int way_of(const char *name)
 {
 	int i;
@@ -77,7 +78,7 @@ static int way_of(const char *name)
 	return -1;
 }
 
-/** with_path - given, taken, outside; -1: none of them */
+/** with_path - run given, taken or outside; -1 for any other name */
 static int with_path(const char *what, const char *path)
 {
 	if (!strcmp(what, "outside"))
@@ -88,7 +89,7 @@ static int with_path(const char *what, const char *path)
 	return 0;
 }
 
-/** usage - status 2 */
+/** usage - print the usage; returns exit status 2 */
 static int usage(void)
 {
 	fprintf(stderr, "bytes WAY | given PATH | taken PATH | outside PATH | zerocopy | soak SEED SECONDS\n");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A connection in the hands of a process that is not in the run: no call of it can
- * be seen there.
+ * A connection that a process outside the run uses. lklhost sees none of the
+ * calls of this process.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -22,16 +22,17 @@
 #define OTHERS		(8 * MB)
 
 /**
- * struct note - what the process outside has to know
- * @fd: number of the connection in the sender, -1: it comes with this
- * @pos: of the next byte
+ * struct note - message to the process outside
+ * @fd: descriptor of the connection in the sender; -1: it is attached to this
+ *	message
+ * @pos: position of the next byte
  */
 struct note {
 	int fd;
 	uint64_t pos;
 };
 
-/** meet - a unix socket with the name @path; connected, or listening */
+/** meet - make a unix socket at @path, connected or listening */
 static int meet(const char *path, bool listens)
 {
 	struct sockaddr_un un = { .sun_family = AF_UNIX };
@@ -45,7 +46,7 @@ static int meet(const char *path, bool listens)
 	return fd;
 }
 
-/** await - a number from the other process */
+/** await - receive a number from the other process */
 static uint64_t await(int to)
 {
 	uint64_t n;
@@ -56,14 +57,14 @@ static uint64_t await(int to)
 	return n;
 }
 
-/** tell - a number to the other process */
+/** tell - send a number to the other process */
 static void tell(int to, uint64_t n)
 {
 	if (write(to, &n, sizeof(n)) != sizeof(n))
 		die("tell", 0);
 }
 
-/** hand - the note, and @fd with it unless the note names it */
+/** hand - send the note, with @fd attached unless the note names it */
 static void hand(int to, struct note *note, int fd)
 {
 	union {
@@ -86,7 +87,7 @@ static void hand(int to, struct note *note, int fd)
 		die("hand over", 0);
 }
 
-/** given - a connection goes outside, and comes back when bytes have been taken there */
+/** given - let the process outside receive on a connection, then receive the rest here */
 void given(const char *path, bool taken)
 {
 	struct stream s[2];
@@ -99,15 +100,15 @@ void given(const char *path, bool taken)
 	take("before", &s[1], 2 * MB);
 	note = (struct note){ taken ? s[0].fd : -1, s[0].pos };
 	hand(to, &note, s[0].fd);
-	s[0].pos += await(to);	/* what it has moved into a pipe */
+	s[0].pos += await(to);	/* number of bytes that it has moved into a pipe */
 	take("others", &s[1], OTHERS);
-	tell(to, 1);		/* it may read */
-	await(to);		/* it has */
+	tell(to, 1);		/* let it read */
+	await(to);		/* it has read */
 	take("after", &s[0], 2 * MB);
 	printf("%s: right\n", taken ? "taken" : "given");
 }
 
-/** receive - the note and the connection */
+/** receive - receive the note and the connection */
 static int receive(int from, struct note *note)
 {
 	union {
@@ -136,7 +137,7 @@ static int receive(int from, struct note *note)
 	return (int)syscall(SYS_pidfd_getfd, fd, note->fd, 0);
 }
 
-/** outside - the other process */
+/** outside - main function of the other process */
 int outside(const char *path)
 {
 	int l = meet(path, true), to;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * All ways at once: threads with connections of their own, which send by send(),
- * sendfile() and splice(), keep what they receive for a while in all ways, and leave
- * connections with bytes unread, so that others come by the same memory.
+ * All ways at once. Each thread has its own connections, sends by send(),
+ * sendfile() and splice(), and holds received bytes for a while in all ways. It
+ * also closes connections with unread bytes, so that other connections reuse
+ * that memory.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -22,11 +23,11 @@
 #define WORKERS		4
 #define STUCK_S		60
 #define TICK_NS		2000000
-#define PIECE		(48 * KB)	/* fits a pipe */
+#define PIECE		(48 * KB)	/* fits into a pipe */
 
 /**
  * struct worker - a thread
- * @steps: grows as long as it gets on
+ * @steps: incremented while the thread makes progress
  */
 struct worker {
 	pthread_t thread;
@@ -60,7 +61,7 @@ static bool from_file(int fd, const char *buf)
 	return !left;
 }
 
-/** from_pipe - by splice() */
+/** from_pipe - send a piece by splice() */
 static bool from_pipe(int fd, const char *buf)
 {
 	size_t left = PIECE;
@@ -82,7 +83,7 @@ static bool from_pipe(int fd, const char *buf)
 	return !left;
 }
 
-/** in_all_ways - a sender */
+/** in_all_ways - thread that sends in all ways */
 static void *in_all_ways(void *arg)
 {
 	char buf[PIECE];
@@ -109,7 +110,7 @@ static void *in_all_ways(void *arg)
 	return NULL;
 }
 
-/** anew - another connection in the place of one */
+/** anew - replace a connection by a new one */
 static void anew(struct stream *s)
 {
 	sigset_t sigs;
@@ -125,7 +126,7 @@ static void anew(struct stream *s)
 	connections++;
 }
 
-/** turn - hold bytes of one connection while others come by the second */
+/** turn - hold bytes of the first connection while others arrive on the second */
 static void turn(struct stream s[2], struct hold *h)
 {
 	size_t between = 1 + below(MB);
@@ -138,7 +139,7 @@ static void turn(struct stream s[2], struct hold *h)
 	hold_check(h, &s[0]);
 }
 
-/** work - a worker's life */
+/** work - main function of a worker */
 static void *work(void *arg)
 {
 	struct worker *w = arg;
@@ -161,7 +162,7 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/** nothing - a handler */
+/** nothing - signal handler that does nothing */
 static void nothing(int sig)
 {
 	(void)sig;
@@ -176,7 +177,7 @@ static double now_s(void)
 	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
 }
 
-/** watch - interrupt one after the other until @end, and see that they get on */
+/** watch - interrupt the workers in turn until @end, and check that they make progress */
 static void watch(double end)
 {
 	const struct timespec tick = { 0, TICK_NS };
@@ -201,7 +202,7 @@ static void watch(double end)
 	}
 }
 
-/** report - the figures */
+/** report - print the counters */
 static void report(double seconds)
 {
 	int i;
@@ -212,7 +213,7 @@ static void report(double seconds)
 		printf("%10.2f GB held by %s\n", (double)held[i] / 1e9, way_names[i]);
 }
 
-/** soak - @seconds of it */
+/** soak - run the soak test for @seconds */
 int soak(uint64_t seed, unsigned int seconds)
 {
 	struct sigaction sa = { .sa_handler = nothing };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Streams whose every byte is known by its connection and its place. */
+/* Streams in which each byte is computed from the seed of the connection and its position. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <netinet/in.h>
@@ -14,7 +14,7 @@
 
 __thread uint64_t rnd_state;
 
-/** die - the end of the program, with the place where something was wrong */
+/** die - end the program; print the position at which something was wrong */
 void die(const char *what, uint64_t at)
 {
 	printf("%s: wrong at %llu: %s\n", what, (unsigned long long)at,
@@ -23,7 +23,7 @@ void die(const char *what, uint64_t at)
 	_exit(1);
 }
 
-/** word - the eight bytes at 8 * @i of the stream @seed */
+/** word - compute the eight bytes at 8 * @i of the stream @seed */
 static uint64_t word(uint64_t seed, uint64_t i)
 {
 	uint64_t x = (seed << 40) + i;
@@ -32,7 +32,7 @@ static uint64_t word(uint64_t seed, uint64_t i)
 	return x ^ x >> 29;
 }
 
-/** fill - @n bytes of the stream @seed from @pos on */
+/** fill - write @n bytes of the stream @seed, from @pos on */
 void fill(char *buf, uint64_t seed, uint64_t pos, size_t n)
 {
 	while (n) {
@@ -46,7 +46,7 @@ void fill(char *buf, uint64_t seed, uint64_t pos, size_t n)
 	}
 }
 
-/** check - that @buf has what fill() would write */
+/** check - check that @buf contains what fill() would write */
 void check(const char *what, const char *buf, uint64_t seed, uint64_t pos,
 	   size_t n)
 {
@@ -66,7 +66,7 @@ void check(const char *what, const char *buf, uint64_t seed, uint64_t pos,
 	}
 }
 
-/** tcp_pair - a connection over loopback, by IPv4 or IPv6 in turns */
+/** tcp_pair - make a connection over loopback, alternating IPv4 and IPv6 */
 void tcp_pair(int sv[2])
 {
 	static _Atomic unsigned int turns;
@@ -122,7 +122,7 @@ void take(const char *what, struct stream *s, size_t n)
 	}
 }
 
-/** put - send all; false: the other end is gone */
+/** put - send all bytes; returns false if the other end is gone */
 bool put(int fd, const char *buf, size_t n)
 {
 	while (n) {

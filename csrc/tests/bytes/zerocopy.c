@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Calls by which pages would be shared with the stack on purpose. A program that hears
- * "not supported" falls back; one that hears nothing reads its buffer again too early.
+ * Calls that explicitly share pages with the stack. A program that gets "not
+ * supported" falls back to copying. A program that gets no error would reuse
+ * its buffer too early.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -19,13 +20,13 @@
 #define MSG_ZEROCOPY		0x4000000
 #endif
 
-/** say - what a call returned */
+/** say - print the result of a call */
 static void say(const char *what, long ret)
 {
 	printf("%s: %s\n", what, ret < 0 ? strerrorname_np(errno) : "0");
 }
 
-/** asked - SO_ZEROCOPY on a socket */
+/** asked - set SO_ZEROCOPY on a socket */
 static void asked(const char *what, int fd)
 {
 	int one = 1;
@@ -33,7 +34,7 @@ static void asked(const char *what, int fd)
 	say(what, setsockopt(fd, SOL_SOCKET, OPT_ZEROCOPY, &one, sizeof(one)));
 }
 
-/** sent - with MSG_ZEROCOPY; the buffer is used again at once */
+/** sent - send with MSG_ZEROCOPY; reuses the buffer at once */
 static void sent(int fd, struct stream *s)
 {
 	static char buf[32 * KB];
@@ -51,7 +52,7 @@ static void sent(int fd, struct stream *s)
 	memset(buf, 0, sizeof(buf));
 }
 
-/** completed - what the error queue has, which would be a completion */
+/** completed - read the error queue, which would contain a completion */
 static void completed(int fd)
 {
 	char ctl[128];
@@ -60,7 +61,7 @@ static void completed(int fd)
 	say("error queue", recvmsg(fd, &mh, MSG_ERRQUEUE | MSG_DONTWAIT));
 }
 
-/** zerocopy - each of them */
+/** zerocopy - run all of these tests */
 int zerocopy(void)
 {
 	struct stream s = { .seed = 3 };
