@@ -656,8 +656,11 @@ int main(void)
 	int keeper = socket(AF_INET, SOCK_DGRAM, 0);
 	size_t i;
 
-	/* The kernel starts and stops to stamp what arrives some time after the
-	 * first socket wants it and the last does not any more. */
+	/*
+	 * The kernel starts to timestamp packets some time after the first
+	 * socket requests it, and stops some time after the last such socket is
+	 * gone.
+	 */
 	on(keeper, SOL_SOCKET, SO_TIMESTAMP, 1);
 	msleep(50);
 	for (i = 0; i < 2; i++) {

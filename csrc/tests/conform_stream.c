@@ -367,9 +367,7 @@ static void vectors(int family)
 	close(sv[1]);
 }
 
-/** crowd - a listener whose queue is full, so that a connect waits; the address
- * comes back
- */
+/** crowd - make a listener whose queue is full, so that a connect waits; sets @ss */
 static int crowd(int family, struct sockaddr_storage *ss, int fds[3])
 {
 	int port, l = listener(family, 0, &port), i;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Doors past the filter: other ways to make a system call, filters of the
- * target's own, and parts of the host's kernel that act without a socket.
+ * Ways to bypass the filter: other ways to make a system call, filters that the
+ * target installs, and parts of the host's kernel that act without a socket.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -35,7 +35,7 @@
 #define PTRACE_O_SUSPEND_SECCOMP	(1 << 21)
 #endif
 
-/** system_call - a call that ought not to be there */
+/** system_call - make a call that must not be available */
 static const char *system_call(const struct attempt *at)
 {
 	static char params[256];
@@ -44,7 +44,7 @@ static const char *system_call(const struct attempt *at)
 }
 
 #ifdef __x86_64__
-/** i386 - int 0x80, with a pointer that 32 bits can hold */
+/** i386 - make a call with int 0x80; pointers must fit in 32 bits */
 static long i386(long nr, long b, long c, long d)
 {
 	long ret = nr;
@@ -58,7 +58,7 @@ static long i386(long nr, long b, long c, long d)
 	return ret;
 }
 
-/** by_i386 - @a: the number, of socketcall with @b as the family, or of another */
+/** by_i386 - make call number @a of i386; for socketcall and socket, @b is the family */
 static const char *by_i386(const struct attempt *at)
 {
 	int *args = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE |
@@ -70,7 +70,7 @@ static const char *by_i386(const struct attempt *at)
 	args[0] = (int)at->b;
 	args[1] = SOCK_STREAM;
 	args[2] = 0;
-	if (at->a == 102)	/* socketcall, of which 1 is socket */
+	if (at->a == 102)	/* socketcall; its subcall 1 is socket */
 		ret = i386(at->a, 1, (long)args, 0);
 	else if (at->a == 359)	/* socket */
 		ret = i386(at->a, at->b, SOCK_STREAM, 0);
@@ -79,7 +79,7 @@ static const char *by_i386(const struct attempt *at)
 	return ret < 0 ? failure(errno) : "reached";
 }
 
-/** by_x32 - a call by the numbers of x32 */
+/** by_x32 - make a call with the numbers of x32 */
 static const char *by_x32(const struct attempt *at)
 {
 	return RAW(0x40000000 | at->a, at->b, SOCK_STREAM, 0) < 0 ?
@@ -94,7 +94,7 @@ static const char *by_i386(const struct attempt *at)
 #define by_x32 by_i386
 #endif
 
-/** own_filter - a filter: @action for @nr, else allow */
+/** own_filter - install a filter: @action for @nr; all other calls are allowed */
 static long own_filter(unsigned int nr, unsigned int action, unsigned long flags)
 {
 	struct sock_filter insns[] = {
@@ -110,7 +110,7 @@ static long own_filter(unsigned int nr, unsigned int action, unsigned long flags
 	return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &prog);
 }
 
-/** filter_listener - a supervisor of the target's own */
+/** filter_listener - let the target supervise itself */
 static const char *filter_listener(const struct attempt *at)
 {
 	(void)at;
@@ -119,7 +119,7 @@ static const char *filter_listener(const struct attempt *at)
 	       failure(errno) : "own";
 }
 
-/** filter_allow - a filter that allows everything, for all threads (TSYNC) */
+/** filter_allow - install a filter that allows everything, for all threads (TSYNC) */
 static const char *filter_allow(const struct attempt *at)
 {
 	if (own_filter(SYS_socket, SECCOMP_RET_ALLOW, (unsigned long)at->a) < 0)
@@ -129,7 +129,7 @@ static const char *filter_allow(const struct attempt *at)
 }
 
 #ifdef __x86_64__
-/** traced - a child that calls getppid(), which its tracer makes something else */
+/** traced - child that calls getppid(), which its tracer replaces by another call */
 static void traced(bool filtered)
 {
 	ptrace(PTRACE_TRACEME, 0, 0, 0);
@@ -140,7 +140,7 @@ static void traced(bool filtered)
 	_exit(0);
 }
 
-/** at_getppid - whether the child stands at the beginning of the call */
+/** at_getppid - whether the child has stopped at the entry of the call */
 static bool at_getppid(pid_t pid, struct user_regs_struct *regs)
 {
 	ptrace(PTRACE_GETREGS, pid, 0, regs);
@@ -148,10 +148,11 @@ static bool at_getppid(pid_t pid, struct user_regs_struct *regs)
 }
 
 /**
- * tracer_call - have a tracer change the number of a call, after the filter saw it
+ * tracer_call - have a tracer change the number of a call after the filter has
+ * checked it
  *
- * With @a the target's own filter stops the call (SECCOMP_RET_TRACE), else
- * PTRACE_SYSCALL does.
+ * If @a is set, the target's own filter stops the call (SECCOMP_RET_TRACE);
+ * otherwise PTRACE_SYSCALL does.
  */
 static const char *tracer_call(const struct attempt *at)
 {
@@ -188,7 +189,7 @@ static const char *tracer_call(const struct attempt *at)
 }
 #endif
 
-/** suspend_seccomp - a tracer that takes the filter off (CRIU does) */
+/** suspend_seccomp - have a tracer suspend the filter, as CRIU does */
 static const char *suspend_seccomp(const struct attempt *at)
 {
 	pid_t pid = fork();
@@ -214,7 +215,7 @@ static const char *not_dumpable(const struct attempt *at)
 	return connect_out(at);
 }
 
-/** daemonize - connect from a process that has left everything behind */
+/** daemonize - connect from a daemonized process */
 static const char *daemonize(const struct attempt *at)
 {
 	char text[64];
@@ -242,7 +243,7 @@ static const char *daemonize(const struct attempt *at)
 	return word("%s", text);
 }
 
-/** program - execute another program, one that has more rights by its file, or without a library */
+/** program - execute another program: a privileged one, or one without a library */
 static const char *program(const struct attempt *at)
 {
 	static const char *const files[] = { "SELF", "SETUID", "FILECAP", "STATIC" };
@@ -272,7 +273,7 @@ static const char *bpf_load(const struct attempt *at)
 	       failure(errno) : "allowed";
 }
 
-/** perf - look at all processes of a CPU */
+/** perf - monitor all processes of a CPU */
 static const char *perf(const struct attempt *at)
 {
 	struct perf_event_attr attr = {
@@ -286,7 +287,7 @@ static const char *perf(const struct attempt *at)
 	return errno == ENOSYS ? "absent" : failure(errno);
 }
 
-/** stall - userfaultfd: pages that a reader waits for; of user mode they are allowed */
+/** stall - userfaultfd: pages that block a reader; allowed for user mode only */
 static const char *stall(const struct attempt *at)
 {
 	long fd = syscall(SYS_userfaultfd, O_CLOEXEC | (int)at->a);
@@ -297,7 +298,7 @@ static const char *stall(const struct attempt *at)
 }
 
 /**
- * upcall - a key that the kernel has a program of the host's look up
+ * upcall - request a key that a program of the host looks up for the kernel
  *
  * request-key(8) runs in the host's network namespace and asks its name servers.
  */
@@ -310,7 +311,7 @@ static const char *upcall(const struct attempt *at)
 	return errno == ENOSYS ? "absent" : failure(errno);
 }
 
-/** keyring - the session's keys, which are the user's on the host */
+/** keyring - read the session's keys, which belong to the user on the host */
 static const char *keyring(const struct attempt *at)
 {
 	(void)at;
@@ -319,7 +320,7 @@ static const char *keyring(const struct attempt *at)
 	return errno == ENOSYS ? "absent" : failure(errno);
 }
 
-/** by_handle - a file in a folder that nobody but its owner may enter */
+/** by_handle - open a file in a folder that only its owner may enter */
 static const char *by_handle(const struct attempt *at)
 {
 	union {
@@ -330,7 +331,7 @@ static const char *by_handle(const struct attempt *at)
 
 	(void)at;
 	if (name_to_handle_at(AT_FDCWD, setting("DIR"), &u.h, &mount_id, 0))
-		return "absent";	/* this file system has none */
+		return "absent";	/* this file system has no handles */
 	fd = open_by_handle_at(open(setting("DIR"), O_RDONLY), &u.h, O_RDONLY);
 	return fd < 0 ? failure(errno) : "allowed";
 }
@@ -354,7 +355,7 @@ static const char *type_in(const struct attempt *at)
 	return "reached";
 }
 
-/** host_file - open a file by which the host's kernel is told what to do */
+/** host_file - open a file that controls the host's kernel */
 static const char *host_file(const struct attempt *at)
 {
 	static const char *const paths[] = {
@@ -370,7 +371,7 @@ static const char *host_file(const struct attempt *at)
 								     failure(errno);
 }
 
-/** load_module - a module for the host's kernel */
+/** load_module - load a module into the host's kernel */
 static const char *load_module(const struct attempt *at)
 {
 	(void)at;
@@ -380,7 +381,7 @@ static const char *load_module(const struct attempt *at)
 							     failure(errno);
 }
 
-/** make_tap - a tap device; where one can be made it is in the target's namespace */
+/** make_tap - make a tap device; if this works, the device is in the target's namespace */
 static const char *make_tap(const struct attempt *at)
 {
 	struct ifreq ifr = { .ifr_flags = IFF_TAP | IFF_NO_PI };

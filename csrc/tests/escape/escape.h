@@ -12,8 +12,8 @@
 /**
  * struct attempt - one attempt to get out
  * @name: as in the test's table
- * @run: makes it, and returns its outcome: the name of an error, or a word
- *	(main.c says which)
+ * @run: makes the attempt and returns its outcome: the name of an error, or a
+ *	word (listed in main.c)
  * @a, @b: arguments for @run
  */
 struct attempt {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Descriptors that come from outside: by SCM_RIGHTS from the accomplice, and
- * inherited from whoever started lklrun.
+ * Descriptors from outside: received from the accomplice by SCM_RIGHTS, and
+ * inherited from the process that started lklrun.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -23,7 +23,7 @@
 
 enum { BY_RECVMSG, BY_RECVMMSG, BY_BARE_RECVMSG };
 
-/** accomplice - a connection to it; -1 and errno */
+/** accomplice - connect to the accomplice; returns -1 with errno on failure */
 static int accomplice(void)
 {
 	struct sockaddr_un un = { .sun_family = AF_UNIX };
@@ -33,7 +33,7 @@ static int accomplice(void)
 	return connect(fd, (struct sockaddr *)&un, sizeof(un)) ? -1 : fd;
 }
 
-/** receive - a message by one of three calls */
+/** receive - receive a message by one of three calls */
 static long receive(int conn, struct msghdr *msg, long how)
 {
 	struct mmsghdr m = { .msg_hdr = *msg };
@@ -48,7 +48,7 @@ static long receive(int conn, struct msghdr *msg, long how)
 	return ret;
 }
 
-/** get - ask for a descriptor; -1 and what happened instead */
+/** get - ask for a descriptor; returns -1 and sets @outcome on failure */
 static int get(char letter, long how, const char **outcome)
 {
 	char room[CMSG_SPACE(sizeof(int))], byte = 0;
@@ -70,7 +70,7 @@ static int get(char letter, long how, const char **outcome)
 	return fd;
 }
 
-/** use_stream - write to it, and read: neither is notified */
+/** use_stream - write to the socket and read from it; lklhost is notified of neither */
 static const char *use_stream(int fd, const char *name)
 {
 	char text[64];
@@ -99,7 +99,7 @@ static const char *use_netlink(int fd)
 	return "stack";
 }
 
-/** use_ioctl - ask it for the devices of the namespace it was made in */
+/** use_ioctl - ask a socket for the devices of the namespace in which it was made */
 static const char *use_ioctl(int fd, bool bare)
 {
 	struct ifreq ifr[64];
@@ -116,7 +116,7 @@ static const char *use_ioctl(int fd, bool bare)
 	return "stack";
 }
 
-/** use - what the descriptor @fd, which @letter stands for, is good for */
+/** use - test what the descriptor @fd of kind @letter can reach */
 static const char *use(int fd, char letter, const char *name)
 {
 	switch (letter) {
@@ -136,7 +136,7 @@ static const char *use(int fd, char letter, const char *name)
 	return fcntl(fd, F_GETFD) < 0 ? failure(errno) : "reached";
 }
 
-/** received - have the accomplice send what @a stands for, and use it */
+/** received - have the accomplice send a descriptor of kind @a, and use it */
 static const char *received(const struct attempt *at)
 {
 	char letter = (char)at->a;
@@ -146,7 +146,7 @@ static const char *received(const struct attempt *at)
 	return fd < 0 ? outcome : use(fd, letter, at->name);
 }
 
-/** sent - send a carrier out: is it a socket of the host's network? */
+/** sent - send a carrier to the accomplice; checks whether it is a socket of the host's network */
 static const char *sent(const struct attempt *at)
 {
 	int conn = accomplice(), fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -171,7 +171,7 @@ static const char *sent(const struct attempt *at)
 	return answer == 'u' ? "own" : answer == 'i' ? "reached" : "withheld";
 }
 
-/** inherited - descriptor @a, which lklrun was started with */
+/** inherited - use descriptor @a, with which lklrun was started */
 static const char *inherited(const struct attempt *at)
 {
 	socklen_t len = sizeof(int);
@@ -183,7 +183,7 @@ static const char *inherited(const struct attempt *at)
 	RAW(SYS_getsockopt, at->a, SOL_SOCKET, SO_TYPE, &type, &len);
 	if (domain != (at->b == 'i' ? AF_INET : AF_UNIX) ||
 	    (at->b == 'l' && type != SOCK_SEQPACKET))
-		return "withheld";	/* the number is another descriptor's */
+		return "withheld";	/* the number belongs to another descriptor */
 	return use((int)at->a, (char)at->b, at->name);
 }
 

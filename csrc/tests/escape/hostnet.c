@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Past the chosen destinations of --host-net: ESCAPE_CHOSEN is a port of the host's
- * loopback that the run may use, by TCP and UDP, and the other ports are not.
+ * Attempts to reach destinations that --host-net does not name. ESCAPE_CHOSEN
+ * is a port of the host's loopback that the run may use, by TCP and UDP. It may
+ * use no other port.
  *
  * The target cannot tell where its bytes went, so these attempts print "tried". The
  * test's listeners report what arrived.
@@ -20,7 +21,7 @@
 
 #define TRIES	400
 
-/** loopback - an address of the host's loopback */
+/** loopback - make an address of the host's loopback */
 static struct sockaddr_in loopback(const char *port)
 {
 	return (struct sockaddr_in){
@@ -30,7 +31,7 @@ static struct sockaddr_in loopback(const char *port)
 	};
 }
 
-/** hosted - a datagram socket that is the host's: it is connected to the chosen port */
+/** hosted - make a datagram socket of the host by connecting it to the chosen port */
 static int hosted(void)
 {
 	struct sockaddr_in in = loopback("CHOSEN");
@@ -39,7 +40,7 @@ static int hosted(void)
 	return connect(fd, (struct sockaddr *)&in, sizeof(in)) ? -1 : fd;
 }
 
-/** unspecified - an address of no family, which Linux takes for one of IPv4 */
+/** unspecified - send to an address without a family, which Linux treats as IPv4 */
 static const char *unspecified(const struct attempt *at)
 {
 	struct sockaddr_in in = loopback("UDP");
@@ -53,7 +54,7 @@ static const char *unspecified(const struct attempt *at)
 	return "tried";
 }
 
-/** second - the second message of sendmmsg() goes elsewhere */
+/** second - give the second message of sendmmsg() another destination */
 static const char *second(const struct attempt *at)
 {
 	struct sockaddr_in to[2] = { loopback("CHOSEN"), loopback("UDP") };
@@ -76,7 +77,7 @@ static const char *second(const struct attempt *at)
 static struct sockaddr_in raced;
 static volatile bool stop;
 
-/** exchange - one port, then the other, at the address that is checked */
+/** exchange - thread that alternates the port in the address that lklhost checks */
 static void *exchange(void *arg)
 {
 	uint16_t chosen = loopback("CHOSEN").sin_port;
@@ -100,7 +101,7 @@ static void race_udp(void)
 	close(fd);
 }
 
-/** race_connect - connect fresh sockets while the address changes */
+/** race_connect - connect new sockets while the address changes */
 static void race_connect(int type)
 {
 	int i, fd;
@@ -114,7 +115,7 @@ static void race_connect(int type)
 	}
 }
 
-/** race - @a: the socket's type; @b: by connect() */
+/** race - change an address during a call; @a: type of the socket; @b: use connect() */
 static const char *race(const struct attempt *at)
 {
 	char *port = at->a == SOCK_STREAM ? "TCP" : "UDP";

@@ -2,30 +2,30 @@
 /*
  * Attempts to leave a run, made by the command of a run.
  *
- *	escape list			the names of all attempts
- *	escape [wait] NAME...		make them, a line each: NAME OUTCOME
- *	escape bare NAME		make one, print its outcome alone
- *	escape outside			the accomplice on the host (outside.c)
+ *	escape list the names of all attempts escape [wait] NAME... make them;
+ *	print one line for each: NAME OUTCOME escape bare NAME make one, print
+ *	only its outcome escape outside the accomplice on the host (outside.c)
  *
- * With "wait" it says "ready" first and goes on when its standard input has a
- * line. The environment says what there is to reach (ESCAPE_*, setting()).
+ * With "wait" it first prints "ready" and continues when it reads a line from
+ * standard input. The environment contains the targets of the attempts
+ * (ESCAPE_*, setting()).
  *
  * The outcome is the name of the error that refused the attempt, or a word:
  *
  *	reached		it got what it should not get
- *	allowed		the host's kernel let it, and it is no way to the network
+ *	allowed		the host's kernel allows it, and it does not lead to the network
  *	stack		it got the run's own stack
  *	own		it got something new in the run's own empty namespace
- *	withheld	a descriptor did not come
- *	tried		only the host can tell what came of it
+ *	withheld	a descriptor did not arrive
+ *	tried		only the host can see the result
  *	refused		one of lklrun's programs ended with an error
  *	closed		the other side hung up
- *	absent		this kernel has nothing of the kind
+ *	absent		this kernel does not have the feature
  *	SIG...		the signal that ended it
  *
- * Each attempt has a process of its own and ten seconds. With ESCAPE_HERE set the
- * attempts on sockets and descriptors are made by the first process itself, which is
- * the one that has the stack under a preloaded library.
+ * Each attempt runs in its own process, for ten seconds at most. If ESCAPE_HERE
+ * is set, the first process itself makes the attempts on sockets and
+ * descriptors. Under a preloaded library, only this process has the stack.
  */
 #define _GNU_SOURCE
 #include <signal.h>
@@ -47,7 +47,7 @@ static const struct attempt *const tables[] = {
 	fd_attempts, name_attempts, hostnet_attempts,
 };
 
-/** failure - the name of an error */
+/** failure - return the name of an error */
 const char *failure(int err)
 {
 	const char *name = strerrorname_np(err);
@@ -55,7 +55,7 @@ const char *failure(int err)
 	return name ? name : "unknown";
 }
 
-/** word - an outcome that is made up; it stands until the next one */
+/** word - format an outcome; valid until the next call */
 const char *word(const char *format, ...)
 {
 	static char text[200];
@@ -67,7 +67,7 @@ const char *word(const char *format, ...)
 	return text;
 }
 
-/** setting - what the test says of @name, in ESCAPE_@name */
+/** setting - return the setting @name of the test, from ESCAPE_@name */
 const char *setting(const char *name)
 {
 	char key[64];
@@ -78,23 +78,23 @@ const char *setting(const char *name)
 	return value ? value : "";
 }
 
-/** number - a setting that is one */
+/** number - return a numeric setting */
 long number(const char *name)
 {
 	return strtol(setting(name), NULL, 0);
 }
 
-/** mark - send what tells on the attempt, should anybody hear it */
+/** mark - send bytes that reveal the attempt to any receiver */
 void mark(int fd, const char *name)
 {
 	char text[100];
 	int n = snprintf(text, sizeof(text), "lklrun-escape %s\n", name);
 
 	if (write(fd, text, (size_t)n) < 0)
-		return;		/* nobody hears it then */
+		return;		/* then no receiver exists */
 }
 
-/** first_word - what a child has written, or how it ended */
+/** first_word - return what a child has written, or how it ended */
 static const char *first_word(int fd, pid_t pid)
 {
 	char text[200];
@@ -114,7 +114,7 @@ static const char *first_word(int fd, pid_t pid)
 	return word("%s", text);
 }
 
-/** child - a process with a pipe to us; 0 in it, with @fd to write to */
+/** child - fork a process with a pipe to us; returns 0 in it, where @fd is the end to write to */
 static pid_t child(int *fd)
 {
 	int p[2];
@@ -128,7 +128,7 @@ static pid_t child(int *fd)
 	return pid;
 }
 
-/** in_child - what @run says in a process of its own */
+/** in_child - return the outcome of @run in a process of its own */
 const char *in_child(const char *(*run)(const struct attempt *at),
 		     const struct attempt *at)
 {
@@ -146,7 +146,8 @@ const char *in_child(const char *(*run)(const struct attempt *at),
 }
 
 /**
- * by_exec - what the program @path, one of ours, says of the attempt @name
+ * by_exec - return the outcome of the attempt @name in another program of these
+ * tests, @path
  * @bare: without LD_PRELOAD
  */
 const char *by_exec(const char *path, const char *name, bool bare)
@@ -167,7 +168,7 @@ const char *by_exec(const char *path, const char *name, bool bare)
 	return first_word(fd, pid);
 }
 
-/** tool_status - run a program of lklrun's; "status N" */
+/** tool_status - run a program of lklrun; returns "status N" */
 const char *tool_status(const char *tool, const char *const args[])
 {
 	char path[4096];
@@ -188,7 +189,7 @@ const char *tool_status(const char *tool, const char *const args[])
 				   word("SIG%s", sigabbrev_np(WTERMSIG(status)));
 }
 
-/** find - an attempt by its name */
+/** find - find an attempt by its name */
 static const struct attempt *find(const char *name)
 {
 	const struct attempt *at;
@@ -215,7 +216,7 @@ static bool here(const struct attempt *at)
 	return false;
 }
 
-/** list - all names */
+/** list - print all names */
 static int list(void)
 {
 	const struct attempt *at;
@@ -227,7 +228,7 @@ static int list(void)
 	return 0;
 }
 
-/** make - one attempt, a line */
+/** make - make one attempt and print its line */
 static void make(const char *name)
 {
 	const struct attempt *at = find(name);
@@ -239,7 +240,7 @@ static void make(const char *name)
 	fflush(stdout);
 }
 
-/** wait_for_line - say that we are there, and wait for the word */
+/** wait_for_line - print "ready" and wait for a line */
 static void wait_for_line(void)
 {
 	char c = 0;

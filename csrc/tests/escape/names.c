@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Services of the host's, of which name services would ask its network, and
- * lklrun's own: control sockets, run directories, its programs.
+ * Services of the host, such as name services that would ask the host's
+ * network; and lklrun's own control sockets, run directories and programs.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -19,7 +19,7 @@
 #include "escape.h"
 #include "shared/ctl_proto.h"
 
-/** connect_to - a unix socket by its path; -1 and errno */
+/** connect_to - connect to a unix socket by its path; returns -1 with errno on failure */
 static int connect_to(const char *path)
 {
 	struct sockaddr_un un = { .sun_family = AF_UNIX };
@@ -29,7 +29,7 @@ static int connect_to(const char *path)
 	return connect(fd, (struct sockaddr *)&un, sizeof(un)) ? -1 : fd;
 }
 
-/** daemon_at - a daemon of the host's; @b: below another root */
+/** daemon_at - connect to a daemon of the host; @b: through another root */
 static const char *daemon_at(const struct attempt *at)
 {
 	static const char *const paths[] = {
@@ -50,7 +50,7 @@ static const char *daemon_at(const struct attempt *at)
 	return "reached";
 }
 
-/** daemon_outside - the same by the root of a process outside */
+/** daemon_outside - the same, through the root of a process outside */
 static const char *daemon_outside(const struct attempt *at)
 {
 	char path[100];
@@ -65,10 +65,10 @@ static const char *daemon_outside(const struct attempt *at)
 	return "reached";
 }
 
-/** resolve - as programs do, by the C library and whatever that asks */
+/** resolve - resolve a name with the C library, which may ask a service */
 static const char *resolve(const struct attempt *at)
 {
-#ifdef ESCAPE_STATIC	/* it would want the dynamic C library */
+#ifdef ESCAPE_STATIC	/* this would need the dynamic C library */
 	(void)at;
 	return "absent";
 #else
@@ -80,7 +80,7 @@ static const char *resolve(const struct attempt *at)
 #endif
 }
 
-/** ask_server - a query to the host's name server, by its address */
+/** ask_server - send a query to the address of the host's name server */
 static const char *ask_server(const struct attempt *at)
 {
 	static const unsigned char query[] = {
@@ -100,7 +100,7 @@ static const char *ask_server(const struct attempt *at)
 		      sizeof(in)) < 0 ? failure(errno) : "reached";
 }
 
-/** hello - whether a control socket takes us */
+/** hello - whether a control socket accepts us */
 static const char *hello(const char *path)
 {
 	struct {
@@ -123,7 +123,7 @@ static const char *hello(const char *path)
 							       failure(errno);
 }
 
-/** control - a control socket: the run's own, or with @a another run's */
+/** control - use a control socket: the run's own, or that of another run if @a is set */
 static const char *control(const struct attempt *at)
 {
 	char path[200];
@@ -133,7 +133,7 @@ static const char *control(const struct attempt *at)
 	return hello(path);
 }
 
-/** folder - a run directory: look, and make a file */
+/** folder - list a run directory and create a file in it */
 static const char *folder(const struct attempt *at)
 {
 	char path[200];
@@ -149,7 +149,7 @@ static const char *folder(const struct attempt *at)
 	return "reached";
 }
 
-/** state - what a run writes down of itself */
+/** state - read the state file of a run */
 static const char *state(const struct attempt *at)
 {
 	static const char *const files[] = { "state.json", "journal", "log" };
@@ -167,13 +167,13 @@ static const char *state(const struct attempt *at)
 	return failure(err);
 }
 
-/** verdict - of a program of lklrun's: 0 is what it must not end with */
+/** verdict - outcome of a program of lklrun, which must not end with status 0 */
 static const char *verdict(const char *status)
 {
 	return strcmp(status, "status 0") ? "refused" : "reached";
 }
 
-/** add_link - `lklctl link add user`: an interface that leads to the host's network */
+/** add_link - `lklctl link add user`: add an interface that leads to the host's network */
 static const char *add_link(const struct attempt *at)
 {
 	const char *const args[] = { "lklctl", "-n", setting("NAME"), "link",
@@ -183,7 +183,7 @@ static const char *add_link(const struct attempt *at)
 	return verdict(tool_status("lklctl", args));
 }
 
-/** exec_other - `lklctl exec`: a program on another run's stack */
+/** exec_other - `lklctl exec`: run a program on another run's stack */
 static const char *exec_other(const struct attempt *at)
 {
 	const char *const args[] = { "lklctl", "-n", setting("OTHER_NAME"),
@@ -193,7 +193,7 @@ static const char *exec_other(const struct attempt *at)
 	return verdict(tool_status("lklctl", args));
 }
 
-/** nested - a run of our own, with a gateway to the host's network */
+/** nested - start a run inside the run, with a gateway to the host's network */
 static const char *nested(const struct attempt *at)
 {
 	const char *const args[] = { "lklrun", "-q", "--name", "nested", "--",

@@ -2,10 +2,11 @@
 /*
  * The accomplice: a process of the target's user on the host, not in a run.
  *
- * It has a connection to the test's listener, which must stay silent, and memory
- * that must stay as it is. On a unix socket it hands out descriptors of the host's
- * and takes one of the run's. It says where all that is, in a line, serves until
- * its standard input ends, and says then whether its memory is intact.
+ * It has a connection to the test's listener, which must stay silent, and
+ * memory that must stay as it is. On a unix socket it hands out descriptors of
+ * the host and accepts one from the run. It prints one line with its pid,
+ * addresses and descriptors, and serves until its standard input ends. It then
+ * prints whether its memory is intact.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -35,7 +36,7 @@ __asm__(".pushsection .text\n.globl stub\nstub: syscall\nint3\n.popsection");
 static void stub(void) { }
 #endif
 
-/** connected - a socket that is connected to the test's */
+/** connected - make a socket that is connected to the test's */
 static int connected(int family, int type)
 {
 	struct sockaddr_in in = { .sin_family = AF_INET };
@@ -54,7 +55,7 @@ static int connected(int family, int type)
 	return ret ? -1 : fd;
 }
 
-/** wanted - the descriptor that a letter stands for */
+/** wanted - return the descriptor that a letter stands for */
 static int wanted(char letter)
 {
 	switch (letter) {
@@ -98,7 +99,7 @@ static void give(int conn, int fd)
 		perror("giving a descriptor");
 }
 
-/** take - receive a descriptor, and say of which family it is */
+/** take - receive a descriptor and print its family */
 static void take(int conn)
 {
 	char room[CMSG_SPACE(sizeof(int))], byte, answer = '-';
@@ -119,7 +120,7 @@ static void take(int conn)
 		perror("answering");
 }
 
-/** serve - one client */
+/** serve - serve one client */
 static void serve(int listener)
 {
 	int conn = accept4(listener, NULL, NULL, SOCK_CLOEXEC), fd;
@@ -139,7 +140,7 @@ static void serve(int listener)
 	close(conn);
 }
 
-/** listen_at - the socket that everybody may connect to */
+/** listen_at - make a listener that every user may connect to */
 static int listen_at(const char *path)
 {
 	struct sockaddr_un un = { .sun_family = AF_UNIX };
@@ -160,7 +161,7 @@ int outside(void)
 			       { .fd = listen_at(setting("OUTSIDE")),
 				 .events = POLLIN } };
 
-	prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);	/* as any program of a user's */
+	prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);	/* as for any ordinary program of a user */
 	if (fd < 0 || p[1].fd < 0) {
 		perror("setting up");
 		return 1;

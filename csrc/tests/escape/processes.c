@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Somebody else's process: the accomplice outside (outside.c), which has the same
- * user and a connection of the host's, and lklrun's own processes.
+ * Attempts on other processes: the accomplice outside (outside.c), which has
+ * the same user and a connection on the host, and lklrun's own processes.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -23,7 +23,7 @@
 
 enum { OUTSIDE, LKLHOST, LKLRUN, ZYGOTE };
 
-/** parent_of - a process's parent; 0: it is not there */
+/** parent_of - return the parent of a process; 0 if there is no such process */
 static pid_t parent_of(pid_t pid)
 {
 	char path[64], line[512], *p = NULL;
@@ -39,7 +39,7 @@ static pid_t parent_of(pid_t pid)
 	return p ? (pid_t)strtol(p + 4, NULL, 10) : 0;
 }
 
-/** sibling - another child of lklhost's than our first process: the zygote */
+/** sibling - find the child of lklhost that is not our first process: the zygote */
 static pid_t sibling(pid_t host, pid_t target)
 {
 	DIR *d = opendir("/proc");
@@ -57,7 +57,7 @@ static pid_t sibling(pid_t host, pid_t target)
 	return found;
 }
 
-/** victim - its pid; 0: there is none */
+/** victim - return the pid of the process to attack; 0 if there is none */
 static pid_t victim(long who)
 {
 	pid_t target, host;
@@ -76,7 +76,7 @@ static pid_t victim(long who)
 }
 
 #ifdef __x86_64__
-/** inject - have the stopped accomplice send what we want on its connection */
+/** inject - have the stopped accomplice send our bytes on its connection */
 static void inject(pid_t pid)
 {
 	struct user_regs_struct saved, regs;
@@ -102,7 +102,7 @@ static void inject(pid_t pid)
 }
 #endif
 
-/** trace - attach; to the accomplice for a call of ours */
+/** trace - attach to a process; in the accomplice, also make a call */
 static const char *trace(const struct attempt *at)
 {
 	pid_t pid = victim(at->a);
@@ -121,7 +121,7 @@ static const char *trace(const struct attempt *at)
 	return "reached";
 }
 
-/** memory_write - process_vm_writev(); EFAULT is what it says to who may do it */
+/** memory_write - process_vm_writev(); EFAULT shows that access is allowed */
 static const char *memory_write(const struct attempt *at)
 {
 	char text[] = "overwritten";
@@ -136,7 +136,7 @@ static const char *memory_write(const struct attempt *at)
 	return failure(errno);
 }
 
-/** memory_file - the same by /proc/PID/mem */
+/** memory_file - the same through /proc/PID/mem */
 static const char *memory_file(const struct attempt *at)
 {
 	char path[64];
@@ -154,7 +154,7 @@ static const char *memory_file(const struct attempt *at)
 	return "reached";
 }
 
-/** steal - a copy of a descriptor: of the accomplice's connection, or of any of lklrun's */
+/** steal - copy a descriptor: the accomplice's connection, or any of lklrun's */
 static const char *steal(const struct attempt *at)
 {
 	pid_t pid = victim(at->a);
@@ -196,7 +196,7 @@ static const char *entry(const struct attempt *at)
 	return fd < 0 ? failure(errno) : "reached";
 }
 
-/** open_socket - /proc/PID/fd/N of the accomplice's connection */
+/** open_socket - open /proc/PID/fd/N of the accomplice's connection */
 static const char *open_socket(const struct attempt *at)
 {
 	char path[64];
@@ -234,8 +234,8 @@ static const char *limits(const struct attempt *at)
 /**
  * after_lklhost - kill the supervisor, then connect
  *
- * The target dies with it; a daemon that has forgotten its parent dies too, and if
- * it did not, nobody would answer its calls.
+ * The target dies with lklhost, and so does a daemon whose parent has ended. If
+ * one survived, nobody would answer its calls.
  */
 static const char *after_lklhost(const struct attempt *at)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * System calls by an instruction of our own: a preloaded library patches those of
- * the C library and never sees these.
+ * System calls by an instruction in this program. A preloaded library patches
+ * only the C library, so it does not intercept these.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -9,7 +9,7 @@
 
 #include "escape.h"
 
-/** instruct - the instruction; a negative errno as the kernel returns it */
+/** instruct - execute the instruction; returns a negative errno on failure, as the kernel does */
 static long instruct(long nr, long a, long b, long c, long d, long e, long f)
 {
 #if defined(__x86_64__)
@@ -42,7 +42,7 @@ static long instruct(long nr, long a, long b, long c, long d, long e, long f)
 #endif
 }
 
-/** raw - as syscall(2): -1 and errno */
+/** raw - like syscall(2): returns -1 with errno on failure */
 long raw(long nr, long a, long b, long c, long d, long e, long f)
 {
 	long ret = instruct(nr, a, b, c, d, e, f);

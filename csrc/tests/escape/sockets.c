@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Sockets of every family. One that names the host's addresses must get the
- * stack's answer; one of a family that the stack lacks must not be there.
+ * Sockets of every family. If a socket uses the host's addresses, the stack
+ * must answer. A family that the stack lacks must not be available.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -28,24 +28,24 @@
 #define ETHERTYPE_TEST	0x88b5		/* IEEE 802, local experimental */
 #define SMC_PROTOCOL	256		/* IPPROTO_SMC, Linux 6.11 */
 
-/* By which door: the C library's, or an instruction that no library sees. */
+/* If set, make calls by an instruction that no library intercepts. */
 static bool bare;
 
-/** make_socket - socket(2) by the door */
+/** make_socket - socket(2), depending on @bare */
 static int make_socket(int family, int type, int protocol)
 {
 	return bare ? (int)RAW(SYS_socket, family, type, protocol) :
 		      socket(family, type, protocol);
 }
 
-/** make_connect - connect(2) by the door */
+/** make_connect - connect(2), depending on @bare */
 static int make_connect(int fd, const void *name, socklen_t len)
 {
 	return bare ? (int)RAW(SYS_connect, fd, name, len) :
 		      connect(fd, name, len);
 }
 
-/** make_sendto - sendto(2) by the door */
+/** make_sendto - sendto(2), depending on @bare */
 static ssize_t make_sendto(int fd, const void *data, size_t n, int flags,
 			   const void *name, socklen_t len)
 {
@@ -53,7 +53,7 @@ static ssize_t make_sendto(int fd, const void *data, size_t n, int flags,
 		      sendto(fd, data, n, flags, name, len);
 }
 
-/** address - the @nth of the host's: its loopback, then the wire's */
+/** address - make the @nth address of the host: loopback, then that of its wire */
 static socklen_t address(struct sockaddr_storage *ss, int family, int nth,
 			 const char *port)
 {
@@ -73,7 +73,7 @@ static socklen_t address(struct sockaddr_storage *ss, int family, int nth,
 	return sizeof(*in6);
 }
 
-/** finish - wait for a connect that is under way; 0 or a positive errno */
+/** finish - wait for a connect in progress; 0 or a positive errno */
 static int finish(int fd)
 {
 	struct pollfd p = { .fd = fd, .events = POLLOUT };
@@ -107,7 +107,7 @@ static int connected(int family, int protocol, int nth, const char *name)
 	return err;
 }
 
-/** stream - connect to both addresses; the second one's error */
+/** stream - connect to both addresses; returns the error of the second */
 static const char *stream(const struct attempt *at)
 {
 	int err = connected((int)at->a, (int)at->b, 0, at->name);
@@ -117,7 +117,7 @@ static const char *stream(const struct attempt *at)
 	return err ? failure(err) : "reached";
 }
 
-/** connect_out - TCP by the C library, for attempts that do something else first */
+/** connect_out - connect by the C library, for attempts that do something else first */
 const char *connect_out(const struct attempt *at)
 {
 	const struct attempt tcp = { at->name, stream, AF_INET, 0 };
@@ -125,7 +125,7 @@ const char *connect_out(const struct attempt *at)
 	return stream(&tcp);
 }
 
-/** datagram - send to both addresses; the second one's error */
+/** datagram - send to both addresses; returns the error of the second */
 static const char *datagram(const struct attempt *at)
 {
 	struct sockaddr_storage ss;
@@ -144,12 +144,12 @@ static const char *datagram(const struct attempt *at)
 	return ret < 0 ? failure(errno) : "reached";
 }
 
-/** raw_packet - a packet with a header of our own to the wire's address */
+/** raw_packet - send a packet with our own header to the wire's address */
 static const char *raw_packet(const struct attempt *at)
 {
 	struct sockaddr_storage ss;
 	socklen_t len = address(&ss, (int)at->a, 1, "UDP");
-	/* IPv4, 40 bytes, TTL 64, protocol 253; addresses are in its end. */
+	/* IPv4, 40 bytes, TTL 64, protocol 253; the addresses are its last bytes. */
 	unsigned char packet[40] = { 0x45, 0, 0, 40, 0, 1, 0, 0, 64, 253 };
 	int fd = make_socket((int)at->a, SOCK_RAW, (int)at->b);
 
@@ -163,7 +163,7 @@ static const char *raw_packet(const struct attempt *at)
 	       failure(errno) : "reached";
 }
 
-/** without_library - any of the above by raw system calls */
+/** without_library - make one of the attempts above by raw system calls */
 static const char *without_library(const struct attempt *at)
 {
 	const char *outcome;
@@ -203,7 +203,7 @@ static const char *zero_copy(const struct attempt *at)
 	       failure(errno) : "stack";
 }
 
-/** frames - a frame to each device that a packet socket might see */
+/** frames - send a frame to each device that a packet socket might see */
 static const char *frames(const struct attempt *at)
 {
 	static const unsigned char frame[60] = {
@@ -227,7 +227,7 @@ static const char *frames(const struct attempt *at)
 	return "stack";
 }
 
-/** ask_netlink - a dump; "reached" when an answer has @needle in it */
+/** ask_netlink - request a dump; "reached" if an answer contains @needle */
 static const char *ask_netlink(int protocol, const void *request, size_t n,
 			       const void *needle, size_t needle_len)
 {
@@ -283,7 +283,7 @@ static const char *netlink_diag(const struct attempt *at)
 			   sizeof(port));
 }
 
-/** netlink_open - protocols whose state cannot be told from the stack's: whose is it */
+/** netlink_open - open a protocol whose state looks the same in both kernels; tell whose it is */
 static const char *netlink_open(const struct attempt *at)
 {
 	int fd = socket(AF_NETLINK, SOCK_RAW, (int)at->a);
@@ -297,9 +297,10 @@ static const char *netlink_open(const struct attempt *at)
 }
 
 /**
- * netlink_others - every protocol that has no attempt of its own
+ * netlink_others - try every protocol that has no attempt of its own
  *
- * Those that the host's kernel has in the target's own namespace tell of no network.
+ * Protocols that the host's kernel offers in the target's own namespace reveal
+ * nothing about its network.
  */
 static const char *netlink_others(const struct attempt *at)
 {
@@ -325,7 +326,7 @@ static const char *netlink_others(const struct attempt *at)
 	return failure(err);
 }
 
-/** family - a socket of a family that is not the stack's */
+/** family - make a socket of a family that the stack does not have */
 static const char *family(const struct attempt *at)
 {
 	int fd = (int)RAW(SYS_socket, at->a, at->b, 0);
@@ -336,7 +337,7 @@ static const char *family(const struct attempt *at)
 	return at->a == AF_ALG ? "own" : "reached";
 }
 
-/** every_family - all numbers and types, beyond what has a name here */
+/** every_family - try all numbers and types, including unnamed ones */
 static const char *every_family(const struct attempt *at)
 {
 	static const bool served[256] = {
@@ -356,7 +357,7 @@ static const char *every_family(const struct attempt *at)
 	return "EAFNOSUPPORT";
 }
 
-/** high_half - a family whose upper half a filter might forget */
+/** high_half - set the upper half of the family argument, which a filter might ignore */
 static const char *high_half(const struct attempt *at)
 {
 	return RAW(SYS_socket, 1UL << 32 | (unsigned long)at->a, SOCK_STREAM,
@@ -378,7 +379,7 @@ static const char *pairs(const struct attempt *at)
 	return failure(err);
 }
 
-/** unix_name - connect to a name of the host's */
+/** unix_name - connect to a unix socket name of the host */
 static const char *unix_name(const struct attempt *at)
 {
 	struct sockaddr_un un = { .sun_family = AF_UNIX };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Namespaces and mounts: into the host's network namespace, into new ones, and
- * below what is mounted over the host's files.
+ * Namespaces and mounts: attempts to enter the host's network namespace or new
+ * ones, and to reach host files that a mount covers.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -24,13 +24,13 @@
 
 #define PIDFD_GET_NET_NAMESPACE	0xff04	/* _IO(PIDFS_IOCTL_MAGIC, 4), Linux 6.11 */
 
-/** entered - setns() succeeded: is it the host's namespace? */
+/** entered - after setns(): whether we are in the host's namespace */
 static const char *entered(int ret)
 {
 	return ret ? failure(errno) : "reached";
 }
 
-/** open_of - a file of /proc/PID/ns of process @pid */
+/** open_of - open a file below /proc/PID/ns of process @pid */
 static int open_of(long pid, const char *ns)
 {
 	char path[64];
@@ -39,7 +39,7 @@ static int open_of(long pid, const char *ns)
 	return open(path, O_RDONLY);
 }
 
-/** enter_process - setns by /proc/PID/ns/net; @a 1: of pid 1; @b: what setns is told */
+/** enter_process - setns() with /proc/PID/ns/net; @a 1: of pid 1; @b: the type passed to setns() */
 static const char *enter_process(const struct attempt *at)
 {
 	int fd = open_of(at->a ? at->a : number("PID"), "net");
@@ -47,7 +47,7 @@ static const char *enter_process(const struct attempt *at)
 	return fd < 0 ? failure(errno) : entered(setns(fd, (int)at->b));
 }
 
-/** enter_named - setns by a name that everybody may open */
+/** enter_named - setns() with a name that every user may open */
 static const char *enter_named(const struct attempt *at)
 {
 	int fd = open(setting("NETNS"), O_RDONLY);
@@ -56,7 +56,7 @@ static const char *enter_named(const struct attempt *at)
 	return fd < 0 ? failure(errno) : entered(setns(fd, CLONE_NEWNET));
 }
 
-/** enter_pidfd - setns by a pidfd, or by the namespace that a pidfd gives */
+/** enter_pidfd - setns() with a pidfd, or with the namespace that a pidfd returns */
 static const char *enter_pidfd(const struct attempt *at)
 {
 	int fd = (int)syscall(SYS_pidfd_open, number("PID"), 0);
@@ -69,7 +69,7 @@ static const char *enter_pidfd(const struct attempt *at)
 	return entered(setns(fd, CLONE_NEWNET));
 }
 
-/** enter_as_root - setns behind a new user namespace, in which we are root */
+/** enter_as_root - setns() in a new user namespace, in which we are root */
 static const char *enter_as_root(const struct attempt *at)
 {
 	if (unshare(CLONE_NEWUSER))
@@ -77,7 +77,7 @@ static const char *enter_as_root(const struct attempt *at)
 	return enter_named(at);
 }
 
-/** enter_bind - setns by a bind mount of the namespace's file */
+/** enter_bind - setns() with a bind mount of the namespace's file */
 static const char *enter_bind(const struct attempt *at)
 {
 	char from[64], to[] = "/tmp/lklrun-escape-ns";
@@ -100,7 +100,7 @@ static const char *enter_bind(const struct attempt *at)
 	return fd < 0 ? failure(errno) : entered(setns(fd, CLONE_NEWNET));
 }
 
-/** enter_mounts - the accomplice's mounts, where nothing is covered */
+/** enter_mounts - enter the accomplice's mount namespace, where nothing is covered */
 static const char *enter_mounts(const struct attempt *at)
 {
 	int fd = open_of(number("PID"), "mnt");
@@ -111,10 +111,10 @@ static const char *enter_mounts(const struct attempt *at)
 	return setns(fd, CLONE_NEWNS) ? failure(errno) : "allowed";
 }
 
-static int exchanged[3];	/* the number that is exchanged, and what by */
+static int exchanged[3];	/* the exchanged number, and the two files */
 static volatile bool stop;
 
-/** exchange - put one of two namespaces at the number, again and again */
+/** exchange - thread that alternates two namespaces at the number */
 static void *exchange(void *arg)
 {
 	(void)arg;
@@ -125,7 +125,7 @@ static void *exchange(void *arg)
 	return NULL;
 }
 
-/** same_netns - whether we are in the namespace of the host */
+/** same_netns - whether we are in the network namespace @fd */
 static bool same_netns(int fd)
 {
 	struct stat own, other;
@@ -134,7 +134,7 @@ static bool same_netns(int fd)
 	       own.st_ino == other.st_ino;
 }
 
-/** enter_exchanged - setns(fd, 0) of a descriptor that another thread exchanges */
+/** enter_exchanged - setns(fd, 0) with a descriptor that another thread exchanges */
 static const char *enter_exchanged(const struct attempt *at)
 {
 	const char *outcome = "EPERM";
@@ -161,7 +161,7 @@ static const char *enter_exchanged(const struct attempt *at)
 	return err || !strcmp(outcome, "reached") ? outcome : "allowed";
 }
 
-/** new_spaces - new namespaces, then connect */
+/** new_spaces - create new namespaces, then connect */
 static const char *new_spaces(const struct attempt *at)
 {
 	return unshare((int)at->a) ? failure(errno) : connect_out(at);
@@ -195,7 +195,7 @@ static const char *clone_spaces(const struct attempt *at)
 	return word("%s", text);
 }
 
-/** shows_host - whether a list of devices has the host's */
+/** shows_host - whether a list of devices contains the host's */
 static bool shows_host(const char *path)
 {
 	char text[8192];
@@ -207,7 +207,7 @@ static bool shows_host(const char *path)
 	return strstr(text, setting("LINK"));
 }
 
-/** mount_anew - /proc or /sys once more, in namespaces of our own */
+/** mount_anew - mount /proc or /sys again, in our own namespaces */
 static const char *mount_anew(const struct attempt *at)
 {
 	char link[64];
@@ -228,7 +228,7 @@ static const char *mount_anew(const struct attempt *at)
 								     "own";
 }
 
-/** mount_network - a file system whose kernel part connects by itself */
+/** mount_network - mount a file system whose kernel code makes network connections */
 static const char *mount_network(const struct attempt *at)
 {
 	char source[64], opts[160];
@@ -251,7 +251,7 @@ static const char *mount_network(const struct attempt *at)
 	return outcome;
 }
 
-/** uncover - take off what is mounted over the host's files; @a: in a new user namespace */
+/** uncover - unmount the covers of the host's files; @a: in a new user namespace */
 static const char *uncover(const struct attempt *at)
 {
 	static const char *const covers[] = {
@@ -275,7 +275,7 @@ static const char *uncover(const struct attempt *at)
 	return failure(err);
 }
 
-/* Host files that the view covers: what the host's say is in ESCAPE_TTL. */
+/* Host files that the view covers; ESCAPE_TTL is the value in the host's files. */
 static const char *const ttl_paths[] = {
 	"/proc/sys/net/ipv4/ip_default_ttl",
 	"/proc/sys/net/../sys/net/ipv4/ip_default_ttl",
@@ -307,7 +307,7 @@ static const char *view_read(const struct attempt *at)
 	return outcome;
 }
 
-/** view_write - write it; the test looks whether the host's has changed */
+/** view_write - write the value; the test checks whether the host's value has changed */
 static const char *view_write(const struct attempt *at)
 {
 	int fd = open(ttl_paths[at->a], O_WRONLY);
@@ -317,7 +317,7 @@ static const char *view_write(const struct attempt *at)
 	return write(fd, "33", 2) == 2 ? "stack" : failure(errno);
 }
 
-/** view_names - names that a file system might stumble over */
+/** view_names - look up names that a file system might handle incorrectly */
 static const char *view_names(const struct attempt *at)
 {
 	static const char *const names[] = {
@@ -338,7 +338,7 @@ static const char *view_names(const struct attempt *at)
 	return open(longest, O_RDONLY) >= 0 ? "reached" : failure(errno);
 }
 
-/** devices - the host's devices in a list */
+/** devices - look for the host's devices in a list */
 static const char *devices(const struct attempt *at)
 {
 	static const char *const lists[] = {

@@ -4,13 +4,13 @@
  *
  * Theory of operation
  *
- * What the calls write to is an arena of its own, so that a wild length cannot
- * change the fuzzer's own data. It ends before a page that is not there; beside
- * it lie a page that cannot be written, one that cannot be used at all, and some
- * that one thread maps and unmaps all the time.
+ * The calls write to a separate arena, so that a wrong length cannot change the
+ * fuzzer's own data. An unmapped page follows the arena. Next to it are a
+ * read-only page, an inaccessible page, and pages that one thread keeps mapping
+ * and unmapping.
  *
- * Most arguments are of the right kind, for those that are all wrong are found
- * out at once and reach nothing.
+ * Most arguments are of the right kind: a call with only wrong arguments fails
+ * at once and tests little code.
  */
 #define _GNU_SOURCE
 #include <limits.h>
@@ -26,10 +26,10 @@
 
 #define PAGE		4096ul
 #define GOOD		(256 * 1024ul)	/* readable and writable */
-#define TROUBLED	(16 * PAGE)	/* now here, now gone */
+#define TROUBLED	(16 * PAGE)	/* sometimes mapped, sometimes not */
 
 static char *good, *readonly, *nothing, *troubled;
-/* Not in the arena: another thread could make a name in the file system of it. */
+/* Not in the arena: another thread could change it to a name in the file system. */
 static __thread char name[128];
 __thread uint64_t rnd_state;
 
@@ -58,7 +58,7 @@ int args_init(void)
 	       munmap(troubled + TROUBLED, PAGE);
 }
 
-/** args_trouble - unmap, map, protect a part of what may be gone */
+/** args_trouble - unmap, map or protect a part of the troubled pages */
 void args_trouble(void)
 {
 	char *p = troubled + below(TROUBLED / PAGE) * PAGE;
@@ -77,7 +77,7 @@ void args_trouble(void)
 	}
 }
 
-/** good_mem - @len bytes that are there, at most the arena; aligned to 8 */
+/** good_mem - return @len mapped bytes, at most the arena; aligned to 8 */
 void *good_mem(size_t len)
 {
 	if (len >= GOOD)
@@ -85,7 +85,7 @@ void *good_mem(size_t len)
 	return good + (below(GOOD - len + 1) & ~7ul);
 }
 
-/** fill - random bytes, many of them zero */
+/** fill - write random bytes, many of them zero */
 void fill(void *buf, size_t len)
 {
 	unsigned char *p = buf;
@@ -95,7 +95,7 @@ void fill(void *buf, size_t len)
 		p[i] = one_in(2) ? 0 : (unsigned char)rnd();
 }
 
-/** any_ptr - mostly a bad one */
+/** any_ptr - return a pointer, mostly a bad one */
 void *any_ptr(void)
 {
 	switch (below(12)) {
@@ -112,7 +112,7 @@ void *any_ptr(void)
 	case 5:
 		return nothing - below(128);
 	case 6:
-		return (void *)0xffff888000000000ul;	/* the kernel's */
+		return (void *)0xffff888000000000ul;	/* an address of the kernel */
 	case 7:
 		return (void *)(0x8000000000000000ul | rnd());
 	case 8:
@@ -124,13 +124,13 @@ void *any_ptr(void)
 	}
 }
 
-/** any_buf - for @len bytes: mostly good */
+/** any_buf - return a buffer for @len bytes, mostly a good one */
 void *any_buf(size_t len)
 {
 	return one_in(8) ? any_ptr() : good_mem(len);
 }
 
-/** any_len - mostly small; sometimes absurd */
+/** any_len - return a length: mostly small, sometimes absurd */
 uint64_t any_len(void)
 {
 	static const uint64_t odd[] = {
@@ -150,7 +150,7 @@ uint64_t any_len(void)
 	}
 }
 
-/** any_fd - mostly an open one */
+/** any_fd - return a descriptor, mostly an open one */
 int any_fd(void)
 {
 	static const int odd[] = { -1, -100, INT_MAX, INT_MIN, 1 << 20, 2000 };
@@ -160,7 +160,7 @@ int any_fd(void)
 	return (int)below(one_in(3) ? FD_LIMIT : FD_LIMIT / 4);
 }
 
-/** any_int - small, a power of two, or anything */
+/** any_int - return a small number, a power of two, or any number */
 int any_int(void)
 {
 	switch (below(4)) {
@@ -175,13 +175,13 @@ int any_int(void)
 	}
 }
 
-/** any_port - few, so that connects meet listeners */
+/** any_port - return one of a few ports, so that connects find listeners */
 static uint16_t any_port(void)
 {
 	return htons(one_in(12) ? (uint16_t)rnd() : (uint16_t)(7000 + below(6)));
 }
 
-/** inet4 - an AF_INET address */
+/** inet4 - write an AF_INET address */
 static uint32_t inet4(void *buf)
 {
 	static const uint32_t hosts[] = { INADDR_LOOPBACK, INADDR_LOOPBACK,
@@ -195,7 +195,7 @@ static uint32_t inet4(void *buf)
 	return sizeof(*in);
 }
 
-/** inet6 - an AF_INET6 address */
+/** inet6 - write an AF_INET6 address */
 static uint32_t inet6(void *buf)
 {
 	static const struct in6_addr hosts[] = {
@@ -214,9 +214,9 @@ static uint32_t inet6(void *buf)
 }
 
 /**
- * any_addr - a socket address in @buf of 128 bytes; its length
+ * any_addr - write a socket address to @buf (128 bytes); returns its length
  *
- * One of AF_UNIX is abstract: no file is created.
+ * An AF_UNIX address is abstract, so that no file is created.
  */
 uint32_t any_addr(void *buf)
 {
@@ -257,7 +257,7 @@ uint32_t any_addr(void *buf)
 	}
 }
 
-/** any_name - an address somewhere, and a length that mostly fits */
+/** any_name - return an address in any memory, and a length that mostly fits */
 void *any_name(uint32_t *len)
 {
 	*len = any_addr(name);

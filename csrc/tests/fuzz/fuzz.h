@@ -12,15 +12,15 @@
 #include "../rnd.h"
 
 #define WORKERS		3	/* processes */
-#define THREADS		3	/* of each */
+#define THREADS		3	/* of each process */
 #define FD_LIMIT	192	/* RLIMIT_NOFILE of a worker */
 #define OPS_MAX		80
 
 /**
  * struct slot - what a thread is doing, for the watchdog
- * @calls: made so far
- * @tid: of the thread, 0: none
- * @nr, @args: of the call that is being made
+ * @calls: calls made so far
+ * @tid: thread id, 0: none
+ * @nr, @args: number and arguments of the current call
  */
 struct slot {
 	_Atomic uint64_t calls;
@@ -30,10 +30,10 @@ struct slot {
 };
 
 /**
- * struct shared - between all processes of the fuzzer
- * @slot: of every thread
+ * struct shared - memory that all processes of the fuzzer share
+ * @slot: the slots of all threads
  * @made, @good: calls by operation, and those that did not fail
- * @killed: processes ended by SIGKILL in the middle
+ * @killed: number of processes that were killed early by SIGKILL
  */
 struct shared {
 	struct slot slot[WORKERS][THREADS];

@@ -6,17 +6,17 @@
  *
  * Theory of operation
  *
- * WORKERS processes of THREADS threads each call whatever ops.c picks; the
- * threads of one process share their descriptors and close each other's. A
- * process lives for a second or so, then ends with all it has open, or is killed
- * in the middle of a call; another takes its place. Its seed follows from SEED,
- * its place and its turn, so that a run with the same seed makes the same calls,
- * as far as the scheduler lets it.
+ * WORKERS processes of THREADS threads each make the calls that ops.c picks.
+ * The threads of one process share their descriptors and close each other's. A
+ * process lives for about a second, and another one replaces it. It ends with
+ * open descriptors, or is killed in the middle of a call. Its seed is computed
+ * from SEED, its slot and its generation. A run with the same seed thus makes
+ * the same calls, as far as scheduling allows.
  *
- * No call may wait for ever: each thread is interrupted every few milliseconds by
- * a signal whose handler does not restart. A watchdog looks at each thread; one
- * that makes no call for HANG_S has not got its errno: it says which call, and
- * the fuzzer ends with 1.
+ * No call may wait for ever: every few milliseconds, each thread gets a signal
+ * whose handler does not restart calls. A watchdog checks each thread. If a
+ * thread makes no call for HANG_S, its current call hangs: the watchdog prints
+ * that call, and the fuzzer ends with 1.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -46,9 +46,9 @@ struct shared *shared;
 static struct {
 	pid_t pid;
 	uint64_t turn;
-	uint64_t end;			/* killed then, when it has not ended */
+	uint64_t end;			/* time at which it is killed if it has not ended */
 	uint64_t calls[THREADS];
-	uint64_t since[THREADS];	/* when that changed */
+	uint64_t since[THREADS];	/* time of the last change */
 } workers[WORKERS];
 
 static int place;
@@ -62,13 +62,13 @@ static uint64_t now_ms(void)
 	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
 
-/** nothing - a handler, so that calls are interrupted */
+/** nothing - signal handler that does nothing, so that calls are interrupted */
 static void nothing(int sig)
 {
 	(void)sig;
 }
 
-/** tick - interrupt the calling thread from now on */
+/** tick - interrupt the calling thread regularly from now on */
 static void tick(void)
 {
 	struct itimerspec its = { { 0, TICK_NS }, { 0, TICK_NS } };
@@ -82,7 +82,7 @@ static void tick(void)
 		_exit(3);
 }
 
-/** thread - calls until the process ends */
+/** thread - make calls until the process ends */
 static void *thread(void *arg)
 {
 	int i = (int)(intptr_t)arg;
@@ -133,7 +133,7 @@ static void worker(uint64_t life)
 	_exit(0);
 }
 
-/** start - a worker in its place */
+/** start - start worker @i */
 static void start(int i, uint64_t seed)
 {
 	uint64_t life, now = now_ms();
@@ -185,7 +185,7 @@ static bool hangs(int i)
 	return false;
 }
 
-/** tend - reap, replace, kill; false: one hangs or cannot be had */
+/** tend - reap, replace and kill workers; false if one hangs or cannot be forked */
 static bool tend(uint64_t seed)
 {
 	int i, status;
@@ -216,7 +216,7 @@ static bool tend(uint64_t seed)
 	return true;
 }
 
-/** report - what was called how often */
+/** report - print how often each call was made */
 static void report(void)
 {
 	uint64_t made = 0, good = 0;
@@ -234,7 +234,7 @@ static void report(void)
 	       (unsigned long long)shared->killed);
 }
 
-/** inherited - after an exec: ask about, and close, whatever came along */
+/** inherited - after an exec: query and close the inherited descriptors */
 static int inherited(void)
 {
 	char buf[256];

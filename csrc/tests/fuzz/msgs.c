@@ -16,7 +16,7 @@
 #define VECS	8
 #define MESSAGES 6
 
-/** any_flags - of send and recv; never what waits for all of a long buffer */
+/** any_flags - return flags of send and recv; never those that wait for a whole buffer */
 static int any_flags(void)
 {
 	int flags = one_in(2) ? MSG_DONTWAIT : 0;
@@ -28,7 +28,7 @@ static int any_flags(void)
 	return flags;
 }
 
-/** any_iov - a vector in memory that is there */
+/** any_iov - return a vector in mapped memory */
 static struct iovec *any_iov(size_t *n)
 {
 	struct iovec *iov = good_mem(VECS * sizeof(*iov));
@@ -46,7 +46,7 @@ static struct iovec *any_iov(size_t *n)
 	return one_in(16) ? any_ptr() : iov;
 }
 
-/** any_control - ancillary data, most of it well-formed at its head */
+/** any_control - return ancillary data, mostly with a well-formed header */
 static void *any_control(size_t *len)
 {
 	static const int levels[] = { SOL_SOCKET, IPPROTO_IP, IPPROTO_IPV6,
@@ -65,7 +65,7 @@ static void *any_control(size_t *len)
 	return one_in(12) ? any_ptr() : p;
 }
 
-/** any_msg - a struct msghdr at @mh, which is there */
+/** any_msg - fill the struct msghdr at @mh, which is mapped */
 static void any_msg(struct msghdr *mh)
 {
 	size_t n, len;
@@ -137,7 +137,7 @@ long op_recvmmsg(void)
 	return op_mmsg(SYS_recvmmsg);
 }
 
-/** op_pass_fds - descriptors in SCM_RIGHTS, over whatever it is */
+/** op_pass_fds - send descriptors in SCM_RIGHTS over any descriptor */
 long op_pass_fds(void)
 {
 	struct msghdr *mh = good_mem(sizeof(*mh));
@@ -184,7 +184,7 @@ long op_netlink(void)
 		.nlmsg_seq = (uint32_t)rnd(),
 	};
 
-	/* SOCK_DIAG_BY_FAMILY is 20, which elsewhere adds an address. */
+	/* SOCK_DIAG_BY_FAMILY is 20; in rtnetlink, this number adds an address. */
 	if (nh.nlmsg_type >= 16 && (nh.nlmsg_type & 3) != 2)
 		nh.nlmsg_type = 20;
 	fill(p, 512);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The calls of the fuzzer, each with arguments made anew.
+ * The calls of the fuzzer, each with new random arguments.
  *
- * Left out is what would reach the host beyond its own sockets: requests
- * outside the socket range on descriptors that may be anything, families other
- * than those that are used here, owners of signals other than ourselves, names
- * in the file system.
+ * The fuzzer avoids calls that would affect the host beyond its own sockets:
+ * requests outside the socket range on arbitrary descriptors, other families
+ * than those used here, other signal owners than this process, and names in the
+ * file system.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -43,7 +43,7 @@ void ops_forking(bool yes)
 	forking = yes;
 }
 
-/** call - a system call, on record for the watchdog */
+/** call - make a system call, recorded for the watchdog */
 long call(long nr, long a, long b, long c, long d, long e, long f)
 {
 	const long args[6] = { a, b, c, d, e, f };
@@ -64,7 +64,7 @@ static const int levels[] = {
 	270 /* SOL_NETLINK */, 263 /* SOL_PACKET */, 136 /* SOL_UDPLITE */,
 };
 
-/** any_level - of an option */
+/** any_level - return the level of an option */
 static int any_level(void)
 {
 	return one_in(20) ? any_int() : levels[below(sizeof(levels) /
@@ -85,7 +85,7 @@ static long op_socket(void)
 	if (one_in(30)) {
 		/* Only for the answer: not all families are for playing with. */
 		family = one_in(2) ? any_int() : (int)below(46);
-		if (family == 38)	/* AF_ALG loads modules of the host's */
+		if (family == 38)	/* AF_ALG loads modules of the host's kernel */
 			family = -1;
 		return CALL(SYS_close, CALL(SYS_socket, family, any_int(), any_int()));
 	}
@@ -150,7 +150,7 @@ static long op_accept4(void)
 		    one_in(8) ? any_int() : (long)(below(2) * SOCK_NONBLOCK));
 }
 
-/** op_pair - a connection, which by chance alone would hardly ever come about */
+/** op_pair - make a connection, which would rarely result from random calls */
 static long op_pair(void)
 {
 	int family = one_in(2) ? AF_INET : AF_INET6, one = 1;
@@ -271,9 +271,9 @@ static long op_ioctl(void)
 					     "" };
 	unsigned int cmd = one_in(3) ? others[below(4)] :
 				       0x8900 + (unsigned int)below(256);
-	static __thread char p[256];	/* nobody else writes a device's name */
+	static __thread char p[256];	/* no other thread can write the name of the device */
 
-	/* FIOSETOWN, SIOCSPGRP: whom to send signals to. */
+	/* FIOSETOWN and SIOCSPGRP set the receiver of signals. */
 	if (cmd == 0x8901 || cmd == 0x8902)
 		cmd = FIONREAD;
 	fill(p, sizeof(p));
@@ -404,14 +404,14 @@ static long op_io_uring(void)
 	return CALL(SYS_io_uring_setup, 8, any_buf(128));
 }
 
-/** child - of a fork: calls for a while, then one of several ends */
+/** child - after fork(): make calls for a while, then end in one of several ways */
 static void child(void)
 {
 	struct itimerval tick = { { 0, 3000 }, { 0, 3000 } };
 	uint64_t n = below(40);
 	long ret;
 
-	mine = NULL;		/* the slot is the parent's */
+	mine = NULL;		/* the slot belongs to the parent */
 	forking = false;
 	setitimer(ITIMER_REAL, &tick, NULL);
 	if (one_in(4))
@@ -440,7 +440,7 @@ static void child(void)
 }
 
 /**
- * op_fork - a child, which is waited for, or killed in the middle
+ * op_fork - fork a child; wait for it, or kill it early
  */
 static long op_fork(void)
 {
@@ -509,19 +509,19 @@ static const struct {
 
 _Static_assert(sizeof(ops) / sizeof(ops[0]) <= OPS_MAX, "OPS_MAX");
 
-/** op_count - how many there are */
+/** op_count - number of operations */
 int op_count(void)
 {
 	return OPS;
 }
 
-/** op_name - what it is called */
+/** op_name - name of an operation */
 const char *op_name(int op)
 {
 	return ops[op].name;
 }
 
-/** pick - an operation, by weight */
+/** pick - pick an operation by weight */
 static int pick(void)
 {
 	int all = 0, i;
@@ -535,7 +535,7 @@ static int pick(void)
 	return i;
 }
 
-/** op_plain - one call; @slot may be NULL */
+/** op_plain - make one call; @slot may be NULL */
 void op_plain(struct slot *slot)
 {
 	int op = pick();
@@ -549,7 +549,7 @@ void op_plain(struct slot *slot)
 					  memory_order_relaxed);
 }
 
-/** op_random - one call, counted for the watchdog */
+/** op_random - make one call, counted for the watchdog */
 void op_random(struct slot *slot)
 {
 	op_plain(slot);

@@ -18,20 +18,20 @@
 #define PEERS	4
 #define BODY	(PEERS * 4096)
 
-/** struct peer - the other end of a client; @fds: to go with its next bytes */
+/** struct peer - the other end of a client; @fds: descriptors to send with its next bytes */
 static struct peer {
 	int fd;
 	unsigned int fds;
 } peers[PEERS] = { { -1, 0 }, { -1, 0 }, { -1, 0 }, { -1, 0 } };
 
-/* Calls whose handling differs; all others are a number of the input. */
+/* Calls that lklhost handles differently. The input chooses the number of any other call. */
 static const uint16_t calls[] = {
 	SYS_socket, SYS_close, SYS_read, SYS_sendmsg, SYS_recvmmsg, SYS_openat,
 	SYS_fcntl, SYS_accept4, SYS_getsockname, SYS_ioctl, SYS_bind, SYS_dup,
 	SYS_recvfrom, SYS_mount, SYS_readlinkat, SYS_uname,
 };
 
-/** peer - one that is connected; the first is lklrun's */
+/** peer - return a connected client; the first is lklrun's */
 static struct peer *peer(uint8_t n)
 {
 	struct peer *p = &peers[n % PEERS];
@@ -46,7 +46,7 @@ static struct peer *peer(uint8_t n)
 	return p;
 }
 
-/** say - send bytes, with the descriptors that were to go */
+/** say - send bytes, with the descriptors queued for them */
 static void say(struct peer *p, const void *buf, size_t len)
 {
 	int fds[FD_PASS_MAX];
@@ -60,7 +60,7 @@ static void say(struct peer *p, const void *buf, size_t len)
 	p->fds = 0;
 }
 
-/** say_frame - with the head that @len bytes of body ask for */
+/** say_frame - send a frame with a valid header and @len bytes of body */
 static void say_frame(struct peer *p, uint16_t type, uint8_t id, uint8_t *frame,
 		      size_t len)
 {
@@ -71,7 +71,7 @@ static void say_frame(struct peer *p, uint16_t type, uint8_t id, uint8_t *frame,
 	say(p, frame, h.len);
 }
 
-/** hear - read what a client is told; descriptors are closed */
+/** hear - read the data sent to a client; closes descriptors */
 static void hear(struct peer *p)
 {
 	static char buf[65536];
@@ -84,7 +84,7 @@ static void hear(struct peer *p)
 		close(fds[--n]);
 }
 
-/** frame - a frame whose length is right */
+/** frame - send a frame of valid length */
 static void frame(struct input *in, struct peer *p)
 {
 	static uint8_t buf[sizeof(struct ctl_hdr) + BODY];
@@ -96,7 +96,7 @@ static void frame(struct input *in, struct peer *p)
 	say_frame(p, type == 255 ? 0x8001 : type, id & 15, buf, got);
 }
 
-/** call - a CTL_SYSCALL whose buffers are all there */
+/** call - send a CTL_SYSCALL with complete buffers */
 static void call(struct input *in, struct peer *p)
 {
 	static uint8_t frame[sizeof(struct ctl_hdr) + BODY];
@@ -127,7 +127,7 @@ static void call(struct input *in, struct peer *p)
 		  sizeof(struct ctl_hdr));
 }
 
-/** greet - what every client says first */
+/** greet - send the first frame of every client */
 static void greet(struct peer *p)
 {
 	uint8_t frame[sizeof(struct ctl_hdr) + sizeof(struct ctl_hello_req)];
@@ -137,7 +137,7 @@ static void greet(struct peer *p)
 	say_frame(p, CTL_HELLO, 0, frame, sizeof(rq));
 }
 
-/** raw - any bytes */
+/** raw - send arbitrary bytes */
 static void raw(struct input *in, struct peer *p)
 {
 	size_t got;
@@ -147,9 +147,9 @@ static void raw(struct input *in, struct peer *p)
 }
 
 /**
- * clients_step - one thing that a client does, or that happens
+ * clients_step - carry out one action of a client, or one event
  *
- * The low bits of @step say what, the high ones whose.
+ * The low bits of @step select the action, the high bits the client.
  */
 void clients_step(struct input *in, uint8_t step)
 {
@@ -202,7 +202,7 @@ void clients_step(struct input *in, uint8_t step)
 	}
 }
 
-/** clients_start - before an input */
+/** clients_start - prepare the clients for an input */
 void clients_start(void)
 {
 	clients_init();
@@ -210,7 +210,7 @@ void clients_start(void)
 	peer(0);
 }
 
-/** clients_end - and after it */
+/** clients_end - close the clients after an input */
 void clients_end(void)
 {
 	size_t i;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Control clients of a fuzzer: what ctl.c and link_host.c share. */
+/* Control clients of a fuzzer, used by ctl.c and link_host.c. */
 #ifndef FUZZ_CLIENTS_H
 #define FUZZ_CLIENTS_H
 
@@ -12,7 +12,7 @@ void clients_init(void);
 int clients_add(int fd, bool launcher);
 void clients_dropped(void);
 
-/* exec.c with a fuzzer in the zygote's place */
+/* zygote.c: exec.c with a fuzzer in place of the zygote */
 void zygote_start(void);
 void zygote_says(struct input *in);
 void zygote_end(void);

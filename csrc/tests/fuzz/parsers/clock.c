@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Time for a fuzzer: it passes when the input says so. */
+/* The clock of a fuzzer, which the input advances. */
 #define _GNU_SOURCE
 #include <time.h>
 
@@ -7,7 +7,7 @@
 
 static uint64_t clock_ns = 1000000000;
 
-/** fuzz_clock - CLOCK_MONOTONIC */
+/** fuzz_clock - replaces clock_gettime() for CLOCK_MONOTONIC */
 static int fuzz_clock(clockid_t id, struct timespec *ts)
 {
 	(void)id;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Fuzzes the control server: frames of up to four clients, of which the first is
- * lklrun, and what happens meanwhile in the stack and in the zygote.
+ * Fuzzes the control server with frames of up to four clients, the first of
+ * which is lklrun, and with events of the stack and the zygote.
  */
 #include "clients.h"
 #include "base/lklhost.h"

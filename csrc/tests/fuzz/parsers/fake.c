@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The stack of a fuzzer: descriptors, readiness and panics, and results that the
- * input chooses. Nothing is written to a caller's memory but by the calls that
- * lklhost makes for itself.
+ * The fake stack of a fuzzer: descriptors, readiness, panics, and results that
+ * the input chooses. Only calls that lklhost makes for itself write to the
+ * caller's memory.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -18,7 +18,7 @@
 #include "stack/stack.h"
 
 #define WATCHES	64
-#define FDS	100	/* the first descriptor */
+#define FDS	100	/* number of the first descriptor */
 
 long (*fake_more)(long nr, const long *args);
 
@@ -33,7 +33,7 @@ static struct {
 	} watch[WATCHES];
 } fake;
 
-/** fake_result - of a call: an error, EAGAIN often, or a small number */
+/** fake_result - result of a call: an error, often EAGAIN, or a small number */
 long fake_result(void)
 {
 	uint8_t v = fake.in ? get8(fake.in) : 0;
@@ -41,14 +41,14 @@ long fake_result(void)
 	return v < 64 ? v : v < 128 ? -EAGAIN : v - 256;
 }
 
-/** new_fd - a descriptor, or an error */
+/** new_fd - return a new descriptor, or an error */
 static long new_fd(void)
 {
 	long ret = fake_result();
 
 	if (ret < 0)
 		return ret;
-	/* Numbers come again, as those of closed descriptors do. */
+	/* Numbers are reused, like those of closed descriptors. */
 	fake.last_fd = (fake.last_fd + 1) % 16;
 	return FDS + fake.last_fd;
 }
@@ -137,7 +137,7 @@ static long fake_call(long nr, const long a[6])
 	return fake_result();
 }
 
-/** fake_boot - nothing to start; what the caller asked for may be refused */
+/** fake_boot - nothing to start; may fail if the input says so */
 static int fake_boot(uint64_t mem, const char *cmdline)
 {
 	(void)mem;
@@ -150,14 +150,14 @@ static int64_t fake_step(void)
 	return -1;
 }
 
-/** fake_event - nor descriptors of its own */
+/** fake_event - never called: the fake has no descriptors of its own */
 static void fake_event(uint64_t data, uint32_t ev)
 {
 	(void)data;
 	(void)ev;
 }
 
-/** fake_watch - the epoll is asked for each turn */
+/** fake_watch - nothing to do: fake_asked() is called in each turn */
 static int fake_watch(int epfd)
 {
 	(void)epfd;
@@ -173,7 +173,7 @@ static bool fake_asked(void)
 	return was;
 }
 
-/** fake_link_add - takes the descriptor, or refuses it */
+/** fake_link_add - accept or refuse the descriptor */
 static int fake_link_add(int fd, uint32_t kind, uint32_t flags,
 			 const uint8_t mac[6], uint16_t mtu)
 {
@@ -185,13 +185,13 @@ static int fake_link_add(int fd, uint32_t kind, uint32_t flags,
 	return (int)(flags & 63);
 }
 
-/** fake_link_del - any device */
+/** fake_link_del - remove any device */
 static int fake_link_del(int id)
 {
 	return id < 0 ? -ENODEV : 0;
 }
 
-/** fake_ifindex - of any device */
+/** fake_ifindex - ifindex of any device */
 static int fake_ifindex(int id)
 {
 	return id + 2;
@@ -210,20 +210,20 @@ static const struct stack_ops fake_ops = {
 	.halt = fake_halt,
 };
 
-/** fake_ready - the @n-th of what is watched has an event */
+/** fake_ready - report an event of the @n-th watched descriptor */
 void fake_ready(unsigned int n)
 {
 	fake.watch[n % WATCHES].ready = EPOLLIN;
 	fake.asked = true;
 }
 
-/** fake_panic - the next call ends the kernel */
+/** fake_panic - let the kernel panic in the next call */
 void fake_panic(void)
 {
 	fake.panic = true;
 }
 
-/** fake_host - what the command line says */
+/** fake_host - set the state that the command line would set */
 __attribute__((constructor))
 static void fake_host(void)
 {
@@ -233,7 +233,7 @@ static void fake_host(void)
 	host.run_dir = ".";
 }
 
-/** fake_start - a stack that has booted; results are in @in */
+/** fake_start - start with a booted stack; @in contains its results */
 void fake_start(struct input *in)
 {
 	memset(&fake, 0, sizeof(fake));
@@ -242,7 +242,7 @@ void fake_start(struct input *in)
 	fake.in = in;
 }
 
-/** fake_end - @in is over, but calls are still made */
+/** fake_end - stop reading @in; later calls still get results */
 void fake_end(void)
 {
 	fake.in = NULL;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Fuzzes the mirror: frames that the target's packet sockets and the stack's
- * hand over, with their header of virtio and what packet(7) says beside them.
+ * Fuzzes the mirror with frames from the packet sockets of the target and of
+ * the stack, with a virtio-net header and ancillary data (packet(7)).
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -21,8 +21,8 @@ static ssize_t fuzz_sendto(int fd, const void *buf, size_t len, int flags,
 bool __wrap_links_has(int ifindex);
 
 static struct input *input;
-volatile uint8_t fuzz_sink;	/* so that bytes are read */
-static unsigned int waiting;	/* frames that are there */
+volatile uint8_t fuzz_sink;	/* forces the bytes to be read */
+static unsigned int waiting;	/* number of frames to receive */
 
 /** __wrap_links_has - the mirror has the devices with odd numbers */
 bool __wrap_links_has(int ifindex)
@@ -30,7 +30,7 @@ bool __wrap_links_has(int ifindex)
 	return ifindex & 1;
 }
 
-/** beside - what packet(7) says of a frame: nothing, or struct tpacket_auxdata */
+/** beside - write the ancillary data of a frame: none, or struct tpacket_auxdata */
 static void beside(struct msghdr *mh)
 {
 	struct cmsghdr *cm = CMSG_FIRSTHDR(mh);
@@ -48,7 +48,7 @@ static void beside(struct msghdr *mh)
 	memcpy(CMSG_DATA(cm), &aux, sizeof(aux));
 }
 
-/** fuzz_recvmsg - the next frame */
+/** fuzz_recvmsg - return the next frame */
 static ssize_t fuzz_recvmsg(int fd, struct msghdr *mh, int flags)
 {
 	struct sockaddr_ll *ll = mh->msg_name;
@@ -80,7 +80,7 @@ static ssize_t fuzz_recvmsg(int fd, struct msghdr *mh, int flags)
 	return (ssize_t)got;
 }
 
-/** goes_out - all of a frame is there */
+/** goes_out - read all bytes of a sent frame */
 static long goes_out(const uint8_t *p, size_t len)
 {
 
@@ -91,7 +91,7 @@ static long goes_out(const uint8_t *p, size_t len)
 	return fake_result();
 }
 
-/** fuzz_sendto - a frame to the target's packet sockets */
+/** fuzz_sendto - send a frame to the target's packet sockets */
 static ssize_t fuzz_sendto(int fd, const void *buf, size_t len, int flags,
 			   const struct sockaddr *to, socklen_t tolen)
 {

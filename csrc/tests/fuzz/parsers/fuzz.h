@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Fuzzers of the parsers, each for libFuzzer or, with replay.c, for a corpus.
+ * Fuzzers of the parsers. Each runs under libFuzzer or, with replay.c, replays
+ * a corpus.
  *
  * Theory of operation
  *
- * A fuzzer is one file here. It is linked with the real object files of what it
- * tests; a file whose static state must be reset between two inputs is included
- * instead. An input is a list of steps (a frame of a client, a descriptor beside
- * it, an event), so that each input is a conversation and not one frame only.
+ * A fuzzer is one file here. It is linked with the real object files of the
+ * tested code. If the static state of a file must be reset between inputs, the
+ * fuzzer includes that file instead. An input is a list of steps (a frame of a
+ * client, a descriptor with it, an event). Each input is thus a conversation,
+ * not a single frame.
  *
- * fake.c stands for the stack: its results are taken from the input, too. loop.c
- * is lklhost's loop, which never sleeps here, and clock.c its time.
+ * fake.c replaces the stack and takes its results from the input, too. loop.c
+ * contains lklhost's loop, which never sleeps here. clock.c provides the time.
  */
 #ifndef FUZZ_H
 #define FUZZ_H
@@ -20,20 +22,20 @@
 #include <stdint.h>
 #include <string.h>
 
-/** struct input - what is left of an input */
+/** struct input - the rest of an input */
 struct input {
 	const uint8_t *at, *end;
 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
-/** left - bytes that are left */
+/** left - number of bytes left */
 static inline size_t left(const struct input *in)
 {
 	return (size_t)(in->end - in->at);
 }
 
-/** next_bytes - the next @len bytes, or as many as are left; the number in @got */
+/** next_bytes - return the next @len bytes, or all that are left; @got: their number */
 static inline const uint8_t *next_bytes(struct input *in, size_t len,
 					size_t *got)
 {
@@ -44,7 +46,7 @@ static inline const uint8_t *next_bytes(struct input *in, size_t len,
 	return p;
 }
 
-/** fill - the next @len bytes into @to, zeros behind the end */
+/** fill - copy the next @len bytes to @to; zeros after the end */
 static inline void fill(struct input *in, void *to, size_t len)
 {
 	size_t got;
@@ -55,13 +57,13 @@ static inline void fill(struct input *in, void *to, size_t len)
 		memcpy(to, p, got);
 }
 
-/** get8 - the next byte, 0 behind the end */
+/** get8 - return the next byte, 0 after the end */
 static inline uint8_t get8(struct input *in)
 {
 	return in->at < in->end ? *in->at++ : 0;
 }
 
-/** get16 - the next two, little-endian */
+/** get16 - return the next two bytes as a little-endian number */
 static inline uint16_t get16(struct input *in)
 {
 	uint16_t low = get8(in);
@@ -69,7 +71,7 @@ static inline uint16_t get16(struct input *in)
 	return (uint16_t)(low | get8(in) << 8);
 }
 
-/** get32 - the next four */
+/** get32 - return the next four bytes as a little-endian number */
 static inline uint32_t get32(struct input *in)
 {
 	uint32_t low = get16(in);
@@ -86,8 +88,8 @@ void fuzz_settle(void);
 void fuzz_clock_add(uint32_t ms);
 
 /*
- * fake.c: fake_more() answers a call before the fake does, unless it returns
- * FAKE_NEXT; NULL: the fake answers all.
+ * fake.c: fake_more() handles a call first; if it returns FAKE_NEXT, the fake
+ * handles the call. NULL: the fake handles all calls.
  */
 #define FAKE_NEXT	(-4096)
 

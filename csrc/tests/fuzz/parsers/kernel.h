@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * As much of the kernel's headers as rx.c and rawip.c of the stack's drivers
- * need, for rawip.c here: packets whose linear part ends where the packet says,
- * so that the sanitizers see what is read behind it.
+ * Substitutes for the kernel headers that rx.c and rawip.c of the stack's
+ * drivers need, for rawip.c here. The linear part of a packet is allocated
+ * exactly, so that the sanitizers detect reads after its end.
  */
 #ifndef FUZZ_KERNEL_H
 #define FUZZ_KERNEL_H
@@ -48,7 +48,7 @@ typedef uint8_t u8;
 #define CHECKSUM_PARTIAL	3
 #define MAX_FRAGS		17
 
-/** struct page - a run of pages */
+/** struct page - contiguous pages */
 struct page {
 	unsigned int count;
 	void *memory;

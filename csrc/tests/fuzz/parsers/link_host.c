@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Fuzzes lklhost's end of the link to a preloaded library: the program has the
- * other end, and the memory that both map, and may write there what it likes.
+ * Fuzzes lklhost's end of the link to a preloaded library: the program holds
+ * the other end, maps the shared memory, and may write anything to both.
  */
 #include "engine/link/link.c"
 
@@ -11,24 +11,24 @@
 
 static int program = -1;	/* the library's end */
 
-/** first_word - LINK_READY, or what else the library begins with */
+/** first_word - send the first frame of the library, usually LINK_READY */
 static void first_word(struct input *in)
 {
 	struct ctl_hdr h = { .len = sizeof(h), .type = LINK_READY };
 	uint8_t how = get8(in), text[64];
 
-	if (how & 1)		/* else it is well */
+	if (how & 1)		/* otherwise the status is 0 */
 		fill(in, &h, sizeof(h));
 	send(program, &h, how & 2 ? how >> 4 : sizeof(h), MSG_NOSIGNAL);
 	if (!(how & 3))
 		return;
-	/* Nobody waits for more. */
+	/* lklhost does not wait for more. */
 	fill(in, text, sizeof(text));
 	send(program, text, how >> 2, MSG_NOSIGNAL);
 	shutdown(program, SHUT_WR);
 }
 
-/** link_begin - what lklhost does before its loop; false: no library came */
+/** link_begin - do what lklhost does before its loop; false if no library reported */
 static bool link_begin(struct input *in)
 {
 	char err[512];
@@ -39,7 +39,7 @@ static bool link_begin(struct input *in)
 	first_word(in);
 	memset(err, 'x', sizeof(err));
 	if (link_ready(err, sizeof(err))) {
-		/* It is told to the user. */
+		/* lklhost passes the text to the user. */
 		if (strnlen(err, sizeof(err)) == sizeof(err))
 			abort();
 		return false;
@@ -47,7 +47,7 @@ static bool link_begin(struct input *in)
 	return !link_watch();
 }
 
-/** link_over - as before link_init() */
+/** link_over - restore the state before link_init() */
 static void link_over(void)
 {
 	lost(-ESHUTDOWN);
@@ -67,7 +67,7 @@ static void link_over(void)
 	program = -1;
 }
 
-/** answer_frame - a reply, or a word of its own */
+/** answer_frame - send a reply, or a frame without a request */
 static void answer_frame(struct input *in)
 {
 	uint8_t frame[sizeof(struct ctl_hdr) + 4096];
@@ -86,7 +86,7 @@ static void answer_frame(struct input *in)
 	send(program, frame, h.len, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/** raw - any bytes */
+/** raw - send arbitrary bytes */
 static void raw(struct input *in)
 {
 	size_t got;
@@ -119,7 +119,7 @@ static void scribble(struct input *in)
 	}
 }
 
-/** program_step - one thing that the program does */
+/** program_step - carry out one action of the program */
 static void program_step(struct input *in, uint8_t step)
 {
 	static char buf[65536], account[4096];
@@ -149,7 +149,7 @@ static void program_step(struct input *in, uint8_t step)
 	}
 }
 
-/** steps - of the program and of clients, by turns as the input says */
+/** steps - carry out steps of the program and of clients, as the input says */
 static void steps(struct input *in)
 {
 	unsigned int n;

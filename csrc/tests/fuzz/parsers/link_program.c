@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Fuzzes the preloaded library's end of the link: the frames of lklhost, for
- * several clients, with descriptors, and calls that wait in the stack.
+ * Fuzzes the preloaded library's end of the link with frames of lklhost for
+ * several clients, with descriptors, and with calls that wait in the stack.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -30,16 +30,16 @@ static ssize_t fuzz_sendmsg(int fd, const struct msghdr *mh, int flags);
 #define BODY	16384
 
 static int theirs = -1;			/* lklhost's end */
-static uint8_t send_part = 255;		/* bytes that a message takes at most */
+static uint8_t send_part = 255;		/* maximum number of bytes in a message */
 
-/** fuzz_wait - the program's thread goes on at once */
+/** fuzz_wait - let the program's thread continue at once */
 static int fuzz_wait(void)
 {
 	going.state = TAKEN;
 	return 0;
 }
 
-/** fuzz_thread - here and now */
+/** fuzz_thread - run the function at once, without a new thread */
 static int fuzz_thread(pthread_t *t, const pthread_attr_t *a,
 		       void *(*fn)(void *arg), void *arg)
 {
@@ -49,7 +49,7 @@ static int fuzz_thread(pthread_t *t, const pthread_attr_t *a,
 	return 0;
 }
 
-/** fuzz_sendmsg - takes all, or a part */
+/** fuzz_sendmsg - accept all bytes, or a part of them */
 static ssize_t fuzz_sendmsg(int fd, const struct msghdr *mh, int flags)
 {
 	static volatile uint8_t seen;
@@ -77,21 +77,21 @@ void log_line(const char *fmt, ...) { (void)fmt; }
 void loop_panic(void) { abort(); }
 bool engine_has_stack_fd(int fd) { return fd == 99; }
 
-/** engine_stats - of that length at most */
+/** engine_stats - write counters of @len bytes at most */
 size_t engine_stats(char *buf, size_t len)
 {
 	memset(buf, 'x', len);
 	return len / 256;
 }
 
-/** engine_owners - the same */
+/** engine_owners - write owners of @len bytes at most */
 size_t engine_owners(void *buf, size_t len)
 {
 	memset(buf, 0, len);
 	return len / 4096;
 }
 
-/** tell - bytes of lklhost's, with descriptors */
+/** tell - send bytes of lklhost, with descriptors */
 static void tell(const void *buf, size_t len, unsigned int n)
 {
 	int fds[FD_PASS_MAX] = { 0 };
@@ -99,7 +99,7 @@ static void tell(const void *buf, size_t len, unsigned int n)
 	fd_pass_send(theirs, buf, len, fds, n % (FD_PASS_MAX + 1), MSG_DONTWAIT);
 }
 
-/** tell_frame - a frame, and what the library makes of it */
+/** tell_frame - send a frame, and let the library handle it */
 static void tell_frame(struct input *input)
 {
 	static uint8_t buf[sizeof(struct ctl_hdr) + BODY];
@@ -119,7 +119,7 @@ static void tell_frame(struct input *input)
 	frame();
 }
 
-/** step - one thing that happens */
+/** step - carry out one action */
 static void step(struct input *input, uint8_t what)
 {
 	switch (what & 3) {
@@ -142,7 +142,7 @@ static void step(struct input *input, uint8_t what)
 	graves_empty();
 }
 
-/** rest - what is left of an input is raw bytes, then the link ends */
+/** rest - send the rest of an input as raw bytes, then end the link */
 static void rest(struct input *input)
 {
 	size_t got;

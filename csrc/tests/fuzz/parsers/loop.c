@@ -7,7 +7,7 @@
 
 #include "fuzz.h"
 
-/** again - there is work in each turn */
+/** again - queue work for the next turn */
 static void again(struct work *w)
 {
 	work_queue(w);
@@ -16,7 +16,7 @@ static void again(struct work *w)
 /* A loop with work to do does not sleep. */
 static struct work busy = { LIST_INIT(busy.link), again };
 
-/** fuzz_loop_start - once a process */
+/** fuzz_loop_start - initialize; called once in a process */
 void fuzz_loop_start(void)
 {
 	loop_init();
@@ -34,7 +34,7 @@ void fuzz_turn(void)
 	panic_armed = false;
 }
 
-/** fuzz_settle - what is left to do after an input, and nothing remains */
+/** fuzz_settle - finish pending work after an input */
 void fuzz_settle(void)
 {
 	int i;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Fuzzes messages in the target's memory: struct msghdr, vectors and ancillary data
- * of sendmsg() and its like. That memory is a part of ours, the arena; these
- * functions stand for engine/supervise/target_mem.c.
+ * Fuzzes messages in the target's memory: struct msghdr, vectors and ancillary
+ * data of sendmsg() and similar calls. A part of our own memory, the arena,
+ * replaces the target's memory. These functions replace
+ * engine/supervise/target_mem.c.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -18,7 +19,7 @@
 
 static uint8_t *arena;
 
-/** in_arena - as process_vm_readv(2) has it: all of a piece is there, or EFAULT */
+/** in_arena - like process_vm_readv(2): the whole range must be mapped, otherwise EFAULT */
 static bool in_arena(uint64_t addr, size_t len)
 {
 	uint64_t at = addr - (uint64_t)(uintptr_t)arena;
@@ -59,7 +60,7 @@ int64_t mem_write(const struct call *c, uint64_t addr, const void *buf,
 	return 0;
 }
 
-/** mem_readv - see notify.h; the pieces have @len bytes at least */
+/** mem_readv - see notify.h; the pieces have at least @len bytes in total */
 int64_t mem_readv(const struct call *c, const struct iovec *from, size_t n,
 		  void *buf, size_t len)
 {
@@ -100,7 +101,7 @@ void mem_close(void)
 {
 }
 
-/** address - of the target's: mostly in the arena */
+/** address - choose an address in the target, mostly in the arena */
 static uint64_t address(struct input *in)
 {
 	uint16_t at = get16(in);
@@ -108,7 +109,7 @@ static uint64_t address(struct input *in)
 	return at & 0x8000 ? at & 7 : (uint64_t)(uintptr_t)arena + at % ARENA;
 }
 
-/** length - small, up to 4 GiB, or nearly all that there is */
+/** length - choose a length: small, up to 4 GiB, or near the maximum */
 static uint64_t length(struct input *in)
 {
 	switch (get8(in) % 8) {
@@ -134,7 +135,7 @@ static void words(struct input *in)
 	}
 }
 
-/** controls - ancillary data as a kernel makes them: all lengths are right */
+/** controls - write ancillary data with valid lengths, as a kernel does */
 static size_t controls(struct input *in, char *ctl, size_t room)
 {
 	size_t at = 0, n = get8(in) % 6;
@@ -155,7 +156,7 @@ static size_t controls(struct input *in, char *ctl, size_t room)
 	return at;
 }
 
-/** result - what a receive says, into memory that ends where the room does */
+/** result - write the result of a receive to memory that ends with the buffer */
 static void result(struct input *in, const struct call *c,
 		   const struct user_msg *um)
 {
@@ -173,7 +174,7 @@ static void result(struct input *in, const struct call *c,
 	free(out);
 }
 
-/** message - one call */
+/** message - make one call */
 static void message(struct input *in)
 {
 	static const int calls[] = { SYS_sendto, SYS_recvfrom, SYS_sendmsg,
@@ -190,7 +191,7 @@ static void message(struct input *in)
 		return;
 	off = get16(in);
 	len = get16(in) % 4096;
-	if (off > um.total || len > um.total - off)	/* its callers see to that */
+	if (off > um.total || len > um.total - off)	/* callers ensure this */
 		len = 0;
 	buf = calloc(1, len + !len);
 	msg_get_data(&c, &um, off, buf, len);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Fuzzes what the stack library makes of a packet socket's message and of what
- * packet(7) says beside it.
+ * Fuzzes how the stack library handles a packet socket's message and its
+ * ancillary data (packet(7)).
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -18,7 +18,7 @@ static long fuzz_host_call(long nr, long a, long b, long c, long d, long e,
 
 static struct input *input;
 
-/** beside - nothing, or one message of ancillary data */
+/** beside - write no ancillary data, or one message of it */
 static void beside(struct msghdr *mh)
 {
 	struct cmsghdr *cm = CMSG_FIRSTHDR(mh);
@@ -36,7 +36,7 @@ static void beside(struct msghdr *mh)
 	memcpy(CMSG_DATA(cm), &aux, sizeof(aux));
 }
 
-/** fuzz_host_call - recvmsg(2) on a packet socket, sendmsg(2) takes all */
+/** fuzz_host_call - recvmsg(2) on a packet socket; sendmsg(2) accepts everything */
 static long fuzz_host_call(long nr, long a, long b, long c, long d, long e,
 			   long f)
 {

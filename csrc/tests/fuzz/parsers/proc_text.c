@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Fuzzes what is read out of the stack's /proc/net: names of devices and
- * counters are the target's to choose there.
+ * Fuzzes the parsers of files in the stack's /proc/net. The target can choose
+ * device names and counters in these files.
  */
 #include <stdlib.h>
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Fuzzes what the stack's driver does with a frame before the kernel's own code
- * has it: drivers/rx.c and drivers/rawip.c, with kernel.h for the kernel.
+ * Fuzzes how the stack's driver processes a frame before it passes it to the
+ * kernel: drivers/rx.c and drivers/rawip.c, with kernel.h in place of the
+ * kernel's headers.
  */
 #include "kernel.h"
 #include <asm/lkl.h>
@@ -13,9 +14,9 @@
 const struct header_ops ip_tunnel_header_ops;
 
 static struct input *input;
-volatile uint8_t fuzz_sink;	/* so that bytes are read */
+volatile uint8_t fuzz_sink;	/* forces the bytes to be read */
 
-/** alloc_pages - or not */
+/** alloc_pages - allocate pages, or fail */
 struct page *alloc_pages(int how, unsigned int order)
 {
 	struct page *page = malloc(sizeof(*page));
@@ -26,7 +27,7 @@ struct page *alloc_pages(int how, unsigned int order)
 	return page;
 }
 
-/** put_page - and free it with the last */
+/** put_page - drop a reference; the last one frees the page */
 void put_page(struct page *page)
 {
 	assert(page->count);
@@ -36,7 +37,7 @@ void put_page(struct page *page)
 	free(page);
 }
 
-/** napi_alloc_skb - without memory for its linear part yet */
+/** napi_alloc_skb - allocate a packet, without memory for its linear part yet */
 struct sk_buff *napi_alloc_skb(struct napi_struct *napi, unsigned int len)
 {
 	(void)napi;
@@ -44,7 +45,7 @@ struct sk_buff *napi_alloc_skb(struct napi_struct *napi, unsigned int len)
 	return calloc(1, sizeof(struct sk_buff));
 }
 
-/** __skb_put - the linear part, once */
+/** __skb_put - allocate the linear part; called once */
 void *__skb_put(struct sk_buff *skb, unsigned int len)
 {
 	assert(!skb->data);
@@ -53,7 +54,7 @@ void *__skb_put(struct sk_buff *skb, unsigned int len)
 	return skb->data;
 }
 
-/** skb_add_rx_frag - a piece of a page, all of which is there */
+/** skb_add_rx_frag - add a part of a page; checks that all of it is allocated */
 void skb_add_rx_frag(struct sk_buff *skb, int i, struct page *page, int off,
 		     int size, unsigned int truesize)
 {
@@ -69,7 +70,7 @@ void skb_add_rx_frag(struct sk_buff *skb, int i, struct page *page, int off,
 	skb->len += (unsigned int)size;
 }
 
-/** ipv6_skip_exthdr - any header that the packet has, or none */
+/** ipv6_skip_exthdr - find any header of the packet, or none */
 int ipv6_skip_exthdr(const struct sk_buff *skb, int start, uint8_t *proto,
 		     uint16_t *frag)
 {
@@ -89,7 +90,7 @@ bool skb_partial_csum_set(struct sk_buff *skb, uint16_t start, uint16_t off)
 	return true;
 }
 
-/** put_frame - as the host reads it into the driver's memory; its length */
+/** put_frame - write a frame to the driver's memory, as the host does; returns its length */
 static unsigned int put_frame(struct input *in, struct lkl_rx *rx,
 			      unsigned int least)
 {
@@ -111,7 +112,7 @@ static unsigned int put_frame(struct input *in, struct lkl_rx *rx,
 	return len;
 }
 
-/** frame - through the driver, as receive() of drivers/net.c has it */
+/** frame - pass a frame through the driver, as receive() of drivers/net.c does */
 static void frame(struct input *in, struct lkl_rx *rx, unsigned int link)
 {
 	unsigned int len = put_frame(in, rx, link ? ETH_HLEN : 20);

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * replay FILE...: runs a fuzzer on inputs instead of under libFuzzer, for the
- * ordinary tests, which have no clang. Prints TAP; a bad input ends the program.
+ * replay FILE...: runs a fuzzer on the given inputs without libFuzzer, for the
+ * ordinary tests, which have no clang. It prints TAP. An input that triggers a
+ * bug ends the program.
  */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "fuzz.h"
 
-/** run - one input, in memory that ends where it does; false: unreadable */
+/** run - run one input, in memory that ends with it; false if it is unreadable */
 static bool run(const char *path)
 {
 	FILE *f = fopen(path, "re");
@@ -36,7 +37,7 @@ int main(int argc, char **argv)
 	int i, bad = argc < 2;
 
 	for (i = 1; i < argc; i++) {
-		/* Before it runs: the last line names the input that ended us. */
+		/* Print the name before the run, so that the last line names an input that ends the program. */
 		printf("# %s\n", argv[i]);
 		fflush(stdout);
 		if (run(argv[i])) {

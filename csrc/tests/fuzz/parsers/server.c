@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The control server for a fuzzer: clients come by socketpair(), and the end of
- * lklrun's connection, or a CTL_STOP, does not end the process.
+ * The control server for a fuzzer. Clients connect by socketpair(). Neither the
+ * end of lklrun's connection nor a CTL_STOP ends the process.
  */
 #include "control/ctl_server.c"
 
@@ -16,37 +16,37 @@ void __wrap_tree_signal(int sig);
 int __wrap_engine_start(void);
 int __wrap_target_release(const char *resolv, uint32_t resolv_len);
 
-/** __wrap_host_launcher_gone - the run would end */
+/** __wrap_host_launcher_gone - do not end the run */
 void __wrap_host_launcher_gone(void)
 {
 }
 
-/** __wrap_host_stop - the target would get a signal */
+/** __wrap_host_stop - send no signal */
 void __wrap_host_stop(int sig, uint32_t grace_ms)
 {
 	(void)sig;
 	(void)grace_ms;
 }
 
-/** __wrap_tree_signal - there is no target */
+/** __wrap_tree_signal - do nothing: there is no target */
 void __wrap_tree_signal(int sig)
 {
 	(void)sig;
 }
 
-/** __wrap_engine_start - nor a seccomp listener */
+/** __wrap_engine_start - succeed: there is no seccomp listener */
 int __wrap_engine_start(void)
 {
 	return 0;
 }
 
-/** __wrap_target_release - CTL_GO's path has the length that it says */
+/** __wrap_target_release - check the length of the path in CTL_GO */
 int __wrap_target_release(const char *resolv, uint32_t resolv_len)
 {
 	return memchr(resolv, '!', resolv_len) ? -EINVAL : 0;
 }
 
-/** clients_init - with a target that is always there */
+/** clients_init - initialize, with a target that always exists */
 void clients_init(void)
 {
 	ctl_ops = &host_ctl_ops;
@@ -55,13 +55,13 @@ void clients_init(void)
 	host.target_pid = 4000000;	/* PID_MAX_LIMIT is 4194304 */
 }
 
-/** clients_add - a connection whose other end the fuzzer has */
+/** clients_add - add a connection whose other end the fuzzer holds */
 int clients_add(int fd, bool launcher)
 {
 	return client_add(fd, launcher);
 }
 
-/** clients_dropped - close those that are left */
+/** clients_dropped - close the remaining connections */
 void clients_dropped(void)
 {
 	while (!list_empty(&ctl_clients))

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Fuzzes the view: requests as the host's kernel makes them of what the target
- * does with its files. Names, flags, places and data are any; nodes and handles
- * are those that the view gave out, as often as it did.
+ * Fuzzes the view with requests that the host's kernel sends when the target
+ * uses its files. Names, flags, offsets and data are arbitrary. Nodes and
+ * handles are those that the view returned, with the correct number of
+ * references.
  */
 #include "view/serve.c"
 #include "engine/supervise/supervise.h"
@@ -27,14 +28,14 @@ static struct kernel_node {
 } known[NODES];
 
 static uint64_t opened_fh[OPEN];	/* 0: free */
-static int kernel = -1;			/* its end of /dev/fuse */
+static int kernel = -1;			/* the kernel's end of /dev/fuse */
 
 /* Contents of the stack's files and folders. */
 static uint8_t text_of[TEXT];
 static size_t text_len;
 static struct input names;
 
-/** entry_put - one entry as getdents64(2) has it; 0: no room, or no more */
+/** entry_put - write one entry as getdents64(2) does; 0: no room, or no more entries */
 static size_t entry_put(char *buf, size_t room, int64_t next)
 {
 	uint8_t type = get8(&names), want = get8(&names) % 64;
@@ -75,7 +76,7 @@ static long text(char *buf, size_t len, uint64_t at)
 	return (long)len;
 }
 
-/** stat_of - newfstatat(2): mostly what there is */
+/** stat_of - newfstatat(2); mostly succeeds */
 static long stat_of(struct stat *st)
 {
 	static const mode_t modes[] = { S_IFREG | 0644, S_IFDIR | 0555,
@@ -109,7 +110,7 @@ static long files(long nr, const long *a)
 	return FAKE_NEXT;
 }
 
-/** ask - a request, and its answer; the length of that, 0: none, or an error */
+/** ask - send a request; returns the length of its answer; 0: no answer, or an error */
 static size_t ask(uint32_t opcode, uint64_t node, const void *body, size_t len,
 		  void *answer, size_t room)
 {
@@ -137,13 +138,13 @@ static size_t ask(uint32_t opcode, uint64_t node, const void *body, size_t len,
 	return oh.error ? 0 : (size_t)n;
 }
 
-/** node_at - a node that is known; the root always is */
+/** node_at - return a known node; the root is always known */
 static struct kernel_node *node_at(uint8_t n)
 {
 	return known[n % NODES].id ? &known[n % NODES] : &known[0];
 }
 
-/** keep - remember a node that was looked up, or give it back */
+/** keep - record a node that was looked up, or forget it */
 static void keep(uint64_t id)
 {
 	struct fuse_forget_in one = { .nlookup = 1 };
@@ -165,7 +166,7 @@ static void keep(uint64_t id)
 	known[i].lookups++;
 }
 
-/** lookup - a name below a node */
+/** lookup - look up a name below a node */
 static void lookup(struct input *in, struct kernel_node *n)
 {
 	char name[NAME + 1] = "";
@@ -195,7 +196,7 @@ static void forget(struct kernel_node *n, uint64_t lookups)
 		n->id = 0;
 }
 
-/** forget_each - all of them at once */
+/** forget_each - forget all nodes at once */
 static void forget_each(void)
 {
 	struct {
@@ -230,7 +231,7 @@ static void open_node(struct input *in, struct kernel_node *n)
 		opened_fh[i] = rep.fh;
 }
 
-/** use - READ, READDIR, WRITE and RELEASE of what is open */
+/** use - READ, READDIR, WRITE and RELEASE of an open file */
 static void use(struct input *in, uint8_t step)
 {
 	static struct {
@@ -268,7 +269,7 @@ static void use(struct input *in, uint8_t step)
 	}
 }
 
-/** other - GETATTR and all that is refused; a body of any content */
+/** other - GETATTR and all refused requests, with an arbitrary body */
 static void other(struct input *in, struct kernel_node *n)
 {
 	static const uint8_t mine[] = { FUSE_LOOKUP, FUSE_FORGET, FUSE_OPEN,
@@ -283,7 +284,7 @@ static void other(struct input *in, struct kernel_node *n)
 	ask(opcode, n->id, body, get8(in), data, sizeof(data));
 }
 
-/** step - one request, or a change in the stack */
+/** step - send one request, or change the stack */
 static void step(struct input *in, uint8_t what)
 {
 	struct kernel_node *n = node_at(what >> 4);

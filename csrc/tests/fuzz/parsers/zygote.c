@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * exec.c and zygote_link.c with a fuzzer at the other end of the zygote's socket.
- * Nobody gets a signal; a signal for all processes, or for our own group, is a
- * bug.
+ * exec.c and zygote_link.c with a fuzzer at the other end of the zygote's
+ * socket. No signal is sent; a signal to all processes, or to our own group, is
+ * a bug.
  */
 #define _GNU_SOURCE
 #include <signal.h>
@@ -12,7 +12,7 @@
 
 #include "clients.h"
 
-/** fuzz_kill - instead of kill(2) */
+/** fuzz_kill - replaces kill(2) */
 static int fuzz_kill(int pid, int sig)
 {
 	(void)sig;
@@ -27,14 +27,14 @@ static int fuzz_kill(int pid, int sig)
 
 static int theirs = -1;
 
-/** zygote_start - a run in which `lklctl exec` works */
+/** zygote_start - set up a run in which `lklctl exec` works */
 void zygote_start(void)
 {
 	theirs = dup(zygote_open());
 	zygote_forked();
 }
 
-/** zygote_says - a report, or the end */
+/** zygote_says - send a report, or close the socket */
 void zygote_says(struct input *in)
 {
 	struct zygote_report r;
@@ -55,7 +55,7 @@ void zygote_says(struct input *in)
 		exec_reaped(r.value, 0);
 }
 
-/** zygote_end - as before */
+/** zygote_end - restore the initial state */
 void zygote_end(void)
 {
 	exec_run_ended();
