@@ -23,8 +23,8 @@ func (e *WishError) Error() string { return e.text }
 func wishErrorf(format string, args ...any) error { return &WishError{fmt.Sprintf(format, args...)} }
 
 // choose selects the ports. The set reserved contains the host's reserved
-// ports. The set others contains the ports of other runs, which may not be
-// reserved yet, or no longer.
+// ports. The set others contains the ports of other runs, whose reservations
+// may not exist yet, or no longer.
 func (w *Wish) choose(ctx context.Context, reserved, others *portSet) (Ports, error) {
 	sockets, err := hostSockets(ctx)
 	if err != nil {
@@ -76,9 +76,9 @@ func Preview(ctx context.Context, w Wish) (Ports, error) {
 const firstPort = 10000
 
 // room finds size consecutive ports that are not in the set. It prefers ports
-// outside the host's own range, low to high. The host also takes ports of that
-// range for packets that it sends on behalf of others, such as containers
-// behind its address. Those ports belong to no socket and are not reserved.
+// outside low to high, the range from which the host assigns ports. The host
+// also assigns ports of that range to packets that it masquerades, such as
+// those of containers. Those ports belong to no socket and are not reserved.
 func (s *portSet) room(size, low, high int) (first int, ok bool) {
 	for _, zone := range [][2]int{{max(high+1, firstPort), maxPort}, {firstPort, low - 1}, {max(low, firstPort), min(high, maxPort)}, {1024, maxPort}} {
 		free := 0

@@ -36,10 +36,11 @@ var (
 	icmp4Answers = []uint32{0, 3, 11, 12}
 	icmp6Answers = []uint32{1, 2, 3, 4, 129}
 
-	// The neighbour discovery messages (RFC 4861) that a host learns from:
-	// router and neighbour advertisements, and redirects. The host answers
-	// solicitations for the address, like ARP requests. One of the two must
-	// answer, and both have the same Ethernet address.
+	// The neighbour discovery messages (RFC 4861) from which a host learns:
+	// router and neighbour advertisements, and redirects. The filter drops
+	// solicitations for the address, and ARP requests, because the host
+	// answers them. One answer is enough: host and stack have the same
+	// Ethernet address.
 	ndAnswers = []uint32{134, 136, 137}
 )
 
@@ -75,7 +76,7 @@ func Filter(ethernet bool, addrs []netip.Addr, ports Ports) ([]bpf.RawInstructio
 	p.ip4(addrs)
 	p.ip6(addrs)
 
-	p.label("ports") // of the destination port in A
+	p.label("ports") // register A contains the destination port
 	p.when(bpf.JumpLessThan, uint32(ports.First), "listen")
 	p.when(bpf.JumpLessOrEqual, uint32(ports.Last), "accept")
 	p.label("listen")
@@ -195,14 +196,15 @@ func (p *program) load(off uint32, size int) {
 
 func (p *program) label(name string) { p.labels[name] = len(p.ins) }
 
-// to jumps to a label, which must come later: these programs cannot jump back.
+// to jumps to a label, which must come later, because BPF programs cannot jump
+// backwards.
 func (p *program) to(label string) {
 	p.gotos = append(p.gotos, reference{len(p.ins), label})
 	p.add(bpf.Jump{})
 }
 
-// when jumps to a label if the condition holds for A. It uses two instructions,
-// because a conditional jump reaches only 255 instructions.
+// when jumps to a label if the condition holds for register A. It uses two
+// instructions, because a conditional jump reaches only 255 instructions.
 func (p *program) when(cond bpf.JumpTest, value uint32, label string) {
 	p.add(bpf.JumpIf{Cond: cond, Val: value, SkipFalse: 1})
 	p.to(label)

@@ -42,8 +42,8 @@ func packet(dst netip.Addr, proto byte, frag uint16, l4 []byte) []byte {
 	if frag != 0 {
 		b[6] = unix.IPPROTO_FRAGMENT
 		b = append(b, proto, 0, 0, 0, 0, 0, 0, 1)
-		// The offset is above three bits here, of which the lowest is
-		// the flag "more fragments".
+		// Three bits follow the offset. The lowest one is the flag
+		// "more fragments".
 		binary.BigEndian.PutUint16(b[42:], frag<<3|frag>>13&1)
 	}
 	b = append(b, l4...)
@@ -144,8 +144,8 @@ func heard(t *testing.T, fd int, all []probe, send func([]byte) error) map[strin
 			t.Fatalf("%s: %v", p.name, err)
 		}
 	}
-	// When this last packet, which passes, has arrived, no other is still
-	// in transit.
+	// This last packet passes the filter. When it has arrived, no other
+	// packet is in transit.
 	end := append(packet(ours4, unix.IPPROTO_TCP, 0, ports(1, 1234)), 0xff, 0xff)
 	if err := send(end); err != nil {
 		t.Fatal(err)
@@ -178,7 +178,7 @@ func wanted(all []probe) map[string]bool {
 func TestFilterEthernet(t *testing.T) {
 	kit.Need(t, "ip")
 	a, b := kit.NewNetns(t, "filter"), kit.NewNetns(t, "filter")
-	for _, n := range []*kit.Netns{a, b} { // they send nothing of their own
+	for _, n := range []*kit.Netns{a, b} { // without IPv6, the kernels send no packets of their own
 		n.Run(t, "sysctl", "-qw", "net.ipv6.conf.default.disable_ipv6=1")
 	}
 	kit.Veth(t, a, "v0", b, "v1")

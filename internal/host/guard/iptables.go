@@ -76,7 +76,7 @@ func (t iptables) available(ctx context.Context) error {
 	return fmt.Errorf("iptables: %w: no table %s", errLacking, t.table)
 }
 
-// legacyCandidate reports whether a method uses the table.
+// legacyCandidate reports whether a method uses the legacy table.
 func legacyCandidate(table string) bool {
 	return table == "raw" || table == "mangle" || table == "filter"
 }
@@ -87,7 +87,7 @@ func (t iptables) prepare(ctx context.Context, r *Rules) error {
 	for _, six := range []bool{false, true} {
 		p, err := findTool(ctx, six)
 		if err != nil || !p.nft {
-			continue // apply reports the error if it needs this program
+			continue // if apply needs this program, it reports the error
 		}
 		chain, table, err := compatChain(ctx, six, t.table, t.chain)
 		if err != nil {

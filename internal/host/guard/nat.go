@@ -21,14 +21,15 @@ import (
 // NAT holds the firewall rules for a tap whose stack uses the host's addresses
 // for outgoing packets. The rules masquerade its packets, accept those that
 // other forward chains would drop, and drop packets that the host did not
-// forward before.
+// forward before these taps existed.
 type NAT struct {
 	Tap  string
 	Nets []netip.Prefix // the stack's networks
 
-	// The host forwards these families only for such taps.
+	// Only4 and Only6 report that the host forwards IPv4 or IPv6 only for
+	// such taps.
 	Only4, Only6 bool
-	Open         []int // indices of the devices from which it forwarded IPv4 before
+	Open         []int // indices of the devices from which the host forwarded IPv4 before
 }
 
 // NATGroup is the device group (`ip link show group`) of all such taps.
@@ -40,7 +41,7 @@ func (n *NAT) tag() string { return natTag + n.Tap }
 
 const natTag = "lklrun-nat-"
 
-// The chains of iptables that it uses.
+// The iptables chains that NAT uses.
 var (
 	iptablesForward = iptables{table: "filter", chain: "FORWARD"}
 	iptablesNAT     = iptables{table: "nat", chain: "POSTROUTING"}
@@ -122,8 +123,8 @@ func (n *NAT) comment() []byte {
 	return userdata.AppendString(nil, userdata.TypeComment, n.tag())
 }
 
-// masquerade matches packets that come from a network and leave by another
-// device than tap, and masquerades them.
+// masquerade matches packets that come from a network and leave through a
+// device other than tap. It masquerades them.
 func masquerade(from netip.Prefix, tap string) []expr.Any {
 	family, offset, size := byte(unix.NFPROTO_IPV4), uint32(12), uint32(4) // struct iphdr, saddr
 	if from.Addr().Is6() {

@@ -96,7 +96,7 @@ func (n nft) owned(ctx context.Context, name, tag string) (bool, error) {
 			}
 		}
 	}
-	return true, nil // a table without rules is ours, after a flush
+	return true, nil // an empty table is ours: another program has flushed it
 }
 
 // foreignError reports that a table has a run's name but does not belong to the
@@ -186,7 +186,7 @@ func (n nft) chains(s *Set) []nftChain {
 	}
 	for i, l := range s.Links {
 		if !deviceExists(l.Device) {
-			continue // it receives no packets
+			continue // a missing device receives no packets
 		}
 		if n.ingress {
 			all = append(all, nftChain{Chain: nftables.Chain{

@@ -172,7 +172,7 @@ func TestRules(t *testing.T) {
 				if err := b.apply(ctx, s); err != nil {
 					return err
 				}
-				return b.apply(ctx, s) // replaces itself
+				return b.apply(ctx, s) // the second call replaces the rules of the first
 			})
 			p.look(t, b, s, true)
 			for _, ip := range []string{hostIP, "[" + hostIP6 + "]"} {

@@ -32,7 +32,7 @@ type tool struct {
 	nft  bool // it stores its rules in nftables
 }
 
-// findTool finds the program. It runs it again each time, because the
+// findTool finds the program. Each call runs the program, because the
 // administrator can change which program the name refers to.
 func findTool(ctx context.Context, six bool) (*tool, error) {
 	name := "iptables"

@@ -19,7 +19,7 @@ type DeviceState struct {
 	MAC     [6]byte // of an Ethernet device
 	Up      bool    // up and with carrier
 	Addrs   []netip.Prefix
-	Lent    []netip.Prefix // of these, the ones a stack uses if none are configured
+	Lent    []netip.Prefix // the members of Addrs that a stack uses if no addresses are configured
 	GW4     netip.Addr     // of its default routes
 	GW6     netip.Addr
 }
@@ -65,7 +65,8 @@ func LookDevice(name string) (DeviceState, error) {
 const noLending = unix.IFA_F_TEMPORARY | unix.IFA_F_DEPRECATED | unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED
 
 // lookAddrs reads the device's addresses, without the peer address of a
-// point-to-point device. It lends the first permanent address of each family.
+// point-to-point device. Lent receives the first permanent address of each
+// family.
 func (d *DeviceState) lookAddrs() error {
 	all, err := list(func() ([]netlink.Addr, error) { return netlink.AddrList(device(d.Ifindex), netlink.FAMILY_ALL) })
 	lent := map[bool]bool{}

@@ -70,7 +70,7 @@ func checkForwarding() error {
 	return errors.New("net.ipv4.ip_forward is 0 and cannot be changed here (in a container, /proc/sys is read-only); run `sysctl -w net.ipv4.ip_forward=1` on the host, or use --if user")
 }
 
-// enable enables forwarding, as far as it is off.
+// enable enables forwarding for each family for which it is off.
 func (f *forwarding) enable() error {
 	var errs []error
 	for _, dev := range names(f.RA) {
@@ -131,7 +131,8 @@ func (f *forwarding) inherit(o forwarding) {
 	f.On4, f.On6, f.RA = join(f.On4, o.On4), join(f.On6, o.On6), join(f.RA, o.RA)
 }
 
-// String returns a short form: a device's alias has only 256 bytes.
+// String returns a short form, because the alias of a device has at most 256
+// bytes.
 func (f *forwarding) String() string {
 	list := func(all []int) string {
 		s := make([]string, len(all))

@@ -53,8 +53,8 @@ func CheckFD(n int) (FDKind, error) {
 	return kind, err
 }
 
-// CheckPassed is like CheckFD, for a descriptor passed by another process,
-// where its number is called.
+// CheckPassed is like CheckFD, for a descriptor that another process passed.
+// The argument called is its number in that process.
 func CheckPassed(file *os.File, called int) (FDKind, error) {
 	var kind FDKind
 	err := control(file, func(fd int) (err error) {
@@ -151,8 +151,8 @@ func OpenFD(n int) (*Frames, error) {
 	return f, err
 }
 
-// OpenPassed returns a copy of a descriptor passed by another process, where
-// its number is called.
+// OpenPassed returns a copy of a descriptor that another process passed. The
+// argument called is its number in that process.
 func OpenPassed(file *os.File, called int) (*Frames, error) {
 	var f *Frames
 	err := control(file, func(fd int) (err error) {

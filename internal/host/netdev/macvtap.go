@@ -132,9 +132,9 @@ type Macvtap struct {
 	File    *os.File
 }
 
-// OpenMacvtap opens the macvtap found by st, or creates one on that device as
-// described by make. It passes the undo to journal before it creates the
-// macvtap.
+// OpenMacvtap opens the macvtap that st describes. If st describes a device
+// without macvtap, it creates one there with the properties in make. It passes
+// the undo to journal before it creates the macvtap.
 func OpenMacvtap(st MacvtapState, make NewMacvtap, journal func(Undo) error) (*Macvtap, error) {
 	m := &Macvtap{Name: st.Name, Ifindex: st.Ifindex}
 	if !st.Exists {

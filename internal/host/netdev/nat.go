@@ -38,10 +38,10 @@ func CheckNAT(ctx context.Context) error {
 	return nil
 }
 
-// NAT gives the host's side of the tap its addresses, and masquerades for the
-// stack in their networks. The function earlier lists the undos of other runs,
-// including killed ones. The function journal gets the undo of this change
-// before it is made.
+// NAT assigns addrs to the host's side of the tap, and masquerades packets from
+// the networks of these addresses. The function earlier lists the undos of
+// other runs, including killed ones. NAT passes the undo to journal before it
+// makes the change.
 func (t *Tap) NAT(ctx context.Context, addrs []netip.Prefix, earlier func() ([]Undo, error), journal func(Undo) error) error {
 	unlock, err := guard.Lock(ctx)
 	if err != nil {

@@ -18,9 +18,8 @@ var Boot = sync.OnceValue(func() string {
 	return strings.TrimSpace(string(b))
 })
 
-// NetnsCookie returns a number for this thread's network namespace that no
-// other one gets until the next boot. It returns 0 on a kernel before Linux
-// 5.14.
+// NetnsCookie returns a number that identifies this thread's network namespace
+// until the next boot. It returns 0 on a kernel before Linux 5.14.
 func NetnsCookie() uint64 {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -53,9 +53,9 @@ func CheckPacket(name string, rawIP bool) (DeviceState, error) {
 	return d, CheckPacketRight()
 }
 
-// WantsRawIP reports whether the device called name has no link layer.
-// Otherwise it has Ethernet addresses. The error says that the device is
-// neither.
+// WantsRawIP reports whether the device called name has no link layer. The
+// result is false for a device with Ethernet addresses, and an error for any
+// other device.
 func WantsRawIP(name string) (bool, error) {
 	d, err := LookDevice(name)
 	if err != nil || withoutLinkLayer(d.Type) {
@@ -87,8 +87,8 @@ func withoutLinkLayer(typ uint16) bool {
 	return false
 }
 
-// noHead reports whether such a device also has no header of its own. Then a
-// SOCK_RAW socket sends the same as a SOCK_DGRAM socket. Only SOCK_RAW supports
+// noHead reports whether such a device also has no header of its own. Then
+// SOCK_RAW and SOCK_DGRAM sockets send the same packets. Only SOCK_RAW supports
 // a virtio_net_hdr.
 func noHead(typ uint16) bool { return typ == unix.ARPHRD_NONE || typ == arphrdRawIP }
 
@@ -147,14 +147,14 @@ func bindPacket(fd, ifindex int, o PacketOptions) error {
 	return nil
 }
 
-// setVnetHdr enables a virtio_net_hdr before each frame, of VnetHdrLen bytes.
-// Older kernels know only the form of 10 bytes.
+// setVnetHdr enables a virtio_net_hdr of VnetHdrLen bytes before each frame.
+// Older kernels support only a header of 10 bytes.
 func setVnetHdr(fd int) bool {
 	return unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR_SZ, VnetHdrLen) == nil ||
 		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1) == nil
 }
 
-// OwnFilter returns a filter that accepts frames to mac or to a group.
+// OwnFilter returns a filter that accepts frames to mac or to a group address.
 func OwnFilter(mac [6]byte) ([]bpf.RawInstruction, error) {
 	first := uint32(mac[0])<<24 | uint32(mac[1])<<16 | uint32(mac[2])<<8 | uint32(mac[3])
 	return bpf.Assemble([]bpf.Instruction{

@@ -170,7 +170,7 @@ func TestOpenPacket(t *testing.T) {
 		kit.WaitFor(t, "a frame", waitLimit, func() bool {
 			size, err := unix.Read(int(p.File.Fd()), b)
 			if err == unix.EAGAIN || err == nil && (b[VnetHdrLen+12] != 0x88 || b[VnetHdrLen+13] != 0xb5) {
-				return false // or it is one of the host's own
+				return false // no frame yet, or a frame that the host itself sent
 			}
 			if err != nil || size < VnetHdrLen+15 {
 				t.Fatal(size, err)
@@ -187,7 +187,8 @@ func TestOpenPacket(t *testing.T) {
 		t.Error("lp0 stays promiscuous")
 	}
 
-	// A device without link layer, and one that has room for a header.
+	// This device has no link layer, and its socket has room for a
+	// virtio_net_hdr.
 	user := tun(t, "lp2")
 	raw, err := OpenPacket(PacketOptions{Device: "lp2", RawIP: true})
 	if err != nil {

@@ -47,12 +47,12 @@ func device(ifindex int) netlink.Link {
 	return &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: ifindex}}
 }
 
-// listTries is the number of attempts to list objects of the host that change
-// meanwhile.
+// listTries is the number of attempts to list objects of the host that can
+// change in the meantime.
 const listTries = 5
 
-// list calls f again if a change made its list inconsistent, and takes what the
-// last attempt lists.
+// list calls f again if a change made its list inconsistent. After the last
+// attempt it returns even an inconsistent list.
 func list[T any](f func() ([]T, error)) (all []T, err error) {
 	for range listTries {
 		if all, err = f(); !errors.Is(err, netlink.ErrDumpInterrupted) {

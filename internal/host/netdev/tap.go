@@ -29,8 +29,8 @@ type Tap struct {
 	Name    string
 	File    *os.File
 	Ifindex int
-	Created bool // created by us: it vanishes with its last descriptor
-	Queue   bool // one queue of several, which other processes can have
+	Created bool // created by us: it disappears when its last descriptor is closed
+	Queue   bool // one of several queues; other processes can have the others
 	Up      bool // the host's side was up before, or we set it up
 	VnetHdr bool // a virtio_net_hdr of VnetHdrLen bytes precedes each frame
 }
@@ -38,7 +38,7 @@ type Tap struct {
 // TapOptions are the options for opening a tap.
 type TapOptions struct {
 	MTU   int  // of a device that we create, in bytes; 0: its default
-	Queue bool // open one queue of several, which other processes can have
+	Queue bool // open one of several queues; other processes can have the others
 	Plain bool // no offload: neither checksums nor segmentation
 }
 
@@ -175,8 +175,8 @@ func OpenTap(name string, o TapOptions, journal func(Undo) error) (*Tap, error) 
 		return nil, err
 	}
 	t := &Tap{Name: name, Created: !st.Exists, Queue: o.Queue, Up: st.Up}
-	// All queues of a device have the same format, and other processes have
-	// some of them.
+	// All queues of a device have the same format, and other processes can
+	// have some of them.
 	t.VnetHdr = !o.Plain || o.Queue
 	if t.Created && !t.Queue {
 		// We choose the index, so that the undo can name the device
@@ -300,10 +300,10 @@ func tapHolder(name string) string {
 	})
 }
 
-// holder names a process of this network namespace, among those whose
-// descriptors we may read, that has a descriptor which opens accepts. It gets
-// the target of the descriptor's link and the path of its fdinfo. The result is
-// "" if there is none.
+// holder names a process that has a descriptor for which opens returns true. It
+// searches those processes of this network namespace whose descriptors we may
+// read. The arguments of opens are the target of the descriptor's link and the
+// path of its fdinfo. The result is "" if there is no such process.
 func holder(opens func(target, fdinfo string) bool) string {
 	fds, _ := filepath.Glob("/proc/[0-9]*/fd/*") // a constant pattern is always valid
 	for _, fd := range fds {
@@ -321,8 +321,8 @@ func holder(opens func(target, fdinfo string) bool) string {
 	return ""
 }
 
-// sameNetns excludes processes known to be in another network namespace, whose
-// device may only have the same name.
+// sameNetns returns false for a process known to be in another network
+// namespace. A device of that name there is a different one.
 func sameNetns(pid string) bool {
 	other, err := os.Readlink("/proc/" + pid + "/ns/net")
 	return err != nil || other == netnsID()

@@ -23,19 +23,19 @@ var errNoThread = errors.New("the host has no NAPI thread for this tap")
 
 const threadOn = "1"
 
-// waitingMax limits the frames that wait for that thread, as memory in bytes.
-// It is more than TCP has in flight. Without a limit, a program that floods the
-// tap fills the host's memory. On Linux 6.18, GRO can also take over the memory
-// of frames without telling the tap's socket. Then neither the socket nor its
-// network namespace is ever freed.
+// waitingMax limits the memory, in bytes, of the frames that wait for that
+// thread. It is more than TCP has in flight. Without a limit, a program that
+// floods the tap fills the host's memory. On Linux 6.18, GRO can also take over
+// the memory of frames without telling the tap's socket. Then neither the
+// socket nor its network namespace is ever freed.
 const waitingMax = 16 << 20
 
 // attachThreaded attaches with IFF_NAPI and sets `threaded`. Written frames
 // then wait in a queue, and the kernel thread napi/NAME-N merges them into
 // large packets (GRO) before the host receives them. Throughput for frames of
 // 1,514 bytes doubles. Without the thread, IFF_NAPI is slower than no IFF_NAPI,
-// so the two are used together or not at all. The attribute exists since Linux
-// 5.12. It can be set only while a process is attached with IFF_NAPI
+// so the two are used together or not at all. Linux 5.12 introduced the
+// attribute. It can be set only while a process is attached with IFF_NAPI
 // (net/core/net-sysfs.c, dev_set_threaded).
 func (t *Tap) attachThreaded(journal func(Undo) error) (int, error) {
 	sys, err := ownSysfs()
@@ -102,10 +102,10 @@ func undoThreaded(_ context.Context, u Undo) error {
 	return writeThreaded(sys, u.Name, u.Old)
 }
 
-// ownSysfs opens a sysfs of this thread's network namespace that is not mounted
-// anywhere. /sys may belong to another namespace and be read-only. This needs
-// CAP_SYS_ADMIN in the namespace. Users without it can hardly set the attribute
-// anyway, because the file belongs to root.
+// ownSysfs opens a new sysfs of this thread's network namespace, without
+// mounting it. /sys may belong to another namespace and be read-only. This
+// needs CAP_SYS_ADMIN in the namespace. Users without it can hardly set the
+// attribute anyway, because the file belongs to root.
 func ownSysfs() (int, error) {
 	if !Capable(unix.CAP_SYS_ADMIN) {
 		return -1, unix.EPERM

@@ -44,7 +44,7 @@ func isThreaded(t *testing.T, tap *Tap) {
 	}
 }
 
-// onThread runs f on a thread that ends with it.
+// onThread runs f on a thread that ends with f.
 func onThread(f func()) {
 	done := make(chan struct{})
 	go func() {

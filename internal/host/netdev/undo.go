@@ -9,8 +9,8 @@ import (
 )
 
 // Undo reverts one change to the host. It is a line of the journal. Another
-// process must be able to tell from it alone, possibly much later, whether the
-// object it finds is still the one that was changed.
+// process may read it much later. It must then be able to tell whether an
+// object that it finds is still the one that was changed.
 type Undo struct {
 	Op      string `json:"op"`
 	Name    string `json:"name"` // of the object: a device, an instance, a sysctl

@@ -9,7 +9,8 @@ import (
 	"github.com/lklrun/lklrun/internal/host/guard"
 )
 
-// Undos of internal/host/guard's changes for addresses shared with the host.
+// The operations that undo the changes of internal/host/guard, for addresses
+// shared with the host.
 const (
 	OpReservePorts = "reserve-ports" // New: the ports, as guard.Reserve passes them to its journal
 	OpGuard        = "guard"         // New: a guard.Rules, as JSON

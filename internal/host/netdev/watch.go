@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Watch waits for the end of the host's end of an interface: a device is
-// deleted, or the peer of a socket closes it. For a device, it also reports
-// changes of the carrier.
+// Watch reports that the host's end of an interface is gone: its device was
+// deleted, or the peer of its socket has closed the connection. For a device,
+// it also reports changes of the carrier.
 type Watch struct {
 	gone chan struct{} // closed when the object is gone
 	news chan bool     // capacity 1: the latest carrier state, after a change
@@ -26,9 +26,9 @@ type Watch struct {
 func (w *Watch) Gone() <-chan struct{} { return w.gone }
 
 // Carries returns a channel that receives each change of the device's state:
-// true if it is up and has carrier, false if not. The initial state is taken as
-// true. If several changes are not received in time, the channel keeps only the
-// last one.
+// true if it is up and has carrier, false if not. The initial state is assumed
+// to be true. If several changes are not received in time, the channel keeps
+// only the last one.
 func (w *Watch) Carries() <-chan bool { return w.news }
 
 // Close ends the watch.
@@ -140,7 +140,7 @@ func WatchSocket(fd *os.File) (*Watch, error) {
 }
 
 // socket requests no events; the kernel reports errors and hangups anyway. Thus
-// frames wake no process.
+// frames do not wake this process.
 func (w *Watch) socket(fd, wake int) {
 	defer close(w.done)
 	defer unix.Close(fd)
