@@ -3,7 +3,7 @@
 // Package link holds the interfaces of a stack and their drivers: one folder
 // for each interface type, registered in internal/link/all.
 //
-// Each step of a run enters a driver once:
+// Each step of a run calls a driver once:
 //
 //	facts   Look      examine the host, change nothing
 //	plan    Plan      complete the plan of the interface: pure
@@ -59,10 +59,11 @@ type Query struct {
 	// driver that can serve them checks them and sets this to nil.
 	Publish []config.Publish
 
-	MayShare bool // set by Look: the interface may have addresses of the host
+	MayShare bool // set by Look: the interface may use addresses of the host
 }
 
-// Request is what Plan works on.
+// Request contains the link that Plan completes, and the data it needs for
+// that.
 type Request struct {
 	Interface *config.Interface
 	Link      *Link  // with the values of the configuration
@@ -83,9 +84,9 @@ func (r *Request) Note(format string, args ...any) {
 
 // Words explain a planned interface.
 type Words struct {
-	About []string // the first words about it in a printed plan
-	Last  []string // its last words there, before those about MPTCP
-	Do    string   // the step that opens its host's end
+	About []string // the first lines about the interface in a printed plan
+	Last  []string // the last lines about it, before those about MPTCP
+	Do    string   // the step that opens the host's end of the interface
 	Undo  string
 }
 
@@ -102,7 +103,7 @@ type Env struct {
 
 	// Share reserves the run's ports at the addresses that a link shares
 	// with the host, and returns the filter for their packets. Guard then
-	// hides these packets from the host, until end is called.
+	// hides these packets from the host until its result end is called.
 	Share func(ctx context.Context, l *Link) (filter []bpf.RawInstruction, err error)
 	Guard func(ctx context.Context, l *Link) (end func(), err error)
 }

@@ -44,12 +44,13 @@ type Link struct {
 	Neigh    []config.Neighbour `json:"neigh,omitempty"`
 
 	// Managed means that lklrun serves the other end of the link and chose
-	// its addresses. NameServer is there and asks as the host does.
+	// its addresses. NameServer is at that end, and resolves names as the
+	// host does.
 	Managed    bool       `json:"managed,omitempty"`
 	NameServer netip.Addr `json:"name_server,omitzero"`
 
-	// DetectDuplicates makes the stack look for others with its IPv6
-	// addresses before it uses them.
+	// DetectDuplicates enables duplicate address detection for the link's
+	// IPv6 addresses.
 	DetectDuplicates bool `json:"detect_duplicates,omitempty"`
 
 	// Own is the part of the plan that only this type has: the P of its
@@ -103,10 +104,10 @@ func (l *Link) Host() string {
 	return l.Device
 }
 
-// firstMetric is the metric of eth0's default routes in the main table. Each
-// following interface gets a metric one higher. A socket that is bound to no
-// address therefore uses eth0; the first subflow of an MPTCP connection is one
-// example.
+// firstMetric is the metric of eth0's default routes in the main table. The
+// metric of each further interface is higher by one. A socket that is not bound
+// to an address therefore uses eth0. One example is the first subflow of an
+// MPTCP connection.
 const firstMetric = 100
 
 // Metric returns the metric of the link's default routes in the main table.

@@ -25,7 +25,7 @@ func init() {
 // Facts describe the descriptor.
 type Facts struct{ Kind netdev.FDKind }
 
-// Part is empty: the plan of any interface has the descriptor's number.
+// Part is empty, because link.Link contains the descriptor's number.
 type Part struct{}
 
 type driver struct{}
@@ -93,5 +93,5 @@ var kinds = map[netdev.FDKind]uint32{
 	netdev.FDCooked: ctlproto.CTL_LINK_COOKED,
 }
 
-// Check finds nothing: a descriptor needs no right of this process.
+// Check returns nothing, because using a descriptor requires no privileges.
 func (driver) Check(context.Context) []link.Finding { return nil }

@@ -149,9 +149,10 @@ func (driver) Open(ctx context.Context, l *link.Link, p Part, env link.Env) (lin
 	}, nil
 }
 
-// instead is the fallback for a user who may create a macvtap but not open it,
-// which udev decides after the creation. A packet socket on the underlying
-// device carries the same frames with the same Ethernet address.
+// instead is the fallback for a user who may create a macvtap but not open its
+// device file. Udev sets the permissions of that file after the creation. A
+// packet socket on the underlying device carries the same frames with the same
+// Ethernet address.
 func instead(l *link.Link, p Part, env link.Env, closed error) (link.End, error) {
 	if p.Mode != "" && p.Mode != config.ModeBridge || netdev.CheckPacketRight() != nil {
 		return link.End{}, &link.RefusedError{Err: fmt.Errorf("--if %s:%s: %w", l.Type, l.Device, closed)}
@@ -160,5 +161,5 @@ func instead(l *link.Link, p Part, env link.Env, closed error) (link.End, error)
 	return packet.OpenOwn(l)
 }
 
-// Check finds nothing: a device decides whether it can have macvtaps.
+// Check returns nothing, because support for macvtaps depends on the device.
 func (driver) Check(context.Context) []link.Finding { return nil }

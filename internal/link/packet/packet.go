@@ -52,7 +52,7 @@ func Choose(device string) (config.Interface, error) {
 // Facts describe the device of the host.
 type Facts = netdev.DeviceState
 
-// Part is empty: the plan of any interface has what is needed.
+// Part is empty, because link.Link contains everything needed.
 type Part struct{}
 
 type driver struct{ rawIP bool }
@@ -64,9 +64,9 @@ func (d driver) Look(_ context.Context, q *link.Query) (Facts, error) {
 
 // Plan fills in the properties that the interface takes from the host's device.
 // Without configured addresses, the interface uses those of the device and its
-// gateways. If an address is the device's, the interface shares it, and with it
-// the Ethernet address. With any other address, the interface is a separate
-// machine on the network.
+// gateways. If the device has one of the interface's addresses, the interface
+// shares that address and the Ethernet address. With any other address, the
+// interface is a separate machine on the network.
 func (d driver) Plan(r *link.Request, f Facts) (Part, error) {
 	i, l := r.Interface, r.Link
 	l.RawIP, l.DetectDuplicates = d.rawIP, !d.rawIP
@@ -169,8 +169,9 @@ func (driver) Open(ctx context.Context, l *link.Link, _ Part, env link.Env) (lin
 	return end, err
 }
 
-// OpenOwn opens a packet socket for an interface with addresses of its own. Of
-// an Ethernet device, it receives frames to the interface's Ethernet address.
+// OpenOwn opens a packet socket for an interface with addresses of its own. On
+// an Ethernet device, the socket receives frames to the interface's Ethernet
+// address.
 func OpenOwn(l *link.Link) (link.End, error) {
 	if l.RawIP {
 		return open(l, nil, false)
@@ -197,7 +198,7 @@ func open(l *link.Link, filter []bpf.RawInstruction, promiscuous bool) (link.End
 	return end, nil
 }
 
-// Check reports for raw what both types need.
+// Check reports the requirements of both types, under raw.
 func (d driver) Check(ctx context.Context) []link.Finding {
 	if d.rawIP {
 		return nil

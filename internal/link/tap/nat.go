@@ -13,8 +13,8 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// nat assigns addresses to the stack and to the host's side of the tap, if they
-// have none.
+// nat assigns addresses to the stack and to the host's side of the tap, if none
+// are configured.
 func (p *Part) nat(l *link.Link, f *Facts, machine string) error {
 	four := slices.IndexFunc(l.Addrs, func(a netip.Prefix) bool { return a.Addr().Is4() })
 	if four < 0 {
@@ -49,8 +49,9 @@ func (p *Part) nat(l *link.Link, f *Facts, machine string) error {
 		if !a.Contains(*family.gw) || a.Addr().Is4() && *family.gw == config.Broadcast(a) {
 			return fmt.Errorf("nat: %s has room for only one address, and the host needs a second one", a)
 		}
-		// A host route of the same or a longer prefix would be cut off.
-		// A route with a shorter prefix contains the tap's network.
+		// A host route with the same or a longer prefix would conflict
+		// with the tap's network. A route with a shorter prefix does
+		// not: the tap's network is a part of its destination.
 		if n := slices.IndexFunc(f.Routed, func(r netip.Prefix) bool { return r.Bits() >= a.Bits() && a.Overlaps(r) }); n >= 0 {
 			return fmt.Errorf("nat: the host already has a route to %s, which overlaps the tap's network %s; choose another network with %s", f.Routed[n], a.Masked(), ipKey(a))
 		}

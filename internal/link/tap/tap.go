@@ -46,7 +46,8 @@ func check(i *config.Interface) *config.KeyError {
 	return nil
 }
 
-// Facts describe the tap and, with nat or bridge, the host around it.
+// Facts describe the tap and, with nat or bridge, the related state of the
+// host.
 type Facts struct {
 	netdev.TapState
 	BridgeMTU int            // 0: no bridge is wanted
@@ -178,8 +179,8 @@ func (driver) Open(ctx context.Context, l *link.Link, p Part, env link.Env) (lin
 		tap.File.Close()
 		return link.End{}, err
 	}
-	// The host would have to segment big packets itself to forward them to
-	// another device.
+	// To forward big packets to another device, the host would have to
+	// segment them itself.
 	flags := link.Headed(tap.VnetHdr)
 	if !member && !p.NAT && tap.VnetHdr {
 		flags |= ctlproto.CTL_LINKF_BIG

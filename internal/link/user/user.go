@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package user is the interface type user: a gateway inside lklrun, which
-// carries connections on with sockets of the host.
+// forwards connections through sockets of the host.
 package user
 
 import (

@@ -2,8 +2,8 @@
 
 // Package gateway is the far end of an interface of type user. It is a router
 // inside this process. Its other side consists of ordinary sockets of the host,
-// so it needs no privileges. TCP and UDP end at the gateway, and the host's
-// kernel carries the data on.
+// so it needs no privileges. TCP and UDP end at the gateway, which forwards the
+// data through host sockets.
 //
 // The router is gvisor.dev/gvisor's network stack. The stack is configured in
 // advance with everything that a machine would request by DHCP. The build tag

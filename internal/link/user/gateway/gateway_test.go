@@ -182,7 +182,7 @@ func TestHTTP(t *testing.T) {
 	for _, host := range []string{"10.99.0.1", cfg.Host.String()} {
 		address := "10.99.0.1"
 		if host != address {
-			address = "127.0.0.1" // the host's alias stands for it
+			address = "127.0.0.1" // cfg.Host represents this address
 		}
 		url := fmt.Sprintf("http://%s:%d/", host, serve(t, address, data))
 		resp, err := httpClient(t, ns).Get(url)
@@ -245,9 +245,9 @@ func TestDrain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer peer.Close()
-	// This is more than the host's two sockets accept without a reader, so
-	// some data remains in the gateway. It is no more than the gateway
-	// acknowledges by then.
+	// This is more than the host's two sockets hold if nobody reads, so
+	// some data remains in the gateway. The gateway still acknowledges all
+	// of it before the end.
 	data := make([]byte, 4<<20)
 	rand.Read(data)
 	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {

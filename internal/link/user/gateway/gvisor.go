@@ -42,8 +42,9 @@ const (
 
 	// timeWait is zero, because the link neither loses nor reorders frames:
 	// no segment of an ended connection can still arrive. With TIME-WAIT,
-	// the gateway would drop a SYN from a port that waits. The stack reuses
-	// the port at once if it closed second.
+	// the gateway would drop a SYN from a port in that state. The stack may
+	// reuse the port at once if it was the second side to close the
+	// connection.
 	timeWait = 0
 )
 
@@ -116,8 +117,8 @@ func (g *Gateway) route(ctx context.Context) error {
 	sack := tcpip.TCPSACKEnabled(true)
 	adapt := tcpip.TCPModerateReceiveBufferOption(true)
 	// The link neither loses nor reorders frames. RACK (RFC 8985) would
-	// assume a loss after a few hundred microseconds, which only means that
-	// the machine is busy.
+	// assume a loss after a delay of a few hundred microseconds, although
+	// such a delay only means that the machine is busy.
 	recovery := tcpip.TCPRecovery(0)
 	wait := tcpip.TCPTimeWaitTimeoutOption(timeWait)
 	for _, o := range []tcpip.SettableTransportProtocolOption{&sack, &adapt, &recovery, &wait} {

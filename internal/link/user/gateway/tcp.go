@@ -32,7 +32,7 @@ type relay struct {
 
 // connect accepts a connection of the stack. The host connects first, and only
 // then the gateway answers the stack's SYN. Thus the stack sees the result of
-// both.
+// the host's attempt.
 func (g *Gateway) connect(ctx context.Context, req *tcp.ForwarderRequest) {
 	id := req.ID()
 	if tables()[carried].full() {
@@ -61,7 +61,8 @@ func (g *Gateway) connect(ctx context.Context, req *tcp.ForwarderRequest) {
 	g.relay(&relay{stack: gonet.NewTCPConn(&wq, ep), endpoint: ep, host: conn.(*net.TCPConn)})
 }
 
-// relay carries a connection to its end.
+// relay copies the data of a connection in both directions until both have
+// ended.
 func (g *Gateway) relay(r *relay) {
 	if !g.add(r) {
 		r.abort()

@@ -24,8 +24,8 @@ const idleLimit = 2 * time.Minute
 const maxDatagram = 65507
 
 // datagramBuffer is the buffer size on both sides of a pair of ports. It holds
-// a burst that a wire would have spread out, while this process does other
-// work.
+// the datagrams that arrive while this process does other work. A wire would
+// have spread them out over time.
 const datagramBuffer = 4 << 20
 
 // roomy makes the buffer of a host socket as large as the host allows.
