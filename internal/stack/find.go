@@ -14,11 +14,13 @@ import (
 	"github.com/lklrun/lklrun/internal/base/suggest"
 )
 
-// EnvPath names directories of stacks to search first, separated by colons.
+// EnvPath is the environment variable that lists the directories to search for stacks
+// first, separated by colons.
 const EnvPath = "LKLRUN_STACKS"
 
 // SearchPath is the list of directories with stacks: $LKLRUN_STACKS, then the directory
-// beside this program. Links in an installation's program directory are followed.
+// beside this program. If a symbolic link started this program, the directory of its
+// target counts.
 func SearchPath() []string {
 	var dirs []string
 	for _, d := range filepath.SplitList(os.Getenv(EnvPath)) {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// FuzzFrame reads a stream of frames and decodes each body as every message:
-// nothing may panic, and what decodes must encode to the same bytes.
+// FuzzFrame reads a stream of frames and decodes each body as every message.
+// Nothing may panic, and a decoded message must encode to the same bytes.
 func FuzzFrame(f *testing.F) {
 	for _, s := range samples() {
 		raw, err := s.bytes()
@@ -34,7 +34,7 @@ func FuzzFrame(f *testing.F) {
 				t.Fatalf("a frame that was read cannot be sent: %v", err)
 			}
 			was := bytes.Clone(stream[at : at+len(again)])
-			was[6], was[7] = 0, 0 // flags are not kept
+			was[6], was[7] = 0, 0 // the flags are not decoded
 			if !bytes.Equal(was, again) {
 				t.Fatalf("frame %x became %x", was, again)
 			}
@@ -62,7 +62,7 @@ func bodies(t *testing.T, b []byte) {
 			again = out
 		case *ownerList:
 			again = AppendOwners(nil, *m)
-			// Bytes behind the name's end are not kept.
+			// Bytes after the end of the name are not decoded.
 			var third ownerList
 			if err := third.Unmarshal(again); err != nil || len(third) != len(*m) {
 				t.Fatalf("%s %x: encodes to %x: %v", s.name, b, again, err)

@@ -53,7 +53,8 @@ func samples() []sample {
 	boot := Boot{Mem: 64 << 20, Cmdline: "loglevel=4"}
 	start := Go{Flags: CTL_GOF_MPTCP, SpinUS: 50, ResolvConf: "/run/lklrun/a/resolv.conf"}
 	goRep := GoReply{PID: 1002}
-	// sendto with a sockaddr, and an iovec in a msghdr: all kinds of buffer.
+	// This call has all kinds of buffers: a sockaddr, as for sendto, and an iovec in
+	// a msghdr.
 	call := Syscall{
 		Nr: 46, TimeoutMS: 250, WaitEvents: 1,
 		Args: [6]uint64{7, 0, 64, 0, 0, 0xffffffffffffffff},
@@ -162,11 +163,11 @@ func TestGolden(t *testing.T) {
 			if diff := cmp.Diff(fmt.Sprintf("%+v", s.value), fmt.Sprintf("%+v", deref(m))); diff != "" {
 				t.Errorf("decoded message differs (-sent +got):\n%s", diff)
 			}
-			// No message may be truncated, or be longer than it says.
+			// Unmarshal must reject every truncated message.
 			for n := range want {
 				if s.name == "owners" && n%ownerSize == 0 || s.name == "event" && n >= eventSize ||
 					(s.name == "syscall_rep" || s.name == "ask" || s.name == "answer") && n >= 8 {
-					continue // what follows may have any length
+					continue // the data after the struct may have any length
 				}
 				if err := s.empty().Unmarshal(want[:n]); err == nil {
 					t.Errorf("the first %d of %d bytes were accepted", n, len(want))

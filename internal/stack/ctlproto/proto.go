@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package ctlproto implements the wire format of the control socket: frames, and the body
-// of every message, as csrc/shared/ctl_proto.h describes them. Its only input and output
-// is to read and write one frame; internal/stack/stackconn is a client based on it.
+// of every message, as csrc/shared/ctl_proto.h describes them. Only ReadFrame performs
+// I/O; internal/stack/stackconn is a client based on it.
 //
-// Everything is little-endian. A body has exactly the length that its message implies.
-// Bodies that are too short or too long are refused, since on a stream either means that
-// the two sides no longer agree.
+// Everything is little-endian. A body has exactly the length that its message implies. A
+// body that is too short or too long is rejected, because either means that the two sides
+// of the stream are out of sync.
 package ctlproto
 
 //go:generate go run ./gen -in ../../../csrc/shared/ctl_proto.h -out proto_gen.go

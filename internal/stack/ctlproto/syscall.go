@@ -14,8 +14,8 @@ type Syscall struct {
 	Bufs       []Buf
 }
 
-// Buf is struct ctl_buf with its bytes. With CTL_BUF_USED alone it gives instead the
-// place where the call reports the used length of the previous buffer.
+// Buf is struct ctl_buf with its bytes. An entry with only CTL_BUF_USED is no buffer: it
+// specifies the place where the call reports the used length of the previous buffer.
 type Buf struct {
 	Place  uint8 // argument 0..5, or the index of the buffer that contains the pointer or the count
 	Flags  uint8 // CTL_BUF_*
@@ -88,7 +88,7 @@ func (m *Syscall) Unmarshal(b []byte) error {
 			return err
 		}
 		if d.Flags == CTL_BUF_USED {
-			total -= uint64(s.Bufs[i-1].Len) // the room in the reply limits these
+			total -= uint64(s.Bufs[i-1].Len) // the maximum size of the reply limits these
 		}
 		total += uint64(d.Len)
 		s.Bufs = append(s.Bufs, d)
@@ -113,7 +113,7 @@ func (m *Syscall) Unmarshal(b []byte) error {
 	return nil
 }
 
-// check checks buffer i by the rules of the header file; bufs has those before it.
+// check checks buffer i by the rules in ctl_proto.h; bufs contains the buffers before it.
 func (d Buf) check(i int, bufs []Buf) error {
 	if d.Flags == CTL_BUF_USED {
 		return d.checkUsed(i, bufs)

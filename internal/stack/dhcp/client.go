@@ -26,11 +26,11 @@ type Options struct {
 	Changed  func()       // called when Statuses or Resolver change; must not block
 }
 
-// tellEvery is the minimum time between two lines, so that a hostile network
-// cannot flood a terminal.
+// tellEvery is the minimum time between two printed lines, so that a hostile
+// network cannot flood a terminal.
 const tellEvery = 5 * time.Second
 
-// stopLimit bounds the end of a Client.
+// stopLimit bounds the time for releasing the leases.
 const stopLimit = 5 * time.Second
 
 // Client gets and renews the addresses of one interface of a stack.
@@ -104,9 +104,9 @@ func (c *Client) Start(ctx context.Context) error {
 	return nil
 }
 
-// monitor follows the interface until ctx is done or the stack has ended, which
-// ends all its work too. If a program was stopped with its kernel inside, the
-// stack answers later.
+// monitor follows the interface until ctx is done or the stack has ended. The
+// end of the stack also ends the client's other work. If the program that
+// contains the kernel is stopped (SIGSTOP), the stack answers later.
 func (c *Client) monitor(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := stacknet.Monitor(ctx, c.conn, c.news)
@@ -140,10 +140,10 @@ func (c *Client) client(proto string) client {
 }
 
 // Stop releases the leases and ends the client. The addresses stay, because
-// sent data may still have to arrive.
+// data already sent may need them until it is delivered.
 func (c *Client) Stop() {
 	c.cancel()
-	c.done.Wait() // its work has its own limits
+	c.done.Wait() // each operation has its own timeout
 	c.mu.Lock()
 	if c.forgetting != nil {
 		c.forgetting.Stop()

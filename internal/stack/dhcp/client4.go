@@ -51,7 +51,7 @@ type states interface {
 	// restart sets the initial state for an interface with or without
 	// carrier.
 	restart(carrier bool)
-	// report reports the state if it is of interest.
+	// report passes the state to the hooks, if it is of interest.
 	report()
 	// step performs the present state's work until it is complete or ctx is
 	// done.
@@ -76,8 +76,7 @@ func (c *client) drive(ctx context.Context, s states) {
 }
 
 // hear passes datagrams to take until take accepts one or ctx ends. After a
-// flood of unrelated datagrams, it ignores all others for the rest of that
-// time.
+// flood of unrelated datagrams, it ignores all further ones until ctx ends.
 func hear[From any](ctx context.Context, receive func(context.Context) ([]byte, From, error), take func([]byte, From) bool) bool {
 	for range junkMost {
 		b, from, err := receive(ctx)
@@ -224,7 +223,7 @@ func (c *client4) acquire(ctx context.Context) {
 	defer w.close()
 	offer := c.discover(ctx, w)
 	if offer == nil {
-		return // ctx has ended, because it tries until then
+		return // ctx has ended: discover tries until then
 	}
 	c.state = StateRequesting
 	c.host.report(c.state, c.lease)
@@ -259,7 +258,7 @@ func (c *client4) reboot(ctx context.Context) {
 	case c.until(old.valid) == 0:
 		c.expire(ctx)
 	default:
-		// No server answers, so the lease stays valid until it ends.
+		// No server answers, so the lease stays valid until it expires.
 		c.set(ctx, old)
 	}
 }
@@ -291,7 +290,8 @@ func (c *client4) extend(ctx context.Context, server netip.Addr, end time.Durati
 		}
 		// RFC 2131, 4.4.5: wait half of the remaining time, but at
 		// least a minute. With that minimum, a lease of a few minutes
-		// would be requested only once.
+		// would be requested only once, so short leases have a smaller
+		// one.
 		wait := min(left, max(left/2, min(time.Minute, old.valid/20)))
 		try, cancel := context.WithTimeout(ctx, jitter(wait, wait/10))
 		lease, nak := c.ask(try, w, c.extending(), func(l *Lease) bool {

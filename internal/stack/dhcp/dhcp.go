@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dhcp gets and maintains addresses for interfaces of a stack from the
-// network's servers. It supports DHCPv4 (RFC 2131), DHCPv6 (RFC 8415) and
-// router advertisements, which the stack's kernel itself processes (RFC 4862).
+// Package dhcp gets and maintains addresses for interfaces of a stack from the network's
+// servers. It supports DHCPv4 (RFC 2131), DHCPv6 (RFC 8415) and router advertisements,
+// which the stack's kernel itself processes (RFC 4862).
 //
 //	Client ─┬─► client4, client6: one for each protocol of an interface, each a
 //	        │   state machine in a goroutine of its own, on sockets of the stack
 //	        └─► stacknet.Monitor: carrier, router advertisements, IPv6 addresses
 //
-// A client sends and receives by blocking calls made in the stack. While
-// nothing is due, it has no socket. It validates the server's messages before
-// it uses them (lease4.go, lease6.go): whatever arrives, the stack gets a sane
-// address or none.
+// A client sends and receives by blocking calls made in the stack. While nothing is due,
+// it has no socket. A client validates the server's messages before it uses them
+// (lease4.go, lease6.go): whatever arrives, the stack gets a valid address or none.
 package dhcp
 
 import (

@@ -25,7 +25,7 @@ var errNotOurs = errors.New("not a datagram for a DHCP client")
 func datagram(src, dst netip.Addr, payload []byte) []byte {
 	b := make([]byte, ipHeader+udpHeader, ipHeader+udpHeader+len(payload))
 	size := cap(b)
-	b[0], b[1] = 0x45, 0xc0 // version and header length; network control, as in other clients
+	b[0], b[1] = 0x45, 0xc0 // version and header length; TOS for network control, as in other clients
 	binary.BigEndian.PutUint16(b[2:], uint16(size))
 	b[8], b[9] = 64, protoUDP
 	s, d := src.As4(), dst.As4()

@@ -108,7 +108,7 @@ func TestHostile(t *testing.T) {
 			send(a.ToBytes())
 		}
 		b := good().ToBytes()
-		for size := range bytes.TrimRight(b, "\x00\xff") { // a message without its end is a piece
+		for size := range bytes.TrimRight(b, "\x00\xff") { // every truncated message
 			if size%17 == 0 {
 				send(b[:size])
 			}

@@ -23,7 +23,8 @@ func (n *network) six(slaac bool) func(*Link) {
 }
 
 // With dnsmasq's DHCPv6, the client gets an address after the stack's duplicate
-// address detection, a router from its advertisement, and sends the release.
+// address detection, and a router from an advertisement. At the end it sends a
+// release.
 func TestLease6(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)

@@ -227,7 +227,7 @@ func domains(m *dhcpv4.DHCPv4) []string {
 	return names
 }
 
-// sensibleDomains removes invalid domain names, because the rest goes into a
+// sensibleDomains removes invalid domain names, because the names go into a
 // file that every program reads.
 func sensibleDomains(names []string) []string {
 	var good []string

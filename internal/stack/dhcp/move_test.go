@@ -49,7 +49,7 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// An address that another host has is declined, and the next one is taken.
+// The client declines an address that another host has, and gets the next one.
 func TestDecline(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -152,7 +152,8 @@ func TestLifetimes6(t *testing.T) {
 	}
 }
 
-// An IPv6 address that a neighbour has is declined, and another one is taken.
+// The client declines an IPv6 address that a neighbour has, and gets another
+// one.
 func TestDecline6(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)

@@ -166,8 +166,8 @@ func (c *client4) exchange(ctx context.Context, w wire, m *dhcpv4.DHCPv4, want d
 	return lease, nak
 }
 
-// like returns the lease as far as it is known from a refusal: the server, and
-// the requested address.
+// like returns the part of the lease that is known from a refusal: the server,
+// and the requested address.
 func (c *client4) like(m *dhcpv4.DHCPv4, server netip.Addr) *Lease {
 	a, _ := addr4(m.Options.Get(dhcpv4.OptionRequestedIPAddress))
 	if !a.IsValid() {
@@ -215,8 +215,8 @@ func (c *client4) sendRelease(ctx context.Context, l *Lease) error {
 	return w.send(ctx, m.ToBytes())
 }
 
-// taken returns the holder of an address, "" if it is free: an interface of the
-// stack, or a neighbour (RFC 5227).
+// taken returns the holder of an address: an interface of the stack, or a
+// neighbour (RFC 5227). The result is "" if the address is free.
 func (c *client4) taken(ctx context.Context, a netip.Addr) (string, error) {
 	if other, err := c.elsewhere(ctx, a); other != "" || err != nil {
 		return other, err

@@ -209,7 +209,7 @@ func (c *client6) confirm(ctx context.Context, w *wire6) {
 	case until(c.lease, c.lease.valid) == 0:
 		c.expire(ctx)
 	default:
-		c.set(ctx, w, c.lease) // an unplugged cable has removed it
+		c.set(ctx, w, c.lease) // the loss of carrier has removed the address
 	}
 }
 

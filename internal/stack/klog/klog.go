@@ -84,10 +84,11 @@ type clock struct{ start time.Time }
 func newClock(ctx context.Context, c *stackconn.Conn) clock {
 	switch c.Hello().ABI {
 	case ctlproto.CTL_ABI_NATIVE:
-		// The kernel's /proc/uptime is the host's
+		// The stack's /proc/uptime shows the host's uptime
 		// (read_persistent_wall_and_boot_offset() in arch/lkl/kernel/time.c).
-		// Instead this uses the directory /root. It is made in the first
-		// milliseconds (init/noinitramfs.c), and nothing writes there.
+		// Therefore this function uses the directory /root. The kernel creates it
+		// in its first milliseconds (init/noinitramfs.c), and nothing writes
+		// there.
 		return clock{modified(ctx, c, "/root")}
 	case ctlproto.CTL_ABI_HOST:
 		now := time.Now()

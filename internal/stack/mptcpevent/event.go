@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mptcpevent receives MPTCP events of a stack: the generic netlink group
-// mptcp_pm_events, as in ip-mptcp(8)'s monitor.
+// Package mptcpevent receives MPTCP events of a stack from the generic netlink group
+// mptcp_pm_events, like `ip mptcp monitor`.
 package mptcpevent
 
 import (
@@ -45,7 +45,7 @@ func (k Kind) Subflow() bool { return k == SubEstablished || k == SubClosed || k
 // Token identifies a connection on its own side, like mptcpi_token.
 type Token uint32
 
-// String formats it like ss(8) and ip-mptcp(8).
+// String formats the token like ss(8) and ip-mptcp(8).
 func (t Token) String() string { return fmt.Sprintf("%08x", uint32(t)) }
 
 // MarshalText encodes the token in JSON in this form.

@@ -36,11 +36,11 @@ type Past struct {
 	Events []Event   `json:"events"`        // the oldest first
 }
 
-// notable passes the events that a History keeps: the command follows struct nlmsghdr (16
-// bytes). ESTABLISHED comes with each connection. It is of interest only if the peer has
-// set a flag; then the third attribute is that flag (token and server_side before it are
-// 8 bytes each, mptcp_event_created() of net/mptcp/pm_kernel.c of 6.12.117). All stacks
-// are little endian.
+// notable accepts the events that a History keeps. The command follows struct nlmsghdr
+// (16 bytes). Every connection causes an event ESTABLISHED. It is of interest only if the
+// peer has set a flag; then the third attribute contains the flags. The attributes before
+// it, token and server_side, have 8 bytes each (mptcp_event_created() of
+// net/mptcp/pm_kernel.c of 6.12.117). All stacks are little endian.
 var notable = []bpf.Instruction{
 	bpf.LoadAbsolute{Off: 16, Size: 1},
 	bpf.JumpIf{Cond: bpf.JumpEqual, Val: 2, SkipFalse: 4}, // ESTABLISHED

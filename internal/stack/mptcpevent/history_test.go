@@ -66,7 +66,8 @@ func TestOnly(t *testing.T) {
 	}
 }
 
-// It keeps the newest events, returns those requested, and reports a gap.
+// A History keeps the newest events, returns those requested, and reports a
+// gap.
 func TestHistoryBounded(t *testing.T) {
 	h := &History{}
 	for i := range 3 * historyMost {

@@ -64,7 +64,8 @@ func (w *Watcher) Only(kinds ...Kind) error {
 	return w.nl.SetBPF(program)
 }
 
-// only passes events of kinds: the command follows struct nlmsghdr (16 bytes).
+// only returns a filter that accepts events of the wanted kinds. The command follows
+// struct nlmsghdr (16 bytes).
 func only(wanted []Kind) []bpf.Instruction {
 	program := []bpf.Instruction{bpf.LoadAbsolute{Off: 16, Size: 1}}
 	var commands []uint8
@@ -79,7 +80,7 @@ func only(wanted []Kind) []bpf.Instruction {
 	return append(program, bpf.RetConstant{Val: 0}, bpf.RetConstant{Val: 1 << 16})
 }
 
-// Close ends it.
+// Close closes the Watcher.
 func (w *Watcher) Close() { w.nl.Close() }
 
 // Run calls tell with each event in order, until the Watcher is closed or the connection

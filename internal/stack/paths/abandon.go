@@ -62,10 +62,10 @@ func (s *State) cutOff(wants []Want) map[netip.Addr]bool {
 	return cut
 }
 
-// abandon ends closed subflows from addrs that cannot reach their peer, because
-// nothing leaves from these addresses. Otherwise they would retry for minutes,
-// and the end of the run would wait for them. Other subflows have already sent
-// their data.
+// abandon destroys subflows that the program has closed and whose local address
+// is one of addrs. No packet can leave from these addresses, so such a subflow
+// would retry for minutes, and the end of the run would wait for it. Other
+// subflows have already sent its data.
 func abandon(ctx context.Context, conn *stackconn.Conn, addrs []netip.Addr) error {
 	from := map[netip.Addr]bool{}
 	for _, a := range addrs {

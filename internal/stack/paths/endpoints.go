@@ -25,14 +25,15 @@ import (
 //   - It stays while another link's endpoint is new, because no subflow there
 //     can inform the peer yet.
 //   - It stays while connections have only this path, such as those whose
-//     peers accept no more subflows. They survive a cut as TCP does, and could
-//     not come back. The other connections then depend on MPTCP's own timers.
+//     peers accept no more subflows. They survive an outage as TCP does, but a
+//     deleted subflow could not be created again. The other connections then
+//     depend on MPTCP's own timers.
 //
 // A deleted endpoint comes back after Settle at the earliest, if there is
 // another path. The peer learns of both changes by the same address ID.
 // REMOVE_ADDR (RFC 8684, 3.4.2) is queued behind other data on the other path,
 // and MP_JOIN arrives on its own, idle path. If REMOVE_ADDR arrived last, the
-// peer would end the new subflow, and no kernel tries again.
+// peer would end the new subflow, and no kernel creates it again.
 func (m *Memory) reconcile(state *State, links []link, now time.Time) (add, del []Change, notes []string) {
 	if m.endpoints == nil {
 		m.endpoints = map[netip.Addr]*endpoint{}
@@ -77,7 +78,8 @@ func (m *Memory) reconcile(state *State, links []link, now time.Time) (add, del 
 				e.there = false
 				notes = append(notes, fmt.Sprintf("%s has no carrier; MPTCP connections move from it (%s) to %s", l.Name, a, carrying))
 			case there && have.Flags&stacknet.EndpointImplicit == 0:
-				// Ours, or created deliberately by someone else.
+				// The endpoint is ours, or someone else created
+				// it deliberately.
 			case !l.carries || e != nil && e.dropped:
 			case carrying != "" && !m.left[a].IsZero():
 				m.held = min(cmp.Or(m.held, Settle), Settle-now.Sub(m.left[a]))

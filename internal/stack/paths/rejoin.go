@@ -79,7 +79,7 @@ func (k *Keeper) join(f *stackconn.File) error {
 	count := map[netip.Addr]int{}
 	for _, key := range k.joins.due(time.Now()) {
 		e, ok := endpoints[key.addr]
-		if !ok { // when the endpoint comes back, the kernel tries it
+		if !ok { // the kernel itself tries an endpoint that comes back
 			k.joins.done(key)
 			continue
 		}

@@ -82,7 +82,7 @@ func decodeVegas(b []byte) *VegasInfo {
 	s := structure(b)
 	i := &VegasInfo{Enabled: s.u32(0).N != 0, RTTs: s.u32(4), RTT: s.u32(8), MinRTT: s.u32(12)}
 	for _, rtt := range []*Value{&i.RTT, &i.MinRTT} {
-		if rtt.N >= infiniteSsthresh { // 0x7fffffff means "none", too
+		if rtt.N >= infiniteSsthresh { // 0x7fffffff also means "none"
 			*rtt = Value{}
 		}
 	}

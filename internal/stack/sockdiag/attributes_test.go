@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The attributes that the kernel adds to a socket: timer, memory, congestion control.
+// The attributes that the kernel adds to a socket are decoded: timer, memory, congestion
+// control.
 func TestDecodeAttributes(t *testing.T) {
 	u32 := func(numbers ...uint32) (b []byte) {
 		for _, n := range numbers {
@@ -62,7 +63,7 @@ func TestDecodeAttributes(t *testing.T) {
 	}
 }
 
-// The bit fields of tcp_info, and its values that mean "none".
+// The bit fields of tcp_info are decoded, and values that mean "none" are absent.
 func TestDecodeTCPBits(t *testing.T) {
 	b := make([]byte, 248)
 	b[1], b[5], b[6], b[7] = 3, byte(OptTimestamps|OptWScale), 0xa7, 1|2<<1

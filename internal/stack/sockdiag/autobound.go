@@ -12,14 +12,15 @@ import (
 // noCookie is INET_DIAG_NOCOOKIE, twice: the cookie of time-wait sockets in old kernels.
 const noCookie = 1<<64 - 1
 
-// isAutobound is INET_DIAG_BC_AUTO as a filter. It is one operation of four bytes. If it
-// matches it jumps to the end, which accepts; otherwise it jumps beyond, which rejects.
+// isAutobound is a filter with a single operation of four bytes, INET_DIAG_BC_AUTO. If it
+// matches, it jumps to the end of the filter, which accepts the socket. Otherwise it
+// jumps beyond the end, which rejects the socket.
 var isAutobound = []byte{6, 4, 8, 0}
 
 // MarkAutobound marks sockets of the Internet families whose port the kernel has chosen,
-// by the rule of ss(8). The kernel's filter must report that no program asked for the
-// port, which also holds for accepted connections, and the port must be in
-// ip_local_port_range.
+// by the rule of ss(8). The kernel's filter must report that no program requested the
+// port, and the port must be in ip_local_port_range. The second condition is needed
+// because the first one also holds for accepted connections.
 func MarkAutobound(ctx context.Context, stack interface {
 	Dialer
 	FileReader

@@ -148,7 +148,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(make([]byte, 30))
 	f.Add([]byte(pingLine))
 	f.Fuzz(func(_ *testing.T, b []byte) {
-		// Each must return.
+		// None of these calls may panic.
 		_, _ = decodeInet(TCP, b)
 		_, _ = decodeInet(MPTCP, b)
 		_, _ = decodeUnix(b)
@@ -208,7 +208,7 @@ func TestHolders(t *testing.T) {
 	}
 }
 
-// On this process: a real /proc.
+// This process provides a real /proc.
 func TestAttribute(t *testing.T) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 const sockDestroy = 21
 
 // Destroy ends TCP sockets at once, like ss -K: undelivered data is lost. It succeeds for
-// sockets that have ended meanwhile.
+// sockets that have already ended.
 func Destroy(ctx context.Context, d Dialer, sockets []Socket) error {
 	_, err := Kill(ctx, d, sockets)
 	return err

@@ -126,8 +126,9 @@ func dump(conn *netlink.Conn, data []byte) ([]netlink.Message, error) {
 	return msgs, err
 }
 
-// knowsProtocols requests a protocol that no kernel has. Kernels before Linux 5.9 ignore
-// INET_DIAG_REQ_PROTOCOL and take the number for raw sockets.
+// knowsProtocols reports whether the kernel supports INET_DIAG_REQ_PROTOCOL. It requests
+// a protocol that no kernel has. Kernels before Linux 5.9 ignore the attribute and list
+// raw sockets instead of returning an error.
 func knowsProtocols(conn *netlink.Conn) bool {
 	const none = 0xffff
 	_, err := dumpInet(conn, none, unix.AF_INET, nil)

@@ -492,7 +492,7 @@ func TestProcConnectionsOfKernel(t *testing.T) {
 	})
 }
 
-// More sockets than fit in one datagram of a dump.
+// The list is complete if the sockets do not fit in one datagram of a dump.
 func TestMany(t *testing.T) { each(t, testMany) }
 
 func testMany(t *testing.T, c *stackconn.Conn) {

@@ -62,7 +62,8 @@ func decodeUnix(b []byte) (Socket, error) {
 	for ad.Next() {
 		switch ad.Type() {
 		case attrUnixName:
-			// Not terminated; a leading zero byte marks an abstract name, shown as @.
+			// The name is not terminated. A leading zero byte marks an abstract name,
+			// which is shown with @.
 			name := string(ad.Bytes())
 			if strings.HasPrefix(name, "\x00") {
 				name = "@" + name[1:]

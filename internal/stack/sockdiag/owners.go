@@ -14,16 +14,16 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 )
 
-// Process is a process that has a socket open or has made it.
+// Process is a process that has a socket open, or has created it.
 type Process struct {
 	PID  int    `json:"pid"`           // process ID on the host
 	Comm string `json:"comm"`          // first 15 characters of the process name
 	FDs  []int  `json:"fds,omitempty"` // descriptors of the socket; empty: the process created it, and its current owner is unknown
 }
 
-// Attribute sets the processes of each socket: those that hold its carrier, whichever
-// process made it. owners comes from the stack host. holding finds the processes of
-// carriers by inode, and is called at most once.
+// Attribute sets the processes of each socket to those that hold its carrier, even if
+// another process created the socket. owners comes from the stack host. holding finds the
+// processes of carriers by inode, and is called at most once.
 func Attribute(sockets []Socket, owners []ctlproto.Owner, holding func(carriers []uint64) map[uint64][]Process) {
 	byStack := make(map[uint64]ctlproto.Owner, len(owners))
 	for _, o := range owners {
@@ -52,8 +52,8 @@ func Attribute(sockets []Socket, owners []ctlproto.Owner, holding func(carriers 
 	}
 }
 
-// Holding returns, by inode, the processes below root, the stack host, that have a socket
-// of this machine open.
+// Holding returns, by inode, the descendants of root that have a socket of this machine
+// open. root is the PID of the stack host.
 func Holding(root int) map[uint64][]Process {
 	return holding(procstat.Root, descendants(procstat.Root, root))
 }

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ProcMPTCP holds what the connection file of out-of-tree MPTCP shows of a connection in
-// addition to its addresses and queues.
+// ProcMPTCP holds the values in the connection file of out-of-tree MPTCP, except the
+// addresses and queues.
 type ProcMPTCP struct {
 	Token       Value `json:"token,omitzero"`        // local token, which identifies the connection
 	RemoteToken Value `json:"remote_token,omitzero"` // token of the peer
@@ -25,8 +25,9 @@ type ProcMPTCP struct {
 
 // ProcConnections lists the MPTCP connections of a stack whose sock_diag does not list
 // them. It reads /proc/net/mptcp_net/mptcp, or /proc/net/mptcp, which the first versions
-// and lklrun's library have. Values that the file does not contain are absent, including
-// the list of subflows. ErrUnsupported means that there is no such file.
+// of out-of-tree MPTCP and lklrun's library have. Values that the file does not contain
+// are absent, including the list of subflows. ErrUnsupported means that there is no such
+// file.
 func ProcConnections(ctx context.Context, r FileReader) ([]Connection, error) {
 	for _, path := range []string{"/proc/net/mptcp_net/mptcp", "/proc/net/mptcp"} {
 		text, err := r.ReadFile(ctx, path)

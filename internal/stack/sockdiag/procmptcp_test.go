@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Written by a kernel with MPTCP v0.9x on a little-endian machine.
+// A kernel with MPTCP v0.9x on a little-endian machine wrote this text.
 const procMPTCP = `  sl  loc_tok  rem_tok  v6 local_address                         remote_address                        st ns tx_queue rx_queue inode
    0: 2D0B85BA 39F8CCC5  0 6601A8C0:E89F                         2DE66882:0050                         01 02 00000010:00000003 21895
    1: 85BA 0000  1 000001FD000000000000000002000000:A046 000001FD000000000000000001000000:01BB 02 01 00000000:00000000 0
@@ -131,7 +131,7 @@ func (k oldKernel) Netlink(context.Context, int, ...uint32) (*netlink.Conn, erro
 	}), nil
 }
 
-// Raw sockets are not taken for those of MPTCP, and an empty list does not mean that
+// Raw sockets are not mistaken for MPTCP sockets, and an empty list does not mean that
 // there are no connections.
 func TestOldKernel(t *testing.T) {
 	raw := inetMessage(t, func(*netlink.AttributeEncoder) {})

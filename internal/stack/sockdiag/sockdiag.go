@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sockdiag lists the sockets of a stack through sock_diag(7) and decodes what the
-// kernel reports of each (struct tcp_info, struct mptcp_info, the MPTCP subflow
+// Package sockdiag lists the sockets of a stack through sock_diag(7) and decodes the
+// kernel's data about each socket (struct tcp_info, struct mptcp_info, the MPTCP subflow
 // attributes). It joins subflows to their connections and finds the processes of sockets.
 //
 // The structures have grown with every kernel. They are decoded up to their length:
@@ -53,7 +53,7 @@ func (v *Value) UnmarshalJSON(b []byte) error {
 // the same numbers.
 type State uint8
 
-// States that code here refers to.
+// The states that this package refers to.
 const (
 	Established State = 1
 	SynSent     State = 2

@@ -160,7 +160,7 @@ var tfoFailures = [4]string{"", "cookie-unavailable", "data-not-acked", "syn-ret
 
 func decodeTCPInfo(b []byte) *TCPInfo {
 	s := structure(b)
-	// The offsets are those of x/sys's copy of the structure; it only grows.
+	// The offsets are those of x/sys's copy of the structure, which only grows.
 	var at unix.TCPInfo
 	i := &TCPInfo{
 		CAState:      s.u8(unsafe.Offsetof(at.Ca_state)),
@@ -245,8 +245,8 @@ func decodeTCPInfo(b []byte) *TCPInfo {
 	return i
 }
 
-// forListener removes two members that have another meaning for a listening socket: its
-// queue, which RecvQ and SendQ contain.
+// forListener removes two members that have another meaning for a listening socket: they
+// describe its queue, which RecvQ and SendQ contain.
 func (i *TCPInfo) forListener() { i.Unacked, i.Sacked = Value{}, Value{} }
 
 // positive reads a member in which 0 means "none yet".

@@ -17,9 +17,9 @@ type Connection struct {
 }
 
 // Tree joins each MPTCP socket with its subflows, in the order of the MPTCP sockets. A
-// subflow has its connection's inode once that belongs to a file (mptcp_sock_graft,
-// net/mptcp/protocol.h), and its token once the handshake is far enough. A listener is
-// joined by its address.
+// subflow has its connection's inode once the connection belongs to a file
+// (mptcp_sock_graft, net/mptcp/protocol.h). It has the connection's token once the
+// handshake has progressed far enough. A listener is joined by its address.
 func Tree(mptcp, tcp []Socket) []Connection {
 	conns := make([]Connection, 0, len(mptcp))
 	byInode, byToken, byListen := map[uint64]int{}, map[uint64]int{}, map[netip.AddrPort]int{}

@@ -24,10 +24,11 @@ func side(local bool, s *sockdiag.Socket) netip.AddrPort {
 	return s.Remote
 }
 
-// A port number, for each protocol: a service may have two.
+// port has a number for each protocol, because a service may have two different ones.
 type port struct{ tcp, udp int }
 
-// of is the number for a socket; -1 if the service does not exist for its protocol.
+// of returns the number for the protocol of a socket; -1 if the service does not exist
+// for its protocol.
 func (p port) of(s *sockdiag.Socket) int {
 	if s.Proto == sockdiag.UDP || s.Proto == sockdiag.UDPLite {
 		return p.udp
@@ -151,8 +152,8 @@ func host(local bool, word string) (test, error) {
 	return ofFamily(family, t), nil
 }
 
-// cutPort splits ADDRESS[:PORT]. The address may be in brackets; an IPv6 address with a
-// port must be.
+// cutPort splits ADDRESS[:PORT]. The address may be in brackets. They are required for an
+// IPv6 address with a port.
 func cutPort(word string) (addr, number string, ok bool) {
 	if inner, bracketed := strings.CutPrefix(word, "["); bracketed {
 		addr, rest, closed := strings.Cut(inner, "]")

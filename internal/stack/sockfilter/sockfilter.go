@@ -18,7 +18,7 @@ type Filter struct {
 	states  states
 	test    test // nil: every socket
 	devices []string
-	asks    map[string]bool // data that must be known of sockets
+	asks    map[string]bool // names of the socket data that Match needs
 }
 
 // test is a condition on a socket.
@@ -33,8 +33,8 @@ func (f *Filter) Match(s sockdiag.Socket) bool {
 // Empty reports whether the filter has neither states nor conditions.
 func (f *Filter) Empty() bool { return !f.states.given && f.test == nil }
 
-// HasStates reports whether the filter has states. If so, they alone decide, as in ss,
-// where they override -l and -a.
+// HasStates reports whether the filter has states. If so, only these states count: as in
+// ss, they override -l and -a.
 func (f *Filter) HasStates() bool { return f.states.given }
 
 // NeedsAutobound reports whether Match needs the result of sockdiag.MarkAutobound.

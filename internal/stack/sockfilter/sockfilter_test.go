@@ -185,7 +185,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// Questions about a filter before its use.
+// These methods describe a filter before its use.
 func TestAsked(t *testing.T) {
 	f, err := sockfilter.Parse([]string{"state", "closed", "dev", "eth7", "and", "autobound"})
 	if err != nil {

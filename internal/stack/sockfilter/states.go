@@ -30,7 +30,7 @@ const (
 )
 
 // stateNames are ss's names. Its manual includes time-wait and syn-recv in "connected",
-// its program (SS_CONN of misc/ss.c) does not.
+// but the program (SS_CONN of misc/ss.c) does not.
 var stateNames = map[string]uint32{
 	"established": 1 << sockdiag.Established, "syn-sent": synSent, "syn-recv": 1 << sockdiag.SynRecv,
 	"syn-rcv": 1 << sockdiag.SynRecv, "fin-wait-1": 1 << 4, "fin-wait-2": 1 << 5,

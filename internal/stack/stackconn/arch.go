@@ -101,8 +101,8 @@ func swapped(flags uint64, fromX86 bool) uint64 {
 	return flags&^was | is
 }
 
-// arch is the stack host's architecture. Earlier versions do not report it; they are on
-// this machine.
+// arch is the stack host's architecture. Earlier versions of the stack host do not report
+// it, and run only on this machine.
 func (c *Conn) arch() string {
 	if a := c.hello.Arch; a != "" {
 		return a
@@ -120,7 +120,7 @@ func (c *Conn) WordSize() int {
 }
 
 // Timestamp is the socket option, and the type of the control message, for timestamps as
-// a struct of two 64-bit numbers. The option with that name uses longs.
+// a struct of two 64-bit numbers. The option SO_TIMESTAMPNS uses longs.
 func (c *Conn) Timestamp() int {
 	if c.WordSize() == 8 {
 		return unix.SO_TIMESTAMPNS

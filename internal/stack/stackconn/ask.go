@@ -81,7 +81,7 @@ type inbox struct {
 func (i *inbox) Read(p []byte) (int, error) {
 	n, oobn, _, _, err := i.sock.ReadMsgUnix(p, i.oob[:])
 	if errors.Is(err, io.EOF) {
-		err = io.EOF // without the name of the reader, which Read omits too
+		err = io.EOF // bare, as net.Conn's Read returns it
 	}
 	if oobn == 0 {
 		return n, err

@@ -3,7 +3,7 @@
 // Package stackconn connects to a running stack: it is a client of the control socket
 // (internal/stack/ctlproto). A Conn makes requests and system calls. Files, directories,
 // sockets and a transport for github.com/mdlayher/netlink are built on these calls, so
-// that the packages above are ordinary Go.
+// that the packages that use them are ordinary Go.
 //
 // All methods may be called from several goroutines at once. Each waits as long as its
 // context allows; if the context has no deadline, a limit of the method applies. An error
@@ -38,8 +38,8 @@ const (
 	answerLimit = 30 * time.Second
 
 	// cancelLimit bounds the wait for the result of a cancelled call. Without this
-	// wait, a call that succeeded after all would be lost, and with it the descriptor
-	// it opened.
+	// wait, the result of a call that nevertheless succeeded would be lost, and with
+	// it the descriptor that the call opened.
 	cancelLimit = time.Second
 )
 
@@ -122,7 +122,7 @@ func (c *Conn) greet(ctx context.Context) error {
 	return nil
 }
 
-// Refresh updates the result of Hello: state and target change.
+// Refresh updates the result of Hello, because state and target can change.
 func (c *Conn) Refresh(ctx context.Context) (ctlproto.HelloReply, error) {
 	req := ctlproto.HelloRequest{Magic: ctlproto.CTL_MAGIC, Version: ctlproto.CTL_VERSION}
 	body, err := c.request(ctx, ctlproto.CTL_HELLO, req.Append(nil))
@@ -204,7 +204,7 @@ func (c *Conn) receive() {
 	}
 }
 
-// pushed handles a frame that is not a reply; it reports whether f is one.
+// pushed handles f if it is not a reply, and reports whether it was handled.
 func (c *Conn) pushed(f ctlproto.Frame) (bool, error) {
 	switch f.Type {
 	case ctlproto.CTL_EVENT:

@@ -11,7 +11,7 @@ import (
 )
 
 // eventBacklog bounds the events kept for a slow reader. The end of the target and the
-// end of the kernel are always kept: each comes once.
+// end of the kernel are always kept, because each event occurs only once.
 const eventBacklog = 1024
 
 const unlosable = ctlproto.CTL_EV_EXIT | ctlproto.CTL_EV_PANIC
@@ -50,7 +50,7 @@ func (c *Conn) Events(ctx context.Context, mask uint32) (<-chan ctlproto.Event, 
 		delete(c.subs, s)
 		c.mu.Unlock()
 	})
-	// A connection has one subscription: it covers the kinds of all readers.
+	// A connection has one subscription, which covers the kinds of all readers.
 	if more {
 		if _, err := c.request(ctx, ctlproto.CTL_EVENTS, ctlproto.Events{Mask: all}.Append(nil)); err != nil {
 			s.close()

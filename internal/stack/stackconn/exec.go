@@ -20,8 +20,8 @@ type Program struct {
 }
 
 // Exec starts another program where the stack's target runs, with stdio as its standard
-// input, output and error. Wait reports whether it could be started. The program is ended
-// when the connection ends.
+// input, output and error. Wait reports whether it could be started. The stack host ends
+// the program when the connection ends.
 func (c *Conn) Exec(ctx context.Context, e ctlproto.Exec, stdio [3]*os.File) (*Program, error) {
 	body, err := e.Append(nil)
 	if err != nil {

@@ -195,7 +195,7 @@ func parseDirents(entries []DirEntry, b []byte) ([]DirEntry, error) {
 	return entries, nil
 }
 
-// Mkdir makes a directory in the stack; one that exists will do.
+// Mkdir creates a directory in the stack. It is no error if the directory exists.
 func (c *Conn) Mkdir(ctx context.Context, path string) error {
 	_, err := c.Syscall(ctx, Call{Nr: unix.SYS_MKDIRAT, Args: []any{unix.AT_FDCWD, CString(path), 0o755}})
 	if err != nil && !errors.Is(err, syscall.EEXIST) {

@@ -76,7 +76,7 @@ func TestFiles(t *testing.T) { each(t, testFiles) }
 func testFiles(t *testing.T, s host) {
 	c, ctx := s.Dial(t), limit(t)
 
-	// The stack's, not ours: its namespace is new.
+	// This setting is the stack's, not ours: its namespace is new.
 	b, err := c.ReadFile(ctx, "/proc/sys/net/ipv4/ip_forward")
 	if err != nil || string(b) != "0\n" {
 		t.Fatalf("ip_forward: %q, %v", b, err)
@@ -110,7 +110,7 @@ func testFiles(t *testing.T, s host) {
 		t.Errorf("listing a file: %v", err)
 	}
 
-	// Larger than one read.
+	// This file is larger than one read.
 	var want int
 	for i := range 3000 {
 		want += len(fmt.Sprintln(i))
@@ -141,7 +141,8 @@ func TestMkdirMount(t *testing.T) { each(t, testMkdirMount) }
 
 func testMkdirMount(t *testing.T, s host) {
 	c, ctx := s.Dial(t), limit(t)
-	// Not t.TempDir: a library has a name space of its own.
+	// t.TempDir does not exist in the stack: a library has its own file
+	// system.
 	const dir = "/tmp/stackconn"
 	for _, d := range []string{"/tmp", dir} {
 		if err := c.Mkdir(ctx, d); err != nil {
@@ -210,7 +211,8 @@ func testDatagrams(t *testing.T, s host) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Received before it was sent: the call waits in the stack host.
+	// Receive before the datagram is sent: the call waits in the stack
+	// host.
 	type got struct {
 		text string
 		from []byte
@@ -222,7 +224,7 @@ func testDatagrams(t *testing.T, s host) {
 		n, from, err := a.RecvFrom(ctx, buf, 0)
 		res <- got{string(buf[:n]), from, err}
 	}()
-	// A call behind one that waits is answered all the same.
+	// A call after one that waits is still answered.
 	if _, err := c.ReadFile(ctx, "/proc/version"); err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +236,7 @@ func testDatagrams(t *testing.T, s host) {
 		t.Errorf("received %q from %x (want %x), %v", g.text, g.from, baddr, g.err)
 	}
 
-	// sendmsg: a name, an iovec array of two, each with a buffer of its own.
+	// This sendmsg has a name and two iovecs, each with its own buffer.
 	iov := make([]byte, 32)
 	binary.NativeEndian.PutUint64(iov[8:], 3)
 	binary.NativeEndian.PutUint64(iov[24:], 4)
@@ -273,14 +275,14 @@ func testCancel(t *testing.T, s host) {
 	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("giving up took %v", took)
 	}
-	// The cancelled calls are over: they do not eat what comes later.
+	// The cancelled calls have ended: they do not receive later datagrams.
 	if _, err := b.SendTo(limit(t), []byte("x"), 0, addr); err != nil {
 		t.Fatal(err)
 	}
 	if n, _, err := a.RecvFrom(limit(t), make([]byte, 1), 0); err != nil || n != 1 {
 		t.Errorf("received %d, %v", n, err)
 	}
-	// Without Wait there is no waiting.
+	// A call without Wait does not wait.
 	if _, err := c.Syscall(limit(t), stackconn.Call{
 		Nr: unix.SYS_RECVFROM, Args: []any{a.FD(), stackconn.Out(make([]byte, 1)), 1, 0, nil, nil},
 	}); !errors.Is(err, syscall.EAGAIN) {

@@ -15,7 +15,7 @@ import (
 )
 
 // netlinkBuffer has room for the kernel's largest datagram: dumps use at most 32 KiB
-// (netlink_dump, net/netlink/af_netlink.c), single answers less than 64.
+// (netlink_dump, net/netlink/af_netlink.c), single answers use less than 64 KiB.
 const netlinkBuffer = 64 << 10
 
 // netlinkSocket implements netlink.Socket with calls in the stack. Its methods have no
@@ -54,8 +54,8 @@ func bindNetlink(ctx context.Context, s *Socket, groups []uint32) (uint32, error
 	if err := s.Bind(ctx, addr); err != nil {
 		return 0, err
 	}
-	// The stack then says which attribute it refused, and why. Linux before 4.12
-	// cannot.
+	// The stack then says which attribute it refused, and why. Linux before 4.12 does
+	// not support this option.
 	if err := s.SetsockoptInt(ctx, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1); err != nil && !errors.Is(err, unix.ENOPROTOOPT) {
 		return 0, err
 	}

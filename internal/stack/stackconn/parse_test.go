@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// two entries as getdents64 wrote them: ".", "eth0".
+// dirents contains two entries as getdents64 wrote them: ".", "eth0".
 var dirents = []byte{
 	1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 24, 0, 4, '.', 0, 0, 0, 0,
 	2, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 24, 0, 10, 'e', 't', 'h', '0', 0,
@@ -39,7 +39,7 @@ func FuzzDirents(f *testing.F) {
 	})
 }
 
-// an acknowledgement as rtnetlink sends it, twice.
+// acks contains an acknowledgement of rtnetlink, twice.
 var acks = []byte{
 	36, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0, 16, 0, 5, 6, 1, 0, 0, 0, 9, 0, 0, 0,
 	17, 0, 0, 0, 3, 0, 2, 0, 1, 0, 0, 0, 9, 0, 0, 0, 7,

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CheckPeer returns an error if the server of a control socket is another user, who must
-// not see and answer the calls of a program of this user. The kernel reports who called
-// listen(), in this process's user namespace.
+// CheckPeer returns an error if neither this user nor root serves a control socket.
+// Another user must not see and answer the calls of this user's programs. The kernel
+// reports who called listen(), in this process's user namespace.
 func CheckPeer(c *net.UnixConn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -156,7 +156,7 @@ func TestBrokenAnswers(t *testing.T) {
 	var mu sync.Mutex
 	var body []byte
 	var status int32
-	next := func(b []byte, s int32) { // the replies to the next requests
+	next := func(b []byte, s int32) { // sets the reply to the next requests
 		mu.Lock()
 		defer mu.Unlock()
 		body, status = b, s
@@ -304,7 +304,7 @@ func TestEventFlood(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e := <-first; e.Arg != 7 { // by now slow has missed most of them
+	if e := <-first; e.Arg != 7 { // by now the reader slow has missed most events
 		t.Fatalf("%+v", e)
 	}
 	seen, exits, warned := 0, 0, false

@@ -98,8 +98,8 @@ func ParseStats(body []byte) ([]Stat, error) {
 	var stats []Stat
 	sc := bufio.NewScanner(bytes.NewReader(body))
 	for sc.Scan() {
-		// The value follows the last blank, because a name may contain that of a
-		// program.
+		// The value follows the last blank, because the name of a counter may
+		// contain a program's name with blanks.
 		i := strings.LastIndexByte(sc.Text(), ' ')
 		n, err := strconv.ParseInt(sc.Text()[i+1:], 10, 64)
 		if i <= 0 || err != nil {

@@ -43,18 +43,19 @@ func Out(data []byte) *Buffer { return &Buffer{Data: data, flags: ctlproto.CTL_B
 // InOut is memory that the call reads and writes.
 func InOut(data []byte) *Buffer { return &Buffer{Data: data, flags: ctlproto.CTL_BUF_INOUT} }
 
-// Point stores the address of to in the word at offset of b, like msg_iov of a struct
-// msghdr. The offset must be a multiple of the word size (Conn.WordSize). It returns b.
+// Point stores the address of to in the word at the given offset of b, like msg_iov of a
+// struct msghdr. The offset must be a multiple of the word size (Conn.WordSize). It
+// returns b.
 func (b *Buffer) Point(offset int, to *Buffer) *Buffer {
 	b.ptrs = append(b.ptrs, pointer{offset, to})
 	return b
 }
 
-// Received is memory of size bytes for one message of a recvmmsg. The uint32 at offset of
-// in, an Out or InOut buffer of the same call, reports the used length, like msg_len of a
-// struct mmsghdr. Only that part is transferred: Data is then a slice of the reply, which
-// belongs to the caller. The buffers must have the order of the messages. The call
-// returns fewer messages if the reply may have no room for another.
+// Received is memory of size bytes for one message of a recvmmsg. The uint32 at the given
+// offset of in, an Out or InOut buffer of the same call, reports the used length, like
+// msg_len of a struct mmsghdr. Only that part is transferred: Data is then a slice of the
+// reply, which belongs to the caller. The buffers must have the order of the messages.
+// The call returns fewer messages if the reply may have no room for another.
 func Received(size int, in *Buffer, offset int) *Buffer {
 	return &Buffer{flags: ctlproto.CTL_BUF_OUT, size: size, counts: &pointer{offset, in}}
 }

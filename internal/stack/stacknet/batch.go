@@ -116,7 +116,7 @@ func (b *batch) part(ctx context.Context, s *stackconn.Socket, start, first, nex
 		if err != nil {
 			return err
 		}
-		// struct nlmsghdr, and struct nlmsgerr behind it.
+		// Each message is a struct nlmsghdr, followed by a struct nlmsgerr.
 		for msg := buf[:n]; len(msg) >= unix.SizeofNlMsghdr+4; {
 			size := int(binary.NativeEndian.Uint32(msg))
 			if size < unix.SizeofNlMsghdr+4 || size > len(msg) || binary.NativeEndian.Uint16(msg[4:]) != unix.NLMSG_ERROR {

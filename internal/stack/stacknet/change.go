@@ -17,7 +17,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// Target is what a change applies to: one interface, or all of a group.
+// Target selects the interfaces of a change: one interface, or all of a group.
 type Target struct {
 	Name  string
 	Group int // if Name is empty

@@ -47,7 +47,7 @@ type Link struct {
 	Direct bool
 }
 
-// Top is the name of the device that has the link's addresses.
+// Top returns the name of the device that has the link's addresses.
 func (l *Link) Top() string {
 	if l.VLAN == 0 {
 		return l.Name

@@ -60,7 +60,7 @@ func TestConfigure(t *testing.T) {
 	s := hoststack.Start(t)
 	wires(t, s)
 	c, ctx := s.Dial(t), limit(t)
-	// Twice: the second time there is nothing to change.
+	// Configure twice: the second call has nothing to change.
 	for range 2 {
 		if err := stacknet.Configure(ctx, c, twoLinks()); err != nil {
 			t.Fatal(err)

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Properties of a device, as opposed to its addresses: MAC, MTU, group, queueing
-// discipline, a VLAN device on top.
+// This file sets the properties of a device, as opposed to its addresses: MAC, MTU,
+// group, queueing discipline, a VLAN device on top.
 
 // configureDevice configures l's device and returns the device for the addresses.
 func configureDevice(r *rtnl, state LinkState, l Link) (LinkState, error) {

@@ -24,8 +24,8 @@ import (
 	"github.com/lklrun/lklrun/test/kit/lklhost"
 )
 
-// library boots our own library and adds a link to it before or after that. The frames
-// that the stack sends can be read from the file.
+// library boots our own library and then adds links to it. The frames that the stack
+// sends over a link can be read from its file.
 func library(t *testing.T, links int) (*stackconn.Conn, []*os.File) {
 	t.Helper()
 	h := lklhost.Start(t, kit.NewNetns(t, "stack"), lklhost.Library(t), "true").Boot(t)
@@ -80,9 +80,9 @@ func rootQdisc(t *testing.T, c *stackconn.Conn, index int) string {
 	return ""
 }
 
-// A link's group, queueing discipline, neighbours and VLAN. A packet to an address on the
-// link leaves with the VLAN tag and the neighbour's link address, without neighbour
-// discovery.
+// Configure sets a link's group, queueing discipline, neighbours and VLAN. A packet to an
+// address on the link leaves with the VLAN tag and the neighbour's link address, without
+// neighbour discovery.
 func TestDevice(t *testing.T) {
 	c, far := library(t, 2)
 	neighbour := net.HardwareAddr{2, 0, 0, 0, 7, 7}

@@ -70,8 +70,8 @@ func TestGroup(t *testing.T) {
 		t.Errorf("%d have %v", n, addr)
 	}
 
-	// Once more: all fail, and the error names the first. One that has lost the
-	// address gets it back.
+	// A second addition fails for all interfaces, and the error names the first one.
+	// An interface that has lost the address gets it back.
 	one := stacknet.Target{Name: fmt.Sprintf("d%d", members/2)}
 	if _, err := stacknet.SetAddress(limit(t), c, one, addr, true); err != nil {
 		t.Fatal(err)

@@ -12,18 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Impairments of the packets of an interface in one direction. They leave the interface's
-// own queueing discipline alone:
+// This file implements impairments of an interface's packets, separately for each
+// direction. They leave the interface's own queueing discipline alone:
 //
 //	eth1 ── clsact ──┬─ pref 75: drop                                   (Drop)
 //	                 └─ pref 76: redirect ─► eth1-out: tbf ─► netem ─► eth1
 //
 // A clsact has filters for incoming and outgoing packets (tc-bpf(8)). An intermediate
 // functional block (drivers/net/ifb.c) is a device: packets redirected to it pass its
-// queueing discipline, then continue where they came from. Its token bucket has a rate
-// that nothing reaches. It only splits the large packets of TCP's segmentation offload
-// into those of the wire (tbf_segment(), net/sched/sch_tbf.c), since netem would drop or
-// count each of them as one packet.
+// queueing discipline, then continue where they came from. Its token bucket (tbf) has a
+// rate that no traffic reaches. It only splits the large packets of TCP's segmentation
+// offload into packets of wire size (tbf_segment(), net/sched/sch_tbf.c), since netem
+// would drop or count each of them as one packet.
 //
 // Outgoing packets pass netem before the interface's own queue.
 
@@ -143,7 +143,7 @@ func (n *Netlink) Impair(l LinkState, want [2]Impairment) (err error) {
 			return fmt.Errorf("preparing %s: %w", l.Name, err)
 		}
 		defer func() {
-			if err != nil { // its filters go with it
+			if err != nil { // this also deletes its filters
 				err = errors.Join(err, n.r.delQdisc(l.Index, tcHClsact))
 			}
 		}()

@@ -25,8 +25,9 @@ type Leased struct {
 	IfIndex int
 	Prefix  netip.Prefix
 
-	// How long it may be used for new connections, and at all. The stack removes the
-	// address when its valid lifetime ends.
+	// Preferred is the time for which new connections may use the address, Valid the
+	// time for which any connection may. The stack removes the address when its valid
+	// lifetime ends.
 	Preferred, Valid time.Duration
 }
 

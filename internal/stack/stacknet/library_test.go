@@ -41,7 +41,8 @@ func TestLibrary(t *testing.T) {
 		}
 	}
 	h.Boot(t)
-	// Up with another MAC first: the MAC cannot change while the link is up.
+	// First set the link up with another MAC: the MAC cannot change while the link is
+	// up.
 	if err := stacknet.Configure(ctx, c, stacknet.Config{Links: []stacknet.Link{{Name: "eth0", MAC: net.HardwareAddr{2, 0, 0, 0, 9, 9}}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +82,7 @@ func TestLibrary(t *testing.T) {
 			t.Errorf("to %s from %q: by %q, interface %d; want %q, %d", tc.dst, tc.src, gw, oif, tc.gw, index[tc.dev])
 		}
 	}
-	// Usable at once, without duplicate address detection.
+	// The address is usable at once, without duplicate address detection.
 	if inet6, err := c.ReadFile(ctx, "/proc/net/if_inet6"); err != nil || !strings.Contains(string(inet6), "fd010000000000000000000000000002") {
 		t.Errorf("/proc/net/if_inet6: %s, %v", inet6, err)
 	} else {

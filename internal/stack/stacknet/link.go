@@ -26,7 +26,7 @@ type LinkState struct {
 
 	Family uint8 // of a report about one family only: unix.AF_*
 	RA     uint32
-	HasRA  bool // RA, RAReceived and others, is known
+	HasRA  bool // RA is known (RAReceived and the other flags)
 
 	Counters []LinkCounter // in the order of the kernel
 }

@@ -129,7 +129,7 @@ func news(m netlink.Message) (News, bool) {
 
 func linkNews(m netlink.Message) (News, bool) {
 	l, err := ParseLink(m)
-	six := l.Family == unix.AF_INET6 // the IPv6 view of the device, which ends with IPv6 and not with the device
+	six := l.Family == unix.AF_INET6 // the device's IPv6 state, whose deletion means that IPv6 ends, not the device
 	if err != nil || m.Header.Type == unix.RTM_DELLINK && six || l.Family == unix.AF_BRIDGE {
 		return News{}, false
 	}

@@ -45,7 +45,7 @@ const (
 	pmAddrIfIdx  = 7
 )
 
-// JoinFile takes commands to try an endpoint again on one connection
+// JoinFile accepts commands to try an endpoint again on one connection
 // (third_party/lkl/arch/lkl/drivers/proc_mptcp_join.c, which explains the errors).
 // Foreign libraries do not have it. Without it, every method would also close subflows of
 // other connections.

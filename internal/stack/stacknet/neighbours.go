@@ -13,10 +13,10 @@ import (
 // sizeofNdMsg is the size of struct ndmsg, include/uapi/linux/neighbour.h.
 const sizeofNdMsg = 12
 
-// Unanswered returns requests that delete the neighbours of an interface that have not
-// answered so far. The stack then asks them again at once for the next packet. Otherwise
-// the kernel would first finish its attempts and then report to sockets that the host is
-// unreachable.
+// Unanswered returns requests that delete the entries of those neighbours of an interface
+// that have not answered so far. For the next packet, the stack then sends a new request
+// at once. Otherwise the kernel would first finish its attempts and then report to
+// sockets that the host is unreachable.
 func (n *Netlink) Unanswered(ifindex int) ([]Request, error) {
 	msgs, err := n.r.request(unix.RTM_GETNEIGH, netlink.Dump, make([]byte, sizeofNdMsg), func(*netlink.AttributeEncoder) {})
 	if err != nil {

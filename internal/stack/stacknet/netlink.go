@@ -19,7 +19,7 @@ import (
 type Netlink struct {
 	r  *rtnl
 	g  *netlink.Conn // generic netlink; opened when needed
-	pm uint16        // its family ID of the path manager
+	pm uint16        // family ID of the path manager
 
 	c   *stackconn.Conn
 	ctx context.Context //nolint:containedctx // it bounds the life of the two connections
@@ -39,7 +39,7 @@ func Open(ctx context.Context, c *stackconn.Conn) (*Netlink, error) {
 	return &Netlink{r: r, c: c, ctx: ctx}, nil
 }
 
-// Close closes it.
+// Close closes both connections.
 func (n *Netlink) Close() {
 	n.r.close()
 	if n.g != nil {

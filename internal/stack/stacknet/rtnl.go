@@ -134,7 +134,8 @@ func (r *rtnl) addresses() ([]Address, error) {
 		if err != nil {
 			return nil, fmt.Errorf("listing the stack's addresses: %w", err)
 		}
-		// On a point-to-point link IFA_ADDRESS is the peer's, IFA_LOCAL ours.
+		// On a point-to-point link IFA_ADDRESS is the peer's address, and
+		// IFA_LOCAL our own.
 		var local, addr netip.Addr
 		flags := uint32(m.Data[2])
 		for ad.Next() {

@@ -46,8 +46,8 @@ func (e *SysctlError) Error() string {
 }
 
 // Missing reports whether there is no such file. Opening a directory for writing, or
-// reading it, returns EISDIR; a path below a file returns ENOTDIR. The write may also
-// return ENOENT, for a value that is refused (an unknown congestion control).
+// reading it, returns EISDIR; a path below a file returns ENOTDIR. The write itself may
+// return ENOENT if the kernel refuses the value, such as an unknown congestion control.
 func (e *SysctlError) Missing() bool {
 	var p *fs.PathError
 	if errors.Is(e.Err, syscall.EISDIR) {

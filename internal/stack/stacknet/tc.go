@@ -49,7 +49,8 @@ type tcObject struct {
 	drops                uint32 // packets that a queueing discipline has dropped
 }
 
-// tcObjects dumps objects of typ, unix.RTM_GETQDISC or RTM_GETTFILTER.
+// tcObjects lists the objects that a request of the type typ returns: unix.RTM_GETQDISC or
+// RTM_GETTFILTER.
 func (r *rtnl) tcObjects(typ netlink.HeaderType, head []byte) ([]tcObject, error) {
 	msgs, err := r.request(typ, netlink.Dump, head, func(*netlink.AttributeEncoder) {})
 	if err != nil {
@@ -214,7 +215,7 @@ func (r *rtnl) delFilter(index int, parent uint32, pref uint16) error {
 	return err
 }
 
-// target is the interface to which a filter of addFilter redirects; 0: it drops.
+// target returns the interface to which a filter of addFilter redirects; 0: it drops.
 func (o tcObject) target() (index int) {
 	// down finds a nested attribute.
 	var down func(b []byte, path ...uint16)

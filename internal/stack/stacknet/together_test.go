@@ -52,7 +52,7 @@ func TestTogether(t *testing.T) {
 	if err != nil || len(rules) != 2 {
 		t.Errorf("rules: %+v, %v", rules, err)
 	}
-	// More than fit in the default buffer for answers.
+	// The answers to these requests do not fit in the default buffer.
 	many := make([]stacknet.Request, 2000)
 	for i := range many {
 		many[i] = lost

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestUpToDate is `make generate && git diff --exit-code` for this package.
+// TestUpToDate checks the same as `make generate && git diff --exit-code`, for
+// this package.
 func TestUpToDate(t *testing.T) {
 	header, err := os.ReadFile("../../../../csrc/shared/ctl_proto.h")
 	if err != nil {
