@@ -2,21 +2,21 @@
 
 // Package guard lets a stack use an address that the host has too.
 //
-// The two kernels divide the ports of the address. The stack has a range, which
-// is reserved on the host, and the ports of its servers (Ports). Three
-// mechanisms keep the two apart:
+// The two kernels divide the ports of the address. The stack has a range, which is
+// reserved on the host, and the ports of its servers (Ports). Three mechanisms keep the
+// two apart:
 //
 //	Reserve  the host's kernel assigns no port of the range (ip_local_reserved_ports)
 //	Filter   the stack's packet sockets receive only the stack's packets
 //	Open     rules in the host's firewall drop exactly those packets before the
 //	         host's own IP and TCP see them, so that it does not answer with RSTs
 //
-// A packet socket bound to ETH_P_ALL receives a frame before the first of those
-// rules (__netif_receive_skb_core(), net/core/dev.c: ptype_all comes before
-// nf_ingress). One bound to a single protocol receives it after them.
+// A packet socket bound to ETH_P_ALL receives a frame before the first of those rules
+// (__netif_receive_skb_core(), net/core/dev.c: ptype_all comes before nf_ingress). A
+// packet socket bound to a single protocol receives the frame after these rules.
 //
-// Remove and Release can undo every change to the host from the written record
-// alone (Rules, Ports). After a crash, another process does this.
+// Remove and Release can undo every change to the host from the written record alone
+// (Rules, Ports). After a crash, another process does this.
 package guard
 
 import (

@@ -145,7 +145,7 @@ func masquerade(from netip.Prefix, tap string) []expr.Any {
 // fence returns the rules that drop packets instead of forwarding them. They
 // drop packets to the stack that belong to none of its connections and were not
 // redirected to it (DNAT). If the host forwards a family only for such taps,
-// they also drop all its packets that involve no such tap.
+// they also drop all packets of that family that involve no such tap.
 func (n *NAT) fence() [][]expr.Any {
 	drop := &expr.Verdict{Kind: expr.VerdictDrop}
 	all := [][]expr.Any{{

@@ -64,7 +64,8 @@ func (n nft) available(ctx context.Context) error {
 	case errors.Is(err, unix.EPERM):
 		return fmt.Errorf("nftables: %w: CAP_NET_ADMIN is required", unix.EPERM)
 	}
-	// EPROTONOSUPPORT: no netfilter netlink. EINVAL: no nf_tables.
+	// EPROTONOSUPPORT means that the kernel has no netfilter netlink, and
+	// EINVAL that it has no nf_tables.
 	return fmt.Errorf("nftables: %w (%w)", errLacking, err)
 }
 

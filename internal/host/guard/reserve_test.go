@@ -49,7 +49,8 @@ func TestReserve(t *testing.T) {
 	const admin = "2000,61500-61600,62000"
 	n.Run(t, "sysctl", "-qw", "net.ipv4.ip_local_reserved_ports="+admin)
 	n.Do(t, func() error {
-		// A socket that is only bound is in no table of /proc/net.
+		// A TCP socket that is bound, but neither listens nor connects,
+		// is in no table of /proc/net.
 		bound, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			return err

@@ -29,9 +29,10 @@ type Rules struct {
 	Name   string `json:"name"`
 	Tag    string `json:"tag"`
 
-	// Made lists the objects that iptables creates implicitly in nftables,
-	// never removes, and that did not exist before. An entry is "FAMILY"
-	// for a table, or "FAMILY chain" for a chain of an existing table.
+	// Made lists the objects that iptables created implicitly in nftables
+	// and that did not exist before. iptables itself never removes them. An
+	// entry is "FAMILY" for a table, or "FAMILY chain" for a chain of an
+	// existing table.
 	Made []string `json:"made,omitempty"`
 }
 

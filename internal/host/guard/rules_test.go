@@ -104,8 +104,8 @@ func (p *pair) dial(t *testing.T, network, address string) error {
 	return result
 }
 
-// answered reports whether a connection has received a reset. The host has
-// processed all packets sent before this call.
+// answered reports whether a connection has received a reset. When answered
+// returns, the host has processed all packets sent before the call.
 func (p *pair) answered(t *testing.T, fd int) bool {
 	t.Helper()
 	for _, ip := range []string{hostIP, "[" + hostIP6 + "]"} {
@@ -296,7 +296,7 @@ func TestPrint(t *testing.T) {
 	}
 }
 
-// Packet sockets receive packets that the best rules drop.
+// Packet sockets receive packets that the rules of the best method drop.
 func TestPacketSocketsFirst(t *testing.T) {
 	p := newPair(t)
 	var journal []Rules

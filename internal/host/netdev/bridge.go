@@ -15,8 +15,8 @@ import (
 const OpBridge = "bridge"
 
 // CheckBridge returns an error if a tap cannot be added to the bridge called
-// name. The tap need not exist; exists reports that. The result is the bridge's
-// MTU.
+// name. The tap need not exist; exists reports whether it does. The result is
+// the bridge's MTU.
 func CheckBridge(name, tap string, exists bool) (mtu int, err error) {
 	b, err := lookDevice(name)
 	if err != nil {

@@ -44,8 +44,8 @@ type Frames struct {
 //   - a packet socket bound to a device;
 //   - another connected datagram or sequential-packet socket.
 func CheckFD(n int) (FDKind, error) {
-	// Inherited descriptors do not have this flag. Those that this process
-	// opened have it.
+	// Inherited descriptors do not have the flag FD_CLOEXEC. Descriptors
+	// that this process opened have it.
 	if flags, err := unix.FcntlInt(uintptr(n), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC != 0 {
 		return 0, notOpen(n)
 	}

@@ -88,7 +88,8 @@ func TestTapVanishes(t *testing.T) {
 	}
 }
 
-// A user of one queue shares the device, which exists until its last user ends.
+// The users of the queues share the device, which exists until the last user
+// closes it.
 func TestTapQueues(t *testing.T) {
 	kit.Need(t)
 	undos := func(Undo) error { t.Error("an undo for a device that others may have"); return nil }

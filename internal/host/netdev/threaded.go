@@ -75,7 +75,8 @@ func (t *Tap) attachThreaded(journal func(Undo) error) (int, error) {
 }
 
 // undoThreaded attaches to the tap briefly, because the attribute cannot be set
-// otherwise. If another process has the tap by now, it stays unchanged.
+// otherwise. If another process has the tap by now, the attribute stays
+// unchanged.
 func undoThreaded(_ context.Context, u Undo) error {
 	ifi, err := net.InterfaceByIndex(u.Ifindex)
 	if err != nil || ifi.Name != u.Name {
