@@ -28,7 +28,8 @@ import (
 )
 
 // Driver is an interface type. F holds its facts about the host, and P the part
-// of the plan that only this type has. Both are data that JSON can carry.
+// of the plan that only this type has. Both must be data that JSON can
+// represent.
 type Driver[F, P any] interface {
 	// Look examines the host for an interface. It also returns an error,
 	// with the remedy, for each condition that would make the run fail
@@ -134,7 +135,7 @@ func (e *RefusedError) Error() string { return e.Err.Error() }
 // Unwrap returns the underlying error.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// FlagError is an error that names the flag to change itself. Other errors of
+// FlagError is an error whose text names the flag to change. Other errors of
 // Look and Plan are about the interface's own flag.
 type FlagError struct{ Err error }
 

@@ -61,9 +61,9 @@ func Default(n int) Config {
 	}
 }
 
-// WithIPv6 adds the IPv6 network of the n-th gateway. It is a unique local one
-// (RFC 4193), so that programs prefer IPv4 for a machine that has both (RFC
-// 6724, 2.1).
+// WithIPv6 adds the IPv6 network of the n-th gateway. It is a unique local
+// network (RFC 4193), so that programs prefer IPv4 for a machine that has both
+// (RFC 6724, 2.1).
 func (c Config) WithIPv6(n int) Config {
 	host := func(last byte) netip.Addr {
 		return netip.AddrFrom16([16]byte{0xfd, 'l', 'k', 'l', 'r', 'u', 'n', byte(n), 15: last})

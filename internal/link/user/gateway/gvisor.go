@@ -106,7 +106,7 @@ func (g *Gateway) closeDoors() {
 }
 
 // route creates the router, which accepts packets to all addresses and answers
-// for all.
+// on behalf of all of them.
 func (g *Gateway) route(ctx context.Context) error {
 	s := stack.New(stack.Options{
 		NetworkProtocols: []stack.NetworkProtocolFactory{ipv4.NewProtocol, ipv6.NewProtocol, arp.NewProtocol},

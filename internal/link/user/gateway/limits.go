@@ -169,7 +169,7 @@ func (t *table) drop(e *entry) {
 }
 
 // victim returns the least recently used entry of the peer that has the most
-// entries. Thus a silent peer does not take the place of others.
+// entries. Thus a peer with many entries cannot evict the entries of others.
 func (t *table) victim() (v *entry) {
 	most, peer := 0, netip.Addr{}
 	for p, n := range t.per {

@@ -87,8 +87,8 @@ func newAssociation(g *Gateway, k kind, end func()) *association {
 	return a
 }
 
-// carry copies datagrams until the pair is idle for too long, and closes both
-// sides. This also ends the other direction.
+// carry copies datagrams until the pair has been idle for too long, and then
+// closes both sides. This also ends the other direction.
 func (a *association) carry(ctx context.Context, to, from net.Conn) {
 	defer a.table.remove(&a.entry)
 	defer to.Close()
