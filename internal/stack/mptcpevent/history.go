@@ -75,7 +75,7 @@ func Record(ctx context.Context, conn *stackconn.Conn) (*History, error) {
 	go func() {
 		defer close(h.ended)
 		defer w.Close()
-		_ = w.Run(h.add) // Stop, or the stack has ended
+		_ = w.Run(h.add) // Run ends after Stop or with the stack
 		h.add(Event{Kind: Lost})
 	}()
 	return h, nil

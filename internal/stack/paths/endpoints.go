@@ -166,8 +166,8 @@ func (m *Memory) observe(byAddr map[netip.Addr]stacknet.Endpoint, links []link, 
 	return strings.Join(names, ", ")
 }
 
-// remember returns the record of the endpoint of a. Its ID is assigned for as
-// long as the address exists.
+// remember returns the record of the endpoint of a. The endpoint keeps its ID
+// as long as the address exists.
 func (m *Memory) remember(a netip.Addr, flags uint32, used map[int]bool) *endpoint {
 	e := m.endpoints[a]
 	if e == nil {

@@ -25,7 +25,7 @@ const (
 type joins struct {
 	mu   sync.Mutex
 	all  map[join]*attempt
-	look time.Time     // when to search for connections that lack one; zero: not needed
+	look time.Time     // when to search for connections that lack a subflow; zero: not needed
 	wake chan struct{} // capacity 1: the result of next has changed
 }
 
@@ -173,8 +173,8 @@ func (j *joins) done(key join) {
 	delete(j.all, key)
 }
 
-// later randomises a delay, so that joins that failed at once are not all
-// retried at once.
+// later randomises a delay, so that joins that failed at the same time are
+// retried at different times.
 func later(d time.Duration) time.Duration {
 	return d*3/4 + rand.N(d/2)
 }

@@ -53,7 +53,8 @@ func (w *joinWorld) after(took, want time.Duration) {
 	}
 }
 
-// Failed subflows are tried again at growing intervals, and no others are.
+// Failed subflows are tried again at growing intervals, and other subflows are
+// not.
 func TestJoinsBackOff(t *testing.T) {
 	w := newJoinWorld(t)
 	w.event(mptcpevent.SubEstablished)

@@ -91,13 +91,14 @@ func (k *Keeper) concerns(m netlink.Message) bool {
 	return false
 }
 
-// isOurs reads an interface's index. The caller holds k.mu.
+// isOurs reports whether index, in the kernel's format, is that of one of our
+// interfaces. The caller holds k.mu.
 func (k *Keeper) isOurs(index []byte) bool {
 	return slices.Contains(k.indexes, int(binary.NativeEndian.Uint32(index)))
 }
 
-// leadsOut searches the attributes of a route for the interface. The caller
-// holds k.mu.
+// leadsOut reports whether the attributes of a route name one of our
+// interfaces. The caller holds k.mu.
 func (k *Keeper) leadsOut(attrs []byte) bool {
 	ad, err := netlink.NewAttributeDecoder(attrs)
 	if err != nil {

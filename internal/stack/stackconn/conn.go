@@ -363,7 +363,7 @@ func errno(n int64) error {
 	return syscall.Errno(-n)
 }
 
-// gone returns an error that says that, and why, the connection has ended.
+// gone returns an error that says that the connection has ended, and why.
 func gone(err error) error {
 	if err == nil || errors.Is(err, ErrClosed) || errors.Is(err, net.ErrClosed) {
 		return ErrClosed

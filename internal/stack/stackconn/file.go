@@ -108,7 +108,8 @@ func (c *Conn) ReadFile(ctx context.Context, path string) ([]byte, error) {
 	}
 }
 
-// CopyFile copies the file at path to w while it reads, so a long file needs no memory.
+// CopyFile copies the file at path to w while it reads, so that a long file needs little
+// memory.
 func (c *Conn) CopyFile(ctx context.Context, path string, w io.Writer) error {
 	f, err := c.Open(ctx, path, unix.O_RDONLY)
 	if err != nil {

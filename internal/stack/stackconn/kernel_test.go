@@ -176,8 +176,8 @@ func loopback(port uint16) []byte {
 	return b
 }
 
-// pair returns two UDP sockets and the address of the first. The namespace's
-// lo is set up for them by an ioctl, itself a call with a buffer.
+// pair returns two UDP sockets and the address of the first. pair sets up the
+// namespace's lo with an ioctl, which is itself a call with a buffer.
 func pair(t *testing.T, c *stackconn.Conn) (a, b *stackconn.Socket, addr []byte) {
 	t.Helper()
 	ctx := limit(t)

@@ -136,7 +136,7 @@ func (l *LinkState) attribute(ad *netlink.AttributeDecoder) {
 
 func (l *LinkState) inet6(ad *netlink.AttributeDecoder) { l.RA, l.HasRA = ad.Uint32(), true }
 
-// inside calls do for the attribute typ among those nested in the present one.
+// inside calls do for the attribute typ that is nested in the present one.
 func inside(ad *netlink.AttributeDecoder, typ uint16, do func(*netlink.AttributeDecoder)) {
 	ad.Nested(func(ad *netlink.AttributeDecoder) error {
 		for ad.Next() {

@@ -68,10 +68,10 @@ func tail(text string) string {
 // Unwrap returns the stack's error.
 func (e *SysctlError) Unwrap() error { return e.Err }
 
-// SysctlPath returns the file behind a key. As with sysctl(8), the first
-// separator decides which one is meant: net.ipv4.ip_forward and
-// net/ipv4/ip_forward are the same, and in net.ipv4.conf.eth0/1.mtu the slash
-// stands for a dot of the interface's name.
+// SysctlPath returns the file behind a key. As with sysctl(8), the first dot or slash
+// determines the separator of the key: net.ipv4.ip_forward and net/ipv4/ip_forward are
+// the same, and in net.ipv4.conf.eth0/1.mtu the slash stands for a dot of the interface's
+// name.
 func SysctlPath(key string) (string, error) {
 	name := strings.TrimPrefix(key, SysctlRoot)
 	if i := strings.IndexAny(name, "./"); i >= 0 && name[i] == '.' {
