@@ -124,8 +124,8 @@ func (w *Wish) checkListen(sockets []sockdiag.Socket, others *portSet) error {
 	return nil
 }
 
-// shares reports whether a socket bound to local receives packets to a shared
-// address.
+// shares reports whether a socket bound to local receives packets sent to a
+// shared address.
 func (w *Wish) shares(local netip.Addr) bool {
 	local = local.Unmap().WithZone("")
 	for _, a := range w.Addrs {

@@ -252,7 +252,7 @@ func fromTap(tap string) []expr.Any {
 	}
 }
 
-// toTap matches the answers to the stack.
+// toTap matches the answers that are forwarded to the stack.
 func toTap(tap string) []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1},

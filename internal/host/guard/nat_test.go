@@ -64,7 +64,7 @@ func TestNATByIPTables(t *testing.T) {
 					got = append(got, strings.TrimSpace(line))
 				}
 			}
-			last := -1 // in FORWARD, accepting rules precede dropping ones
+			last := -1 // in FORWARD, the rules that accept precede those that drop
 			for _, w := range want {
 				at := slices.IndexFunc(got, func(g string) bool { return sameRule(g, w) })
 				forward := strings.HasPrefix(w, "-A FORWARD")

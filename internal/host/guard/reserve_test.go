@@ -195,7 +195,7 @@ func TestReserveRefused(t *testing.T) {
 		if after := reservedText(t); after != before {
 			t.Errorf("%q before, %q after", before, after)
 		}
-		w := Wish{Size: 100, Listen: []uint16{8080}, Addrs: shared} // only on the loopback
+		w := Wish{Size: 100, Listen: []uint16{8080}, Addrs: shared} // the socket is bound only to a loopback address
 		if _, err := Reserve(t.Context(), w, none, func(string) error { return nil }); err != nil {
 			t.Error(err)
 		}

@@ -99,9 +99,10 @@ func linkType(name string) (uint16, error) {
 	return req.Uint16(), err // sa_family of its hardware address
 }
 
-// lookGateways reads the gateways of the device's default routes. In the main
-// table it takes the route that the host prefers. If there is none, it does the
-// same for other tables, because Android has one table for each network.
+// lookGateways reads the gateways of the device's default routes. It uses the
+// main table's route that the host prefers. If the main table has no default
+// route, it searches the other tables in the same way, because Android has one
+// table for each network.
 func (d *DeviceState) lookGateways() error {
 	all, err := routes()
 	best := map[bool]uint64{}

@@ -48,7 +48,7 @@ func TestTapCreated(t *testing.T) {
 	}
 
 	// It is no error if the device is deleted while open, or already gone.
-	// Another device that has the name by now is left alone.
+	// Another device that has the name by now is not changed.
 	if err := undo.Apply(context.Background()); err != nil {
 		t.Error(err)
 	}

@@ -198,8 +198,8 @@ func OpenTap(name string, o TapOptions, journal func(Undo) error) (*Tap, error) 
 	return t, nil
 }
 
-// attach opens the device, with a kernel thread on the host if that helps and
-// is available.
+// attach opens the device, with a kernel thread on the host if one is useful
+// and available.
 func (t *Tap) attach(journal func(Undo) error) (fd int, err error) {
 	if !t.VnetHdr {
 		fd, err := t.attachThreaded(journal)
