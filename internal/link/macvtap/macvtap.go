@@ -53,8 +53,9 @@ func check(i *config.Interface) *config.KeyError {
 	return nil
 }
 
-// conflict describes a conflict of two interfaces: macvtaps on the same device,
-// one of which has mode passthru and therefore needs the device exclusively.
+// conflict describes the conflict between two interfaces: macvtaps on the same
+// device, one of which has mode passthru and therefore needs the device
+// exclusively.
 func conflict(all []config.Interface, first, second int) string {
 	device := all[second].Device
 	if all[first].Device != device || isPath(device) {
