@@ -167,7 +167,7 @@ func (c *client4) step(ctx context.Context) {
 
 var broadcastAll = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
-// until returns the time left to a point of the lease; negative: never.
+// until returns the time left until the lease is d old; negative: forever.
 func (c *client4) until(d time.Duration) time.Duration { return until(c.lease, d) }
 
 func (c *client4) untilExpiry() time.Duration {
@@ -263,7 +263,7 @@ func (c *client4) reboot(ctx context.Context) {
 	}
 }
 
-// extend renews or rebinds the lease until the point end of the lease.
+// extend tries to renew or rebind the lease until the lease is end old.
 func (c *client4) extend(ctx context.Context, server netip.Addr, end time.Duration, then string) {
 	w, err := openUDP(ctx, c.conn, &c.link, c.lease.Addr.Addr(), server)
 	if errors.Is(err, syscall.EADDRNOTAVAIL) { // the address was removed from the stack
@@ -417,7 +417,7 @@ func (c *client4) release(ctx context.Context) {
 	c.log.Debug("dhcp: released", "link", c.link.Name, "address", c.lease.Addr, "server", c.lease.Server)
 }
 
-// until returns the time left to a point of a lease; negative: forever.
+// until returns the time left until lease l is d old; negative: forever.
 func until(l *Lease, d time.Duration) time.Duration {
 	if left := l.left(d); left < 1<<62 {
 		return left

@@ -198,7 +198,7 @@ func (c *client6) talk(ctx context.Context) {
 	}
 }
 
-// extend renews or rebinds the lease until the point end of the lease.
+// extend tries to renew or rebind the lease until the lease is end old.
 func (c *client6) extend(ctx context.Context, w *wire6, typ dhcpv6.MessageType, end time.Duration, then string) {
 	limit := ctx
 	if left := until(c.lease, end); left >= 0 {

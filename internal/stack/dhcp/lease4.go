@@ -150,7 +150,7 @@ func (l *Lease) times(valid, t1, t2 time.Duration) {
 	l.Renew, l.Rebind, l.Expires = l.From.Add(t1), l.From.Add(t2), l.From.Add(valid)
 }
 
-// left returns the remaining part of a duration that began with the lease.
+// left returns the time left until the lease is d old.
 func (l *Lease) left(d time.Duration) time.Duration {
 	if d == stacknet.Forever {
 		return d
@@ -190,7 +190,7 @@ func classless(b []byte, own netip.Prefix) []Route {
 		switch {
 		case bits == 0 && !r.GW.IsValid(): // a default route without gateway
 		case first.As4()[0] >= 224 || bits >= 8 && !usable(first): // multicast, loopback and other invalid networks
-		case r.Dst.IsSingleIP() && first == own.Addr(): // our own address
+		case r.Dst.IsSingleIP() && first == own.Addr(): // a route to our own address
 		case slices.ContainsFunc(all, func(o Route) bool { return o.Dst == r.Dst }):
 		default:
 			all = append(all, r)

@@ -16,7 +16,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
-// errRefused reports that a server has no lease for us, or none any more.
+// errRefused reports that a server has no lease for us, or no longer has one.
 var errRefused = errors.New("refused")
 
 // lease6 parses a server's advertisement or reply. It returns errRefused if the
@@ -63,8 +63,8 @@ func forever(d time.Duration) time.Duration {
 	return d
 }
 
-// cap6 returns T1 or T2. The client chooses the value itself if the server
-// sends 0.
+// cap6 returns T1 or T2. If the server sends t = 0, the client uses its own
+// value.
 func cap6(t, own time.Duration) time.Duration {
 	if t == 0 {
 		return own

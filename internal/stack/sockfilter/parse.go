@@ -11,7 +11,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 )
 
-// conditions lists what can start a condition, for messages.
+// conditions lists the words that can start a condition, for error messages.
 const conditions = `a condition (dst, src, dport, sport, dev, fwmark, autobound), "not" or "("`
 
 // Parse parses a filter, whose words may be separate arguments or parts of one. An error

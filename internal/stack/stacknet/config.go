@@ -37,8 +37,8 @@ type Link struct {
 	Qdisc string // kind of the root queueing discipline; empty: the stack's default
 	Neigh []Neighbour
 
-	// VLAN makes a device NAME.VLAN on top of this one, which gets the addresses,
-	// routes and endpoints instead; 0: none.
+	// VLAN is the ID of a VLAN device NAME.VLAN on top of this one; 0: none. The VLAN
+	// device gets the addresses, routes and endpoints instead.
 	VLAN int
 
 	// Direct is a link without link layer, on which everything is reachable without a
