@@ -23,7 +23,8 @@ type End struct {
 func Of(ws syscall.WaitStatus) End {
 	switch {
 	case ws.Signaled() && ws.Signal() == unix.SIGKILL:
-		// After SIGKILL it would look as if somebody had killed this program.
+		// After SIGKILL, other programs would conclude that somebody had killed
+		// this program.
 		return End{Status: 128 + int(unix.SIGKILL)}
 	case ws.Signaled():
 		return End{Signal: ws.Signal()}
@@ -31,7 +32,7 @@ func Of(ws syscall.WaitStatus) End {
 	return End{Status: ws.ExitStatus()}
 }
 
-// Exit ends the process accordingly.
+// Exit ends this process with e's exit status or signal.
 func (e End) Exit() {
 	if e.Signal != 0 {
 		_ = dieBy(e.Signal) // on failure, use the status that a shell would report
@@ -52,7 +53,8 @@ func dieBy(sig syscall.Signal) error {
 	if err := unix.Kill(unix.Getpid(), sig); err != nil {
 		return err
 	}
-	// The signal is delivered by now, or when this thread next enters the kernel.
+	// The kernel delivers the signal by now, or when this thread next enters the
+	// kernel.
 	var none unix.Timespec
 	for range 100 {
 		none.Nsec = 1_000_000

@@ -12,7 +12,8 @@ import (
 
 // sigaction is the kernel's struct sigaction on the architectures that lklrun supports
 // (arch/x86/include/uapi/asm/signal.h, include/uapi/asm-generic/signal.h in the kernel's
-// source). If all fields are zero it means SIG_DFL on each of them, whatever their order.
+// source). The order of the fields differs between them, but a zero struct means SIG_DFL
+// on all.
 type sigaction struct {
 	_ [4]uint64
 }

@@ -7,25 +7,27 @@ import (
 	"fmt"
 )
 
-// Exit statuses of lklctl, and of lklrun unless it passes on its target's.
+// Exit statuses of lklctl and lklrun. After a run, lklrun usually returns its
+// target's exit status instead.
 const (
 	OK         = 0
-	Failure    = 1 // understood, but failed
-	Nothing    = 1 // of lklctl: no data, or no match
-	Usage      = 2 // not understood: nothing was done
-	NoInstance = 3 // of lklctl: none runs, or none with that name
+	Failure    = 1 // the command line was valid, but the command failed
+	Nothing    = 1 // lklctl only: no data, or no match
+	Usage      = 2 // the command line was invalid, and nothing was done
+	NoInstance = 3 // lklctl only: no instance runs, or none has that name
 )
 
 // UsageError is an error in the command line.
 type UsageError struct{ Err error }
 
-// Error returns the message of the error inside.
+// Error returns the message of the wrapped error.
 func (e *UsageError) Error() string { return e.Err.Error() }
 
-// Unwrap returns the error inside.
+// Unwrap returns the wrapped error.
 func (e *UsageError) Unwrap() error { return e.Err }
 
-// Usagef makes a UsageError; its message names the wrong word and the remedy.
+// Usagef formats a UsageError. Its message names the invalid word and the
+// remedy.
 func Usagef(format string, args ...any) error {
 	return &UsageError{fmt.Errorf(format, args...)}
 }
@@ -36,10 +38,10 @@ type StatusError struct {
 	Status int
 }
 
-// Error returns the message of the error inside.
+// Error returns the message of the wrapped error.
 func (e *StatusError) Error() string { return e.Err.Error() }
 
-// Unwrap returns the error inside.
+// Unwrap returns the wrapped error.
 func (e *StatusError) Unwrap() error { return e.Err }
 
 // Status returns the exit status for err.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package procstat reads the host's processes from /proc/PID/stat (proc_pid_stat(5)):
-// their ancestry, and the CPU time of each.
+// their parents, and the CPU time of each.
 package procstat
 
 import (
@@ -16,23 +16,25 @@ import (
 // Root is the path of the host's /proc.
 const Root = "/proc"
 
-// Process is a process.
+// Process is the content of a /proc/PID/stat.
 type Process struct {
 	Parent int
-	// CPU is the time that all threads have used in user and system mode, in steps of
-	// a clock tick: 10 ms. CPUKnown is false if the line is too short.
+	// CPU is the time that all threads have used in user and system mode. Its
+	// resolution is one clock tick, 10 ms. CPUKnown is false if the line is too
+	// short.
 	CPU      time.Duration
 	CPUKnown bool
-	// Start is the start time in clock ticks after the boot: with the pid, it
-	// identifies the process.
+	// Start is the start time in clock ticks after the boot. PID and start time
+	// together identify a process.
 	Start uint64
 }
 
-// clockTick is 1/USER_HZ, which is 100 on every architecture of Go
+// clockTick is 1/USER_HZ. USER_HZ is 100 on every architecture that Go supports
 // (include/asm-generic/param.h).
 const clockTick = time.Second / 100
 
-// List lists the processes in proc by pid. It omits those that end meanwhile.
+// List reads the processes in proc and returns them by PID. It omits processes that end
+// while it reads.
 func List(proc string) (map[int]Process, error) {
 	dir, err := os.Open(proc)
 	if err != nil {
@@ -51,7 +53,7 @@ func List(proc string) (map[int]Process, error) {
 		}
 		line, err := os.ReadFile(proc + "/" + name + "/stat")
 		if err != nil {
-			continue // ended meanwhile
+			continue // it has ended in the meantime
 		}
 		if p, ok := Parse(string(line)); ok {
 			all[pid] = p
@@ -86,7 +88,7 @@ func Parse(line string) (p Process, ok bool) {
 	return p, true
 }
 
-// Below lists the descendants of root, without root, by pid.
+// Below returns the PIDs of all descendants of root, sorted, without root itself.
 func Below(all map[int]Process, root int) []int {
 	children := map[int][]int{}
 	for pid, p := range all {

@@ -45,7 +45,7 @@ func TestBelow(t *testing.T) {
 	}
 }
 
-// On this process: a real /proc.
+// TestList reads this process from the real /proc.
 func TestList(t *testing.T) {
 	all, err := List(Root)
 	if err != nil {

@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// binfmtMisc is where the kernel lists the handlers of other formats, such as programs
-// for other machines (Documentation/admin-guide/binfmt-misc.rst).
+// binfmtMisc is the directory in which the kernel lists the handlers of other formats,
+// such as programs for other machines (Documentation/admin-guide/binfmt-misc.rst).
 const binfmtMisc = "/proc/sys/fs/binfmt_misc"
 
-// handler returns the interpreter registered in dir for a file that begins with head, by
-// its magic; "" if there is none.
+// handler searches dir for an entry whose magic matches head, the beginning of a file. It
+// returns the interpreter of that entry, or "" if there is none.
 func handler(dir string, head []byte) string {
 	if text, err := os.ReadFile(filepath.Join(dir, "status")); err != nil || strings.TrimSpace(string(text)) != "enabled" {
 		return ""
@@ -51,10 +51,10 @@ func matches(entry string, head []byte) string {
 		value[name] = v
 	}
 	magic, err := hex.DecodeString(value["magic"])
-	if err != nil || len(magic) == 0 { // selected by the file's extension
+	if err != nil || len(magic) == 0 { // the entry matches by the file's extension
 		return ""
 	}
-	mask, _ := hex.DecodeString(value["mask"]) // none: all bits count
+	mask, _ := hex.DecodeString(value["mask"]) // without a mask, all bits count
 	offset, _ := strconv.Atoi(value["offset"])
 	if offset < 0 || offset+len(magic) > len(head) {
 		return ""

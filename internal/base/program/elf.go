@@ -16,14 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Machine returns the machine this program was built for, which is that of the programs
-// that lklrun can run; false if its name is unknown.
+// Machine returns the machine that this program was built for. lklrun can run only
+// programs for the same machine. Machine returns false if the machine's name is unknown.
 func Machine() (elf.Machine, bool) {
 	m, known := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64, "arm": elf.EM_ARM}[runtime.GOARCH]
 	return m, known
 }
 
-// name is the usual name of a machine.
+// name returns the usual name of a machine.
 func name(m elf.Machine) string {
 	switch m {
 	case elf.EM_386:
@@ -36,11 +36,11 @@ func name(m elf.Machine) string {
 	return strings.ToLower(strings.TrimPrefix(m.String(), "EM_"))
 }
 
-// readELF reads an ELF file's header (elf(5)), and returns an error if it cannot be
-// executed under lklrun. It reads only what the kernel reads: the sections of many
-// programs are damaged.
+// readELF reads an ELF file's header (elf(5)), and returns an error if the file cannot be
+// executed under lklrun. It reads only the parts that the kernel reads, because many
+// programs have damaged sections.
 func (p *Program) readELF(r io.ReaderAt) error {
-	var head [64]byte // Elf64_Ehdr, 52 of it Elf32_Ehdr
+	var head [64]byte // size of Elf64_Ehdr; Elf32_Ehdr has 52 bytes
 	n, _ := r.ReadAt(head[:], 0)
 	var order binary.ByteOrder = binary.LittleEndian
 	if elf.Data(head[elf.EI_DATA]) == elf.ELFDATA2MSB {
@@ -78,11 +78,11 @@ func (p *Program) readELF(r io.ReaderAt) error {
 	return nil
 }
 
-// loader reads the name of the dynamic loader from the program headers, n of them at
-// offset at; "" if there is none.
+// loader reads the name of the dynamic loader from the n program headers at offset at. It
+// returns "" if they name no loader.
 func loader(r io.ReaderAt, order binary.ByteOrder, at int64, size, n uint16) string {
 	for i := range n {
-		var h [56]byte // Elf64_Phdr; Elf32_Phdr has 32
+		var h [56]byte // size of Elf64_Phdr; Elf32_Phdr has 32 bytes
 		if size != 32 && size != 56 {
 			return ""
 		}

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// ThroughEnv looks through env(1). If p, the program of command, is a script for it
-// ("#!/usr/bin/env python3"), ThroughEnv returns the command that env executes, and that
-// command's program. Of env's options it supports -S. Any other command, and one that env
-// would refuse, is returned unchanged. An *Error means that env's command cannot be
-// executed.
+// ThroughEnv finds the command that env(1) executes for a script. If p, the program of
+// command, is a script for env ("#!/usr/bin/env python3"), ThroughEnv returns that
+// command and its program. It supports only the option -S of env. It returns any other
+// command unchanged, including a command that env would refuse. An *Error means that
+// env's command cannot be executed.
 func ThroughEnv(command []string, p *Program) ([]string, *Program, error) {
 	for range maxInterpreters {
 		words := p.envWords()
@@ -31,8 +31,8 @@ func ThroughEnv(command []string, p *Program) ([]string, *Program, error) {
 	return command, p, nil
 }
 
-// envWords are the words of a script's first line that env executes; nil if the script is
-// not for env, or if its effect is unknown.
+// envWords returns the words after env in a script's first line. It returns nil if the
+// script is not for env, or if the effect of its options is unknown.
 func (p *Program) envWords() []string {
 	if p.Format != FormatScript || p.Interpreter == nil || filepath.Base(p.Interpreter.Path) != "env" {
 		return nil

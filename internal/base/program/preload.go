@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// CheckPreload returns an error if a library cannot be loaded into the program, or would
-// not see its system calls. It checks the file that is finally executed, such as a
-// script's interpreter.
+// CheckPreload returns an error if the preload library cannot be loaded into the program,
+// or could not catch its system calls. It checks the file that is finally executed, such
+// as a script's interpreter.
 func (p *Program) CheckPreload() error {
 	switch {
 	case p.Privileged():
@@ -31,10 +31,10 @@ func (p *Program) CheckPreload() error {
 	return nil
 }
 
-// knownLoader reports whether csrc/engine/preload can catch the system calls of the loader's C
-// library: the GNU one (ld-linux-x86-64.so.2, ld-linux-aarch64.so.1). On arm64, where one
-// method works for the code of every compiler, it also supports musl
-// (ld-musl-aarch64.so.1).
+// knownLoader reports whether csrc/engine/preload can catch the system calls of the
+// loader's C library. It supports the GNU C library (ld-linux-x86-64.so.2,
+// ld-linux-aarch64.so.1). On arm64 it also supports musl (ld-musl-aarch64.so.1), because
+// one method works there for the code of every compiler.
 func knownLoader(name string) bool {
 	return strings.HasPrefix(name, "ld-linux") || name == "ld-musl-aarch64.so.1"
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package program examines the program of a command in the way of execve(2): the file,
-// its interpreter, the machine it was built for, and why it cannot be executed here.
+// Package program examines the program of a command as execve(2) does: the file, its
+// interpreter, the machine that it was built for, and any reason why it cannot be
+// executed on this host.
 package program
 
 import (
@@ -33,14 +34,14 @@ type Error struct {
 // Error describes the problem with the command.
 func (e *Error) Error() string { return fmt.Sprintf("%s: %v", e.Command, e.Err) }
 
-// Unwrap returns the reason.
+// Unwrap returns the underlying error.
 func (e *Error) Unwrap() error { return e.Err }
 
 // Formats of a program.
 const (
 	FormatELF    = "ELF"
 	FormatScript = "script"  // starts with #!
-	FormatPlain  = "text"    // unknown to the kernel: execvp(3) runs sh on it
+	FormatPlain  = "text"    // the kernel does not know the format: execvp(3) runs sh on it
 	FormatOther  = "other"   // a handler of binfmt_misc runs it
 	FormatHidden = "unknown" // executable, but not readable
 )
@@ -50,31 +51,32 @@ type Program struct {
 	Path   string `json:"path"`
 	Format string `json:"format"`
 
-	// ELF only.
+	// Only ELF files have these fields.
 	Bits    int    `json:"bits,omitempty"`
 	Machine string `json:"machine,omitempty"`
 	Linkage string `json:"linkage,omitempty"` // static or dynamic
-	Loader  string `json:"loader,omitempty"`  // of a dynamic program
+	Loader  string `json:"loader,omitempty"`  // only if Linkage is dynamic
 
-	// What runs a program that is no ELF, and a foreign one.
+	// Interpreter executes the program if it is not an ELF file or is for another
+	// machine.
 	Interpreter *Program `json:"interpreter,omitempty"`
-	argument    string   // that a script gives it
+	argument    string   // argument for the interpreter in a script's first line
 
 	SetUID       bool `json:"set_uid,omitempty"`
 	SetGID       bool `json:"set_gid,omitempty"`
 	UID          int  `json:"uid"` // the file's owner
 	GID          int  `json:"gid"`
-	Capabilities bool `json:"capabilities,omitempty"` // of the file, capabilities(7)
-	NoSUID       bool `json:"nosuid,omitempty"`       // its file system ignores these three
+	Capabilities bool `json:"capabilities,omitempty"` // the file has capabilities, capabilities(7)
+	NoSUID       bool `json:"nosuid,omitempty"`       // its file system ignores set_uid, set_gid and capabilities
 }
 
-// maxInterpreters is the number of times that the kernel follows from a program to its
-// interpreter (exec_binprm(), fs/exec.c).
+// maxInterpreters is the maximum number of interpreters in a chain that the kernel
+// accepts (exec_binprm(), fs/exec.c).
 const maxInterpreters = 5
 
-// Look finds the program that execvp(3) would execute for command, and examines it. An
-// *Error says why it cannot be executed; the program is still returned, as far as it is
-// known.
+// Look finds and examines the program that execvp(3) would execute for command. If the
+// program cannot be executed, Look returns an *Error together with the known properties
+// of the program.
 func Look(command string) (*Program, error) {
 	path, err := find(command)
 	if err != nil {
@@ -93,7 +95,7 @@ func Look(command string) (*Program, error) {
 	return p, nil
 }
 
-// find searches like execvp(3).
+// find searches for a command like execvp(3).
 func find(command string) (string, error) {
 	if command == "" {
 		return "", &Error{`""`, StatusNotFound, errors.New("the command is an empty string")}
@@ -130,8 +132,7 @@ func statusOf(err error) int {
 	return StatusNotExecutable
 }
 
-// look examines the file at path; deeper limits the number of interpreters that may
-// follow.
+// look examines the file at path. deeper is the number of further interpreters allowed.
 func look(path string, deeper int) (*Program, error) {
 	p := &Program{Path: path}
 	if err := p.stat(); err != nil {
@@ -194,7 +195,7 @@ func look(path string, deeper int) (*Program, error) {
 }
 
 // stat reads the file's metadata. It also checks whether the file may be executed,
-// because interpreters do not go through find.
+// because find does not check interpreters.
 func (p *Program) stat() error {
 	var st unix.Stat_t
 	if err := unix.Stat(p.Path, &st); err != nil {
@@ -211,7 +212,8 @@ func (p *Program) stat() error {
 	}
 	p.UID, p.GID = int(st.Uid), int(st.Gid)
 	p.SetUID = st.Mode&unix.S_ISUID != 0
-	// Without the group's execute bit it once meant mandatory locking.
+	// On a file without the group's execute bit, the set-GID bit once meant mandatory
+	// locking.
 	p.SetGID = st.Mode&unix.S_ISGID != 0 && st.Mode&unix.S_IXGRP != 0
 	n, err := unix.Getxattr(p.Path, "security.capability", nil)
 	p.Capabilities = err == nil && n > 0

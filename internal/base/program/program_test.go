@@ -42,8 +42,8 @@ func header(class elf.Class, machine elf.Machine, typ elf.Type) []byte {
 	return b
 }
 
-// wants fails unless Look returns the status for command (0: it can be executed) and an
-// error with all words.
+// wants fails unless Look returns this status for command, and an error with all words.
+// Status 0 means that the command can be executed.
 func wants(t *testing.T, command string, status int, words ...string) *Program {
 	t.Helper()
 	p, err := Look(command)
@@ -88,7 +88,7 @@ func TestStatic(t *testing.T) {
 	}
 }
 
-// A program header that names a loader that does not exist, in both classes.
+// A program header names a loader that does not exist, in a 64-bit and a 32-bit file.
 func TestLoader(t *testing.T) {
 	const name = "/lib/no-such-loader.so\x00"
 	b := header(elf.ELFCLASS64, elf.EM_X86_64, elf.ET_DYN)
@@ -134,7 +134,7 @@ func TestScript(t *testing.T) {
 	if p := wants(t, file(t, 0o755, []byte("echo no first line\n")), 0); p.Format != FormatPlain || p.Interpreter.Path != "/bin/sh" {
 		t.Errorf("%+v", p)
 	}
-	// A script that is its own interpreter.
+	// The script is its own interpreter.
 	path := file(t, 0o755, nil)
 	if err := os.WriteFile(path, []byte("#!"+path+"\n"), 0o755); err != nil {
 		t.Fatal(err)
@@ -201,7 +201,7 @@ func TestHandler(t *testing.T) {
 		}
 	}
 	for want, head := range map[string][]byte{
-		"/usr/bin/qemu-arm": header(elf.ELFCLASS32, elf.EM_ARM, elf.ET_DYN), // the mask allows both types
+		"/usr/bin/qemu-arm": header(elf.ELFCLASS32, elf.EM_ARM, elf.ET_DYN), // the mask accepts both types
 		"/usr/bin/at4":      []byte("1234magic"),
 		"":                  header(elf.ELFCLASS32, elf.EM_386, elf.ET_DYN),
 	} {
@@ -247,7 +247,7 @@ func TestThroughEnv(t *testing.T) {
 		{env + "-S sh -eu", "sh -eu SCRIPT a"},
 		{env + "-Ssh", "sh SCRIPT a"},
 		{env + dir + "/inner", "sh " + dir + "/inner SCRIPT a"},
-		// Cases in which env behaves differently, or refuses.
+		// In these cases env behaves differently, or refuses the command.
 		{env + "sh -e", ""},
 		{env + "-i sh", ""},
 		{env + "-S -i sh", ""},
@@ -277,7 +277,7 @@ func TestThroughEnv(t *testing.T) {
 	if e := (*Error)(nil); !errors.As(err, &e) || e.Status != StatusNotFound {
 		t.Errorf("env finds nothing: %v", err)
 	}
-	// A script for itself is not followed for ever.
+	// A script that executes itself does not cause an endless loop.
 	script("loop", env+"loop")
 	if _, _, err := ThroughEnv([]string{"loop"}, wants(t, "loop", 0)); err != nil {
 		t.Errorf("loop: %v", err)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package runas finds the user that a command should run as, and the environment that
-// su(1) would set.
+// Package runas finds the user that a command should run as, and sets the environment as
+// su(1) does.
 package runas
 
 import (
@@ -23,11 +23,11 @@ type User struct {
 	Home   string `json:"home,omitempty"`   // home directory
 }
 
-// maxID is the highest user or group ID; the next one means "unchanged".
+// maxID is the highest user or group ID. The next number means "unchanged".
 const maxID = 1<<32 - 2
 
-// Lookup finds a user by name, UID or UID:GID in /etc/passwd and /etc/group. A GID
-// becomes the only group, and the user need not be listed.
+// Lookup finds a user by name, UID or UID:GID in /etc/passwd and /etc/group. With
+// UID:GID, the GID becomes the only group, and the user need not be in /etc/passwd.
 func Lookup(word string) (*User, error) {
 	id, group, given := strings.Cut(word, ":")
 	entry, err := entryOf(id)
@@ -66,7 +66,7 @@ func Lookup(word string) (*User, error) {
 	return u, nil
 }
 
-// errUnknown means that /etc/passwd has no such line.
+// errUnknown means that /etc/passwd does not contain the user.
 var errUnknown = errors.New("no such user")
 
 func entryOf(id string) (*user.User, error) {
@@ -95,7 +95,7 @@ func (u *User) Self() bool {
 	return u.UID == os.Geteuid() && u.GID == os.Getegid()
 }
 
-// Spec formats u for lklhost: UID:GID[:GROUP,GROUP...].
+// Spec formats u for lklhost's command line: UID:GID[:GROUP,GROUP...].
 func (u *User) Spec() string {
 	spec := fmt.Sprintf("%d:%d", u.UID, u.GID)
 	for n, g := range u.Groups {
@@ -109,7 +109,7 @@ func (u *User) Spec() string {
 	return spec
 }
 
-// String formats u for people.
+// String formats u for output to the user.
 func (u *User) String() string {
 	if u.Name != "" {
 		return fmt.Sprintf("%s (%d:%d)", u.Name, u.UID, u.GID)
@@ -117,8 +117,8 @@ func (u *User) String() string {
 	return fmt.Sprintf("%d:%d", u.UID, u.GID)
 }
 
-// Environ changes env like su(1) without a login: HOME, USER and LOGNAME are those of u,
-// the rest is unchanged.
+// Environ returns env as changed by su(1) without a login: it sets HOME, USER and LOGNAME
+// to those of u and keeps the rest.
 func (u *User) Environ(env []string) []string {
 	own := []string{"HOME=" + u.Home}
 	name := u.Name

@@ -3,8 +3,8 @@
 // Package suggest finds the word that a user meant but mistyped.
 package suggest
 
-// Word returns the word of known that is most similar to typed, or "" if none is similar:
-// at most a third of its letters may differ.
+// Word returns the word of known that is most similar to typed. At most a third of the
+// letters may differ. Word returns "" if no word is similar.
 func Word(typed string, known []string) string {
 	best, least := "", len(typed)/3+1
 	for _, k := range known {
@@ -12,7 +12,7 @@ func Word(typed string, known []string) string {
 		case d > 0 && d < least:
 			best, least = k, d
 		case d == least && best != "" && last(typed) == last(k) && last(typed) != last(best):
-			best = k // the end of a word is seldom mistyped
+			best = k // users seldom mistype the end of a word
 		}
 	}
 	return best
@@ -33,8 +33,8 @@ func Or(typed string, known []string, other string) string {
 	return other
 }
 
-// distance counts the letters to insert, delete, replace or swap with their neighbour to
-// change a to b (optimal string alignment).
+// distance counts the edits that change a to b: insert, delete or replace a letter, or
+// swap two neighbours (optimal string alignment).
 func distance(a, b string) int {
 	x, y := []rune(a), []rune(b)
 	rows := make([][]int, len(x)+1)

@@ -37,7 +37,7 @@ func Millis(us uint64) string {
 	return fmt.Sprintf("%.0fms", ms)
 }
 
-// Plural counts things: 1 socket, 2 sockets.
+// Plural formats a count with its noun: 1 socket, 2 sockets.
 func Plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -45,8 +45,7 @@ func Plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// ShortDuration formats a duration with its two largest units: 4s, 3m12s, 2h5m,
-// 9d4h.
+// ShortDuration formats a duration in its two largest units: 4s, 3m12s, 2h5m, 9d4h.
 func ShortDuration(d time.Duration) string {
 	d = max(d, 0)
 	day := 24 * time.Hour

@@ -9,11 +9,12 @@ import (
 	"golang.org/x/term"
 )
 
-// Palette colours text for a terminal; elsewhere the text stays unchanged.
+// Palette adds colours to text for a terminal. For other outputs it leaves the text
+// unchanged.
 type Palette struct{ terminal, colour bool }
 
-// Paint is the palette for output to w: colours if w is a terminal that can show them,
-// unless NO_COLOR is set (https://no-color.org).
+// Paint returns the palette for output to w. It uses colours if w is a terminal that
+// supports them and NO_COLOR is not set (https://no-color.org).
 func Paint(w io.Writer) Palette {
 	f, ok := w.(*os.File)
 	tty := ok && term.IsTerminal(int(f.Fd()))
@@ -23,22 +24,22 @@ func Paint(w io.Writer) Palette {
 // Terminal reports whether the output goes to a terminal.
 func (p Palette) Terminal() bool { return p.terminal }
 
-// Colour reports whether colours are wanted.
+// Colour reports whether the palette uses colours.
 func (p Palette) Colour() bool { return p.colour }
 
-// Bold is for headings. All use ECMA-48's select graphic rendition.
+// Bold formats a heading. All formats use ECMA-48's select graphic rendition.
 func (p Palette) Bold(s string) string { return p.sgr("1", s) }
 
-// Dim is for less important text.
+// Dim formats less important text.
 func (p Palette) Dim(s string) string { return p.sgr("2", s) }
 
-// Red is for errors.
+// Red formats an error.
 func (p Palette) Red(s string) string { return p.sgr("31", s) }
 
-// Green is for good states.
+// Green formats a good state.
 func (p Palette) Green(s string) string { return p.sgr("32", s) }
 
-// Yellow is for warnings.
+// Yellow formats a warning.
 func (p Palette) Yellow(s string) string { return p.sgr("33", s) }
 
 func (p Palette) sgr(code, s string) string {

@@ -19,7 +19,8 @@ func TestQuote(t *testing.T) {
 			t.Errorf("%q is written %s, want %s", command, got, want)
 			continue
 		}
-		// A shell splits it into the same words.
+		// Check that a shell splits the quoted text into the same
+		// words.
 		out, err := exec.Command("bash", "-c", `printf '%s\0' `+want).Output()
 		if err != nil || string(out) != strings.Join(command, "\x00")+"\x00" {
 			t.Errorf("a shell reads %s as %q, %v", want, out, err)
