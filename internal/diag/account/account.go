@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package account parses the stack host's statistics of the target's processes: which
-// stack their sockets used, how much they carried, with which peers, and whether over
-// MPTCP. csrc/engine/supervise/account.c and hostnet_rules.c write these lines.
+// stack their sockets used, how much data they carried, to which peers, and whether they
+// used MPTCP. csrc/engine/supervise/account.c and hostnet_rules.c write these lines.
 package account
 
 import (
@@ -15,13 +15,13 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// Account is the account of a run, so far.
+// Account holds the statistics of a run so far.
 type Account struct {
 	Processes []Process `json:"processes"`                   // processes that used sockets
 	Hosted    []Place   `json:"host_destinations,omitempty"` // destinations reached over the host's stack (--host-net)
 }
 
-// Process is the account of one process.
+// Process holds the statistics of one process.
 type Process struct {
 	PID      int    `json:"pid"`             // process ID on the host; 0: several ended processes
 	Command  string `json:"command"`         // process name
@@ -42,20 +42,21 @@ type Process struct {
 	Peers []Peer `json:"peers,omitempty"` // peers with the most bytes, largest first
 }
 
-// Peer is a peer and the number of bytes both ways.
+// Peer is a peer with the number of bytes in both directions.
 type Peer struct {
 	Proto string `json:"proto,omitempty"` // tcp or udp
 	Addr  string `json:"addr"`            // ADDRESS:PORT; ADDRESS for incoming connections; "others" for the rest
 	Bytes int64  `json:"bytes"`           // bytes in both directions
 }
 
-// Place is a destination and the number of sockets that went there over the host's stack.
+// Place is a destination with the number of sockets that were connected to it over the
+// host's stack.
 type Place struct {
 	Addr    string `json:"addr"`    // ADDRESS:PORT, or "elsewhere"
 	Sockets int64  `json:"sockets"` // sockets connected to it
 }
 
-// Parse extracts the account from the stack host's counters.
+// Parse extracts an Account from the stack host's counters.
 func Parse(stats []stackconn.Stat) *Account {
 	a := &Account{Processes: []Process{}}
 	index := map[string]int{}
@@ -83,7 +84,7 @@ func Parse(stats []stackconn.Stat) *Account {
 			switch {
 			case x.Proto == y.Proto || x.Proto != "" && y.Proto != "":
 				return cmp.Compare(y.Bytes, x.Bytes)
-			case x.Proto == "": // the other peers
+			case x.Proto == "": // the remaining peers together
 				return 1
 			}
 			return -1
@@ -92,8 +93,8 @@ func Parse(stats []stackconn.Stat) *Account {
 	return a
 }
 
-// split splits a counter's name: proc.PID.COMMAND.FIELD. The command, and a peer's
-// address, may contain dots and blanks.
+// split splits a counter's name, which has the form proc.PID.COMMAND.FIELD. The command
+// and a peer's address may contain dots and blanks.
 func split(name string) (whose string, pid int, command, field string, ok bool) {
 	f := strings.SplitN(name, ".", 3)
 	if len(f) != 3 || f[0] != "proc" && f[0] != "ended" {
@@ -133,7 +134,8 @@ func (p *Process) set(field string, value int64) {
 	}
 }
 
-// Connections describes the outcome of a process's connections; "" if there were none.
+// Connections describes the outcome of a process's connections. It returns "" if there
+// were none.
 func (p *Process) Connections() string {
 	var parts []string
 	add := func(n int64, format string) {

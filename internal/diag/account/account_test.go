@@ -59,8 +59,8 @@ proc.x.y.stack 1
 	}
 }
 
-// With engine preload the target writes the account and may write anything: each counter
-// is counted at most once.
+// With the engine preload, the target writes the statistics and can write anything. Parse
+// must count each counter at most once.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("proc.12.a b.c.stack 3\nproc.12.a b.c.peer tcp 192.0.2.1:80 7\nhosted.[::1]:5432 1\n"))
 	f.Add([]byte("ended.1.x.peer others 5\nproc.-1..stack 9223372036854775807\nproc.1.x 1\n"))

@@ -36,8 +36,8 @@ func ParseFinal(text string) (*Final, error) {
 	return a, nil
 }
 
-// Lines formats the account: one line for each process that made sockets, one
-// for the total data, and one for MPTCP.
+// Lines formats the statistics: one line for each process that created sockets,
+// one for the total data, and one for MPTCP.
 func (a *Final) Lines() []string {
 	var lines []string
 	all := Parse(a.stats)
@@ -95,7 +95,7 @@ func carried(p *Process) string {
 	return ": " + strings.Join(parts, "; ")
 }
 
-// Value returns the counter of a name, or nil if the account does not have it.
+// Value returns the counter called name, or nil if there is none.
 func (a *Final) Value(name string) *int64 {
 	if a == nil {
 		return nil
@@ -158,7 +158,7 @@ func (a *Final) Unmet(require string) string {
 	return ""
 }
 
-// count formats a number together with the thing counted.
+// count formats a number together with its noun.
 func count(n int64, thing string) string {
 	if n == 1 {
 		return "1 " + thing

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ask lets lklctl ask lklrun for actions that only lklrun can do, because it has
-// the privileges, the namespaces and the journal of a run. A question is a verb with its
-// arguments, as JSON, optionally with a descriptor. It is sent through the stack host
-// (CTL_ASK of csrc/shared/ctl_proto.h).
+// Package ask lets lklctl request actions that only lklrun can perform, because it has
+// the privileges, the namespaces and the journal of a run. A question consists of a verb
+// and its arguments, encoded as JSON, and optionally a descriptor. It is sent through the
+// stack host (CTL_ASK of csrc/shared/ctl_proto.h).
 //
-// Each verb is a Verb with the types of its arguments and its answer, in a file of its
-// own. Do sends questions; Handle and Mux answer them.
+// Each Verb defines the types of its arguments and its answer, in a file of its own. Do
+// sends questions; Handle and Mux answer them.
 package ask
 
 import (
@@ -21,13 +21,13 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// limit bounds one question, on both sides.
+// limit bounds the time for one question, on both sides.
 const limit = 60 * time.Second
 
 // Verb is a question with arguments of type A and an answer of type R.
 type Verb[A, R any] string
 
-// request and reply are the messages.
+// request and reply are the JSON messages.
 type request struct {
 	Verb string          `json:"verb"`
 	Args json.RawMessage `json:"args,omitempty"`
@@ -39,22 +39,22 @@ type reply struct {
 	Result json.RawMessage `json:"result,omitempty"`
 }
 
-// Error is the reason why lklrun refused.
+// Error is the reason why lklrun refused a question.
 type Error struct {
 	Text  string
-	Usage bool // a mistake of the caller: exit status 2
+	Usage bool // the caller made a mistake: exit status 2
 }
 
 // Error returns lklrun's message.
 func (e *Error) Error() string { return e.Text }
 
-// Usagef makes an error for a mistake of the caller.
+// Usagef formats an error for a mistake of the caller.
 func Usagef(format string, args ...any) error {
 	return &Error{Text: fmt.Sprintf(format, args...), Usage: true}
 }
 
-// Do sends a question to the lklrun behind conn. The error is an *Error if lklrun
-// refused.
+// Do sends a question to the lklrun behind conn. It returns an *Error if lklrun refused
+// the question.
 func Do[A, R any](ctx context.Context, conn *stackconn.Conn, verb Verb[A, R], args A, file *os.File) (R, error) {
 	var result R
 	raw, err := json.Marshal(args)

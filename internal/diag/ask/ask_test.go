@@ -48,7 +48,7 @@ const (
 	nobody  = ask.Verb[words, count]("what")
 )
 
-// running is a stack host with the host's kernel, for which this test is the launcher.
+// running starts a stack host with the host's kernel. This test is its launcher.
 func running(t *testing.T, flags uint32, command ...string) *lklhost.Host {
 	t.Helper()
 	h := lklhost.Start(t, kit.NewNetns(t, "stack"), "", command...).Boot(t)
@@ -58,7 +58,7 @@ func running(t *testing.T, flags uint32, command ...string) *lklhost.Host {
 	return h
 }
 
-// answering answers questions with the test's verbs; a "wait" is answered when open is
+// answering answers questions with the test's verbs. It answers a "wait" when open is
 // closed.
 func answering(t *testing.T, h *lklhost.Host) (open chan struct{}) {
 	t.Helper()
@@ -101,7 +101,7 @@ func answering(t *testing.T, h *lklhost.Host) (open chan struct{}) {
 	return open
 }
 
-// pipe is the read end of a pipe that holds text.
+// pipe returns the read end of a pipe that holds text.
 func pipe(t *testing.T, text string) *os.File {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -132,7 +132,7 @@ func TestAsk(t *testing.T) {
 	if body, err := c.Ask(limit(t), []byte(`{"verb":"end"}`), nil); err != nil || !strings.Contains(string(body), "does not support") {
 		t.Errorf("a client that tells of the end: %s, %v", body, err)
 	}
-	// The longest text, which the socket does not accept in one piece.
+	// The longest text does not fit into the socket at once.
 	long := strings.Repeat("x", 60000)
 	if got, err = ask.Do(limit(t), c, counted, words{[]string{long}}, pipe(t, "y")); err != nil || got.N != 1 || got.File != "y" {
 		t.Errorf("60 kB: %v", err)
@@ -156,8 +156,8 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// Questions with different verbs do not wait for each other, descriptors reach the
-// question that they were sent with, and callers that disconnect are forgotten.
+// Questions with different verbs do not wait for each other. Each descriptor arrives with
+// its question, and callers that disconnect are removed.
 func TestAskAtOnce(t *testing.T) {
 	h := running(t, 0, "sleep", "100")
 	open := answering(t, h)
@@ -200,7 +200,7 @@ func TestAskAtOnce(t *testing.T) {
 	}
 }
 
-// Questions above lklrun's limit are refused at once.
+// Questions above lklrun's limit are refused immediately.
 func TestAskBound(t *testing.T) {
 	h := running(t, 0, "sleep", "100")
 	c := h.Dial(t)
@@ -244,7 +244,7 @@ func TestAskBound(t *testing.T) {
 	all.Wait()
 }
 
-// Questions without an answer do not block the end of lklrun.
+// Unanswered questions do not block the end of lklrun.
 func TestAskLauncherGone(t *testing.T) {
 	h := running(t, 0, "sleep", "100")
 	c := h.Dial(t)
@@ -260,8 +260,8 @@ func TestAskLauncherGone(t *testing.T) {
 	}
 }
 
-// With CTL_GOF_ASK_END the stack continues after its target's end until lklrun agrees, or
-// for two seconds.
+// With CTL_GOF_ASK_END, the stack continues after its target's end until lklrun agrees,
+// or for at most two seconds.
 func TestAskEnd(t *testing.T) {
 	for name, answered := range map[string]bool{"answered": true, "in vain": false} {
 		t.Run(name, func(t *testing.T) {

@@ -2,6 +2,6 @@
 
 package ask
 
-// Gateways asks how often user-mode gateways hit their limits, by interface and counter.
-// Interfaces of other types are not included.
+// Gateways asks how often user-mode gateways reached their limits, by interface and
+// counter. The answer omits interfaces of other types.
 const Gateways = Verb[struct{}, map[string]map[string]uint64]("gateways")

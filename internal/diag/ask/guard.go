@@ -4,6 +4,6 @@ package ask
 
 import "github.com/lklrun/lklrun/internal/host/guard"
 
-// Guard asks how the host's kernel is kept off the addresses that the stack shares with
-// it. Without such links it is empty.
+// Guard asks how the host's kernel is prevented from using the addresses that the stack
+// shares with it. Without such links the answer is empty.
 const Guard = Verb[struct{}, guard.Status]("guard")

@@ -4,7 +4,7 @@ package ask
 
 import "github.com/lklrun/lklrun/internal/stack/dhcp"
 
-// Lease shows the leases of the interfaces, after the given action.
+// Lease performs the given action and returns the leases of the interfaces.
 const Lease = Verb[LeaseArgs, []dhcp.Status]("lease")
 
 // Actions on leases.
@@ -14,7 +14,7 @@ const (
 	LeaseRelease = "release"
 )
 
-// LeaseArgs are an action and its interface.
+// LeaseArgs are an action and the interface that it applies to.
 type LeaseArgs struct {
 	Do   string `json:"do,omitempty"`
 	Link string `json:"link,omitempty"`

@@ -2,11 +2,13 @@
 
 package ask
 
-// Changes of the interfaces of a run.
+// Verbs that change the interfaces of a run.
 const (
-	// AddLink adds one; for TypeFD its descriptor comes with the question.
+	// AddLink adds an interface. For TypeFD, the question carries its
+	// descriptor.
 	AddLink = Verb[LinkSpec, LinkAdded]("link-add")
-	// DelLink removes one, and what was made for it on the host.
+	// DelLink removes an interface and everything on the host that was
+	// created for it.
 	DelLink = Verb[LinkName, struct{}]("link-del")
 )
 
@@ -15,13 +17,13 @@ type LinkSpec struct {
 	Spec string `json:"spec"`
 }
 
-// LinkAdded is the result.
+// LinkAdded is the answer to AddLink.
 type LinkAdded struct {
-	Name  string   `json:"name"` // in the stack
+	Name  string   `json:"name"` // interface name in the stack
 	Notes []string `json:"notes,omitempty"`
 }
 
-// LinkName names an interface of the stack.
+// LinkName selects an interface by its name in the stack.
 type LinkName struct {
 	Name string `json:"name"`
 }

@@ -4,6 +4,6 @@ package ask
 
 import "github.com/lklrun/lklrun/internal/stack/mptcpevent"
 
-// MPTCPPast asks for past events of the subflows of connections, which are named by their
-// tokens: lklrun has recorded events from the start.
+// MPTCPPast asks for past subflow events of connections, which are selected by their
+// tokens. lklrun records these events from the start.
 const MPTCPPast = Verb[[]mptcpevent.Token, mptcpevent.Past]("mptcp-past")

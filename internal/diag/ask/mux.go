@@ -13,11 +13,11 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// Mux answers the questions of one connection: in parallel for different verbs, one after
-// another for the same verb.
+// Mux answers the questions of one connection. It answers questions with different verbs
+// in parallel, and those with the same verb one after another.
 type Mux struct {
-	// End is called when the stack host reports that the target has ended; the stack
-	// continues until it returns. It may be nil.
+	// Mux calls End when the stack host reports that the target has ended. The stack
+	// continues until End returns. End may be nil.
 	End func()
 
 	mu       sync.Mutex
@@ -25,13 +25,13 @@ type Mux struct {
 }
 
 type handler struct {
-	mu sync.Mutex // held while it answers
+	mu sync.Mutex // held while do runs
 	do func(ctx context.Context, args json.RawMessage, file *os.File) (any, error)
 }
 
-// Handle makes m answer verb with do. file is nil if none came with the question, and is
-// closed when do has returned. An *Error of do reaches the caller unchanged; any other
-// error becomes one that is not the caller's mistake.
+// Handle makes m answer verb with do. file is nil if the question carries no descriptor;
+// it is closed after do returns. An *Error of do reaches the caller unchanged. Any other
+// error reaches the caller as a failure that is not the caller's mistake.
 func Handle[A, R any](m *Mux, verb Verb[A, R], do func(ctx context.Context, args A, file *os.File) (R, error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -49,7 +49,7 @@ func Handle[A, R any](m *Mux, verb Verb[A, R], do func(ctx context.Context, args
 	}}
 }
 
-// Serve answers until ctx is done or the connection has ended, and returns when all
+// Serve answers questions until ctx is done or the connection ends. It returns when all
 // answers are complete.
 func (m *Mux) Serve(ctx context.Context, conn *stackconn.Conn) {
 	var busy sync.WaitGroup
@@ -84,9 +84,10 @@ func (m *Mux) answer(ctx context.Context, conn *stackconn.Conn, q stackconn.Ques
 	}
 	text, err := json.Marshal(r)
 	if err != nil {
-		return // strings and encoded JSON: cannot fail
+		return // cannot fail: all fields are strings and encoded JSON
 	}
-	// The caller has the same time limit; if it has gone, the answer is not needed.
+	// The caller has the same time limit. If it has disconnected, it does not need
+	// the answer.
 	_ = conn.Answer(context.WithoutCancel(ctx), q.Serial, 0, text)
 }
 

@@ -2,13 +2,13 @@
 
 package ask
 
-// Packets asks what `lklrun --capture` has recorded of a run's packets. Those in its ring
-// are written to the file that comes with the question, in pcapng.
+// Packets asks what `lklrun --capture` has recorded. It writes the packets of the ring,
+// in pcapng format, to the file that the question carries.
 const Packets = Verb[struct{}, PacketsKept]("packets")
 
 // PacketsKept describes the recorded packets.
 type PacketsKept struct {
-	Ring    bool     `json:"ring"`            // there is a ring
-	Packets int      `json:"packets"`         // that it has
-	Files   []string `json:"files,omitempty"` // that packets are written to, as full paths
+	Ring    bool     `json:"ring"`            // packets are recorded in a ring
+	Packets int      `json:"packets"`         // number of packets in the ring
+	Files   []string `json:"files,omitempty"` // full paths of the capture files
 }

@@ -17,19 +17,19 @@ type Change struct {
 	PerSecond  *float64 `json:"per_second,omitempty"` // change per second; absent for gauges, and if the interval is unknown
 }
 
-// Named is a change with its counter.
+// Named is a change together with its counter.
 type Named struct {
 	*Counter
 	Change
 }
 
-// Reading is a set with the time at which it was read.
+// Reading is a set of counters with the time at which it was read.
 type Reading struct {
 	Time   time.Time        `json:"time"`
 	Values map[string]Value `json:"values"`
 }
 
-// Take records a set with its time.
+// Take combines a set with its time.
 func Take(s Set, at time.Time) Reading {
 	r := Reading{at, make(map[string]Value, len(s))}
 	for i := range s {
@@ -38,9 +38,9 @@ func Take(s Set, at time.Time) Reading {
 	return r
 }
 
-// Since returns the change of each counter of s, which was read at now, since the earlier
-// reading. A new counter started at 0. A counter that went down has restarted: its
-// difference is its present value, as in Prometheus' rate().
+// Since returns the change of each counter of s since the earlier reading r. s was read
+// at now. A new counter is assumed to have started at 0. If a counter decreased, it has
+// restarted, and the change is its present value, as in Prometheus' rate().
 func (r Reading) Since(s Set, now time.Time) []Named {
 	seconds := now.Sub(r.Time).Seconds()
 	all := make([]Named, len(s))
@@ -48,7 +48,7 @@ func (r Reading) Since(s Set, now time.Time) []Named {
 		c := &s[i]
 		was, known := r.Values[c.Name]
 		if !known && c.Kind == Gauge {
-			was = c.Value // its earlier value is unknown
+			was = c.Value // the earlier value is unknown
 		}
 		ch := Change{Value: c.Value, Difference: int64(c.Value.n - was.n)}
 		if c.Kind == Count {
@@ -65,7 +65,8 @@ func (r Reading) Since(s Set, now time.Time) []Named {
 	return all
 }
 
-// Load reads a reading that Store wrote; without one it is empty, and ok is false.
+// Load reads a reading that Store wrote. If the file does not exist, the reading is empty
+// and ok is false.
 func Load(path string) (r Reading, ok bool, err error) {
 	b, err := os.ReadFile(path)
 	if os.IsNotExist(err) {
@@ -91,7 +92,7 @@ func (r Reading) Store(path string) error {
 		err = os.Rename(tmp, path)
 	}
 	if err != nil {
-		_ = os.Remove(tmp) // no such file: fine
+		_ = os.Remove(tmp) // an error means that the file does not exist
 		return fmt.Errorf("saving the counters: %w", err)
 	}
 	return nil

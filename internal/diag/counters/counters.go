@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package counters reads all counters of a stack, under names that users know: those of
-// nstat(8) for protocols, of struct rtnl_link_stats64 for interfaces, of tc(8) for
-// queueing disciplines. It computes the changes between two readings, explains each
-// counter, and writes Prometheus' text format.
+// Package counters reads all counters of a stack. It uses the names that users know: for
+// protocols the names of nstat(8), for interfaces those of struct rtnl_link_stats64, for
+// queueing disciplines those of tc(8). It computes the changes between two readings,
+// explains each counter, and writes Prometheus' text format.
 package counters
 
 import (
@@ -18,13 +18,13 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// Kind is the behaviour of a number.
+// Kind tells how the value of a counter can change.
 type Kind string
 
-// The kinds, as Prometheus calls them.
+// Kinds, named as in Prometheus.
 const (
-	Count Kind = "counter" // only grows, until its object is made anew
-	Gauge Kind = "gauge"   // goes up and down, or is a setting
+	Count Kind = "counter" // only increases, until its object is recreated
+	Gauge Kind = "gauge"   // increases and decreases, or is a setting
 )
 
 // Label is a label of a counter.
@@ -36,10 +36,10 @@ type Counter struct {
 	Base   string // the name for Explain: TcpActiveOpens, interface.rx_bytes, qdisc.drops
 	Value  Value
 	Kind   Kind
-	Labels []Label // for Base: the interface, the qdisc, the CPU, the process
+	Labels []Label // interface, qdisc, CPU or process that Base omits
 }
 
-// Set is the counters of a stack at one moment, in a fixed order.
+// Set holds the counters of a stack at one moment, in a fixed order.
 type Set []Counter
 
 // Get returns the value of the counter called name.
@@ -63,11 +63,11 @@ func (s Set) Select(patterns []string) Set {
 	return some
 }
 
-// errForm is the parsers' error for text in another format.
+// errForm is the error for text that a parser does not recognise.
 var errForm = errors.New("unexpected format of the counters")
 
-// Read reads all sources; those that the stack does not have are absent. The sources are
-// read one after another, not at one instant.
+// Read reads the counters of all sources that the stack has. It reads the sources one
+// after another, not at one instant.
 func Read(ctx context.Context, c *stackconn.Conn) (Set, error) {
 	var all Set
 	for _, src := range []struct {
@@ -98,13 +98,13 @@ func Read(ctx context.Context, c *stackconn.Conn) (Set, error) {
 	return append(append(all, devices...), engine(stats)...), nil
 }
 
-// Protocols reads only the counters of IP, ICMP, TCP and UDP (/proc/net/snmp), for
-// frequent use.
+// Protocols reads only the counters of IP, ICMP, TCP and UDP (/proc/net/snmp). It is
+// cheap enough for frequent use.
 func Protocols(ctx context.Context, c *stackconn.Conn) (Set, error) {
 	return readFile(ctx, c, "/proc/net/snmp", parsePaired)
 }
 
-// readFile reads a file of counters; a missing file has none.
+// readFile reads a file of counters. If the file does not exist, the set is empty.
 func readFile(ctx context.Context, c *stackconn.Conn, path string, parse func(string) (Set, error)) (Set, error) {
 	b, err := c.ReadFile(ctx, path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -120,9 +120,9 @@ func readFile(ctx context.Context, c *stackconn.Conn, path string, parse func(st
 	return some, nil
 }
 
-// engine puts the stack host's counters into a group of their own. The name of a counter
-// of one process or peer contains text that the program chose (internal/diag/account); in Base
-// that part is "process".
+// engine returns the stack host's counters as a separate group. For a process or a peer,
+// a counter's name contains text that the program chose (internal/diag/account). In Base,
+// "process" replaces this text.
 func engine(stats []stackconn.Stat) Set {
 	var all Set
 	for _, s := range stats {
@@ -143,7 +143,8 @@ func engine(stats []stackconn.Stat) Set {
 	return all
 }
 
-// Gateways are the counters of user-mode gateways, which lklrun keeps, by interface.
+// Gateways returns the counters of user-mode gateways by interface. lklrun maintains
+// them.
 func Gateways(counts map[string]map[string]uint64) Set {
 	var all Set
 	for _, link := range slices.Sorted(maps.Keys(counts)) {
@@ -154,11 +155,11 @@ func Gateways(counts map[string]map[string]uint64) Set {
 	return all
 }
 
-// named makes a counter that has only a name.
+// named makes a counter from its name alone.
 func named(name string, v Value, labels ...Label) Counter {
 	base := BaseOf(name)
 	if typ, ok := strings.CutPrefix(name, strings.TrimSuffix(base, "N")); ok && base != name {
-		labels = append(labels, Label{"type", typ}) // of an ICMP message
+		labels = append(labels, Label{"type", typ}) // type of an ICMP message
 	}
 	return based(name, base, v, labels...)
 }
@@ -174,8 +175,7 @@ func kindOf(base string) Kind {
 	return Count
 }
 
-// BaseOf reduces a counter's name to what it counts, without the interface, qdisc or
-// process.
+// BaseOf removes the interface, qdisc or process from a counter's name.
 func BaseOf(name string) string {
 	switch {
 	case strings.HasPrefix(name, "engine.proc."), strings.HasPrefix(name, "engine.ended."):
@@ -199,7 +199,7 @@ func BaseOf(name string) string {
 	case strings.Contains(name, "."):
 		return "interface" + name[strings.LastIndexByte(name, '.'):]
 	}
-	// ICMP messages by type: IcmpMsgInType3, Icmp6OutType133.
+	// ICMP messages are counted by type: IcmpMsgInType3, Icmp6OutType133.
 	if i := strings.LastIndex(name, "Type"); i > 0 && strings.HasPrefix(name, "Icmp") {
 		if digits := name[i+len("Type"):]; digits != "" && strings.Trim(digits, "0123456789") == "" {
 			return name[:i] + "TypeN"
@@ -208,8 +208,9 @@ func BaseOf(name string) string {
 	return name
 }
 
-// gauges are the bases that can also decrease, in addition to those of sockstat. In the
-// SNMP groups these are settings, or a number of connections (RFC 2012, net/mptcp/mib.c).
+// gauges are the bases whose values can decrease, in addition to those of sockstat. In
+// the SNMP groups these are settings, or a number of connections (RFC 2012,
+// net/mptcp/mib.c).
 var gauges = set(`
 	IpForwarding IpDefaultTTL
 	TcpRtoAlgorithm TcpRtoMin TcpRtoMax TcpMaxConn TcpCurrEstab MPTcpExtMPCurrEstab

@@ -62,7 +62,7 @@ func TestParsers(t *testing.T) {
 	}
 }
 
-// link is an RTM_NEWLINK with two statistics.
+// link makes an RTM_NEWLINK with two statistics.
 func link(t *testing.T, index uint32, name string) netlink.Message {
 	t.Helper()
 	b := make([]byte, unix.SizeofIfInfomsg)
@@ -87,7 +87,7 @@ func encode(t *testing.T, fill func(*netlink.AttributeEncoder)) []byte {
 	return b
 }
 
-// qdiscMessage is an RTM_NEWQDISC of interface index.
+// qdiscMessage makes an RTM_NEWQDISC for the interface with this index.
 func qdiscMessage(t *testing.T, index, handle, parent uint32, kind string, app []byte) []byte {
 	t.Helper()
 	b := make([]byte, sizeofTcMsg)
@@ -123,7 +123,7 @@ func TestDevices(t *testing.T) {
 		qdiscMessage(t, 2, 0x80010000, 0xFFFFFFFF, "fq", binary.NativeEndian.AppendUint64(nil, 9)), // from an old kernel
 		qdiscMessage(t, 2, 0, 0x10002, "pfifo", nil),
 		qdiscMessage(t, 2, 0xFFFF0000, 0xFFFFFFF1, "ingress", nil),
-		qdiscMessage(t, 3, 0, 0xFFFFFFFF, "pfifo", nil), // of an interface added later
+		qdiscMessage(t, 3, 0, 0xFFFFFFFF, "pfifo", nil), // belongs to an interface that was added later
 	} {
 		some, err := parseQdisc(m, names)
 		if err != nil {
@@ -201,7 +201,8 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// The file is sorted, it consists of sentences, and its references exist.
+// The file must be sorted, contain sentences, and refer only to existing
+// counters.
 func TestExplanations(t *testing.T) {
 	var keys []string
 	for line := range strings.Lines(explainText) {

@@ -39,7 +39,7 @@ func readDevices(ctx context.Context, c *stackconn.Conn) (Set, error) {
 		all = append(all, ofLink(l)...)
 	}
 	qdiscs, err := dump(conn, unix.RTM_GETQDISC, sizeofTcMsg)
-	if errors.Is(err, syscall.EOPNOTSUPP) { // a stack without CONFIG_NET_SCHED
+	if errors.Is(err, syscall.EOPNOTSUPP) { // the stack has no CONFIG_NET_SCHED
 		return all, nil
 	}
 	if err != nil {
@@ -58,7 +58,8 @@ func readDevices(ctx context.Context, c *stackconn.Conn) (Set, error) {
 	return all, nil
 }
 
-// dump requests all objects of a kind, with an empty header of size bytes.
+// dump requests all objects of one type. The request has an empty header of
+// size bytes.
 func dump(conn *netlink.Conn, typ netlink.HeaderType, size int) ([]netlink.Message, error) {
 	msgs, err := conn.Execute(netlink.Message{
 		Header: netlink.Header{Type: typ, Flags: netlink.Request | netlink.Dump},

@@ -3,16 +3,16 @@
 package counters
 
 import (
-	_ "embed" // the explanations
+	_ "embed" // embeds the explanations
 	"path"
 	"slices"
 	"strings"
 	"sync"
 )
 
-// explainText explains each counter in a sentence, based on RFC 4293 (IP), 4022 (TCP),
-// 4113 (UDP), include/uapi/linux/snmp.h, if_link.h, gen_stats.h and pkt_sched.h,
-// net/mptcp/mib.h, the code that counts, and csrc/.
+// explainText explains each counter in a sentence. The explanations are based on RFC 4293
+// (IP), 4022 (TCP), 4113 (UDP), include/uapi/linux/snmp.h, if_link.h, gen_stats.h and
+// pkt_sched.h, net/mptcp/mib.h, the kernel code that increments the counters, and csrc/.
 //
 //go:embed explain.txt
 var explainText string
@@ -25,7 +25,7 @@ type Explanation struct {
 	Related []string `json:"related,omitempty"` // names of related counters
 }
 
-// explanations are all explanations, sorted by name.
+// explanations returns all explanations, sorted by name.
 var explanations = sync.OnceValue(func() []Explanation {
 	var all []Explanation
 	for line := range strings.Lines(explainText) {
@@ -58,7 +58,7 @@ func expand(name string) []string {
 	return all
 }
 
-// Explain explains a counter, by its name or its base.
+// Explain returns the explanation of a counter, given its name or its base.
 func Explain(name string) (Explanation, bool) {
 	all := explanations()
 	for _, n := range []string{name, BaseOf(name)} {
@@ -70,9 +70,9 @@ func Explain(name string) (Explanation, bool) {
 	return Explanation{}, false
 }
 
-// ExplainAll returns the explanations of the counters whose name matches one of the
-// patterns, or all without a pattern. The name of a counter of one interface or qdisc
-// selects its base.
+// ExplainAll returns the explanations of all counters whose name matches one of the
+// patterns. Without patterns it returns all explanations. A counter name with an
+// interface or qdisc selects the explanation of its base.
 func ExplainAll(patterns []string) []Explanation {
 	var some []Explanation
 	for _, e := range explanations() {
@@ -88,8 +88,8 @@ func ExplainAll(patterns []string) []Explanation {
 	return some
 }
 
-// Match reports whether name matches one of patterns, or there are none. A pattern
-// without glob characters matches a part of the name; case does not matter.
+// Match reports whether name matches one of patterns. Without patterns it returns true. A
+// pattern without glob characters matches any part of the name; case does not matter.
 func Match(name string, patterns []string) bool {
 	name = strings.ToLower(name)
 	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool {

@@ -4,7 +4,7 @@ package counters
 
 import "github.com/lklrun/lklrun/internal/stack/stackconn"
 
-// EngineSample is a set as it comes from lklhost, for TestPrometheus.
+// EngineSample returns a set of lklhost's counters, for TestPrometheus.
 func EngineSample() Set { return engine(engineStats) }
 
 var engineStats = []stackconn.Stat{

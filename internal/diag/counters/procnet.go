@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// parsePaired parses /proc/net/snmp and /proc/net/netstat: a line of names and a line of
-// values, each with the group's name in front.
+// parsePaired parses /proc/net/snmp and /proc/net/netstat: each group has a line of names
+// and a line of values, which both start with the group's name.
 func parsePaired(text string) (Set, error) {
 	var all Set
 	lines := strings.Split(strings.TrimSpace(text), "\n")
@@ -71,9 +71,9 @@ func parseSockstat(text string) (Set, error) {
 	return all, nil
 }
 
-// softnetColumns are the columns of /proc/net/softnet_stat (softnet_seq_show,
-// net/core/net-procfs.c), hexadecimal, one line per CPU; "" are always 0. Older kernels
-// have fewer.
+// softnetColumns are the columns of /proc/net/softnet_stat, which has one line of
+// hexadecimal numbers per CPU (softnet_seq_show, net/core/net-procfs.c). Columns named ""
+// are always 0. Older kernels have fewer columns.
 var softnetColumns = []string{
 	"processed", "dropped", "time_squeeze", "", "", "", "", "", "", "received_rps", "flow_limit_count",
 	"backlog", "cpu", "input_backlog", "process_backlog",

@@ -10,26 +10,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sizeofTcMsg is the size of struct tcmsg (include/uapi/linux/rtnetlink.h):
-// family and padding, ifindex, handle, parent, info.
+// sizeofTcMsg is the size of struct tcmsg (include/uapi/linux/rtnetlink.h). Its fields
+// are family and padding, ifindex, handle, parent, info.
 const sizeofTcMsg = 20
 
-// Attributes of statistics, include/uapi/linux/gen_stats.h.
+// Attributes for statistics, include/uapi/linux/gen_stats.h.
 const (
 	tcaStatsBasic = 1 // struct gnet_stats_basic
 	tcaStatsQueue = 3 // struct gnet_stats_queue
-	tcaStatsApp   = 4 // specific to the kind
+	tcaStatsApp   = 4 // specific to the kind of qdisc
 	tcaStatsPkt64 = 8
 )
 
-// xfield is a field of a kind's own statistics; fields with an empty name are skipped.
+// xfield is a field of the statistics that are specific to a kind of qdisc. Fields with
+// an empty name are skipped.
 type xfield struct {
 	name string
-	size int // bytes
+	size int // size in bytes
 }
 
-// xstats are the statistics of the kinds that have their own, in the order of their
-// struct (include/uapi/linux/pkt_sched.h).
+// xstats maps each kind of qdisc with specific statistics to its fields, in the order of
+// its struct (include/uapi/linux/pkt_sched.h).
 var xstats = map[string][]xfield{
 	// struct tc_fq_qd_stats
 	"fq": {
@@ -52,18 +53,18 @@ var xstats = map[string][]xfield{
 	"red": {{"early", 4}, {"pdrop", 4}, {"other", 4}, {"marked", 4}},
 }
 
-// signedFields may be negative.
+// signedFields are the fields that may be negative.
 var signedFields = map[string]bool{"time_next_delayed_flow_ns": true, "drop_next_us": true}
 
-// parseQdisc parses RTM_NEWQDISC. Several qdiscs of an interface may have the handle 0,
-// so a qdisc is named by its parent: root, ingress or its class.
+// parseQdisc parses RTM_NEWQDISC. A qdisc is named by its parent (root, ingress or its
+// class), because several qdiscs of an interface may have the handle 0.
 func parseQdisc(b []byte, names map[uint32]string) (Set, error) {
 	if len(b) < sizeofTcMsg {
 		return nil, errForm
 	}
 	iface, ok := names[binary.NativeEndian.Uint32(b[4:])]
 	if !ok {
-		return nil, nil // added between the two requests
+		return nil, nil // the interface was added between the two requests
 	}
 	handle, parent := binary.NativeEndian.Uint32(b[8:]), binary.NativeEndian.Uint32(b[12:])
 	ad, err := netlink.NewAttributeDecoder(b[sizeofTcMsg:])
@@ -125,7 +126,7 @@ func (q *qdisc) read(kind string, stats []byte) (Set, error) {
 			if basic = ad.Bytes(); len(basic) >= 12 && packets.IsZero() {
 				packets = unsigned(uint64(binary.NativeEndian.Uint32(basic[8:])))
 			}
-		case tcaStatsPkt64: // if 32 bits are not enough
+		case tcaStatsPkt64: // present if 32 bits are not enough
 			packets = unsigned(ad.Uint64())
 		case tcaStatsQueue:
 			queue = ad.Bytes()
@@ -147,7 +148,7 @@ func (q *qdisc) read(kind string, stats []byte) (Set, error) {
 	return q.all, nil
 }
 
-// fields adds as many fields as b has.
+// fields adds as many of the fields as b contains.
 func (q *qdisc) fields(fields []xfield, b []byte) {
 	for _, f := range fields {
 		if len(b) < f.size {

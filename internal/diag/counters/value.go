@@ -34,7 +34,7 @@ func ParseValue(s string) (Value, error) {
 	return unsigned(n), nil
 }
 
-// String writes it in decimal.
+// String formats the value in decimal.
 func (v Value) String() string {
 	if v.negative {
 		return strconv.FormatInt(int64(v.n), 10)
@@ -42,10 +42,10 @@ func (v Value) String() string {
 	return strconv.FormatUint(v.n, 10)
 }
 
-// Int returns the value; values beyond int64 wrap.
+// Int returns the value as an int64. Values above its range wrap.
 func (v Value) Int() int64 { return int64(v.n) }
 
-// Float returns the nearest floating-point number.
+// Float returns the nearest floating-point number to the value.
 func (v Value) Float() float64 {
 	if v.negative {
 		return float64(int64(v.n))
@@ -53,10 +53,10 @@ func (v Value) Float() float64 {
 	return float64(v.n)
 }
 
-// IsZero reports whether it is 0.
+// IsZero reports whether the value is 0.
 func (v Value) IsZero() bool { return v.n == 0 }
 
-// MarshalJSON writes an exact JSON number.
+// MarshalJSON encodes the value as an exact JSON number.
 func (v Value) MarshalJSON() ([]byte, error) { return []byte(v.String()), nil }
 
 // UnmarshalJSON parses a JSON number.

@@ -22,14 +22,14 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// Look is the state of the sockets and counters of a stack.
+// Look holds the sockets and counters of a stack at one moment.
 type Look struct {
 	Time     time.Time
 	Sockets  []sockdiag.Socket
 	Counters counters.Set
 }
 
-// Now reads the state.
+// Now reads the sockets and counters of a stack.
 func Now(ctx context.Context, c *stackconn.Conn) (*Look, error) {
 	l := &Look{Time: time.Now()}
 	var err error
@@ -41,12 +41,12 @@ func Now(ctx context.Context, c *stackconn.Conn) (*Look, error) {
 		if err != nil && ctx.Err() != nil {
 			return nil, err
 		}
-		l.Sockets = append(l.Sockets, some...) // an old stack does not know this kind: none
+		l.Sockets = append(l.Sockets, some...) // an old stack does not know this kind of socket and returns none
 	}
 	return l, nil
 }
 
-// AddLook adds the sockets and counters; when describes the moment.
+// AddLook adds the sockets and counters in l; when describes the time of l.
 func (b *Report) AddLook(l *Look, when string) {
 	if text, err := json.MarshalIndent(l.Sockets, "", "  "); err != nil {
 		b.Miss("sockets.json", err)
@@ -63,7 +63,7 @@ func (b *Report) AddLook(l *Look, when string) {
 }
 
 // AddRun adds the content of the run directory: the state, the plan, the journal of
-// changes to undo, the console's log.
+// changes to undo, and the console's log.
 func (b *Report) AddRun(dir string, s *instance.State) {
 	shown := *s
 	shown.Command = Words(s.Command)
@@ -79,12 +79,12 @@ func (b *Report) AddRun(dir string, s *instance.State) {
 	}
 }
 
-// AddStats adds the engine's counters, which are available after a panic, and the account
-// of the processes.
+// AddStats adds the engine's counters, which are available even after a panic, and the
+// statistics of the processes.
 func (b *Report) AddStats(ctx context.Context, c *stackconn.Conn) {
 	stats, err := c.Stats(ctx)
 	engine := slices.ContainsFunc(stats, func(s stackconn.Stat) bool { return strings.HasPrefix(s.Name, "sockets.") })
-	if err == nil && !engine { // only those of lklhost
+	if err == nil && !engine { // only the counters of lklhost
 		err = errors.New("they were in the program's process, which has ended")
 	}
 	if err != nil {
@@ -109,7 +109,7 @@ func (b *Report) AddKept(ctx context.Context, c *stackconn.Conn) {
 	b.Add("dmesg.txt", "the last lines of the kernel's log", strings.ToValidUTF8(string(log), "?"))
 }
 
-// stackFiles are files of the stack that show its network.
+// stackFiles are files of the stack that describe its network.
 var stackFiles = []struct{ path, what string }{
 	{"/proc/version", "the kernel"},
 	{"/proc/net/dev", "interfaces"},
@@ -121,7 +121,8 @@ var stackFiles = []struct{ path, what string }{
 	{"/proc/meminfo", "memory"},
 }
 
-// AddStack adds the data of a stack that answers. Missing data is recorded.
+// AddStack adds the data of a stack that still answers, and records which data is
+// missing.
 func (b *Report) AddStack(ctx context.Context, c *stackconn.Conn) {
 	var log strings.Builder
 	err := klog.Read(ctx, c, false, func(r klog.Record) error {
@@ -146,7 +147,7 @@ func (b *Report) AddStack(ctx context.Context, c *stackconn.Conn) {
 		b.Miss("sysctl.conf", err)
 	} else {
 		var t strings.Builder
-		_, _ = sysctl.Save(&t, all) // to memory
+		_, _ = sysctl.Save(&t, all) // cannot fail: t is in memory
 		b.Add("sysctl.conf", "all settings of the stack", t.String())
 	}
 	for _, f := range stackFiles {

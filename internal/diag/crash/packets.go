@@ -15,18 +15,19 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// packetsLimit bounds the query: a report is also made if lklrun does not answer.
+// packetsLimit bounds the query, so that a report is created even if lklrun does not
+// answer.
 const packetsLimit = 10 * time.Second
 
-// PacketsFile is the part with the last packets.
+// PacketsFile is the file in the report that contains the last packets.
 const PacketsFile = "packets.pcapng"
 
-// KeptFile is not part of a report: it is the ask.PacketsKept of a run on another
+// KeptFile is not part of a report. It contains the ask.PacketsKept of a run on another
 // machine, as JSON.
 const KeptFile = "packets.json"
 
-// AddPackets adds the packets in the ring of `lklrun --capture ring`, without redaction,
-// and lists the files with further packets.
+// AddPackets adds the packets in the ring of `lklrun --capture ring` without redaction,
+// and lists the other capture files.
 func (b *Report) AddPackets(kept ask.PacketsKept, pcapng []byte) {
 	b.files = kept.Files
 	if kept.Ring {
@@ -34,7 +35,7 @@ func (b *Report) AddPackets(kept ask.PacketsKept, pcapng []byte) {
 	}
 }
 
-// AskPackets asks the lklrun of a run for its packets.
+// AskPackets asks the run's lklrun for its packets and adds them.
 func (b *Report) AskPackets(ctx context.Context, c *stackconn.Conn) {
 	ctx, cancel := context.WithTimeoutCause(ctx, packetsLimit, fmt.Errorf("lklrun did not answer within %v", packetsLimit))
 	defer cancel()
@@ -46,7 +47,7 @@ func (b *Report) AskPackets(ctx context.Context, c *stackconn.Conn) {
 	b.AddPackets(kept, pcapng)
 }
 
-// Packets asks the lklrun of a run for the packets that it has kept.
+// Packets asks the run's lklrun for the packets that it has kept.
 func Packets(ctx context.Context, c *stackconn.Conn) (kept ask.PacketsKept, pcapng []byte, err error) {
 	fd, err := unix.MemfdCreate(PacketsFile, unix.MFD_CLOEXEC)
 	if err != nil {

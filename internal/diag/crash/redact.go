@@ -19,25 +19,25 @@ var (
 	userInfo = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s"'@]+@`)
 	// header is an HTTP header with credentials (RFC 9110, 11.6.2; RFC 6265).
 	header = regexp.MustCompile(`(?i)((?:proxy-)?authorization|(?:set-)?cookie|x-[a-z-]*(?:token|key|secret))(\s*:\s*)[^"'\r\n]+`)
-	// scheme is a credential with its scheme, anywhere.
+	// scheme is a credential after its scheme, anywhere in the text.
 	scheme = regexp.MustCompile(`(?i)\b(bearer|basic)(\s+)[a-zA-Z0-9+/._~=-]{6,}`)
 	// assigned is NAME=VALUE, "NAME": "VALUE", --NAME VALUE.
 	assigned = regexp.MustCompile(`(?i)([a-z0-9_.-]*` + secretName + `[a-z0-9_.-]*"?\s*[=:]\s*"?)[^\s"',;&]+`)
 	flagged  = regexp.MustCompile(`(?i)(--?[a-z0-9_.-]*` + secretName + `[a-z0-9_.-]*\s+)[^\s"'-][^\s"']*`)
-	// word is a name whose value is the next word.
+	// word is an option whose secret value is the next word.
 	word = regexp.MustCompile(`(?i)^--?[a-z0-9_.-]*` + secretName + `[a-z0-9_.-]*$`)
-	// key is 32 bytes in base64, as for WireGuard.
+	// key is a key of 32 bytes in base64, as WireGuard uses.
 	key = regexp.MustCompile(`\b[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=`)
-	// setting is a sysctl with a secret value: those of TCP Fast Open and IPv6.
+	// setting is a sysctl with a secret value: a key of TCP Fast Open or IPv6.
 	setting = regexp.MustCompile(`(?m)^(\S*(?:_key|secret)\S*\s*=\s*).+$`)
 )
 
-// hints are strings of which each match of the expressions contains one, to skip most
-// lines of a long log.
+// hints are substrings: each match of the expressions contains at least one. Lines
+// without a hint need no matching, which saves time for a long log.
 var hints = []string{"pass", "pwd", "secret", "token", "credential", "cookie", "auth", "key", "psk", "://", "bearer", "basic"}
 
-// Text redacts text that looks like a secret: values of names such as password and token,
-// the user's part of URLs, headers with credentials, keys.
+// Text redacts text that looks like a secret: the values of names such as password and
+// token, user information in URLs, HTTP headers with credentials, and keys.
 func Text(s string) string {
 	var b strings.Builder
 	b.Grow(len(s))
@@ -63,7 +63,7 @@ func line(s string) string {
 	return s
 }
 
-// Setting does the same for the value of a kernel's setting.
+// Setting redacts the value of a kernel setting in the same way.
 func Setting(name, value string) string {
 	if setting.MatchString(name + " = " + value) {
 		return blank
@@ -71,8 +71,8 @@ func Setting(name, value string) string {
 	return Text(value)
 }
 
-// Words does the same for a command, where a secret may follow its name as the next word,
-// or curl's -u and mysql's -p.
+// Words redacts a command in the same way. In a command, a secret may also be the word
+// after its name, or the value of curl's -u or mysql's -p.
 func Words(command []string) []string {
 	var out []string
 	for i, w := range command {

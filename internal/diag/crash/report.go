@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package crash collects diagnostic data of a stack in one file: the kernel's log, the
-// plan of the run, sockets, counters and settings, with secrets redacted. lklrun writes
-// one after a panic of the stack's kernel; `lklctl bundle` makes one of a running stack.
+// plan of the run, sockets, counters and settings. It redacts secrets. lklrun writes such
+// a report after a panic of the stack's kernel; `lklctl bundle` creates one for a running
+// stack.
 package crash
 
 import (
@@ -20,44 +21,44 @@ import (
 	"time"
 )
 
-// Limits of a report, so that it stays small and is made quickly.
+// Limits that keep reports small and fast to create.
 const (
-	PartMax  = 2 << 20 // bytes of one part; longer ones are cut at the beginning
-	keepMost = 5       // reports kept in Dir
+	PartMax  = 2 << 20 // maximum bytes of a part; a longer part loses its beginning
+	keepMost = 5       // maximum number of reports in Dir
 )
 
-// leftOut is added to the description of a part that was cut.
+// leftOut is appended to the description of a truncated part.
 const leftOut = "; the beginning is omitted"
 
-// suffix is the end of the file names.
+// suffix is the file name suffix of reports.
 const suffix = ".tar.gz"
 
-// part is one file in it.
+// part is one file in a report.
 type part struct {
 	name, what string
 	data       []byte
 }
 
-// Report is a report in the making. It may be used by one goroutine.
+// Report is a report under construction. It is not safe for concurrent use.
 type Report struct {
-	name    string // of the instance
+	name    string // name of the instance
 	why     string
 	made    time.Time
 	parts   []part
 	missing []string
-	files   []string // files with packets, outside the report
+	files   []string // capture files outside the report
 }
 
-// New starts a report of an instance; why is its first line.
+// New starts a report about an instance. why becomes the first line of the report.
 func New(instance, why string, now time.Time) *Report {
 	return &Report{name: instance, why: why, made: now}
 }
 
-// Add adds a text, with secrets redacted and the beginning cut if it exceeds PartMax.
-// what describes it in a line.
+// Add adds a text after it has redacted secrets. If the text exceeds PartMax, its
+// beginning is omitted. what describes the text in one line.
 func (b *Report) Add(name, what, text string) { b.add(name, what, Text(text)) }
 
-// add is like Add without redaction: MPTCP's tokens look like secrets.
+// add is like Add but does not redact, because MPTCP's tokens look like secrets.
 func (b *Report) add(name, what, text string) {
 	if len(text) > PartMax {
 		text = text[len(text)-PartMax:]
@@ -89,7 +90,7 @@ func (b *Report) AddFile(name, what, path string) {
 	defer f.Close()
 	cut := false
 	if st, err := f.Stat(); err == nil && st.Size() > PartMax {
-		_, err = f.Seek(st.Size()-PartMax, io.SeekStart) // otherwise start at the beginning
+		_, err = f.Seek(st.Size()-PartMax, io.SeekStart) // if the seek fails, read from the start
 		cut = err == nil
 	}
 	data, err := io.ReadAll(io.LimitReader(f, PartMax))
@@ -97,19 +98,19 @@ func (b *Report) AddFile(name, what, path string) {
 		b.Miss(name, err)
 		return
 	}
-	if cut { // a line without its beginning may be a secret without its name
+	if cut { // an incomplete line may contain a secret without its name
 		_, data, _ = bytes.Cut(data, []byte("\n"))
 		what += leftOut
 	}
 	b.Add(name, what, strings.ToValidUTF8(string(data), "?"))
 }
 
-// Miss records a part that is missing, and why.
+// Miss records that a part is missing, and the reason.
 func (b *Report) Miss(name string, err error) {
 	b.missing = append(b.missing, fmt.Sprintf("%s: %s", name, Text(err.Error())))
 }
 
-// readme describes the content.
+// readme describes the report's content.
 func (b *Report) readme() string {
 	var t strings.Builder
 	fmt.Fprintf(&t, "%s\n\ninstance %s, %s\n\n", b.why, b.name, b.made.Format(time.RFC3339))
@@ -130,12 +131,12 @@ func (b *Report) readme() string {
 	return t.String()
 }
 
-// Base is the file's name without its directory.
+// Base returns the report's file name without its directory.
 func (b *Report) Base() string {
 	return b.name + "-" + b.made.Format("20060102-150405") + suffix
 }
 
-// Write writes the tar archive, compressed.
+// Write writes the report as a compressed tar archive.
 func (b *Report) Write(w io.Writer) error {
 	z := gzip.NewWriter(w)
 	t := tar.NewWriter(z)
@@ -152,7 +153,7 @@ func (b *Report) Write(w io.Writer) error {
 	return errors.Join(t.Close(), z.Close())
 }
 
-// Save writes the report to path atomically, readable by its user only.
+// Save writes the report to path atomically. Only its user can read the file.
 func (b *Report) Save(path string) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
@@ -163,12 +164,13 @@ func (b *Report) Save(path string) error {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		_ = os.Remove(f.Name()) // our own file; if it is gone: fine
+		_ = os.Remove(f.Name()) // an error means that our own file is already gone
 	}
 	return err
 }
 
-// Keep saves the report in Dir, removes the oldest beyond keepMost, and returns its path.
+// Keep saves the report in Dir, removes the oldest reports beyond keepMost, and returns
+// the path of the report.
 func (b *Report) Keep() (string, error) {
 	dir, err := Dir(os.Getenv)
 	if err != nil {
@@ -184,7 +186,7 @@ func (b *Report) Keep() (string, error) {
 	return path, prune(dir)
 }
 
-// prune removes the oldest reports; their names end with their time.
+// prune removes the oldest reports. The end of a report's name is its time.
 func prune(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -204,7 +206,7 @@ func prune(dir string) error {
 	return errors.Join(errs...)
 }
 
-// stamp is the time in a report's name.
+// stamp returns the time in a report's name.
 func stamp(name string) string {
 	name = strings.TrimSuffix(name, suffix)
 	if i := len(name) - len("20060102-150405"); i > 0 && name[i-1] == '-' {
@@ -213,9 +215,9 @@ func stamp(name string) string {
 	return ""
 }
 
-// Dir is the directory for reports. It is not the run directory, which is removed:
-// $XDG_STATE_HOME/lklrun, else ~/.local/state/lklrun (the XDG Base Directory
-// Specification).
+// Dir returns the directory for reports. It is $XDG_STATE_HOME/lklrun or else
+// ~/.local/state/lklrun (the XDG Base Directory Specification). Reports are not kept in
+// the run directory, because that is removed.
 func Dir(getenv func(string) string) (string, error) {
 	if dir := getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "lklrun"), nil

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package drill degrades the paths of a running stack, as real networks do, in steps in
-// the style of tc(8).
+// Package drill impairs the paths of a running stack step by step, as real networks do.
+// The syntax of a step follows tc(8).
 package drill
 
 import (
@@ -19,20 +19,20 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
-// State is the impairment of an interface.
+// State is the set of impairments of an interface.
 type State struct {
 	Carrier bool // the interface has carrier
 	Ways    [2]stacknet.Impairment
 }
 
-// A Step changes the impairments that it names, and leaves the others alone.
+// A Step changes the impairments that it names and keeps all others.
 type Step struct {
 	Iface   string
-	Ways    []stacknet.Way // for impairments that have a direction
-	Words   string         // as typed
+	Ways    []stacknet.Way // directions of impairments that have one
+	Words   string         // the step as typed
 	changes []func(*State, stacknet.Way)
 	carrier *bool
-	limit   bool // it sets a limit
+	limit   bool // the step sets a limit
 }
 
 // after returns the state after the step.
@@ -53,7 +53,7 @@ func (s Step) after(have State) State {
 	return have
 }
 
-// StepError means that a step is impossible.
+// StepError reports that a step is impossible.
 type StepError struct{ words string }
 
 // Error returns the reason.
@@ -79,16 +79,16 @@ func (s Step) from(have State) (State, error) {
 	return want, nil
 }
 
-// Queue sizes of netem, whose queue also holds the delayed packets.
+// Queue sizes for netem. Its queue also contains the delayed packets.
 const (
-	queueTime   = 100 * time.Millisecond // at the given rate
-	fastest     = 10e9                   // bit/s: without a rate, the queue has room for the delay at this rate
-	leastQueue  = 20                     // packets
-	usualQueue  = 1000                   // packets: tc(8)'s default
+	queueTime   = 100 * time.Millisecond // length of the queue at the given rate
+	fastest     = 10e9                   // in bit/s; if no rate is given, the queue holds the delayed packets at this rate
+	leastQueue  = 20                     // in packets
+	usualQueue  = 1000                   // in packets; default of tc(8)
 	mostPackets = math.MaxInt32
 )
 
-// room is the number of packets that netem must hold for its delay and its rate.
+// room returns the number of packets that netem must hold for its delay and its rate.
 func room(e stacknet.Netem, mtu int) uint32 {
 	rate, queue := float64(e.Rate), queueTime
 	if e.Rate == 0 {
@@ -102,16 +102,16 @@ func room(e stacknet.Netem, mtu int) uint32 {
 	return uint32(min(max(math.Ceil(packets), least), mostPackets))
 }
 
-// Paths changes the interfaces of a stack. It may be used by one goroutine.
+// Paths changes the interfaces of a stack. It is not safe for concurrent use.
 type Paths struct{ n *stacknet.Netlink }
 
-// Open opens a Paths that works until ctx is done. The caller closes it.
+// Open opens a Paths that works until ctx is done. The caller must close it.
 func Open(ctx context.Context, c *stackconn.Conn) (*Paths, error) {
 	n, err := stacknet.Open(ctx, c)
 	return &Paths{n}, err
 }
 
-// Close closes it.
+// Close closes p.
 func (p *Paths) Close() { p.n.Close() }
 
 // Path is an interface with its impairments.
@@ -120,8 +120,8 @@ type Path struct {
 	State
 }
 
-// List lists the interfaces that drills can use, with their impairments: all except the
-// loopback device and the devices that drills have made.
+// List returns the interfaces that drills can use, with their impairments. It omits the
+// loopback device and the devices that drills have created.
 func (p *Paths) List() ([]Path, error) {
 	links, err := p.n.Links()
 	if err != nil {
@@ -161,8 +161,8 @@ func (p *Paths) find(name string) (Path, error) {
 	return Path{}, fmt.Errorf("%s: the stack has no such interface, it has %s: %w", name, strings.Join(names, ", "), stacknet.ErrNoTarget)
 }
 
-// Check returns the interface of a step in its present state, or an error if the step is
-// impossible. It changes nothing.
+// Check returns the interface of a step in its present state. It returns an error if the
+// step is impossible. It changes nothing.
 func (p *Paths) Check(s Step) (Path, error) {
 	have, err := p.find(s.Iface)
 	if err == nil {
@@ -171,7 +171,7 @@ func (p *Paths) Check(s Step) (Path, error) {
 	return have, err
 }
 
-// Do makes a step. If it fails, nothing of it remains.
+// Do performs a step. If the step fails, Do undoes all of its changes.
 func (p *Paths) Do(s Step) error {
 	have, err := p.find(s.Iface)
 	if err != nil {
@@ -184,7 +184,7 @@ func (p *Paths) Do(s Step) error {
 	return p.set(have, want)
 }
 
-// Restore restores the state of an interface that List has returned.
+// Restore restores an interface to a state that List has returned.
 func (p *Paths) Restore(was Path) error {
 	have, err := p.find(was.Name)
 	if err != nil {

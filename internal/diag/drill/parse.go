@@ -13,7 +13,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
-// Keywords are the words that a step may begin with, for completion.
+// Keywords are the words that can start a step, for shell completion.
 var Keywords = []string{"down", "up", "silent", "delay", "jitter", "loss", "rate", "duplicate", "reorder", "corrupt", "limit", "clear"}
 
 var both = []stacknet.Way{stacknet.In, stacknet.Out}
@@ -31,7 +31,7 @@ func ParseWays(name string) ([]stacknet.Way, error) {
 	return nil, fmt.Errorf("direction %q; expected in, out or both", name)
 }
 
-// ParseStep parses the words of a step for the interface.
+// ParseStep parses the words of a step for the interface iface.
 func ParseStep(iface string, ways []stacknet.Way, words []string) (Step, error) {
 	s := Step{Iface: iface, Ways: ways, Words: strings.Join(words, " ")}
 	if len(words) == 0 {
@@ -69,14 +69,14 @@ func ParseStep(iface string, ways []stacknet.Way, words []string) (Step, error) 
 	return s, nil
 }
 
-// plain handles a word without a value.
+// plain applies a keyword that has no value.
 func (s *Step) plain(word string) bool {
 	drop := func(yes bool) {
 		s.add(func(i *stacknet.Impairment) { i.Drop = yes })
 	}
 	on, off := true, false
 	switch word {
-	case "down": // packets in flight are lost too
+	case "down": // packets in flight are lost, too
 		s.carrier = &off
 		drop(true)
 	case "up":
@@ -86,7 +86,7 @@ func (s *Step) plain(word string) bool {
 		drop(false)
 	case "silent":
 		drop(true)
-	case "clear": // is applied first, wherever it is written
+	case "clear": // clear is applied first, wherever it is written
 		if len(s.Ways) == len(both) && s.carrier == nil {
 			s.carrier = &on
 		}
@@ -101,7 +101,7 @@ func (s *Step) add(change func(*stacknet.Impairment)) {
 	s.changes = append(s.changes, func(have *State, w stacknet.Way) { change(&have.Ways[w]) })
 }
 
-// value handles a word with its value.
+// value applies a keyword that has a value.
 func (s *Step) value(key, v string) error {
 	switch key {
 	case "delay", "jitter":
@@ -143,7 +143,7 @@ func (s *Step) value(key, v string) error {
 	return nil
 }
 
-// quantity splits a number from the unit behind it.
+// quantity splits a number from the unit after it.
 func quantity(v string) (n float64, unit string, ok bool) {
 	i := strings.IndexFunc(v, func(r rune) bool { return r != '.' && (r < '0' || r > '9') })
 	if i < 0 {
@@ -153,10 +153,10 @@ func quantity(v string) (n float64, unit string, ok bool) {
 	return n, strings.ToLower(v[i:]), err == nil && !math.IsInf(n, 0)
 }
 
-// mostDelay bounds a delay: no network has a longer one.
+// mostDelay is the maximum delay. No network has a longer one.
 const mostDelay = time.Hour
 
-// ParseTime parses a time like tc(8): a bare number is in microseconds.
+// ParseTime parses a time like tc(8). A number without a unit is in microseconds.
 func ParseTime(v string) (time.Duration, error) {
 	n, unit, ok := quantity(v)
 	scale, known := map[string]time.Duration{
@@ -171,7 +171,7 @@ func ParseTime(v string) (time.Duration, error) {
 	return time.Duration(math.Round(n * float64(scale))), nil
 }
 
-// ParsePercent parses a probability like tc(8): 2% and 2 both mean one in fifty.
+// ParsePercent parses a probability like tc(8). Both 2% and 2 mean one in fifty.
 func ParsePercent(v string) (float64, error) {
 	n, unit, ok := quantity(v)
 	if !ok || unit != "" && unit != "%" || n > 100 {
@@ -180,8 +180,8 @@ func ParsePercent(v string) (float64, error) {
 	return n / 100, nil
 }
 
-// ParseRate parses a rate like tc(8), in bit/s: a bare number is bit/s, bps is bytes a
-// second.
+// ParseRate parses a rate like tc(8) and returns it in bit/s. A number without a unit is
+// in bit/s; the unit bps means bytes per second.
 func ParseRate(v string) (uint64, error) {
 	n, unit, ok := quantity(v)
 	scale := 1.0
@@ -197,7 +197,7 @@ func ParseRate(v string) (uint64, error) {
 		"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40,
 	}[unit]
 	n *= scale * prefix
-	// netem counts bytes a second, so a smaller rate would be zero.
+	// netem counts bytes per second, so it would round a smaller rate to zero.
 	if !ok || !known || n != 0 && (n < 8 || n > 1e15) {
 		return 0, fmt.Errorf("%q; expected a rate such as 20mbit, or 0 for no limit", v)
 	}

@@ -52,7 +52,7 @@ func TestUnits(t *testing.T) {
 // plainState is an interface without impairments.
 var plainState = State{Carrier: true}
 
-// becomes applies steps one after another.
+// becomes returns the state after applying the steps one after another.
 func becomes(t *testing.T, have State, direction string, steps ...string) State {
 	t.Helper()
 	ways, err := ParseWays(direction)
@@ -96,7 +96,8 @@ func TestSteps(t *testing.T) {
 			}
 		})
 	}
-	// A step in one direction changes neither the other one nor the carrier.
+	// A step in one direction changes neither the other direction nor the
+	// carrier.
 	cut := becomes(t, plainState, "both", "down delay 80ms")
 	if got := becomes(t, cut, "in", "clear"); got.Carrier || got.Ways[stacknet.In] != (stacknet.Impairment{}) || got.Ways[stacknet.Out] != cut.Ways[stacknet.Out] {
 		t.Errorf("%+v", got)
@@ -133,14 +134,14 @@ func TestWrongSteps(t *testing.T) {
 	}
 }
 
-// The queue length follows from the delay and the rate, unless it was given.
+// The queue length depends on the delay and the rate, unless the user sets it.
 func TestRoom(t *testing.T) {
 	for _, c := range []struct {
 		e    stacknet.Netem
 		want uint32
 	}{
-		{stacknet.Netem{Rate: 12e6}, 100},                               // 100 ms at 1000 packets a second
-		{stacknet.Netem{Rate: 12e6, Delay: 50 * time.Millisecond}, 150}, // and the delayed packets
+		{stacknet.Netem{Rate: 12e6}, 100},                               // 100 ms at 1000 packets per second
+		{stacknet.Netem{Rate: 12e6, Delay: 50 * time.Millisecond}, 150}, // plus the delayed packets
 		{stacknet.Netem{Rate: 1e5}, 20},
 		{stacknet.Netem{Loss: 0.5}, 1000},
 		{stacknet.Netem{Delay: 120 * time.Millisecond}, 100000},

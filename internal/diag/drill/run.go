@@ -10,11 +10,11 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// restoreLimit bounds the time to restore an interface at the end.
+// restoreLimit bounds the time for restoring an interface at the end.
 const restoreLimit = 10 * time.Second
 
-// restore restores an interface, even if ctx is done. If the stack has ended, there is
-// nothing to restore.
+// restore restores an interface, even if ctx is done. If the stack has ended, restore
+// does nothing.
 func restore(ctx context.Context, conn *stackconn.Conn, before Path) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreLimit)
 	defer cancel()
@@ -29,7 +29,7 @@ func restore(ctx context.Context, conn *stackconn.Conn, before Path) error {
 	return err
 }
 
-// For makes a step and takes it back after d, or when ctx is done.
+// For performs a step and undoes it after the duration d, or when ctx is done.
 func For(ctx context.Context, conn *stackconn.Conn, s Step, d time.Duration) error {
 	p, err := Open(ctx, conn)
 	if err != nil {
@@ -42,7 +42,7 @@ func For(ctx context.Context, conn *stackconn.Conn, s Step, d time.Duration) err
 	}
 	if err := p.Do(s); err != nil {
 		if ctx.Err() != nil {
-			err = nil // ctx ended during the step, which is complete all the same
+			err = nil // ctx ended during the step, but the step is complete
 		}
 		return errors.Join(err, restore(ctx, conn, before))
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/lklrun/lklrun/internal/diag/counters"
 )
 
-// ContentType is the Content-Type of Write: the text format 0.0.4.
+// ContentType is the Content-Type of the text that Write writes: text format 0.0.4.
 const ContentType = "text/plain; version=0.0.4; charset=utf-8"
 
 // Instance holds the counters of one instance's stack.
@@ -24,9 +24,10 @@ type Instance struct {
 	Set  counters.Set
 }
 
-// Write writes the counters of instances in Prometheus' text format. A name
-// consists of lklrun_, the counter's base, and _total if it only grows. Labels give the
-// instance and the counter's object. HELP is the text of Explain.
+// Write writes the counters of instances in Prometheus' text format. A metric's name
+// consists of lklrun_, the counter's base, and _total if the counter only increases. Its
+// labels name the instance and the counter's object. Its HELP text is the explanation
+// from Explain.
 func Write(w io.Writer, instances []Instance) error {
 	families := map[string]*dto.MetricFamily{}
 	var order []string
@@ -52,7 +53,8 @@ func Write(w io.Writer, instances []Instance) error {
 	return nil
 }
 
-// metricName makes a metric's name from a base: letters, digits and _.
+// metricName converts a base to a metric name, which may contain only letters, digits and
+// _.
 func metricName(c *counters.Counter) string {
 	name := "lklrun_" + strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
@@ -93,6 +95,6 @@ func metric(instance string, c *counters.Counter) *dto.Metric {
 }
 
 func pair(name, value string) *dto.LabelPair {
-	value = strings.ToValidUTF8(value, "?") // the program chooses its name
+	value = strings.ToValidUTF8(value, "?") // the program can choose this text
 	return &dto.LabelPair{Name: &name, Value: &value}
 }
