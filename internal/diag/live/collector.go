@@ -18,35 +18,35 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
-// SnapshotLimit bounds the time for one snapshot.
+// SnapshotLimit bounds the time to take one snapshot.
 const SnapshotLimit = 5 * time.Second
 
-// Reasons why there is no snapshot.
+// Reasons why a snapshot is missing.
 var (
 	// ErrEnded means that the instance has ended, or is about to.
 	ErrEnded = errors.New("the instance has ended")
 	// ErrPanicked means that the kernel of the stack has panicked.
 	ErrPanicked = errors.New("its stack's kernel has died")
-	// ErrSilent means that the stack did not answer in time: it is stopped, or busy.
+	// ErrSilent means that the stack did not answer in time, because it is stopped or
+	// busy.
 	ErrSilent = errors.New("the stack does not answer")
 )
 
-// Collector makes snapshots of one instance. It is for one goroutine at a time.
+// Collector takes snapshots of one instance. It is not safe for concurrent use.
 type Collector struct {
 	conn *stackconn.Conn
 	info *instance.Info
 	last *sample
-	// processes are the processes of connections, by cookie, as found at the snapshot
-	// with the number asked.
+	// processes caches the processes of connections, by socket cookie.
 	processes map[uint64][]sockdiag.Process
 	round     int
 }
 
-// ownersEvery is the number of snapshots for which the processes of connections are kept:
-// a socket may be passed to another process.
+// ownersEvery is the number of snapshots for which the processes of connections are
+// cached. They are looked up again because a socket may be passed to another process.
 const ownersEvery = 10
 
-// sample is the data read at one time.
+// sample is the data that is read for one snapshot.
 type sample struct {
 	at      time.Time
 	release string
@@ -57,17 +57,17 @@ type sample struct {
 
 	retrans Value
 	cpu     cpuSample
-	amounts map[uint64]amount // of all sockets, by cookie
+	amounts map[uint64]amount // byte counts of all sockets, by cookie
 }
 
-// New makes a Collector on a connection, which the caller still owns.
+// New makes a Collector that uses conn. The caller still has to close conn.
 func New(conn *stackconn.Conn, info *instance.Info) *Collector {
 	return &Collector{conn: conn, info: info}
 }
 
-// Snapshot takes a snapshot of the instance within SnapshotLimit. The rates cover the
-// time since the last Snapshot that succeeded. The error is ErrEnded, ErrPanicked or
-// ErrSilent if one of them applies.
+// Snapshot takes a snapshot of the instance within SnapshotLimit. Rates cover the time
+// since the last successful Snapshot. The error is ErrEnded, ErrPanicked or ErrSilent if
+// one of them applies.
 func (c *Collector) Snapshot(ctx context.Context) (*Snapshot, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, SnapshotLimit, fmt.Errorf("%w within %v", ErrSilent, SnapshotLimit))
 	defer cancel()
@@ -84,7 +84,7 @@ func (c *Collector) Snapshot(ctx context.Context) (*Snapshot, error) {
 	return s, nil
 }
 
-// reason finds out why the stack did not answer.
+// reason determines why the stack did not answer.
 func (c *Collector) reason(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, stackconn.ErrClosed), errors.Is(err, syscall.ESHUTDOWN):
@@ -100,7 +100,7 @@ func (c *Collector) reason(ctx context.Context, err error) error {
 	return err
 }
 
-// read queries the stack, and the host for its processes.
+// read queries the stack for its connections, and the host for the instance's processes.
 func (c *Collector) read(ctx context.Context) (*sample, error) {
 	s := &sample{at: time.Now(), release: c.conn.Hello().Release}
 	n, err := stacknet.Open(ctx, c.conn)
@@ -138,7 +138,7 @@ func (c *Collector) read(ctx context.Context) (*sample, error) {
 }
 
 // connections lists the MPTCP connections with their subflows, and the TCP connections
-// that are not subflows. A stack without MPTCP has only the latter.
+// that are not subflows. Without MPTCP, a stack has only the latter.
 func connections(ctx context.Context, conn *stackconn.Conn) ([]sockdiag.Connection, error) {
 	mptcp, err := sockdiag.List(ctx, conn, sockdiag.MPTCP)
 	if err != nil && !errors.Is(err, sockdiag.ErrUnsupported) {
@@ -159,8 +159,8 @@ func connections(ctx context.Context, conn *stackconn.Conn) ([]sockdiag.Connecti
 		}
 	}
 	for _, s := range tcp {
-		// A subflow of a connection that has ended is not a connection of the
-		// program.
+		// A subflow that remains from an ended MPTCP connection is not a
+		// connection of the program.
 		if s.Subflow == nil && !joined[s.Cookie] && connected(s) {
 			all = append(all, sockdiag.Connection{Socket: s})
 		}
@@ -168,8 +168,9 @@ func connections(ctx context.Context, conn *stackconn.Conn) ([]sockdiag.Connecti
 	return all, nil
 }
 
-// connected reports whether a socket is one end of a connection, or will be. A socket in
-// TIME-WAIT, which only waits for late segments, is not.
+// connected reports whether a socket belongs to a connection, or to one that is being
+// established. A socket in TIME-WAIT does not belong to one, because it only waits for
+// late segments.
 func connected(s sockdiag.Socket) bool {
 	return s.State != sockdiag.Listen && s.State != sockdiag.Close && s.State != sockdiag.TimeWait
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// cpuSample is the CPU time that the processes of an instance had used.
+// cpuSample is the CPU time of an instance's processes up to one moment.
 type cpuSample struct {
 	stack  map[int]procstat.Process // lklhost; empty with engine preload
 	target map[int]procstat.Process // processes below lklhost
 }
 
-// readCPU reads it from /proc of this machine, or asks the machine of the instance. If
-// lklrun there has ended, it is unknown.
+// readCPU reads the CPU time from this machine's /proc, or requests it from the
+// instance's machine. If lklrun on that machine has ended, the CPU time is unknown.
 func readCPU(ctx context.Context, conn *stackconn.Conn, info *instance.Info) (cpuSample, error) {
 	host := int(conn.Hello().HostPID)
 	all, err := map[int]procstat.Process(nil), error(nil)
@@ -42,7 +42,8 @@ func readCPU(ctx context.Context, conn *stackconn.Conn, info *instance.Info) (cp
 	return cpuOf(all, host, info.Engine), nil
 }
 
-// cpuOf sorts processes; host is lklhost's pid.
+// cpuOf separates the processes of the stack from those of the target. host is lklhost's
+// PID.
 func cpuOf(all map[int]procstat.Process, host int, engine string) cpuSample {
 	s := cpuSample{stack: map[int]procstat.Process{}, target: map[int]procstat.Process{}}
 	for _, pid := range procstat.Below(all, host) {
@@ -54,14 +55,14 @@ func cpuOf(all map[int]procstat.Process, host int, engine string) cpuSample {
 	return s
 }
 
-// since is the CPU time used since before, in relation to the time between.
+// since returns the CPU usage since before. took is the time between the two samples.
 func (s cpuSample) since(before cpuSample, took time.Duration) CPU {
 	return CPU{Stack: percent(s.stack, before.stack, took), Target: percent(s.target, before.target, took)}
 }
 
-// percent is the usage of processes in percent of one core. A new process counts in full.
-// The time of a process that has ended is lost, except for what its parent was credited
-// with. It is absent if no process reports its time.
+// percent returns the usage of processes in percent of one core. The whole CPU time of a
+// new process counts. The time of an ended process is lost, except for the part that the
+// kernel credited to its parent. percent returns nil if no process reports its time.
 func percent(now, before map[int]procstat.Process, took time.Duration) *float64 {
 	var used time.Duration
 	known := false

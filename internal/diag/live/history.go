@@ -2,8 +2,9 @@
 
 package live
 
-// History keeps the last values of several series, by key, to draw them as lines. Its
-// length limits the number of values; only series of the last snapshot are kept.
+// History keeps the last values of several series, by key, to draw them as lines. The
+// number of values per series is limited. History drops series that are not in the last
+// snapshot.
 type History struct {
 	length int
 	series map[string]*ring
@@ -11,19 +12,19 @@ type History struct {
 }
 
 type ring struct {
-	values []Value // as a ring once it is full
+	values []Value // a ring buffer once it is full
 	next   int
-	round  int // of the last value
+	round  int // round of the last value
 }
 
-// NewHistory makes a History of at most length values a series.
+// NewHistory makes a History that keeps at most length values per series.
 func NewHistory(length int) *History {
 	return &History{length: length, series: map[string]*ring{}}
 }
 
-// Add adds a snapshot: the rates of its interfaces (under LinkKey), of the listed
-// connections and their subflows (under their ids), and of the totals (under ""). Series
-// that are not in the snapshot are dropped.
+// Add adds a snapshot: the rates of its interfaces (key LinkKey), of the listed
+// connections and their subflows (key ID), and of the totals (key ""). It drops series
+// that are not in the snapshot.
 func (h *History) Add(s *Snapshot) {
 	h.round++
 	h.put("", s.Totals.TxRate, s.Totals.RxRate)
@@ -45,10 +46,10 @@ func (h *History) Add(s *Snapshot) {
 	}
 }
 
-// LinkKey is the key of an interface's series.
+// LinkKey returns the key of an interface's series.
 func LinkKey(name string) string { return "link " + name }
 
-// put adds the sum of two rates to a series.
+// put adds the sum of two rates to the series with the given key.
 func (h *History) put(key string, tx, rx Value) {
 	r := h.series[key]
 	if r == nil {
@@ -65,7 +66,7 @@ func (h *History) put(key string, tx, rx Value) {
 	r.next = (r.next + 1) % h.length
 }
 
-// Rates returns the values of a series, sent plus received in bits a second, the oldest
+// Rates returns the values of a series in bits per second, sent plus received, the oldest
 // first.
 func (h *History) Rates(key string) []Value {
 	r := h.series[key]

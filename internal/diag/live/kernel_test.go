@@ -27,8 +27,8 @@ func limit(t testing.TB) context.Context {
 	return ctx
 }
 
-// talks has a connection to itself, with MPTCP if requested, and sends on it for ever. It
-// also opens the given number of connections that send nothing.
+// talks is a program that opens a connection to itself, with MPTCP if requested, and
+// sends on it forever. It also opens the given number of idle connections.
 const talks = `
 import socket, sys, threading, time
 mptcp, idle = sys.argv[1] == "mptcp", int(sys.argv[2])
@@ -50,7 +50,7 @@ while True:
     time.sleep(0.01)
 `
 
-// start starts a stack with a program that talks to itself.
+// start starts a stack that runs talks.
 func start(t testing.TB, library string, args ...string) (*lklhost.Host, *Collector) {
 	t.Helper()
 	n := kit.NewNetns(t, "stack")
@@ -82,7 +82,7 @@ func start(t testing.TB, library string, args ...string) (*lklhost.Host, *Collec
 	return h, New(h.Dial(t), info)
 }
 
-// sender finds the connection that sends.
+// sender returns the connection that sends.
 func sender(s *Snapshot) *Connection {
 	for i, c := range s.Connections {
 		if c.Remote == "127.0.0.1:80" && c.BytesSent.N > 0 {
@@ -120,7 +120,7 @@ func testCollector(t *testing.T, library, proto string, subflows int) {
 	if was := sender(last); from.BytesSent.N <= was.BytesSent.N {
 		t.Errorf("it had sent %v, then %v", was.BytesSent, from.BytesSent)
 	}
-	// The rate agrees with the bytes of two snapshots.
+	// The rate must agree with the byte counts of two snapshots.
 	if want := float64(8*(from.BytesSent.N-sender(last).BytesSent.N)) / s.Interval; abs(float64(from.TxRate.N)-want) > 1 {
 		t.Errorf("%v bit/s, want %v", from.TxRate, want)
 	}
@@ -136,7 +136,7 @@ func testCollector(t *testing.T, library, proto string, subflows int) {
 		t.Errorf("CPU %+v, totals %+v", s.CPU, s.Totals)
 	}
 
-	// A stopped stack host does not answer; when it ends, that is reported.
+	// A paused stack host does not answer. Its end is then reported.
 	kit.Pause(t, h.PID, 10*time.Second)
 	ctx, cancel := context.WithTimeoutCause(context.Background(), 100*time.Millisecond, stackconn.ErrNoAnswer)
 	defer cancel()
@@ -152,8 +152,8 @@ func testCollector(t *testing.T, library, proto string, subflows int) {
 
 func abs(f float64) float64 { return max(f, -f) }
 
-// The cost of a snapshot with a thousand connections, including lklhost's part. A new
-// Collector looks for the processes of all connections.
+// BenchmarkSnapshot measures the cost of a snapshot with a thousand connections,
+// including lklhost's part. A new Collector looks up the processes of all connections.
 func BenchmarkSnapshot(b *testing.B) {
 	h, c := start(b, lklhost.Library(b), "tcp", "499")
 	kit.WaitFor(b, "a thousand connections", 60*time.Second, func() bool {

@@ -10,7 +10,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// Kill ends a connection at once, or only the subflow with the given id.
+// Kill aborts a connection, or only the subflow with the given ID.
 func Kill(ctx context.Context, conn *stackconn.Conn, c *Connection, subflow string) error {
 	sockets := c.Carriers()
 	if subflow != "" {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package live monitors a running stack: its interfaces, its connections with their
-// subflows, their rates, and the CPU time used. lklctl top and lklctl web show the
+// subflows, the rates of both, and the CPU time used. lklctl top and lklctl web show the
 // result.
 //
-// A Collector takes one Snapshot after another over one connection. A Monitor has a
-// Collector for each running instance. Numbers that the stack does not report are absent,
-// and so are rates in the first snapshot.
+// A Collector takes a series of Snapshots over one connection. A Monitor uses one
+// Collector per running instance. Numbers that the stack does not report are absent.
+// Rates are absent in the first snapshot.
 package live
 
 import (
@@ -15,7 +15,8 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 )
 
-// MaxConnections limits the connections in a snapshot to the busiest.
+// MaxConnections is the maximum number of connections in a snapshot, which contains the
+// busiest ones.
 const MaxConnections = 200
 
 // Value is a number that may be absent.
@@ -44,8 +45,8 @@ type Instance struct {
 	TargetPID int       `json:"target_pid,omitempty"` // process ID of the program
 }
 
-// Link is an interface of the stack. Sent and received are from the stack's view, since
-// the interface was made.
+// Link is an interface of the stack. Its counters start when the interface is created.
+// Sent means sent by the stack, received means received by the stack.
 type Link struct {
 	Name      string   `json:"name"`                // interface name
 	Index     int      `json:"index"`               // interface index
@@ -61,8 +62,8 @@ type Link struct {
 	TxRate    Value    `json:"tx_bit_s,omitzero"`   // bits per second sent
 }
 
-// Connection is a TCP or MPTCP connection. Bytes are those of the program: each counts
-// once, whichever subflow carried it and however often.
+// Connection is a TCP or MPTCP connection. Its byte counts are those of the program: each
+// byte counts once, even if several subflows carried it or TCP retransmitted it.
 type Connection struct {
 	ID            string    `json:"id"`                      // socket cookie in hexadecimal, unique in the stack
 	Proto         string    `json:"proto"`                   // mptcp (also after fallback) or tcp
@@ -78,15 +79,15 @@ type Connection struct {
 	BytesSent     Value     `json:"bytes_sent,omitzero"`     // bytes sent
 	BytesReceived Value     `json:"bytes_received,omitzero"` // bytes received
 	Retrans       Value     `json:"retrans,omitzero"`        // segments retransmitted by the present subflows
-	Subflows      []Subflow `json:"subflows"`                // subflows; a TCP connection is its own only subflow
+	Subflows      []Subflow `json:"subflows"`                // subflows; a TCP connection is listed as its own single subflow
 
-	// Sockets are the connection and its subflows as sock_diag tells of them; a TCP
-	// connection has no subflows there.
+	// Sockets are the connection and its subflows as reported by sock_diag. There, a
+	// TCP connection has no subflows.
 	Sockets sockdiag.Connection `json:"-"`
 }
 
-// Subflow is a TCP connection, perhaps one of several that carry an MPTCP connection.
-// Bytes are those of TCP: retransmitted bytes count again.
+// Subflow is a TCP connection, which may be one of several that carry an MPTCP
+// connection. Its byte counts are those of TCP: retransmitted bytes count again.
 type Subflow struct {
 	ID            string `json:"id"`                      // socket cookie in hexadecimal
 	Iface         string `json:"iface,omitempty"`         // interface with the local address
@@ -105,8 +106,8 @@ type Subflow struct {
 	RxRate        Value  `json:"rx_bit_s,omitzero"`       // bits per second received
 }
 
-// CPU is the CPU time of the instance's processes on the host since the previous
-// snapshot, in percent of one core: more than 100 if several cores were used.
+// CPU is the CPU usage of the instance's processes on the host since the previous
+// snapshot, in percent of one core. It exceeds 100 if the processes used several cores.
 type CPU struct {
 	Stack  *float64 `json:"stack_percent,omitempty"`  // CPU usage of lklhost in percent of one core; absent with the engine preload
 	Target *float64 `json:"target_percent,omitempty"` // CPU usage of the program and its children in percent of one core

@@ -19,30 +19,29 @@ import (
 // ErrStarting means that the stack has not booted yet.
 var ErrStarting = errors.New("it is starting, and its stack has not booted yet")
 
-// Bounds of the interval between snapshots. More frequent ones would load the stack, and
-// nobody could read them.
+// Bounds of the interval between snapshots. Shorter intervals would load the stack, and
+// no user could read that many snapshots.
 const (
 	IntervalLeast = 50 * time.Millisecond
 	IntervalMost  = time.Hour
 )
 
-// discoverMost bounds the time until a new instance is noticed.
+// discoverMost is the maximum time until the Monitor notices a new instance.
 const discoverMost = 2 * time.Second
 
-// Update is a report of a Monitor about an instance.
+// Update is what a Monitor reports about an instance.
 type Update struct {
 	Time     time.Time
 	Info     instance.Info
-	Conn     *stackconn.Conn // for further queries, until the next update; nil with an Err
-	Snapshot *Snapshot       // nil with an Err
-	// Err is the reason for a missing snapshot: ErrStarting, ErrSilent or
-	// ErrPanicked, which may be followed by a snapshot, or ErrEnded, which is the
-	// last update.
+	Conn     *stackconn.Conn // connection for further queries, valid until the next update; nil if Err is set
+	Snapshot *Snapshot       // nil if Err is set
+	// Err is the reason for a missing snapshot. After ErrStarting, ErrSilent or
+	// ErrPanicked, a snapshot may follow. ErrEnded is the last update.
 	Err error
 }
 
-// Monitor follows the instances of a place as they start and end, or the one with a given
-// name.
+// Monitor follows the instances of a place as they start and end. With a name, it follows
+// only the instance of that name.
 type Monitor struct {
 	place instance.Place
 	name  string
@@ -52,15 +51,15 @@ type Monitor struct {
 	changed  chan struct{} // closed when the interval changes
 }
 
-// NewMonitor makes a Monitor that takes a snapshot of each instance once an interval.
-// name is the only instance to follow, or empty for all.
+// NewMonitor makes a Monitor that takes a snapshot of each instance once per interval.
+// name is the only instance to follow; an empty name means all.
 func NewMonitor(place instance.Place, name string, interval time.Duration) *Monitor {
 	m := &Monitor{place: place, name: name, changed: make(chan struct{})}
 	m.SetInterval(interval)
 	return m
 }
 
-// SetInterval changes the time between two snapshots, within the bounds.
+// SetInterval changes the time between two snapshots, limited to the bounds.
 func (m *Monitor) SetInterval(d time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -69,7 +68,7 @@ func (m *Monitor) SetInterval(d time.Duration) {
 	m.changed = make(chan struct{})
 }
 
-// Interval is the time between two snapshots.
+// Interval returns the time between two snapshots.
 func (m *Monitor) Interval() time.Duration {
 	d, _ := m.pace()
 	return d
@@ -81,9 +80,9 @@ func (m *Monitor) pace() (time.Duration, <-chan struct{}) {
 	return m.interval, m.changed
 }
 
-// Run follows the instances until ctx is done and returns nil, or an error if they cannot
-// be listed. It calls tell for one update after another; a slow tell delays the next
-// snapshot of that instance.
+// Run follows the instances until ctx is done, then returns nil. It returns an error if
+// the instances cannot be listed. Run calls tell for each update, one at a time. A slow
+// tell delays the next snapshot of that instance.
 func (m *Monitor) Run(ctx context.Context, tell func(Update)) error {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -126,8 +125,8 @@ func (m *Monitor) Run(ctx context.Context, tell func(Update)) error {
 	}
 }
 
-// pause waits for an interval, but no longer than the given time or until done is closed;
-// false if ctx is done.
+// pause waits for an interval, but at most for the duration most and until done is
+// closed. It returns false if ctx is done.
 func (m *Monitor) pause(ctx context.Context, done <-chan struct{}, most time.Duration) bool {
 	began := time.Now()
 	for {
@@ -159,7 +158,7 @@ func (m *Monitor) follow(ctx context.Context, info instance.Info, tell func(Upda
 			return
 		}
 		info = now
-		if errors.Is(err, ErrEnded) { // its directory still exists
+		if errors.Is(err, ErrEnded) { // the directory of the instance still exists
 			err = ErrStarting
 			if info.TargetPID != 0 {
 				err = ErrSilent
@@ -172,12 +171,12 @@ func (m *Monitor) follow(ctx context.Context, info instance.Info, tell func(Upda
 	}
 }
 
-// again checks whether an instance still exists: a later run may have taken over the name
-// of its run directory.
+// again checks whether an instance still exists. A later run may have reused the name of
+// its run directory.
 func (m *Monitor) again(info instance.Info) (now instance.Info, gone bool) {
 	all, err := m.place.List()
 	if err != nil {
-		return info, false // not decided here
+		return info, false // unknown; a later call decides
 	}
 	for _, i := range all {
 		if i.Files() == info.Files() && i.Running && (info.PID == 0 || i.PID == info.PID) {
@@ -187,9 +186,9 @@ func (m *Monitor) again(info instance.Info) (now instance.Info, gone bool) {
 	return info, true
 }
 
-// attached makes one connection and reports on the instance as long as it works. After a
-// timeout the connection is closed, so that the stack host frees everything that belongs
-// to it.
+// attached opens one connection and reports on the instance as long as the connection
+// works. After a timeout it closes the connection, so that the stack host frees
+// everything that belongs to it.
 func (m *Monitor) attached(ctx context.Context, info *instance.Info, tell func(Update)) error {
 	conn, err := dial(ctx, info)
 	if err != nil {
@@ -202,7 +201,7 @@ func (m *Monitor) attached(ctx context.Context, info *instance.Info, tell func(U
 	case ctlproto.CTL_STATE_PANICKED:
 		return ErrPanicked
 	}
-	if info.TargetPID == 0 { // the list is not complete before the program runs
+	if info.TargetPID == 0 { // the list of processes is incomplete until the program runs
 		if now, gone := m.again(*info); !gone {
 			*info = now
 		}
@@ -219,7 +218,7 @@ func (m *Monitor) attached(ctx context.Context, info *instance.Info, tell func(U
 	}
 }
 
-// dial connects within SnapshotLimit.
+// dial connects to the stack within SnapshotLimit.
 func dial(ctx context.Context, info *instance.Info) (*stackconn.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, SnapshotLimit)
 	defer cancel()

@@ -16,12 +16,12 @@ import (
 	"github.com/lklrun/lklrun/test/kit/lklhost"
 )
 
-// An instance starts, is stopped, continues, ends, and starts again under its name. The
-// Monitor ignores another one.
+// An instance starts, is paused, continues, ends, and starts again under the same name.
+// The Monitor ignores another instance.
 func TestMonitor(t *testing.T) {
 	updates := make(chan Update, 1000)
 	ctx, cancel := context.WithCancel(context.Background())
-	m := NewMonitor(instance.Place{}, "web", time.Hour) // until it is changed
+	m := NewMonitor(instance.Place{}, "web", time.Hour) // changed later by SetInterval
 	ended := make(chan error, 1)
 	go func() { ended <- m.Run(ctx, func(u Update) { updates <- u }) }()
 	defer cancel()
@@ -43,7 +43,7 @@ func TestMonitor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = d.Remove() }) // removing it twice does no harm
+		t.Cleanup(func() { _ = d.Remove() }) // a second Remove does no harm
 		return d
 	}
 	dir("other")
@@ -60,7 +60,7 @@ func TestMonitor(t *testing.T) {
 		await("a snapshot", func(u Update) bool { return u.Err == nil && u.Snapshot.Instance.Stack == "vanilla" })
 		m.SetInterval(100 * time.Millisecond)
 		await("a rate", func(u Update) bool { return u.Err == nil && u.Snapshot.Interval > 0 })
-		if round == 0 { // takes as long as SnapshotLimit
+		if round == 0 { // this takes as long as SnapshotLimit
 			kit.Pause(t, h.PID, 10*time.Second)
 			await("silence", func(u Update) bool { return errors.Is(u.Err, ErrSilent) })
 			h.Proc.Signal(syscall.SIGCONT)

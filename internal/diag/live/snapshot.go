@@ -15,7 +15,8 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
-// newSnapshot makes a snapshot of the samples now and was; was is nil the first time.
+// newSnapshot makes a snapshot from the sample now and the previous sample was, which is
+// nil the first time.
 func newSnapshot(info *instance.Info, now, was *sample) *Snapshot {
 	s := &Snapshot{
 		Time: now.at,
@@ -84,16 +85,16 @@ func countOf(l stacknet.LinkState, name string) sockdiag.Value {
 	return sockdiag.Value{N: n, Known: ok}
 }
 
-// ranked is the index of a connection in a sample, with the values that decide whether it
-// is listed.
+// ranked is the index of a connection in a sample, with the values that decide whether
+// the snapshot lists it.
 type ranked struct {
 	at     int
 	cookie uint64
 	tx, rx Value  // rates
-	bytes  uint64 // both ways
+	bytes  uint64 // bytes in both directions
 }
 
-// busier orders connections by rate, then by bytes carried, the largest first.
+// busier orders connections by rate, then by bytes carried, both descending.
 func busier(a, b ranked) int {
 	return cmp.Or(
 		cmp.Compare(b.tx.N+b.rx.N, a.tx.N+a.rx.N),
@@ -134,8 +135,8 @@ func (s *Snapshot) addConnections(now, was *sample, took time.Duration) {
 	}
 }
 
-// Carriers are the TCP sockets of a connection, starting with the one that started it:
-// one for each of its Subflows, in the same order.
+// Carriers returns the TCP sockets of a connection, in the order of its Subflows. The
+// socket that opened the connection is the first.
 func (c *Connection) Carriers() []sockdiag.Socket {
 	if c.Sockets.Proto == sockdiag.TCP {
 		return []sockdiag.Socket{c.Sockets.Socket}
@@ -179,8 +180,8 @@ func newSubflow(s sockdiag.Socket, names *stacknet.Names) Subflow {
 	return f
 }
 
-// bytesOf is the number of bytes of a connection. Kernels before Linux 6.5 do not count
-// them for the connection, only for its subflows.
+// bytesOf returns the byte counts of a connection. Kernels before Linux 6.5 count only
+// the bytes of subflows, not those of the connection.
 func bytesOf(c sockdiag.Connection) amount {
 	if c.Proto == sockdiag.TCP {
 		return bytesOfSubflow(c.Socket)

@@ -29,7 +29,7 @@ func TestBitRate(t *testing.T) {
 		{known(1500), known(500), time.Second, known(8000)},
 		{known(1500), known(500), 500 * time.Millisecond, known(16000)},
 		{known(500), known(500), time.Second, known(0)},
-		{known(499), known(500), time.Second, Value{}}, // went back
+		{known(499), known(500), time.Second, Value{}}, // the count decreased
 		{Value{}, known(500), time.Second, Value{}},
 		{known(500), Value{}, time.Second, Value{}},
 		{known(500), known(0), 0, Value{}}, // the first snapshot
@@ -51,7 +51,8 @@ func TestPercent(t *testing.T) {
 		return procstat.Process{CPU: time.Duration(ms) * time.Millisecond, CPUKnown: true, Start: start}
 	}
 	was := map[int]procstat.Process{1: at(1000, 5), 2: at(9000, 5), 3: at(500, 5)}
-	// 1 continued, 2 has ended and its pid was reused, 3 has ended, 4 is new.
+	// Process 1 continues, 2 has ended and its PID was reused, 3 has ended, and 4 is
+	// new.
 	now := map[int]procstat.Process{1: at(1200, 5), 2: at(30, 99), 4: at(70, 100)}
 	if f := percent(now, was, 2*time.Second); f == nil || *f != 15 {
 		t.Errorf("%v, want 15", f)
@@ -64,8 +65,8 @@ func TestPercent(t *testing.T) {
 	}
 }
 
-// made is a sample of n connections, where number i has sent i times each bytes, and one
-// MPTCP connection with two subflows.
+// made returns a sample of n connections, where connection i has sent i times each bytes,
+// and one MPTCP connection with two subflows.
 func made(at time.Time, n int, each uint64) *sample {
 	s := &sample{at: at, release: "6.12", amounts: map[uint64]amount{}, retrans: known(each)}
 	s.links = []stacknet.LinkState{
@@ -132,7 +133,7 @@ func TestSnapshot(t *testing.T) {
 		t.Errorf("interfaces: %+v", l)
 	}
 
-	// A new connection has carried all its bytes since the last snapshot.
+	// All bytes of a new connection count as carried since the last snapshot.
 	s = newSnapshot(info, made(start.Add(time.Second), 1, 2), &sample{at: start})
 	if c := s.Connections[0]; c.TxRate != known(16e9) {
 		t.Errorf("one that is new: %+v", c)

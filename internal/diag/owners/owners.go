@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package owners finds the processes of a stack's sockets, also for a stack on another
-// machine: it asks the lklrun there for what this machine's /proc does not show.
+// Package owners finds the processes of a stack's sockets. For a stack on another
+// machine, it asks the lklrun on that machine, because this machine's /proc does not show
+// them.
 package owners
 
 import (
@@ -14,12 +15,12 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// carriersMost is the number of sockets per question: one has room for about three times
-// as many.
+// carriersMost is the number of sockets per question. A question could hold about three
+// times as many.
 const carriersMost = 1000
 
 // Attribute sets the processes of a stack's sockets. If it is unknown which processes
-// have a socket open, it sets the one that made it.
+// have a socket open, Attribute sets the process that created it.
 func Attribute(ctx context.Context, conn *stackconn.Conn, sockets []sockdiag.Socket) error {
 	list, err := conn.Owners(ctx)
 	if err != nil {
@@ -35,7 +36,7 @@ func Attribute(ctx context.Context, conn *stackconn.Conn, sockets []sockdiag.Soc
 	return err
 }
 
-// elsewhere asks lklrun on the stack's machine.
+// elsewhere asks lklrun on the stack's machine for the processes.
 func elsewhere(ctx context.Context, conn *stackconn.Conn, carriers []uint64) (map[uint64][]sockdiag.Process, error) {
 	held := map[uint64][]sockdiag.Process{}
 	for len(carriers) > 0 {
@@ -45,7 +46,7 @@ func elsewhere(ctx context.Context, conn *stackconn.Conn, carriers []uint64) (ma
 			return nil, err
 		}
 		if err != nil {
-			return held, nil // lklrun there has ended: the makers are known
+			return held, nil // lklrun there has ended, so only the creators are known
 		}
 		if n := len(got.Processes); n == 0 || n > len(some) {
 			return nil, fmt.Errorf("request to lklrun: it returned %d sockets instead of %d", n, len(some))

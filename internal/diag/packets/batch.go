@@ -33,17 +33,17 @@ const (
 	nameSize = 24
 )
 
-// batch is the memory of one recvmmsg call, which is reused.
+// batch holds the buffers of one recvmmsg call. They are reused.
 type batch struct {
 	layout
-	keep             int // number of bytes kept of a packet
+	keep             int // maximum number of bytes kept of a packet
 	call             *stackconn.Pending
 	msgs             *stackconn.Buffer
 	data, ctrl, name []*stackconn.Buffer
 }
 
-// newBatch returns a batch for up to n packets, of each of which snaplen bytes
-// are kept.
+// newBatch returns a batch for up to n packets. It keeps snaplen bytes of each
+// packet.
 func newBatch(l layout, snaplen, n int) *batch {
 	b := &batch{layout: l, keep: snaplen}
 	b.msgs = stackconn.InOut(make([]byte, n*b.size))
@@ -89,8 +89,8 @@ func (b *batch) received(ctx context.Context) (int, error) {
 	return int(n), err
 }
 
-// packets converts the first n messages. It copies the bytes of each packet: if
-// there are only a few packets, the rest of a reply is larger than they are.
+// packets converts the first n messages. It copies the bytes of each packet,
+// because a reply with only a few packets is much larger than the packets.
 func (b *batch) packets(n int, lt capture.LinkType) ([]capture.Packet, error) {
 	if n == 0 {
 		return nil, nil
@@ -119,7 +119,7 @@ func (b *batch) packets(n int, lt capture.LinkType) ([]capture.Packet, error) {
 	return packets, nil
 }
 
-// bytes returns the number of bytes of n packets.
+// bytes returns the total number of bytes of the first n packets.
 func (b *batch) bytes(n int) (total int) {
 	for i := range n {
 		total += len(b.data[i].Data)
@@ -128,7 +128,7 @@ func (b *batch) bytes(n int) (total int) {
 }
 
 const (
-	macAddrs = 12 // number of bytes before a VLAN tag
+	macAddrs = 12 // number of bytes before a VLAN tag: the two MAC addresses
 	vlanTag  = 4
 )
 
@@ -138,7 +138,7 @@ type aux struct {
 	tci, tpid uint16
 }
 
-// Bits of tp_status, include/uapi/linux/if_packet.h.
+// Bits of tp_status (include/uapi/linux/if_packet.h).
 const (
 	tpCsumNotReady  = 1 << 3
 	tpVLANValid     = 1 << 4
@@ -149,8 +149,8 @@ const (
 
 func (a aux) tagged() bool { return a.status&tpVLANValid != 0 }
 
-// tell reads the control messages of a packet: its time, its length and its
-// VLAN tag.
+// tell reads the control messages of a packet, which contain its time, its
+// length and its VLAN tag.
 func (b *batch) tell(i int, p *capture.Packet) (a aux, err error) {
 	rest := b.ctrl[i].Data[:b.get(b.msgs.Data[i*b.size+b.controlLen:], controlSize)]
 	p.Length = len(b.data[i].Data)
@@ -198,7 +198,8 @@ func offload(status uint32) (o capture.Offload) {
 	return o
 }
 
-// direction converts sll_pkttype (packet(7)).
+// direction converts sll_pkttype (packet(7)) to a direction and the kind of
+// receivers.
 func direction(typ byte) (capture.Direction, capture.Cast) {
 	switch typ {
 	case unix.PACKET_HOST:

@@ -16,12 +16,12 @@ import (
 const (
 	ldW  = 0x20 // A = 32 bits at K
 	jeqK = 0x15 // A == K?
-	retK = 0x06 // end with K
+	retK = 0x06 // return K
 )
 
-// pktType is the offset at which a program reads the packet's type,
-// PACKET_OUTGOING or another: SKF_AD_OFF + SKF_AD_PKTTYPE,
-// include/uapi/linux/filter.h.
+// pktType is the offset at which a program reads the type of the packet, which
+// is PACKET_OUTGOING or another type (SKF_AD_OFF + SKF_AD_PKTTYPE,
+// include/uapi/linux/filter.h).
 const pktType = 0xfffff000 + 4
 
 // onlyDirection prepends a check of the direction to a program.
@@ -36,13 +36,13 @@ func onlyDirection(d capture.Direction, prog []bpf.RawInstruction) []bpf.RawInst
 	return append([]bpf.RawInstruction{{Op: ldW, K: pktType}, outgoing, {Op: retK}}, prog...)
 }
 
-// vlanWords match the words of an expression that checks for a VLAN tag.
+// vlanWords matches the parts of a filter expression that check for a VLAN tag.
 var vlanWords = regexp.MustCompile(`(?i)\bvlan\b|0x8100\b|0x88a8\b|\bq-in-q\b`)
 
 // looksForVLAN reports whether an expression may check for a VLAN tag. The
-// stack removes the tag before a packet socket's filter runs, so such a filter
-// must run after the tag was restored.
+// stack removes the tag before it runs a packet socket's filter, so such a
+// filter must run after the tag is restored.
 func looksForVLAN(expr string) bool { return vlanWords.MatchString(expr) }
 
-// reject rejects all packets.
+// reject is a program that rejects all packets.
 var reject = []bpf.RawInstruction{{Op: retK}}

@@ -8,11 +8,11 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// layout holds the offsets in struct mmsghdr and its struct msghdr
+// layout holds the field offsets of struct mmsghdr and of its struct msghdr
 // (recvmmsg(2)), for the word size of the stack.
 type layout struct {
-	word      int // size of an address and a size_t
-	timestamp int // Conn.Timestamp
+	word      int // size of an address and of a size_t
+	timestamp int // value of Conn.Timestamp
 
 	size                                                     int // size of a struct mmsghdr
 	nameAt, nameLen, iov, iovLen, control, controlLen, count int
@@ -24,7 +24,7 @@ func layoutOf(conn *stackconn.Conn) layout { return layoutFor(conn.WordSize(), c
 func layoutFor(w, timestamp int) layout {
 	return layout{
 		word: w, timestamp: timestamp,
-		nameLen: w, iov: 2 * w, iovLen: 3 * w, control: 4 * w, controlLen: 5 * w, // followed by msg_flags
+		nameLen: w, iov: 2 * w, iovLen: 3 * w, control: 4 * w, controlLen: 5 * w, // msg_flags follows
 		count: 7 * w, size: 8 * w, cmsg: w + 8,
 	}
 }

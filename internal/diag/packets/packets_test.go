@@ -13,7 +13,8 @@ import (
 	"github.com/lklrun/lklrun/pkg/capture"
 )
 
-// A subflow has the note of its connection, and its owner unless it has one.
+// A subflow gets the note of its connection. It also gets the connection's
+// owner if it has none.
 func TestConvert(t *testing.T) {
 	curl := []sockdiag.Process{{PID: 42, Comm: "curl", FDs: []int{5}}}
 	at := netip.MustParseAddrPort("192.0.2.1:40000")
@@ -42,7 +43,7 @@ func TestConvert(t *testing.T) {
 	}
 }
 
-// For any answer of the stack, its packets are parsed or rejected.
+// Packets in any answer of the stack are either parsed or rejected.
 func FuzzBatch(f *testing.F) {
 	f.Add([]byte{}, []byte{}, uint8(1))
 	f.Add(binary.NativeEndian.AppendUint64(make([]byte, 40), 72), append(binary.NativeEndian.AppendUint64(nil, 36), make([]byte, 8)...), uint8(2))

@@ -14,15 +14,15 @@ import (
 	"github.com/lklrun/lklrun/pkg/capture"
 )
 
-// The states of a connection that is being established
+// States of a TCP connection that is being established
 // (include/net/tcp_states.h).
 const (
 	synSent = sockdiag.State(unix.BPF_TCP_SYN_SENT)
 	synRecv = sockdiag.State(unix.BPF_TCP_SYN_RECV)
 )
 
-// Sockets lists the sockets that can own packets, with their processes and
-// MPTCP connections (sock_diag).
+// Sockets uses sock_diag to list the sockets that can own packets, with their
+// processes and MPTCP connections.
 func (st *Stack) Sockets(ctx context.Context) ([]capture.Socket, error) {
 	var all []sockdiag.Socket
 	for _, proto := range []sockdiag.Proto{sockdiag.TCP, sockdiag.UDP, sockdiag.MPTCP} {
@@ -38,8 +38,8 @@ func (st *Stack) Sockets(ctx context.Context) ([]capture.Socket, error) {
 	return convert(all), nil
 }
 
-// convert converts the sockets of TCP and UDP. An MPTCP connection owns its
-// subflows.
+// convert converts TCP and UDP sockets. It treats subflows as owned by their
+// MPTCP connection.
 func convert(all []sockdiag.Socket) []capture.Socket {
 	byToken := map[uint64]*capture.Owner{}
 	for i := range all {
@@ -72,8 +72,8 @@ func convert(all []sockdiag.Socket) []capture.Socket {
 	return sockets
 }
 
-// tokenOf describes an MPTCP subflow: the connection's token as in `lklctl
-// mptcp`, and the id of the local address.
+// tokenOf describes an MPTCP subflow: the connection's token, as shown by
+// `lklctl mptcp`, and the ID of the local address.
 func tokenOf(f *sockdiag.Subflow) string {
 	text := fmt.Sprintf("mptcp token %08x", f.Token.N)
 	if f.ID.Known {

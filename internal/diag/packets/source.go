@@ -25,18 +25,17 @@ type source struct {
 	conn  *stackconn.Conn
 	sock  *stackconn.Socket
 	opt   capture.Options
-	after *bpf.VM // a filter that cannot run in the stack; nil: none
+	after *bpf.VM // filter that cannot run in the stack; nil: there is none
 
-	wait    []*batch // for few messages; their calls may block
-	drain   []*batch // for many messages each
-	hurry   bool     // the last read returned more than a few
-	more    bool     // the last read was so large that more packets are waiting
+	wait    []*batch // batches for few messages; their calls may block
+	drain   []*batch // batches for many messages each
+	hurry   bool     // the last read returned more than a few packets
+	more    bool     // the last read was so large that more packets must be waiting
 	stopped bool
 	stats   counted
 }
 
-// Open opens a packet socket on an interface, which contains the packets from
-// then on.
+// Open opens a packet socket on an interface. The socket collects packets from then on.
 func (st *Stack) Open(ctx context.Context, opt capture.Options) (capture.Source, error) {
 	conn, i := st.conn, &opt.Interface
 	if i.Snaplen <= 0 || i.Snaplen > capture.MaxSnaplen {
@@ -54,8 +53,8 @@ func (st *Stack) Open(ctx context.Context, opt capture.Options) (capture.Source,
 	if err != nil {
 		return nil, err
 	}
-	// Without a protocol, the socket receives nothing before its filter is
-	// attached.
+	// A socket without a protocol receives nothing, so no packet arrives before its
+	// filter is attached.
 	s.sock, err = conn.Socket(ctx, unix.AF_PACKET, unix.SOCK_RAW, 0)
 	if err == nil {
 		err = s.setUp(ctx, prog)
@@ -69,7 +68,8 @@ func (st *Stack) Open(ctx context.Context, opt capture.Options) (capture.Source,
 	return s, nil
 }
 
-// defaultBuffer returns capture.DefaultBuffer, or less for a stack with little memory.
+// defaultBuffer returns capture.DefaultBuffer, or a smaller size for a stack with little
+// memory.
 func defaultBuffer(ctx context.Context, conn *stackconn.Conn) int {
 	var total int // in KiB; 0 if the stack does not report it
 	if text, err := conn.ReadFile(ctx, "/proc/meminfo"); err == nil {
@@ -81,8 +81,8 @@ func defaultBuffer(ctx context.Context, conn *stackconn.Conn) int {
 	return min(capture.DefaultBuffer, total<<10/8)
 }
 
-// program returns the filter that runs in the stack. A filter that cannot run
-// there goes to s.after.
+// program returns the filter program that runs in the stack. If the filter cannot run
+// there, program sets s.after instead.
 func (s *source) program() ([]bpf.RawInstruction, error) {
 	i := &s.opt.Interface
 	prog, err := capture.Compile(i.Filter, i.LinkType, i.Snaplen)
@@ -110,9 +110,9 @@ func (s *source) setUp(ctx context.Context, prog []bpf.RawInstruction) error {
 	if err := s.sock.AttachFilter(ctx, prog); err != nil {
 		return fmt.Errorf("attaching the filter: %w", err)
 	}
-	size := s.opt.Buffer / 2 // the kernel doubles it, socket(7)
+	size := s.opt.Buffer / 2 // the kernel doubles the size, socket(7)
 	if err := s.sock.SetsockoptInt(ctx, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, size); err != nil {
-		// The stack is the host's own, and we may not force the size.
+		// The stack is the host's own, and we are not allowed to force the size.
 		if err := s.sock.SetsockoptInt(ctx, unix.SOL_SOCKET, unix.SO_RCVBUF, size); err != nil {
 			return fmt.Errorf("setting the buffer to %d bytes: %w", s.opt.Buffer, err)
 		}
@@ -136,26 +136,25 @@ func sockaddrLL(ifindex int) []byte {
 	return b
 }
 
-// gather is the time for which packets are gathered before a read, if there are
-// many. A read costs the stack's thread the same for one packet as for a
-// hundred.
+// gather is the time to collect packets before a read, if there are many packets. A read
+// costs the stack's thread the same for one packet as for a hundred.
 const gather = 4 * time.Millisecond
 
-// drainCalls is the number of simultaneous calls. On a busy machine an answer
-// takes milliseconds, in which more packets arrive than one call returns.
+// drainCalls is the number of simultaneous calls. On a busy machine an answer takes
+// milliseconds. In this time, more packets arrive than one call returns.
 const drainCalls = 4
 
-// largeFetch is the number of bytes above which the next read follows at once,
-// without gathering.
+// largeFetch is a number of bytes. If a read returns more, the next read follows
+// immediately, without gathering.
 const largeFetch = 512 << 10
 
 // waitLimit bounds one blocking call in the stack. The call is then repeated.
 const waitLimit = time.Minute
 
-// Read waits for packets and returns them, with Packet.Interface 0. After Stop
-// it returns the remaining ones, then io.EOF. It also returns io.EOF if the
-// interface is gone. If ctx ends, it returns the context's error. No packet is
-// lost then, and Read can be called again.
+// Read waits for packets and returns them, with Packet.Interface set to 0. After Stop it
+// returns the remaining packets, then io.EOF. It also returns io.EOF if the interface no
+// longer exists. If ctx ends, Read returns the error of ctx. No packet is lost in that
+// case, and Read can be called again.
 func (s *source) Read(ctx context.Context) ([]capture.Packet, error) {
 	for {
 		if s.hurry && !s.more && !s.stopped {
@@ -170,7 +169,7 @@ func (s *source) Read(ctx context.Context) ([]capture.Packet, error) {
 		case len(packets) > 0:
 			return packets, nil
 		case err == nil:
-		case errors.Is(err, syscall.ENETDOWN): // reported once; earlier packets can still be read
+		case errors.Is(err, syscall.ENETDOWN): // reported only once; earlier packets can still be read
 		case !errors.Is(err, syscall.EAGAIN):
 			return nil, s.ended(ctx, err)
 		case s.stopped:
@@ -183,9 +182,9 @@ func (s *source) Read(ctx context.Context) ([]capture.Packet, error) {
 	}
 }
 
-// fetch reads the available packets. If the last read returned few, it waits
-// for the first one. A call that fails beside successful ones fails again the
-// next time.
+// fetch reads the available packets. If the last read returned few packets, fetch waits
+// for the first one. It may ignore the error of one call if other calls succeed, because
+// the next fetch gets the error again.
 func (s *source) fetch(ctx context.Context) (all []capture.Packet, err error) {
 	batches, call := s.wait, stackconn.Call{Wait: unix.EPOLLIN, Timeout: waitLimit}
 	if s.hurry || s.stopped {
@@ -236,14 +235,15 @@ func (s *source) packets(b *batch, n int) ([]capture.Packet, error) {
 	return kept, nil
 }
 
-// gone reports whether the interface no longer exists. The socket is then bound
-// to number -1 (packet_notifier, net/packet/af_packet.c).
+// gone reports whether the interface no longer exists. In that case the kernel binds the
+// socket to interface number -1 (packet_notifier, net/packet/af_packet.c).
 func (s *source) gone(ctx context.Context) (bool, error) {
 	name, err := s.sock.Sockname(ctx)
 	return err == nil && len(name) >= 8 && int32(binary.NativeEndian.Uint32(name[4:])) == -1, err
 }
 
-// ended returns the error of Read at the end; nil: the interface is gone.
+// ended returns the error with which Read ends. If err is nil, the interface no
+// longer exists.
 func (s *source) ended(ctx context.Context, err error) error {
 	if err == nil {
 		return io.EOF

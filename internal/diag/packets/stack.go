@@ -62,8 +62,8 @@ func (st *Stack) Interfaces(ctx context.Context) ([]capture.Interface, error) {
 	return all, nil
 }
 
-// linkType returns the link type of a SOCK_RAW packet socket on a device: with
-// or without an Ethernet header.
+// linkType returns the link type of a SOCK_RAW packet socket on a device, which
+// tells whether packets have an Ethernet header.
 func linkType(arphrd uint16) capture.LinkType {
 	if arphrd == unix.ARPHRD_ETHER || arphrd == unix.ARPHRD_LOOPBACK {
 		return capture.LinkTypeEthernet
@@ -72,7 +72,7 @@ func linkType(arphrd uint16) capture.LinkType {
 }
 
 // speed returns the speed that the device reports, in bit/s. It returns 0 if
-// there is none, as for most devices of the stack.
+// the device reports none, as most devices of the stack do.
 func speed(ctx context.Context, conn *stackconn.Conn, name string) (uint64, error) {
 	b, err := conn.ReadFile(ctx, "/sys/class/net/"+name+"/speed")
 	var no syscall.Errno
@@ -83,13 +83,13 @@ func speed(ctx context.Context, conn *stackconn.Conn, name string) (uint64, erro
 		return 0, err
 	}
 	mbit, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
-	if err != nil || mbit <= 0 { // -1: not known
+	if err != nil || mbit <= 0 { // -1 means unknown
 		return 0, nil //nolint:nilerr // what is no number is no speed
 	}
 	return uint64(mbit) * 1e6, nil
 }
 
-// Watch reports changes of interfaces.
+// Watch calls changed for each change of an interface.
 func (st *Stack) Watch(ctx context.Context, changed func(index int, gone bool) error) error {
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -108,13 +108,13 @@ func (st *Stack) Watch(ctx context.Context, changed func(index int, gone bool) e
 	return st.over(ctx, err)
 }
 
-// overLimit bounds the query why a stack has ended.
+// overLimit bounds the time to query why a stack has ended.
 const overLimit = 10 * time.Second
 
-// over returns io.EOF for an error that only means the end of the stack. Its
-// host then closes the connection, and before that reports that it has no
-// kernel. If the kernel is inside the program, the host reports that the
-// program is gone. A kernel panic remains an error.
+// over converts an error that only means the end of the stack to io.EOF. When a
+// stack ends, its host reports that it has no kernel, and then closes the
+// connection. If the kernel runs inside the program, the host reports that the
+// program has ended. A kernel panic remains an error.
 func (st *Stack) over(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, stackconn.ErrClosed), errors.Is(err, syscall.ESHUTDOWN):

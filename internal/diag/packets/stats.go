@@ -13,8 +13,8 @@ import (
 	"github.com/lklrun/lklrun/pkg/capture"
 )
 
-// counted sums the stack's counters, which the stack resets when it reports
-// them.
+// counted sums the stack's counters. The stack resets its counters each time it
+// reports them.
 type counted struct {
 	mu    sync.Mutex
 	stats capture.Stats
@@ -27,9 +27,9 @@ func (c *counted) refused(n uint64) {
 	c.mu.Unlock()
 }
 
-// Stats returns the counters since open (PACKET_STATISTICS, packet(7)). After
+// Stats returns the counters since Open (PACKET_STATISTICS, packet(7)). After
 // Stop and the io.EOF of Read, Received minus Dropped is the number of packets
-// that Read returned.
+// that Read has returned.
 func (s *source) Stats(ctx context.Context) (capture.Stats, error) {
 	s.stats.mu.Lock()
 	defer s.stats.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
-// Change is a setting with its wanted value, and the result.
+// Change is a setting with its requested value and the result of the change.
 type Change struct {
 	Key   string  `json:"key"`             // setting, with dots
 	Old   *string `json:"old,omitempty"`   // previous value, if readable
@@ -35,8 +35,8 @@ func (c *Change) Same() bool { return c.Old != nil && same(c.Asked, *c.Old) }
 // Differs reports whether the stack accepted the value but changed it.
 func (c *Change) Differs() bool { return c.New != nil && !same(c.Asked, *c.New) }
 
-// same compares values like the stack: fields are separated by blanks, and numbers
-// compared by value. A list of numbers may be written in part.
+// same compares two values as the stack does: blanks separate fields, and numbers are
+// compared by value. asked may contain only the first numbers of a list.
 func same(asked, is string) bool {
 	a, b := strings.Fields(asked), strings.Fields(is)
 	if len(a) > len(b) || len(a) < len(b) && (len(a) == 0 || !numeric(b)) {
@@ -64,12 +64,13 @@ func numeric(fields []string) bool {
 	return true
 }
 
-// Plan makes changes from lines: it expands globs and checks whether each setting exists
-// and is writable, and reads its value. It changes nothing. With ignore, or a line's own
-// mark, problems are recorded in Change.Error; otherwise they are returned in one error.
+// Plan converts lines to changes. It expands globs, checks whether each setting exists
+// and is writable, and reads its value. It changes nothing. If ignore or the line's own
+// mark is set, problems are recorded in Change.Error. Otherwise Plan returns all problems
+// in one error.
 func Plan(ctx context.Context, c *stackconn.Conn, lines []Line, ignore bool) ([]Change, error) {
 	var all []string
-	named := map[string]bool{} // globs do not apply to those
+	named := map[string]bool{} // globs do not apply to these settings
 	globs := false
 	for i := range lines {
 		if globs = globs || lines[i].isGlob(); !lines[i].isGlob() {
@@ -98,7 +99,7 @@ func Plan(ctx context.Context, c *stackconn.Conn, lines []Line, ignore bool) ([]
 				}
 			}
 			if keys == nil {
-				keys = []string{l.Key} // does not exist
+				keys = []string{l.Key} // the setting does not exist
 			}
 		}
 		for _, k := range keys {
@@ -136,10 +137,11 @@ func Writable(ctx context.Context, c *stackconn.Conn, key string) bool {
 	return (&Change{Key: key}).look(ctx, c) == nil
 }
 
-// readable reads a setting; nil if it can only be written, such as net.ipv4.route.flush.
+// readable reads a setting. It returns nil if the setting can only be written, such as
+// net.ipv4.route.flush.
 func readable(ctx context.Context, conn *stackconn.Conn, key string) (*string, error) {
 	value, err := stacknet.GetSysctl(ctx, conn, key)
-	for _, no := range []syscall.Errno{syscall.EACCES, syscall.EINVAL, syscall.EIO} { // EIO: no value yet, as stable_secret
+	for _, no := range []syscall.Errno{syscall.EACCES, syscall.EINVAL, syscall.EIO} { // EIO: the setting has no value yet, such as stable_secret
 		if errors.Is(err, no) {
 			return nil, nil
 		}
@@ -157,14 +159,14 @@ func (c *Change) failed(err error) error {
 	return fmt.Errorf("%s: %w", c.where, err)
 }
 
-// UndoneError says which change the stack refused; the other changes were undone.
+// UndoneError reports a change that the stack refused. The earlier changes were undone.
 type UndoneError struct {
 	Err    error   // error of the refused change
 	Undone int     // number of earlier changes that were undone
 	Stuck  []error // errors of changes that could not be undone
 }
 
-// Error describes both.
+// Error describes the refused change and the result of the undo.
 func (e *UndoneError) Error() string {
 	s := e.Err.Error()
 	if e.Undone > 0 {
@@ -179,17 +181,17 @@ func (e *UndoneError) Error() string {
 // Unwrap returns the error of the refused change.
 func (e *UndoneError) Unwrap() error { return e.Err }
 
-// Apply makes changes in order and reads back the result of each. It skips settings that
-// already have their value. If the stack refuses a change that may not be ignored, the
-// earlier ones get their old values again.
+// Apply makes the changes in order and reads back each result. It skips settings that
+// already have the requested value. If the stack refuses a change whose failure may not
+// be ignored, Apply restores the old values of the earlier changes.
 func Apply(ctx context.Context, c *stackconn.Conn, changes []Change) error {
 	for i := range changes {
 		ch := &changes[i]
 		if ch.err != nil {
 			continue
 		}
-		// An earlier change may have affected it, too: another line of the file,
-		// or ip_forward, which sets that of each interface.
+		// An earlier change may have modified this setting: another line of the
+		// file, or ip_forward, which changes the forwarding of each interface.
 		if old, err := readable(ctx, c, ch.Key); err == nil {
 			ch.Old = old
 		}
@@ -214,7 +216,7 @@ func Apply(ctx context.Context, c *stackconn.Conn, changes []Change) error {
 	return nil
 }
 
-// undo restores old values, the last one first.
+// undo restores the old values in reverse order.
 func undo(ctx context.Context, c *stackconn.Conn, done []Change, why error) error {
 	e := &UndoneError{Err: why}
 	ctx = context.WithoutCancel(ctx)
@@ -235,11 +237,11 @@ func undo(ctx context.Context, c *stackconn.Conn, done []Change, why error) erro
 	return e
 }
 
-// dotted formats a key for output.
+// dotted formats a key with dots, for output.
 func dotted(key string) string {
 	file, err := stacknet.SysctlPath(key)
 	if err != nil {
-		return key // checked before
+		return key // the key was checked before
 	}
 	return stacknet.SysctlKey(file)
 }

@@ -12,20 +12,20 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
-// Line is one line of a file, or one argument.
+// Line is a line of a file, or a command-line argument.
 type Line struct {
-	Where  string // FILE:LINE, "" for an argument
+	Where  string // FILE:LINE; "" for an argument
 	Key    string // as written; may be a glob
 	Value  string
-	Ignore bool // "-key = value": failure is ignored
-	Except bool // "-key": excluded from globs
+	Ignore bool // "-key = value": a failure is ignored
+	Except bool // "-key": the key is excluded from globs
 }
 
-// lineMax limits a line; sysctl(8) has no limit.
+// lineMax is the maximum length of a line; sysctl(8) has no limit.
 const lineMax = 64 << 10
 
-// Parse parses a file in the format of sysctl.conf(5) and sysctl.d(5): "key = value"
-// lines; comments begin with # or ;.
+// Parse parses a file in the format of sysctl.conf(5) and sysctl.d(5). Each line has the
+// form "key = value". Comments begin with # or ;.
 func Parse(r io.Reader, name string) ([]Line, error) {
 	var lines []Line
 	sc := bufio.NewScanner(r)
@@ -48,7 +48,7 @@ func Parse(r io.Reader, name string) ([]Line, error) {
 	return lines, nil
 }
 
-// ParseLine parses one "key = value".
+// ParseLine parses one argument of the form "key = value".
 func ParseLine(text string) (Line, error) {
 	key, value, isSetting := strings.Cut(text, "=")
 	l := Line{Key: strings.TrimSpace(key), Value: strings.TrimSpace(value)}
@@ -68,8 +68,8 @@ func ParseLine(text string) (Line, error) {
 
 func (l *Line) isGlob() bool { return strings.ContainsAny(l.Key, "*?[") }
 
-// matches reports whether a glob matches key: as in file names, * does not match dots
-// (sysctl.d(5)).
+// matches reports whether a glob matches key. As in file names, where * does not match a
+// slash, * does not match a dot (sysctl.d(5)).
 func (l *Line) matches(key string) bool {
 	glob, err1 := stacknet.SysctlPath(l.Key)
 	file, err2 := stacknet.SysctlPath(key)
@@ -77,8 +77,8 @@ func (l *Line) matches(key string) bool {
 	return ok && err1 == nil && err2 == nil && err3 == nil
 }
 
-// Save writes settings in the format of Parse. A value of several lines does not fit in
-// such a file: it is omitted, and returned in left.
+// Save writes settings in the format of Parse. The format cannot represent a value of
+// several lines. Save omits such a setting and returns it in left.
 func Save(w io.Writer, settings []Setting) (left []string, err error) {
 	b := bufio.NewWriter(w)
 	for _, s := range settings {

@@ -14,7 +14,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
-// choices are the settings that list the values of another one.
+// choices maps a setting to the setting that lists its possible values.
 var choices = map[string]string{
 	"net.ipv4.tcp_congestion_control":         "net.ipv4.tcp_available_congestion_control",
 	"net.ipv4.tcp_allowed_congestion_control": "net.ipv4.tcp_available_congestion_control",
@@ -22,8 +22,8 @@ var choices = map[string]string{
 	"net.mptcp.path_manager":                  "net.mptcp.available_path_managers",
 }
 
-// ranges are the values of settings with constant limits, as in
-// net/ipv4/sysctl_net_ipv4.c and net/mptcp/ctrl.c of Linux 6.12, for globs of keys.
+// ranges describes the values of settings with constant limits, for globs of keys. The
+// limits are those in net/ipv4/sysctl_net_ipv4.c and net/mptcp/ctrl.c of Linux 6.12.
 var ranges = []struct{ glob, takes string }{
 	{"net.ipv4.ip_default_ttl", "1 to 255"},
 	{"net.ipv4.tcp_adv_win_scale", "-31 to 31"},
@@ -47,7 +47,7 @@ var ranges = []struct{ glob, takes string }{
 	{"net.mptcp.stale_loss_cnt", "a whole number, 0 or more"},
 }
 
-// Takes describes the values of a setting, if known.
+// Takes describes the values that a setting accepts, if they are known.
 func Takes(ctx context.Context, c *stackconn.Conn, key string) string {
 	if list, ok := choices[key]; ok {
 		if v, err := stacknet.GetSysctl(ctx, c, list); err == nil {
@@ -62,8 +62,9 @@ func Takes(ctx context.Context, c *stackconn.Conn, key string) string {
 	return ""
 }
 
-// Explain adds to the stack's error for a setting the key that was probably meant, or the
-// values that the setting accepts. Other errors are returned unchanged.
+// Explain adds an explanation to the stack's error for a setting: the key that the user
+// probably meant, or the values that the setting accepts. It returns other errors
+// unchanged.
 func Explain(ctx context.Context, c *stackconn.Conn, err error) error {
 	var e *stacknet.SysctlError
 	if errors.As(err, &e) {
@@ -91,7 +92,8 @@ func means(takes string, err error) string {
 	return ""
 }
 
-// nearest is the existing setting with the most similar name in the same directory.
+// nearest returns the existing setting in the same directory whose name is most similar
+// to key.
 func nearest(ctx context.Context, c *stackconn.Conn, key string) string {
 	file, err := stacknet.SysctlPath(key)
 	if err != nil {

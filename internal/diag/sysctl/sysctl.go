@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sysctl reads and writes many of a stack's settings at once: trees and patterns,
-// files in the format of sysctl.conf(5), and changes that are made completely or not at
-// all. internal/stack/stacknet handles single settings.
+// Package sysctl reads and writes many of a stack's settings at once. It supports trees
+// and patterns, files in the format of sysctl.conf(5), and changes that are made either
+// completely or not at all. internal/stack/stacknet handles single settings.
 package sysctl
 
 import (
@@ -22,9 +22,9 @@ import (
 // Setting is a key, with dots, and its value.
 type Setting struct{ Key, Value string }
 
-// Below reads all settings below a key that is a directory, "" for all, for which keep
-// returns true (nil: each). It omits settings that cannot be read by their nature, as
-// sysctl(8) -a does.
+// Below reads all settings below a directory key for which keep returns true. An empty
+// key means all settings; a nil keep selects each. Below omits settings that can never be
+// read, as sysctl(8) -a does.
 func Below(ctx context.Context, c *stackconn.Conn, key string, keep func(string) bool) ([]Setting, error) {
 	keys, err := Keys(ctx, c, key)
 	if err != nil {
@@ -38,7 +38,7 @@ func Below(ctx context.Context, c *stackconn.Conn, key string, keep func(string)
 		g.Go(func() error {
 			value, err := stacknet.GetSysctl(ctx, c, k)
 			var no syscall.Errno
-			if errors.As(err, &no) { // EACCES, EIO and others: write-only, or for missing hardware
+			if errors.As(err, &no) { // EACCES, EIO and others: the setting is write-only, or for missing hardware
 				return nil
 			}
 			read[n] = Setting{k, value}
@@ -51,11 +51,11 @@ func Below(ctx context.Context, c *stackconn.Conn, key string, keep func(string)
 	return slices.DeleteFunc(read, func(s Setting) bool { return s.Key == "" }), nil
 }
 
-// atOnce is the number of settings read in parallel: the stack may be far away, and each
-// takes a few calls.
+// atOnce is the number of settings that are read in parallel. Each read takes a few
+// calls, and the stack may be on a distant machine.
 const atOnce = 32
 
-// Keys lists the settings below a key that is a directory, "" for all.
+// Keys lists the settings below a directory key. An empty key means all settings.
 func Keys(ctx context.Context, c *stackconn.Conn, key string) ([]string, error) {
 	dir := strings.TrimSuffix(stacknet.SysctlRoot, "/")
 	if key != "" {
@@ -67,8 +67,8 @@ func Keys(ctx context.Context, c *stackconn.Conn, key string) ([]string, error) 
 	return keys(ctx, c, dir, make(chan struct{}, atOnce))
 }
 
-// keys lists the settings below dir; room limits the directories that are listed in
-// parallel.
+// keys lists the settings below dir. room limits the number of directories that are
+// listed in parallel.
 func keys(ctx context.Context, c *stackconn.Conn, dir string, room chan struct{}) ([]string, error) {
 	room <- struct{}{}
 	entries, err := c.ReadDir(ctx, dir)
@@ -93,8 +93,8 @@ func keys(ctx context.Context, c *stackconn.Conn, dir string, room chan struct{}
 	return slices.Concat(found...), err
 }
 
-// Match reports whether key matches one of patterns, or there are none. A pattern without
-// glob characters matches a part of the key.
+// Match reports whether key matches one of patterns. Without patterns it returns true. A
+// pattern without glob characters matches any part of the key.
 func Match(key string, patterns []string) bool {
 	if len(patterns) == 0 {
 		return true

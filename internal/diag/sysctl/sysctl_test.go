@@ -48,7 +48,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// Parse can read the output of Save.
+// Parse must be able to read the output of Save.
 func FuzzParse(f *testing.F) {
 	f.Add(conf)
 	f.Fuzz(func(t *testing.T, text string) {
@@ -80,7 +80,7 @@ func get(t *testing.T, c *stackconn.Conn, key string) string {
 	return strings.Join(strings.Fields(v), " ")
 }
 
-// apply plans and makes the changes of a file.
+// apply plans and makes the changes in a file.
 func apply(t *testing.T, c *stackconn.Conn, text string, ignore bool) ([]sysctl.Change, error) {
 	t.Helper()
 	lines, err := sysctl.Parse(strings.NewReader(text), "f")
@@ -122,8 +122,8 @@ func TestApply(t *testing.T) {
 		t.Errorf("after a setting that sets others: %v", err)
 	}
 
-	// The second is refused: the first has its old value, the third was never
-	// written.
+	// The stack refuses the second change. The first setting gets its old value
+	// again, and the third is never written.
 	_, err = apply(t, c, "net.ipv4.ip_default_ttl=61\nnet.ipv4.tcp_syn_retries=1000\nnet.ipv4.tcp_ecn=1\n", false)
 	if err == nil || !strings.Contains(err.Error(), "f:2: sysctl net.ipv4.tcp_syn_retries=1000") || !strings.Contains(err.Error(), "1 to 127") || !strings.Contains(err.Error(), "earlier changes undone: 1") {
 		t.Errorf("refused: %v", err)
@@ -143,13 +143,13 @@ func TestApply(t *testing.T) {
 	if _, err = apply(t, c, "net.ipv4.tcp_congestion_control=none", false); err == nil || !strings.Contains(err.Error(), "one of ") || !strings.Contains(err.Error(), "reno") {
 		t.Errorf("the choice: %v", err)
 	}
-	// The kernel changes this value: it joins reserved ports.
+	// The kernel changes this value, because it joins adjacent reserved ports.
 	if changes, err = apply(t, c, "net.ipv4.ip_local_reserved_ports=8,9,10", false); err != nil || !changes[0].Differs() || *changes[0].New != "8-10" {
 		t.Errorf("changed by the kernel: %+v, %v", changes, err)
 	}
 }
 
-// Loading what was saved changes nothing.
+// Loading saved settings changes nothing.
 func TestSave(t *testing.T) {
 	c := hoststack.Start(t).Dial(t)
 	ctx := limit(t)
