@@ -20,7 +20,7 @@ import (
 // RunningError reports that the requested name is in use.
 type RunningError struct {
 	Name string
-	PID  int // of its lklrun; 0: not known yet
+	PID  int // PID of its lklrun; 0: not known yet
 }
 
 func (e *RunningError) Error() string {
@@ -30,8 +30,8 @@ func (e *RunningError) Error() string {
 	return fmt.Sprintf("instance %q is running (pid %d); choose another --name", e.Name, e.PID)
 }
 
-// PlaceError reports why a run directory cannot be created in its place, with
-// the remedy.
+// PlaceError reports why a run directory cannot be created in its place, and
+// names the remedy.
 type PlaceError struct{ Err error }
 
 // Error names the directory and the remedy.
@@ -51,8 +51,8 @@ type Dir struct {
 }
 
 // Create creates and locks the run directory of the instance called name. If
-// there is a leftover of that name, Create takes it over and sets Leftover. It
-// returns a *RunningError if the name is in use.
+// that directory remains from an earlier run, Create takes it over and sets
+// Leftover. Create returns a *RunningError if the name is in use.
 func Create(name string) (*Dir, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
@@ -60,8 +60,8 @@ func Create(name string) (*Dir, error) {
 	return create(Root(), name)
 }
 
-// CreateAny is like Create with the first free name of base, base-2, base-3,
-// ...
+// CreateAny is like Create but uses the first free name of base, base-2,
+// base-3, ...
 func CreateAny(base string) (*Dir, error) {
 	const tries = 10000
 	for n := 1; n <= tries; n++ {
@@ -82,7 +82,7 @@ func CreateAny(base string) (*Dir, error) {
 	return nil, fmt.Errorf("%d instances named %s are running; choose a --name", tries, base)
 }
 
-// makeRoot creates the directory above the run directories. The last run
+// makeRoot creates the parent directory of the run directories. The last run
 // removes it.
 func makeRoot(path string, uid int) error {
 	err := os.Mkdir(path, 0o700)
@@ -94,7 +94,7 @@ func makeRoot(path string, uid int) error {
 	}
 	err = checkRoot(path, uid)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // it is gone again; the caller will notice
+		return nil // another run removed it again; the caller detects that
 	}
 	return err
 }
@@ -127,7 +127,8 @@ func runDirError(path string, err error) error {
 
 func create(base, name string) (*Dir, error) {
 	path := filepath.Join(base, name)
-	// struct sockaddr_un, linux/un.h: 108 bytes including the terminator.
+	// struct sockaddr_un in linux/un.h has 108 bytes for the path,
+	// including the terminator.
 	if n := len(filepath.Join(path, SocketFile)); n > 107 {
 		return nil, &PlaceError{fmt.Errorf("run directory %s: the path of its control socket would have %d characters, and the limit is 107; set XDG_RUNTIME_DIR to a shorter path", path, n)}
 	}
@@ -145,7 +146,7 @@ func create(base, name string) (*Dir, error) {
 		}
 		switch {
 		case errors.Is(err, fs.ErrNotExist), !old && errors.Is(err, fs.ErrExist):
-			continue // it appeared or vanished between the two checks
+			continue // another process created or removed it between the two checks
 		case errors.Is(err, unix.EAGAIN):
 			info, ierr := inspect(path)
 			if ierr != nil {
@@ -153,7 +154,7 @@ func create(base, name string) (*Dir, error) {
 			}
 			return nil, &RunningError{Name: name, PID: info.PID}
 		case err != nil:
-			_ = os.Remove(base) // fails unless we have just created it
+			_ = os.Remove(base) // fails unless we have just created base
 			return nil, &PlaceError{runDirError(path, err)}
 		}
 		return &Dir{Path: path, Name: name, lock: f, Leftover: old}, nil
@@ -161,8 +162,8 @@ func create(base, name string) (*Dir, error) {
 	return nil, fmt.Errorf("run directory %s is repeatedly created and removed by another process; choose another --name", path)
 }
 
-// placeLocked creates a run directory that is locked before it gets its name.
-// It returns fs.ErrExist if the name is in use.
+// placeLocked creates a run directory and locks it before the directory gets
+// its final name. It returns fs.ErrExist if the name is in use.
 func placeLocked(base, name string) (*os.File, error) {
 	tmp, err := os.MkdirTemp(base, "."+name+".*") // mode 0700
 	if err != nil {
@@ -171,21 +172,21 @@ func placeLocked(base, name string) (*os.File, error) {
 	f, err := lockDir(tmp)
 	if err == nil {
 		// rename(2) replaces only an empty directory. A directory with
-		// a final name always contains its lock.
+		// a final name is never empty, because it contains its lock.
 		if err = unix.Rename(tmp, filepath.Join(base, name)); err == nil {
 			return f, nil
 		}
 		f.Close()
 	}
-	_ = os.RemoveAll(tmp) // if this fails, `lklrun cleanup` finds it
+	_ = os.RemoveAll(tmp) // if this fails, `lklrun cleanup` removes the directory
 	if errors.Is(err, unix.ENOTEMPTY) {
 		err = fs.ErrExist
 	}
 	return nil, err
 }
 
-// lockDir opens and takes the lock of the run directory at path. It returns
-// fs.ErrNotExist if the file was removed before it was locked.
+// lockDir opens and locks the lock file of the run directory at path. It
+// returns fs.ErrNotExist if the file was removed before it could be locked.
 func lockDir(path string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(path, LockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -238,9 +239,9 @@ func Take(path string) (*Dir, error) {
 	return &Dir{Path: path, Name: name, lock: f, Leftover: true}, nil
 }
 
-// inheritedLock searches this process's descriptors for one of the lock file
-// that holds the lock. Such a descriptor can take the lock again at once,
-// because the lock belongs to the open file description.
+// inheritedLock searches this process's descriptors for an open lock file that
+// holds the lock. Such a descriptor can take the lock again at once, because
+// the lock belongs to the open file description.
 func inheritedLock(path string) *os.File {
 	lock := filepath.Join(path, LockFile)
 	fds, err := os.ReadDir("/proc/self/fd")
@@ -268,7 +269,7 @@ func inheritedLock(path string) *os.File {
 	return nil
 }
 
-// LockFD returns the descriptor of the held lock, which lklhost inherits.
+// LockFD returns the descriptor that holds the lock. lklhost inherits it.
 func (d *Dir) LockFD() *os.File { return d.lock }
 
 // File returns the path of a file in the directory.
@@ -281,7 +282,7 @@ func (d *Dir) WriteState(s *State) error { return d.WriteJSON(StateFile, s) }
 func (d *Dir) WriteJSON(name string, v any) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false) // commands contain many of these characters
+	enc.SetEscapeHTML(false) // commands often contain the characters that HTML escapes
 	enc.SetIndent("", "  ")
 	if err := enc.Encode(v); err != nil {
 		return err
@@ -295,7 +296,7 @@ func (d *Dir) WriteFile(name string, data []byte) error {
 	tmp := d.File(name + ".new")
 	err := os.WriteFile(tmp, data, 0o600)
 	if err == nil && name == ResolvFile {
-		err = os.Chmod(tmp, 0o644) // the target may be another user
+		err = os.Chmod(tmp, 0o644) // the target may run as another user
 	}
 	if err != nil {
 		_ = os.Remove(tmp)
@@ -308,9 +309,9 @@ func (d *Dir) WriteFile(name string, data []byte) error {
 	return nil
 }
 
-// Rewrite changes the content of a file that is bind-mounted elsewhere, so it
-// must remain the same file. A concurrent reader sees the whole new text,
-// followed by empty lines if the old text was longer.
+// Rewrite changes the content of a file that is bind-mounted elsewhere and must
+// therefore remain the same file. A concurrent reader sees the whole new text.
+// If the old text was longer, empty lines follow the new one.
 func (d *Dir) Rewrite(name string, data []byte) error {
 	f, err := os.OpenFile(d.File(name), os.O_RDWR, 0)
 	if err != nil {
@@ -346,13 +347,13 @@ func (d *Dir) Reset() error {
 }
 
 // Remove deletes the directory and releases the lock. It first renames the
-// directory to a name that no instance has, so that the old name is free at
-// once.
+// directory to a name that no instance can have, so that the old name is free
+// immediately.
 func (d *Dir) Remove() error {
 	defer d.Release()
 	root := filepath.Dir(d.Path)
 	away, err := os.MkdirTemp(root, "."+d.Name+".*")
-	if err != nil { // if the disk is full, keep the name
+	if err != nil { // keep the name, for example if the disk is full
 		away = d.Path
 	} else if err = unix.Rename(d.Path, away); err != nil {
 		_ = os.Remove(away)
@@ -366,7 +367,7 @@ func (d *Dir) Remove() error {
 	return nil
 }
 
-// Sweep deletes the remains of runs that died inside Create or Remove.
+// Sweep deletes directories of runs that died inside Create or Remove.
 func Sweep() error { return sweep(Root()) }
 
 func sweep(root string) error {
@@ -388,7 +389,7 @@ func sweep(root string) error {
 	return errors.Join(errs...)
 }
 
-// Release releases the lock and leaves the directory in place.
+// Release releases the lock but keeps the directory.
 func (d *Dir) Release() {
 	if d.lock != nil {
 		d.lock.Close()

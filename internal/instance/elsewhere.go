@@ -11,12 +11,13 @@ import (
 	"path/filepath"
 )
 
-// elsewhereFile replaces lock and state in the folder of an instance on another
-// machine. It contains an Info.
+// elsewhereFile replaces the lock and state files in the folder of an instance
+// on another machine. It contains an Info.
 const elsewhereFile = "elsewhere.json"
 
-// Appear creates or updates the folder of an instance on another machine below
-// root, and returns the folder. Readers see it complete or not at all.
+// Appear creates or updates the folder of an instance on another machine and
+// returns it. The folder is below root. Readers see either the complete folder
+// or none.
 func Appear(root string, info Info) (dir string, err error) {
 	if err := CheckName(info.Name); err != nil {
 		return "", err
@@ -54,12 +55,12 @@ func Vanish(root, name string) error {
 	return errors.Join(err, os.RemoveAll(away))
 }
 
-// elsewhere reads the Info written by Appear. It returns nil if the folder is a
+// elsewhere reads the Info that Appear wrote. It returns nil if the folder is a
 // run directory of this machine.
 func elsewhere(dir string) (*Info, error) {
 	data, err := os.ReadFile(filepath.Join(dir, elsewhereFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil //nolint:nilnil // no error, and none of those
+		return nil, nil //nolint:nilnil // the folder is not from Appear, which is no error
 	}
 	if err != nil {
 		return nil, fmt.Errorf("inspecting instance %q: %w", filepath.Base(dir), err)

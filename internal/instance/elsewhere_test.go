@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// An instance on another machine is listed and opened like a local one. It has
-// its directory on that machine, and its files in a local folder.
+// An instance on another machine is listed and opened like a local one. Its
+// directory is on that machine, and its files are in a local folder.
 func TestAppear(t *testing.T) {
 	p := Place{Device: "adb:1234", Root: t.TempDir()}
 	info := Info{State: State{Name: "web", PID: 7}, Device: p.Device, Dir: "/data/run/web", Running: true}

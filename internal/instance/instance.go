@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package instance manages the run directories of stacks: their places, files
-// and locks, and the list of instances. ARCHITECTURE.md, "The run directory",
-// describes the layout.
+// Package instance manages the run directories of stacks, with their locations,
+// files and locks, and lists the instances. ARCHITECTURE.md, "The run
+// directory", describes the layout.
 //
-// The lock of a directory shows that the run is alive. It belongs to one open
-// file description (F_OFD_SETLK, fcntl_locking(2)), which lklrun creates and
-// lklhost inherits. It is therefore held while either of the two lives. A
-// directory whose lock is free is a leftover.
+// A run directory's lock shows that the run is alive. The lock belongs to one
+// open file description (F_OFD_SETLK, fcntl_locking(2)), which lklrun creates
+// and lklhost inherits. It is therefore held as long as one of the two is
+// alive. A directory whose lock is free is a leftover.
 package instance
 
 import (
@@ -30,15 +30,15 @@ const (
 	SocketFile  = "ctl.sock"
 	ResolvFile  = "resolv.conf"
 	LogFile     = "log"
-	OutputFile  = "output" // of a run in the background
+	OutputFile  = "output" // standard output and error of a run in the background
 	TreeFile    = "tree.json"
 
 	CountersFile = "counters.json" // last output of `lklctl counters -d`
 )
 
-// InsideFile is in the folder of the run directories as a program on a stack
-// sees it. That folder is otherwise empty; this file contains the name of the
-// program's instance (csrc/target/covers.c).
+// InsideFile is a file in the parent of the run directories, as a program on a
+// stack sees it. It contains the name of the program's instance. That directory
+// is otherwise empty (csrc/target/covers.c).
 const InsideFile = ".inside"
 
 // MaxName is the maximum length of an instance name.
@@ -54,7 +54,7 @@ type Interface struct {
 	Leases []Lease `json:"leases,omitempty"` // leases from the network
 }
 
-// Lease is an interface's lease, or the progress towards one.
+// Lease is an interface's lease, or the progress of its acquisition.
 type Lease struct {
 	Proto   string    `json:"proto"`            // dhcp, dhcp6 or slaac
 	State   string    `json:"state"`            // client state: bound, renewing, selecting, ...
@@ -77,18 +77,19 @@ type State struct {
 	Command    []string    `json:"command"`              // program and arguments
 }
 
-// Info describes an instance from outside: its directory and its last state.
+// Info describes an instance as other processes see it: its directory and its
+// last state.
 type Info struct {
 	State
 	Device  string `json:"device,omitempty"` // device, as for --device; absent: this machine
 	Dir     string `json:"dir"`              // run directory on that device
 	Running bool   `json:"running"`          // false: leftovers of an ended run
 
-	near string // for another machine: the local folder that represents Dir
+	near string // if the instance is on another machine: the local folder that represents Dir
 }
 
-// Files returns the local folder that contains the available parts of the run
-// directory. It exists as long as the instance, and is unique to it.
+// Files returns the local folder that contains the available files of the run
+// directory. The folder exists as long as the instance and is unique to it.
 func (i *Info) Files() string {
 	if i.near != "" {
 		return i.near
@@ -99,14 +100,14 @@ func (i *Info) Files() string {
 // Socket returns the path of the control socket.
 func (i *Info) Socket() string { return filepath.Join(i.Files(), SocketFile) }
 
-// EnvRoot is the environment variable for the directory that holds the run
-// directories, on a machine without the usual places. The directory belongs to
-// one user.
+// EnvRoot is the environment variable for the parent of the run directories. It
+// is for machines that lack the usual locations. The directory belongs to one
+// user.
 const EnvRoot = "LKLRUN_RUN_DIR"
 
-// Root returns the directory of this user's run directories. It is
-// $LKLRUN_RUN_DIR if set, /run/lklrun for root, $XDG_RUNTIME_DIR/lklrun if set,
-// or else /tmp/lklrun-UID.
+// Root returns the parent of this user's run directories. It is $LKLRUN_RUN_DIR
+// if set, /run/lklrun for root, $XDG_RUNTIME_DIR/lklrun if set, or else
+// /tmp/lklrun-UID.
 func Root() string {
 	return root(os.Geteuid(), os.Getenv)
 }
@@ -125,8 +126,7 @@ func root(uid int, getenv func(string) string) string {
 }
 
 // IsRunDir reports whether the directory at path is a run directory. It must be
-// in this user's place for them, or, in another place, contain the files that a
-// run writes first.
+// in this user's parent directory or contain the files that a run writes first.
 func IsRunDir(path string) bool {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -143,7 +143,7 @@ func IsRunDir(path string) bool {
 	return true
 }
 
-// CheckName returns an error if name is not valid as an instance name.
+// CheckName returns an error if name is not a valid instance name.
 func CheckName(name string) error {
 	const want = "expected letters, digits, '-', '_' and '.', a letter or digit first"
 	if name == "" {
@@ -163,14 +163,14 @@ func CheckName(name string) error {
 	return nil
 }
 
-// BaseName derives an instance name from a command: the last element of its
-// path, reduced to the valid characters.
+// BaseName derives an instance name from a command. It uses the valid
+// characters of the last path element.
 func BaseName(command string) string {
 	var b strings.Builder
 	for _, c := range []byte(filepath.Base(command)) {
 		ok := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
 			b.Len() > 0 && (c == '-' || c == '_' || c == '.')
-		if ok && b.Len() < MaxName-6 { // leaves room for "-99999"
+		if ok && b.Len() < MaxName-6 { // leave room for a suffix up to "-99999"
 			b.WriteByte(c)
 		}
 	}

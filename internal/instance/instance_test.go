@@ -89,8 +89,8 @@ func TestLife(t *testing.T) {
 		t.Errorf("second create: %v", err)
 	}
 	if _, err = Take(d.Path); err != nil {
-		// Our own descriptor holds the lock, as in the hand-over from
-		// lklhost.
+		// Our own descriptor holds the lock, as when lklhost hands it
+		// over.
 		t.Errorf("take with the lock inherited: %v", err)
 	}
 
@@ -130,8 +130,8 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// Runs that start and end concurrently under the same names neither fail nor
-// leave anything behind.
+// Runs that start and end concurrently under the same names must neither fail
+// nor leave files behind.
 func TestRace(t *testing.T) {
 	base := filepath.Join(t.TempDir(), "root")
 	var wg sync.WaitGroup
@@ -190,8 +190,8 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// A lock inherited by a child outlives its creator's own descriptor. This makes
-// lklhost and lklrun one owner.
+// An inherited lock remains held after its creator has closed its own
+// descriptor. This lets lklhost and lklrun hold it as one owner.
 func TestLockInherited(t *testing.T) {
 	base := t.TempDir()
 	d, err := create(base, "x")
@@ -263,7 +263,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// IsRunDir decides what `lklrun cleanup --dir` may delete.
+// IsRunDir decides which directories `lklrun cleanup --dir` may delete.
 func TestIsRunDir(t *testing.T) {
 	if !IsRunDir(filepath.Join(Root(), "x")) || IsRunDir(Root()) || IsRunDir("/etc") {
 		t.Error("the place does not count")

@@ -13,15 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openDir opens a directory, or a name inside an open one, without following
-// links.
+// openDir opens a directory, or a name inside an open directory, without
+// following symbolic links.
 func openDir(at int, name string) (int, error) {
 	return unix.Openat(at, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 }
 
-// checkRoot returns an error if the directory at path is not safe for this
-// user's run directories: in /tmp, another user may have created it. It returns
-// fs.ErrNotExist if the directory does not exist.
+// checkRoot returns an error if the directory at path is not safe as a parent
+// of this user's run directories. In /tmp, another user may have created it.
+// checkRoot returns fs.ErrNotExist if the directory does not exist.
 func checkRoot(path string, uid int) error {
 	fd, err := openDir(unix.AT_FDCWD, path)
 	switch {
@@ -52,7 +52,7 @@ func checkRoot(path string, uid int) error {
 // CheckOwn returns an error if the journal of the run directory at path cannot
 // be trusted, because it or a directory above it belongs to another user. If
 // this process has inherited the directory's lock, the directory is the one
-// that its lklrun made.
+// that its lklrun created.
 func CheckOwn(path string) error {
 	if f := inheritedLock(path); f != nil {
 		return f.Close()
@@ -104,7 +104,8 @@ func checkAbove(fd int, path string) error {
 }
 
 // checkMine returns an error if a file of a directory belongs to another user.
-// An empty name means the directory itself. A missing file is no error.
+// An empty name means the directory itself. If the file does not exist,
+// checkMine returns nil.
 func checkMine(at int, name, path string) error {
 	flags := unix.AT_SYMLINK_NOFOLLOW
 	if name == "" {
@@ -128,13 +129,13 @@ func checkMine(at int, name, path string) error {
 }
 
 // isUnmapped reports whether uid stands for users that a user namespace does
-// not map, including root. In such a namespace, this process has no rights over
-// the host's network that anyone could misuse.
+// not map, which then include root. In such a namespace, this process has no
+// rights over the host's network that another user could misuse.
 func isUnmapped(uid uint32) bool {
 	overflow, err := os.ReadFile("/proc/sys/kernel/overflowuid")
 	if err != nil || strings.TrimSpace(string(overflow)) != fmt.Sprint(uid) {
 		return false
 	}
-	uids, err := os.ReadFile("/proc/self/uid_map") // the initial namespace maps all users
+	uids, err := os.ReadFile("/proc/self/uid_map") // the initial user namespace maps all users
 	return err == nil && strings.Join(strings.Fields(string(uids)), " ") != "0 0 4294967295"
 }

@@ -15,19 +15,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Place is a location of instances. The zero Place is this user on this
-// machine.
+// Place is a set of instances. The zero Place contains this user's instances on
+// this machine.
 type Place struct {
-	Device string // another machine, in the form of --device
-	Root   string // the local folder of its instances; see Appear
+	Device string // another machine, as in --device; empty: this machine
+	Root   string // local folder with its instances; see Appear
 }
 
-// List returns the instances of a place, sorted by name, including leftovers. A
-// folder that does not exist contains none. If others can change the folder,
-// the error is a *PlaceError.
+// List returns the instances of a place, including leftovers, sorted by name. A
+// folder that does not exist contains no instances. If other users can change
+// the folder, List returns a *PlaceError.
 func (p Place) List() ([]Info, error) { return list(p.root()) }
 
-// Open finds a running instance by name. An empty name means the only instance.
+// Open finds a running instance by name. An empty name selects the only running
+// instance.
 func (p Place) Open(name string) (*Info, error) { return open(p.root(), p.where(), name) }
 
 func (p Place) root() string {
@@ -37,7 +38,7 @@ func (p Place) root() string {
 	return Root()
 }
 
-// where describes the location that was searched.
+// where describes the searched place in messages.
 func (p Place) where() string {
 	if p.Device != "" {
 		return "on " + p.Device
@@ -69,7 +70,7 @@ func list(root string) ([]Info, error) {
 		}
 		info, err := inspect(filepath.Join(root, e.Name()))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it ended between the two checks
+			continue // the instance ended between the two checks
 		}
 		if err != nil {
 			return nil, err
@@ -80,8 +81,9 @@ func list(root string) ([]Info, error) {
 	return all, nil
 }
 
-// inspect reads one run directory. If the state file is missing or incomplete,
-// because lklrun died while starting, only the name is known.
+// inspect reads one run directory. If lklrun died while it was starting, the
+// state file may be missing or incomplete. In that case, only the name is
+// known.
 func inspect(dir string) (*Info, error) {
 	if info, err := elsewhere(dir); info != nil || err != nil {
 		return info, err
@@ -101,8 +103,8 @@ func inspect(dir string) (*Info, error) {
 	return info, nil
 }
 
-// lockHeld reports whether any process holds the lock at path, without taking
-// it.
+// lockHeld reports whether any process holds the lock at path. It does not take
+// the lock.
 func lockHeld(path string) (bool, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -116,18 +118,18 @@ func lockHeld(path string) (bool, error) {
 	return lk.Type != unix.F_UNLCK, nil
 }
 
-// takeLock locks the file open as fd. It returns unix.EAGAIN if another process
-// holds the lock. It does nothing if the open file description already holds
-// it.
+// takeLock locks the open file fd. It returns unix.EAGAIN if another process
+// holds the lock. If the open file description already holds the lock, takeLock
+// does nothing.
 func takeLock(fd uintptr) error {
 	return unix.FcntlFlock(fd, unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
 }
 
-// ErrNone is wrapped by the error of Open if no instance runs, or none of the
-// name.
+// ErrNone means that no instance runs, or none with the given name. Open wraps
+// it.
 var ErrNone = errors.New("no such instance")
 
-// noneError is an ErrNone with a specific message.
+// noneError is an ErrNone with its own message.
 type noneError struct{ error }
 
 func (noneError) Is(target error) bool { return target == ErrNone }

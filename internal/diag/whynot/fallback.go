@@ -9,7 +9,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 )
 
-// A clue is a counter of fallbacks with its meaning. Names and meanings are from
+// A clue is a counter of fallbacks together with its meaning. Names and meanings are from
 // net/mptcp/mib.h.
 type clue struct {
 	counter string
@@ -18,7 +18,7 @@ type clue struct {
 	remedy  string
 }
 
-// early are the reasons why MP_CAPABLE was not sent, or no longer sent.
+// early contains the reasons why MP_CAPABLE was not sent, or was sent no longer.
 var early = []clue{
 	{"MPCapableSYNTXDrop", SynDropped, "only a SYN without MP_CAPABLE was answered: something on the path drops SYNs with it", "use another path or network"},
 	{"MPCapableSYNTXDisabled", Disabled, "MPTCP is disabled for a time, because SYNs with MP_CAPABLE of an earlier connection got no answer (blackhole detection)", "lklctl sysctl -w net.mptcp.blackhole_timeout=0 keeps MPTCP enabled for new connections"},
@@ -27,7 +27,8 @@ var early = []clue{
 	{"SimultConnectFallback", Simultaneous, "both sides connected to each other at the same time, which MPTCP does not support", ""},
 }
 
-// late are the reasons why MPTCP was given up after both sides had agreed on it.
+// late contains the reasons why a connection abandoned MPTCP after both sides had agreed
+// on it.
 var late = []clue{
 	{"DataCsumErr", BadChecksum, "the data checksum was wrong: something on the path changes the data", "use TLS, or another path"},
 	{"InfiniteMapRx", Infinite, "the peer fell back to TCP (infinite mapping) because of wrong checksums: something on the path changes the data", "use TLS, or another path"},
@@ -38,7 +39,7 @@ var late = []clue{
 	{"SimultConnectFallback", Simultaneous, "both sides connected to each other at the same time, which MPTCP does not support", ""},
 }
 
-// fallback explains why c, which has an MPTCP socket, is plain TCP.
+// fallback explains why c is plain TCP although it has an MPTCP socket.
 func (s *stack) fallback(c *sockdiag.Connection) Reason {
 	var flags sockdiag.SubflowFlags
 	for i := range c.Subflows {
@@ -67,8 +68,8 @@ func (s *stack) fallback(c *sockdiag.Connection) Reason {
 	}
 }
 
-// oneOf picks the clue whose counter is not zero. If there are several, it is unknown
-// which one applies to this connection.
+// oneOf selects the clue whose counter is not zero. If several counters are not zero, it
+// is unknown which one applies to this connection.
 func (s *stack) oneOf(clues []clue, otherwise string) Reason {
 	var texts, counters []string
 	var first *clue

@@ -20,10 +20,10 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
-// Explain returns, for each of conns, why it is plain TCP or, for each interface without a
-// subflow, the reason. conns are all connections and listeners of the stack. expected
-// names the interfaces that should have an address; other interfaces without an address
-// are omitted.
+// Explain returns the reasons for each of conns: why it is plain TCP, or why it has no
+// subflow over an interface. conns are all connections and listeners of the stack.
+// expected names the interfaces that should have an address; Explain omits other
+// interfaces without an address.
 func Explain(ctx context.Context, conn *stackconn.Conn, conns []sockdiag.Connection, expected []string) ([][]Reason, error) {
 	n, err := stacknet.Open(ctx, conn)
 	if err != nil {
@@ -45,14 +45,15 @@ func Explain(ctx context.Context, conn *stackconn.Conn, conns []sockdiag.Connect
 	return reasons, nil
 }
 
-// read reads what is needed. These queries are slow, so most calls need none.
+// read reads the data in need from the stack. These queries are slow, and most calls need
+// no data.
 func (s *stack) read(ctx context.Context, conn *stackconn.Conn, n *stacknet.Netlink, need needs) (err error) {
 	if need.endpoints {
 		if s.Endpoints, err = n.Endpoints(); err != nil && !errors.Is(err, stacknet.ErrNoPathManager) {
 			return err
 		}
 		pm, err := stacknet.GetSysctl(ctx, conn, "net.mptcp.pm_type")
-		s.Userspace = err == nil && strings.TrimSpace(pm) == "1" // old stacks have neither the setting nor another manager
+		s.Userspace = err == nil && strings.TrimSpace(pm) == "1" // old stacks have neither this setting nor a userspace path manager
 		_, err = conn.ReadFile(ctx, stacknet.JoinFile)
 		s.Again = err == nil
 		if s.Past, err = past(ctx, conn, need.events); err != nil {
@@ -67,7 +68,7 @@ func (s *stack) read(ctx context.Context, conn *stackconn.Conn, n *stacknet.Netl
 	return s.lookup(n, need.routes)
 }
 
-// links lists the interfaces on which a subflow can be expected.
+// links lists the interfaces over which a connection should have a subflow.
 func links(n *stacknet.Netlink, expected []string) ([]Link, error) {
 	states, err := n.Links()
 	if err != nil {
@@ -97,7 +98,8 @@ func links(n *stacknet.Netlink, expected []string) ([]Link, error) {
 	return all, nil
 }
 
-// past asks lklrun, which has recorded events from the start; nil if there is no record.
+// past asks lklrun for the events that it has recorded from the start. It returns nil if
+// there is no record.
 func past(ctx context.Context, conn *stackconn.Conn, tokens []mptcpevent.Token) (*mptcpevent.Past, error) {
 	if conn.Hello().ABI == ctlproto.CTL_ABI_HOST {
 		return nil, nil
@@ -109,10 +111,10 @@ func past(ctx context.Context, conn *stackconn.Conn, tokens []mptcpevent.Token) 
 	case ctx.Err() != nil, errors.Is(err, stackconn.ErrClosed):
 		return nil, err
 	}
-	return nil, nil // an older lklrun, or a stack without events
+	return nil, nil // the lklrun is older, or the stack has no events
 }
 
-// lookup finds joins to the peers that have no route.
+// lookup records which joins to the peers have no route.
 func (s *stack) lookup(n *stacknet.Netlink, peers []netip.Addr) error {
 	looked := map[Route]bool{}
 	for _, to := range peers {
@@ -134,7 +136,7 @@ func (s *stack) lookup(n *stacknet.Netlink, peers []netip.Addr) error {
 	return nil
 }
 
-// counted reads the MPTcpExt counters.
+// counted reads the MPTcpExt counters of the stack.
 func counted(ctx context.Context, conn *stackconn.Conn) (map[string]int64, error) {
 	set, err := counters.Read(ctx, conn)
 	if err != nil {

@@ -11,8 +11,9 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
-// missing explains why c has no subflow over l. Reasons that exclude all later ones come
-// first: the interface, the address, the endpoint, then the result of a join.
+// missing explains why c has no subflow over l. It first checks for reasons that exclude
+// all later ones, in this order: the interface, the address, the endpoint, the result of
+// a join.
 func (s *stack) missing(c *sockdiag.Connection, l *Link) Reason {
 	r := Reason{Iface: l.Name}
 	switch {
@@ -68,8 +69,8 @@ func familyName(a netip.Addr) string {
 	return "IPv6"
 }
 
-// endpoint returns the endpoint of one of addrs: preferably one that subflows start from,
-// else any, else nil and the first address.
+// endpoint returns the endpoint of one of addrs. It prefers an endpoint from which
+// subflows start. If there is no endpoint, it returns nil and the first address.
 func (s *stack) endpoint(addrs []netip.Addr) (*stacknet.Endpoint, netip.Addr) {
 	var any *stacknet.Endpoint
 	for _, a := range addrs {
@@ -115,7 +116,7 @@ func (s *stack) joining(c *sockdiag.Connection, addrs []netip.Addr) *sockdiag.So
 	return nil
 }
 
-// waits explains what a SYN with MP_JOIN waits for.
+// waits explains why a SYN with MP_JOIN is still unanswered.
 func (s *stack) waits(r Reason, f *sockdiag.Socket, e *stacknet.Endpoint, peer netip.Addr) Reason {
 	if s.noRoute(e, f.Remote.Addr().Unmap()) {
 		return s.unrouted(r, e, f.Remote.Addr().Unmap())
@@ -135,7 +136,7 @@ func (s *stack) noRoute(e *stacknet.Endpoint, to netip.Addr) bool {
 	return s.NoRoute[routeOf(e, to)]
 }
 
-// routeOf is the route of an endpoint's subflow.
+// routeOf returns the route of a subflow from an endpoint to a peer.
 func routeOf(e *stacknet.Endpoint, to netip.Addr) Route {
 	return Route{From: e.Addr.Unmap(), To: to, IfIndex: e.Ifindex}
 }
@@ -145,7 +146,7 @@ func (s *stack) unrouted(r Reason, e *stacknet.Endpoint, to netip.Addr) Reason {
 		"add a gateway (gw= of --if, or lklctl ip route add %v via GATEWAY dev %s metric 1000); then: %s", to, r.Iface, s.retry(e, r.Iface))
 }
 
-// retry says how to try a join again, since the kernel tries each endpoint once.
+// retry describes how to repeat a join. The kernel itself tries each endpoint only once.
 func (s *stack) retry(e *stacknet.Endpoint, dev string) string {
 	if s.Again {
 		return "lklrun retries it within 30 seconds"
@@ -153,8 +154,8 @@ func (s *stack) retry(e *stacknet.Endpoint, dev string) string {
 	return s.anew(e, dev)
 }
 
-// anew says how to try an endpoint again on all connections, which ends the subflows that
-// use it.
+// anew describes how to try an endpoint again on all connections. This ends the subflows
+// that use the endpoint.
 func (s *stack) anew(e *stacknet.Endpoint, dev string) string {
 	flags := "subflow"
 	if e.Flags&stacknet.EndpointBackup != 0 {
@@ -166,8 +167,9 @@ func (s *stack) anew(e *stacknet.Endpoint, dev string) string {
 	return fmt.Sprintf("lklctl mptcp endpoint del id %d; lklctl mptcp endpoint add %v dev %s %s", e.ID, e.Addr.Unmap(), dev, flags)
 }
 
-// notJoined explains why a peer that has started c has not joined it over one of our
-// interfaces: the client creates subflows, to addresses that it knows.
+// notJoined explains why a peer that opened c has not created a subflow to one of our
+// interfaces. The side that opened a connection creates its subflows, to the addresses
+// that it knows.
 func (s *stack) notJoined(c *sockdiag.Connection, r Reason, e *stacknet.Endpoint) Reason {
 	i := c.MPTCP
 	if e == nil || e.Flags&stacknet.EndpointSignal == 0 {

@@ -16,18 +16,19 @@ import (
 
 // was is the history of the last subflow from an address.
 type was struct {
-	joined bool          // it was established
-	closed bool          // it has ended
-	lived  time.Duration // time between the two; 0: unknown
+	joined bool          // the subflow was established
+	closed bool          // the subflow has ended
+	lived  time.Duration // time from establishment to end; 0: unknown
 	end    mptcpevent.Event
 }
 
-// atOnce is the maximum life of a subflow that the peer has reset after the third segment
-// of its handshake. Until the fourth arrives the kernel ignores the reason
-// (check_fully_established(), net/mptcp/options.c).
+// atOnce is the maximum lifetime of a subflow that the peer reset after the third segment
+// of the handshake. Until the fourth segment arrives, the kernel ignores the reason of
+// the reset (check_fully_established(), net/mptcp/options.c).
 const atOnce = 5 * time.Second
 
-// last returns the history of c's last subflow from one of addrs; false if none is known.
+// last returns the history of c's last subflow from one of addrs. It returns false if
+// none is known.
 func (s *stack) last(c *sockdiag.Connection, addrs []netip.Addr) (w was, ok bool) {
 	if s.Past == nil {
 		return w, false
@@ -41,7 +42,8 @@ func (s *stack) last(c *sockdiag.Connection, addrs []netip.Addr) (w was, ok bool
 		case mptcpevent.SubEstablished:
 			w, ok, began = was{joined: true}, true, e.Time
 		case mptcpevent.SubClosed:
-			// The first subflow has no event for its establishment.
+			// The kernel sends no event when the first subflow is
+			// established.
 			w.joined = w.joined || e.LocalID != nil && *e.LocalID == 0
 			w.closed, w.end, ok = true, e, true
 			if !began.IsZero() {
@@ -62,7 +64,7 @@ func (s *stack) denied(c *sockdiag.Connection) bool {
 	})
 }
 
-// tried explains the result of the join from an endpoint that has no subflow.
+// tried explains the result of a join from an endpoint that has no subflow.
 func (s *stack) tried(c *sockdiag.Connection, r Reason, e *stacknet.Endpoint, addrs []netip.Addr) Reason {
 	peer := c.Remote.Addr().Unmap()
 	if w, ok := s.last(c, addrs); ok && w.closed {
@@ -86,8 +88,8 @@ func (s *stack) tried(c *sockdiag.Connection, r Reason, e *stacknet.Endpoint, ad
 	return s.guess(r, e)
 }
 
-// established reports whether the peer has sent the acknowledgement after which subflows
-// can join the connection (RFC 8684, 3.1).
+// established reports whether the peer has sent the acknowledgement that allows subflows
+// to join the connection (RFC 8684, 3.1).
 func established(c *sockdiag.Connection) bool {
 	for i := range c.Subflows {
 		if f := c.Subflows[i].Subflow; f != nil && f.Flags&sockdiag.FlagFullyEstablished != 0 {
@@ -97,7 +99,8 @@ func established(c *sockdiag.Connection) bool {
 	return len(c.Subflows) == 0
 }
 
-// ended explains why the last subflow, or the attempt to make one, has ended.
+// ended explains why the last subflow has ended, or why the attempt to create it has
+// failed.
 func (s *stack) ended(r Reason, e *stacknet.Endpoint, w was, peer netip.Addr) Reason {
 	to, retry := w.end.Remote, s.retry(e, r.Iface)
 	words := w.end.ResetWords()
@@ -144,7 +147,8 @@ func (s *stack) ended(r Reason, e *stacknet.Endpoint, w was, peer netip.Addr) Re
 // prohibited is MPTCP_RST_EPROHIBIT, include/uapi/linux/mptcp.h.
 const prohibited = 3
 
-// guess is used if nothing is known of an attempt: the counters apply to the whole stack.
+// guess explains a missing subflow if there is no record of an attempt. It uses the
+// counters, which apply to the whole stack.
 func (s *stack) guess(r Reason, e *stacknet.Endpoint) Reason {
 	for _, k := range []struct{ counter, text string }{
 		{"MPJoinSynTxConnectErr", "joins could not be sent"},

@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package whynot explains why an MPTCP connection has no subflow over an interface, or is
-// plain TCP. Explain works in three steps: it finds what each connection lacks, reads from
-// the stack what the reasons depend on, and derives the reasons by pure functions over
-// that data.
+// plain TCP. Explain works in three steps. It finds what each connection lacks, reads the
+// data that the reasons depend on from the stack, and derives the reasons from that data
+// by pure functions.
 //
-// Linux' in-kernel path manager tries each endpoint once for each connection and does not
-// record the result. The reasons are derived from, in this order:
+// Linux' in-kernel path manager tries each endpoint once per connection and does not
+// record the result. The reasons are derived from the following sources, in this order:
 //
-// - the sockets and their flags (which sides asked for MPTCP);
-// - present links, addresses, endpoints, limits and routes;
-// - the path manager's events that lklrun has recorded since the start;
-// - the counters, which apply to the stack and not to the connection.
+// - the sockets and their flags, which show which sides requested MPTCP;
 package whynot
 
 import (
@@ -22,10 +19,10 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
-// Reason explains what a connection lacks.
+// Reason explains why a connection lacks a subflow or MPTCP.
 type Reason struct {
 	Code    Code   `json:"code"`              // stable identifier of the reason
-	Iface   string `json:"iface,omitempty"`   // interface without a subflow; absent: the whole connection is concerned
+	Iface   string `json:"iface,omitempty"`   // interface without a subflow; absent: the reason applies to the whole connection
 	Address string `json:"address,omitempty"` // local address for subflows of the interface
 	Text    string `json:"text"`              // description
 	Remedy  string `json:"remedy,omitempty"`  // suggested remedy
@@ -47,7 +44,7 @@ const (
 	NoToken      Code = "no-token"
 	MD5          Code = "tcp-md5"
 	Simultaneous Code = "simultaneous-connect"
-	Fallback     Code = "fallback" // several are possible, or none is known
+	Fallback     Code = "fallback" // several reasons are possible, or none is known
 )
 
 // Reasons why an interface has no subflow.
@@ -79,7 +76,7 @@ const (
 	Unknown      Code = "unknown"
 )
 
-// Link is an interface of the stack, except lo.
+// Link is an interface of the stack other than lo.
 type Link struct {
 	stacknet.LinkState
 	Addrs []netip.Addr // addresses that a connection can use
@@ -88,25 +85,25 @@ type Link struct {
 // Route is the route of a subflow.
 type Route struct {
 	From, To netip.Addr
-	IfIndex  int // 0: any
+	IfIndex  int // interface index; 0: any
 }
 
 // stack is the known state of a stack and its connections.
 type stack struct {
 	Links   []Link
 	Listens map[uint16]bool     // ports of listening sockets
-	Speaks  map[netip.Addr]bool // peers that have MPTCP with a connection
+	Speaks  map[netip.Addr]bool // peers that use MPTCP on another connection
 
-	// These are read if a connection lacks something: see needs.
+	// The following data is read only if a connection lacks something: see needs.
 	Endpoints []stacknet.Endpoint
 	Userspace bool             // net.mptcp.pm_type is 1
-	Again     bool             // a failed join is tried again (stacknet.JoinFile)
-	Counters  map[string]int64 // MPTcpExt counters, by their names without that prefix
+	Again     bool             // failed joins are retried (stacknet.JoinFile)
+	Counters  map[string]int64 // MPTcpExt counters, by name without that prefix
 	Past      *mptcpevent.Past // nil: no events were recorded
 	NoRoute   map[Route]bool   // routes that do not exist
 }
 
-// newStack returns what the links and all connections and listeners of a stack tell.
+// newStack derives the state from the links, connections and listeners of a stack.
 func newStack(links []Link, conns []sockdiag.Connection) *stack {
 	s := &stack{Links: links, Listens: map[uint16]bool{}, Speaks: map[netip.Addr]bool{}, NoRoute: map[Route]bool{}}
 	for i := range conns {
@@ -121,8 +118,9 @@ func newStack(links []Link, conns []sockdiag.Connection) *stack {
 	return s
 }
 
-// lacks reports whether c is plain TCP and, if not, the interfaces over which it has no
-// subflow. Connections that are starting or ending, and those over loopback, lack nothing.
+// lacks reports whether c is plain TCP. If it is not, lacks returns the interfaces over
+// which c has no subflow. A connection lacks nothing if it is starting, ending, or over
+// loopback.
 func (s *stack) lacks(c *sockdiag.Connection) (mptcp bool, subflows []*Link) {
 	if c.State != sockdiag.Established && c.State != sockdiag.CloseWait || c.MPTCP == nil || c.Remote.Addr().Unmap().IsLoopback() {
 		return false, nil
@@ -138,15 +136,15 @@ func (s *stack) lacks(c *sockdiag.Connection) (mptcp bool, subflows []*Link) {
 	return false, subflows
 }
 
-// needs is the data, besides links and sockets, that the reasons depend on.
+// needs lists the data that the reasons depend on, in addition to links and sockets.
 type needs struct {
 	counters  bool
-	endpoints bool               // and the settings of the path manager
-	events    []mptcpevent.Token // the connections whose events are needed
-	routes    []netip.Addr       // the peers to which routes are needed, from each endpoint
+	endpoints bool               // the endpoints and the settings of the path manager
+	events    []mptcpevent.Token // connections whose events are needed
+	routes    []netip.Addr       // peers to which routes are needed, from each endpoint
 }
 
-// needs returns what has to be read to explain what connections lack.
+// needs returns the data that is necessary to explain what connections lack.
 func (s *stack) needs(conns []sockdiag.Connection) (n needs) {
 	for i := range conns {
 		c := &conns[i]
@@ -169,7 +167,8 @@ func (s *stack) needs(conns []sockdiag.Connection) (n needs) {
 	return n
 }
 
-// explain returns why c is plain TCP or, for each interface without a subflow, the reason.
+// explain returns the reasons why c is plain TCP or, if it is not, why it has no subflow
+// over each interface that lacks one.
 func (s *stack) explain(c *sockdiag.Connection) (all []Reason) {
 	mptcp, subflows := s.lacks(c)
 	if mptcp {
@@ -209,7 +208,7 @@ func (s *stack) over(f *sockdiag.Socket) *Link {
 	return by
 }
 
-// passive reports whether the peer has started the connection.
+// passive reports whether the peer opened the connection.
 func (s *stack) passive(c *sockdiag.Connection) bool {
 	for i := range c.Subflows {
 		if f := c.Subflows[i].Subflow; f != nil && f.Flags&sockdiag.FlagCapableLocal != 0 {
@@ -219,5 +218,5 @@ func (s *stack) passive(c *sockdiag.Connection) bool {
 	return s.Listens[c.Local.Port()]
 }
 
-// count is a counter's value; 0 if the stack does not have it.
+// count returns a counter's value, or 0 if the stack does not have the counter.
 func (s *stack) count(name string) int64 { return s.Counters[name] }

@@ -32,8 +32,8 @@ func subflow(from string, state sockdiag.State, flags sockdiag.SubflowFlags) soc
 	}
 }
 
-// twoPaths is a stack with an endpoint on each of two interfaces, and a connection with a
-// subflow over the first.
+// twoPaths returns a stack with an endpoint on each of two interfaces, and a connection
+// with a subflow over the first one.
 func twoPaths() (*stack, *sockdiag.Connection) {
 	link := func(index int, name, a string) Link {
 		return Link{
@@ -60,7 +60,7 @@ func twoPaths() (*stack, *sockdiag.Connection) {
 	return s, c
 }
 
-// happened adds an event of a subflow from the second address.
+// happened adds an event for a subflow from the second address.
 func (s *stack) happened(kind mptcpevent.Kind, after time.Duration, change func(*mptcpevent.Event)) {
 	id := 2
 	e := mptcpevent.Event{
@@ -182,8 +182,8 @@ func TestFallback(t *testing.T) {
 	const local, remote = sockdiag.FlagCapableLocal, sockdiag.FlagCapableRemote
 	for name, c := range map[string]struct {
 		flags    sockdiag.SubflowFlags
-		key      bool // the peer's was received
-		speaks   bool // the peer supports MPTCP with others
+		key      bool // the peer's key was received
+		speaks   bool // the peer uses MPTCP on other connections
 		counters []string
 		code     Code
 		text     string
@@ -222,7 +222,7 @@ func TestFallback(t *testing.T) {
 	}
 }
 
-// Only what a connection lacks decides what is read from the stack.
+// Only data about the things that a connection lacks is read from the stack.
 func TestNeeds(t *testing.T) {
 	s, c := twoPaths()
 	joining := subflow(second, sockdiag.SynSent, 0)

@@ -24,10 +24,10 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// signalLimit bounds the forwarding of one signal.
+// signalLimit bounds the time for forwarding one signal.
 const signalLimit = 5 * time.Second
 
-// Check returns an error if an instance cannot run a program.
+// Check returns an error if the instance cannot run an additional program.
 func Check(info *instance.Info, args []string) error {
 	switch {
 	case args[0] == "":
@@ -38,9 +38,10 @@ func Check(info *instance.Info, args []string) error {
 	return nil
 }
 
-// Run runs a program on an instance's stack and returns its end. The program gets files
-// as its standard streams, and this process's directory, environment, umask and signals.
-// note tells the user about limitations of the program.
+// Run runs a program on an instance's stack and returns how it ended. The program gets
+// files as its standard streams. It also gets this process's directory, environment and
+// umask, and the signals sent to this process. note tells the user about limitations of
+// the program.
 func Run(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string, files [3]*os.File, note func(format string, args ...any)) (exit.End, error) {
 	if err := Check(info, args); err != nil {
 		return exit.End{}, err
@@ -54,7 +55,7 @@ func Run(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []
 	if info.User != nil {
 		req.Env = info.User.Environ(req.Env)
 	}
-	// From here on signals go to the program and do not end the wait.
+	// From now on, signals go to the program and do not end the wait.
 	ctx = context.WithoutCancel(ctx)
 	p, err := conn.Exec(ctx, req, files)
 	if err != nil {
@@ -70,7 +71,7 @@ func Run(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []
 	return ended(info, req, r, note)
 }
 
-// LastWords is the message of a kernel panic, if available.
+// LastWords returns the message of a kernel panic, if it is available.
 func LastWords(ctx context.Context, conn *stackconn.Conn) string {
 	log, err := conn.Log(ctx)
 	if err != nil {
@@ -84,7 +85,8 @@ func LastWords(ctx context.Context, conn *stackconn.Conn) string {
 	return ""
 }
 
-// ended converts the reply to an End for this process, and reports limitations.
+// ended converts the reply to an End for this process. It also reports limitations of the
+// program.
 func ended(info *instance.Info, req ctlproto.Exec, r ctlproto.ExecReply, note func(format string, args ...any)) (exit.End, error) {
 	why := syscall.Errno(r.Error)
 	switch r.How {
@@ -98,7 +100,7 @@ func ended(info *instance.Info, req ctlproto.Exec, r ctlproto.ExecReply, note fu
 	return exit.Of(syscall.WaitStatus(r.WaitStatus)), nil
 }
 
-// lost explains why the end of the program is unknown.
+// lost explains why it is unknown how the program ended.
 func lost(ctx context.Context, info *instance.Info, conn *stackconn.Conn, err error) error {
 	switch {
 	case errors.Is(err, stackconn.ErrClosed):
@@ -121,7 +123,8 @@ func lost(ctx context.Context, info *instance.Info, conn *stackconn.Conn, err er
 	return fmt.Errorf("instance %q: starting the program: %w", info.Name, err)
 }
 
-// execRequest describes the program and what it inherits from this process.
+// execRequest describes the program and the properties that it inherits from this
+// process.
 func execRequest(args []string) (ctlproto.Exec, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -132,19 +135,20 @@ func execRequest(args []string) (ctlproto.Exec, error) {
 	return ctlproto.Exec{Umask: uint32(mask), Dir: dir, Args: args, Env: environ()}, nil
 }
 
-// environ is the environment, without variables that cannot be sent.
+// environ returns the environment without variables that cannot be sent.
 func environ() []string {
 	return slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.IndexByte(s, 0) >= 0 })
 }
 
-// passed are the forwarded signals. Those of a terminal go to the program's whole group,
-// as the terminal itself would send them.
+// passed are the forwarded signals. Like a terminal, lklctl sends the signals of a
+// terminal to the program's whole process group.
 var (
 	passed  = []os.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGTERM, unix.SIGWINCH, unix.SIGUSR1, unix.SIGUSR2, unix.SIGTSTP}
 	byGroup = []os.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGWINCH}
 )
 
-// catch starts to catch them, except those that were ignored at the start.
+// catch starts to catch the signals in passed, except those that this process ignored at
+// its start.
 func catch() chan os.Signal {
 	in := make(chan os.Signal, 64)
 	for _, sig := range passed {
@@ -155,12 +159,12 @@ func catch() chan os.Signal {
 	return in
 }
 
-// passOn forwards signals until done.
+// passOn forwards signals until done is closed.
 func passOn(ctx context.Context, p *stackconn.Program, in <-chan os.Signal, done <-chan struct{}) {
 	send := func(sig syscall.Signal, group bool) {
 		ctx, cancel := context.WithTimeout(ctx, signalLimit)
 		defer cancel()
-		_ = p.Signal(ctx, sig, group) // Wait reports the end of the connection
+		_ = p.Signal(ctx, sig, group) // if this fails, Wait reports that the connection has ended
 	}
 	for {
 		select {
@@ -170,9 +174,9 @@ func passOn(ctx context.Context, p *stackconn.Program, in <-chan os.Signal, done
 				send(sig, slices.Contains(byGroup, s))
 				continue
 			}
-			// A process group without a parent in its session ignores
-			// SIGTSTP, setpgid(2). So the program gets SIGSTOP, then this
-			// process stops until it is continued.
+			// The kernel ignores SIGTSTP for a process group without a parent
+			// in its session, setpgid(2). So the program gets SIGSTOP
+			// instead. Then this process stops until it is continued.
 			send(unix.SIGSTOP, true)
 			stopHere()
 			send(unix.SIGCONT, true)
@@ -182,9 +186,9 @@ func passOn(ctx context.Context, p *stackconn.Program, in <-chan os.Signal, done
 	}
 }
 
-// stopHere stops this process and returns when it is continued. The signal is sent to
-// this thread: another thread might handle one for the process, and this thread would
-// continue for a while.
+// stopHere stops this process and returns when it is continued. It sends the signal to
+// this thread. If it sent the signal to the process, another thread might handle it, and
+// this thread would run on for a while.
 func stopHere() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
