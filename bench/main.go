@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command bench compares the stacks with the host's own kernel. It runs scenarios in
-// namespaces, with all variants in turns within one run, and reports medians with their
-// spread.
+// namespaces, alternates between all variants within one run, and reports medians with
+// their spread.
 //
-// It makes network namespaces for the traffic, inside namespaces of its own that end with
-// it, which requires root.
+// It requires root, because it creates network namespaces for the traffic. These are
+// inside other namespaces of its own that end together with bench.
 package main
 
 import (
@@ -36,7 +36,7 @@ func main() {
 	switch {
 	case err == nil:
 	case errors.As(err, &exit):
-		os.Exit(max(exit.ExitCode(), 1)) // it has printed the error
+		os.Exit(max(exit.ExitCode(), 1)) // the inner process has printed the error
 	case errors.As(err, &u):
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(2)
@@ -49,10 +49,10 @@ func main() {
 // A usageError is a mistake in the command line.
 type usageError struct{ error }
 
-// An insideError is the failure of the process inside.
+// An insideError is a failure of the process that runs inside the namespaces.
 type insideError struct{ *exec.ExitError }
 
-// insideEnv marks the process that runs in namespaces of its own.
+// insideEnv is set in the process that runs inside the namespaces.
 const insideEnv = "LKLRUN_BENCH_INSIDE"
 
 // forms are the forms by name.
@@ -182,7 +182,7 @@ func run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// finish adds the results of another run, and writes everything.
+// finish adds the results of the run in -with, if any, and writes all output.
 func (o *options) finish(set *table.Set) error {
 	if o.with != "" {
 		other, err := readSet(o.with)
@@ -197,8 +197,9 @@ func (o *options) finish(set *table.Set) error {
 	return o.write(set, scenario.All())
 }
 
-// inside runs this program again in namespaces that end with it, however it ends
-// (unshare(1), --kill-child), and with a control group for its CPU time.
+// inside runs this program again in new namespaces and with a control group for its
+// CPU time. The namespaces end with this program, even if it is killed (unshare(1),
+// --kill-child).
 func inside(ctx context.Context, args []string) error {
 	exe, err := os.Executable()
 	if err != nil {
@@ -209,7 +210,7 @@ func inside(ctx context.Context, args []string) error {
 	cmd := exec.CommandContext(ctx, "unshare", line...)
 	cmd.Env = append(os.Environ(), insideEnv+"=1", lab.AccountEnv+"="+group)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // ends the scenario; after WaitDelay it is killed
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // ends the scenario; after WaitDelay, SIGKILL follows
 	cmd.WaitDelay = 20 * time.Second
 	threads, stop := context.WithCancel(ctx)
 	go func() {

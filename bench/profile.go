@@ -19,7 +19,7 @@ import (
 	"github.com/lklrun/lklrun/bench/table"
 )
 
-// Which rows to profile: those of missed targets, or of all targets.
+// The rows to profile: those of missed targets, or of all targets.
 const (
 	profileMissed = "missed"
 	profileAll    = "all"
@@ -31,15 +31,15 @@ const profileLimit = 25 * time.Second
 // profileSeconds is the key for the total time of all profiles.
 const profileSeconds = "profiles"
 
-// profileForm is the form of one turn under perf: long enough for a thousand samples of
-// each CPU.
+// profileForm returns the form of one turn under perf. The turn is long enough for a
+// thousand samples of each CPU.
 func profileForm(f lab.Form) lab.Form {
 	f.Rounds, f.Length, f.Count = 1, time.Second, 20000
 	return f
 }
 
-// profiles profiles a scenario that was measured: one more turn, under perf, for each
-// side of its targets. Failures become notes.
+// profiles profiles a scenario after its measurement. It runs one more turn, under
+// perf, for each side of the scenario's targets. Failures become notes.
 func (o *options) profiles(ctx context.Context, l *lab.Lab, s scenario.Scenario, set *table.Set, say func(string, ...any)) {
 	wanted := o.profiled(set, s.Targets)
 	if len(wanted) == 0 || ctx.Err() != nil {
@@ -75,7 +75,7 @@ func (o *options) profiles(ctx context.Context, l *lab.Lab, s scenario.Scenario,
 			return
 		case errors.Is(err, lab.ErrNoPerf):
 			note("what is missed", err)
-			o.profileOf = "" // a single line reports it
+			o.profileOf = "" // the row is profiled only once, and one line reports it
 			return
 		case err != nil:
 			note(m.Key.String(), err)
@@ -85,8 +85,8 @@ func (o *options) profiles(ctx context.Context, l *lab.Lab, s scenario.Scenario,
 	}
 }
 
-// profiled are the keys to profile for a scenario's targets: both sides, if the CPU time
-// of their operations is known.
+// profiled returns the keys to profile for a scenario's targets: both sides of each
+// target, if the CPU time of their operations is known.
 func (o *options) profiled(set *table.Set, targets []table.Target) map[string]bool {
 	wanted := map[string]bool{}
 	for _, t := range targets {

@@ -19,7 +19,7 @@ import (
 	"github.com/lklrun/lklrun/bench/table"
 )
 
-// scenarios are the chosen scenarios, in order.
+// scenarios returns the chosen scenarios, in order.
 func (o *options) scenarios() ([]scenario.Scenario, error) {
 	var chosen []scenario.Scenario
 	for _, s := range scenario.All() {
@@ -33,7 +33,7 @@ func (o *options) scenarios() ([]scenario.Scenario, error) {
 	return chosen, nil
 }
 
-// list prints the scenarios with their time limits in seconds.
+// list prints the scenarios with their timeouts in seconds.
 func list(w io.Writer, chosen []scenario.Scenario) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "scenario\tseeds\tquick\tfull\twhat")
@@ -48,7 +48,7 @@ func list(w io.Writer, chosen []scenario.Scenario) {
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%.0f s\t%s\n", s.Name, s.Seed, q, s.Budget.Full.Seconds(), s.Title)
 	}
 	fmt.Fprintf(tw, "all\t\t%.0f s\t%.0f s\t\n", quick.Seconds(), full.Seconds())
-	_ = tw.Flush() // to a terminal
+	_ = tw.Flush() // writes to a terminal
 }
 
 // measure measures the scenarios, one after another.
@@ -82,9 +82,9 @@ func measure(ctx context.Context, root string, o *options, chosen []scenario.Sce
 	return set, nil
 }
 
-// one measures a scenario. Its measures run in turns, round by round, so that other load
-// of the machine affects all variants alike. A failure is noted, and the rest is still
-// measured.
+// one measures a scenario. Each round runs every measure once, so that other load on the
+// machine affects all variants alike. If a measure fails, one records a note and
+// continues.
 func one(ctx context.Context, l *lab.Lab, s scenario.Scenario, set *table.Set, say func(string, ...any)) error {
 	defer l.Close()
 	say("setting up")
@@ -92,7 +92,7 @@ func one(ctx context.Context, l *lab.Lab, s scenario.Scenario, set *table.Set, s
 		if !errors.Is(err, scenario.ErrSkip) {
 			set.Failed = append(set.Failed, what)
 		}
-		// The page is published: no paths of this machine.
+		// The page is published, so remove paths of this machine.
 		set.Notes = append(set.Notes, strings.ReplaceAll(fmt.Sprintf("%s: %v", what, err), l.Root+"/", ""))
 	}
 	measures, err := s.Build(ctx, l)
@@ -132,7 +132,8 @@ func one(ctx context.Context, l *lab.Lab, s scenario.Scenario, set *table.Set, s
 	return nil
 }
 
-// progress replaces the current line, "" removes it; only on a terminal.
+// progress replaces the current line; "" clears it. It does nothing unless the
+// output is a terminal.
 func progress(format string, args ...any) {
 	if !term.IsTerminal(int(os.Stderr.Fd())) {
 		return

@@ -15,7 +15,7 @@ import (
 	"github.com/lklrun/lklrun/bench/table"
 )
 
-// write writes the results in every requested form.
+// write writes the results in every requested format.
 func (o *options) write(set *table.Set, chosen []scenario.Scenario) error {
 	var text bytes.Buffer
 	var targets []table.Target
@@ -91,7 +91,7 @@ func page(dir string, set *table.Set) error {
 	return create(filepath.Join(dir, "benchmarks.md"), func(w io.Writer) error { return report.Markdown(w, set, sections, report.Reasons) })
 }
 
-// compare lists ratios that fell below recorded ones.
+// compare lists the ratios that fell below the recorded ones.
 func compare(w io.Writer, path string, set *table.Set) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -115,7 +115,7 @@ func compare(w io.Writer, path string, set *table.Set) error {
 	return nil
 }
 
-// extra are the scenario's own tables.
+// extra returns the scenario's own tables.
 func extra(s scenario.Scenario, set *table.Set) []report.Table {
 	if s.Tables == nil || len(set.Keys(s.Name)) == 0 {
 		return nil

@@ -14,10 +14,11 @@ import (
 )
 
 // An Account measures the CPU time of everything that the benchmarks run: clients,
-// servers, lklrun and lklhost, and the kernel's work for them while they run. It is a
-// control group, or the whole machine if there is no control group.
+// servers, lklrun and lklhost, and the kernel's work for them while they run. The
+// Account is a control group, or the whole machine if there is no control group.
 //
-// Measured programs have the same file as descriptor 3 (native/bench.h).
+// Measured programs inherit the group's CPU accounting file as descriptor 3
+// (native/bench.h).
 type Account struct {
 	What string // description for the report
 	file *os.File
@@ -26,8 +27,8 @@ type Account struct {
 // AccountEnv passes the group's directory to the process inside it.
 const AccountEnv = "LKLRUN_BENCH_CGROUP"
 
-// MakeGroup makes a control group for a run, "" if that is not possible. Remove it when
-// no process of the run is left.
+// MakeGroup creates a control group for a run, and returns "" if that is not possible.
+// The caller removes the group when no process of the run is left.
 func MakeGroup() string {
 	name := "lklrun-bench-" + strconv.Itoa(os.Getpid())
 	for _, root := range []string{"/sys/fs/cgroup/cpuacct", "/sys/fs/cgroup"} {
@@ -40,7 +41,7 @@ func MakeGroup() string {
 				return dir
 			}
 		}
-		_ = os.Remove(dir) // a group without accounting, or a directory
+		_ = os.Remove(dir) // it has no CPU accounting, or is a plain directory
 	}
 	return ""
 }
@@ -48,7 +49,8 @@ func MakeGroup() string {
 // EnterGroup moves this process into the group, and returns the group's account.
 func EnterGroup(dir string) (*Account, error) {
 	if dir != "" {
-		// 0 means the writing process, whatever its pid is outside.
+		// 0 means the writing process. Its pid outside this namespace is not
+		// needed.
 		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte("0"), 0); err != nil {
 			return nil, fmt.Errorf("entering the control group: %w", err)
 		}
@@ -75,7 +77,7 @@ func (a *Account) Seconds() float64 {
 	return parseAccount(b[:n])
 }
 
-// parseAccount parses any of the three files.
+// parseAccount parses the CPU time, in seconds, from any of the three files.
 func parseAccount(b []byte) float64 {
 	words := strings.Fields(string(b[:max(0, bytes.IndexByte(b, '\n'))]))
 	switch {

@@ -24,7 +24,8 @@ const (
 	headers    = unix.SizeofNlMsghdr + 20
 )
 
-// forks receives events of new processes and threads, including kernel threads.
+// forks is a socket that receives events of new processes and threads, including
+// kernel threads.
 type forks struct{ nl *netlink.Conn }
 
 // hearForks starts to listen. It needs root in the machine's initial pid namespace.
@@ -61,9 +62,9 @@ func hearForks() (*forks, error) {
 
 func (f *forks) close() { _ = f.nl.Close() } // nothing is lost
 
-// next waits for at least one event, and until none has come for a moment, because a new
-// kernel thread gets its name late. It returns false if ctx is done or the connection has
-// failed.
+// next waits for at least one event. It then waits until no event arrives for a moment,
+// because a new kernel thread gets its name late. It returns false if ctx is done or the
+// connection has failed.
 func (f *forks) next(ctx context.Context) bool {
 	defer context.AfterFunc(ctx, f.close)()
 	if err := f.nl.SetReadDeadline(time.Time{}); err != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// New processes are reported, and so is the end of the wait.
+// next reports new processes, and the end of its wait.
 func TestForks(t *testing.T) {
 	f, err := hearForks()
 	if err != nil {

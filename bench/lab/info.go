@@ -43,7 +43,8 @@ func (l *Lab) Info(ctx context.Context) (table.Info, error) {
 	return i, nil
 }
 
-// field returns the rest of the first line of a file that begins with a word.
+// field finds the first line of a file that begins with the given word, and returns
+// the rest of this line.
 func field(path, begins string) string {
 	f, err := os.Open(path)
 	if err != nil {

@@ -21,12 +21,12 @@ const placeEnv = "LKLRUN_BENCH_PLACEMENT"
 const tapThread = "napi/tap"
 
 // TapThreads adds the host's kernel threads that read taps (internal/host/netdev/threaded.go)
-// to the account until ctx ends, each as soon as it exists. It pins them as the placement
-// says: to the single CPU, or to the peer's, whose work they do. They are neither
-// children of the benchmarks nor in their pid namespace, so this runs outside. It sleeps
-// until a process starts, which is rare during a measurement: polling every few
-// milliseconds took more than a percent of a CPU. An error means that no thread is
-// accounted.
+// to the account, each as soon as it exists, until ctx ends. It pins the threads according to
+// the placement: to the single CPU, or to the CPU of the peer, because they do the peer's
+// work. The threads are neither children of the benchmarks nor in their pid namespace, so
+// TapThreads runs outside this namespace. It sleeps until a process starts, which is rare
+// during a measurement; polling every few milliseconds took more than 1% of a CPU. If it
+// returns an error, no thread is accounted.
 func TapThreads(ctx context.Context, group string) error {
 	news, err := hearForks()
 	if err != nil {
@@ -54,7 +54,8 @@ func TapThreads(ctx context.Context, group string) error {
 	return nil
 }
 
-// takeThread does this for one thread, which may end at any moment.
+// takeThread adds one thread to the account and pins it. The thread may end at any
+// moment.
 func takeThread(group, pid string) {
 	if group == "" {
 		return // the account covers the whole machine

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package lab sets up what the benchmarks need: namespaces, wires, servers and command
-// lines. It needs Linux and root, and runs inside namespaces of the benchmarks, which
-// clean up everything when they end.
+// lines. It requires Linux and root. It runs inside the benchmarks' own namespaces;
+// when these end, the kernel removes everything in them.
 package lab
 
 import (
@@ -25,13 +25,13 @@ import (
 	"github.com/lklrun/lklrun/bench/table"
 )
 
-// Time limits of the lab.
+// Timeouts.
 const (
 	SetupLimit = 10 * time.Second // a set-up command
 	RunLimit   = 70 * time.Second // one measurement; lklbench has a limit of its own, 60 s
 )
 
-// A Form is the extent of a run.
+// A Form is the size of a run, quick or full.
 type Form struct {
 	Name   string
 	Rounds int
@@ -50,11 +50,11 @@ type Lab struct {
 	cleanups []func()
 	mu       sync.Mutex
 	natives  map[string]string
-	stalls   int // with the old library
+	stalls   int // repeated measurements with the old library
 }
 
-// New makes a lab in the repository's directory, with its own /run for the names of
-// namespaces and for run directories.
+// New makes a lab for the repository in root. It mounts an empty /run, so that the
+// names of namespaces and the run directories are the lab's own.
 func New(ctx context.Context, root string, form Form, account *Account) (*Lab, error) {
 	l := &Lab{Root: root, Form: form, cpu: account, natives: map[string]string{}}
 	if err := unix.Mount("tmpfs", "/run", "tmpfs", 0, "mode=755"); err != nil {
@@ -69,7 +69,8 @@ func New(ctx context.Context, root string, form Form, account *Account) (*Lab, e
 	return l, nil
 }
 
-// Cleanup calls f at the end of the scenario, the last one first.
+// Cleanup registers f to be called at the end of the scenario, in reverse order of
+// registration.
 func (l *Lab) Cleanup(f func()) { l.cleanups = append(l.cleanups, f) }
 
 // Close ends a scenario.
@@ -100,16 +101,16 @@ func (l *Lab) Native(ctx context.Context, name string, flags ...string) (string,
 	return path, nil
 }
 
-// Bench is the path of lklbench.
+// Bench returns the path of lklbench.
 func (l *Lab) Bench() string { return filepath.Join(l.Root, "build", "bench", "lklbench") }
 
-// Bin is the path of a program of the project.
+// Bin returns the path of a program of the project.
 func (l *Lab) Bin(name string) string { return filepath.Join(l.Root, "bin", name) }
 
-// Milliseconds is the length of one bulk transfer, for lklbench.
+// Milliseconds returns the length of one bulk transfer, for lklbench.
 func (l *Lab) Milliseconds() string { return strconv.FormatInt(l.Form.Length.Milliseconds(), 10) }
 
-// Count is the number of round trips, for lklbench.
+// Count returns the number of round trips, for lklbench.
 func (l *Lab) Count() string { return strconv.Itoa(l.Form.Count) }
 
 // Run runs set-up commands, each a line that is split at spaces.
@@ -161,8 +162,8 @@ func (l *Lab) command(ctx context.Context, argv []string) *exec.Cmd {
 // stallsMost limits how often a measurement with the old library is repeated.
 const stallsMost = 4
 
-// stalled reports whether the old library has stalled until the measurement's own limit,
-// which its kernel does now and then. It counts the stalls.
+// stalled reports whether the old library stalled until the measurement timed out. Its
+// kernel stalls now and then. stalled counts these stalls.
 func (l *Lab) stalled(argv []string, err error) bool {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || !slices.Contains(argv, l.liblkl(LKL49)) {
@@ -176,7 +177,8 @@ func (l *Lab) stalled(argv []string, err error) bool {
 	return true
 }
 
-// Stalls is the number of repeated measurements with the old library since the last call.
+// Stalls returns the number of repeated measurements with the old library since the last
+// call.
 func (l *Lab) Stalls() int {
 	n := l.stalls
 	l.stalls = 0
@@ -221,7 +223,7 @@ func ParseSample(text string) (table.Sample, error) {
 	return s, nil
 }
 
-// CPU is the CPU time in seconds used by all processes of the benchmarks.
+// CPU returns the CPU time in seconds used by all processes of the benchmarks.
 func (l *Lab) CPU() float64 {
 	if l.cpu == nil {
 		return 0
@@ -238,31 +240,31 @@ type Proc struct {
 	once sync.Once
 }
 
-// Write collects its output.
+// Write collects the process's output.
 func (p *Proc) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.out.Write(b)
 }
 
-// Lines is its output so far.
+// Lines returns the lines of output so far.
 func (p *Proc) Lines() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return strings.Split(strings.TrimRight(p.out.String(), "\n"), "\n")
 }
 
-// PID is its process ID.
+// PID returns the process ID.
 func (p *Proc) PID() int { return p.cmd.Process.Pid }
 
-// Done is closed when it has ended.
+// Done returns a channel that is closed when the process has ended.
 func (p *Proc) Done() <-chan struct{} { return p.done }
 
 // Stop sends SIGTERM, and SIGKILL a few seconds later.
 func (p *Proc) Stop() {
 	p.once.Do(func() {
 		pid := p.cmd.Process.Pid
-		_ = syscall.Kill(-pid, syscall.SIGTERM) // it may have ended
+		_ = syscall.Kill(-pid, syscall.SIGTERM) // fails if the process has already ended
 		select {
 		case <-p.done:
 		case <-time.After(SetupLimit / 2):
@@ -280,14 +282,14 @@ func (l *Lab) Start(ctx context.Context, argv ...string) (*Proc, error) {
 		return nil, err
 	}
 	go func() {
-		_ = p.cmd.Wait() // Stop ends it
+		_ = p.cmd.Wait() // Stop kills the process
 		close(p.done)
 	}()
 	l.Cleanup(p.Stop)
 	return p, nil
 }
 
-// Until polls a condition until it holds.
+// Until polls a condition until it is true.
 func (l *Lab) Until(ctx context.Context, what string, cond func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, SetupLimit)
 	defer cancel()

@@ -23,11 +23,13 @@ import (
 // coincide with periodic events.
 const profileHertz = 1999
 
-// ErrNoPerf is wrapped by an error that every later profile would return, too.
+// ErrNoPerf is wrapped by errors that would repeat for every later profile, because
+// perf cannot record on this machine.
 var ErrNoPerf = errors.New("perf does not record here")
 
-// windowEnv lets measured programs report the interval, in CLOCK_MONOTONIC, in which
-// their CPU time counts (native/bench.h), in these units.
+// Measured programs report the interval in which their CPU time counts, in
+// CLOCK_MONOTONIC and in these units, to the file that windowEnv names
+// (native/bench.h).
 const (
 	windowEnv   = "LKLRUN_BENCH_WINDOW"
 	windowBegin = "begin-s"
@@ -42,9 +44,10 @@ type Perf struct {
 	begin, end float64 // the measured interval, seconds of CLOCK_MONOTONIC
 }
 
-// Perf starts to record all CPUs with call graphs; the caller closes it. It has the
-// limits of perf(1)'s event cpu-clock: code with interrupts off is attributed to the
-// place that enables them, and stacks of code without frame pointers end early.
+// Perf starts to record all CPUs with call graphs. The caller closes the recording.
+// The event cpu-clock of perf(1) has two limits: time with interrupts disabled is
+// attributed to the code that enables them again, and the stacks of code without
+// frame pointers are truncated.
 func (l *Lab) Perf(ctx context.Context) (*Perf, error) {
 	if _, err := exec.LookPath("perf"); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoPerf, err)
@@ -64,7 +67,8 @@ func (l *Lab) Perf(ctx context.Context) (*Perf, error) {
 	return p, nil
 }
 
-// start returns when perf has answered, which means that it is recording.
+// start starts perf and returns when perf has answered, which means that it is
+// recording.
 func (p *Perf) start(ctx context.Context) error {
 	var ends [2]*os.File
 	for i, name := range []string{"ctl", "ack"} {
@@ -79,7 +83,8 @@ func (p *Perf) start(ctx context.Context) error {
 		ends[i] = f
 	}
 	var err error
-	// -N, -B: leave nothing in the home directory, and read nothing at the end.
+	// -N keeps perf from filling the build-id cache in the home directory, and -B
+	// from collecting build IDs at the end.
 	if p.proc, err = p.l.Start(ctx, "perf", "record", "-q", "-N", "-B", "-e", "cpu-clock", "-F", strconv.Itoa(profileHertz), "-a", "-g", "-k", "CLOCK_MONOTONIC",
 		"-o", p.path("data"), "--control", "fifo:"+p.path("ctl")+","+p.path("ack")); err != nil {
 		return err
@@ -107,7 +112,7 @@ func (p *Perf) start(ctx context.Context) error {
 func (p *Perf) path(name string) string { return filepath.Join(p.dir, name) }
 
 // Window reports the interval of a measurement to the current recording, if any, in
-// seconds of CLOCK_MONOTONIC. Several intervals are joined.
+// seconds of CLOCK_MONOTONIC. Several intervals are merged into one.
 func (l *Lab) Window(begin, end float64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -119,7 +124,7 @@ func (l *Lab) Window(begin, end float64) {
 	}
 }
 
-// Now is CLOCK_MONOTONIC in seconds.
+// Now returns the time of CLOCK_MONOTONIC in seconds.
 func Now() float64 {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // cannot fail: the clock exists
@@ -141,7 +146,7 @@ func (p *Perf) Stacks(ctx context.Context) (*stacks.Node, error) {
 	return stacks.Read(strings.NewReader(out))
 }
 
-// Full is the number of samples of a CPU that is never idle.
+// Full returns the number of samples for a CPU that is never idle.
 func (p *Perf) Full() float64 { return (p.end - p.begin) * profileHertz }
 
 func (p *Perf) stop() {
@@ -153,8 +158,8 @@ func (p *Perf) stop() {
 	}
 }
 
-// Close ends the recording and removes it.
+// Close ends the recording and deletes its files.
 func (p *Perf) Close() {
 	p.stop()
-	_ = os.RemoveAll(p.dir) // in /tmp, and ours
+	_ = os.RemoveAll(p.dir) // our own directory in /tmp
 }

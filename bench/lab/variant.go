@@ -42,8 +42,8 @@ const (
 // Placements are all placements.
 var Placements = []Placement{Unpinned, OneCPU, TwoCPUs}
 
-// In is a command line in a namespace ("": the current one), on the CPUs of the measured
-// side or of its peer.
+// In returns a command line that runs argv in a namespace ("": the current one), on the
+// CPUs of the measured side or of its peer.
 func (l *Lab) In(netns string, p Placement, peer bool, argv ...string) []string {
 	var line []string
 	if netns != "" {
@@ -61,9 +61,9 @@ func (l *Lab) In(netns string, p Placement, peer bool, argv ...string) []string 
 	return append(line, argv...)
 }
 
-// The congestion control of both ends. It is the same for all, the default of Linux and
-// of the stack; or DefaultCC, the setting of each kernel's distribution, which no
-// namespace can change.
+// The congestion control of both ends: CC, which is the default of Linux and of the
+// stack and the same for all variants; or DefaultCC, the default that each kernel's
+// distribution has set, which no namespace can change.
 const (
 	CC        = "cubic"
 	DefaultCC = "default"
@@ -92,7 +92,7 @@ func (l *Lab) Has(v Variant) bool {
 	return err == nil
 }
 
-// Variants are the available variants of a list.
+// Variants returns the variants of a list that can be measured here.
 func (l *Lab) Variants(list ...Variant) []Variant {
 	var have []Variant
 	for _, v := range list {
@@ -114,7 +114,7 @@ func (l *Lab) liblkl(v Variant) string {
 // onHost reports whether the host's kernel does the networking.
 func (r Run) onHost() bool { return r.Variant == Host || r.Variant == HostMPTCP }
 
-// Address is the server's address on path 0, as seen by the variant.
+// Address returns the server's address on path 0, as seen by the variant.
 func (w *Wire) Address(r Run) string {
 	if r.onHost() {
 		return "10.80.1.1"
@@ -122,7 +122,7 @@ func (w *Wire) Address(r Run) string {
 	return "10.79.1.1"
 }
 
-// Address6 is its IPv6 address.
+// Address6 is like Address, for IPv6.
 func (w *Wire) Address6(r Run) string {
 	if r.onHost() {
 		return "fd80:1::1"
@@ -130,7 +130,7 @@ func (w *Wire) Address6(r Run) string {
 	return "fd79:1::1"
 }
 
-// netns is the namespace of the command.
+// netns returns the namespace in which the measured command runs.
 func (r Run) netns() string {
 	switch {
 	case r.Wire == nil:
@@ -141,7 +141,8 @@ func (r Run) netns() string {
 	return r.Wire.Server
 }
 
-// Program is the command line of any program on a variant, except a library.
+// Program returns the command line that runs any program on a variant. The variant
+// must not be a library.
 func (l *Lab) Program(r Run, argv ...string) []string {
 	line := append([]string(nil), r.Prefix...)
 	switch r.Variant {
@@ -159,7 +160,7 @@ func (l *Lab) Program(r Run, argv ...string) []string {
 	return l.In(r.netns(), r.Placement, false, append(line, argv...)...)
 }
 
-// engine are lklrun's flags for a variant.
+// engine returns lklrun's flags for a variant.
 func (r Run) engine() []string {
 	return []string{"--engine", r.Variant}
 }
@@ -178,7 +179,7 @@ func (r Run) paths() int {
 	return max(r.Paths, 1)
 }
 
-// ifSpec is lklrun's --if value for a path.
+// ifSpec returns the value of lklrun's --if for a path.
 func (w *Wire) ifSpec(i int) string {
 	s := fmt.Sprintf("tap:tap%d,ip=10.79.%d.2/24,ip6=fd79:%d::2/64", i, 1+i, 1+i)
 	if w.Options.Offloads != "" {
@@ -190,8 +191,8 @@ func (w *Wire) ifSpec(i int) string {
 	return s
 }
 
-// Command is the command line of lklbench with a verb that needs no server. Its
-// connections use CC unless the options set another.
+// Command returns the command line of lklbench for a verb that needs no server.
+// Connections use the congestion control CC, unless the options set another.
 func (l *Lab) Command(r Run, verb ...string) []string {
 	if r.Client == "" {
 		r.Options = append([]string{"--cc", CC}, r.Options...)
@@ -227,8 +228,8 @@ func (l *Lab) client(r Run) string {
 	return r.Client
 }
 
-// Lklbench is the command line of lklbench with a client's verb, followed by the server's
-// address and port.
+// Lklbench returns the command line of lklbench for a client verb, followed by the
+// server's address and port.
 func (l *Lab) Lklbench(r Run, verb string, args ...string) []string {
 	port := r.Wire.Port(r.Placement)
 	if slices.Contains(r.Options, DefaultCC) {
@@ -237,8 +238,8 @@ func (l *Lab) Lklbench(r Run, verb string, args ...string) []string {
 	return l.Command(r, append([]string{verb, r.Wire.Address(r), port}, args...)...)
 }
 
-// StartLklrun starts a background program under an engine, as a run with that name, and
-// waits until its stack runs.
+// StartLklrun starts a program in the background under an engine, as a run with the
+// given name, and waits until its stack runs.
 func (l *Lab) StartLklrun(ctx context.Context, r Run, name string, argv ...string) (*Proc, error) {
 	r.Flags = append([]string{"--name", name}, r.Flags...)
 	p, err := l.Start(ctx, l.Program(r, argv...)...)
@@ -252,7 +253,7 @@ func (l *Lab) StartLklrun(ctx context.Context, r Run, name string, argv ...strin
 	return p, conn.Close()
 }
 
-// Dial connects to a run's stack once it runs.
+// Dial waits until a run's stack runs, and connects to it.
 func (l *Lab) Dial(ctx context.Context, name string) (conn *stackconn.Conn, err error) {
 	err = l.Until(ctx, "lklrun "+name, func() (bool, error) {
 		c, err := stackconn.Dial(ctx, filepath.Join("/run/lklrun", name, "ctl.sock"))

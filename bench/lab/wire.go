@@ -29,10 +29,10 @@ type WireOptions struct {
 	Offloads string                    // "off", or a mask of virtio features for the stack's side; "": all
 	Shape    func(dev string) []string // further set-up lines for a device of the server: "tc -n … qdisc add …"
 	MTU      int                       // 0: the device's default
-	MPTCP    bool                      // its servers accept MPTCP and TCP
+	MPTCP    bool                      // the servers accept MPTCP and TCP
 }
 
-// Wire makes a wire; it is removed at the end of the scenario.
+// Wire makes a wire. The end of the scenario removes it.
 func (l *Lab) Wire(ctx context.Context, o WireOptions) (*Wire, error) {
 	o.Paths = max(o.Paths, 1)
 	w := &Wire{Server: o.Name + "-server", Client: o.Name + "-client", Options: o, lab: l, served: map[string]bool{}}
@@ -42,7 +42,7 @@ func (l *Lab) Wire(ctx context.Context, o WireOptions) (*Wire, error) {
 		add("ip netns add %s", ns)
 		add("ip -n %s link set lo up", ns)
 		add("ip netns exec %s sysctl -qw net.ipv6.conf.default.accept_dad=0 net.ipv6.conf.all.accept_dad=0 net.mptcp.enabled=1", ns)
-		l.Cleanup(func() { _ = l.Run(context.Background(), "ip netns del "+ns) }) // including its devices
+		l.Cleanup(func() { _ = l.Run(context.Background(), "ip netns del "+ns) }) // removes the devices, too
 	}
 	for i := range o.Paths {
 		add("ip -n %s tuntap add tap%d mode tap", w.Server, i)
@@ -72,17 +72,19 @@ func (l *Lab) Wire(ctx context.Context, o WireOptions) (*Wire, error) {
 	return w, l.Run(ctx, lines...)
 }
 
-// Port is the port of the server in a placement.
+// Port returns the port of the server for a placement.
 func (w *Wire) Port(p Placement) string {
 	return map[Placement]string{Unpinned: "5001", OneCPU: "5002", TwoCPUs: "5003"}[p]
 }
 
-// defaultPort is the port of the server that leaves congestion control to the host.
+// defaultPort returns the port of the server that uses the host's default
+// congestion control.
 func (w *Wire) defaultPort(p Placement) string {
 	return "1" + w.Port(p)
 }
 
-// Serve starts the other end for all verbs of lklbench, once for each placement.
+// Serve starts the server for all verbs of lklbench. The first call for each
+// placement starts it; further calls do nothing.
 func (w *Wire) Serve(ctx context.Context, p Placement) error {
 	if w.served[p] {
 		return nil

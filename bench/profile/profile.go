@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package profile condenses the perf(1) samples of one measurement to a few rows that
-// show where its CPU time went. It does no input or output.
+// show where its CPU time went. It performs no I/O.
 package profile
 
 import (
@@ -11,8 +11,9 @@ import (
 	"github.com/lklrun/lklrun/bench/table"
 )
 
-// Of condenses the stacks of one turn, by thread. full is the number of samples of a CPU
-// that is always busy. The rows are parts of the turn's own CPU time.
+// Of condenses the stacks of one turn, which are grouped by thread. full is the number
+// of samples of a CPU that is always busy. The rows are parts of the turn's own CPU
+// time.
 func Of(k table.Key, s table.Sample, root *stacks.Node, full float64, cpus int) (*table.Profile, error) {
 	unit, ok := table.CPUUnit(s)
 	if !ok {
@@ -40,7 +41,7 @@ func Of(k table.Key, s table.Sample, root *stacks.Node, full float64, cpus int) 
 	return p, nil
 }
 
-// busiest is the thread with the most samples, and their number.
+// busiest returns the thread with the most samples, and their number.
 func busiest(root *stacks.Node) (program string, samples float64) {
 	for _, thread := range root.Children() {
 		if n := float64(thread.Count); n > samples && thread.Name != stacks.Nobody {
@@ -50,7 +51,7 @@ func busiest(root *stacks.Node) (program string, samples float64) {
 	return program, samples
 }
 
-// count adds the samples that end in a node and below it to their rows.
+// count adds the samples of a node and of its descendants to their rows.
 func count(n *stacks.Node, stack []stacks.Frame, counts map[string]int) {
 	own := n.Count
 	for _, c := range n.Children() {

@@ -38,31 +38,32 @@ const (
 	rowProgram     = "programs"
 	rowOther       = "other"
 
-	rowIdle    = "idle"    // nobody's
+	rowIdle    = "idle"    // no process runs
 	rowOutside = "outside" // of processes outside the benchmarks
 )
 
-// rows are the rows of a table.
+// rows lists the rows of a table, in order.
 var rows = []string{
 	rowStackCopy, rowTapWCopy, rowTapRCopy, rowUnixWCopy, rowUnixRCopy, rowSendCopy, rowRecvCopy, rowTapWrite, rowTapRead, rowStack, rowHostReceive, rowHostSend,
 	rowHostRecv, rowUnixWrite, rowUnixRead, rowTarget, rowSeccomp, rowSockets, rowWait, rowWake, rowClock, rowChecksum, rowEngine, rowProgram, rowOther,
 }
 
-// copies are the rows for copies of bytes, by the row that they happen in.
+// copies maps each row to the row for the copies of bytes within it.
 var copies = map[string]string{
 	rowStack: rowStackCopy, rowTapWrite: rowTapWCopy, rowTapRead: rowTapRCopy, rowUnixWrite: rowUnixWCopy, rowUnixRead: rowUnixRCopy,
 	rowHostSend: rowSendCopy, rowHostRecv: rowRecvCopy,
 }
 
-// The host's kernel.
+// Rules for the host's kernel.
 var (
-	// copying are the functions that copy bytes between a program and a packet.
+	// copying contains the functions that copy bytes between a program and a
+	// packet.
 	copying = set("_copy_from_iter _copy_to_iter copy_page_from_iter copy_page_to_iter rep_movs_alternative copy_user_generic csum_and_copy_from_iter csum_and_copy_to_iter " +
 		"csum_partial_copy_generic skb_copy_bits memcpy memcpy_orig __memcpy")
 
 	kernelRules = rules{
-		// The time of a wake-up is attributed to the place that enables
-		// interrupts, in its caller.
+		// perf attributes the time of a wake-up to its caller, because the caller
+		// enables interrupts again.
 		rowWake: "try_to_wake_up __wake_up __wake_up_sync_key __wake_up_common wake_up_q sock_def_readable sock_def_write_space sk_stream_write_space unix_write_space " +
 			"ep_poll_callback complete swake_up_locked futex_wake __schedule schedule schedule_idle finish_task_switch sched_ttwu_pending __x64_sys_sched_yield smp_call_function_single_async " +
 			"sysvec_call_function_single sysvec_reschedule_ipi asm_sysvec_call_function_single asm_sysvec_reschedule_ipi exit_to_user_mode_loop",
@@ -90,8 +91,8 @@ var (
 // stackFile is the stack's library.
 const stackFile = "liblkl.so"
 
-// All code of the stack's library counts as the stack, except this. Code of the C library
-// counts for its caller, if that is known.
+// All code of the stack's library counts as the stack, except the following functions.
+// Code of the C library counts for its caller, if the caller is known.
 var (
 	stackRules = rules{
 		rowTapWrite: "lklh_net_write lklh_net_write_burst", rowTapRead: "lklh_net_read", rowChecksum: "do_csum csum_partial",
@@ -102,7 +103,8 @@ var (
 	}
 )
 
-// files are the rules of a process's files; "" is for functions without a rule in a file.
+// files contains the rules for each file of a process. The key "" is the rule for
+// functions of the file that have no rule of their own.
 var files = map[string]map[string]string{
 	stackFile:          stackRules.index(),
 	"libc.so.6":        libcRules.index(),
@@ -111,7 +113,7 @@ var files = map[string]map[string]string{
 	"[vdso]":           {"": rowClock},
 }
 
-// stackCopying are the stack's own copy functions.
+// stackCopying contains the stack's own copy functions.
 var stackCopying = set("copy_avx2 copy_bytes memcpy memmove __memcpy lkl_memcpy csum_partial_copy_generic csum_and_copy_from_iter")
 
 type rules map[string]string
@@ -138,9 +140,9 @@ func set(names string) map[string]bool {
 	return s
 }
 
-// row is the row of one sample; its frames go from the outermost, the program, to the
-// innermost. The innermost function with a rule decides: the host's receive path inside a
-// write to the tap counts as the receive path.
+// row returns the row of one sample. The frames are ordered from the outermost, the
+// program, to the innermost. The innermost function with a rule decides the row: for
+// example, the host's receive path inside a write to the tap counts as the receive path.
 func row(stack []stacks.Frame) string {
 	program, stack := stack[0].Name, stack[1:]
 	r := named(stack)
@@ -160,11 +162,12 @@ func row(stack []stacks.Frame) string {
 
 func inKernel(f stacks.Frame) bool { return f.File == stacks.Kernel }
 
-// named is the row of a function of a stack, "" if it has no rule.
+// named returns the row of a function in a stack, or "" if the function has no
+// rule.
 func named(stack []stacks.Frame) string {
 	copied, called := false, false
 	for _, f := range slices.Backward(stack) {
-		name, _, _ := strings.Cut(f.Name, ".") // without a suffix of the compiler, such as .isra.0
+		name, _, _ := strings.Cut(f.Name, ".") // remove the compiler's suffix, such as .isra.0
 		if inKernel(f) {
 			called = true
 			copied = copied || copying[name]
@@ -178,7 +181,7 @@ func named(stack []stacks.Frame) string {
 		if r := of[name]; r != "" {
 			return copyOf(r, copied)
 		}
-		if r := of[""]; r != "" && !called { // the owner of a call does not classify the call
+		if r := of[""]; r != "" && !called { // the default of a file does not apply to a function that it calls
 			return copyOf(r, copied)
 		}
 	}

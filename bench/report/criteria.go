@@ -10,8 +10,8 @@ import (
 	"github.com/lklrun/lklrun/bench/table"
 )
 
-// Reasons are the written explanations of missed targets: under a heading "## CRITERION:
-// WHAT", the profile and the reason.
+// Reasons contains the explanations of missed targets. Each has a heading "## CRITERION:
+// WHAT", followed by the profile and the reason.
 //
 //go:embed reasons.md
 var Reasons string
@@ -56,7 +56,7 @@ func (d Demand) Missed() []string {
 	return ps
 }
 
-// misses are the demand's missed targets.
+// misses returns the demand's missed targets.
 func (d Demand) misses() []table.Target {
 	var ts []table.Target
 	for _, r := range d.Results {
@@ -67,7 +67,7 @@ func (d Demand) misses() []table.Target {
 	return ts
 }
 
-// Reason is its written explanation, "" if there is none.
+// Reason returns the demand's explanation from reasons, or "" if there is none.
 func (d Demand) Reason(reasons string) string {
 	_, rest, ok := strings.Cut("\n"+reasons, "\n## "+d.Target.Criterion+": "+d.Target.What+"\n")
 	if !ok {
@@ -77,7 +77,8 @@ func (d Demand) Reason(reasons string) string {
 	return strings.TrimSpace(text)
 }
 
-// criteria is the table of all demands; bad marks figures that miss their target.
+// criteria returns the table of all demands. The function bad marks figures that
+// miss their target.
 func criteria(ds []Demand, bad func(string) string) Table {
 	placements := []string{"unpinned", "one-cpu", "two-cpus"}
 	t := Table{Title: "Criteria", Head: append([]string{"", "what", "target"}, placements...)}
@@ -99,7 +100,7 @@ func criteria(ds []Demand, bad func(string) string) Table {
 	return t
 }
 
-// Criteria is the table for a terminal.
+// Criteria returns the table of all demands for a terminal.
 func Criteria(s *table.Set, targets []table.Target) Table {
 	t := criteria(Demands(s, targets), func(c string) string { return c + " !" })
 	t.Title, t.Head[1] = "", "criterion"

@@ -13,7 +13,7 @@ import (
 	"github.com/lklrun/lklrun/bench/table"
 )
 
-// A Section is a scenario on the page.
+// A Section describes one scenario on the page.
 type Section struct {
 	Name, Title, Seed, About string
 	Targets                  []table.Target
@@ -21,11 +21,11 @@ type Section struct {
 	Plots                    []Plot
 }
 
-// Pictures is the directory of the plots, beside the page.
+// Pictures is the directory of the plots. It is in the directory of the page.
 const Pictures = "benchmarks"
 
 // Markdown writes the page: the set-up, the demands and whether they are met,
-// explanations of missed ones, and a section for each scenario.
+// explanations of missed ones, and one section for each scenario.
 func Markdown(w io.Writer, s *table.Set, sections []Section, reasons string) error {
 	var b strings.Builder
 	i := s.Info
@@ -179,7 +179,7 @@ func orUnknown(s string) string {
 	return s
 }
 
-// day is the date part of an RFC 3339 time.
+// day returns the date of an RFC 3339 time.
 func day(date string) string {
 	d, _, _ := strings.Cut(date, "T")
 	return orUnknown(d)

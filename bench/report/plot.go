@@ -22,8 +22,8 @@ const (
 	legendWidth = 1.5 * vg.Inch
 )
 
-// colours are those of the variants, the same in every picture; more are used in turns
-// for everything else.
+// colours maps each variant to its colour, which is the same in every picture. All
+// other curves use the colours of more in turn.
 var (
 	colours = map[string]color.Color{
 		"host":       color.Gray{Y: 0x70},

@@ -10,7 +10,7 @@ import (
 	"github.com/lklrun/lklrun/bench/table"
 )
 
-// aboutProfiles precedes the first profile.
+// aboutProfiles is the text before the first profile.
 const aboutProfiles = "The table below a missed target shows where the CPU time went in one more turn, under `perf record -e cpu-clock` of both CPUs. " +
 	"It has a column for the variant and one for the variant of comparison. Figures are milliseconds of all processes for each GB, or µs for each round trip or connection.\n\n" +
 	"- A sample counts for the innermost function that has a row. The host's receive path inside a write to a tap therefore has its own row.\n" +
@@ -31,14 +31,14 @@ func scale(unit string) (shown string, factor float64) {
 	return strings.TrimPrefix(unit, "cpu-"), 1
 }
 
-// A columned profile has the heading of its column.
+// A columned is a profile with the heading of its column.
 type columned struct {
 	head string
 	*table.Profile
 }
 
-// profilesOf are the profiles of a missed demand, in pairs, except those already in
-// shown.
+// profilesOf returns the profiles of a missed demand, in pairs, without those
+// already in shown.
 func profilesOf(s *table.Set, d Demand, shown map[string]string) (ps []columned, above []string) {
 	for _, t := range d.misses() {
 		pair := []table.Key{t.Base, t.Of}
@@ -59,8 +59,8 @@ func profilesOf(s *table.Set, d Demand, shown map[string]string) (ps []columned,
 	return ps, above
 }
 
-// column is the heading of a key's column: its placement and variant, or whatever else
-// distinguishes the two sides of a target.
+// column returns the heading of a key's column: its placement and variant, or any
+// other property that distinguishes the two sides of a target.
 func column(t table.Target, k table.Key) string {
 	words := []string{k.Placement, k.Variant}
 	if t.Of.Variant == t.Base.Variant {
@@ -124,7 +124,7 @@ func profileTable(ps []columned) Table {
 	return t
 }
 
-// partNames are the parts of all profiles, in order.
+// partNames returns the names of the parts in all profiles, in order.
 func partNames(ps []columned) []string {
 	var names []string
 	for _, p := range ps {

@@ -66,7 +66,8 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
-// TestProfiles: both sides of a miss are side by side, once, and small rows are joined.
+// TestProfiles checks that both sides of a missed target appear once, side by side, and
+// that small rows are joined.
 func TestProfiles(t *testing.T) {
 	s := example()
 	for i, v := range []string{"host", "library"} {

@@ -15,8 +15,9 @@ import (
 // Width is the width of the tables on a terminal.
 const Width = 80
 
-// Default are the tables of every scenario: for each unit, a row for each measurement and
-// a column for each variant, with medians and the ratio to the host's in brackets.
+// Default returns the tables that every scenario has, one for each unit. Each has a row
+// for each measurement and a column for each variant. A cell contains the median, and its
+// ratio to the host's median in brackets.
 func Default(s *table.Set, scenario string) []Table {
 	type block struct {
 		unit     string
@@ -57,7 +58,7 @@ func Default(s *table.Set, scenario string) []Table {
 	return tables
 }
 
-// Label is the name of a row within its scenario.
+// Label returns the name of a row within its scenario.
 func Label(k table.Key) string {
 	words := []string{k.What}
 	if k.What == k.Scenario && len(k.Params) > 0 {
@@ -90,7 +91,7 @@ func cell(s *table.Set, k table.Key, unit string) string {
 	return text
 }
 
-// Text prints a table; columns that do not fit are placed below the others.
+// Text prints a table. It places columns that do not fit below the others.
 func Text(w io.Writer, t Table) {
 	from := 1
 	for from < len(t.Head) || from == 1 {
@@ -102,7 +103,7 @@ func Text(w io.Writer, t Table) {
 		for _, row := range append([][]string{t.Head}, t.Rows...) {
 			fmt.Fprintln(tw, strings.Join(append([]string{row[0]}, row[from:min(to, len(row))]...), "\t"))
 		}
-		_ = tw.Flush() // to a terminal or a buffer
+		_ = tw.Flush() // writes to a terminal or a buffer
 		from = to
 	}
 	if t.Note != "" {
@@ -110,7 +111,7 @@ func Text(w io.Writer, t Table) {
 	}
 }
 
-// width is the width of the first column together with a range of columns.
+// width returns the width of the first column and a range of other columns.
 func width(t Table, from, to int) int {
 	sum := 0
 	for c := range t.Head {

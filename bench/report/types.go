@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package report writes the results of a run for people: tables for a terminal, and a
-// documentation page with plots. It gets all data from its caller.
+// documentation page with plots. Its caller passes all data.
 package report
 
 import (
@@ -12,13 +12,13 @@ import (
 
 // A Plot is a picture: a Figure or Bars.
 type Plot interface {
-	// FileName is the file's name without directory and suffix.
+	// FileName returns the file's name without directory and suffix.
 	FileName() string
 	// Caption describes the picture.
 	Caption() string
 }
 
-// A Line is one curve; Low and High are the spread at each X, or empty.
+// A Line is one curve; Low and High are the spread at each X. They may be empty.
 type Line struct {
 	Name      string
 	X, Y      []float64
@@ -57,7 +57,7 @@ func (b Bars) FileName() string { return b.Name }
 // Caption implements Plot.
 func (b Bars) Caption() string { return b.Title }
 
-// A Table is a table with a free choice of rows and columns.
+// A Table is a table with any rows and columns.
 type Table struct {
 	Title string
 	Head  []string
@@ -65,7 +65,8 @@ type Table struct {
 	Note  string
 }
 
-// Add appends a key's median with its quartiles, or a gap.
+// Add appends a key's median with its quartiles, or a gap if the key was not
+// measured.
 func (s *Series) Add(set *table.Set, k table.Key, unit string) {
 	m, ok := set.Median(k, unit)
 	lo, hi := set.Quartiles(k, unit)

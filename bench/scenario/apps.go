@@ -51,8 +51,9 @@ func appsKey(what, p, v string) table.Key {
 	return table.Key{Scenario: apps, What: what, Placement: p, Variant: v}
 }
 
-// An app is a server's command line and port, and a client's for a number of
-// milliseconds; read extracts requests a second from the client's output.
+// An app describes a server with its command line and port, and a client with its
+// command line for a number of milliseconds. The function read extracts requests
+// per second from the client's output.
 type app struct {
 	what   string
 	port   string
@@ -115,19 +116,21 @@ func nginxConf(dir string) (string, error) {
 	return path, os.WriteFile(path, []byte(text), 0o644)
 }
 
-// wrk counts whole seconds.
+// wrk returns the command line of wrk, which accepts only whole seconds.
 func wrk(addr string, ms int) []string {
 	return []string{"wrk", "-t1", "-c32", "-d", strconv.Itoa(max(1, ms/1000)) + "s", "-H", "Connection: close", "http://" + addr + "/"}
 }
 
-// redisBenchmark makes about perMs requests per millisecond.
+// redisBenchmark returns a function for the command line of redis-benchmark, which
+// makes about perMs requests per millisecond.
 func redisBenchmark(clients, perMs int) func(addr string, ms int) []string {
 	return func(addr string, ms int) []string {
 		return []string{"redis-benchmark", "-h", addr, "-c", strconv.Itoa(clients), "-n", strconv.Itoa(ms * perMs), "-t", "get", "--csv"}
 	}
 }
 
-// first returns the first number that an expression finds.
+// first returns a function that parses the first match of a regular expression as a
+// number.
 func first(expr string) func(string) (float64, error) {
 	re := regexp.MustCompile(expr)
 	return func(out string) (float64, error) {
@@ -169,7 +172,8 @@ func loadApp(ctx context.Context, l *lab.Lab, r lab.Run, a app) (table.Sample, e
 	if err != nil {
 		return nil, err
 	}
-	// The client's start is included, and slightly fewer requests than were made.
+	// The CPU time includes the client's start. The number of requests is slightly
+	// too low.
 	return table.Sample{"1/s": rate, "cpu-µs/op": used / (rate * took) * 1e6}, nil
 }
 

@@ -59,7 +59,7 @@ var (
 	whole  = window{"fraction-14s", 4, 14}
 )
 
-// String is its name in a row.
+// String returns the shape's name in a row.
 func (s shape) String() string {
 	if s == (shape{}) {
 		return "direct"
@@ -77,7 +77,7 @@ func buildBBR(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 		return nil, err
 	}
 	var ms []Measure
-	now := shape{Mbit: -1} // none yet
+	now := shape{Mbit: -1} // no shape is set yet
 	row := func(s shape, cc string, rounds, seconds int, windows ...window) {
 		for _, v := range l.Variants(lab.Host, lab.Library, lab.Supervise) {
 			ms = append(ms, Measure{Key: farKey(s, cc, v), Rounds: rounds, Take: func(ctx context.Context) (table.Sample, error) {
@@ -121,7 +121,8 @@ func buildBBR(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 	return ms, nil
 }
 
-// inLink converts the means of windows from Gbit/s to shares of the link.
+// inLink returns a sample that converts the means of windows from Gbit/s to shares
+// of the link.
 func inLink(sample table.Sample, s shape, windows []window) {
 	sample["Gbit/s"] = sample[windows[0].unit]
 	for _, w := range windows {
@@ -129,7 +130,7 @@ func inLink(sample table.Sample, s shape, windows []window) {
 	}
 }
 
-// bbrFigures is a figure of the share of each path that each sender gets.
+// bbrFigures returns a figure that shows each sender's share of each path.
 func bbrFigures(set *table.Set) []report.Plot {
 	b := report.Bars{Name: "bbr-goodput", Title: "Goodput by path and congestion control", Y: "Gbit/s"}
 	rows := []struct {

@@ -35,7 +35,7 @@ func bulkKey(dir, offloads, cc, p, v string) table.Key {
 // A bulkRow is one row of the scenario.
 type bulkRow struct{ offloads, cc, placement, dir string }
 
-// bulkRows are the rows of a form.
+// bulkRows returns the rows of the full or the quick form.
 func bulkRows(full bool) []bulkRow {
 	var rows []bulkRow
 	for _, offloads := range []string{"on", "off"} {
@@ -57,8 +57,8 @@ func bulkRows(full bool) []bulkRow {
 	return rows
 }
 
-// Variants that others are compared with, or that must be within a twentieth of one. Five
-// turns are not enough for that, since single ones differ by a half.
+// often lists variants that are the base of comparisons, or that must be within 5% of
+// one. Five turns are not enough for this, because single turns differ by 50%.
 var often = []string{lab.Host, lab.Library, lab.Preload}
 
 func buildBulk(ctx context.Context, l *lab.Lab) ([]Measure, error) {
@@ -82,7 +82,7 @@ func buildBulk(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 		}
 		for _, v := range l.Variants(lab.Host, lab.Library, lab.Preload, lab.Supervise, lab.LKL49) {
 			if v == lab.LKL49 && row.offloads == "off" && !l.Form.Full {
-				continue // it stalls too often, and has no target there
+				continue // the variant stalls too often, and has no target in this row
 			}
 			r := lab.Run{Variant: v, Placement: row.placement, Wire: w, Options: []string{"--cc", row.cc}}
 			m := sampled(l, bulkKey(row.dir, row.offloads, row.cc, row.placement, v), l.Lklbench(r, row.dir, l.Milliseconds()))
@@ -95,7 +95,7 @@ func buildBulk(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 	return ms, nil
 }
 
-// sampled is a measure that runs a command.
+// sampled returns a measure that runs a command.
 func sampled(l *lab.Lab, k table.Key, argv []string) Measure {
 	return Measure{Key: k, Take: func(ctx context.Context) (table.Sample, error) { return l.Sample(ctx, argv...) }}
 }

@@ -23,8 +23,8 @@ const (
 	connectionsPort = "7000"
 )
 
-// connectionsKinds are the measurements: the busy connections beside the idle ones, and
-// alone; the memory of the idle ones.
+// connectionsKinds lists the measurements: busy connections while others are idle, busy
+// connections alone, and the memory of the idle connections.
 const (
 	connectionsLoad   = "load"
 	connectionsMemory = "memory"
@@ -76,14 +76,15 @@ func buildConnections(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 	return ms, nil
 }
 
-// connectionsLab is the set-up for them.
+// connectionsLab is the set-up for these measurements.
 type connectionsLab struct {
 	l      *lab.Lab
 	w      *lab.Wire
 	client string
 }
 
-// measure is one row. It starts a server each time, so that connections do not mix.
+// measure returns the measure of one row. It starts a new server each time, so that
+// no connections of earlier measures remain.
 func (c *connectionsLab) measure(what string, idle int, p, v string, rounds int) Measure {
 	r := lab.Run{Variant: v, Placement: p, Wire: c.w, Client: c.client}
 	busy := connectionsBusy
@@ -109,18 +110,18 @@ func (c *connectionsLab) measure(what string, idle int, p, v string, rounds int)
 		}
 		s, err := c.l.Sample(ctx, argv...)
 		if what != connectionsMemory {
-			delete(s, "KB/conn") // with huge pages it says little
+			delete(s, "KB/conn") // not meaningful with huge pages
 		}
 		return s, err
 	}}
 }
 
-// shrink lets the host's kernel free memory of deleted objects. Otherwise new connections
-// would reuse it and seem to need none.
+// shrink makes the host's kernel free the memory of deleted objects. Otherwise new
+// connections would reuse this memory, and would seem to need none.
 func shrink() {
 	caches, _ := filepath.Glob("/sys/kernel/slab/*/shrink") // the pattern is valid
 	for _, path := range caches {
-		_ = os.WriteFile(path, []byte("1"), 0) // some have nothing to free
+		_ = os.WriteFile(path, []byte("1"), 0) // fails if a cache has nothing to free
 	}
 }
 

@@ -76,7 +76,7 @@ func clock() (float64, error) {
 	return 0, fmt.Errorf("no cpu MHz in /proc/cpuinfo: %w", ErrSkip)
 }
 
-// traffic returns a device's counters of both directions.
+// traffic returns a device's packets and bytes, as the sum of both directions.
 func traffic(ctx context.Context, l *lab.Lab, netns, device string) (packets, bytes float64, err error) {
 	for _, c := range []struct {
 		name string

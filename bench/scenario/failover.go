@@ -38,7 +38,8 @@ const (
 	failoverPort  = "5011"
 )
 
-// A failoverRow is a way to cut a path, and the role of the other path.
+// A failoverRow describes how the first path is cut, and the role of the second
+// path.
 type failoverRow struct{ dir, cut, second string }
 
 var failoverRows = []failoverRow{
@@ -114,7 +115,7 @@ func failOver(ctx context.Context, l *lab.Lab, k *links, program string, row fai
 	cut, mend := k.cut(v, row.cut)
 	at := monotonic()
 	if err := l.Run(ctx, cut...); err != nil {
-		for _, line := range mend { // one by one: some may not exist
+		for _, line := range mend { // one by one, because some commands may fail
 			_ = l.Run(context.WithoutCancel(ctx), line)
 		}
 		return nil, err
@@ -134,7 +135,7 @@ func failOver(ctx context.Context, l *lab.Lab, k *links, program string, row fai
 			return nil, e
 		}
 	}
-	lines := p.Lines() // lklrun's messages about the cut path follow them
+	lines := p.Lines() // lklrun's messages about the cut path follow these lines
 	begin, ticks, err := course(lines[min(1, len(lines)-1)])
 	if err != nil {
 		return nil, fmt.Errorf("%w: %q", err, lines)
@@ -156,7 +157,8 @@ func ended(p *lab.Proc) error {
 	}
 }
 
-// prefer lets the host's client use both paths, or the second one as a backup.
+// prefer configures the host's client to use both paths, or to use the second path
+// only as a backup.
 func (k *links) prefer(ctx context.Context, backup bool) error {
 	lines := []string{"ip -n " + k.client + " mptcp endpoint flush", "ip -n " + k.client + " mptcp limits set subflow 1 add_addr_accepted 1"}
 	if backup {
@@ -169,7 +171,7 @@ func (k *links) prefer(ctx context.Context, backup bool) error {
 	return k.lab.Run(ctx, lines...)
 }
 
-// cut are the commands that cut the first path, and those that restore it.
+// cut returns the commands that cut the first path, and those that restore it.
 func (k *links) cut(v lab.Variant, how string) (cut, mend []string) {
 	if how == "carrier" {
 		device := "tap0"
@@ -187,7 +189,7 @@ func (k *links) cut(v lab.Variant, how string) (cut, mend []string) {
 	return cut, mend
 }
 
-// carried is the number of bytes that the server's end of both paths has counted.
+// carried returns the bytes that the server's end of each path has counted.
 func (k *links) carried(ctx context.Context) (first, second float64, err error) {
 	if _, first, err = traffic(ctx, k.lab, k.server, "s0"); err != nil {
 		return 0, 0, err
@@ -196,7 +198,8 @@ func (k *links) carried(ctx context.Context) (first, second float64, err error) 
 	return first, second, err
 }
 
-// course parses the start of a transfer, and the bytes of each tick.
+// course parses the output of the program course: the start of a transfer, and the
+// bytes of each tick.
 func course(line string) (begin time.Duration, ticks []float64, err error) {
 	for i, word := range strings.Fields(line) {
 		n, err := strconv.ParseFloat(word, 64)
@@ -215,8 +218,8 @@ func course(line string) (begin time.Duration, ticks []float64, err error) {
 	return begin, ticks, nil
 }
 
-// back is the time until a rate in bytes a second is reached again for ten ticks; the
-// first of these counts.
+// back returns the time until the transfer reaches a rate in bytes per second again
+// and keeps it for ten ticks. The time ends at the first of these ticks.
 func back(ticks []float64, from time.Duration, rate float64) time.Duration {
 	const window = 10
 	want := rate * window * failoverTick.Seconds()
@@ -241,7 +244,7 @@ func part(first, second float64) float64 {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
 
-// monotonic is the clock of the programs.
+// monotonic returns the time of the clock that the measured programs use.
 func monotonic() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {

@@ -8,14 +8,14 @@ import (
 )
 
 func TestBack(t *testing.T) {
-	const full = 200e6 / 8 / 100 // per tick
+	const full = 200e6 / 8 / 100 // bytes per tick
 	ticks := make([]float64, 100)
 	for i := range ticks {
 		switch {
 		case i < 30 || i >= 55:
 			ticks[i] = full
 		case i == 40:
-			ticks[i] = 3 * full // one path alone
+			ticks[i] = 3 * full // more than one path can carry
 		}
 	}
 	for _, c := range []struct{ from, want time.Duration }{

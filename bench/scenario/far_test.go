@@ -13,7 +13,8 @@ import (
 	"github.com/lklrun/lklrun/bench/table"
 )
 
-// The output of course becomes means of windows; CPU time is kept.
+// means computes the means of windows from the output of course, and keeps the CPU
+// time.
 func TestWindows(t *testing.T) {
 	out := "0 0 0 0 0 0 0 0 0 0 " + "1 1 1 1 1 0 0 0 0 0 " + "2 2 2 2 2 2 2 2 2 2 Gbit/s\n3.5 cpu-s/GB\n"
 	s, err := means(out, 3, []window{{"all", 0, 3}, {"last", 2, 3}})
@@ -33,7 +34,8 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// A link's rate counts frames, a share of it counts their content.
+// The rate of a link counts whole frames. The share of a link counts only their
+// content.
 func TestInLink(t *testing.T) {
 	s := table.Sample{"fraction": 0.5 * payload, "fraction-14s": 0.25 * payload}
 	inLink(s, shape{Mbit: 500, Delay: time.Second}, []window{cruise, whole})
@@ -42,7 +44,8 @@ func TestInLink(t *testing.T) {
 	}
 }
 
-// Quantiles become points of a curve, in order, on a logarithmic axis.
+// distribution turns quantiles into points of a curve, in order, on a logarithmic
+// axis.
 func TestDistribution(t *testing.T) {
 	set, k := table.New(), timerKey("nanosleep", "50", lab.Host)
 	set.Add(k, table.Sample{"µs-p99.9": 40, "µs-p50": 7, "µs-p5": 3, "µs-p1": -1})

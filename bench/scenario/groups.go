@@ -16,8 +16,8 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
-// Changing many interfaces of a stack at once, as a group, compared with one command for
-// each: the reason why Linux has device groups.
+// This scenario compares changing many interfaces of a stack at once, as a group, with
+// one command for each interface. This is the purpose of device groups in Linux.
 
 const (
 	groups      = "groups" // name of the scenario and the run
@@ -48,7 +48,8 @@ func groupKey(what string, n int, way string) table.Key {
 }
 
 // A groupChange is a verb of lklctl with a value for a group or an interface. back
-// restores the previous state, "" if another value does.
+// restores the previous state. It is "" if the next change replaces the value
+// anyway.
 type groupChange struct {
 	what string
 	do   func(value int, whom string) string
@@ -123,7 +124,8 @@ func (g *grouping) grow(ctx context.Context, n int) error {
 	return nil
 }
 
-// change makes a change in one way, undoes it, and returns how long it took.
+// change makes a change in one way and returns how long the change took. It then
+// undoes the change.
 func (g *grouping) change(ctx context.Context, c groupChange, way string) (table.Sample, error) {
 	verbs := []string{c.do(1, fmt.Sprintf("group %d", groupNumber))}
 	if way == oneByOne {

@@ -21,7 +21,7 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// The ways to keep the stack's packets from the host's TCP, and the baseline to subtract.
+// The ways to hide the stack's packets from the host's TCP, and the baseline to subtract.
 const (
 	unheard    = "nobody's"
 	blanket    = "OUTPUT -j DROP"
@@ -31,7 +31,7 @@ const (
 
 const (
 	guardSpells = 10
-	guardFrames = 20000 // per spell: many times the number of frames in flight
+	guardFrames = 20000 // per repetition; many times the number of frames in flight
 	guardPort   = 50000
 	guardName   = "guard"
 )
@@ -71,12 +71,13 @@ func buildGuard(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 	return ms, nil
 }
 
-// onThread runs f on a thread of its own, because f changes its namespace.
+// onThread runs f on a thread of its own, because f changes the namespace of its
+// thread.
 func onThread(f func() (float64, error)) (v float64, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		// Not unlocked: the thread ends with the goroutine.
+		// There is no unlock: the thread ends with the goroutine.
 		runtime.LockOSThread()
 		v, err = f()
 	}()
@@ -84,7 +85,8 @@ func onThread(f func() (float64, error)) (v float64, err error) {
 	return v, err
 }
 
-// sendAs guards the host in one way and returns the nanoseconds per frame.
+// sendAs guards the host's TCP in one way, sends frames, and returns the
+// nanoseconds per frame.
 func sendAs(ctx context.Context, l *lab.Lab, w *lab.Wire, way string) (float64, error) {
 	if err := enter(w.Client); err != nil {
 		return 0, err
@@ -107,7 +109,7 @@ func sendAs(ctx context.Context, l *lab.Lab, w *lab.Wire, way string) (float64, 
 	return took, err
 }
 
-// guardBy makes the rules of one way in this thread's namespace.
+// guardBy creates the rules for one way in this thread's namespace.
 func guardBy(ctx context.Context, l *lab.Lab, w *lab.Wire, way string) (undo func() error, err error) {
 	mode := config.GuardNFT
 	switch way {
@@ -139,7 +141,8 @@ func guardBy(ctx context.Context, l *lab.Lab, w *lab.Wire, way string) (undo fun
 	}, err
 }
 
-// send sends frames from the server's end of the wire, on CPU 0.
+// send sends frames from the server's end of the wire, on CPU 0, and returns the
+// nanoseconds per frame.
 func send(w *lab.Wire, way string, to net.HardwareAddr) (float64, error) {
 	if err := enter(w.Server); err != nil {
 		return 0, err
@@ -166,10 +169,11 @@ func send(w *lab.Wire, way string, to net.HardwareAddr) (float64, error) {
 	}
 	frame := segment(ifi.HardwareAddr, to)
 	if way == unheard {
-		binary.BigEndian.PutUint16(frame[12:], 0x88b5) // for experiments, IEEE 802
+		binary.BigEndian.PutUint16(frame[12:], 0x88b5) // EtherType for experiments, IEEE 802
 	}
-	// Wall-clock time: the interrupt that receives a frame does not count for the
-	// thread. The best spell is the one with the least other load.
+	// Measure wall-clock time, because the thread's CPU time does not include the
+	// interrupt that receives a frame. The fastest repetition had the least other
+	// load.
 	best := math.Inf(1)
 	for range guardSpells {
 		began := time.Now()
@@ -192,8 +196,8 @@ func enter(netns string) error {
 	return unix.Setns(int(f.Fd()), unix.CLONE_NEWNET)
 }
 
-// segment is a frame with an acknowledgement for a connection that does not exist, from
-// 10.80.1.1, with correct checksums.
+// segment returns a frame from 10.80.1.1 that contains an ACK for a connection that
+// does not exist. Its checksums are correct.
 func segment(from, to net.HardwareAddr) []byte {
 	b := append(append([]byte(nil), to...), from...)
 	b = binary.BigEndian.AppendUint16(b, unix.ETH_P_IP)

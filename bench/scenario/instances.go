@@ -19,17 +19,19 @@ import (
 const (
 	instances = "instances"
 
-	instancesBusy = 500 // connections of all instances together
+	instancesBusy = 500 // connections, the total for all instances
 	instancesPort = "7000"
 	instancesTap  = "shared0"
 	instancesNet  = "10.82.1"
 	instancesMAC  = "02:00:00:00:82:00" // of the host's side
 )
 
-// eachCPU is the placement of several instances: each one with its load on a CPU.
+// eachCPU is the placement of several instances, in which each instance and its
+// load share one CPU.
 const eachCPU = "each-cpu"
 
-// How the instances are reached: over a tap each, or over one tap with a queue for each.
+// The connections of the instances: one tap for each instance, or one tap with a queue
+// for each instance.
 const (
 	ownTap    = "own"
 	sharedTap = "shared"
@@ -104,19 +106,19 @@ func buildInstances(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 	return ms, nil
 }
 
-// instancesLab is the set-up for them.
+// instancesLab is the set-up for these measurements.
 type instancesLab struct {
 	l      *lab.Lab
 	w      *lab.Wire
 	client string
 }
 
-// on is a command line on CPU i.
+// on returns a command line that runs argv in a namespace on CPU i.
 func (b *instancesLab) on(netns string, i int, argv ...string) []string {
 	return b.l.In(netns, lab.TwoCPUs, i == 1, argv...)
 }
 
-// server is the command line of server i, and its address for clients.
+// server returns the command line of server i, and the address for its clients.
 func (b *instancesLab) server(tap string, i int, v string) (argv []string, addr string) {
 	if v == lab.Host {
 		addr = fmt.Sprintf("10.80.%d.2", 1+i)
@@ -126,8 +128,8 @@ func (b *instancesLab) server(tap string, i int, v string) (argv []string, addr 
 	spec := fmt.Sprintf("tap:tap%d,ip=%s/24", i, addr)
 	if tap == sharedTap {
 		addr = instancesNet + ".2"
-		// Two simultaneous ARP requests for the host's address would share one
-		// answer.
+		// Configure the host's MAC address as a neighbour: if two instances sent
+		// ARP requests at the same time, only one would get the answer.
 		spec = fmt.Sprintf("tap:%s,ip=%s/24,mac=02:00:00:00:82:01,multiqueue,neigh=%s.1|%s", instancesTap, addr, instancesNet, instancesMAC)
 	}
 	line := []string{b.l.Bin("lklrun"), "--engine", v, "--stack", "vanilla", "--if", spec, "--", b.client, "--cc", lab.CC, "serve", addr, instancesPort}
@@ -165,8 +167,8 @@ func (b *instancesLab) take(ctx context.Context, what, tap string, n int, v stri
 	return together(samples), errors.Join(errs...)
 }
 
-// together adds up several loads of the same time. Each counts the CPU time of all,
-// divided by its own operations.
+// together adds up several simultaneous loads. The sample of each load contains the
+// CPU time of all loads, divided by the operations of this load.
 func together(samples []table.Sample) table.Sample {
 	sum, perCPU := table.Sample{}, 0.0
 	for _, s := range samples {

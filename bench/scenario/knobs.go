@@ -34,7 +34,7 @@ func init() {
 type knob struct {
 	name string
 	farRun
-	cubic bool // with CUBIC too
+	cubic bool // measured with CUBIC, too
 }
 
 var knobs = []knob{
@@ -88,7 +88,8 @@ func buildKnobs(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 	return ms, nil
 }
 
-// knobFigures is a figure of the remaining throughput with each.
+// knobFigures returns a figure that shows the remaining throughput with each
+// changed setting.
 func knobFigures(set *table.Set) []report.Plot {
 	b := report.Bars{Name: "knobs", Title: "BBR over 100 ms and 1 % loss, one thing changed in the library", Y: "Gbit/s", Series: []report.Series{{Name: lab.Library}}}
 	for _, k := range knobs {

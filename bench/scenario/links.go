@@ -9,8 +9,8 @@ import (
 	"github.com/lklrun/lklrun/bench/lab"
 )
 
-// links are paths that the host's kernel and a stack share, so that both have the same
-// shapers and the same cuts. For path i:
+// links are paths that the host's kernel and a stack share, so that the same shapers
+// and the same cuts apply to both. For path i:
 //
 //	namespace NAME-client                             namespace NAME-server
 //	brI 10.71.(1+i).2 ─┬─ vI ────────── veth ──────── sI 10.71.(1+i).1
@@ -26,7 +26,7 @@ type links struct {
 
 const linksPort = "5009"
 
-// makeLinks makes links with the given rate in both directions, 0 for no limit, and a
+// makeLinks makes links with the given rate in both directions (0: no limit), and a
 // server for MPTCP and TCP.
 func makeLinks(ctx context.Context, l *lab.Lab, name string, paths, mbit int) (*links, error) {
 	k := &links{client: name + "-client", server: name + "-server", paths: paths, lab: l}
@@ -36,7 +36,7 @@ func makeLinks(ctx context.Context, l *lab.Lab, name string, paths, mbit int) (*
 		add("ip netns add %s", ns)
 		add("ip -n %s link set lo up", ns)
 		add("ip netns exec %s sysctl -qw net.mptcp.enabled=1", ns)
-		l.Cleanup(func() { _ = l.Run(context.Background(), "ip netns del "+ns) }) // including its devices
+		l.Cleanup(func() { _ = l.Run(context.Background(), "ip netns del "+ns) }) // removes the devices, too
 	}
 	for i := range paths {
 		add("ip -n %s link add v%d type veth peer name s%d netns %s", k.client, i, i, k.server)
@@ -67,11 +67,12 @@ func makeLinks(ctx context.Context, l *lab.Lab, name string, paths, mbit int) (*
 	return k, l.WaitListen(ctx, k.server, linksPort)
 }
 
-// mptcpBuffers are the buffer sizes of the stack mptcp, for a library without a manifest.
+// mptcpBuffers contains the buffer sizes of the stack named mptcp. They are options for a
+// library, because a library has no manifest.
 var mptcpBuffers = []string{"--sysctl", "net.ipv4.tcp_rmem=4096 131072 8388608", "--sysctl", "net.ipv4.tcp_wmem=4096 262144 8388608"}
 
-// command is a command of lklbench, with MPTCP over some of the paths, or TCP for the
-// variant host.
+// command returns a command line of lklbench that uses MPTCP over the first paths, or
+// TCP for the variant host.
 func (k *links) command(v lab.Variant, paths int, options []string, verb ...string) []string {
 	argv := []string{k.lab.Bench(), "--cc", "cubic"}
 	if v != lab.Host {
@@ -80,8 +81,8 @@ func (k *links) command(v lab.Variant, paths int, options []string, verb ...stri
 	return k.program(v, paths, append(append(argv, options...), verb...), nil)
 }
 
-// program is the command line of any program; flags are lklrun's. With a library it must
-// be lklbench.
+// program returns the command line that runs any program on a variant; flags are flags
+// of lklrun. If the variant is a library, the program must be lklbench.
 func (k *links) program(v lab.Variant, paths int, argv, flags []string) []string {
 	var line []string
 	switch v {

@@ -13,18 +13,18 @@ import (
 	"github.com/lklrun/lklrun/bench/table"
 )
 
-// A farPath is a long, narrow or lossy path to a server. It goes through a middlebox: a
-// stack of ours that bridges two taps, whose netem delays, drops and paces packets to the
-// server. The other direction is unchanged.
+// A farPath is a long, narrow or lossy path to a server. It leads through a middlebox: one of
+// our stacks, which bridges two taps. netem in this stack delays, drops and paces packets to
+// the server. It does not change the other direction.
 //
 //	namespace far-client          namespace far-near
 //	c0 10.72.1.2 ──── veth ────── s0 ─┬─ near (bridge) ─ tapa ═ the middlebox ═ tapb 10.72.1.1
 //	                        tap0 ─────┘                  (its eth0)  (its eth1)
 //	  the stack, 10.72.1.3 ─┘
 //
-// The middlebox's taps have no offloads and it merges nothing, so that netem sees packets
-// as on a wire. On the near side the server's namespace does not answer ARP requests for
-// its address (arp_ignore).
+// The middlebox's taps have no offloads, and the middlebox merges no packets, so that netem
+// sees packets as on a wire. On the near side the server's namespace does not answer ARP
+// requests for its address (arp_ignore).
 type farPath struct {
 	near, client string
 	lab          *lab.Lab
@@ -42,20 +42,21 @@ const (
 	farServer = "10.72.1.1"
 	farPort   = "5008"
 	farMbox   = "bench-middlebox"
-	// farQueue has room for the packets in flight, 8,300 packets of a gigabit in 100
-	// ms, and five times as many in front of the link.
+	// farQueue is the queue length in packets. It has room for the packets in
+	// flight, which are 8,300 at 1 Gbit/s and 100 ms, and for five times as many
+	// that wait for the link.
 	farQueue = 50000
-	// The share of user data with TCP timestamps in Ethernet frames of 1,514 bytes,
-	// which is what netem counts.
+	// payload is the share of user data in an Ethernet frame of 1,514 bytes with
+	// TCP timestamps. netem counts whole frames.
 	payload = 1448.0 / 1514
 )
 
-// farBuffers are the buffer sizes of the sender.
+// farBuffers contains the buffer sizes of the sender.
 var farBuffers = []string{"net.ipv4.tcp_wmem=4096 262144 100000000"}
 
-// farWindow lets the server's window grow as fast as data arrives. A window that grows by
-// one round trip's data at a time can end BBR's start-up too early, because BBR takes it
-// for the path's limit.
+// farWindow lets the server's window grow as fast as data arrives. If the window grows
+// only once per round trip, BBR can take it for the limit of the path and end its
+// start-up too early.
 const farWindow = "net.ipv4.tcp_rmem=4096 50000000 100000000"
 
 // makeFarPath makes a farPath with a server on the host's kernel.
@@ -71,13 +72,13 @@ func makeFarPath(ctx context.Context, l *lab.Lab) (*farPath, error) {
 		add("ip netns add %s", ns)
 		add("ip -n %s link set lo up", ns)
 		add("ip netns exec %s sysctl -qw net.ipv4.tcp_no_metrics_save=1 net.ipv4.conf.all.arp_ignore=1 net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1", ns)
-		l.Cleanup(func() { _ = l.Run(context.Background(), "ip netns del "+ns) }) // including its devices
+		l.Cleanup(func() { _ = l.Run(context.Background(), "ip netns del "+ns) }) // removes the devices, too
 	}
 	add("ip -n %s link add near type bridge", f.near)
 	add("ip -n %s link add s0 type veth peer name c0 netns %s", f.near, f.client)
 	for _, tap := range []string{"tapa", "tapb", "tap0"} {
 		add("ip -n %s tuntap add %s mode tap", f.near, tap)
-		add("ip -n %s link set %s txqueuelen 20000", f.near, tap) // a pause of a millisecond in its reader must lose nothing
+		add("ip -n %s link set %s txqueuelen 20000", f.near, tap) // no packet is lost if the reader of the tap pauses for a millisecond
 	}
 	for _, dev := range []string{"s0", "tapa", "tap0"} {
 		add("ip -n %s link set %s master near", f.near, dev)
@@ -105,7 +106,7 @@ func makeFarPath(ctx context.Context, l *lab.Lab) (*farPath, error) {
 	return f, f.startMiddlebox(ctx)
 }
 
-// startMiddlebox starts it and enables forwarding.
+// startMiddlebox starts the middlebox and enables forwarding.
 func (f *farPath) startMiddlebox(ctx context.Context) error {
 	box, err := f.lab.Start(ctx, f.lab.In(f.near, lab.Unpinned, false, f.lab.Bin("lklrun"), "--name", farMbox, "--engine", "supervise", "--stack", "vanilla", "--mem", "1G", "--spin", "0",
 		"--if", "tap:tapa,offload=off", "--if", "tap:tapb,offload=off", "--", "sleep", "infinity")...)
@@ -159,8 +160,8 @@ func (f *farPath) form(ctx context.Context, s shape) error {
 		argv = append(argv, "loss", fmt.Sprintf("%g%%", s.Loss))
 	}
 	if s.Mbit > 0 {
-		// Sent in batches, like the interrupts of a network card: a timer for
-		// each packet would take most of a CPU.
+		// netem sends in batches, like a network card with interrupt coalescing: a
+		// timer for each packet would use most of a CPU.
 		argv = append(argv, "rate", fmt.Sprintf("%dmbit", s.Mbit), "slot", "200us")
 	}
 	_, err := f.lab.Output(ctx, f.inBox(argv...)...)
@@ -171,15 +172,15 @@ func (f *farPath) form(ctx context.Context, s shape) error {
 type farRun struct {
 	variant lab.Variant
 	cc      string
-	stack   string   // whose library is used; "": bbr
-	qdisc   string   // its queueing discipline; "": fq
-	boot    string   // addition to its kernel's command line; mem= and highres=
-	mem     string   // its memory; "": 512M
+	stack   string   // name of the stack whose library is used; "": bbr
+	qdisc   string   // queueing discipline; "": fq
+	boot    string   // addition to the kernel's command line: mem= and highres==
+	mem     string   // memory of the stack; "": 512M
 	sysctls []string // additional settings of the stack
 	seconds int
 }
 
-// liblkl is the path of the stack's library.
+// liblkl returns the path of the stack's library.
 func (f *farPath) liblkl(r farRun) string {
 	if r.stack == "" {
 		r.stack = "bbr"
@@ -187,7 +188,7 @@ func (f *farPath) liblkl(r farRun) string {
 	return f.lab.Bin("stacks/" + r.stack + "/liblkl.so")
 }
 
-// command is the command line of the sender.
+// command returns the command line of the sender.
 func (f *farPath) command(r farRun) []string {
 	qdisc, mem := r.qdisc, r.mem
 	if qdisc == "" {
@@ -224,7 +225,8 @@ type window struct {
 	from, to int
 }
 
-// send runs a transfer and returns the mean of each window, and its CPU time.
+// send runs a transfer. It returns the mean throughput of each window, and the CPU
+// time of the transfer.
 func (f *farPath) send(ctx context.Context, r farRun, windows ...window) (table.Sample, error) {
 	argv := f.command(r)
 	began := lab.Now()
@@ -240,7 +242,8 @@ func (f *farPath) send(ctx context.Context, r farRun, windows ...window) (table.
 	return sample, nil
 }
 
-// means parses the output of course: Gbit/s of each tenth of a second, and the CPU time.
+// means parses the output of the program course, which is Gbit/s of each tenth of a
+// second and the CPU time.
 func means(out string, seconds int, windows []window) (table.Sample, error) {
 	rates, rest, ok := strings.Cut(out, "Gbit/s\n")
 	ticks := strings.Fields(rates)

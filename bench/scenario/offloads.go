@@ -11,8 +11,8 @@ import (
 	"github.com/lklrun/lklrun/bench/table"
 )
 
-// An offloading is the set of offloads of a device: features of virtio on the stack's
-// side, words for ethtool on the host's.
+// An offloading is a set of offloads of a device: virtio features for the stack's
+// side, and ethtool arguments for the host's side.
 type offloading struct {
 	name, mask, ethtool string
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/lklrun/lklrun/bench/table"
 )
 
-// payloads are the sizes in the seeds, in bytes of one call.
+// payloads lists the payload sizes of the seeds, in bytes per call.
 var payloads = []int{64, 1024, 4096, 16384, 65507}
 
 func init() {
@@ -28,7 +28,7 @@ func init() {
 	})
 }
 
-// A payloadKind is a protocol over a number of paths, with its variants.
+// A payloadKind is a protocol, the number of paths that it uses, and its variants.
 type payloadKind struct {
 	proto    string
 	paths    int
@@ -63,9 +63,9 @@ func buildPayload(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 	if err := l.WaitListen(ctx, w.Server, payloadPort); err != nil {
 		return nil, err
 	}
-	// Room for early data. With the usual 128 KiB, a server's MPTCP that is full of
-	// segments of 64 bytes, which wait for one on the other path, no longer accepts
-	// that one.
+	// The server needs room for out-of-order data. With the default buffer of 128
+	// KiB, segments of 64 bytes fill it while they wait for a segment on the other
+	// path. The server's MPTCP then no longer accepts this segment.
 	if _, err := l.Output(ctx, l.In(w.Server, lab.Unpinned, true, "sysctl", "-qw", "net.ipv4.tcp_rmem=4096 4194304 33554432")...); err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func buildPayload(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 					port := w.Port(lab.OneCPU)
 					if k.proto == "mptcp" {
 						port, r.Stack, r.Library = payloadPort, "mptcp", mptcpBuffers
-						if v != lab.HostMPTCP { // which requests it itself
+						if v != lab.HostMPTCP { // HostMPTCP requests MPTCP itself
 							r.Options = append(r.Options, "--mptcp", "1")
 						}
 					}

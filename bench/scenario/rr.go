@@ -13,7 +13,8 @@ import (
 
 const rr = "rr"
 
-// How a variant waits for a packet: its default, sleeping at once, or polling for a time.
+// The ways in which a variant waits for a packet: its default, sleeping immediately, or
+// polling for some time.
 const (
 	pollOwn  = "own"
 	pollOff  = "off"
@@ -63,7 +64,8 @@ func buildRR(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 	return ms, nil
 }
 
-// polling sets how a run waits, and reports whether it can.
+// polling sets how a run waits for packets, and reports whether its variant
+// supports this.
 func polling(r *lab.Run, poll string) bool {
 	if poll == pollOwn {
 		return true

@@ -17,16 +17,16 @@ import (
 
 // A Scenario is one table, with its wires, servers and variants.
 type Scenario struct {
-	Order   int // the position in a run and in the report
+	Order   int // position in a run and in the report
 	Name    string
 	Title   string
-	Seed    string // source of the table: the first digits of the file in the seeds
+	Seed    string // source of the table: the leading digits of the file name in the seeds
 	About   string // what is measured and how: a paragraph of Markdown
 	Quick   bool   // part of the quick form
 	Budget  Budget
 	Build   func(ctx context.Context, l *lab.Lab) ([]Measure, error)
 	Targets []table.Target
-	Tables  func(*table.Set) []report.Table // in addition to the default table
+	Tables  func(*table.Set) []report.Table // tables in addition to the default ones
 	Figures func(*table.Set) []report.Plot
 }
 
@@ -37,12 +37,13 @@ type Budget struct{ Quick, Full time.Duration }
 type Measure struct {
 	Key    table.Key // its scenario is set later
 	Take   func(context.Context) (table.Sample, error)
-	Once   bool // takes minutes: in the first round only
+	Once   bool // takes minutes, so it runs only in the first round
 	Rounds int  // fewer rounds than the form's; 0: the form's
 	Times  int  // multiple of the form's rounds; 0: once
 }
 
-// Turns is the number of rounds in which it is measured, in a form with that many rounds.
+// Turns returns the number of turns of the measure, in a form with the given number of
+// rounds.
 func (m Measure) Turns(rounds int) int {
 	if m.Once {
 		return 1
@@ -54,8 +55,8 @@ func (m Measure) Turns(rounds int) int {
 	return rounds
 }
 
-// ErrSkip is wrapped by an error of a Take or a Build that explains why something cannot
-// be measured here.
+// ErrSkip is wrapped by errors of Take and Build that explain why this machine cannot
+// run a measurement.
 var ErrSkip = errors.New("not measured")
 
 var all []Scenario
@@ -64,7 +65,7 @@ func register(s Scenario) {
 	all = append(all, s)
 }
 
-// All are the scenarios in order.
+// All returns the scenarios in order.
 func All() []Scenario {
 	return slices.SortedStableFunc(slices.Values(all), func(a, b Scenario) int { return cmp.Compare(a.Order, b.Order) })
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/lklrun/lklrun/bench/table"
 )
 
-// The ways to connect to the network of one Ethernet device.
+// The ways to connect a stack to the network of one Ethernet device.
 const (
 	byMacvtap lab.Variant = "macvtap"
-	byRaw     lab.Variant = "raw"         // an address of the stack's own
-	byShared  lab.Variant = "raw, shared" // the host's address, lklrun's rules
+	byRaw     lab.Variant = "raw"         // the stack has its own address
+	byShared  lab.Variant = "raw, shared" // the stack shares the host's address, with lklrun's rules
 	byDrop    lab.Variant = "raw, resets dropped"
 )
 
@@ -38,7 +38,7 @@ func init() {
 	})
 }
 
-// sharedRows are the measurements: the direction, with or without offloads.
+// sharedRows lists the measurements: the direction, with or without offloads.
 var sharedRows = []struct{ dir, offloads string }{{"send", "on"}, {"recv", "on"}, {"recv", "off"}}
 
 func sharedKey(dir, offloads string, v lab.Variant) table.Key {
@@ -97,7 +97,7 @@ func sharedWire(ctx context.Context, l *lab.Lab, offloads string) error {
 		if err := l.Run(ctx, "ip netns add "+ns, "ip -n "+ns+" link set lo up"); err != nil {
 			return err
 		}
-		l.Cleanup(func() { _ = l.Run(context.Background(), "ip netns del "+ns) }) // including its devices
+		l.Cleanup(func() { _ = l.Run(context.Background(), "ip netns del "+ns) }) // removes the devices, too
 	}
 	lines := []string{"ip -n " + client + " link add c0 type veth peer name s0 netns " + server}
 	for _, d := range []struct{ ns, dev, addr string }{{client, "c0", "10.72.1.2/24"}, {server, "s0", sharedServer + "/24"}} {
@@ -115,7 +115,7 @@ func sharedWire(ctx context.Context, l *lab.Lab, offloads string) error {
 	return l.WaitListen(ctx, server, sharedPort)
 }
 
-// sharedTables compare the ways with macvtap.
+// sharedTables returns tables that compare the other ways with macvtap.
 func sharedTables(s *table.Set) []report.Table {
 	var tables []report.Table
 	for _, unit := range []string{"Gbit/s", "cpu-s/GB"} {

@@ -79,7 +79,7 @@ func buildTimers(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 	return ms, nil
 }
 
-// timerFigures are the distributions of sleeps, and of netem's delays.
+// timerFigures returns the distributions of sleeps and of netem's delays.
 func timerFigures(set *table.Set) []report.Plot {
 	var plots []report.Plot
 	for _, kind := range append(sleepKinds, "delivery") {
@@ -99,7 +99,7 @@ func timerFigures(set *table.Set) []report.Plot {
 	return plots
 }
 
-// distribution draws a key's quantiles, the units µs-pN.
+// distribution returns a curve of a key's quantiles, which are the units µs-pN.
 func distribution(set *table.Set, k table.Key) report.Line {
 	var line report.Line
 	type point struct{ x, y float64 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package stacks reads the stacks in the output of `perf script` and writes them in the
-// folded format, which speedscope, flamegraph.pl and others draw.
+// folded format, which speedscope, flamegraph.pl and other tools display.
 package stacks
 
 import (
@@ -18,14 +18,14 @@ import (
 // A Frame is a function and its file.
 type Frame struct{ Name, File string }
 
-// A Node is a frame with all frames called from it.
+// A Node is a frame with all frames that it called.
 type Node struct {
 	Frame
 	Count    int
 	children map[Frame]*Node
 }
 
-// Children are the children of a node, by name.
+// Children returns the children of a node, sorted by name.
 func (n *Node) Children() []*Node {
 	return slices.SortedFunc(maps.Values(n.children), func(a, b *Node) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.File, b.File))
@@ -52,14 +52,15 @@ func (n *Node) add(stack []Frame, count int) {
 // Kernel is the file name for the host's kernel.
 const Kernel = "kernel"
 
-// Nobody is the name for an idle CPU and for processes without a pid in perf's namespace,
-// whose names perf mixes up.
+// Nobody is the name for an idle CPU, and for processes without a pid in perf's pid
+// namespace, because perf mixes up the names of these processes.
 const Nobody = "swapper"
 
 // Read reads the output of `perf script`. A sample is a line that begins with the
-// program's name, lines with an address, a symbol and a file in brackets, the innermost
-// first, and an empty line. The first frames are the threads: the program's name, with
-// the thread's number as its file.
+// program's name, followed by one line per frame and an empty line. The line of a frame
+// contains an address, a symbol and a file in brackets; the innermost frame is first.
+// In the result, the outermost frame is the thread: its name is the program's name, and
+// its file is the thread's number.
 func Read(r io.Reader) (*Node, error) {
 	root := &Node{Frame: Frame{Name: "all"}}
 	var program Frame
@@ -104,7 +105,8 @@ func thread(words []string) Frame {
 	return Frame{Name: words[0], File: words[at-1]}
 }
 
-// frame parses "  ADDRESS SYMBOL+0xOFFSET (FILE)"; some frames are unknown.
+// frame parses " ADDRESS SYMBOL+0xOFFSET (FILE)". The symbol and the file may be
+// unknown.
 func frame(line string) (Frame, bool) {
 	line = strings.TrimSpace(line)
 	_, rest, ok := strings.Cut(line, " ")
@@ -152,7 +154,7 @@ func (n *Node) WriteFolded(w io.Writer) error {
 	return walk(n, "")
 }
 
-// text is a frame without the format's separators.
+// text returns a frame as text without the separators of the folded format.
 func (f Frame) text() string {
 	clean := strings.NewReplacer(";", ",", " ", "_", "`", "'").Replace
 	if f.File == "" {

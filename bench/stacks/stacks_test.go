@@ -44,7 +44,8 @@ func TestFold(t *testing.T) {
 	}
 }
 
-// TestNobody: processes outside the namespace have any name that perf saw last.
+// TestNobody covers processes outside the namespace, for which perf reports an
+// arbitrary name that it saw last.
 func TestNobody(t *testing.T) {
 	n, err := Read(strings.NewReader("cc1     0  2697.1:    1001001 cpu-clock: \n\tffffffff821f5127 do_idle+0xd7 ([kernel.kallsyms])\n\n" +
 		"a b    12  2697.1:    1001001 cpu-clock: \n\t1 f+0x1 (/bin/x)\n"))

@@ -11,12 +11,13 @@ import (
 	"strings"
 )
 
-// Tolerance is the accepted decrease of a ratio against the recorded one.
+// Tolerance is the accepted decrease of a ratio, relative to the recorded one.
 const Tolerance = 0.15
 
-// Ratios are the medians of a run divided by the host's, for each key and unit. Only
-// ratios can be compared between runs, because throughput varies between machines and
-// hours. More is better for all: ratios of units where less is better are inverted.
+// Ratios returns the medians of a run divided by the host's, for each key and unit.
+// Only ratios can be compared between runs, because throughput varies between
+// machines and over time. A higher ratio is always better: if less of a unit is
+// better, the ratio is inverted.
 func (s *Set) Ratios() map[string]float64 {
 	out := map[string]float64{}
 	for _, r := range s.rows {

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// A file is a set as JSON: raw samples, and results for readers that do no arithmetic.
+// A file is the JSON form of a set: raw samples, and computed results for readers that
+// do not compute them.
 type file struct {
 	Info  Info      `json:"info"`
 	Notes []string  `json:"notes,omitempty"`
@@ -22,7 +23,7 @@ type fileRow struct {
 	Row
 	Medians   Sample                `json:"medians"`
 	Quartiles map[string][2]float64 `json:"quartiles"`
-	ToHost    Sample                `json:"to_host,omitempty"` // median over the host's
+	ToHost    Sample                `json:"to_host,omitempty"` // median divided by the host's median
 }
 
 // Base is the default variant for comparisons.
@@ -64,8 +65,8 @@ func ReadJSON(r io.Reader) (*Set, error) {
 	return s, nil
 }
 
-// WriteBenchstat writes the set in the format of Go benchmarks, a line for each sample:
-// benchstat -col /variant reads it.
+// WriteBenchstat writes the set in the format of Go benchmarks, with one line for each
+// sample. benchstat -col /variant reads this format.
 func (s *Set) WriteBenchstat(w io.Writer) error {
 	var b strings.Builder
 	for _, l := range [][2]string{{"commit", s.Info.Commit}, {"form", s.Info.Form}, {"date", s.Info.Date}, {"kernel", s.Info.Kernel}, {"cpu", s.Info.CPU}, {"pkg", "github.com/lklrun/lklrun/bench"}} {

@@ -10,14 +10,14 @@ import (
 // A Profile shows where the CPU time of one turn went.
 type Profile struct {
 	Key    Key     `json:"key"`
-	Sample Sample  `json:"sample"` // what the turn gave
-	Unit   string  `json:"unit"`   // of the parts: the sample's CPU time for each GB or operation
-	Parts  []Part  `json:"parts"`  // what it is made of
-	Idle   float64 `json:"idle"`   // the part of all CPUs' time in which they had nothing to do
-	Count  int     `json:"count"`  // of perf's samples
+	Sample Sample  `json:"sample"` // result of the turn
+	Unit   string  `json:"unit"`   // unit of the parts: the sample's CPU time per GB or operation
+	Parts  []Part  `json:"parts"`  // parts of the CPU time
+	Idle   float64 `json:"idle"`   // idle share of the time of all CPUs
+	Count  int     `json:"count"`  // number of perf's samples
 
-	Busiest string  `json:"busiest"` // the program of the thread that used most
-	Busy    float64 `json:"busy"`    // the part of a CPU's time that this thread used
+	Busiest string  `json:"busiest"` // program of the thread that used most CPU time
+	Busy    float64 `json:"busy"`    // share of one CPU's time that this thread used
 }
 
 // A Part is one use of CPU time.
@@ -26,7 +26,7 @@ type Part struct {
 	Value float64 `json:"value"`
 }
 
-// Part is the value of a part, 0 if there is none.
+// Part returns the value of a part, or 0 if there is none.
 func (p *Profile) Part(name string) float64 {
 	for _, part := range p.Parts {
 		if part.Name == name {
@@ -36,7 +36,7 @@ func (p *Profile) Part(name string) float64 {
 	return 0
 }
 
-// Profile is the profile of a key, nil if there is none.
+// Profile returns the profile of a key, or nil if there is none.
 func (s *Set) Profile(k Key) *Profile {
 	at := slices.IndexFunc(s.Profiles, func(p Profile) bool { return p.Key.String() == k.String() })
 	if at < 0 {
@@ -45,7 +45,7 @@ func (s *Set) Profile(k Key) *Profile {
 	return &s.Profiles[at]
 }
 
-// CPUUnit is the unit of a sample's CPU time.
+// CPUUnit returns the unit of a sample's CPU time.
 func CPUUnit(s Sample) (string, bool) {
 	us := s.units()
 	at := slices.IndexFunc(us, isCPU)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package table holds the results of a benchmark run: samples by key, their medians and
-// spread, and whether targets are met. It does no input or output of its own.
+// spread, and whether targets are met. It performs no I/O of its own.
 package table
 
 import (
@@ -12,10 +12,10 @@ import (
 	"strings"
 )
 
-// Params distinguish the rows of one measurement: dir=send, size=64.
+// Params distinguishes the rows of one measurement: dir=send, size=64.
 type Params map[string]string
 
-// String formats them, sorted by name: dir=send/size=64.
+// String formats the parameters, sorted by name: dir=send/size=64.
 func (p Params) String() string {
 	names := make([]string, 0, len(p))
 	for n := range p {
@@ -28,7 +28,7 @@ func (p Params) String() string {
 	return strings.Join(names, "/")
 }
 
-// A Key identifies a measurement: what, where, and which variant.
+// A Key identifies a measurement: its scenario, its row and its variant.
 type Key struct {
 	Scenario  string `json:"scenario"`
 	What      string `json:"what"`
@@ -37,12 +37,12 @@ type Key struct {
 	Variant   string `json:"variant"`
 }
 
-// String is equal for equal keys.
+// String returns the same text for equal keys.
 func (k Key) String() string {
 	return k.Row() + "/variant=" + k.Variant
 }
 
-// Row is the key without the variant: variants are compared within a row.
+// Row returns the key without its variant. Variants are compared within a row.
 func (k Key) Row() string {
 	s := k.Scenario + "/" + k.What
 	if len(k.Params) > 0 {
@@ -51,7 +51,7 @@ func (k Key) Row() string {
 	return s + "/placement=" + k.Placement
 }
 
-// With is the same row of another variant.
+// With returns the key of another variant in the same row.
 func (k Key) With(variant string) Key {
 	k.Variant = variant
 	return k
@@ -76,7 +76,7 @@ func (s Sample) units() []string {
 	return us
 }
 
-// Higher reports whether more of a unit is better.
+// Higher reports whether a higher value is better for a unit.
 func Higher(unit string) bool {
 	switch unit {
 	case "Gbit/s", "Mbit/s", "1/s", "ratio":
@@ -85,19 +85,19 @@ func Higher(unit string) bool {
 	return strings.HasPrefix(unit, "fraction")
 }
 
-// A Row is the samples of one key.
+// A Row contains the samples of one key.
 type Row struct {
 	Key     Key      `json:"key"`
 	Samples []Sample `json:"samples"`
 }
 
-// A Set is the samples of one run, ordered by the first sample of each key.
+// A Set contains the samples of one run. Keys are ordered by their first sample.
 type Set struct {
 	Info  Info
 	Notes []string // reasons for missing measurements
-	// Failed are the notes about failures.
+	// Failed contains the notes about failures.
 	Failed []string
-	// Profiles are the profiles of the run, one turn each.
+	// Profiles contains the profiles of the run. Each covers one turn.
 	Profiles []Profile
 	rows     []*Row
 	index    map[string]*Row
@@ -105,18 +105,18 @@ type Set struct {
 
 // Info describes a run.
 type Info struct {
-	Date    string             `json:"date"` // RFC 3339, when it began
+	Date    string             `json:"date"` // start of the run, in RFC 3339
 	Form    string             `json:"form"`
 	Commit  string             `json:"commit"`
-	Commits map[string]string  `json:"commits,omitempty"` // of scenarios that were measured at another (Join)
-	Kernel  string             `json:"kernel"`            // the host's
-	Stack   string             `json:"stack"`             // the library's
+	Commits map[string]string  `json:"commits,omitempty"` // commits of scenarios that were measured at another commit (Join)
+	Kernel  string             `json:"kernel"`            // the host's kernel
+	Stack   string             `json:"stack"`             // the kernel of the stack's library
 	System  string             `json:"system"`
 	CPU     string             `json:"cpu"`
 	CPUs    int                `json:"cpus"`
 	Memory  string             `json:"memory"`
-	CPUTime string             `json:"cpu_time"` // where CPU time comes from
-	Seconds map[string]float64 `json:"seconds"`  // what each scenario took
+	CPUTime string             `json:"cpu_time"` // source of the CPU time
+	Seconds map[string]float64 `json:"seconds"`  // duration of each scenario
 }
 
 // New makes an empty set.
@@ -135,9 +135,10 @@ func (s *Set) Add(k Key, v Sample) {
 	r.Samples = append(r.Samples, v)
 }
 
-// Join adds the scenarios that another run on the same machine has measured, only as a
-// whole: turns of two runs cannot be compared. Results of another commit are added only
-// if this run has not measured the scenario, and are recorded in Info.Commits.
+// Join adds the scenarios that another run on the same machine has measured. It adds a
+// scenario only as a whole, because turns of two runs cannot be compared. It adds
+// results of another commit only if this run has not measured the scenario, and records
+// that commit in Info.Commits.
 func (s *Set) Join(other *Set) error {
 	a, b := s.Info, other.Info
 	for _, f := range []struct{ what, here, there string }{
@@ -170,7 +171,7 @@ func (s *Set) Join(other *Set) error {
 	}
 	for name, seconds := range b.Seconds {
 		if !have[name] {
-			s.Info.Seconds[name] += seconds // times that are not of scenarios occur in both
+			s.Info.Seconds[name] += seconds // times that belong to no scenario occur in both runs
 		}
 	}
 	if same {
@@ -189,7 +190,7 @@ func (s *Set) Join(other *Set) error {
 	return nil
 }
 
-// Keys are the keys of a scenario, or all for "".
+// Keys returns the keys of a scenario, or all keys for "".
 func (s *Set) Keys(scenario string) []Key {
 	var keys []Key
 	for _, r := range s.rows {
@@ -200,7 +201,7 @@ func (s *Set) Keys(scenario string) []Key {
 	return keys
 }
 
-// Turns is the maximum number of samples of a scenario's rows.
+// Turns returns the maximum number of samples of a scenario's rows.
 func (s *Set) Turns(scenario string) int {
 	n := 0
 	for _, k := range s.Keys(scenario) {
@@ -209,12 +210,13 @@ func (s *Set) Turns(scenario string) int {
 	return n
 }
 
-// Units are the units in any sample of a key.
+// Units returns all units that occur in the samples of a key.
 func (s *Set) Units(k Key) []string {
 	return s.any(k).units()
 }
 
-// any is a sample with the units of all samples of a key, without values.
+// any returns a sample that contains the units of all samples of a key, without
+// meaningful values.
 func (s *Set) any(k Key) Sample {
 	all := Sample{}
 	if r := s.index[k.String()]; r != nil {
@@ -233,7 +235,7 @@ func (s *Set) HasCPU(k Key) bool {
 	return ok
 }
 
-// Values are a key's values in one unit, in the order of measurement.
+// Values returns a key's values in one unit, in the order of measurement.
 func (s *Set) Values(k Key, unit string) []float64 {
 	r := s.index[k.String()]
 	if r == nil {
@@ -248,19 +250,21 @@ func (s *Set) Values(k Key, unit string) []float64 {
 	return vs
 }
 
-// Median is the median of a key's values, false if there are none.
+// Median returns the median of a key's values, and false if there are none.
 func (s *Set) Median(k Key, unit string) (float64, bool) {
 	vs := s.Values(k, unit)
 	return quantile(vs, 0.5), len(vs) > 0
 }
 
-// Quartiles are the spread of a key's values: the middle half is between them.
+// Quartiles returns the quartiles of a key's values. The middle half of the values
+// is between them.
 func (s *Set) Quartiles(k Key, unit string) (lo, hi float64) {
 	vs := s.Values(k, unit)
 	return quantile(vs, 0.25), quantile(vs, 0.75)
 }
 
-// Ratio is the key's median divided by that of the same row's base variant.
+// Ratio returns the key's median divided by the median of the base variant in the
+// same row.
 func (s *Set) Ratio(k Key, base, unit string) (float64, bool) {
 	return s.over(k, k.With(base), unit)
 }

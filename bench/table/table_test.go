@@ -14,7 +14,7 @@ func key(dir, variant string) Key {
 	return Key{Scenario: "bulk", What: "bulk", Params: Params{"size": "64", "dir": dir}, Placement: "one-cpu", Variant: variant}
 }
 
-// example is a run of two variants; the host's has an outlier.
+// example returns a run of two variants. The host has an outlier.
 func example() *Set {
 	s := New()
 	s.Info.Commit, s.Info.Kernel, s.Info.Date = "abc", "Linux 6.18", "2026-01-02T03:04:05Z"
@@ -182,7 +182,7 @@ func TestJoin(t *testing.T) {
 	if err := s.Join(kernel); err == nil || len(s.Keys("")) != 2 {
 		t.Errorf("another kernel: %v, %v", s.Keys(""), err)
 	}
-	// Results of another commit are added if missing, and marked.
+	// Join adds missing results of another commit, and records the commit.
 	older := run("1", "rr")
 	older.Add(Key{Scenario: "apps", What: "x", Variant: "host"}, Sample{"ns": 9})
 	older.Info.Seconds["apps"] = 4

@@ -4,15 +4,15 @@ package table
 
 import "fmt"
 
-// A Target is a limit for a figure.
+// A Target is a lower or upper limit for a figure.
 type Target struct {
-	Criterion string // the number of the requirement
+	Criterion string // number of the requirement
 	What      string
 	Unit      string
 	Of        Key
-	Base      Key     // zero: the value itself counts, otherwise Of divided by Base
-	Diff      bool    // Of minus Base, instead of divided by it
-	AtLeast   float64 // one of the two; 0: unused
+	Base      Key     // zero: the figure is Of; otherwise it is Of divided by Base
+	Diff      bool    // the figure is Of minus Base
+	AtLeast   float64 // either AtLeast or AtMost is set; 0: unused
 	AtMost    float64
 }
 
@@ -21,10 +21,10 @@ const (
 	Met      = "met"
 	Missed   = "missed"
 	Unknown  = "not measured"
-	tolerant = 1e-9 // difference of two floats that count as equal
+	tolerant = 1e-9 // two floats with a smaller difference count as equal
 )
 
-// Bound formats the limit: ≥ 2.00 × host.
+// Bound formats the limit, such as "≥ 2.00 × host".
 func (t Target) Bound() string {
 	word, limit := "≥", t.AtLeast
 	if t.AtMost != 0 {
@@ -43,7 +43,7 @@ func (t Target) Bound() string {
 	return fmt.Sprintf("%s %.2f × %s", word, limit, base)
 }
 
-// Judge computes a target's figure and its result.
+// Judge computes a target's figure and whether it meets the target.
 func (s *Set) Judge(t Target) (figure float64, verdict string) {
 	ok := false
 	switch {
@@ -65,7 +65,7 @@ func (s *Set) Judge(t Target) (figure float64, verdict string) {
 	return figure, Met
 }
 
-// Number keeps about three significant digits.
+// Number formats a value with about three significant digits.
 func Number(v float64) string {
 	a := v
 	if a < 0 {
