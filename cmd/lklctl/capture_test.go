@@ -4,7 +4,7 @@ package main
 
 import "testing"
 
-// Without tcpdump, the error says what to do.
+// Without tcpdump, the error message contains the remedy.
 func TestCaptureWithoutTcpdump(t *testing.T) {
 	instanceOf(t, "web")
 	t.Setenv("PATH", t.TempDir())

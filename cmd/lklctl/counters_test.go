@@ -168,9 +168,9 @@ func TestCounterListen(t *testing.T) {
 	}
 }
 
-// The counters follow the same rules as web. They require the token. They
-// reject host names, which others could point at this address. Other machines
-// can reach them only with --public.
+// counters --listen follows the same rules as web. It requires the token. It
+// rejects host names, because an attacker could point a name at this address. Other
+// machines can reach it only with --public.
 func TestFinding13Listen(t *testing.T) {
 	instanceOf(t, "web")
 	kit.Host.Run(t, "ip", "link", "set", "lo", "up")

@@ -21,7 +21,7 @@ import (
 	"github.com/lklrun/lklrun/test/kit/heredevice"
 )
 
-// devices makes every target a device that is this machine.
+// devices makes every target a device that runs on this machine.
 func devices(t *testing.T) map[string]*heredevice.Device {
 	t.Helper()
 	kit.Need(t, kit.Bin("lklrun"))
@@ -35,7 +35,7 @@ func devices(t *testing.T) map[string]*heredevice.Device {
 	}
 	t.Cleanup(func() {
 		verb.Prepare = was
-		// None of the folders for sockets must remain.
+		// No directory for sockets may remain.
 		left, err := filepath.Glob(filepath.Join(os.TempDir(), "lklctl-*"))
 		if err != nil || len(left) > 0 {
 			t.Errorf("left: %v, %v", left, err)
@@ -44,7 +44,7 @@ func devices(t *testing.T) map[string]*heredevice.Device {
 	return all
 }
 
-// moving matches numbers that differ from call to call.
+// moving matches values that differ from call to call.
 var moving = regexp.MustCompile(`[0-9.]+(ms|us|s)\b|"(uptime|time|age)[a-z_]*": [^,\n]*|\b[0-9]+\b`)
 
 // A verb prints the same with --device as on the device itself.
@@ -69,7 +69,7 @@ func TestDevice(t *testing.T) {
 	}
 }
 
-// The output distinguishes several devices.
+// With several devices, the output shows the device of each line.
 func TestDevices(t *testing.T) {
 	instanceOf(t, "web")
 	devices(t)
@@ -105,7 +105,7 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// A device that is gone produces one line and status 125.
+// An unreachable device produces one line and status 125.
 func TestDeviceGone(t *testing.T) {
 	instanceOf(t, "web")
 	d := devices(t)["adb:one"]
@@ -140,7 +140,8 @@ func TestDeviceExtcap(t *testing.T) {
 	refused(t, 125, []string{"extcap", "--extcap-interface", "lklrun-web-lo@adb:one", "--extcap-dlts"}, "adb:one: the connection to the device")
 }
 
-// A device that has become silent counts as gone, so a waiting verb ends soon.
+// A device that no longer answers counts as unreachable, so a waiting verb ends
+// soon.
 func TestDeviceSilent(t *testing.T) {
 	instanceOf(t, "web")
 	d := devices(t)["adb:one"]

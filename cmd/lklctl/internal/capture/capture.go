@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package capture has the verbs capture and extcap: packets of the stack.
+// Package capture contains the verbs capture and extcap: packets of the stack.
 package capture
 
 import (
@@ -85,8 +85,8 @@ func (o *captureOptions) flags(f *pflag.FlagSet) {
 	f.BoolVarP(&o.text, "ascii", "A", false, "print the bytes of each packet in ASCII")
 }
 
-// tcpdump returns the flags for tcpdump. With -o json, those for several lines per packet
-// have no effect.
+// tcpdump returns the flags for tcpdump. With -o json, flags that produce several lines
+// per packet have no effect.
 func (o *captureOptions) tcpdump(json bool) []string {
 	var flags []string
 	if !json {
@@ -103,8 +103,7 @@ func (o *captureOptions) tcpdump(json bool) []string {
 	return flags
 }
 
-// take returns the packets to capture. Its errors are errors of the command
-// line.
+// take describes the packets to capture. It returns errors of the command line.
 func (o *captureOptions) take(filter string) (capture.Take, error) {
 	t := capture.Take{Names: o.interfaces, Snaplen: o.snaplen, Filter: filter, Buffer: int(o.buffer) << 10, Annotate: true}
 	switch o.direction {

@@ -21,7 +21,7 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// version is the version of the protocol with Wireshark.
+// version is the version of the extcap protocol.
 const version = "1.0"
 
 // extcapOptions are Wireshark's arguments, named as in extcap(4).
@@ -155,7 +155,7 @@ func checkFilter(c *verb.Call, filter string, which extcap.Interface) error {
 	return err
 }
 
-// take converts the fields of the dialog.
+// take converts the values of Wireshark's dialog.
 func (o *extcapOptions) take(which extcap.Interface) (capture.Take, error) {
 	t := capture.Take{Snaplen: o.snap, Filter: o.filter, Buffer: o.buffer << 10}
 	switch {
@@ -239,13 +239,13 @@ func extcapRecord(ctx context.Context, c *verb.Call, o *extcapOptions) error {
 		}
 	}
 	if errors.Is(err, syscall.EPIPE) {
-		return nil // the reader has enough packets
+		return nil // the reader has closed the pipe
 	}
 	return err
 }
 
-// unread ends a capture when its pipe has no reader any more, even if no
-// packets arrive whose write would fail.
+// unread ends a capture when its pipe has no reader any more. Without it, the
+// capture would only end when the next packet arrives and its write fails.
 func unread(ctx context.Context, pipe *os.File, end func()) {
 	const period = 500 * time.Millisecond
 	raw, err := pipe.SyscallConn()
@@ -263,7 +263,7 @@ func unread(ctx context.Context, pipe *os.File, end func()) {
 		fds := []unix.PollFd{{}}
 		err := raw.Control(func(fd uintptr) {
 			fds[0].Fd = int32(fd)
-			_, _ = unix.Poll(fds, 0) // after an interruption, the loop repeats it
+			_, _ = unix.Poll(fds, 0) // the loop repeats it after EINTR
 		})
 		if err != nil || fds[0].Revents&unix.POLLERR != 0 {
 			end()

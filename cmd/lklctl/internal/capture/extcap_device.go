@@ -14,18 +14,18 @@ import (
 	"github.com/lklrun/lklrun/internal/ui/extcap"
 )
 
-// Wireshark waits for the list at its start. deviceWait bounds this wait for
-// devices that the user has not named, those of adb. namedWait bounds it for
-// the devices of LKLRUN_DEVICE.
+// Wireshark waits for the list when it starts. deviceWait is the timeout for
+// devices that the user has not named, which are those of adb. namedWait is the
+// timeout for the devices of LKLRUN_DEVICE.
 const (
 	deviceWait = time.Second
 	namedWait  = 3 * time.Second
 	lateness   = 500 * time.Millisecond // additional time for the cancellation
 )
 
-// extcapPlaces returns the places from which Wireshark can capture: this
-// machine and, for a list, the devices that answer in time. Nothing is uploaded
-// to a device, and no adb server is started. leave releases the connections.
+// extcapPlaces returns the places from which Wireshark can capture: this machine
+// and, for a list, the devices that answer in time. It uploads nothing to a device
+// and does not start an adb server. leave closes the connections.
 func extcapPlaces(ctx context.Context, c *verb.Call, o *extcapOptions) (places []instance.Place, leave func(), err error) {
 	here := []instance.Place{{}}
 	leave = func() {}
@@ -42,7 +42,7 @@ func extcapPlaces(ctx context.Context, c *verb.Call, o *extcapOptions) (places [
 		targets = func(ctx context.Context) []remote.Target {
 			all, err := c.Targets(ctx)
 			if err != nil {
-				cli.Note(c.Stderr, verb.Program, "%v", err) // Wireshark logs it
+				cli.Note(c.Stderr, verb.Program, "%v", err) // Wireshark logs this message
 			}
 			return all
 		}

@@ -19,7 +19,7 @@ import (
 	"github.com/lklrun/lklrun/pkg/capture"
 )
 
-// lines prints packets as text or JSON, in tcpdump's words.
+// lines prints packets as text or JSON, with tcpdump's description.
 type lines struct {
 	out         io.Writer
 	json        bool
@@ -45,7 +45,7 @@ func newLines(c *verb.Call, o *captureOptions, several bool) (*lines, error) {
 		ended:      make(chan struct{}),
 	}
 	var err error
-	// tcpdump prints the last packets after a Ctrl-C, too.
+	// Ctrl-C must not end tcpdump before it has printed the last packets.
 	if l.tcpdump, err = tcpdump.Start(context.Background(), o.tcpdump(l.json)...); err != nil {
 		return nil, fmt.Errorf("%w; install it, or write a file with -w FILE", err)
 	}
@@ -74,7 +74,7 @@ func (l *lines) member(number int) *capture.Member {
 // Packets passes packets to tcpdump.
 func (l *lines) Packets(packets []capture.Packet) error {
 	err := l.tcpdump.Write(packets, func(number int) capture.LinkType { return l.member(number).LinkType })
-	if err != nil { // tcpdump has ended, and says why
+	if err != nil { // tcpdump has ended and printed the reason
 		if ferr := l.finish(); ferr != nil {
 			err = ferr
 		}
@@ -114,7 +114,8 @@ func (l *lines) print() error {
 	}
 }
 
-// line prints one of tcpdump's lines. p is nil unless it is the first one of a packet.
+// line prints one of tcpdump's lines. p is nil unless the line is the first one of a
+// packet.
 func (l *lines) line(text string, p *capture.Packet) error {
 	switch {
 	case p == nil && l.json:
@@ -159,7 +160,7 @@ func (l *lines) line(text string, p *capture.Packet) error {
 	return err
 }
 
-// stamp returns a packet's time in the form that the number of -t selects.
+// stamp returns a packet's time in the format that the number of -t flags selects.
 func (l *lines) stamp(t time.Time) string {
 	if l.first.IsZero() {
 		l.first, l.last = t, t

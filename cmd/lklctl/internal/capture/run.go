@@ -21,29 +21,31 @@ import (
 
 // captureRow is a packet in JSON.
 type captureRow struct {
-	// Time is when the stack saw the packet, by its clock.
+	// Time is the stack's time at which the packet passed the interface.
 	Time time.Time `json:"time"`
-	// Instance is whose stack it was.
+	// Instance is the name of the instance.
 	Instance string `json:"instance"`
 	// Interface is the name of the interface.
 	Interface string `json:"interface"`
-	// Direction is in or out.
+	// Direction is in or out; absent if it is unknown.
 	Direction string `json:"direction,omitempty"`
-	// LengthBytes is the packet's length with the link layer's header.
+	// LengthBytes is the packet's length, including the link-layer header.
 	LengthBytes int `json:"length_bytes"`
-	// CapturedBytes is how many of them were kept.
+	// CapturedBytes is the number of captured bytes of the packet.
 	CapturedBytes int `json:"captured_bytes"`
-	// Text is the packet in tcpdump's words.
+	// Text is tcpdump's description of the packet.
 	Text string `json:"text"`
-	// PID is the process whose socket sent or got it.
+	// PID is the ID of the process whose socket sent or received the packet.
 	PID int `json:"pid,omitempty"`
 	// Process is the name of that process.
 	Process string `json:"process,omitempty"`
-	// Comment says more, such as the token of the MPTCP connection.
+	// Comment contains additional information, such as the token of the MPTCP
+	// connection.
 	Comment string `json:"comment,omitempty"`
 }
 
-// recorder passes on a capture's packets, counts them, and ends the capture.
+// recorder forwards a capture's packets, counts them, and ends the capture at the
+// limit.
 type recorder struct {
 	capture.Handler
 	members  []*capture.Member
@@ -57,7 +59,7 @@ func (r *recorder) Interface(m *capture.Member) error {
 	return r.Handler.Interface(m)
 }
 
-// Packets passes on the packets up to the limit.
+// Packets forwards the packets up to the limit.
 func (r *recorder) Packets(packets []capture.Packet) error {
 	enough := false
 	if left := r.most - r.captured; r.most > 0 && uint64(len(packets)) >= left {
@@ -71,14 +73,14 @@ func (r *recorder) Packets(packets []capture.Packet) error {
 	return err
 }
 
-// runCapture performs the verb.
+// runCapture runs the verb capture.
 func runCapture(ctx context.Context, c *verb.Call, o *captureOptions, filter string) error {
 	take, err := o.take(filter)
 	if err != nil {
 		return err
 	}
-	// Check the filter before anything is opened. Each link type needs its
-	// own program, but the grammar is the same for all.
+	// Check the filter before anything is opened. Each link type needs its own
+	// filter program, but the syntax is the same for all.
 	if _, err := capture.Compile(filter, capture.LinkTypeEthernet, capture.MaxSnaplen); err != nil {
 		return filterError(err)
 	}
@@ -103,8 +105,8 @@ func runCapture(ctx context.Context, c *verb.Call, o *captureOptions, filter str
 	return record(ctx, c, o, take, names, session)
 }
 
-// instances returns the names of the instances to capture from. "" is the only
-// running one.
+// instances returns the names of the instances to capture from. The name "" means
+// the only running instance.
 func (o *captureOptions) instances(place instance.Place, one string) ([]string, error) {
 	if !o.all {
 		if len(o.names) == 0 {
@@ -131,8 +133,7 @@ func (o *captureOptions) instances(place instance.Place, one string) ([]string, 
 	return names, nil
 }
 
-// join adds an instance to a session. The returned function ends the
-// connection.
+// join adds an instance to a session. The returned function closes the connection.
 func join(ctx context.Context, c *verb.Call, session *capture.Session, name string) (*instance.Info, func() error, error) {
 	named := *c
 	named.Name = name
@@ -186,20 +187,20 @@ func record(ctx context.Context, c *verb.Call, o *captureOptions, take capture.T
 func summary(c *verb.Call, r *recorder) {
 	var sum capture.Stats
 	for _, m := range r.members {
-		s := m.Stats(context.Background()) // the session has ended, so this does not query the stack
+		s := m.Stats(context.Background()) // the session has ended, so this call does not query the stack
 		sum.Received += s.Received
 		sum.Dropped += s.Dropped
 		sum.Early = sum.Early || s.Early
 	}
 	early := ""
-	if sum.Early { // the counters are from shortly before the end, the packets go up to the end
+	if sum.Early { // the counters were read shortly before the end of the capture
 		sum.Received = max(sum.Received, r.captured+sum.Dropped)
 		early = "; the stack has ended, so these counts may be up to 100 ms old"
 	}
 	cli.Note(c.Stderr, verb.Program, "%d packets captured, %d received by filter, %d dropped by the stack%s", r.captured, sum.Received, sum.Dropped, early)
 }
 
-// filterError marks an error as one of the command line.
+// filterError marks a filter's error as an error of the command line.
 func filterError(err error) error {
 	var refused *capture.FilterError
 	if errors.As(err, &refused) {
@@ -219,7 +220,7 @@ func captureError(info *instance.Info, err error) error {
 	return filterError(err)
 }
 
-// fileError adds the file to an error.
+// fileError adds the file's name to an error.
 func fileError(path string, err error) error {
 	var pe *os.PathError
 	if errors.As(err, &pe) && path != "" && path != "-" {

@@ -26,16 +26,17 @@ import (
 
 // aroundReport is the JSON output of --around.
 type aroundReport struct {
-	Command []string                   `json:"command"`          // that was run
-	Status  int                        `json:"status"`           // its exit status, 0 when a signal ended it
-	Signal  string                     `json:"signal,omitempty"` // that ended it
-	Seconds float64                    `json:"seconds"`          // it took
-	Changes map[string]counters.Change `json:"changes"`          // those that changed meanwhile
+	Command []string                   `json:"command"`          // the command
+	Status  int                        `json:"status"`           // exit status of the command; 0 if a signal ended it
+	Signal  string                     `json:"signal,omitempty"` // name of the signal that ended the command; absent if it exited
+	Seconds float64                    `json:"seconds"`          // duration of the command
+	Changes map[string]counters.Change `json:"changes"`          // counters that changed while the command ran
 }
 
-// runAround runs a command between two readings, and ends with its status.
+// runAround runs a command between two readings, and returns the command's exit
+// status.
 func (n *counting) runAround(cmd *cobra.Command, patterns, command []string) error {
-	// The command's signals do not end lklctl: it still reports the
+	// A signal to the command does not end lklctl, so that lklctl still reports the
 	// changes.
 	ctx := context.WithoutCancel(cmd.Context())
 	limited, cancel := context.WithTimeout(ctx, verb.QueryLimit)
@@ -52,7 +53,7 @@ func (n *counting) runAround(cmd *cobra.Command, patterns, command []string) err
 	}
 	files := [3]*os.File{os.Stdin, os.Stdout, os.Stderr}
 	report := n.Stderr
-	if n.Output != cli.OutputTable { // the output is read by a program
+	if n.Output != cli.OutputTable { // a program reads the output
 		files[1], report = os.Stderr, n.Stdout
 	}
 	end, err := runHere(command, files)
@@ -106,7 +107,7 @@ func runHere(command []string, files [3]*os.File) (exit.End, error) {
 			select {
 			case s := <-signals:
 				if s != unix.SIGINT && s != unix.SIGQUIT {
-					_ = cmd.Process.Signal(s) // fails only if it has ended
+					_ = cmd.Process.Signal(s) // fails only if the command has ended
 				}
 			case <-done:
 				return

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package counters has the verb counters: the stack's counters.
+// Package counters contains the verb counters: the stack's counters.
 package counters
 
 import (
@@ -28,7 +28,7 @@ import (
 type counting struct {
 	*verb.Call
 	zeros  bool
-	since  bool // show the changes since the last call
+	since  bool // show the changes since the previous call
 	watch  verb.Watching
 	around bool
 	listen string
@@ -38,7 +38,7 @@ type counting struct {
 	last counters.Reading // with --watch: of the previous round
 }
 
-// Command is the verb counters.
+// Command returns the verb counters.
 func Command(c *verb.Call) *cobra.Command {
 	n := &counting{Call: c}
 	cmd := &cobra.Command{
@@ -188,8 +188,8 @@ func (n *counting) changes(all []counters.Named) (map[string]counters.Change, in
 	return object, len(object), t
 }
 
-// round performs one round of --watch. It shows values and their growth per
-// second. With -d, it shows those that changed since the previous round.
+// round performs one round of --watch. It shows values and their growth per second.
+// With -d, it shows only the counters that changed since the previous round.
 func (n *counting) round(ctx context.Context, info *instance.Info, conn *stackconn.Conn, patterns []string) error {
 	now, at, err := readNow(ctx, conn)
 	if err != nil {
@@ -228,8 +228,8 @@ func readNow(ctx context.Context, conn *stackconn.Conn) (counters.Set, time.Time
 const gatewayLimit = time.Second
 
 // readCounters reads the stack's counters, and lklrun's counters of user-mode
-// gateways. If lklrun does not answer, because it was stopped or is ending, the
-// latter are missing.
+// gateways. lklrun's counters are missing if lklrun does not answer, because it was
+// stopped or is ending.
 func readCounters(ctx context.Context, conn *stackconn.Conn) (counters.Set, error) {
 	all, err := counters.Read(ctx, conn)
 	if err != nil {

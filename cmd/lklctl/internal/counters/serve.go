@@ -20,7 +20,7 @@ import (
 
 // Limits of --listen: a client must not be able to cause unlimited work.
 const (
-	scrapesMax  = 4 // simultaneous requests; further clients must try again
+	scrapesMax  = 4 // simultaneous requests; further clients must retry
 	scrapeLimit = 8 * time.Second
 )
 
@@ -56,8 +56,9 @@ func (n *counting) metrics() http.Handler {
 	return mux
 }
 
-// scrape writes the counters of all instances. It omits and reports an instance
-// that does not answer, because its stack may be starting or ending.
+// scrape writes the counters of all instances. If an instance does not answer,
+// because its stack is starting or ending, scrape omits the instance and reports
+// it.
 func (n *counting) scrape(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), scrapeLimit)
 	defer cancel()
@@ -97,7 +98,7 @@ func (n *counting) scrape(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	w.Header().Set("Content-Type", prom.ContentType)
-	_ = prom.Write(w, read) // fails if the client has stopped reading
+	_ = prom.Write(w, read) // fails if the client has disconnected
 }
 
 // readOf reads the counters of one instance.

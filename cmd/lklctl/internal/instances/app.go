@@ -19,11 +19,11 @@ import (
 // appLimit bounds an operation on an app.
 const appLimit = 2 * time.Minute
 
-// appDone is the output of app with -o json.
+// appDone is the JSON output of app.
 type appDone struct {
-	Device  string `json:"device"`  // as --device takes it
-	Package string `json:"package"` // whose app it is
-	Wrapped bool   `json:"wrapped"` // it runs under lklrun, and will when it is started anew
+	Device  string `json:"device"`  // the device, in the syntax of --device
+	Package string `json:"package"` // package name of the app
+	Wrapped bool   `json:"wrapped"` // the app runs under lklrun, now and after each new start
 }
 
 // App is the verb app.
@@ -53,7 +53,7 @@ does not support Android's C library.`,
 			return onApp(cmd.Context(), c, args[0], true, func(ctx context.Context, a *app.App) error { return a.Run(ctx, args[1:]) })
 		},
 	}
-	run.Flags().SetInterspersed(false) // the words after the package are lklrun's
+	run.Flags().SetInterspersed(false) // arguments after the package are lklrun's
 	unset := &cobra.Command{
 		Use:     "unset PACKAGE",
 		Short:   "let an app start without lklrun again",

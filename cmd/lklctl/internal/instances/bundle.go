@@ -21,10 +21,10 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// bundleMade is the output of bundle.
+// bundleMade is the JSON output of bundle.
 type bundleMade struct {
-	File  string `json:"file"`  // the bundle
-	Bytes int64  `json:"bytes"` // its size
+	File  string `json:"file"`  // path of the bundle
+	Bytes int64  `json:"bytes"` // size of the bundle
 }
 
 // Bundle is the verb bundle.
@@ -70,7 +70,8 @@ file. It masks likely secrets; check the file before you pass it on.`,
 	return cmd
 }
 
-// gatherBundle queries the instance, even if its kernel is dead.
+// gatherBundle collects the report from the instance, even if its kernel has
+// panicked.
 func gatherBundle(ctx context.Context, c *verb.Call) (*crash.Report, error) {
 	info, conn, err := c.Dial(ctx)
 	if err != nil {
@@ -97,8 +98,8 @@ func gatherBundle(ctx context.Context, c *verb.Call) (*crash.Report, error) {
 }
 
 // bundlePackets adds the packets that lklrun has kept. On this machine, lklrun
-// writes them to a file that it gets as a descriptor. From another machine they
-// are fetched instead.
+// receives a file as a descriptor and writes the packets to it. On a device, the
+// packets are fetched over the connection instead.
 func bundlePackets(ctx context.Context, c *verb.Call, b *crash.Report, info *instance.Info, conn *stackconn.Conn) {
 	if c.Far == nil {
 		b.AskPackets(ctx, conn)

@@ -34,11 +34,11 @@ rights and limits of the instance. It exits with the status of the program.`,
 	}
 	c.Flags(cmd.Flags(), true)
 	verb.Must(cmd.Flags().MarkHidden("output"))
-	cmd.Flags().SetInterspersed(false) // the words after the command are its arguments
+	cmd.Flags().SetInterspersed(false) // arguments after the command belong to the command
 	return cmd
 }
 
-// execProgram performs exec. It ends in the same way as the program.
+// execProgram runs the verb exec. It ends with the program's exit status or signal.
 func execProgram(c *verb.Call, cmd *cobra.Command, args []string) error {
 	if c.Output != cli.OutputTable {
 		return exit.Usagef("-o %s: %s prints the output of the program unchanged; remove -o; see %s --help", c.Output, cmd.Name(), cmd.CommandPath())
@@ -74,8 +74,8 @@ lklctl precede the verb; the flags after it are those of ip.`,
 	return cmd
 }
 
-// exec runs a program on the selected instance's stack, with the streams of this
-// process, and returns its end.
+// exec runs a program on the selected instance's stack, with the standard streams
+// of this process. It returns how the program ended.
 func exec(ctx context.Context, c *verb.Call, args []string) (exit.End, error) {
 	if err := further.Check(&instance.Info{}, args); err != nil {
 		return exit.End{}, err
@@ -99,8 +99,8 @@ func exec(ctx context.Context, c *verb.Call, args []string) (exit.End, error) {
 	return further.Run(ctx, info, conn, args, streams, func(format string, args ...any) { cli.Note(c.Stderr, verb.Program, format, args...) })
 }
 
-// execElsewhere makes the lklrun of a device run the program, in a session like
-// that of a run.
+// execElsewhere makes lklrun on the device run the program, in a session like that
+// of a run.
 func execElsewhere(ctx context.Context, c *verb.Call, info *instance.Info, args []string) (exit.End, error) {
 	if err := further.Check(info, args); err != nil {
 		return exit.End{}, err

@@ -34,7 +34,7 @@ of the host's firewall that hide packets to these ports from the host.`,
 		Args:    verb.NoArgs,
 		RunE: c.Query(func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
 			var st guard.Status
-			if conn.Hello().ABI != ctlproto.CTL_ABI_HOST { // the host's own kernel shares no address
+			if conn.Hello().ABI != ctlproto.CTL_ABI_HOST { // the host's own kernel has no guard
 				var err error
 				if st, err = ask.Do(ctx, conn, ask.Guard, struct{}{}, nil); err != nil {
 					return fmt.Errorf("instance %q: %w", info.Name, err)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package instances has the verbs about instances and their programs: list, wait, stop,
-// exec, app, account, guard and bundle.
+// Package instances contains the verbs about instances and their programs: list, wait,
+// stop, exec, app, account, guard and bundle.
 package instances
 
 import (

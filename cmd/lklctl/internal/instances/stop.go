@@ -93,7 +93,7 @@ func stop(ctx context.Context, c *verb.Call, sig syscall.Signal, grace time.Dura
 	return info, gone(ctx, c, info)
 }
 
-// gone waits until lklrun has undone its changes and removed the run directory.
+// gone waits until lklrun has reverted its changes and removed the run directory.
 func gone(ctx context.Context, c *verb.Call, info *instance.Info) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -117,14 +117,14 @@ func gone(ctx context.Context, c *verb.Call, info *instance.Info) error {
 	}
 }
 
-// abandoned reports whether no process remains that could remove the run
-// directory.
+// abandoned reports whether all processes that could remove the run directory have
+// ended.
 func abandoned(info *instance.Info) bool {
-	// The process of an instance on another machine cannot be checked.
-	// There the free lock of the folder shows the same.
+	// The process of an instance on another machine cannot be checked. Instead, an
+	// unlocked run directory shows that its processes have ended.
 	if info.PID == 0 || info.Device == "" && !errors.Is(unix.Kill(info.PID, 0), unix.ESRCH) {
 		return false
 	}
-	_, err := os.Stat(info.Files()) // removed between the two checks
+	_, err := os.Stat(info.Files()) // may have been removed between the two checks
 	return err == nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/lklrun/lklrun/internal/instance"
 )
 
-// The table fits a terminal, and no word is lost.
+// The table fits the width of a terminal, and no word is lost.
 func TestAccountTable(t *testing.T) {
 	a := account.Account{
 		Processes: []account.Process{

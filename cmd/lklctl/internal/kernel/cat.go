@@ -69,7 +69,8 @@ func catJSON(ctx context.Context, c *verb.Call, conn *stackconn.Conn, paths []st
 	return cli.WriteJSON(c.Stdout, files)
 }
 
-// catError adds the file to an error, and says that it is in the stack.
+// catError adds the file's path to an error, and states that the file is in the
+// stack.
 func catError(path string, err error) error {
 	var no syscall.Errno
 	switch {

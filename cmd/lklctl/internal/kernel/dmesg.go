@@ -74,7 +74,7 @@ messages its console receives.`,
 	return cmd
 }
 
-// dmesg prints the log, and with follow continues until the end.
+// dmesg prints the log. With follow, it continues until the instance ends.
 func dmesg(ctx context.Context, c *verb.Call, follow bool, level klog.Level) error {
 	attaching, cancel := context.WithTimeout(ctx, verb.QueryLimit)
 	defer cancel()

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kernel has the verbs about the stack's kernel: its settings, its files and its log.
+// Package kernel contains the verbs about the stack's kernel: its settings, its files and its
+// log.
 package kernel
 
 import (

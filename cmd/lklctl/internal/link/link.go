@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package link has the verbs about the stack's interfaces: link, addr, lease and path.
+// Package link contains the verbs about the stack's interfaces: link, addr, lease and
+// path.
 package link
 
 import (

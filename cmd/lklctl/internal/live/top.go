@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package live has the verbs top and web: the live view.
+// Package live contains the verbs top and web: the live view.
 package live
 
 import (

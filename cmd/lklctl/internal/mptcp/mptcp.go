@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mptcp has the verb mptcp: connections, subflows, endpoints, limits and events.
+// Package mptcp contains the verb mptcp: connections, subflows, endpoints, limits and
+// events.
 package mptcp
 
 import (

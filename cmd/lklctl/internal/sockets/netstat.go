@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sockets has the verbs netstat and kill.
+// Package sockets contains the verbs netstat and kill.
 package sockets
 
 import (
