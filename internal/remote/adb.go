@@ -19,8 +19,8 @@ import (
 	"github.com/zach-klippenstein/goadb/wire"
 )
 
-// adbLimit bounds an answer of the adb server, and quick answers of a device.
-// If the cable of a device fails silently, the server notices only after
+// adbLimit is the timeout for answers of the adb server, and for quick answers of a
+// device. If a device disconnects silently, the server notices it only after
 // minutes.
 const adbLimit = 15 * time.Second
 
@@ -62,10 +62,10 @@ func (s *adbSocket) ReadMessage() ([]byte, error) {
 	return msg, err
 }
 
-// NewSyncSender is used by Push.
+// NewSyncSender returns a sender for the sync service, which Push uses.
 func (s *adbSocket) NewSyncSender() wire.SyncSender { return wire.NewSyncSender(s.Conn) }
 
-// adbDialer makes goadb use these sockets for its connections.
+// adbDialer makes goadb use adbSockets for its connections.
 type adbDialer struct{}
 
 // Dial connects to the server.
@@ -102,14 +102,14 @@ func dialADB(ctx context.Context, who string) (_ *adbSocket, stop func() bool, e
 	return s, context.AfterFunc(ctx, func() { _ = s.Close() }), nil
 }
 
-// ask sends one request to the server. The answer follows OKAY.
+// ask sends one request to the server and waits for OKAY. The answer follows OKAY.
 func (s *adbSocket) ask(request string) error {
 	_ = s.SetDeadline(time.Now().Add(adbLimit)) // if the connection is closed, the next call reports it
 	defer func() { _ = s.SetDeadline(time.Time{}) }()
 	if err := s.SendMessage([]byte(request)); err != nil {
 		return err
 	}
-	name, _, _ := strings.Cut(request, ":") // a command is long
+	name, _, _ := strings.Cut(request, ":") // names only the service, because a command can be long
 	_, err := s.ReadStatus(name)
 	return err
 }
@@ -180,8 +180,8 @@ func listADB(ctx context.Context) ([]Target, error) {
 
 const noDevice = "no device; connect one and allow USB debugging on it (`adb devices` lists the devices)"
 
-// choose finds the device that t means. Without a serial number, it is
-// ANDROID_SERIAL's, as with adb(1), or the only device.
+// choose finds the device that t means. If t has no serial number, the device is
+// that of ANDROID_SERIAL, as in adb(1), or the only device.
 func choose(t Target, entries []adbEntry) (adbEntry, error) {
 	serial := cmp.Or(t.Name, os.Getenv("ANDROID_SERIAL"))
 	i := slices.IndexFunc(entries, func(e adbEntry) bool { return e.serial == serial })

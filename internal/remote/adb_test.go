@@ -42,7 +42,7 @@ func openTest(t *testing.T, spec string) (Device, error) {
 	}
 	d, err := Open(testContext(t), targets[0])
 	if err == nil {
-		t.Cleanup(func() { _ = d.Close() }) // the connection ends with its server
+		t.Cleanup(func() { _ = d.Close() }) // the connection ends with the server
 	}
 	return d, err
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // Packets of the shell protocol: one byte for the type, a little-endian 32-bit
-// length, and that many bytes (shell_protocol.h of adb).
+// length, and the data (shell_protocol.h of adb).
 const (
 	shellStdin      = 0
 	shellStdout     = 1
@@ -62,7 +62,7 @@ func (d *adbDevice) Run(ctx context.Context, c Command) (int, error) {
 	defer st.Close()
 	go func() {
 		if c.Stdin != nil {
-			_, _ = io.Copy(st, c.Stdin) // a command may end before it has read everything
+			_, _ = io.Copy(st, c.Stdin) // a command may end before it has read its whole input
 		}
 		_ = st.CloseWrite() // fails in the same case
 	}()
@@ -130,7 +130,8 @@ func (st *shellStream) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// next reads a packet's header, and its content unless that is standard output.
+// next reads the header of a packet. It reads the content, too, unless the content
+// is standard output.
 func (st *shellStream) next() error {
 	var head [5]byte
 	if _, err := io.ReadFull(st.s, head[:]); err != nil {

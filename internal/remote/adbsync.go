@@ -16,13 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// arriveLimit bounds the wait for the answer to a file. On a slow connection,
-// the server and sockets may still have to transfer some megabytes.
+// arriveLimit is the timeout for the answer after an uploaded file. On a slow
+// connection, the buffers of the server and the sockets can still contain some
+// megabytes at that time.
 const arriveLimit = time.Minute
 
-// Push uploads files with adb's sync service (SYNC.TXT), over one connection.
-// adbd creates the folders between. If it rejects a file, it reports that at
-// the file's end.
+// Push uploads files with adb's sync service (SYNC.TXT), over one connection. adbd
+// creates missing folders. If it rejects a file, it reports this at the end of the
+// file.
 func (d *adbDevice) Push(ctx context.Context, files []File, dir string, progress func(int64)) error {
 	s, stop, err := d.service(ctx, "sync:")
 	if err != nil {
@@ -37,7 +38,7 @@ func (d *adbDevice) Push(ctx context.Context, files []File, dir string, progress
 			return err
 		}
 	}
-	_ = p.to.SendOctetString("QUIT") // the connection ends in any case
+	_ = p.to.SendOctetString("QUIT") // the connection is closed in any case
 	_ = buffered.Flush()
 	return nil
 }
@@ -82,7 +83,7 @@ func (p *adbPush) file(ctx context.Context, f File, to string) error {
 
 var errRead = errors.New("reading")
 
-// send uploads one file. refused is the device's reason to reject it.
+// send uploads one file. refused is the device's reason to reject the file.
 func (p *adbPush) send(spec string, content io.Reader) (refused string, err error) {
 	defer func() { _ = p.s.SetDeadline(time.Time{}) }() // if the connection is broken, the next call reports it
 	if err := p.to.SendOctetString("SEND"); err != nil {
@@ -95,7 +96,7 @@ func (p *adbPush) send(spec string, content io.Reader) (refused string, err erro
 	for {
 		n, err := io.ReadFull(content, buf)
 		if n > 0 {
-			// A device that accepts no data for so long is gone.
+			// A device that accepts no data within adbLimit counts as disconnected.
 			_ = p.s.SetDeadline(time.Now().Add(adbLimit)) // if the connection is broken, the next call reports it
 			if err := p.to.SendOctetString("DATA"); err != nil {
 				return "", err

@@ -20,7 +20,8 @@ import (
 	"github.com/lklrun/lklrun/internal/remote/ondevice"
 )
 
-// EnvBundles names the folder of the bundles, if they are not beside lklrun.
+// EnvBundles is the variable that names the folder of the bundles, if they are not
+// beside lklrun.
 const EnvBundles = "LKLRUN_BUNDLES"
 
 // maxBundle is the maximum size of an unpacked bundle, in bytes.
@@ -30,14 +31,14 @@ const maxBundle = 256 << 20
 type bundle struct {
 	ondevice.Manifest
 	archive string // its path
-	size    int64  // size of the files on the device, in bytes
+	size    int64  // size of the unpacked files, in bytes
 }
 
 // id returns the name of the bundle's folder on a device.
 func (b *bundle) id() string { return b.Hash[:12] }
 
-// bundleFolder returns the folder of the bundles: own, the one that the
-// environment names, or the one beside this program.
+// bundleFolder returns the folder of the bundles: own if it is set, otherwise the
+// folder that the environment names, otherwise the folder beside this program.
 func bundleFolder(own string) (string, error) {
 	if own == "" {
 		own = os.Getenv(EnvBundles)
@@ -53,7 +54,7 @@ func bundleFolder(own string) (string, error) {
 }
 
 // findBundle finds the bundle of an architecture. If there is none, the error
-// says how to get it.
+// contains the remedy.
 func findBundle(own, arch string) (*bundle, error) {
 	dir, err := bundleFolder(own)
 	if err != nil {
@@ -76,7 +77,8 @@ func findBundle(own, arch string) (*bundle, error) {
 	return b, nil
 }
 
-// files reads the archive and returns the files to upload, the manifest last.
+// files reads the archive and returns the files to upload. The manifest is the last
+// one.
 func (b *bundle) files() ([]File, error) {
 	text, err := os.ReadFile(b.archive)
 	if err != nil {

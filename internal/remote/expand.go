@@ -4,8 +4,8 @@ package remote
 
 import "context"
 
-// Expand replaces KindAll by the devices of adb. It returns an error if there
-// is none, or if one cannot be used.
+// Expand replaces KindAll by the devices of adb. It returns an error if there is no
+// device, or if a device cannot be used.
 func Expand(ctx context.Context, targets []Target) ([]Target, error) {
 	var all []Target
 	for _, t := range targets {

@@ -16,15 +16,15 @@ import (
 	"github.com/lklrun/lklrun/internal/base/text"
 )
 
-// spare is the free space needed on a device in addition to the bundle, in
-// bytes, for run directories and logs.
+// spare is the free space needed on a device in addition to the bundle. It is in
+// bytes, and is used for run directories and logs.
 const spare = 1 << 20
 
-// forgetLimit bounds a cleanup on the device.
+// forgetLimit is the timeout of a cleanup on the device.
 const forgetLimit = 5 * time.Second
 
-// Prepare checks that the device supports the run, and uploads the bundle if it
-// is missing. If it refuses the device, it leaves nothing there.
+// Prepare checks that the device supports the run, and uploads the bundle if it is
+// missing. If it rejects the device, it leaves no files there.
 func Prepare(ctx context.Context, d Device, o Options) (_ *Ready, err error) {
 	p, err := look(ctx, d, isAndroid(d))
 	if err != nil {
@@ -81,7 +81,7 @@ func triedBases(android bool) string {
 	return "the user's cache directory, /tmp and /var/tmp"
 }
 
-// put uploads the bundle, completely or not at all.
+// put uploads the bundle atomically.
 func (r *Ready) put(ctx context.Context, b *bundle, o Options) error {
 	if free := r.Facts.Free; free >= 0 && free < b.size+spare {
 		return r.full(b, free)
@@ -127,7 +127,7 @@ func (r *Ready) full(b *bundle, free int64) error {
 	return mendable(r.Name(), "its storage is full: the bundle requires %d MB in %s, and only %d MB are free; free some space there", b.size/mega+2, r.Facts.Base, free/mega)
 }
 
-// said runs a command. If the command fails, its output becomes the error.
+// said runs a command. If the command fails, the error contains its output.
 func (r *Ready) said(ctx context.Context, line string) error {
 	var out Head
 	status, err := r.Run(ctx, Command{Line: line, Stdout: &out, Stderr: &out})
@@ -144,16 +144,16 @@ func (r *Ready) said(ctx context.Context, line string) error {
 	return mendable(r.Name(), "%s", text.OneLine(cmp.Or(said, "a shell command failed")))
 }
 
-// forget runs a cleanup command, even if the run was aborted.
+// forget runs a cleanup command, even if the run has been aborted.
 func (r *Ready) forget(ctx context.Context, line string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forgetLimit)
 	defer cancel()
 	_, _ = r.Run(ctx, Command{Line: line}) // if this fails, the next run cleans up
 }
 
-// PutFolder uploads files into the folder called id, beside the bundle, unless
-// it exists. id has the form of a bundle's name, so that the folder is removed
-// when it is no longer used.
+// PutFolder uploads files into the folder called id, beside the bundle, unless the
+// folder exists. id has the form of a bundle's name, so that the cleanup of unused
+// bundles removes the folder, too.
 func (r *Ready) PutFolder(ctx context.Context, id string, files []File) error {
 	to := path.Join(r.Facts.Base, id)
 	status, err := r.Run(ctx, Command{Line: "[ -d " + Quote(to) + " ]"})
@@ -172,9 +172,9 @@ func (r *Ready) PutFolder(ctx context.Context, id string, files []File) error {
 	return r.said(ctx, fmt.Sprintf("mv %s %s", Quote(from), Quote(to)))
 }
 
-// begin creates the temporary folder of an upload. A shell on the device
-// deletes it when done is called, unless it was renamed by then, or when the
-// connection drops.
+// begin creates the temporary folder of an upload. A shell on the device deletes
+// the folder when done is called or the connection drops, unless the folder has
+// been renamed by then.
 func (r *Ready) begin(ctx context.Context, from, mode string) (done func(), err error) {
 	if err := r.said(ctx, "mkdir "+Quote(from)+" && chmod "+mode+" "+Quote(from)); err != nil {
 		return nil, err
@@ -207,12 +207,14 @@ func (r *Ready) begin(ctx context.Context, from, mode string) (done func(), err 
 	}, nil
 }
 
-// MakeFolder creates a folder on the device that only the launcher can access.
+// MakeFolder creates a folder on the device. Only the launcher's user can access
+// it.
 func (r *Ready) MakeFolder(ctx context.Context, dir string) error {
 	return r.said(ctx, r.asLauncher("mkdir -m 700 "+Quote(dir)))
 }
 
-// RemoveFolder removes a folder if the device still answers.
+// RemoveFolder removes a folder from the device. It reports no error if the device
+// no longer answers.
 func (r *Ready) RemoveFolder(ctx context.Context, dir string) {
 	r.forget(ctx, r.asLauncher("rm -rf "+Quote(dir)))
 }

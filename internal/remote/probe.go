@@ -10,26 +10,27 @@ import (
 	"time"
 )
 
-// BaseADB is the folder for everything on an Android device. It is the only one
-// to which its shell may write programs.
+// BaseADB is the folder for everything on an Android device. It is the only place
+// in which Android's shell user can write programs.
 const BaseADB = "/data/local/tmp/lklrun"
 
-// probeLimit bounds the inspection of a device. su may first ask the device's
+// The timeouts of a device's inspection and of su. su may first ask the device's
 // owner.
 const (
 	probeLimit = 30 * time.Second
 	suLimit    = 10 * time.Second
 )
 
-// Candidate folders on a machine behind ssh. The script uses the first one that
-// is writable and allows execution. Because anyone could have created a folder
-// in /tmp before, it must belong to the login, also for root, and must not be a
-// link.
+// Candidate folders on a machine behind ssh. The script uses the first one that is
+// writable and allows execution. Any user could have created a folder in /tmp
+// earlier. Therefore, the folder must belong to the login user, even if this is
+// root, and must not be a link.
 const basesSSH = `own=1; set -- "${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/lklrun-remote" "/tmp/lklrun-remote-$u" "/var/tmp/lklrun-remote-$u"`
 
-// probeScript collects the Facts, as one line NAME=VALUE each, with only the
-// features of the most basic shells. It creates the folder that it tries. The
-// folder must belong to the login; on Android, root accepts that of the shell.
+// probeScript prints the Facts, each as one line NAME=VALUE. It uses only the
+// features of the most basic shells. It creates the candidate folder. The folder
+// must belong to the login user; on Android, root also accepts a folder of the
+// shell user.
 const probeScript = `PATH=$PATH:/bin:/usr/bin:/sbin:/usr/sbin; umask 022
 echo "machine=$(uname -m)"
 echo "kernel=$(uname -r)"
@@ -66,7 +67,7 @@ exit 0
 type probe struct {
 	Facts
 	bundles []string // the hashes of the bundles on the device
-	made    bool     // the folder did not exist before
+	made    bool     // the script created the folder
 }
 
 // look runs the script.
@@ -89,7 +90,8 @@ func look(ctx context.Context, d Device, android bool) (*probe, error) {
 	return p, nil
 }
 
-// parseProbe parses the output of the script, from an untrusted machine.
+// parseProbe parses the output of the script, which comes from an untrusted
+// machine.
 func parseProbe(out string) *probe {
 	p := &probe{Facts: Facts{UID: -1, Free: -1}}
 	for line := range strings.Lines(out) {
@@ -129,8 +131,8 @@ func (p *probe) take(name, value string) {
 	}
 }
 
-// freeOf parses the last line of df: the column before the percentage is in
-// KiB. It returns -1 if the format is different.
+// freeOf returns the free space from the last line of df, in which the column
+// before the percentage is in KiB. It returns -1 if the format is different.
 func freeOf(line string) int64 {
 	fields := strings.Fields(line)
 	for n, f := range fields {
@@ -159,8 +161,8 @@ func archOf(machine string) string {
 
 var uidZero = regexp.MustCompile(`\buid=0\b`)
 
-// lookSu finds out how the device's shell becomes root: with the su of Magisk
-// and others, or with that of AOSP. It returns "" if neither works.
+// lookSu finds the command with which the device's shell becomes root: su of Magisk
+// and similar tools, or su of AOSP. It returns "" if neither works.
 func lookSu(ctx context.Context, d Device) (string, error) {
 	limited, cancel := context.WithTimeout(ctx, suLimit)
 	defer cancel()
@@ -171,7 +173,7 @@ func lookSu(ctx context.Context, d Device) (string, error) {
 		case ctx.Err() != nil:
 			return "", context.Cause(ctx)
 		case limited.Err() != nil:
-			return "", nil // su asks the owner and gets no answer
+			return "", nil // su asks the owner, who does not answer
 		case err != nil:
 			return "", err
 		case uidZero.Match(out.Bytes()):

@@ -13,18 +13,18 @@ type Facts struct {
 	Arch    string `json:"arch"`              // Go's name: amd64, arm64, arm
 	Machine string `json:"machine"`           // uname -m
 	Kernel  string `json:"kernel"`            // uname -r
-	UID     int    `json:"uid"`               // of the launcher: 0 with su
+	UID     int    `json:"uid"`               // user ID of the launcher; 0 with su
 	Su      string `json:"su,omitempty"`      // command for root rights: "su -c", "su 0"; empty: no su
 	ABI     string `json:"abi,omitempty"`     // Android: ro.product.cpu.abi
 	SDK     string `json:"sdk,omitempty"`     // Android: ro.build.version.sdk
 	SELinux string `json:"selinux,omitempty"` // Enforcing, Permissive, Disabled
-	Base    string `json:"base"`              // the folder for everything
-	Free    int64  `json:"free"`              // free space there, in bytes
+	Base    string `json:"base"`              // folder of all files
+	Free    int64  `json:"free"`              // free space in that folder, in bytes
 }
 
 // Options are the options of Prepare.
 type Options struct {
-	Bundles  string                                 // the folder with the bundles; empty: beside this program
+	Bundles  string                                 // folder with the bundles; empty: the folder beside this program
 	Progress func(device string, done, total int64) // called during the upload of the bundle
 	NeedRoot string                                 // the part of the command line that needs root; empty: none
 	Only     bool                                   // use only an existing bundle, upload nothing
@@ -34,7 +34,7 @@ type Options struct {
 type Ready struct {
 	Device
 	Facts Facts
-	Dir   string // the unpacked bundle on the device
+	Dir   string // folder of the unpacked bundle on the device
 }
 
 // Command returns the shell command for a command line of the device's lklrun,
@@ -62,7 +62,7 @@ func (r *Ready) Launch(ctx context.Context, stderr io.Writer, args ...string) (S
 
 // asRoot returns a command line that runs line with su.
 func asRoot(su, line string) string {
-	if su == "su 0" { // of AOSP: a user, then the words of the command
+	if su == "su 0" { // AOSP's su takes a user, then the words of the command
 		return "exec su 0 sh -c " + Quote(line)
 	}
 	return "exec " + su + " " + Quote(line)

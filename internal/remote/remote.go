@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package remote runs lklrun on another machine: an Android device behind adb,
-// or any Linux machine behind ssh. It is the desk's half: the connections to a
-// device, the checks before anything is changed, the one-time upload of the
-// bundle, and the desk's end of a session. The device's half is
-// internal/remote/ondevice. internal/remote/session defines the frames between
-// the two.
+// Package remote runs lklrun on another machine: an Android device behind adb, or
+// any Linux machine behind ssh. It is the desk's half. It connects to a device,
+// checks it before any change, uploads the bundle once, and serves the desk's end
+// of a session. The device's half is internal/remote/ondevice.
+// internal/remote/session defines the frames between the two.
 package remote
 
 import (
@@ -17,15 +16,15 @@ import (
 
 // Error is a message for the user: the device, the problem, and the remedy.
 type Error struct {
-	Device string // in the form of Target.String
+	Device string // name of the device, in the form of Target.String
 	Err    error
-	// Mendable is set if the problem was found before anything was changed,
-	// so that the exit status is 2. Otherwise the connection to the device
-	// failed, and the exit status is 125.
+	// Mendable is set if the user can fix the problem and nothing was changed. The
+	// exit status is then 2. Otherwise the connection to the device failed, and the
+	// exit status is 125.
 	Mendable bool
 }
 
-// Error names the device, then the problem.
+// Error returns the device's name and the problem.
 func (e *Error) Error() string { return e.Device + ": " + e.Err.Error() }
 
 // Unwrap returns the underlying error.
@@ -39,20 +38,21 @@ func (e *Error) Status() int {
 	return 125
 }
 
-// mendable returns an error that the user can fix, before anything was changed.
+// mendable returns an error that the user can fix. It is for problems that are
+// found before any change.
 func mendable(device, format string, args ...any) *Error {
 	return &Error{Device: device, Err: fmt.Errorf(format, args...), Mendable: true}
 }
 
-// broken returns an error of the connection to the device.
+// broken returns an error for a failed connection to the device.
 func broken(device, format string, args ...any) *Error {
 	return &Error{Device: device, Err: fmt.Errorf(format, args...)}
 }
 
-// Command is a shell command for a device. A nil reader gives end of file at
-// once; output to a nil writer is discarded.
+// Command is a shell command for a device. With a nil reader, standard input is
+// empty. With a nil writer, the output is discarded.
 type Command struct {
-	Line   string // for the device's sh
+	Line   string // command line for sh on the device
 	Stdin  io.Reader
 	Stdout io.Writer
 	Stderr io.Writer
@@ -61,17 +61,17 @@ type Command struct {
 // Stream is a command that runs on a device. Write writes to its standard
 // input, and Read reads from its standard output.
 type Stream interface {
-	io.ReadWriteCloser // Close also ends the command, as far as the connection allows
+	io.ReadWriteCloser // Close also ends the command, if the connection still works
 	// CloseWrite closes the command's standard input.
 	CloseWrite() error
-	// Wait waits for the command's end after all its output was read, and
-	// returns its exit status. The error is about the connection.
+	// Wait waits for the command's end after all its output was read, and returns
+	// its exit status. A non-nil error means that the connection failed.
 	Wait() (status int, err error)
 }
 
 // File is a file to put on a device.
 type File struct {
-	Name string      // its path below the folder, with slashes
+	Name string      // path below the folder, with slashes
 	Mode fs.FileMode // permissions
 	Size int64       // in bytes
 	Link string      // target of a symbolic link, which has no content
@@ -83,15 +83,15 @@ type File struct {
 type Device interface {
 	// Name returns the target's name.
 	Name() string
-	// Run runs a shell command and returns its exit status. The error is
-	// about the connection.
+	// Run runs a shell command and returns its exit status. A non-nil error means
+	// that the connection failed.
 	Run(ctx context.Context, cmd Command) (status int, err error)
-	// Start is like Run without waiting. The command's standard error goes
-	// to stderr.
+	// Start is like Run, but does not wait for the command. The command's standard
+	// error goes to stderr.
 	Start(ctx context.Context, line string, stderr io.Writer) (Stream, error)
-	// Push writes files below an existing folder, and creates the folders
-	// between. progress receives the number of bytes transferred so far; it
-	// may be nil.
+	// Push writes files below an existing folder, and creates missing folders below
+	// it. It calls progress, which may be nil, with the number of bytes transferred
+	// so far.
 	Push(ctx context.Context, files []File, dir string, progress func(done int64)) error
 	// Close releases the connection.
 	Close() error

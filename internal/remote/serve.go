@@ -20,25 +20,25 @@ import (
 	"github.com/lklrun/lklrun/internal/remote/session"
 )
 
-// closeLimit bounds the close of a session that has ended.
+// closeLimit is the timeout for closing a session that has ended.
 const closeLimit = 3 * time.Second
 
 // Desk contains the local ends of a command on a device.
 type Desk struct {
 	Start   session.StartMessage
-	Stdin   io.Reader        // of the command, unless it is the terminal; nil: none
-	Stdout  io.Writer        // as Stdin
-	Stderr  io.Writer        // as Stdin
+	Stdin   io.Reader        // input of the command, unless it is the terminal; nil: none
+	Stdout  io.Writer        // output of the command, unless it is the terminal; nil: none
+	Stderr  io.Writer        // error output of the command, unless it is the terminal; nil: none
 	Keys    io.Reader        // input of the terminal; nil: none
 	Screen  io.Writer        // output of the terminal
-	Signals <-chan os.Signal // signals to pass on
+	Signals <-chan os.Signal // signals to forward
 	Resized <-chan Size      // changes of the terminal's size
 }
 
 // Size is the size of a terminal in characters.
 type Size struct{ Rows, Cols uint16 }
 
-// Serve runs a command on the device as if it ran here, and returns its end.
+// Serve runs a command on the device as if it ran here, and returns how it ended.
 // The error is an *Error about the connection or the device's half.
 func (r *Ready) Serve(ctx context.Context, d Desk) (exit.End, error) { return r.serve(ctx, d, "run") }
 
@@ -80,7 +80,7 @@ func (r *Ready) serve(ctx context.Context, d Desk, verb ...string) (exit.End, er
 		select {
 		case sig := <-d.Signals:
 			if s, ok := sig.(syscall.Signal); ok {
-				_ = conn.Send(session.Signal, binary.BigEndian.AppendUint32(nil, uint32(s))) // if the connection is gone, over reports it
+				_ = conn.Send(session.Signal, binary.BigEndian.AppendUint32(nil, uint32(s))) // if the connection has failed, over reports it
 			}
 		case s := <-d.Resized:
 			_ = conn.Send(session.Size, binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, s.Rows), s.Cols))
@@ -102,7 +102,7 @@ func (r *Ready) serve(ctx context.Context, d Desk, verb ...string) (exit.End, er
 			return exit.End{Status: e.Status, Signal: syscall.Signal(e.Signal)}, nil
 		case err := <-over:
 			if errors.Is(err, session.ErrSilence) || ctx.Err() != nil {
-				closeSoon(stream) // its readers may otherwise block forever
+				closeSoon(stream) // otherwise its readers may block forever
 			}
 			// Process the last frames, which may still be queued.
 			for f := range conn.Frames() {
@@ -132,8 +132,8 @@ func pumpAll(conn *session.Conn, d *Desk) (func(), error) {
 		}
 		wg.Go(func() {
 			if _, err := io.Copy(w, conn.Reader(ch)); err != nil && !errors.Is(err, session.ErrEnded) {
-				// As with a pipe without a reader, the next write of
-				// the command fails.
+				// The next write of the command then fails, as for a pipe without a
+				// reader.
 				_ = conn.Close(ch)
 				_, _ = io.Copy(io.Discard, conn.Reader(ch))
 			}
@@ -141,13 +141,13 @@ func pumpAll(conn *session.Conn, d *Desk) (func(), error) {
 	}
 	for ch, in := range map[session.Channel]io.Reader{session.Stdin: d.Stdin, session.TTYIn: d.Keys} {
 		if in != nil {
-			go func() { _ = conn.Copy(ch, in) }() // it may block forever, so nothing waits for it
+			go func() { _ = conn.Copy(ch, in) }() // Copy may block forever, so do not wait for it
 		}
 	}
 	return wg.Wait, nil
 }
 
-// gone returns an error that explains why a session ended before its command.
+// gone returns an error that explains why a session ended before the command did.
 func (r *Ready) gone(err error, stream Stream, said *tail) error {
 	if own := new(Error); errors.As(err, &own) {
 		return own
@@ -161,7 +161,7 @@ func (r *Ready) gone(err error, stream Stream, said *tail) error {
 	if errors.Is(err, session.ErrNoSession) {
 		return broken(r.Name(), "%w: the login shell there may print its own text, or the bundle may be of another version of lklrun", err)
 	}
-	// The command's or the connection's own message may explain the end.
+	// A message of the command or of the connection may explain the end.
 	waited := make(chan error, 1)
 	status := 0
 	go func() {

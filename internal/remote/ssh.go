@@ -32,11 +32,11 @@ type sshDevice struct {
 	args   []string // arguments before the command
 }
 
-// sshLimit bounds the connection to a machine, and its end.
+// sshLimit is the timeout for opening and for closing the connection to a machine.
 const sshLimit = 10 * time.Second
 
-// openSSH connects. The client asks its questions (a password, a new host key)
-// at the terminal. Without a terminal it asks none.
+// openSSH connects to a machine. The ssh client asks questions, such as for a
+// password or a new host key, at the terminal. Without a terminal, it asks none.
 func openSSH(ctx context.Context, t Target) (Device, error) {
 	destination, port, err := t.address()
 	if err != nil {
@@ -46,7 +46,7 @@ func openSSH(ctx context.Context, t Target) (Device, error) {
 	if err != nil {
 		return nil, mendable(t.String(), "the program ssh is not installed on this machine; install the OpenSSH client")
 	}
-	// A socket path has at most 107 characters, and ssh adds 17 of its own.
+	// A socket path has at most 107 characters, and ssh appends 17 to the name.
 	place := cmp.Or(os.Getenv("XDG_RUNTIME_DIR"), os.TempDir())
 	sweepSSH(place)
 	dir, err := os.MkdirTemp(place, sshPrefix)
@@ -54,9 +54,9 @@ func openSSH(ctx context.Context, t Target) (Device, error) {
 		return nil, mendable(t.String(), "creating a directory for ssh's socket: %w", err)
 	}
 	d := &sshDevice{target: t, ssh: program, dir: dir}
-	// The session detects the silence of a run by itself, within 6 s. These
-	// options are for connections without a session, such as an upload of
-	// the bundle: keep-alive answers wait behind all data sent before.
+	// These options are for connections without a session, such as an upload of the
+	// bundle. A session detects silence by itself, within 6 s. The timeout is long
+	// because keepalive replies wait behind all data sent before.
 	d.args = []string{
 		"-T", "-a", "-x",
 		"-o", "ControlPath=" + filepath.Join(dir, "s"), "-o", "ControlMaster=auto", "-o", "ControlPersist=15",
@@ -86,25 +86,25 @@ func openSSH(ctx context.Context, t Target) (Device, error) {
 // sshPrefix is the prefix of the folders for sockets.
 const sshPrefix = "lklrun-ssh-"
 
-// sweepSSH removes the folders of killed lklruns. ssh removes the socket when
-// its connection ends. A folder with a socket stays.
+// sweepSSH removes the folders of killed lklrun processes. ssh removes the socket
+// when its connection ends. sweepSSH keeps a folder that contains a socket.
 func sweepSSH(place string) {
-	const unused = 10 * time.Minute                              // time that a question of ssh may remain unanswered
+	const unused = 10 * time.Minute                              // time for which a question of ssh may remain unanswered
 	all, _ := filepath.Glob(filepath.Join(place, sshPrefix+"*")) // a folder whose name contains pattern characters is not swept
 	for _, dir := range all {
 		if st, err := os.Lstat(dir); err == nil && st.IsDir() && time.Since(st.ModTime()) > unused {
-			_ = os.Remove(dir) // fails if it is not empty, or not ours
+			_ = os.Remove(dir) // fails if the folder is not empty, or belongs to another user
 		}
 	}
 }
 
-// connect opens the shared connection. It stays in the foreground process group
-// of the terminal, so that it can ask questions.
+// connect opens the shared connection. The ssh process stays in the foreground
+// process group of the terminal, so that it can ask questions.
 func (d *sshDevice) connect(ctx context.Context, args []string) error {
 	var said Head
 	cmd := exec.CommandContext(ctx, d.ssh, args...)
 	cmd.Stderr = &said
-	cmd.WaitDelay = time.Second // the background process of the connection may hold the pipe
+	cmd.WaitDelay = time.Second // the background process of the connection may keep the pipe open
 	err := cmd.Run()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -134,12 +134,12 @@ func (d *sshDevice) where() string {
 
 func (d *sshDevice) Name() string { return d.target.String() }
 
-// command returns a shell command on the machine. sh interprets it, whatever
-// the login's shell is.
+// command returns a process that runs a shell command on the machine. sh interprets
+// the command, regardless of the user's login shell.
 func (d *sshDevice) command(ctx context.Context, line string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, d.ssh, append(append([]string{}, d.args...), "exec sh -c "+Quote(line))...)
-	// A terminal's Ctrl-C is for the remote command, and the session
-	// transports it.
+	// Ctrl-C is meant for the remote command, and must not end ssh. The session
+	// forwards it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = 2 * time.Second
 	return cmd
@@ -155,8 +155,8 @@ func (d *sshDevice) Run(ctx context.Context, c Command) (int, error) {
 	return d.ended(ctx, cmd.Run(), said.String())
 }
 
-// ended distinguishes the end of the command from that of the connection: ssh's
-// own errors have status 255.
+// ended distinguishes the end of the command from a failure of the connection: ssh
+// uses status 255 for its own errors.
 func (d *sshDevice) ended(ctx context.Context, err error, said string) (int, error) {
 	var ended *exec.ExitError
 	switch {
@@ -292,7 +292,7 @@ func (d *sshDevice) Close() error {
 		args := append([]string{"-O", "exit"}, d.args...)
 		cmd := exec.CommandContext(ctx, d.ssh, args...)
 		cmd.WaitDelay = time.Second
-		_ = cmd.Run() // it has ended, or ends by itself (ControlPersist)
+		_ = cmd.Run() // if this fails, the connection has ended, or ends by itself (ControlPersist)
 	}
 	return os.RemoveAll(d.dir)
 }

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// Folders of killed runs are removed. Those in use, and those of others, stay.
+// sweepSSH removes folders of killed runs. It keeps folders that are in use or
+// belong to other users.
 func TestSweepSSH(t *testing.T) {
 	place := t.TempDir()
 	old := time.Now().Add(-time.Hour)

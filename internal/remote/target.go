@@ -23,7 +23,8 @@ type Target struct {
 	Name string // a serial number (empty: the only device), or [USER@]HOST[:PORT]
 }
 
-// String returns the target in the form of --device, which outputs also use.
+// String returns the target in the form of --device. Messages and tables use the
+// same form.
 func (t Target) String() string {
 	if t.Name == "" {
 		return t.Kind
@@ -86,7 +87,7 @@ func (t Target) address() (destination string, port int, err error) {
 		host = host[:n]
 	}
 	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-	// ssh would take a word that begins with a dash for an option.
+	// ssh would interpret a word that begins with a dash as an option.
 	if host == "" || strings.HasPrefix(host, "-") || strings.HasPrefix(user, "-") || ok && user == "" ||
 		strings.ContainsAny(t.Name, " \t\n\x00'\"`$\\;&|<>()") {
 		return "", 0, errors.New("not an ssh destination; expected [USER@]HOST[:PORT]")

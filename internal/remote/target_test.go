@@ -94,7 +94,7 @@ func TestFree(t *testing.T) {
 	}
 }
 
-// A shell parses the output of Quote to the same words.
+// A shell parses the output of Quote as the original word.
 func TestQuote(t *testing.T) {
 	words := []string{"plain", "", "a b", `it's "so" \ $HOME`, "`id`", "a\nb", "~", "*", "#x", "-n", "é", "a;b", "{a,b}", "!x", "\x01"}
 	line := "printf '%s\\0'"
@@ -109,7 +109,7 @@ func TestQuote(t *testing.T) {
 	}
 }
 
-// Only all is expanded, and other targets need no adb server.
+// Expand expands only "all". Other targets need no adb server.
 func TestExpand(t *testing.T) {
 	want := []Target{{KindSSH, "box"}, {KindADB, ""}}
 	ctx, cancel := context.WithCancel(t.Context())

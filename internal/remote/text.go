@@ -50,7 +50,7 @@ func compress(w *io.PipeWriter, r io.Reader) error {
 	}
 	w.CloseWithError(err)
 	if errors.Is(err, io.ErrClosedPipe) {
-		return nil // the other end reports the reason
+		return nil // the reader has failed, and reports the reason
 	}
 	return err
 }
@@ -80,5 +80,5 @@ func (h *Head) Bytes() []byte { return h.text }
 // String returns the kept part.
 func (h *Head) String() string { return string(h.text) }
 
-// More reports whether there was more.
+// More reports whether a part was discarded.
 func (h *Head) More() bool { return h.more }

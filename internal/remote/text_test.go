@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A device with endless output does not fill the memory, however the output is
-// copied.
+// A device with endless output does not fill the memory, regardless of how the
+// output is copied.
 func TestHead(t *testing.T) {
 	h := Head{Most: 10}
 	for range 2 {

@@ -25,13 +25,13 @@ import (
 )
 
 const (
-	// sdkLeast is the first Android SDK with property names long enough for
-	// a package's name (Android 8.0). Earlier zygotes truncate them.
+	// sdkLeast is the first Android SDK (Android 8.0) whose property names can be
+	// as long as a package's name. Earlier zygotes truncate the names.
 	sdkLeast = 26
 	// valueMost is the maximum length of a property's value: PROP_VALUE_MAX
 	// of sys/system_properties.h without the terminator.
 	valueMost = 91
-	// startLimit bounds the time until an app has a process.
+	// startLimit is the timeout for the start of an app's process.
 	startLimit = 15 * time.Second
 	startEvery = 250 * time.Millisecond
 )
@@ -51,8 +51,8 @@ func CheckName(name string) error {
 // App is an app on a device.
 type App struct {
 	ready *remote.Ready
-	name  string        // of its package
-	limit time.Duration // for its start
+	name  string        // name of the package
+	limit time.Duration // timeout of the start
 }
 
 // New returns the app of a package on an Android device. It checks the name.
@@ -74,8 +74,9 @@ func (a *App) shell(ctx context.Context, line string) (out string, status int, e
 	return strings.TrimSpace(b.String()), status, err
 }
 
-// Run makes the app start under lklrun with these flags, now and at each start
-// until Unset. An error leaves nothing behind, except that the app was stopped.
+// Run starts the app under lklrun with these flags. Until Unset, each later start
+// uses lklrun, too. If Run fails, it reverts all changes, but the app remains
+// stopped.
 func (a *App) Run(ctx context.Context, flags []string) (err error) {
 	if err := a.check(ctx); err != nil {
 		return err
@@ -92,7 +93,7 @@ func (a *App) Run(ctx context.Context, flags []string) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			_ = a.Unset(context.WithoutCancel(ctx)) // report the first error
+			_ = a.Unset(context.WithoutCancel(ctx)) // the error of Run is more important
 		}
 	}()
 	if _, _, err = a.shell(ctx, "am force-stop "+a.name); err != nil {
@@ -113,7 +114,8 @@ func (a *App) Run(ctx context.Context, flags []string) (err error) {
 	return a.await(ctx)
 }
 
-// Unset makes the app start normally again, and stops it.
+// Unset removes the property, so that the app starts normally again, and stops the
+// app.
 func (a *App) Unset(ctx context.Context) error {
 	if err := a.set(ctx, ""); err != nil {
 		return err
@@ -139,8 +141,8 @@ func (a *App) set(ctx context.Context, value string) error {
 // folder returns the folder of the scripts, beside the bundles.
 func (a *App) folder() string { return path.Join(a.ready.Facts.Base, ondevice.AppFolder) }
 
-// script returns the path of the app's script, which is short for names of any
-// length.
+// script returns the path of the app's script. The path is short, even if the app's
+// name is long.
 func (a *App) script() string {
 	sum := sha256.Sum256([]byte(a.name))
 	return path.Join(a.folder(), hex.EncodeToString(sum[:4]))
@@ -167,8 +169,8 @@ exec %[2]s --no-config --engine preload --name %[4]s %[5]s -- "$@"
 	if status != 0 {
 		return a.refuse("creating the directory for the app's script: %s", lastLine(out))
 	}
-	// Use a pipe: the folder may belong to root, and su gives these rights
-	// only to the shell.
+	// Write the script through a pipe to a shell: the folder may belong to root,
+	// and only the shell has root rights through su.
 	var said remote.Head
 	line := "cat >" + remote.Quote(a.script()) + " && chmod 755 " + remote.Quote(a.script())
 	status, err = a.ready.Run(ctx, remote.Command{Line: a.ready.Shell(line), Stdin: io.Reader(strings.NewReader(text)), Stdout: &said, Stderr: &said})
@@ -203,8 +205,8 @@ func (a *App) await(ctx context.Context) error {
 // appProcess is the program of every 64-bit app's process.
 const appProcess = "/system/bin/app_process64"
 
-// plan makes the device's lklrun plan a run of the app's process. This checks
-// that lklrun supports its loader and C library, and the flags.
+// plan makes the device's lklrun plan a run of the app's process. This checks that
+// lklrun supports the flags, and the loader and C library of the process.
 func (a *App) plan(ctx context.Context, flags []string) error {
 	args := append([]string{"--no-config", "--dry-run", "--engine", "preload"}, flags...)
 	var said remote.Head

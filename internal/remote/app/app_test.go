@@ -37,8 +37,8 @@ Packages:
     flags=[ HAS_CODE ]
 `
 
-// phone is a device with programs that record their arguments. programs adds or
-// replaces programs.
+// phone returns a device with programs that record their arguments. programs adds
+// or replaces programs.
 func phone(t *testing.T, facts remote.Facts, programs map[string]string) (ready *remote.Ready, sent func() string, base string) {
 	t.Helper()
 	base = kit.Dir(t)
@@ -144,7 +144,8 @@ exec BASE/lklrun --no-config --engine preload --name org.example.app --stack bbr
 	}
 }
 
-// Impossible runs are rejected before any change, or undone.
+// If a run is impossible, Run either rejects it before any change or reverts its
+// changes.
 func TestRefused(t *testing.T) {
 	with := func(change func(*remote.Facts)) remote.Facts {
 		f := good
@@ -156,7 +157,7 @@ func TestRefused(t *testing.T) {
 		programs map[string]string
 		app      string
 		want     string
-		undone   bool // it was started and is undone
+		undone   bool // the change was started, and is reverted
 	}{
 		"no Android":     {facts: with(func(f *remote.Facts) { f.SDK = "" }), want: "does not run Android"},
 		"old":            {facts: with(func(f *remote.Facts) { f.SDK = "25" }), want: "SDK 25"},

@@ -12,7 +12,7 @@ import (
 type about struct {
 	found      bool
 	debuggable bool
-	abi        string // of its native libraries; empty: none, so the device's first ABI applies
+	abi        string // ABI of the native libraries; empty: there are none, so the device's first ABI applies
 }
 
 var (
@@ -23,8 +23,8 @@ var (
 func parse(text, name string) about {
 	_, text, found := strings.Cut(text, "Package ["+name+"]")
 	p := about{found: found}
-	// Another package may follow: that of an overlay or of the updated
-	// system app.
+	// A second package may follow: an overlay, or the original of an updated system
+	// app.
 	text, _, _ = strings.Cut(text, "\n  Package [")
 	if m := abiField.FindStringSubmatch(text); m != nil && m[1] != "null" {
 		p.abi = m[1]

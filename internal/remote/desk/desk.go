@@ -18,12 +18,12 @@ import (
 	"github.com/lklrun/lklrun/internal/remote/session"
 )
 
-// passedOn lists the signals that are passed on to the command on the device.
+// passedOn lists the signals that are forwarded to the command on the device.
 var passedOn = []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM}
 
-// Hear starts to catch signals for the command. A signal that was ignored at
-// the start stays ignored. The stop signals of a terminal are ignored: the
-// device would take a stopped desk for a dead one.
+// Hear starts to catch signals for the command. A signal that was already ignored
+// stays ignored. Hear ignores the stop signals of a terminal, because the device
+// would assume that a stopped desk is dead.
 func Hear() chan os.Signal {
 	in := make(chan os.Signal, 64)
 	for _, s := range passedOn {
@@ -38,9 +38,9 @@ func Hear() chan os.Signal {
 	return in
 }
 
-// Run runs a command on a device as if it ran here: with this process's
-// standard descriptors, its terminal and its signals. The error is a
-// *remote.Error, or about the terminal.
+// Run runs a command on a device as if it ran here: with this process's standard
+// descriptors, its terminal and its signals. The error is a *remote.Error, or an
+// error of the terminal.
 func Run(ctx context.Context, r *remote.Ready, start session.StartMessage) (exit.End, error) {
 	desk := remote.Desk{Start: start, Signals: Hear()}
 	std := [3]*os.File{os.Stdin, os.Stdout, os.Stderr}
@@ -80,7 +80,7 @@ func terminal(desk *remote.Desk, std [3]*os.File) (restore func(), err error) {
 	s := size()
 	desk.Start.Rows, desk.Start.Cols = s.Rows, s.Cols
 	desk.Start.Env = append(desk.Start.Env, "TERM="+os.Getenv("TERM"))
-	desk.Screen = tty // a terminal's descriptor works in both directions
+	desk.Screen = tty // the descriptor of a terminal can be read and written
 	for _, n := range []int{2, 1} {
 		if desk.Start.OnTTY[n] {
 			desk.Screen = std[n]
@@ -94,8 +94,8 @@ func terminal(desk *remote.Desk, std [3]*os.File) (restore func(), err error) {
 		}
 	}()
 	desk.Resized = changes
-	// In the background, the terminal and its input belong to another
-	// process.
+	// If this process is in the background, another process owns the terminal and
+	// its input.
 	if !desk.Start.OnTTY[0] || !foreground(int(os.Stdin.Fd())) {
 		return func() {}, nil
 	}

@@ -22,7 +22,7 @@ type forwarded struct {
 	f    *Forwarder
 	name string
 	pid  int
-	l    *net.UnixListener // nil: a leftover
+	l    *net.UnixListener // nil: the leftover of a killed run
 }
 
 // listen starts to accept connections.
@@ -31,7 +31,7 @@ func (o *forwarded) listen(path string) error {
 	if err != nil {
 		return err
 	}
-	l.SetUnlinkOnClose(false) // its folder is removed anyway, and a new one of that name may exist
+	l.SetUnlinkOnClose(false) // the folder is removed anyway, and a new socket of that name may exist
 	o.l = l
 	o.f.busy.Go(func() {
 		for {
@@ -120,7 +120,7 @@ func pass(to io.Writer, from io.Reader) error {
 		if _, err := io.ReadFull(from, body); err != nil {
 			return err
 		}
-		const hostPID = 8 // struct ctl_hello_rep, csrc/shared/ctl_proto.h
+		const hostPID = 8 // offset in struct ctl_hello_rep, csrc/shared/ctl_proto.h
 		if binary.LittleEndian.Uint16(head[4:]) == ctlproto.CTL_HELLO|ctlproto.CTL_REPLY {
 			greeted = true
 			if len(body) >= hostPID+4 {
@@ -149,7 +149,7 @@ func (w *words) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// line returns its last line.
+// line returns the last line.
 func (w *words) line() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -14,9 +14,9 @@ import (
 const (
 	folderPrefix = "lklctl-"
 	folderLock   = "lock"
-	// folderMost leaves room for a device's folder, an instance's name and
-	// its socket. struct sockaddr_un has 107 bytes for the whole path
-	// (linux/un.h).
+	// folderMost is the maximum length of a folder's path. It leaves room for the
+	// folder of a device, the name of an instance and the socket's name: struct
+	// sockaddr_un has 107 bytes for the whole path (linux/un.h).
 	folderMost = 107 - len("/0123456789/") - 32 - len("/ctl.sock")
 )
 
@@ -26,8 +26,8 @@ type Folder struct {
 	lock *os.File
 }
 
-// NewFolder creates a folder in the place for this user's per-login files. It
-// removes the folders of killed processes.
+// NewFolder creates a folder in the user's runtime directory. It also removes the
+// folders of killed processes.
 func NewFolder() (*Folder, error) {
 	base := os.Getenv("XDG_RUNTIME_DIR")
 	if !filepath.IsAbs(base) || unix.Access(base, unix.W_OK) != nil {
@@ -42,8 +42,8 @@ func NewFolder() (*Folder, error) {
 	if len(path) > folderMost {
 		err = fmt.Errorf("%s: the paths of sockets in it would be too long; set TMPDIR to a shorter path", path)
 	} else if f.lock, err = os.CreateTemp(path, folderLock); err == nil {
-		// The lock is taken before the file gets its name, so that no
-		// sweep can take it first.
+		// Lock the file before it gets its name, so that no sweep can lock it
+		// first.
 		if err = unix.Flock(int(f.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
 			err = os.Rename(f.lock.Name(), filepath.Join(path, folderLock))
 		}
@@ -57,7 +57,7 @@ func NewFolder() (*Folder, error) {
 
 // Close removes the folder.
 func (f *Folder) Close() {
-	_ = os.RemoveAll(f.Path) // if this fails, the next sweep tries again
+	_ = os.RemoveAll(f.Path) // if this fails, the next sweep retries
 	if f.lock != nil {
 		f.lock.Close()
 	}

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package forward makes the instances of another machine appear on this one. A
-// private folder contains the information of each instance's run directory, and
-// a control socket for each. On the device, `lklrun device connect` forwards
-// the connections of these sockets. They use the existing connection to the
-// device, so no port is opened on either side.
+// private folder contains, for each instance, a control socket and the information
+// of the run directory. On the device, `lklrun device connect` forwards the
+// connections of these sockets. They use the existing connection to the device, so
+// no port is opened on either side.
 package forward
 
 import (
@@ -25,12 +25,12 @@ import (
 )
 
 const (
-	// listLimit bounds the wait for the first list.
+	// listLimit is the timeout for the first list.
 	listLimit = 20 * time.Second
 	// listMost is the maximum length of a list. The device is not trusted.
 	listMost = 4 << 20
-	// connectionsMost is the maximum number of simultaneous connections.
-	// Further ones wait.
+	// connectionsMost is the maximum number of simultaneous connections. Further
+	// connections wait.
 	connectionsMost = 64
 )
 
@@ -38,7 +38,7 @@ const (
 type Forwarder struct {
 	ready *remote.Ready
 	name  string
-	root  string // the folder
+	root  string // folder of the instances
 
 	ctx    context.Context //nolint:containedctx // ends with Close
 	cancel context.CancelFunc
@@ -49,13 +49,13 @@ type Forwarder struct {
 
 	mu  sync.Mutex
 	err error
-	pid int                   // of the device's process that lists the instances
+	pid int                   // process on the device that lists the instances
 	all map[string]*forwarded // by name
 }
 
-// Open lists the instances of a device and shows them in a new folder below
-// dir, which belongs to this user. The caller keeps the ownership of the
-// device. Close must be called before the device is closed.
+// Open lists the instances of a device and shows them in a new folder below dir,
+// which must belong to this user. The caller must call Close, and must close the
+// device afterwards.
 func Open(ctx context.Context, ready *remote.Ready, dir string) (*Forwarder, error) {
 	root, err := os.MkdirTemp(dir, "") // mode 0700
 	if err != nil {
@@ -70,7 +70,7 @@ func Open(ctx context.Context, ready *remote.Ready, dir string) (*Forwarder, err
 	return f, nil
 }
 
-// Place returns the place of the device's instances.
+// Place returns the place in which the device's instances are found.
 func (f *Forwarder) Place() instance.Place {
 	return instance.Place{Device: f.name, Root: f.root}
 }
@@ -78,7 +78,7 @@ func (f *Forwarder) Place() instance.Place {
 // Ready returns the device.
 func (f *Forwarder) Ready() *remote.Ready { return f.ready }
 
-// Err returns the reason why the device no longer answers; nil: it does.
+// Err returns the reason why the device no longer answers, or nil if it answers.
 func (f *Forwarder) Err() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -98,7 +98,7 @@ func (f *Forwarder) Close() {
 	}
 	f.mu.Unlock()
 	f.busy.Wait()
-	_ = os.RemoveAll(f.root) // if this fails, it is removed with its parent
+	_ = os.RemoveAll(f.root) // if this fails, the folder is removed with its parent
 }
 
 // begin starts to follow the device's list, and returns once the first list is
@@ -123,7 +123,7 @@ func (f *Forwarder) begin(ctx context.Context) error {
 	}
 }
 
-// beat tells the device at intervals that this desk is alive.
+// beat sends heartbeats to the device.
 func (f *Forwarder) beat() {
 	tick := time.NewTicker(ondevice.FollowBeat)
 	defer tick.Stop()
@@ -131,7 +131,7 @@ func (f *Forwarder) beat() {
 		select {
 		case <-tick.C:
 			if _, err := io.WriteString(f.list, "\n"); err != nil {
-				return // follow notices it too
+				return // follow notices the error, too
 			}
 		case <-f.ctx.Done():
 			return
@@ -139,7 +139,7 @@ func (f *Forwarder) beat() {
 	}
 }
 
-// broken returns an error of the connection to the device.
+// broken returns an error for a failed connection to the device.
 func (f *Forwarder) broken(err error) error {
 	var known *remote.Error
 	if errors.As(err, &known) {
@@ -148,8 +148,8 @@ func (f *Forwarder) broken(err error) error {
 	return &remote.Error{Device: f.name, Err: err}
 }
 
-// follow updates the folder from the device's list. It sends the result of the
-// first list to first.
+// follow updates the folder from the device's list. It sends the result of
+// processing the first list to the channel first.
 func (f *Forwarder) follow(first chan<- error) {
 	lines := bufio.NewScanner(f.list)
 	lines.Buffer(nil, listMost)
@@ -167,7 +167,7 @@ func (f *Forwarder) follow(first chan<- error) {
 		}
 		if err != nil {
 			f.lose(first, err)
-			return // Close ends the list, so nothing reads the rest
+			return // Close has ended the list
 		}
 		select {
 		case first <- nil:
@@ -177,7 +177,8 @@ func (f *Forwarder) follow(first chan<- error) {
 	f.lose(first, f.ended(lines.Err()))
 }
 
-// lose records why the device no longer answers, and sends that to first.
+// lose records the reason why the device no longer answers, and sends it to the
+// channel first.
 func (f *Forwarder) lose(first chan<- error, err error) {
 	f.fail(err)
 	select {
@@ -186,7 +187,7 @@ func (f *Forwarder) lose(first chan<- error, err error) {
 	}
 }
 
-// ended explains why there are no more lists.
+// ended returns an error that explains why there are no more lists.
 func (f *Forwarder) ended(err error) error {
 	if err != nil {
 		return f.broken(err)
@@ -215,7 +216,7 @@ func (f *Forwarder) fail(err error) {
 	}
 }
 
-// show updates the folder to these instances.
+// show updates the folder so that it contains exactly these instances.
 func (f *Forwarder) show(now ondevice.Followed) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -231,7 +232,7 @@ func (f *Forwarder) show(now ondevice.Followed) error {
 		if err != nil {
 			return err
 		}
-		if was := f.all[info.Name]; was != nil && was.pid != info.PID && was.pid != 0 { // a later run of that name
+		if was := f.all[info.Name]; was != nil && was.pid != info.PID && was.pid != 0 { // a later run has the same name
 			f.vanish(info.Name)
 			if _, err = instance.Appear(f.root, info); err != nil {
 				return err
@@ -257,7 +258,8 @@ func (f *Forwarder) show(now ondevice.Followed) error {
 	return nil
 }
 
-// vanish removes an instance. Its connections end when the instance ends them.
+// vanish removes an instance. It leaves open connections alone: the instance closes
+// them.
 func (f *Forwarder) vanish(name string) {
 	f.all[name].close()
 	delete(f.all, name)

@@ -15,11 +15,11 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// Connect connects in and out to the control socket of the instance called
-// name. An empty name means the only instance. It returns when one side has
-// ended, or when the process with has ended. That process runs Follow, which
-// notices the death of the desk; 0 means none. The error wraps instance.ErrNone
-// if there is no such instance.
+// Connect connects in and out to the control socket of the instance called name. An
+// empty name means the only instance. It returns when one side has ended, or when
+// the process whose pid is with has ended. That process runs Follow, which notices
+// that the desk is gone. If with is 0, there is no such process. The error wraps
+// instance.ErrNone if there is no such instance.
 func Connect(name string, with int, in io.Reader, out io.Writer) error {
 	info, err := instance.Place{}.Open(name)
 	if err != nil {
@@ -34,9 +34,8 @@ func Connect(name string, with int, in io.Reader, out io.Writer) error {
 		return fmt.Errorf("instance %q: %w", info.Name, err)
 	}
 	go func() {
-		// The end of the desk's input ends the connection. lklhost then
-		// drops the pending questions, as it does when a local client
-		// dies.
+		// The end of the desk's input ends the connection. lklhost then drops
+		// pending requests, as it does when a local client dies.
 		_, _ = io.Copy(c, in)
 		c.Close()
 	}()
@@ -62,6 +61,6 @@ func Connect(name string, with int, in io.Reader, out io.Writer) error {
 	}
 }
 
-// withEvery is the interval at which Connect checks whether the process with
-// still exists. Older kernels cannot report a process's end.
+// withEvery is the interval at which Connect checks whether that process still
+// exists. Connect polls because older kernels cannot report the end of a process.
 const withEvery = time.Second

@@ -21,11 +21,10 @@ import (
 // readable lists the files of a run directory that the desk may read.
 var readable = []string{instance.PlanFile, instance.JournalFile, instance.ResolvFile, instance.LogFile, instance.CountersFile}
 
-// Read writes files of the run directory of the instance called name as one
-// JSON object that maps names to base64 content. It omits missing files. It
-// truncates long files to their end, with one byte more than a report accepts.
-// crash.PacketsFile and crash.KeptFile contain the packets that lklrun has
-// kept.
+// Read writes files of the run directory of the instance called name as one JSON
+// object that maps names to base64 content. It omits missing files. Of a long file,
+// it writes only the end, with one byte more than a report accepts.
+// crash.PacketsFile and crash.KeptFile contain the packets that lklrun has kept.
 func Read(ctx context.Context, name string, files []string, out io.Writer) error {
 	info, err := instance.Place{}.Open(name)
 	if err != nil {

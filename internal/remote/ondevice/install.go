@@ -39,9 +39,9 @@ type ManifestFileEntry struct {
 	Link   string      `json:"link,omitempty"` // target of a symbolic link
 }
 
-// Install checks the bundle in the folder from and gives it its final path to,
-// in one step. If that path already exists, it removes from. It also removes
-// other bundles that are not in use.
+// Install checks the bundle in the folder from and renames it to its final path to.
+// If that path already exists, it removes from. It also removes other bundles that
+// are not in use.
 func Install(from, to string) error {
 	if err := verify(from); err != nil {
 		return err
@@ -73,7 +73,7 @@ func verify(dir string) error {
 	for _, f := range m.Files {
 		path := filepath.Join(dir, filepath.FromSlash(f.Name))
 		if f.Link != "" {
-			continue // its target is checked
+			continue // the target of the link is checked
 		}
 		sum, err := hashOf(path)
 		if err != nil {
@@ -99,14 +99,14 @@ func hashOf(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// spareTime is the age below which tidy leaves a folder alone, because a
-// program in it may be about to start.
+// spareTime is the minimum age of a folder that tidy removes, because a program in
+// a younger folder may be about to start.
 const spareTime = 10 * time.Minute
 
 // tidy removes unused bundles other than keep, including partial uploads.
 // Bundles that cannot be removed stay.
 func tidy(base, keep string) {
-	base, err := filepath.EvalSymlinks(base) // the name that the kernel uses
+	base, err := filepath.EvalSymlinks(base) // the path that the kernel shows
 	if err != nil {
 		return
 	}
@@ -126,23 +126,23 @@ func tidy(base, keep string) {
 	}
 }
 
-// isBundle reports whether a folder's name is that of a bundle: twelve
-// hexadecimal digits, and, during an upload, a suffix after a dot.
+// isBundle reports whether a folder's name is that of a bundle: twelve hexadecimal
+// digits, which a dot and a suffix follow during an upload.
 func isBundle(name string) bool {
 	hash, _, _ := strings.Cut(name, ".")
 	return len(hash) == 12 && strings.Trim(hash, "0123456789abcdef") == ""
 }
 
 // running counts, for each folder below base, the processes that run from it or
-// have loaded a library from it. With the engine preload, the library can be
-// that of an uploaded stack.
+// have loaded a library from it. Such a library is, for example, that of an
+// uploaded stack with the engine preload.
 func running(base string) map[string]int {
 	used := map[string]int{}
 	all, _ := filepath.Glob("/proc/[0-9]*/maps")
 	for _, maps := range all {
 		text, err := os.ReadFile(maps)
 		if err != nil {
-			continue // it has ended, or is not ours and so does not run from here
+			continue // the process has ended, or belongs to another user and so does not run from here
 		}
 		its := map[string]bool{}
 		for line := range strings.Lines(string(text)) { // proc_pid_maps(5)
@@ -161,15 +161,15 @@ func running(base string) map[string]int {
 // AppFolder is the folder with the scripts that start apps, beside the bundles.
 const AppFolder = "app"
 
-// forApps adds the bundles that these scripts use. They count as used even
-// while the app does not run: without its bundle, the app would start on the
-// host's stack.
+// forApps adds the bundles that the scripts in AppFolder use. A bundle counts as
+// used even while the app does not run: without the bundle, the app would start on
+// the host's stack.
 func forApps(base string, used map[string]int) {
 	all, _ := filepath.Glob(filepath.Join(base, AppFolder, "*"))
 	for _, script := range all {
 		text, err := os.ReadFile(script)
 		if err != nil {
-			continue // it was removed
+			continue // the script was removed
 		}
 		for _, word := range strings.Split(string(text), "/") {
 			if isBundle(word) {
@@ -179,13 +179,14 @@ func forApps(base string, used map[string]int) {
 	}
 }
 
-// Remove removes the place from the device if only this process runs from it.
+// Remove removes the files of the place from the device if only this process runs
+// from them.
 func (p Place) Remove() error {
 	if !isBundle(filepath.Base(p.Bundle)) {
 		return fmt.Errorf("%s is not the directory of a bundle; this command is for lklrun cleanup --device", p.Bundle)
 	}
 	used := running(p.Base)
-	used[filepath.Base(p.Bundle)]-- // this process
+	used[filepath.Base(p.Bundle)]-- // without this process
 	for name, n := range used {
 		if n > 0 {
 			return fmt.Errorf("%s: not removed, because %d programs run from %s in it", p.Base, n, name)

@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// write writes a bundle with one file. The manifest describes the content said.
+// write writes a bundle with one file of the given content. The manifest describes
+// the content in said, which can differ.
 func write(t *testing.T, dir, content, said string) {
 	t.Helper()
 	sum := sha256.Sum256([]byte(said))
@@ -43,8 +44,8 @@ func content(t *testing.T, dir string) string {
 	return string(text)
 }
 
-// A bundle appears completely or not at all. A second installation changes
-// nothing.
+// Install makes a bundle appear completely or not at all. A second installation
+// changes nothing.
 func TestInstall(t *testing.T) {
 	base := t.TempDir()
 	to, from := filepath.Join(base, "0123456789ab"), filepath.Join(base, "0123456789ab.X")
@@ -68,7 +69,7 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// Older bundles are removed, except those that are young or in use, and folders
+// Install removes other bundles, unless they are young or in use. It keeps folders
 // that are not bundles.
 func TestTidy(t *testing.T) {
 	base := t.TempDir()

@@ -12,12 +12,12 @@ import (
 	"github.com/lklrun/lklrun/internal/instance"
 )
 
-// followEvery is the interval at which Follow checks the list. On the device, a
-// check costs next to nothing.
+// followEvery is the interval at which Follow checks the list. A check on the
+// device is cheap.
 const followEvery = 250 * time.Millisecond
 
-// While a list is followed, the desk and the device each send something every
-// FollowBeat. Each side takes the other's silence for its end.
+// While Follow runs, the desk and the device each send data every FollowBeat. If
+// one side is silent for FollowSilence, the other side assumes that it is gone.
 const (
 	FollowBeat    = 2 * time.Second
 	FollowSilence = 8 * time.Second
@@ -34,13 +34,13 @@ func List(out io.Writer) error {
 
 // Followed is one line of Follow's output.
 type Followed struct {
-	PID       int             `json:"pid"`       // of the process that follows the list
+	PID       int             `json:"pid"`       // process ID of Follow on the device
 	Instances []instance.Info `json:"instances"` // the present instances
 }
 
-// Follow writes the instances of this user, one Followed per line, at each
-// change and at least every FollowBeat. It ends with in, or when in was silent
-// for FollowSilence, because the desk is gone then.
+// Follow writes the instances of this user, one Followed per line, at each change
+// and at least every FollowBeat. It ends at the end of in. It also ends when in was
+// silent for FollowSilence, because the desk is then gone.
 func Follow(in io.Reader, out io.Writer) error {
 	heard := make(chan error, 1)
 	go func() {

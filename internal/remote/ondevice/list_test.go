@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// A followed list sends regular signs of life, and ends by itself when its desk
-// is silent.
+// Follow sends heartbeats, and ends by itself when the desk is silent.
 func TestFollow(t *testing.T) {
 	in, desk := io.Pipe()
 	list, out := io.Pipe()

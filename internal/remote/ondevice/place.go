@@ -16,9 +16,9 @@ import (
 	"github.com/lklrun/lklrun/internal/instance"
 )
 
-// Place is the location of the files on a device. BASE/HASH is the bundle. If
-// the machine has no usual place for them, BASE/run contains the run
-// directories and BASE/tmp the temporary files.
+// Place is the location of the files on a device. BASE/HASH is the bundle. If the
+// machine has no usual place for run directories and temporary files, these are in
+// BASE/run and BASE/tmp.
 type Place struct{ Base, Bundle string }
 
 // Here returns the place of this program. It returns an error if the program is

@@ -14,12 +14,12 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// attachLimit bounds the greeting of a stack host.
+// attachLimit is the timeout for the greeting of a stack host.
 const attachLimit = 10 * time.Second
 
 // Program runs a program on the stack of the instance called name, with the
-// standard descriptors of this process, and returns its end. note tells the
-// user what does not work for the program.
+// standard descriptors of this process, and returns how the program ended. note
+// tells the user which features do not work for the program.
 func Program(ctx context.Context, name string, args []string, note func(format string, args ...any)) (exit.End, error) {
 	info, err := instance.Place{}.Open(name)
 	if err != nil {

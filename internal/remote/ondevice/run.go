@@ -24,13 +24,13 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// Time limits for the parts of an end. Together with session.Silence they are
-// below ten seconds. After that time, nothing is left of a run whose desk is
-// gone.
+// Timeouts for the steps in which a run ends. Their sum with session.Silence is
+// below ten seconds, which is the time after which nothing is left of a run whose
+// desk is gone.
 const (
-	startLimit = 10 * time.Second        // until the desk says what to run
+	startLimit = 10 * time.Second        // until the desk has sent the command to run
 	hangupTime = 1500 * time.Millisecond // between SIGHUP and SIGKILL for a run whose desk is gone
-	undoLimit  = 2 * time.Second         // until lklhost has undone the rest
+	undoLimit  = 2 * time.Second         // until lklhost has reverted the remaining changes
 	restTime   = time.Second             // for the last output of a command that has ended
 )
 
@@ -46,15 +46,15 @@ type runner struct {
 	pumps sync.WaitGroup
 }
 
-// Run serves one session over in and out, whose other ends are at the desk. It
-// returns when the command has ended and its result was sent, or when the desk
-// is gone and nothing of the run remains.
+// Run serves one session with the desk over in and out. It returns when the command
+// has ended and Run has sent the result. If the desk is gone, it returns when
+// nothing of the run remains.
 func Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	// A signal from the desk's adb daemon or sshd means that the desk is
 	// gone, like its silence.
 	ctx, cancel := signal.NotifyContext(ctx, unix.SIGHUP, unix.SIGTERM, unix.SIGINT, unix.SIGQUIT)
 	defer cancel()
-	// A handler, unlike an ignored signal, is not inherited by the command.
+	// Use a handler, because the command would inherit an ignored signal.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	r := &runner{conn: session.New(in, out)}
 	over := make(chan error, 1)
@@ -114,12 +114,13 @@ func (r *runner) heed(f session.Frame) {
 	}
 }
 
-// signal passes on a signal. A terminal's signal goes to the foreground process
-// group of our terminal, as it would at the desk. lklrun passes on the others.
+// signal passes on a signal. A signal of the terminal goes to the foreground
+// process group of our terminal, as it would at the desk. Other signals go to
+// lklrun, which forwards them.
 func (r *runner) signal(sig syscall.Signal) {
 	if r.tty != nil && (sig == unix.SIGINT || sig == unix.SIGQUIT) {
-		// pty_unix98_ioctl, drivers/tty/pty.c: the signal goes to the
-		// foreground process group.
+		// TIOCSIG sends the signal to the foreground process group
+		// (pty_unix98_ioctl, drivers/tty/pty.c).
 		err := error(unix.EBADF)
 		control(r.tty, func(fd int) { err = unix.IoctlSetInt(fd, unix.TIOCSIG, int(sig)) })
 		if err == nil {
@@ -127,12 +128,12 @@ func (r *runner) signal(sig syscall.Signal) {
 		}
 	}
 	if sig > 0 && sig < 65 {
-		_ = r.cmd.Process.Signal(sig) // it may just have ended
+		_ = r.cmd.Process.Signal(sig) // fails if the command has just ended
 	}
 }
 
-// launch starts lklrun for the run, as a session leader. Its terminal is ours
-// if the desk has one.
+// launch starts lklrun for the run, as a session leader. If the desk has a
+// terminal, the terminal of lklrun is ours.
 func (r *runner) launch() (clean func(), err error) {
 	place, err := Here()
 	if err != nil {
@@ -161,15 +162,15 @@ func (r *runner) launch() (clean func(), err error) {
 	r.cmd = &exec.Cmd{Path: place.Program(), Args: append([]string{"lklrun"}, args...), Env: append(os.Environ(), r.start.Env...)}
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if !r.start.Stay {
-		// If this process is killed, lklrun is killed too, and lklhost
-		// undoes the rest.
+		// If this process is killed, the kernel kills lklrun, too, and lklhost
+		// reverts the remaining changes.
 		r.cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	}
 	if err := r.connect(files); err != nil {
 		return clean, err
 	}
-	// Pdeathsig depends on the thread that forked, so this thread stays
-	// until the process ends.
+	// The kernel sends Pdeathsig when the thread that forked ends, so this thread
+	// must live until the process ends.
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread()
@@ -183,7 +184,7 @@ func (r *runner) launch() (clean func(), err error) {
 	return clean, r.pump()
 }
 
-// handles are the files to close after a run's start.
+// handles contains the files to close after the start of a run.
 type handles struct {
 	theirs, ours []*os.File
 	remove       string
@@ -273,9 +274,9 @@ func (r *runner) pumpOut(ch session.Channel, f *os.File) {
 	r.pumps.Add(1)
 	go func() {
 		defer r.pumps.Done()
-		// A terminal ends with EIO. The output of an ended run ends
-		// with a timeout. If nothing at the desk reads the output, the
-		// command must get a broken pipe.
+		// Reads from a terminal end with EIO. Reads of the output of an ended run
+		// end with a timeout. If the desk has closed the output, the command must
+		// get a broken pipe.
 		if err := r.conn.Copy(ch, last{f}); errors.Is(err, io.ErrClosedPipe) && f != r.tty {
 			f.Close()
 		}
@@ -308,9 +309,9 @@ func (r *runner) pump() error {
 	return nil
 }
 
-// tell sends the command's result to the desk, after its output. A process that
-// outlives the run may keep the output open, so a period of silence ends it. If
-// the desk is gone in the meantime, tell does not block.
+// tell sends the command's output to its end, and then the result, to the desk. A
+// process that outlives the run may keep the output open, so the output also ends
+// after a period of silence. If the desk goes away, tell does not block.
 func (r *runner) tell(end exit.End, over <-chan error) error {
 	told := make(chan error, 1)
 	go func() {
@@ -328,9 +329,9 @@ func (r *runner) tell(end exit.End, over <-chan error) error {
 	}
 }
 
-// abandon ends a run whose desk is gone: first with SIGHUP, as for a closed
-// terminal, then with SIGKILL, after which lklhost undoes the rest. It waits
-// for orphaned descendants.
+// abandon ends a run whose desk is gone. It sends SIGHUP, as for a closed terminal,
+// and then SIGKILL, after which lklhost reverts the remaining changes. It waits for
+// orphaned descendants.
 func (r *runner) abandon(ended <-chan syscall.WaitStatus) {
 	if r.start.Stay {
 		return

@@ -56,8 +56,8 @@ func control(f *os.File, do func(fd int)) {
 	}
 }
 
-// last reads from a file with a deadline. At the deadline it still reads the
-// available data, and then returns the end.
+// last reads from a file with a deadline. After the deadline, it still reads the
+// available data, and then returns io.EOF.
 type last struct{ f *os.File }
 
 func (l last) Read(p []byte) (int, error) {

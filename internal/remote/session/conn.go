@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Timing of heartbeats. Each side sends one every Beat. It assumes that the
-// other side is gone when it has received nothing for Silence.
+// Timing of heartbeats. Each side sends one every Beat. If it receives nothing for
+// Silence, it assumes that the other side is gone.
 const (
 	Beat    = 2 * time.Second
 	Silence = 6 * time.Second
@@ -42,34 +42,36 @@ type Conn struct {
 
 	mu    sync.Mutex
 	cond  sync.Cond
-	err   error // the reason of the end
+	err   error // reason why the session ended
 	heard time.Time
 	chans [nChannels]channel
 }
 
-// channel is one side's state of a channel. Each channel uses one half of it.
+// channel is the state of a channel on one side. A side uses either the fields for
+// sending or those for receiving.
 type channel struct {
 	// For sending.
 	credit int
 	// For receiving.
 	queue []byte
-	given int // granted credit that is not used yet
+	given int // granted credit that the sender has not used yet
 	owed  int // bytes read since credit was last granted
 	ended bool
 }
 
-// New returns one side of a session on a stream for each direction. Run starts
-// it.
+// New returns one side of a session. Each direction uses a stream of its own. Run
+// starts the session.
 func New(r io.Reader, w io.Writer) *Conn {
 	c := &Conn{r: bufio.NewReaderSize(r, MaxFrame+headSize), w: w, frames: make(chan Frame, 64)}
 	c.cond.L = &c.mu
 	return c
 }
 
-// Run reads frames until the stream ends, the other side is silent, or ctx is
-// done. It returns the reason; io.EOF means an end between two frames. Frames
-// other than data and credit are sent to Frames, which is closed at the end.
-// Run does not wait for a blocked read, so the caller must close the stream.
+// Run reads frames until the stream ends, the other side is silent, or ctx is done.
+// It returns the reason for the end; io.EOF means that the stream ended between two
+// frames. Frames other than data and credit are sent to Frames, which is closed at
+// the end. Run does not wait for a blocked read, so the caller must close the
+// stream.
 func (c *Conn) Run(ctx context.Context) error {
 	c.mu.Lock()
 	c.heard = time.Now()
@@ -146,8 +148,8 @@ func (c *Conn) readAll() error {
 	}
 }
 
-// take processes a received frame. It blocks only on the reader of Frames: the
-// granted credit limits the data of each channel.
+// take processes a received frame. It blocks only if nothing reads Frames. Data
+// never blocks it, because the granted credit limits the data of each channel.
 func (c *Conn) take(f Frame) error {
 	c.mu.Lock()
 	c.heard = time.Now()
@@ -200,8 +202,8 @@ func (c *Conn) take(f Frame) error {
 	return nil
 }
 
-// Send sends a frame that is not data. An error means that the connection is
-// gone.
+// Send sends a frame that is not data. An error means that the connection has
+// failed.
 func (c *Conn) Send(k Kind, body []byte) error {
 	if len(body) > MaxFrame {
 		return fmt.Errorf("%d bytes exceed the limit of a session frame", len(body))
@@ -225,8 +227,8 @@ func (c *Conn) SendJSON(k Kind, v any) error {
 	return c.Send(k, body)
 }
 
-// Accept grants the other side the first credit for a channel. It is called
-// once, before Read.
+// Accept grants the other side the first credit for a channel. The caller must call
+// it once, before Read.
 func (c *Conn) Accept(ch Channel) error {
 	c.mu.Lock()
 	c.chans[ch].given = Window
@@ -238,7 +240,7 @@ func (c *Conn) sendCredit(ch Channel, n int) error {
 	return c.Send(Credit, binary.BigEndian.AppendUint32([]byte{byte(ch)}, uint32(n)))
 }
 
-// Read reads data of a channel. It returns io.EOF at the end.
+// Read reads data from a channel. It returns io.EOF at the end.
 func (c *Conn) Read(ch Channel, p []byte) (int, error) {
 	c.mu.Lock()
 	s := &c.chans[ch]
@@ -266,15 +268,15 @@ func (c *Conn) Read(ch Channel, p []byte) (int, error) {
 	}
 	c.mu.Unlock()
 	if give > 0 {
-		_ = c.sendCredit(ch, give) // if the connection is gone, the next Read reports it
+		_ = c.sendCredit(ch, give) // if the connection has failed, the next Read reports it
 	}
 	return n, nil
 }
 
-// Room waits until the other side accepts data on a channel. It returns the
-// number of bytes that Write can send without blocking. Thus a source is read
-// only when its data is wanted. The error is io.ErrClosedPipe if the other side
-// has closed the channel because nothing reads it any more.
+// Room waits until the other side accepts data on a channel. It returns the number
+// of bytes that Write can send without blocking. This allows the caller to read a
+// source only when the other side accepts its data. If the other side has closed
+// the channel because nothing reads it any more, the error is io.ErrClosedPipe.
 func (c *Conn) Room(ch Channel) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -321,12 +323,12 @@ func (c *Conn) sendData(ch Channel, p []byte) error {
 	return err
 }
 
-// Close declares the end of a channel. For a channel from the other side, it
-// declares that nothing reads it any more.
+// Close sends the end of a channel. For a channel that this side reads, it tells
+// the other side that nothing reads the channel any more.
 func (c *Conn) Close(ch Channel) error { return c.Send(End, []byte{byte(ch)}) }
 
-// Copy sends the data of r on a channel and then its end. It reads from r only
-// as much as the other side accepts. The error is r's, or that of the
+// Copy sends the data of r on a channel, and then the end of the channel. It reads
+// from r only as much as the other side accepts. It returns an error of r or of the
 // connection.
 func (c *Conn) Copy(ch Channel, r io.Reader) error {
 	buf := make([]byte, MaxFrame-1)

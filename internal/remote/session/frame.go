@@ -2,9 +2,9 @@
 
 // Package session implements the protocol between the desk and a device while a
 // command runs on the device. It uses one byte stream in each direction and
-// consists of frames, with credit for each channel. Heartbeats let each side
-// notice that the other is gone. Both sides always have the same version,
-// because the bundle is found by its hash.
+// consists of frames, with credit for each channel. Through heartbeats, each side
+// notices that the other is gone. Both sides always have the same version, because
+// the bundle is found by its hash.
 package session
 
 import (
@@ -22,12 +22,12 @@ var ErrNoSession = errors.New("not a session frame")
 // Kind is the kind of a frame.
 type Kind byte
 
-// Kinds of frames. A frame consists of its kind, the length of its body (32
-// bits, most significant byte first), and the body.
+// Kinds of frames. A frame consists of its kind, the length of its body (32 bits,
+// big-endian), and the body.
 const (
 	Heartbeat Kind = iota + 1 // no body: the sender is alive
 	Data                      // the channel (one byte), then its data
-	End                       // the channel: no more data follows, or nothing reads it any more
+	End                       // the channel: no more data follows, or nothing reads the channel any more
 	Credit                    // the channel, and a number of additional bytes that may be sent (32 bits)
 	Start                     // to the device: a StartMessage as JSON
 	Signal                    // to the device: a signal number, 32 bits
@@ -56,8 +56,8 @@ func AppendFrame(b []byte, f Frame) []byte {
 }
 
 // ReadFrame reads one frame. buf must have room for its body, at least MaxFrame
-// bytes. The error is io.EOF at the end of the stream, and io.ErrUnexpectedEOF
-// inside a frame.
+// bytes. At the end of the stream, the error is io.EOF. If the stream ends inside a
+// frame, the error is io.ErrUnexpectedEOF.
 func ReadFrame(r io.Reader, buf []byte) (Frame, error) {
 	var head [headSize]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -100,7 +100,7 @@ type StartMessage struct {
 	TTY   bool        `json:"tty,omitempty"`  // there is a terminal; at least one of OnTTY is set
 	OnTTY [3]bool     `json:"on_tty"`         // the standard descriptors that are the terminal
 	None  [3]bool     `json:"none"`           // the standard descriptors that are closed at the desk
-	Rows  uint16      `json:"rows,omitempty"` // of the terminal
+	Rows  uint16      `json:"rows,omitempty"` // size of the terminal
 	Cols  uint16      `json:"cols,omitempty"`
 	Stay  bool        `json:"stay,omitempty"` // the run outlives the session
 }
@@ -109,5 +109,5 @@ type StartMessage struct {
 type ExitMessage struct {
 	Status int    `json:"status"`           // exit status if Signal is 0
 	Signal int    `json:"signal,omitempty"` // the signal that ended the command
-	Error  string `json:"error,omitempty"`  // error of the device's side
+	Error  string `json:"error,omitempty"`  // error of the device's half
 }

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// limit bounds operations that take no time, on a busy machine.
+// limit is the timeout of operations that are fast unless the machine is busy.
 const limit = 20 * time.Second
 
 // pair returns both sides of a session over an unbuffered pipe.
@@ -129,7 +129,7 @@ func TestCredit(t *testing.T) {
 	if _, err := io.ReadFull(device.Reader(Stdin), buf); err != nil {
 		t.Fatal(err)
 	}
-	// It fills the window and stops.
+	// The sender fills the window and then stops.
 	deadline := time.Now().Add(limit)
 	defer time.AfterFunc(limit, device.cond.Broadcast).Stop()
 	device.mu.Lock()
