@@ -29,8 +29,8 @@ type argument struct {
 	choices                []value // value and text
 }
 
-// arguments are the fields of an interface's dialog; devices are the interfaces behind an
-// entry for several.
+// arguments returns the fields of an interface's dialog. If the entry covers several
+// interfaces, devices lists them.
 func arguments(i Interface, devices []string) []argument {
 	all := []argument{
 		{

@@ -18,22 +18,22 @@ import (
 // Prefix starts the name of every interface here.
 const Prefix = "lklrun"
 
-// Interface is something to capture on, as listed in Wireshark.
+// Interface is an entry in Wireshark's list of interfaces.
 type Interface struct {
-	Value   string // its name for Wireshark: lklrun-web-eth0
-	Display string // for people
+	Value   string // name for Wireshark: lklrun-web-eth0
+	Display string // text that Wireshark shows
 
 	Place     instance.Place // place of the instances
 	Instances []string       // instances whose stacks are captured
-	Device    string         // in the stack; empty: all interfaces
+	Device    string         // interface in the stack; empty: all interfaces
 	LinkType  capture.LinkType
 }
 
 // value is a value in a line.
 type value struct{ key, text string }
 
-// sentence writes a line. It replaces braces and newlines in values, which would be taken
-// for syntax.
+// sentence writes a line. It replaces braces and newlines in values, because Wireshark
+// would interpret them as syntax.
 func sentence(w io.Writer, word string, values ...value) error {
 	clean := strings.NewReplacer("{", "(", "}", ")", "\n", " ", "\r", " ")
 	var b strings.Builder
@@ -61,7 +61,7 @@ func WriteInterfaces(w io.Writer, version string, all []Interface) error {
 
 // WriteDLTs answers --extcap-dlts.
 func WriteDLTs(w io.Writer, i Interface) error {
-	// The number is libpcap's for a DLT, the name as in pcap-linktype(7).
+	// The number is libpcap's DLT_ value. The name is that of pcap-linktype(7).
 	if i.LinkType == capture.LinkTypeRaw {
 		return sentence(w, "dlt", value{"number", "12"}, value{"name", "RAW"}, value{"display", "Raw IP"})
 	}

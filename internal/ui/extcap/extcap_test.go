@@ -89,7 +89,7 @@ func TestSentenceIsOne(t *testing.T) {
 
 func TestInstall(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
-	for range 2 { // the second call is no error
+	for range 2 { // the second call must not fail
 		path, err := Install(t.Context(), dir, "/opt/it's/lklctl")
 		if err != nil || path != filepath.Join(dir, "lklrun") {
 			t.Fatal(path, err)

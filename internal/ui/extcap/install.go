@@ -17,16 +17,17 @@ import (
 	"github.com/lklrun/lklrun/internal/base/text"
 )
 
-// marked is a line of the script, so that another program of that name is not
-// overwritten.
+// marked is a line of the script. Install overwrites an existing file only if it
+// contains this line.
 const marked = "# made by lklctl extcap --install"
 
-// foldersLimit bounds the call of tshark.
+// foldersLimit is the timeout of the call of tshark.
 const foldersLimit = 30 * time.Second
 
 // Install writes the program that Wireshark runs, a script that calls lklctl, into a
 // directory for external captures, and returns its path. The default is the user's own
-// directory if Wireshark has one (since 4.2), else the one for all users.
+// directory, which Wireshark supports since 4.2; for older versions, it is the
+// directory for all users.
 func Install(ctx context.Context, dir, lklctl string) (string, error) {
 	var err error
 	if dir == "" {

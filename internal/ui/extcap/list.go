@@ -16,12 +16,13 @@ import (
 	"github.com/lklrun/lklrun/pkg/capture"
 )
 
-// askLimit is the time for an instance to report its interfaces: Wireshark waits for the
-// list when it starts. An instance that does not answer is listed as a whole.
+// askLimit is the timeout for an instance to report its interfaces. It is short because
+// Wireshark waits for the list when it starts. If an instance does not answer, the list
+// contains it without its interfaces.
 const askLimit = 2 * time.Second
 
-// List lists the interfaces for captures in places: all running instances, each instance,
-// and each of their interfaces.
+// List lists the entries for captures in places: one for all running instances, one for
+// each instance, and one for each interface.
 func List(ctx context.Context, places ...instance.Place) ([]Interface, error) {
 	var all []Interface
 	for _, p := range places {
@@ -34,8 +35,8 @@ func List(ctx context.Context, places ...instance.Place) ([]Interface, error) {
 	return all, nil
 }
 
-// Elsewhere is the device that an interface's value names, as --device takes it;
-// empty: it is on this machine.
+// Elsewhere returns the device that an interface's value names, in the syntax of
+// --device. It returns "" for this machine.
 func Elsewhere(value string) string {
 	_, device, _ := strings.Cut(value, deviceMark)
 	return device
@@ -78,7 +79,7 @@ func of(ctx context.Context, place instance.Place) ([]Interface, error) {
 	return all, nil
 }
 
-// ofInstance lists an instance, and its interfaces.
+// ofInstance returns the entries of an instance and of its interfaces.
 func ofInstance(name string, have []capture.Interface) []Interface {
 	whole := Interface{
 		Value: Prefix + "-" + name, Display: fmt.Sprintf("lklrun %s: all interfaces", name),
@@ -103,7 +104,8 @@ func ofInstance(name string, have []capture.Interface) []Interface {
 	return all
 }
 
-// devices asks a stack for its interfaces; nil if it does not answer.
+// devices queries the interfaces of a stack. It returns nil if the stack does not
+// answer.
 func devices(ctx context.Context, info *instance.Info) []capture.Interface {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -119,7 +121,7 @@ func devices(ctx context.Context, info *instance.Info) []capture.Interface {
 	return all
 }
 
-// Find returns the interface that Wireshark means.
+// Find returns the interface with the given value.
 func Find(all []Interface, value string) (Interface, error) {
 	for _, i := range all {
 		if i.Value == value {
@@ -129,7 +131,8 @@ func Find(all []Interface, value string) (Interface, error) {
 	return Interface{}, fmt.Errorf("--extcap-interface %q: no such instance or interface is running", value)
 }
 
-// Devices are the names of the interfaces behind an entry for several.
+// Devices returns the names of the interfaces that an entry for several interfaces
+// covers.
 func Devices(all []Interface, of Interface) []string {
 	var names []string
 	for _, i := range all {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package httpserve serves data of this user's instances over HTTP to clients that know
-// the address: its path contains a token. A cookie is not suitable, because a browser
-// sends it to every port of a host (RFC 6265, section 8.5), and other users have ports on
-// loopback too. Requests only read.
+// Package httpserve serves data of this user's instances over HTTP. Clients must know the
+// address, because its path contains a token. A cookie is not suitable: a browser sends
+// it to every port of a host (RFC 6265, section 8.5), and other users can listen on
+// loopback ports, too. Requests only read data.
 package httpserve
 
 import (
@@ -24,22 +24,24 @@ import (
 type Server struct {
 	program string
 	token   string
-	limit   time.Duration // time for a client to read an answer
+	limit   time.Duration // time for a client to read a response
 }
 
-// maxConns limits the connections at once; further ones wait.
+// maxConns is the maximum number of simultaneous connections. Further connections
+// wait.
 const maxConns = 64
 
 // minToken is the minimum length of a token that a user chooses.
 const minToken = 16
 
-// New makes a server with a new token. Error messages begin with program; a client has to
-// read an answer within limit.
+// New makes a server with a new token. Error messages begin with program; a client must
+// read a response within limit.
 func New(program string, limit time.Duration) *Server {
 	return &Server{program, rand.Text(), limit} // 130 bits, crypto/rand
 }
 
-// TakeToken reads the token from a file, which others must not be able to read.
+// TakeToken reads the token from a file. It rejects a file that other users can
+// read.
 func (s *Server) TakeToken(file string) error {
 	f, err := os.Open(file)
 	if err != nil {
@@ -65,14 +67,15 @@ func (s *Server) TakeToken(file string) error {
 	return nil
 }
 
-// Path is the path prefix of everything served: the token.
+// Path returns the common prefix of all paths, which contains the token.
 func (s *Server) Path() string { return "/" + s.token + "/" }
 
-// policy allows the page to load from this server only, and forbids frames.
+// policy allows the page to load resources only from this server, and forbids
+// embedding it in frames.
 const policy = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // Guard passes requests to next if they are meant for this server, contain the token and
-// only read. It removes the token from the path.
+// use the method GET. It removes the token from the path.
 func (s *Server) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -83,12 +86,13 @@ func (s *Server) Guard(next http.Handler) http.Handler {
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		h.Set("Cache-Control", "no-store")
 		ctrl := http.NewResponseController(w)
-		if err := ctrl.SetWriteDeadline(time.Now().Add(s.limit)); err != nil { // streams extend it
+		if err := ctrl.SetWriteDeadline(time.Now().Add(s.limit)); err != nil { // event streams extend this deadline
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
 		first, rest, below := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
-		// The body of a refused request is not read, so its connection is closed.
+		// The server does not read the body of a rejected request, so it closes the
+		// connection.
 		refuse := func(status int, why string) {
 			h.Set("Connection", "close")
 			http.Error(w, s.program+": "+why, status)
@@ -100,7 +104,7 @@ func (s *Server) Guard(next http.Handler) http.Handler {
 		case !same(first, s.token):
 			refuse(http.StatusForbidden, "no valid token; open the address that it printed")
 			return
-		case r.Method != http.MethodGet: // HEAD of a stream would never end
+		case r.Method != http.MethodGet: // a HEAD request for a stream would never end
 			h.Set("Allow", "GET")
 			refuse(http.StatusMethodNotAllowed, "only GET is allowed")
 			return
@@ -128,7 +132,8 @@ func ownHost(host string) bool {
 	return err == nil || host == "localhost"
 }
 
-// same compares in a time that depends neither on the contents nor on the lengths.
+// same compares two strings in constant time, which depends neither on their
+// contents nor on their lengths.
 func same(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1

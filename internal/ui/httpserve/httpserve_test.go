@@ -22,7 +22,7 @@ func TestParseListen(t *testing.T) {
 	}
 }
 
-// A token from the user is secret, and long enough.
+// TakeToken rejects a token that other users can read or that is too short.
 func TestToken(t *testing.T) {
 	for _, c := range []struct {
 		text string

@@ -19,10 +19,10 @@ import (
 	"github.com/lklrun/lklrun/internal/base/exit"
 )
 
-// Loopback is the default address: a port that the kernel chooses.
+// Loopback is the default address. The kernel chooses the port.
 const Loopback = "127.0.0.1:0"
 
-// ParseListen parses an address to listen on: a PORT of 127.0.0.1, or ADDRESS:PORT.
+// ParseListen parses an address to listen on: PORT on 127.0.0.1, or ADDRESS:PORT.
 func ParseListen(text string) (netip.AddrPort, error) {
 	if port, err := strconv.ParseUint(text, 10, 16); err == nil {
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(port)), nil
@@ -34,8 +34,8 @@ func ParseListen(text string) (netip.AddrPort, error) {
 	return at, nil
 }
 
-// Listener listens on text, the value of flag. Addresses that other machines can reach
-// require public.
+// Listener listens on the address in text, which is the value of flag. If other
+// machines can reach the address, public must be set.
 func Listener(ctx context.Context, flag, text string, public bool) (net.Listener, error) {
 	at, err := ParseListen(text)
 	if err != nil {
@@ -54,8 +54,8 @@ func Listener(ctx context.Context, flag, text string, public bool) (net.Listener
 // IsPublic reports whether other machines can reach a listener.
 func IsPublic(l net.Listener) bool { return !l.Addr().(*net.TCPAddr).IP.IsLoopback() }
 
-// URL is the address of the server on a listener. If it listens on every address, the URL
-// has that of loopback.
+// URL returns the URL of the server on a listener. If the server listens on all
+// addresses, the URL contains the loopback address.
 func (s *Server) URL(l net.Listener) string {
 	at := l.Addr().(*net.TCPAddr).AddrPort()
 	if at.Addr().IsUnspecified() {
@@ -64,8 +64,8 @@ func (s *Server) URL(l net.Listener) string {
 	return "http://" + at.String() + s.Path()
 }
 
-// Serve answers on l until ctx is done. It then returns nil, after everything has
-// stopped.
+// Serve answers requests on l until ctx is done. It then stops all requests and
+// returns nil.
 func (s *Server) Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	server := &http.Server{
 		Handler:           s.Guard(h),
@@ -82,12 +82,12 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, h http.Handler) erro
 		return fmt.Errorf("serving %s: %w", l.Addr(), err)
 	case <-ctx.Done():
 	}
-	// Streams end with ctx, the parent of their requests; other requests get a
-	// second.
+	// Streams end with ctx, which is the parent of their contexts. Other requests
+	// have one second to finish.
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	if server.Shutdown(late) != nil {
-		_ = server.Close() // the same, without waiting
+		_ = server.Close() // close the remaining connections without waiting
 	}
 	if err := <-done; !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving %s: %w", l.Addr(), err)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tcpdump has tcpdump(8) describe the packets of a capture.
+// Package tcpdump uses tcpdump(8) to describe the packets of a capture.
 package tcpdump
 
 import (
@@ -31,27 +31,29 @@ type Printer struct {
 	out  *bufio.Reader
 	errs bytes.Buffer
 
-	count int64 // of packets written
+	count int64 // number of packets written
 	mu    sync.Mutex
-	sent  []sent // not printed yet
+	sent  []sent // packets that are not printed yet
 }
 
-// sent is a packet, and how tcpdump's first line for it begins.
+// sent is a packet, and the prefix of tcpdump's first line for it.
 type sent struct {
 	packet *capture.Packet
 	stamp  string
 }
 
-// Start starts tcpdump with further flags, such as -v. The end of ctx kills it.
+// Start starts tcpdump with additional flags, such as -v. When ctx ends, tcpdump is
+// killed.
 func Start(ctx context.Context, flags ...string) (*Printer, error) {
 	path, err := exec.LookPath("tcpdump")
 	if err != nil {
 		return nil, ErrMissing
 	}
-	// Exact times, no names, no checksums: the device completes those.
+	// Print exact times and no host names. Do not verify checksums, because the
+	// device computes them later.
 	p := &Printer{cmd: exec.CommandContext(ctx, path, append([]string{"-r", "-", "-l", "-n", "-K", "-tt", "--nano"}, flags...)...)}
 	p.cmd.Stderr = &p.errs
-	// A Ctrl-C ends the capture, and then tcpdump prints the last packets.
+	// Ctrl-C must end only the capture; tcpdump then prints the last packets.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
@@ -64,15 +66,16 @@ func Start(ctx context.Context, flags ...string) (*Printer, error) {
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
-	// tcpdump prints the interfaces of its own network in place of the stack's, so it
-	// gets a file with a single interface.
+	// With several interfaces, tcpdump would print the names of its own network's
+	// interfaces instead of the stack's. So it gets a file with a single interface.
 	p.pcap = capture.NewPcap(p.in, false)
 	_, err = p.pcap.AddInterface(capture.Interface{LinkType: capture.LinkTypeEthernet, Snaplen: capture.MaxSnaplen})
 	return p, err
 }
 
-// Write passes packets to tcpdump, which must not change any more. link returns the
-// link type of an interface by its number. Write blocks while nobody calls Next.
+// Write passes packets to tcpdump. The caller must not change them afterwards. link
+// returns the link type of an interface by its number. Write can block until Next
+// is called.
 func (p *Printer) Write(packets []capture.Packet, link func(number int) capture.LinkType) error {
 	for i := range packets {
 		k := packets[i]
@@ -83,8 +86,8 @@ func (p *Printer) Write(packets []capture.Packet, link func(number int) capture.
 		// tcpdump prints no time for packets that it considers impossible.
 		k.Data = k.Data[:min(len(k.Data), capture.MaxSnaplen)]
 		k.Length = max(len(k.Data), min(k.Length, capture.MaxSnaplen))
-		// The time identifies the packet's line. A peer cannot guess it and send text
-		// that looks like another line.
+		// The time identifies the line of the packet. A peer cannot guess it, and so
+		// cannot send a payload that looks like another packet's line.
 		p.count++
 		k.Time, k.Interface = time.Unix(p.count, rand.Int64N(1e9)), 0
 		p.mu.Lock()
@@ -109,8 +112,9 @@ func ethernet(ip []byte) []byte {
 	return head
 }
 
-// Next returns the next line. The first line of a packet comes with the packet and
-// without its time. After the last line, the error is io.EOF.
+// Next returns the next line. With the first line of a packet, it returns the
+// packet, and removes the time from the line. After the last line, the error is
+// io.EOF.
 func (p *Printer) Next() (line string, of *capture.Packet, err error) {
 	line, err = p.out.ReadString('\n')
 	if line == "" {
@@ -128,7 +132,7 @@ func (p *Printer) Next() (line string, of *capture.Packet, err error) {
 	return line, nil, nil
 }
 
-// ended returns the error after the end of the output.
+// ended returns the error that Next reports after the end of the output.
 func (p *Printer) ended(err error) error {
 	if werr := p.cmd.Wait(); werr != nil {
 		lines := strings.Split(strings.TrimSpace(p.errs.String()), "\n")
@@ -139,6 +143,6 @@ func (p *Printer) ended(err error) error {
 
 // End ends the input. Next still returns the remaining lines.
 func (p *Printer) End() error {
-	// If there was no packet, the head of the file is still in the buffer.
+	// If there was no packet, the file header is still in the buffer.
 	return errors.Join(p.pcap.Flush(), p.in.Close())
 }

@@ -29,13 +29,14 @@ func start(t *testing.T, flags ...string) *Printer {
 	return p
 }
 
-// links are an Ethernet interface and one without link layer.
+// links returns the link types of two interfaces: one with Ethernet, and one
+// without a link layer.
 func links(number int) capture.LinkType {
 	return []capture.LinkType{capture.LinkTypeEthernet, capture.LinkTypeRaw}[number]
 }
 
-// Each packet's first line comes with the packet. A payload that looks like a first line
-// is not taken for one.
+// Next returns each packet with its first line. It does not mistake a payload that looks
+// like a first line for one.
 func TestPrinter(t *testing.T) {
 	p := start(t, "-A")
 	frame := "\x02\x00\x00\x00\x00\x02\x02\x00\x00\x00\x00\x01\x08\x00" + syn
@@ -94,7 +95,7 @@ func TestNoPacket(t *testing.T) {
 	}
 }
 
-// An error of tcpdump is the one that Next returns.
+// Next returns the error of tcpdump.
 func TestError(t *testing.T) {
 	p := start(t, "--no-such-flag")
 	_, _, err := p.Next()

@@ -24,8 +24,8 @@ type BatchOptions struct {
 }
 
 // Batch writes the snapshots of monitor to w, one instance at a time. It ends when each
-// instance that runs at the start was shown Count times or has ended, or when ctx is
-// done. It starts with the second snapshot of an instance, the first one with rates.
+// instance that ran at the start has been shown Count times or has ended, or when ctx
+// is done. It skips the first snapshot of an instance, because that contains no rates.
 func Batch(ctx context.Context, monitor *live.Monitor, w io.Writer, o BatchOptions) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -68,7 +68,7 @@ type batch struct {
 	began   bool // some output was written
 }
 
-// take handles one update; done means that all requested output is written.
+// take handles one update; done means that all requested output has been written.
 func (b *batch) take(u live.Update) (done bool, err error) {
 	dir := u.Info.Files()
 	f := b.all[dir]
@@ -121,7 +121,7 @@ func (b *batch) write(text string) error {
 	return err
 }
 
-// lines are the tables of an instance, including all connections of the snapshot.
+// lines returns the tables of an instance, with all connections of the snapshot.
 func (b *batch) lines(f *followed) []string {
 	p := panes{width: least, levels: blocks}
 	if b.o.ASCII {

@@ -41,8 +41,8 @@ func (c cell) String() string {
 	return text + fill
 }
 
-// cut shortens a text to a width, and marks that. It removes characters that would move
-// the cursor: names of processes may contain anything.
+// cut shortens a text to a width and marks the cut. It also removes control characters,
+// which could move the cursor, because names of processes may contain any characters.
 func cut(text string, width int) string {
 	text = strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

@@ -12,8 +12,8 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 )
 
-// detailLines show all values that the stack reports for the selected connection or
-// subflow, with the names of lklctl netstat -o json.
+// detailLines returns lines that show all values that the stack reports for the
+// selected connection or subflow, with the names of lklctl netstat -o json.
 func (m *model) detailLines() []string {
 	all := m.rows()
 	at, ok := m.selected(all)
@@ -43,8 +43,8 @@ func (m *model) detailLines() []string {
 	return lines
 }
 
-// fields lists the values of a socket with their JSON names. It omits absent values and
-// those in the lines above.
+// fields lists the values of a socket with their JSON names. It omits absent values,
+// and values that the lines above already show.
 func fields(s sockdiag.Socket) (all []string) {
 	told := map[string]bool{"proto": true, "family": true, "state": true, "local": true, "remote": true, "iface": true, "processes": true}
 	var walk func(v reflect.Value)
@@ -60,7 +60,7 @@ func fields(s sockdiag.Socket) (all []string) {
 			}
 			switch value := f.Interface().(type) {
 			case live.Value:
-				if strings.HasSuffix(name, "token") { // as everywhere else
+				if strings.HasSuffix(name, "token") { // tokens are hexadecimal everywhere
 					all = append(all, fmt.Sprintf("%s %08x", name, value.N))
 					continue
 				}

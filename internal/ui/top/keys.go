@@ -12,7 +12,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 )
 
-// intervals are the choices of + and -.
+// intervals lists the intervals that the keys + and - select.
 var intervals = []time.Duration{
 	100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond,
 	time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute,
@@ -64,7 +64,7 @@ func (m *model) read(key string) {
 	case "esc", "l", "enter", "f1", "h", "?":
 		m.screen = tables
 	}
-	m.scroll = max(0, m.scroll) // the upper limit is known when it is drawn
+	m.scroll = max(0, m.scroll) // View applies the upper limit
 }
 
 // table handles the keys of the tables.
@@ -141,7 +141,7 @@ func (m *model) faster(by int) {
 		at = len(intervals)
 	}
 	if at < len(intervals) && intervals[at] > now && by > 0 {
-		by = 0 // from an interval that is not in the list
+		by = 0 // the present interval is not in the list
 	}
 	m.monitor.SetInterval(intervals[min(max(at+by, 0), len(intervals)-1)])
 	m.say("sampling every " + seconds(m.monitor.Interval()))
@@ -188,7 +188,8 @@ func (m *model) typed(key, text string) {
 	}
 }
 
-// next selects the next connection that matches a word, starting with the selected one.
+// next selects the next connection that matches a word. The search starts with the
+// selected connection.
 func (m *model) next(word string) {
 	all := m.rows()
 	at, ok := m.selected(all)
@@ -199,7 +200,7 @@ func (m *model) next(word string) {
 		i := (at + 1 + n) % len(all)
 		if all[i].subflow == nil && matches(all[i].conn, word) {
 			m.move(i)
-			m.id = all[i].id() // even if it is the first
+			m.id = all[i].id() // keep the ID, even if the row is the first one
 			return
 		}
 	}

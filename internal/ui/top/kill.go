@@ -14,21 +14,21 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 )
 
-// killLimit bounds how long ending a connection may take.
+// killLimit is the timeout for ending a connection.
 const killLimit = 5 * time.Second
 
 // killedMsg is the result of ending a connection.
 type killedMsg struct{ text string }
 
 // condemn asks whether to end the selected row. The answer applies to that row, even if
-// another one is selected or first by then.
+// the order of the rows changes before the answer.
 func (m *model) condemn() {
 	if r, ok := m.victim(); ok {
 		m.ask, m.doomed, m.stack = killing, r, m.current().conn
 	}
 }
 
-// victim is the row to end.
+// victim returns the row to end.
 func (m *model) victim() (row, bool) {
 	f := m.current()
 	all := m.rows()

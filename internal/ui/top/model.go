@@ -25,9 +25,9 @@ const keepEnded = 30 * time.Second
 type followed struct {
 	info     instance.Info
 	conn     *stackconn.Conn
-	snapshot *live.Snapshot // the last one, or nil
+	snapshot *live.Snapshot // last snapshot, or nil
 	history  *live.History
-	err      error     // why there is no newer one
+	err      error     // reason why there is no newer snapshot
 	since    time.Time // start of that state
 }
 
@@ -54,14 +54,14 @@ type model struct {
 	filter   string
 	paused   bool
 
-	at     int    // the selected row, or the last place of the one with id
-	id     string // of the selected row; empty: the row at
-	top    int    // the first row shown
+	at     int    // selected row, or the last position of the row with id
+	id     string // ID of the selected row; empty: the row number at is selected
+	top    int    // first row shown
 	screen screen
-	scroll int // of other screens
+	scroll int // scroll position of other screens
 	ask    ask
-	doomed row             // the row that the question is about
-	stack  *stackconn.Conn // of that row
+	doomed row             // row that the question is about
+	stack  *stackconn.Conn // stack of that row
 	word   string          // typed input
 	search string
 	note   string // result of the last action
@@ -91,7 +91,7 @@ func newModel(monitor *live.Monitor, o Options) *model {
 	return &model{o: o, monitor: monitor, now: time.Now(), width: least, height: 24}
 }
 
-// Init starts the clock.
+// Init starts the ticks.
 func (m *model) Init() tea.Cmd { return tick() }
 
 func tick() tea.Cmd {
@@ -124,7 +124,7 @@ func (m *model) take(u live.Update) {
 		m.instances = slices.Insert(m.instances, at, &followed{info: u.Info, history: live.NewHistory(remembered)})
 	}
 	f := m.instances[at]
-	if errors.Is(f.err, live.ErrEnded) { // its name now belongs to another run
+	if errors.Is(f.err, live.ErrEnded) { // another run may now have its name
 		*f = followed{history: live.NewHistory(remembered)}
 	}
 	f.info, f.conn = u.Info, u.Conn
@@ -152,8 +152,8 @@ func (m *model) forget() {
 	}
 }
 
-// current is the instance whose tables are shown: the chosen one, or the first that has
-// any.
+// current returns the instance whose tables are shown: the chosen one, or else the
+// first instance with a snapshot.
 func (m *model) current() *followed {
 	for _, f := range m.instances {
 		if f.info.Files() == m.chosen {
@@ -166,7 +166,7 @@ func (m *model) current() *followed {
 	return nil
 }
 
-// rows are the rows of the current instance.
+// rows returns the rows of the current instance.
 func (m *model) rows() []row {
 	if f := m.current(); f != nil && f.snapshot != nil {
 		return rows(f.snapshot, m.by, m.inverted, !m.flat, m.filter)
@@ -174,7 +174,8 @@ func (m *model) rows() []row {
 	return nil
 }
 
-// selected finds the selected row; the selection follows its connection.
+// selected finds the selected row. If the rows are sorted differently, the
+// selection follows the connection.
 func (m *model) selected(all []row) (int, bool) {
 	if len(all) == 0 {
 		return 0, false
@@ -196,7 +197,7 @@ func (m *model) move(to int) {
 	m.at = min(max(to, 0), len(all)-1)
 	m.id = all[m.at].id()
 	if m.at == 0 {
-		m.id = "" // the first row, whichever it is
+		m.id = "" // selects the first row, even if the order changes
 	}
 }
 

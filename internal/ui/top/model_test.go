@@ -21,8 +21,8 @@ import (
 
 func known(n uint64) live.Value { return live.Value{N: n, Known: true} }
 
-// made is a snapshot of an instance with n plain connections and an MPTCP connection with
-// two subflows.
+// made returns a snapshot of an instance with n plain connections and an MPTCP connection
+// with two subflows.
 func made(name string, n int, at time.Time) live.Update {
 	busy, half := 23.4, 0.5
 	s := &live.Snapshot{
@@ -89,7 +89,7 @@ func started(n int) *model {
 	return m
 }
 
-// screenOf is the screen; it checks that no line is too wide.
+// screenOf returns the screen, and checks that no line is too wide.
 func screenOf(t *testing.T, m *model) string {
 	t.Helper()
 	lines := strings.Split(m.View().Content, "\n")
@@ -133,7 +133,7 @@ func TestScreens(t *testing.T) {
 	}
 }
 
-// selectedID is the id of the selected row.
+// selectedID returns the ID of the selected row.
 func selectedID(m *model) string {
 	all := m.rows()
 	at, _ := m.selected(all)
@@ -218,7 +218,7 @@ func TestKeys(t *testing.T) {
 		t.Errorf("no longer held: %d rows", len(m.rows()))
 	}
 
-	// Without a connection to the stack no question is asked.
+	// If there is no connection to the stack, the key asks no question.
 	if press(m, "k"); m.ask != nothing {
 		t.Error("asks whether to end a connection of a stack that cannot be reached")
 	}

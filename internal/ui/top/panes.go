@@ -19,17 +19,19 @@ type panes struct {
 	paint  text.Palette
 }
 
-// least is the width that the tables are designed for: a narrower terminal shows a part.
+// least is the width for which the tables are designed. A narrower terminal shows a part
+// of them.
 const least = 80
 
-// wider is the number of columns beyond that width.
+// wider returns the number of columns beyond least.
 func (p panes) wider() int { return max(0, p.width-least) }
 
 // fit cuts a line to the width. It removes trailing blanks, which cost time on a slow
-// line.
+// terminal line.
 func (p panes) fit(s string) string { return cut(strings.TrimRight(s, " "), p.width) }
 
-// instanceHead and instanceLine form the list of instances.
+// instanceHead returns the heading of the list of instances; instanceLine returns a
+// line.
 func (p panes) instanceHead() string {
 	return p.fit(p.instanceCells("  NAME", "STACK", "GRAPH", "STACK%", "PROG%", "SENT", "RECV", "RETR/s", "CONN"))
 }
@@ -40,7 +42,7 @@ func (p panes) instanceCells(name, stack, graph, cpu, prog, sent, recv, retr, co
 		cell{sent, -6}, cell{recv, -6}, cell{retr, -6}, cell{conn, -5})
 }
 
-// instanceGraph is the width of an instance's graph.
+// instanceGraph returns the width of an instance's graph.
 func (p panes) instanceGraph() int { return 12 + p.wider() - p.wider()/2 }
 
 func (p panes) instanceLine(i *followed, selected bool, most uint64, now time.Time) string {
@@ -57,7 +59,7 @@ func (p panes) instanceLine(i *followed, selected bool, most uint64, now time.Ti
 		percent(s.CPU.Stack), percent(s.CPU.Target), bits(s.Totals.TxRate), bits(s.Totals.RxRate), perSecond(s.Totals.RetransRate), fmt.Sprint(s.Totals.Connections)))
 }
 
-// why is a short reason why an instance has no new data.
+// why returns a short reason why an instance has no new data.
 func (i *followed) why(now time.Time) string {
 	since := now.Sub(i.since).Truncate(time.Second)
 	switch {
@@ -73,7 +75,7 @@ func (i *followed) why(now time.Time) string {
 	return text.OneLine(i.err.Error())
 }
 
-// title is the line above an instance's tables.
+// title returns the line above an instance's tables.
 func (p panes) title(s *live.Snapshot, now time.Time) string {
 	i := s.Instance
 	words := []string{i.Name + ":", "Linux " + i.Release + ","}
@@ -86,7 +88,8 @@ func (p panes) title(s *live.Snapshot, now time.Time) string {
 	return p.fit(strings.Join(append(words, i.Command), " "))
 }
 
-// linkHead and linkLines form the table of interfaces.
+// linkHead returns the heading of the table of interfaces; linkLines returns its
+// lines.
 func (p panes) linkHead() string {
 	return p.fit(p.linkCells("IF", "STATE", "SENT", "RECV", "DROP", "GRAPH (bit/s)", "ADDRESS"))
 }
@@ -119,8 +122,8 @@ func (p panes) linkLines(s *live.Snapshot, h *live.History) []string {
 	return lines
 }
 
-// shownLinks are the interfaces except lo, which is included if it is the only one or
-// carries data.
+// shownLinks returns the interfaces to show. It omits lo, unless lo is the only
+// interface or carries data.
 func shownLinks(s *live.Snapshot) []live.Link {
 	var links []live.Link
 	for _, l := range s.Links {
@@ -131,10 +134,11 @@ func shownLinks(s *live.Snapshot) []live.Link {
 	return links
 }
 
-// sortHeads are the headings of the columns that can be sorted by.
+// sortHeads contains the headings of the columns by which the table can be sorted.
 var sortHeads = [columns]string{"BIT/S", "SENT", "RECV", "RETR", "CWND", "RTT", "PROCESS AND PEER"}
 
-// connectionHead and connectionLine form the table of connections and subflows.
+// connectionHead returns the heading of the table of connections and subflows;
+// connectionLine returns a line.
 func (p panes) connectionHead(by column, inverted bool) string {
 	heads := sortHeads
 	mark := "v"
@@ -182,9 +186,10 @@ func (p panes) connectionLine(r row, h *live.History, most uint64, selected bool
 	if c.State != "ESTAB" {
 		peer = " " + c.State + peer
 	}
-	// The peer matters more than the end of the process's name.
+	// If there is not enough room, cut the process's name, because the peer is more
+	// important.
 	name := mark + cut(c.Process, max(4, p.nameWidth()-len(mark)-len(peer))) + peer
-	rtt, cwnd := " ", " " // each subflow has its own
+	rtt, cwnd := " ", " " // each subflow has its own values
 	if len(c.Subflows) == 1 {
 		rtt, cwnd = millis(c.Subflows[0].RTT), count(c.Subflows[0].Cwnd)
 	}
@@ -196,7 +201,7 @@ func (p panes) connectionLine(r row, h *live.History, most uint64, selected bool
 		spark(h.Rates(c.ID), most, width, p.levels)))
 }
 
-// highestOf is the highest value in the graphs of some rows.
+// highestOf returns the highest value in the graphs of some rows.
 func (p panes) highestOf(all []row, h *live.History) (most uint64) {
 	for _, r := range all {
 		most = max(most, highest(p.connectionGraph(), h.Rates(r.conn.ID)))

@@ -11,7 +11,7 @@ import (
 	"github.com/lklrun/lklrun/internal/diag/live"
 )
 
-// column is a column to sort connections by.
+// column is a column by which connections can be sorted.
 type column int
 
 const (
@@ -40,8 +40,8 @@ func (r row) id() string {
 	return r.conn.ID
 }
 
-// rows are the lines of a snapshot's connections, sorted and filtered. With tree, each
-// MPTCP connection is followed by its subflows.
+// rows returns the lines of a snapshot's connections, sorted and filtered. With tree,
+// each MPTCP connection is followed by its subflows.
 func rows(s *live.Snapshot, by column, inverted, tree bool, filter string) []row {
 	var conns []*live.Connection
 	for i := range s.Connections {
@@ -69,8 +69,8 @@ func rows(s *live.Snapshot, by column, inverted, tree bool, filter string) []row
 	return all
 }
 
-// compare orders two connections by a column, the largest first; peers are in
-// alphabetical order.
+// compare orders two connections by a column. Larger values come first; peers are
+// in alphabetical order.
 func (by column) compare(a, b *live.Connection) int {
 	switch by {
 	case bySent:
@@ -92,7 +92,7 @@ func (by column) compare(a, b *live.Connection) int {
 func cwndOf(f *live.Subflow) live.Value { return f.Cwnd }
 func rttOf(f *live.Subflow) live.Value  { return f.RTT }
 
-// largest is the largest value among a connection's subflows.
+// largest returns the largest value among a connection's subflows.
 func largest(c *live.Connection, of func(*live.Subflow) live.Value) (most uint64) {
 	for i := range c.Subflows {
 		most = max(most, of(&c.Subflows[i]).N)

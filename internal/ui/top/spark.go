@@ -9,7 +9,7 @@ import (
 )
 
 // Levels of a graph, from the lowest to the highest: Unicode's block elements, or
-// characters that every terminal has.
+// ASCII characters.
 var (
 	blocks = []rune(" ▁▂▃▄▅▆▇█")
 	ascii  = []rune(" _.:-=+*#")
@@ -24,7 +24,7 @@ func spark(values []live.Value, most uint64, width int, levels []rune) string {
 	for _, v := range values {
 		level := 0
 		if v.Known && v.N > 0 && most > 0 {
-			// Any value above zero is visible.
+			// Any value above zero gets a visible level.
 			level = max(1, int(float64(len(levels)-1)*float64(min(v.N, most))/float64(most)+0.5))
 		}
 		b.WriteRune(levels[level])
@@ -32,7 +32,7 @@ func spark(values []live.Value, most uint64, width int, levels []rune) string {
 	return b.String()
 }
 
-// highest is the highest of the last values of some series.
+// highest returns the highest of the last values in some series.
 func highest(width int, series ...[]live.Value) (most uint64) {
 	for _, values := range series {
 		for _, v := range values[max(0, len(values)-width):] {

@@ -23,8 +23,8 @@ type Options struct {
 	Paint text.Palette
 }
 
-// framesMost limits the frames per second: keys take effect at once, and a slow line is
-// not flooded.
+// framesMost is the maximum number of frames per second. Keys take effect quickly, and
+// a slow terminal line is not flooded.
 const framesMost = 20
 
 // Run shows the data of monitor on the terminal, until the user quits or ctx is done. It

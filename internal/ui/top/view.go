@@ -25,7 +25,7 @@ func (m *model) panes() panes {
 	return p
 }
 
-// lines are the lines of the screen, as many as the terminal has.
+// lines returns the lines of the screen, one for each line of the terminal.
 func (m *model) lines() []string {
 	p := m.panes()
 	var lines []string
@@ -44,7 +44,7 @@ func (m *model) lines() []string {
 	return lines
 }
 
-// page is the visible part of a text that may be longer than the terminal.
+// page returns the visible part of a text, which may be longer than the terminal.
 func (m *model) page(p panes, text []string) []string {
 	room := max(1, m.height-1)
 	m.scroll = min(m.scroll, max(0, len(text)-room))
@@ -55,7 +55,7 @@ func (m *model) page(p panes, text []string) []string {
 	return lines
 }
 
-// instancesMost is the number of instances listed at once.
+// instancesMost is the maximum number of instances that are listed at once.
 const instancesMost = 6
 
 // above draws the part above the connections.
@@ -97,7 +97,7 @@ func (m *model) above(p panes) []string {
 	return append(lines, p.paint.Dim(p.connectionHead(m.by, m.inverted)))
 }
 
-// shown is the number of connection rows that fit.
+// shown returns the number of connection rows that fit on the screen.
 func (m *model) shown() int { return max(1, m.height-1-len(m.above(m.panes()))) }
 
 func (m *model) tables(p panes) []string {
@@ -134,7 +134,7 @@ func (m *model) none(f *followed) string {
 	return "  no connections"
 }
 
-// status is the first line.
+// status returns the first line of the screen.
 func (m *model) status(p panes) string {
 	words := []string{"lklctl top:"}
 	if n := len(m.instances); n == 1 {
@@ -155,7 +155,8 @@ func (m *model) status(p panes) string {
 	return p.fit(line(cell{strings.Join(words, " "), p.width - 9}, cell{m.now.Format("15:04:05"), -8}))
 }
 
-// foot is the last line: a question, the result of an action, or the keys.
+// foot returns the last line of the screen: a question, the result of an action, or
+// the keys.
 func (m *model) foot(p panes) string {
 	switch m.ask {
 	case searching:

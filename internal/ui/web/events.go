@@ -15,8 +15,8 @@ import (
 
 // Ended is the event for an instance that sends no more snapshots.
 type Ended struct {
-	Instance string `json:"instance"` // its name
-	Reason   string `json:"reason"`   // what it said last, or why it was not reached
+	Instance string `json:"instance"` // name of the instance
+	Reason   string `json:"reason"`   // last error of the instance, or the reason why it could not be reached
 }
 
 // subject returns the instance that a request is about; ok is false if the request has
@@ -33,10 +33,10 @@ func subject(w http.ResponseWriter, r *http.Request) (name string, ok bool) {
 	return name, true
 }
 
-// events is the stream of a page. Its events are "instances" (a list of Instance) at the
-// start and after changes, "snapshot" of the requested instance each second, and "ended"
-// (an Ended) when there are no more. The stream then continues with the next instance of
-// that name.
+// events serves the event stream of a page. It sends "instances" (a list of Instance) at
+// the start and after changes, "snapshot" of the requested instance each second, and
+// "ended" (an Ended) when there are no more snapshots. If another instance of that name
+// starts, the stream continues with it.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	name, ok := subject(w, r)
 	if !ok {

@@ -22,7 +22,7 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// limit bounds waits that are sure to end.
+// limit is the timeout of waits that always end unless the test fails.
 const limit = 30 * time.Second
 
 // A stage is an instance that can be started and ended, and a server for it.
@@ -90,7 +90,7 @@ func (s *stage) set(running bool, broken error) {
 	s.running, s.broken = running, broken
 }
 
-// watch opens the stream; next returns its next event, without comments.
+// watch opens the stream; next returns its next event, and skips comments.
 func (s *stage) watch(query string) (next func() string, end func()) {
 	s.Helper()
 	return s.watchAt("api/events", query)
@@ -131,8 +131,8 @@ func (s *stage) wants(got, prefix string) {
 	}
 }
 
-// A page receives the list of instances, the snapshots of the requested one, its end, and
-// the snapshots of the next one of that name.
+// A page receives the list of instances, the snapshots of the requested instance, and its
+// end. Then it receives the snapshots of the next instance of that name.
 func TestEvents(t *testing.T) {
 	s := newStage(t)
 	next, end := s.watch("?instance=a")
@@ -143,7 +143,7 @@ func TestEvents(t *testing.T) {
 	s.set(false, errors.New("the stack host is gone"))
 	var events []string
 	for len(events) < 3 {
-		if e := next(); !strings.HasPrefix(e, "snapshot") { // one may be in progress
+		if e := next(); !strings.HasPrefix(e, "snapshot") { // a snapshot may be in progress
 			events = append(events, e)
 		}
 	}
@@ -178,8 +178,8 @@ func TestEventsOfNone(t *testing.T) {
 	}
 }
 
-// Pages of one instance share its snapshots, and a page that does not read delays no
-// other.
+// Pages of one instance share its snapshots, and a page that does not read does not
+// delay others.
 func TestShared(t *testing.T) {
 	s := newStage(t)
 	_, stop := s.watch("?instance=a") // reads nothing
@@ -208,7 +208,7 @@ func TestNewestWins(t *testing.T) {
 	}
 }
 
-// The number of streams is limited, and closed streams free their places.
+// The number of streams is limited, and a closed stream makes room for another.
 func TestManyStreams(t *testing.T) {
 	s := newStage(t)
 	for range maxStreams {

@@ -20,7 +20,8 @@ func two() ([]instance.Info, error) {
 	}, nil
 }
 
-// Access control: each line is a request and the start of the answer.
+// TestGuard tests access control. Each line contains a request and the start of the
+// response.
 func TestGuard(t *testing.T) {
 	s := New(two, nil)
 	at := s.Path()
@@ -83,7 +84,7 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// recorder has connection deadlines that never expire.
+// recorder accepts connection deadlines, which never expire.
 type recorder struct{ *httptest.ResponseRecorder }
 
 func (recorder) SetWriteDeadline(time.Time) error { return nil }

@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// hubs has a hub for each instance that is watched.
+// hubs contains a hub for each instance that is watched.
 type hubs struct {
 	open  func(ctx context.Context, name string) (source, error)
 	every time.Duration
 
 	mu   sync.Mutex
 	all  map[string]*hub
-	over bool           // closed: there will be no more
-	work sync.WaitGroup // its goroutines
+	over bool           // close was called; no more hubs start
+	work sync.WaitGroup // goroutines of the hubs
 }
 
 func newHubs(open func(ctx context.Context, name string) (source, error), every time.Duration) *hubs {
@@ -26,7 +26,7 @@ func newHubs(open func(ctx context.Context, name string) (source, error), every 
 }
 
 // A hub queries one instance on behalf of all its watchers. It starts with the first
-// watcher and ends with the last, or with the instance.
+// watcher. It ends with the last watcher, or with the instance.
 type hub struct {
 	stop     context.CancelFunc
 	watchers map[*watcher]struct{} // under hubs.mu
@@ -35,9 +35,9 @@ type hub struct {
 // A watcher receives the snapshots of one instance. If it is slow, it gets only the
 // newest.
 type watcher struct {
-	newest chan []byte   // JSON; one place
+	newest chan []byte   // JSON; holds at most one snapshot
 	ended  chan struct{} // closed after the last snapshot
-	err    error         // the reason; valid after that
+	err    error         // reason of the end; valid after ended is closed
 }
 
 // join adds a watcher to an instance's hub.
@@ -61,7 +61,7 @@ func (h *hubs) join(name string) *watcher {
 	return w
 }
 
-// leave removes a watcher, and with the last one its hub.
+// leave removes a watcher. With the last watcher, it also ends the hub.
 func (h *hubs) leave(name string, w *watcher) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -70,7 +70,7 @@ func (h *hubs) leave(name string, w *watcher) {
 		return
 	}
 	if _, ok := b.watchers[w]; !ok {
-		return // its hub has ended; there is another one now
+		return // its hub has ended, and a new hub has replaced it
 	}
 	delete(b.watchers, w)
 	if len(b.watchers) == 0 {
@@ -121,14 +121,15 @@ func (h *hubs) run(ctx context.Context, name string, b *hub) error {
 	}
 }
 
-// ask sets a time limit for a query to the stack.
+// ask performs a query to the stack with a timeout.
 func ask[T any](ctx context.Context, question func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	return question(ctx)
 }
 
-// tell stores a snapshot for each watcher; it replaces one that was not read.
+// tell stores a snapshot for each watcher. It replaces an earlier snapshot that the
+// watcher has not read.
 func (h *hubs) tell(b *hub, text []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

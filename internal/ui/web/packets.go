@@ -19,33 +19,33 @@ import (
 
 // Limits of the packets sent.
 const (
-	maxCaptures = 4   // at once
+	maxCaptures = 4   // simultaneous captures
 	maxFlows    = 16  // flows per capture
-	maxLines    = 50  // packets per event, each linesEvery; others are only counted
+	maxLines    = 50  // packets per event, which is sent each linesEvery; further packets are only counted
 	buffer      = 1e6 // bytes of buffer in the stack per interface
 	linesEvery  = 250 * time.Millisecond
 )
 
-// Line is a packet in the page's form.
+// Line is a packet as sent to the page.
 type Line struct {
-	Time      time.Time `json:"time"`              // when the stack saw it
-	Interface string    `json:"iface"`             // in the stack
+	Time      time.Time `json:"time"`              // time at which the stack processed the packet
+	Interface string    `json:"iface"`             // interface in the stack
 	Direction string    `json:"dir,omitempty"`     // In or Out, seen from the stack
-	Text      string    `json:"text"`              // by tcpdump
-	Comment   string    `json:"comment,omitempty"` // MPTCP's token of its connection
+	Text      string    `json:"text"`              // tcpdump's description
+	Comment   string    `json:"comment,omitempty"` // MPTCP token of the connection
 }
 
 // Lines is an event with packets.
 type Lines struct {
-	Packets []Line  `json:"packets"`           // the newest of those since the event before
-	Seen    uint64  `json:"seen"`              // since the capture began, those that no event showed too
-	Dropped *uint64 `json:"dropped,omitempty"` // for which the stack had no room
+	Packets []Line  `json:"packets"`           // newest packets since the previous event
+	Seen    uint64  `json:"seen"`              // number of packets since the start of the capture, including those that no event contained
+	Dropped *uint64 `json:"dropped,omitempty"` // number of packets that the stack dropped because its buffer was full
 }
 
 // View is the first event of a capture.
 type View struct {
-	ID     string `json:"id"`     // under which it can be downloaded
-	Filter string `json:"filter"` // of the capture, in libpcap's language
+	ID     string `json:"id"`     // ID for the download
+	Filter string `json:"filter"` // filter of the capture, in libpcap's language
 }
 
 // flowFilter makes a filter for TCP connections, each given as LOCAL,REMOTE.
@@ -69,8 +69,8 @@ func flowFilter(flows []string) (string, error) {
 // plain converts an address to its form in packets.
 func plain(a netip.AddrPort) netip.Addr { return a.Addr().Unmap().WithZone("") }
 
-// packets is the stream of a capture: "view", then "packets", and "ended" at the end. The
-// capture starts and ends with the request.
+// packets serves the event stream of a capture: first "view", then "packets", and "ended"
+// at the end. The capture starts and ends with the request.
 func (s *Server) packets(w http.ResponseWriter, r *http.Request) {
 	name, ok := subject(w, r)
 	if !ok {
@@ -107,12 +107,12 @@ func (s *Server) packets(w http.ResponseWriter, r *http.Request) {
 type teller struct {
 	out     *stream
 	view    *view
-	tcpdump *tcpdump.Printer // nil: does not run
-	name    string           // of the instance
+	tcpdump *tcpdump.Printer // nil: tcpdump does not run
+	name    string           // name of the instance
 	seen    uint64           // packets sent or skipped
 }
 
-// begin starts tcpdump. Without it, the page shows only the lengths of packets.
+// begin starts tcpdump. If this fails, the page shows only the lengths of packets.
 func (t *teller) begin(ctx context.Context) {
 	if p, err := tcpdump.Start(ctx); err == nil {
 		t.tcpdump = p
@@ -183,8 +183,8 @@ func (t *teller) tell(ctx context.Context, ended <-chan error) {
 			if err != nil {
 				reason = err.Error()
 			}
-			_ = t.more(ctx)                             // the last ones
-			_ = t.event("ended", Ended{t.name, reason}) // the stream ends, whether this is read or not
+			_ = t.more(ctx)                             // send the last packets
+			_ = t.event("ended", Ended{t.name, reason}) // the stream ends anyway
 			return
 		}
 	}

@@ -24,16 +24,16 @@ type Attach func(ctx context.Context, name string) (*instance.Info, *stackconn.C
 // Snapshot is the data sent to the page each second.
 type Snapshot struct {
 	*live.Snapshot
-	// By a connection's id: why it is plain TCP, or why an interface has no subflow
-	// of it.
+	// Why maps a connection's ID to the reasons why it is plain TCP, or why
+	// interfaces have no subflow of it.
 	Why map[string][]whynot.Reason `json:"why,omitempty"`
 }
 
-// whyEvery is the number of snapshots for which the reasons are kept while the subflows
-// are the same: finding them costs more than a snapshot.
+// whyEvery is the number of snapshots for which the reasons are reused while the
+// subflows are the same, because finding the reasons costs more than a snapshot.
 const whyEvery = 5
 
-// source queries one instance, on a connection of its own.
+// source queries one instance over a connection of its own.
 type source interface {
 	Snapshot(ctx context.Context) (*Snapshot, error)
 	Close() error
@@ -44,7 +44,7 @@ type stackSource struct {
 	conn *stackconn.Conn
 	info *instance.Info
 
-	subflows []string // of all MPTCP connections, at the last snapshot
+	subflows []string // subflows of all MPTCP connections in the last snapshot
 	age      int      // snapshots since the last query for reasons
 	why      map[string][]whynot.Reason
 }

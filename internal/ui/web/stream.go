@@ -10,16 +10,17 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// A stream is an answer that continues: Server-Sent Events (WHATWG HTML, 9.2).
+// A stream is a response of Server-Sent Events (WHATWG HTML, 9.2).
 type stream struct {
 	w    http.ResponseWriter
 	ctrl *http.ResponseController
 	idle *time.Timer // fires when a keepalive is due
 }
 
-// begin takes a place for a stream and starts the answer; done frees the place. s is nil
-// if there is no place, after an error was sent to the client, or if the client has
-// disconnected. A browser reconnects a second after its stream breaks.
+// begin acquires a place for a stream and starts the response. done releases the place.
+// s is nil if there is no place, in which case begin has sent an error to the client, or
+// if the client has disconnected. A browser reconnects one second after its stream
+// breaks.
 func begin(w http.ResponseWriter, places *semaphore.Weighted) (s *stream, done func()) {
 	if !places.TryAcquire(1) {
 		w.Header().Set("Retry-After", "5")
@@ -39,7 +40,7 @@ func begin(w http.ResponseWriter, places *semaphore.Weighted) (s *stream, done f
 	return s, done
 }
 
-// send writes one event; data is one line.
+// send writes one event. data must be one line.
 func (s *stream) send(event string, data []byte) error {
 	return s.write(fmt.Sprintf("event: %s\ndata: %s\n\n", event, data))
 }
@@ -47,7 +48,7 @@ func (s *stream) send(event string, data []byte) error {
 // alive writes a comment, which the client ignores. It fails if the connection is dead.
 func (s *stream) alive() error { return s.write(":\n\n") }
 
-// write allows the client writeLimit to read it.
+// write sends text. The client must read it within writeLimit.
 func (s *stream) write(text string) error {
 	s.idle.Reset(heartbeat)
 	if err := s.ctrl.SetWriteDeadline(time.Now().Add(writeLimit)); err != nil {

@@ -15,13 +15,13 @@ import (
 
 // Limits of the packets kept.
 const (
-	maxPackets = 2000 // per view: the last ones
+	maxPackets = 2000 // number of last packets per view
 	snaplen    = 256  // bytes per packet: headers with all their options
-	maxViews   = 8    // most recent views, available for download
+	maxViews   = 8    // number of recent views that can be downloaded
 )
 
-// A view holds the last packets of a selection that a user has clicked on. It implements
-// capture.Handler.
+// A view holds the last packets of the connection or subflow that a user has selected.
+// It implements capture.Handler.
 type view struct {
 	id string
 
@@ -62,8 +62,8 @@ func (v *view) Packets(packets []capture.Packet) error {
 	return nil
 }
 
-// after returns at most n packets, the newest ones, of those after number seen, and the
-// total number.
+// after returns the packets after number seen, but at most the newest n. It also
+// returns the total number of packets.
 func (v *view) after(seen uint64, n int) ([]capture.Packet, uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -71,14 +71,15 @@ func (v *view) after(seen uint64, n int) ([]capture.Packet, uint64) {
 	return slices.Clone(v.packets[len(v.packets)-int(fresh):]), v.seen
 }
 
-// known returns the interfaces so far.
+// known returns the interfaces that have been added so far.
 func (v *view) known() []member {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return slices.Clone(v.members)
 }
 
-// dropped is the number of packets for which the stack had no room.
+// dropped returns the number of packets that the stack dropped because its buffer
+// was full.
 func (v *view) dropped(ctx context.Context) (n uint64) {
 	for _, m := range v.known() {
 		n += m.stats(ctx).Dropped
@@ -101,7 +102,7 @@ func (v *view) write(w io.Writer) error {
 	}
 	for i := range packets {
 		if packets[i].Interface >= len(members) {
-			continue // of an interface added meanwhile
+			continue // packet of an interface that was added in the meantime
 		}
 		if err := file.WritePacket(&packets[i]); err != nil {
 			return err
@@ -110,7 +111,7 @@ func (v *view) write(w io.Writer) error {
 	return file.Close()
 }
 
-// views are those available for download.
+// views contains the views that can be downloaded.
 type views struct {
 	mu  sync.Mutex
 	all []*view

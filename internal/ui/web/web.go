@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package web serves the live view as a web page: the instances of this user, the numbers
-// of one of them each second, and the packets of a connection.
+// Package web serves the live view as a web page: it shows the instances of this user,
+// the values of one instance each second, and the packets of a connection.
 //
 // internal/ui/httpserve controls access. No request changes anything in a stack.
 package web
@@ -22,20 +22,21 @@ import (
 	"github.com/lklrun/lklrun/pkg/capture"
 )
 
-// page is sent to the browser: it needs no build step and loads nothing from elsewhere.
+// page contains the files for the browser. They need no build step and load nothing
+// from other servers.
 //
 //go:embed page
 var page embed.FS
 
 // Limits for clients.
 const (
-	maxStreams = 16               // event streams at once; more are refused
+	maxStreams = 16               // simultaneous event streams; further ones are rejected
 	askLimit   = 10 * time.Second // for one snapshot
 	writeLimit = 10 * time.Second // for the client to read one event
 	heartbeat  = 15 * time.Second // interval of keepalives on an idle stream
 )
 
-// Server is the page and its data. Make it with New.
+// Server serves the page and its data. Make it with New.
 type Server struct {
 	*httpserve.Server
 	list  func() ([]instance.Info, error)
@@ -53,7 +54,7 @@ type Server struct {
 func New(list func() ([]instance.Info, error), attach Attach) *Server {
 	files, err := fs.Sub(page, "page")
 	if err != nil {
-		panic(err) // cannot fail: the folder is embedded
+		panic(err) // cannot happen: the folder is embedded
 	}
 	return &Server{
 		Server:  httpserve.New("lklctl web", writeLimit),
@@ -66,14 +67,14 @@ func New(list func() ([]instance.Info, error), attach Attach) *Server {
 	}
 }
 
-// Serve answers on l until ctx is done. It then returns nil, after everything has
-// stopped.
+// Serve answers requests on l until ctx is done. It then stops all requests and
+// returns nil.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	defer s.hubs.close()
 	return s.Server.Serve(ctx, l, s.pages())
 }
 
-// Handler answers all requests, including those without the token.
+// Handler returns the handler of all requests, including those without the token.
 func (s *Server) Handler() http.Handler { return s.Guard(s.pages()) }
 
 func (s *Server) pages() http.Handler {
@@ -90,10 +91,10 @@ func (s *Server) pages() http.Handler {
 type Instance struct {
 	Name    string    `json:"name"`             // of the instance
 	Stack   string    `json:"stack"`            // name of its stack
-	Kernel  string    `json:"kernel,omitempty"` // release that the stack reported
+	Kernel  string    `json:"kernel,omitempty"` // kernel release that the stack reported
 	Engine  string    `json:"engine,omitempty"` // supervise or preload
-	Command []string  `json:"command"`          // of the program
-	Started time.Time `json:"started,omitzero"` // when lklrun began
+	Command []string  `json:"command"`          // command line of the program
+	Started time.Time `json:"started,omitzero"` // start time of lklrun
 }
 
 // running lists the running instances.

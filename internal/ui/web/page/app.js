@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The page: it receives one event stream. History and Changes keep the data; Graph and
-// Tree draw it.
+// The page receives one event stream. History and Changes store its data; Graph and
+// Tree draw the data.
 
 import { clock, count, micros, percent, perSecond, rate } from "./format.js";
 import { Changes, path } from "./changes.js";
@@ -23,9 +23,9 @@ const packets = new Packets($("packets"));
 const MOST_FLOWS = 16; // limit of the server
 
 let stream = null; // the EventSource
-let wanted = decodeURIComponent(location.hash.slice(1)); // the instance shown
+let wanted = decodeURIComponent(location.hash.slice(1)); // name of the instance to show
 let instances = [];
-let history, changes, newest, selected, colours; // for that instance
+let history, changes, newest, selected, colours; // data of that instance
 
 function reset() {
   history = new History();
@@ -51,8 +51,8 @@ function say(state, text) {
   if (status.textContent !== text) status.textContent = text;
 }
 
-// connect requests the wanted instance, or none: the server then sends only the list
-// of instances.
+// connect opens the event stream for the wanted instance. If no instance is wanted,
+// the server sends only the list of instances.
 function connect() {
   stream?.close();
   reset();
@@ -63,7 +63,7 @@ function connect() {
   stream.addEventListener("snapshot", (e) => take(JSON.parse(e.data)));
   stream.addEventListener("ended", (e) => ended(JSON.parse(e.data)));
   stream.addEventListener("error", () => {
-    // The browser reconnects by itself, unless it was refused.
+    // The browser reconnects by itself, unless the server has rejected the request.
     const over = stream.readyState === EventSource.CLOSED;
     say("lost", over ? "lklctl web refused this page; open the address that it printed" : "lklctl web does not answer; retrying");
   });
@@ -96,7 +96,7 @@ function ended({ instance, reason }) {
   if (!instance) return;
   const other = instances.some((i) => i.name !== instance);
   say("ended", `${instance} has ended or does not answer: ${reason}. Waiting for it${other ? "; other instances are running" : ""}`);
-  changes.before = null; // a later one with the same name is another instance
+  changes.before = null; // a later instance can have the same name
   draw();
 }
 
@@ -106,7 +106,7 @@ function take(snapshot) {
   changes.take(snapshot, ms);
   history.begin(ms);
   for (const l of snapshot.links ?? []) {
-    if (l.name === "lo" && !l.rx_bytes) continue; // it is unused
+    if (l.name === "lo" && !l.rx_bytes) continue; // lo is unused
     history.put(`link/${l.name}`, "link", l.name, { rx: l.rx_bit_s, tx: l.tx_bit_s });
   }
   for (const c of snapshot.connections ?? []) {
@@ -136,9 +136,9 @@ function draw() {
   });
 }
 
-// chosen returns the lines to draw: the busiest subflows in the time shown, of the
-// selected connection or of all, including those that have ended. A line keeps its
-// colour as long as it is drawn.
+// chosen returns the lines to draw: the subflows that were busiest in the time
+// span, including ended ones. If a connection is selected, only its subflows count.
+// A line keeps its colour as long as it is drawn.
 function chosen() {
   let lines = [...history.lines.values()].filter((l) => l.group !== "link");
   if (selected) {
@@ -157,7 +157,8 @@ function chosen() {
   return lines.sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 
-// span is the number of seconds, and about that of snapshots, that the graphs show.
+// span returns the number of seconds that the graphs show. There is about one
+// snapshot per second.
 const span = () => Number(document.querySelector("input[name=span]:checked").value);
 
 function drawGraphs(lines) {

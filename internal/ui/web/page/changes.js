@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Changes from one snapshot to the next: paths that were added or removed.
+// Finds the changes from one snapshot to the next: paths that were added or
+// removed.
 
 const LINGER = 15000; // ms for which a subflow that has ended is still shown
 const MOST = 50; // entries kept
@@ -42,8 +43,8 @@ export class Changes {
     for (const name of old.keys()) this.mark(ms, true, `interface ${name} is gone`);
   }
 
-  // connections compares only connections in both snapshots: the start or end of a
-  // connection is not a change of a path.
+  // connections compares only connections that are in both snapshots, because the
+  // start or end of a connection is not a change of a path.
   connections(before, now, ms) {
     const old = new Map(before.map((c) => [c.id, c]));
     for (const c of now) {

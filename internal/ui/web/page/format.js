@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Formats numbers for people. Values that the stack does not report are a dash.
+// Formats numbers for people. Values that the stack does not report are shown as a
+// dash.
 
 export const ABSENT = "–";
 

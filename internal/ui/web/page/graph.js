@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A graph of lines over time, on a canvas.
+// Draws a graph of lines over time on a canvas.
 
 const LEFT = 68; // pixels for the labels of the axis
 const BOTTOM = 18;
 const TOP = 6;
-const GAP = 4000; // a longer time without a snapshot, in ms, breaks a line
+const GAP = 4000; // in ms; a line is interrupted if there is no snapshot for longer than this
 
-// COLOURS is the number of colours in style.css: --line-0 and on.
+// COLOURS is the number of line colours in style.css, from --line-0.
 export const COLOURS = 8;
 
-// scale returns a step of 1, 2 or 5 times a power of ten, such that three or four steps
+// scale returns a step of 1, 2 or 5 times a power of ten, so that three or four steps
 // cover the largest number.
 function scale(most) {
   const raw = (most || 1) / 3;
@@ -94,7 +94,7 @@ export class Graph {
     canvas.setAttribute("aria-label", this.words(history, lines));
   }
 
-  // words describes the last values of the graph.
+  // words returns a text that describes the last values of the graph.
   words(history, lines) {
     if (lines.length === 0) return "nothing to draw";
     return lines.map((l) => `${l.line.name}${l.dashed ? " out" : ""}: ${this.format(history.latest(l.line, l.metric))}`).join("; ");

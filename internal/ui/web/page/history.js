@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The data of the graphs: the times of the last SPAN snapshots, and as many numbers for
-// each line. SPAN and MAX_LINES limit the memory, however long the page is open.
+// Stores the data of the graphs: the times of the last SPAN snapshots, and SPAN numbers
+// for each line. SPAN and MAX_LINES limit the memory, even if the page is open for a
+// long time.
 
 export const SPAN = 300;
 const MAX_LINES = 256;
@@ -13,7 +14,8 @@ export class History {
     this.lines = new Map(); // by key: {key, group, name, last, values: {metric: Float32Array}}
   }
 
-  // begin starts a snapshot; values that are not put before the next one are unknown.
+  // begin starts a snapshot. If put does not set a value before the next begin, the
+  // value is unknown.
   begin(ms) {
     this.at = this.ticks++ % SPAN;
     this.times[this.at] = ms;
@@ -39,19 +41,21 @@ export class History {
     for (const [metric, n] of Object.entries(numbers)) line.values[metric][this.at] = n ?? NaN;
   }
 
-  // latest is a line's number in the newest snapshot.
+  // latest returns the number of a line in the newest snapshot.
   latest(line, metric) {
     return line.values[metric][this.at];
   }
 
-  // recent is the sum of the last numbers, used to choose lines.
+  // recent returns the sum of the last numbers of a line. The page uses it to
+  // choose lines.
   recent(line, metric, ticks) {
     let sum = 0;
     for (let n = Math.max(0, this.ticks - ticks); n < this.ticks; n++) sum += line.values[metric][n % SPAN] || 0;
     return sum;
   }
 
-  // points calls visit(ms, number) for the values of a line since a time, oldest first.
+  // points calls visit(ms, number) for each value of a line since a time, the oldest
+  // first.
   points(line, metric, since, visit) {
     for (let n = Math.max(0, this.ticks - SPAN); n < this.ticks; n++) {
       const ms = this.times[n % SPAN];

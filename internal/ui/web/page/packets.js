@@ -5,7 +5,7 @@
 const MOST = 300; // lines kept
 
 export class Packets {
-  // panel is the section; its parts have known classes.
+  // panel is the section element. Its parts are found by their classes.
   constructor(panel) {
     const part = (name) => panel.querySelector(`.${name}`);
     this.panel = panel;
@@ -45,7 +45,8 @@ export class Packets {
     });
     this.stream.addEventListener("packets", (e) => this.take(JSON.parse(e.data)));
     this.stream.addEventListener("ended", (e) => this.stop(JSON.parse(e.data).reason));
-    // A retry would start another capture, which is left to the user.
+    // Do not let the browser retry, because that would start another capture. The
+    // user can do so.
     this.stream.addEventListener("error", () => this.stop("the capture failed or was interrupted"));
   }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The table of connections, with the subflows below each MPTCP connection. It keeps rows
-// from one snapshot to the next and writes only changed cells, so that a thousand
-// connections do not stall the page.
+// Shows the table of connections, with the subflows below each MPTCP connection. It
+// reuses the rows of the previous snapshot and writes only changed cells, so that a
+// thousand connections do not block the page.
 
 import { bytes, count, micros, rate } from "./format.js";
 import { path } from "./changes.js";
@@ -10,8 +10,9 @@ import { path } from "./changes.js";
 const STEP = 50; // connections shown; "Show more" adds as many
 
 export class Tree {
-  // choose(connection, subflow) is called with ids when a row's button is pressed, and
-  // packets(connection, subflow) when its packets are requested.
+  // choose(connection, subflow) is called with the IDs of a row when its button is
+  // pressed. packets(connection, subflow) is called when the user requests the packets
+  // of a row.
   constructor(table, more, choose, packets) {
     this.body = table.tBodies[0];
     this.more = more;
@@ -25,8 +26,8 @@ export class Tree {
     });
   }
 
-  // update shows connections, the busiest first. why comes from the snapshot and gone from
-  // Changes; colourOf returns the colour of a key in the graph, or undefined.
+  // update shows connections, the busiest first. why is part of the snapshot, and gone is
+  // from Changes. colourOf returns the colour of a key in the graph, or undefined.
   update(connections, why, gone, selected, colourOf) {
     this.last = [connections, why, gone, selected, colourOf];
     const shown = connections.slice(0, this.limit);
@@ -101,7 +102,7 @@ function write(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-// rowsOf returns the rows of a connection: a plain TCP connection is its own subflow.
+// rowsOf returns the rows of a connection. A plain TCP connection has one row.
 function rowsOf(c, gone, why) {
   const subflows = c.subflows ?? [];
   const tree = Boolean(c.token) && !c.fallback;
