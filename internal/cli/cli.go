@@ -34,7 +34,7 @@ type Output string
 const (
 	OutputTable Output = "table"
 	OutputJSON  Output = "json"
-	OutputProm  Output = "prom" // of lklctl counters only
+	OutputProm  Output = "prom" // only for lklctl counters
 )
 
 // String returns the name of the format.

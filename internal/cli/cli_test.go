@@ -109,7 +109,7 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-// Text from another machine cannot control the terminal.
+// Text from another machine must not control the terminal.
 func TestPlain(t *testing.T) {
 	const evil = "a\x1b]0;title\a\r\u009b2Jb"
 	const want = "a?]0;title???2Jb"

@@ -11,7 +11,7 @@ import (
 )
 
 // CompleteInterface completes an interface's specification with types, the host's devices
-// and keys; none of these ends the word.
+// and keys; none of these completes the word, so the shell adds no blank.
 func CompleteInterface(_ *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
 	var devices []string
 	all, _ := net.Interfaces() // devices that are not visible are not offered

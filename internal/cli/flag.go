@@ -12,8 +12,8 @@ import (
 	"github.com/lklrun/lklrun/internal/base/suggest"
 )
 
-// expected describes the values of flags that the flag package parses itself; other flags
-// have parsers with messages of their own.
+// expected describes the valid values of flags that pflag parses itself. Other flags have
+// their own parsers and messages.
 var expected = map[string]string{
 	"int":      "a whole number",
 	"uint":     "a whole number, 0 or more",
@@ -22,8 +22,8 @@ var expected = map[string]string{
 	"bool":     "true or false",
 }
 
-// FlagError improves the error for a flag. For a wrong value it says what is expected,
-// instead of naming the parser; for an unknown flag it suggests a similar one. Other
+// FlagError improves the error for a flag. For an invalid value, it names the expected
+// form instead of the parser. For an unknown flag, it suggests a similar flag. Other
 // errors are returned unchanged.
 func FlagError(flags *pflag.FlagSet, err error) error {
 	var invalid *pflag.InvalidValueError
@@ -42,7 +42,7 @@ func FlagError(flags *pflag.FlagSet, err error) error {
 	if want, ok := expected[invalid.GetFlag().Value.Type()]; ok {
 		return fmt.Errorf("--%s %q; expected %s", name, value, want)
 	}
-	if cause := invalid.Unwrap().Error(); strings.HasPrefix(cause, "expected ") { // from a flag type of ours
+	if cause := invalid.Unwrap().Error(); strings.HasPrefix(cause, "expected ") { // from one of our flag types
 		return fmt.Errorf("--%s %q; %s", name, value, cause)
 	}
 	return err

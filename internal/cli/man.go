@@ -18,8 +18,8 @@ import (
 	"github.com/lklrun/lklrun/internal/base/exit"
 )
 
-// ManCommand is the verb that writes the manual pages of a program, for `make man`:
-// section 1 has one for each command, section 7 one for each topic.
+// ManCommand returns the verb that writes the manual pages of a program, for `make
+// man`. Each command has a page in section 1, and each topic has one in section 7.
 func ManCommand(root *cobra.Command, topics ...Topic) *cobra.Command {
 	return &cobra.Command{
 		Use:    "man DIR",
@@ -80,8 +80,8 @@ func writeTopic(dir, program string, t Topic) error {
 	return writePage(dir, cmd, header, map[string]string{"SYNOPSIS": "", "OPTIONS": ""})
 }
 
-// writePage writes the page of a command, with other texts for some sections; empty ones are
-// left out. The date is SOURCE_DATE_EPOCH, if set.
+// writePage writes the page of a command. sections replaces the text of some sections; an
+// empty text removes the section. The date is SOURCE_DATE_EPOCH, if set.
 func writePage(dir string, cmd *cobra.Command, header *doc.GenManHeader, sections map[string]string) error {
 	var page bytes.Buffer
 	if err := doc.GenMan(cmd, header, &page); err != nil {
@@ -104,19 +104,19 @@ func writePage(dir string, cmd *cobra.Command, header *doc.GenManHeader, section
 	return os.WriteFile(filepath.Join(dir, name), []byte(b.String()), 0o644)
 }
 
-// options returns a list of flags in roff, with the words of the help.
+// options returns a list of flags in roff, with the texts of the help.
 func options(flags *pflag.FlagSet) string {
 	var b strings.Builder
 	flags.VisitAll(func(f *pflag.Flag) {
 		one := pflag.NewFlagSet(f.Name, pflag.ContinueOnError)
 		one.AddFlag(f)
 		head, usage, _ := strings.Cut(strings.TrimSpace(one.FlagUsages()), "  ")
-		if head == "" { // hidden
+		if head == "" { // the flag is hidden
 			return
 		}
 		b.WriteString(".TP\n")
 		for i, word := range strings.Fields(head) {
-			font := `\fI` // a value
+			font := `\fI` // format of a value
 			if strings.HasPrefix(word, "-") {
 				font = `\fB`
 			}
@@ -134,7 +134,7 @@ func options(flags *pflag.FlagSet) string {
 	return b.String()
 }
 
-// roff quotes text for a line of its own.
+// roff quotes a text that is a line of its own.
 func roff(text string) string {
 	text = strings.ReplaceAll(text, `\`, `\e`)
 	if strings.HasPrefix(text, ".") || strings.HasPrefix(text, "'") {
@@ -144,8 +144,8 @@ func roff(text string) string {
 }
 
 // markdown converts the texts of a command and its subcommands for the page writer.
-// Indented lines become a block that keeps its lines; otherwise a list would be refilled
-// into a paragraph.
+// Indented lines become a preformatted block; otherwise the writer would join a list
+// into one paragraph.
 func markdown(cmd *cobra.Command) {
 	cmd.Long = fenced(cmd.Long)
 	for _, below := range cmd.Commands() {

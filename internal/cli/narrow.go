@@ -7,15 +7,15 @@ import (
 	"unicode/utf8"
 )
 
-// terminal is the width that every terminal has, and leastLast the minimum width of the
+// terminal is the minimum width of a terminal. leastLast is the minimum width of the
 // last column of a narrow table.
 const (
 	terminal  = 80
 	leastLast = 16
 )
 
-// shrink reduces the widest columns to their next wider cell, until the last column has
-// enough room.
+// shrink reduces the widest column to the width of its next narrower cell. It repeats
+// this until the last column has enough room.
 func (t *Table) shrink(width []int, lines [][]string) {
 	last := len(width) - 1
 	for {

@@ -10,13 +10,13 @@ import (
 	"github.com/lklrun/lklrun/internal/base/text"
 )
 
-// Table prints rows in columns as wide as their widest cell, two blanks apart. It has no
-// borders, so each line splits into its fields.
+// Table prints rows in columns. A column is as wide as its widest cell, and two blanks
+// separate columns. There are no borders, so that scripts can split a line into fields.
 type Table struct {
 	head  []string
 	right map[int]bool
 	rows  [][]string
-	below map[int]string // lines below a row, by its number
+	below map[int]string // lines below each row, by the row's number
 	blank string         // in front of each line
 	most  int            // columns of a line; 0: no limit
 	bare  bool           // without the headings
@@ -35,7 +35,8 @@ func NewTable(head ...string) *Table {
 	return t
 }
 
-// Row adds a row. Empty cells are printed as Absent, and all are made Plain.
+// Row adds a row. Empty cells are printed as Absent. Row applies Plain to all
+// cells.
 func (t *Table) Row(cells ...string) {
 	row := make([]string, len(t.head))
 	copy(row, cells)
@@ -48,7 +49,7 @@ func (t *Table) Row(cells ...string) {
 	t.rows = append(t.rows, row)
 }
 
-// Below adds lines below the last row, unchanged.
+// Below adds lines below the last row, without changing them.
 func (t *Table) Below(lines string) { t.below[len(t.rows)] += lines }
 
 // Indent adds blanks at the start of each line.
@@ -63,9 +64,8 @@ func (t *Table) Bare() *Table {
 	return t
 }
 
-// Narrow limits the table to the width of a terminal. After a cell that is wider than its
-// column the row continues on the next line, and the text of the last column wraps. No
-// word is cut.
+// Narrow limits the table to the width of a terminal. If a cell is wider than its column,
+// the row continues on the next line. The text of the last column wraps. No word is cut.
 func (t *Table) Narrow() *Table {
 	t.most = terminal - len(t.blank)
 	return t

@@ -21,7 +21,7 @@ type Topic struct {
 	Text  string // at most 80 columns wide
 }
 
-// HelpCommand is `PROGRAM help [TOPIC|VERB]`.
+// HelpCommand returns the command `PROGRAM help [TOPIC|VERB]`.
 func HelpCommand(root *cobra.Command, topics []Topic) *cobra.Command {
 	return &cobra.Command{
 		Use:                   "help [TOPIC|VERB]",

@@ -12,7 +12,7 @@ import (
 // github.com/lklrun/lklrun/internal/cli.Release=1.2.3.
 var Release = "development build"
 
-// Version is the output of a program's --version.
+// Version returns the output of a program's --version.
 func Version(program string) string {
 	return fmt.Sprintf("%s %s, control protocol %d", program, Release, ctlproto.CTL_VERSION)
 }

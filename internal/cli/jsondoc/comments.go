@@ -21,12 +21,12 @@ func newComments(root, module string) *comments {
 	return &comments{root, module, map[string]map[string]string{}}
 }
 
-// of returns the comment of a type's field.
+// of returns the comment of a field of a type.
 func (c *comments) of(t reflect.Type, name string) (string, error) {
 	path := t.PkgPath()
 	rest, ours := strings.CutPrefix(path, c.module)
 	if !ours {
-		return "", nil // from another module
+		return "", nil // the type is from another module
 	}
 	dir := filepath.Join(c.root, rest)
 	if c.packages[dir] == nil {
@@ -70,7 +70,7 @@ func read(dir string) (map[string]string, error) {
 	return all, nil
 }
 
-// told joins the comments above and behind a field.
+// told joins the comments above a field and at the end of its line.
 func told(f *ast.Field) string {
 	text := f.Doc.Text() + " " + f.Comment.Text()
 	return strings.Join(strings.Fields(text), " ")

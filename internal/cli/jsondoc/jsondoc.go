@@ -16,13 +16,13 @@ import (
 
 // Document is the output of one command.
 type Document struct {
-	Name string // of the command
-	What string // what it shows
+	Name string // name of the command
+	What string // description of the output
 	Type reflect.Type
 }
 
-// Generate returns the page, in Markdown. root is the module's directory, where the
-// comments are read, and module its path.
+// Generate returns the page, in Markdown. root is the directory of the module,
+// whose comments Generate reads. module is the module's path.
 func Generate(root, module string, documents []Document) ([]byte, error) {
 	g := &generator{comments: newComments(root, module), seen: map[reflect.Type]bool{}, titles: map[string]reflect.Type{}}
 	g.text.WriteString("# JSON\n\nThis page describes what each command prints with `-o json`. With `--watch`, each line is a document. " +
@@ -45,7 +45,7 @@ type generator struct {
 	err      error
 }
 
-// sections writes a table for each type that has none yet.
+// sections writes a table for each type that does not have one yet.
 func (g *generator) sections(t reflect.Type) {
 	t = element(t)
 	if !isObject(t) || g.seen[t] {
@@ -68,8 +68,8 @@ type field struct {
 	typ        reflect.Type
 }
 
-// fields are the fields of a type, including those of embedded types; outer fields hide
-// inner ones, as in encoding/json.
+// fields returns the fields of a type, including the fields of embedded types. As in
+// encoding/json, outer fields hide inner ones.
 func (g *generator) fields(t reflect.Type) []field {
 	var own, embedded []field
 	for i := range t.NumField() {
@@ -106,7 +106,7 @@ func (g *generator) fields(t reflect.Type) []field {
 	return own
 }
 
-// element is the element type of a pointer, a list or a map.
+// element returns the element type of a pointer, a list or a map.
 func element(t reflect.Type) reflect.Type {
 	for t.Kind() == reflect.Pointer || !marshals(t) && (t.Kind() == reflect.Slice || t.Kind() == reflect.Array || t.Kind() == reflect.Map) {
 		t = t.Elem()
@@ -123,8 +123,8 @@ func marshals(t reflect.Type) bool { return t.Implements(jsonMarshaler) || t.Imp
 
 func isObject(t reflect.Type) bool { return t.Kind() == reflect.Struct && !marshals(t) }
 
-// title is a type's heading: its name, with the package if another type has the same
-// name.
+// title returns the heading of a type: its name, with the package if another type
+// has the same name.
 func (g *generator) title(t reflect.Type) string {
 	if first, ok := g.titles[t.Name()]; ok && first != t {
 		return path.Base(t.PkgPath()) + "." + t.Name()
@@ -133,12 +133,12 @@ func (g *generator) title(t reflect.Type) string {
 	return t.Name()
 }
 
-// anchor is the target of a link to a heading, in GitHub's form.
+// anchor returns the target of a link to a heading, in GitHub's form.
 func anchor(heading string) string {
 	return strings.NewReplacer(".", "", " ", "-").Replace(strings.ToLower(heading))
 }
 
-// name is the JSON type of a value.
+// name returns the name of the JSON type of a value.
 func (g *generator) name(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[time.Time]():
@@ -150,7 +150,7 @@ func (g *generator) name(t reflect.Type) string {
 	case t.Implements(textMarshaler):
 		return "string"
 	case t.Implements(jsonMarshaler):
-		return "number" // sockdiag.Value and similar types
+		return "number" // for sockdiag.Value and similar types
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
