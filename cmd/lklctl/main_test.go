@@ -49,8 +49,8 @@ func ok(t testing.TB, args ...string) string {
 	return r.out
 }
 
-// decode runs the program with -o json and parses the output. The status must
-// tell whether there are results.
+// decode runs the program with -o json and parses the output. The exit status must
+// match whether there are results.
 func decode[T any](t testing.TB, args ...string) T {
 	t.Helper()
 	var v T
@@ -70,8 +70,8 @@ func decode[T any](t testing.TB, args ...string) T {
 	return v
 }
 
-// refused runs the program, which must fail with status and one line that
-// contains each of wants.
+// refused runs the program, which must fail with status. Its error must be one line
+// that contains each of wants.
 func refused(t testing.TB, status int, args []string, wants ...string) {
 	t.Helper()
 	r := lklctl(t, args...)

@@ -27,15 +27,15 @@ import (
 	"github.com/lklrun/lklrun/internal/cli"
 )
 
-// run is main without the process. It returns how the process must end.
+// run is main without the exit. It returns how the process must end.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) exit.End {
 	c := verb.New(stdout, stderr)
 	root := rootCommand(c)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
-	// An error before a verb's body is an error of the command line. Some
-	// of these do not pass through flagError, such as those of flags before
-	// the verb.
+	// An error before a verb's body starts is an error of the command line. Some of
+	// these errors, such as those of flags before the verb, do not pass through
+	// flagError.
 	if err != nil && !c.Began && exit.Status(err) != exit.Usage {
 		err = flagError(root, err)
 	}
@@ -218,7 +218,7 @@ failures and continues.
 `},
 }
 
-// firstHelp is the help of lklctl itself. Verbs have cobra's.
+// firstHelp is the help of lklctl itself. Verbs use cobra's template.
 var firstHelp = `{{if .HasParent}}{{with (or .Long .Short)}}{{. | trimTrailingWhitespaces}}
 
 {{end}}{{.UsageString}}{{else}}{{.Long}}
@@ -248,7 +248,7 @@ func verbs(cmd *cobra.Command) []string {
 // helpColumns is the width of the help.
 const helpColumns = 80
 
-// usage adapts a template for the help to that width.
+// usage adapts a help template to helpColumns.
 func usage(template string) string {
 	return strings.NewReplacer(
 		".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", helpColumns),
@@ -279,7 +279,7 @@ func prepareCommand(c *verb.Call, cmd *cobra.Command) {
 	}
 }
 
-// removed has flags, or values of flags, that verbs had, with what replaces them.
+// removed maps former flags, and former values of flags, to their replacements.
 var removed = map[string]string{
 	"lklctl counters --differences": "use lklctl counters --around -- sleep SECONDS",
 	"lklctl counters --exec":        "use lklctl counters --around -- lklctl exec COMMAND",
@@ -288,7 +288,7 @@ var removed = map[string]string{
 	"lklctl path --script":          "run the steps from a shell, as in: lklctl path eth1 down --for 3s; sleep 2",
 }
 
-// removal returns an error with the remedy if err is about something removed.
+// removal returns an error with the remedy if err is about a removed flag or value.
 func removal(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var invalid *pflag.InvalidValueError
@@ -314,7 +314,7 @@ func flagError(cmd *cobra.Command, err error) error {
 		return err
 	}
 	text := strings.TrimSuffix(text.OneLine(cli.FlagError(cmd.Flags(), err).Error()), ".")
-	if strings.HasSuffix(text, "?") { // it contains a remedy
+	if strings.HasSuffix(text, "?") { // the error already contains a suggestion
 		return exit.Usagef("%s", text)
 	}
 	return exit.Usagef("%s; see %s --help", text, cmd.CommandPath())

@@ -81,8 +81,8 @@ func (c client) connect(proto, listener int, addr string) int {
 	return s.FD()
 }
 
-// site is an instance with a listener, a TCP connection, an MPTCP connection of
-// two subflows, and one that fell back, all over lo.
+// site starts an instance with a listener, a TCP connection, an MPTCP connection of
+// two subflows, and an MPTCP connection that fell back to TCP. All use lo.
 func site(t *testing.T, name string) (client, *instance.Dir) {
 	t.Helper()
 	s, d := instanceOf(t, name)
@@ -108,11 +108,12 @@ func TestList(t *testing.T) {
 	if len(list) != 1 || list[0].Name != "web" || !list[0].Running {
 		t.Errorf("list: %+v", list)
 	}
-	// A leftover is listed, but does not count as running.
+	// The list contains the leftover of a killed run, but it does not count as
+	// running.
 	if err := os.MkdirAll("/run/lklrun/old", 0o700); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll("/run/lklrun/old") }) // on a tmpfs that ends with the tests
+	t.Cleanup(func() { _ = os.RemoveAll("/run/lklrun/old") }) // on a tmpfs that is removed after the tests
 	if err := os.WriteFile("/run/lklrun/old/lock", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -156,8 +157,8 @@ func TestNetstat(t *testing.T) {
 		return n
 	}
 	kit.WaitFor(t, "the second subflow", 10*time.Second, func() bool {
-		// one of TCP, two of MPTCP, one that fell back; each counts
-		// twice because both ends are here
+		// one TCP connection, two subflows, one fallback; each counts twice because
+		// both ends are in this stack
 		return count()["tcp ESTAB"] == 8
 	})
 	for args, want := range map[string]map[string]int{
@@ -318,7 +319,7 @@ func TestSysctl(t *testing.T) {
 	refused(t, 1, []string{"sysctl", "-w", ttl + "=256"}, ttl+"=256", "it takes 1 to 255")
 	refused(t, 1, []string{"sysctl", "-w", "net.ipv4.tcp_congestion_control=none"}, "refused the value")
 	refused(t, 2, []string{"sysctl", "-a", "[x"}, "glob")
-	// If one argument is no setting at all, nothing is written.
+	// If one argument is not a setting, nothing is written.
 	refused(t, 2, []string{"sysctl", "-w", ttl + "=62", "rubbish"}, "rubbish")
 	if text := ok(t, "sysctl", "--values", ttl); text != "63\n" {
 		t.Errorf("half of a refused command was done: %q", text)
@@ -389,7 +390,7 @@ func TestCat(t *testing.T) {
 func TestStop(t *testing.T) {
 	_, d := instanceOf(t, "web")
 	s2, _ := instanceOf(t, "stuck")
-	// This replaces lklrun: it removes the directory after the stack host
+	// This goroutine replaces lklrun: it removes the directory after the stack host
 	// has ended.
 	c := decode[[]instance.Info](t, "list")
 	removed := make(chan struct{})
@@ -402,7 +403,7 @@ func TestStop(t *testing.T) {
 				}
 			}
 		}
-		_ = d.Remove() // the cleanup reports an error
+		_ = d.Remove() // the cleanup reports the error
 	}()
 	if r := lklctl(t, "-n", "web", "stop"); r.status != 0 || r.out != "" || r.errors != "" {
 		t.Errorf("stop: %+v", r)

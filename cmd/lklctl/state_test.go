@@ -96,7 +96,7 @@ func TestNotBooted(t *testing.T) {
 	refused(t, 1, []string{"netstat"}, `"new" is starting`)
 }
 
-// An instance can end during a question or before it.
+// An instance can end before or during a query.
 func TestEnding(t *testing.T) {
 	inState(t, "late", ctlproto.CTL_STATE_ENDING, "")
 	for _, args := range [][]string{{"netstat"}, {"mptcp"}, {"cat", "/proc/version"}, {"counters"}, {"sysctl", "-a"}, {"sysctl", "-w", "net.ipv4.ip_forward=1"}} {

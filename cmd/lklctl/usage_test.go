@@ -107,8 +107,8 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// Without an instance, or without one of the given name, each verb reports that
-// with status 3. An empty list has status 1.
+// If no instance runs, or none has the given name, each verb reports this with
+// status 3. An empty list has status 1.
 func TestNoInstance(t *testing.T) {
 	kit.Need(t)
 	for _, args := range [][]string{
@@ -138,7 +138,7 @@ func TestNoInstance(t *testing.T) {
 func TestHelpWidth(t *testing.T) {
 	var check func(cmd *cobra.Command)
 	check = func(cmd *cobra.Command) {
-		if below := cmd.Commands(); cmd.Name() != "completion" { // its verbs are the library's
+		if below := cmd.Commands(); cmd.Name() != "completion" { // cobra generates the verbs of completion
 			for _, c := range below {
 				check(c)
 			}

@@ -120,7 +120,7 @@ func dmesg(ctx context.Context, c *verb.Call, follow bool, level klog.Level) err
 	return verb.NoAnswer(attaching, info, conn, verb.QueryLimit, err)
 }
 
-// logLine prints one message, as text or as a JSON document per line.
+// logLine prints one message: as text, or as a JSON document on one line.
 func logLine(c *verb.Call, r klog.Record) error {
 	if r.Lost {
 		cli.Note(c.Stderr, verb.Program, "some messages are missing: the kernel overwrote them before lklctl read them")

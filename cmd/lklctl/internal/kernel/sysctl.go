@@ -170,7 +170,7 @@ func (s *settings) read(ctx context.Context, info *instance.Info, conn *stackcon
 	return s.Show(object, len(read), none, func(w io.Writer) error { return writeLines(w, read, s.values) })
 }
 
-// wanted returns a function that matches keys against the patterns and -r.
+// wanted returns a function that reports whether a key matches the patterns and -r.
 func (s *settings) wanted(patterns []string) func(string) bool {
 	re := regexp.MustCompile(s.pattern) // already checked
 	return func(key string) bool { return sysctl.Match(key, patterns) && re.MatchString(key) }

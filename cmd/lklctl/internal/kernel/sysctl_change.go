@@ -66,7 +66,7 @@ func (s *settings) change(ctx context.Context, conn *stackconn.Conn, lines []sys
 		case ch.Differs():
 			cli.Note(s.Stderr, verb.Program, "%s: the stack changed the value %s to %s", ch.Key, ch.Asked, *ch.New)
 		}
-		if ch.New != nil { // otherwise it is write-only
+		if ch.New != nil { // nil: the setting is write-only
 			object[ch.Key] = *ch.New
 			now = append(now, sysctl.Setting{Key: ch.Key, Value: *ch.New})
 		}
@@ -95,8 +95,8 @@ func (s *settings) showPlan(changes []sysctl.Change) error {
 	return s.Show(differ, len(differ), s.Nothing("nothing would change"), t.Write)
 }
 
-// saveFile writes the writable settings to a file, completely or not at all.
-// Only the user can read the file, because it may contain keys.
+// saveFile writes the writable settings to a file atomically. Only the user can
+// read the file, because it may contain secret keys.
 func (s *settings) saveFile(ctx context.Context, info *instance.Info, conn *stackconn.Conn, patterns []string) error {
 	wanted := s.wanted(patterns)
 	read, err := sysctl.Below(ctx, conn, "", func(key string) bool { return wanted(key) && sysctl.Writable(ctx, conn, key) })

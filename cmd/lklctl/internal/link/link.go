@@ -23,7 +23,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 	"github.com/lklrun/lklrun/pkg/config"
-	_ "github.com/lklrun/lklrun/pkg/config/types" // for link add
+	_ "github.com/lklrun/lklrun/pkg/config/types" // registers the interface types for link add
 )
 
 // Command is the verb link.
@@ -60,7 +60,7 @@ func Command(c *verb.Call) *cobra.Command {
 type linkRow struct {
 	Name      string   `json:"name"`
 	Index     int      `json:"index"`
-	Is        string   `json:"is,omitempty"` // TYPE:HOST of lklrun's, else the kind of device
+	Is        string   `json:"is,omitempty"` // TYPE:HOST if lklrun created it, otherwise the kind of device
 	State     string   `json:"state"`
 	MTU       int      `json:"mtu"`
 	Group     int      `json:"group"`
@@ -198,8 +198,8 @@ endpoints, and undoes the changes for it on the host.`,
 	return cmd
 }
 
-// askLimit bounds a question to lklrun, whose work has its own limit. lklrun
-// may have to wait for others, for example for an address.
+// askLimit is the timeout of a request to lklrun. lklrun has a timeout of its own
+// for its work. It may have to wait, for example for a DHCP server.
 const askLimit = 90 * time.Second
 
 // askLklrun returns the body of a verb that asks lklrun.

@@ -22,7 +22,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
-// drilling contains the arguments of path.
+// drilling contains the parsed arguments of the verb path.
 type drilling struct {
 	direction string
 	lasts     time.Duration
@@ -86,7 +86,7 @@ func (d *drilling) parse(args []string) (err error) {
 	return nil
 }
 
-// step performs one step.
+// step performs one step of a drill.
 func step(ctx context.Context, c *verb.Call, info *instance.Info, conn *stackconn.Conn, s drill.Step, lasts time.Duration, args []string) error {
 	if lasts > 0 {
 		return badStep(drill.For(ctx, conn, s, lasts))
@@ -116,24 +116,24 @@ func badStep(err error) error {
 
 // pathRow is an interface with the impairments of its packets.
 type pathRow struct {
-	Name    string         `json:"name"`          // the interface
-	Carrier bool           `json:"carrier"`       // it has carrier, or is down by ip link
-	In      *impairmentRow `json:"in,omitempty"`  // what is done to packets that come in
-	Out     *impairmentRow `json:"out,omitempty"` // and to those that leave
+	Name    string         `json:"name"`          // name of the interface
+	Carrier bool           `json:"carrier"`       // the interface has carrier, or is administratively down (ip link set down)
+	In      *impairmentRow `json:"in,omitempty"`  // impairments of incoming packets; absent: none
+	Out     *impairmentRow `json:"out,omitempty"` // impairments of outgoing packets; absent: none
 }
 
 // impairmentRow contains the impairments of one direction.
 type impairmentRow struct {
-	Silent    bool    `json:"silent,omitempty"`            // all are lost
-	Delay     float64 `json:"delay_us,omitempty"`          // of each
-	Jitter    float64 `json:"jitter_us,omitempty"`         // the delay is up to that much shorter or longer
-	Rate      uint64  `json:"rate_bit_s,omitempty"`        // that passes at most
-	Loss      float64 `json:"loss_percent,omitempty"`      // probability that one is lost
-	Duplicate float64 `json:"duplicate_percent,omitempty"` // that it arrives twice
-	Reorder   float64 `json:"reorder_percent,omitempty"`   // that it has no delay
-	Corrupt   float64 `json:"corrupt_percent,omitempty"`   // that one bit is wrong
-	Limit     uint32  `json:"limit_packets,omitempty"`     // that are held by delay and rate
-	Dropped   *uint32 `json:"dropped_packets,omitempty"`   // that were lost by loss and limit; those of silent are not counted
+	Silent    bool    `json:"silent,omitempty"`            // all packets are lost
+	Delay     float64 `json:"delay_us,omitempty"`          // delay of each packet
+	Jitter    float64 `json:"jitter_us,omitempty"`         // maximum deviation from the delay, in both directions
+	Rate      uint64  `json:"rate_bit_s,omitempty"`        // maximum rate
+	Loss      float64 `json:"loss_percent,omitempty"`      // probability that a packet is lost
+	Duplicate float64 `json:"duplicate_percent,omitempty"` // probability that a packet is duplicated
+	Reorder   float64 `json:"reorder_percent,omitempty"`   // probability that a packet is not delayed, and so overtakes others
+	Corrupt   float64 `json:"corrupt_percent,omitempty"`   // probability that one bit of a packet is changed
+	Limit     uint32  `json:"limit_packets,omitempty"`     // maximum number of packets that wait because of delay and rate
+	Dropped   *uint32 `json:"dropped_packets,omitempty"`   // packets dropped because of loss and limit, without those dropped by silent
 }
 
 func showPaths(ctx context.Context, c *verb.Call, info *instance.Info, conn *stackconn.Conn, args []string) error {
@@ -204,7 +204,7 @@ func (i *impairmentRow) dropped() string {
 	return fmt.Sprint(*i.Dropped)
 }
 
-// words returns the words of an equivalent step.
+// words returns the impairments as the words of a step.
 func (i *impairmentRow) words() string {
 	if i == nil {
 		return "pass"

@@ -45,7 +45,8 @@ group at once. Some drivers require an interface to be down for a new address.`,
 	return cmd
 }
 
-// changed ends a verb that changed n interfaces, possibly not all.
+// changed prints the result of a verb that changed n interfaces, and returns its
+// error. If the verb failed, n can be lower than the number of selected interfaces.
 func changed(c *verb.Call, target stacknet.Target, n int, err error) error {
 	if err != nil {
 		return verb.BadValue(err)

@@ -67,7 +67,7 @@ func showTop(ctx context.Context, c *verb.Call, o topOptions) error {
 	batch := o.batch || c.Output == cli.OutputJSON
 	if c.Name != "" || batch {
 		var none *exit.StatusError
-		if _, err := c.Choose(); errors.As(err, &none) { // here several running instances are not an error
+		if _, err := c.Choose(); errors.As(err, &none) { // top accepts several running instances
 			return err
 		}
 	}

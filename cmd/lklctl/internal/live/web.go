@@ -20,7 +20,7 @@ import (
 
 // webRow is the output of web with -o json once the page can be opened.
 type webRow struct {
-	URL string `json:"url"` // address of the page, with the token that it takes
+	URL string `json:"url"` // address of the page, including the token
 }
 
 // Web is the verb web.
@@ -75,7 +75,7 @@ func announce(c *verb.Call, page string) error {
 	return err
 }
 
-// byName is like attach, for an instance name.
+// byName is like Attach, for the instance of the given name.
 func byName(ctx context.Context, c *verb.Call, name string) (*instance.Info, *stackconn.Conn, error) {
 	one := *c
 	one.Name = name

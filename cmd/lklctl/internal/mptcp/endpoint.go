@@ -64,7 +64,7 @@ changes them as ip-mptcp(8) does. Changes apply to open connections too.`,
 	return cmd
 }
 
-// door is Query or Change of a verb.Call.
+// door is the method Query or Change of a verb.Call.
 type door func(verb.Body) func(*cobra.Command, []string) error
 
 // opened is a stack with an open netlink connection.
@@ -93,7 +93,7 @@ type endpointWords struct {
 	clear uint32 // flags to clear
 }
 
-// endpointBody performs a verb of endpoint.
+// endpointBody performs a subcommand of endpoint.
 type endpointBody func(ctx context.Context, o opened, w *endpointWords) error
 
 func changing(f func(*stacknet.Netlink, *endpointWords) error) endpointBody {
@@ -282,12 +282,12 @@ func endpointError(doing string, err error) error {
 
 // endpointRow is an endpoint in the output.
 type endpointRow struct {
-	ID      int      `json:"id"`             // its number, 1 to 255
-	Address string   `json:"address"`        // the address that subflows leave from, or that the peer is told of
-	Port    int      `json:"port,omitempty"` // the port that the peer is told of; absent: that of the connection
-	Dev     string   `json:"dev,omitempty"`  // the interface that its subflows are bound to; absent: none
+	ID      int      `json:"id"`             // ID of the endpoint, 1 to 255
+	Address string   `json:"address"`        // local address of subflows, or address that is announced to the peer
+	Port    int      `json:"port,omitempty"` // port that is announced to the peer; absent: the port of the connection
+	Dev     string   `json:"dev,omitempty"`  // interface to which the subflows are bound; absent: none
 	Flags   []string `json:"flags"`          // as in ip-mptcp(8): subflow, signal, backup, fullmesh, implicit
-	Used    int      `json:"subflows"`       // how many subflows have this local address now, the first ones too
+	Used    int      `json:"subflows"`       // number of current subflows from this address, including initial subflows
 }
 
 // subflowsFrom counts the subflows of MPTCP connections by their local address.

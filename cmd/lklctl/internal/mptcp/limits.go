@@ -16,8 +16,8 @@ import (
 
 // limitsRow contains the limits in JSON.
 type limitsRow struct {
-	Subflows        int `json:"subflows"`          // how many subflows beside the first a connection may have
-	AddAddrAccepted int `json:"add_addr_accepted"` // how many addresses that the peer announces a connection makes subflows to
+	Subflows        int `json:"subflows"`          // maximum number of additional subflows per connection
+	AddAddrAccepted int `json:"add_addr_accepted"` // maximum number of addresses announced by the peer to which a connection creates subflows
 }
 
 func limitsCommand(c *verb.Call) *cobra.Command {
@@ -67,7 +67,8 @@ many announced addresses it uses. Each limit is 0 to 8.`,
 	return cmd
 }
 
-// parseLimits returns the change to make; nil: none.
+// parseLimits returns a function that makes the requested change, or nil if there
+// is none.
 func parseLimits(cmd *cobra.Command, args []string) (func(*stacknet.MPTCPLimits), error) {
 	w := verb.Words{Cmd: cmd, Left: args}
 	switch first := w.Next(); {

@@ -26,9 +26,9 @@ import (
 // monitorRow is an event in JSON. monitor prints one document per line.
 type monitorRow struct {
 	mptcpevent.Event
-	Iface   string `json:"iface,omitempty"`   // the interface of the subflow, or that has the local address
-	PID     int    `json:"pid,omitempty"`     // of a process that has the connection, where it could be seen
-	Process string `json:"process,omitempty"` // the process's name
+	Iface   string `json:"iface,omitempty"`   // interface of the subflow, or of the local address
+	PID     int    `json:"pid,omitempty"`     // ID of a process that has the connection; absent: not known
+	Process string `json:"process,omitempty"` // name of this process
 }
 
 func monitorCommand(c *verb.Call) *cobra.Command {
@@ -82,8 +82,8 @@ type monitor struct {
 	procs map[mptcpevent.Token]sockdiag.Process // of all connections at that time
 }
 
-// A query reads all connections. In a burst of new connections, the first few
-// are queried individually, and later ones together, once per lookRest.
+// A query reads all connections. In a burst of new connections, each of the first
+// few causes a query. After that there is one query per lookRest.
 const (
 	lookRest = time.Second / 2
 	lookMost = 8

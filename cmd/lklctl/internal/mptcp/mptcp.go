@@ -135,17 +135,17 @@ func annotateConnections(ctx context.Context, conn *stackconn.Conn, conns []sock
 // mptcpRow is a connection in the JSON output of mptcp.
 type mptcpRow struct {
 	sockets.Row
-	Fallback *bool               `json:"fallback,omitempty"`   // it is plain TCP after all
-	Unacked  *uint64             `json:"unacked,omitempty"`    // bytes of the data level that were given to the stack and are yet to be acknowledged
-	Subflows []subflowRow        `json:"subflows,omitzero"`    // the TCP connections that carry it; absent: the stack does not tell which
-	Proc     *sockdiag.ProcMPTCP `json:"proc_mptcp,omitempty"` // what a stack tells whose sock_diag has no MPTCP; mptcp_info is absent then
-	WhyNot   []whynot.Reason     `json:"why_not,omitempty"`    // why it is plain TCP, or which interfaces carry no subflow, and why
+	Fallback *bool               `json:"fallback,omitempty"`   // the connection fell back to TCP
+	Unacked  *uint64             `json:"unacked,omitempty"`    // bytes that the program has written and the peer has not acknowledged at the MPTCP level
+	Subflows []subflowRow        `json:"subflows,omitzero"`    // subflows of the connection; absent: the stack does not report them
+	Proc     *sockdiag.ProcMPTCP `json:"proc_mptcp,omitempty"` // state from /proc/net/mptcp if sock_diag of the stack does not support MPTCP; mptcp_info is then absent
+	WhyNot   []whynot.Reason     `json:"why_not,omitempty"`    // reasons why the connection is plain TCP, or why interfaces have no subflow
 }
 
 // subflowRow is a TCP connection that is a subflow of an MPTCP connection.
 type subflowRow struct {
 	sockets.Row
-	Backup bool `json:"backup"` // either side wants it for the worst case only
+	Backup bool `json:"backup"` // one of the two sides has marked the subflow as a backup
 }
 
 func mptcpRows(conns []connection) []mptcpRow {
@@ -161,7 +161,7 @@ func mptcpRows(conns []connection) []mptcpRow {
 		}
 		for _, s := range c.Subflows {
 			sub := subflowRow{Row: sockets.NewRow(s), Backup: s.Subflow != nil && s.Subflow.Flags.Backup()}
-			sub.PID, sub.Process, sub.Processes = 0, "", nil // they are those of the connection
+			sub.PID, sub.Process, sub.Processes = 0, "", nil // the process is reported for the connection
 			r.Subflows = append(r.Subflows, sub)
 		}
 		rows = append(rows, r)

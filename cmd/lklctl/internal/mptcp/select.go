@@ -68,8 +68,8 @@ func byToken(word string) func(*sockdiag.Connection) bool {
 	}
 }
 
-// byAddress selects connections that have the address at either end, or at
-// either end of a subflow.
+// byAddress selects connections for which the word is the address of either end, or
+// of either end of a subflow.
 func byAddress(word string) func(*sockdiag.Connection) bool {
 	net, err := netip.ParsePrefix(word)
 	if err != nil {

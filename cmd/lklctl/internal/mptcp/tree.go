@@ -175,7 +175,7 @@ func writeSubflows(b *strings.Builder, c connection, detail bool) error {
 	t := cli.NewTable("IF", "LOCAL", "PEER", "STATE", ">RTT", ">CWND", ">SENT", ">RECV", ">RETR").Indent(2).Narrow()
 	for _, s := range c.Subflows {
 		i := s.TCP
-		if i == nil || s.State == sockdiag.Listen { // these values mean nothing for a listener
+		if i == nil || s.State == sockdiag.Listen { // these values have no meaning for a listener
 			i = &sockdiag.TCPInfo{}
 		}
 		t.Row(s.Iface, sockets.LocalAddr(s), sockets.RemoteAddr(s), s.State.String(), sockets.Micros(i.RTT), sockets.Number(i.Cwnd),
@@ -208,7 +208,8 @@ func writeReason(b *strings.Builder, r whynot.Reason) {
 }
 
 // wrap writes text in lines of at most 80 columns. It indents the first line by
-// first blanks and the others by rest. Non-breaking blanks are U+00A0.
+// first blanks and the others by rest. It does not break lines at U+00A0 (no-break
+// space).
 func wrap(b *strings.Builder, first, rest int, text string) {
 	const columns = 80
 	at := 0

@@ -10,8 +10,8 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 )
 
-// Formats of numbers in tables. An absent number is the empty string, which a
-// table shows as absent. JSON contains the plain numbers.
+// Formats of numbers in tables. A missing number is formatted as the empty string,
+// which a table shows as absent. JSON contains the plain numbers.
 
 // Number formats a count.
 func Number(v sockdiag.Value) string {

@@ -54,8 +54,8 @@ func (o *netstatOptions) groups(s sockdiag.Socket) []group {
 	return all
 }
 
-// infoGroups returns the lines of -i. The names are those of ss(8), if it has
-// one.
+// infoGroups returns the lines of -i. The names are those of ss(8), if ss shows the
+// value.
 func infoGroups(s sockdiag.Socket) []group {
 	var all []group
 	if i := s.TCP; i != nil && s.State != sockdiag.Listen {
@@ -168,7 +168,7 @@ func rateWords(i *sockdiag.TCPInfo) (w infoWords) {
 
 func lossWords(i *sockdiag.TCPInfo) (w infoWords) {
 	if i.Retrans.Known {
-		w.add("retrans", Number(i.Retrans)+"/"+Number(i.TotalRetrans)) // as in ss: outstanding/total
+		w.add("retrans", Number(i.Retrans)+"/"+Number(i.TotalRetrans)) // as in ss: unacknowledged/total
 	}
 	if i.BytesRetrans.N != 0 {
 		w.add("bytes_retrans", Bytes(i.BytesRetrans))
@@ -276,7 +276,7 @@ func socketWords(s sockdiag.Socket) (w infoWords) {
 	return w
 }
 
-// Milliseconds formats a time that the kernel reports in milliseconds.
+// Milliseconds formats a duration that the kernel reports in milliseconds.
 func Milliseconds(v sockdiag.Value) string {
 	if !v.Known {
 		return ""
@@ -284,8 +284,8 @@ func Milliseconds(v sockdiag.Value) string {
 	return Number(v) + "ms"
 }
 
-// share formats a part of a time, also as a percentage. It returns nothing if
-// there is none.
+// share formats a part of a duration, with its percentage of the whole. It returns
+// "" if the part is absent or 0.
 func share(part, whole sockdiag.Value) string {
 	if part.N == 0 {
 		return ""

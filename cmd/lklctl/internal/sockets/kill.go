@@ -46,7 +46,7 @@ lists them. A filter is required; "lklctl help filters" describes it.`,
 	return cmd
 }
 
-// mayKill refuses to end all sockets by mistake.
+// mayKill returns an error if the user would end all sockets by mistake.
 func (o *netstatOptions) mayKill() error {
 	if o.filter.Empty() {
 		return exit.Usagef("no filter given; expected one such as: dst 192.0.2.7")

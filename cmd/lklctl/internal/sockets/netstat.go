@@ -119,19 +119,20 @@ func filterWords(ctx context.Context, info *instance.Info, conn *stackconn.Conn,
 	return append(words, verb.LinkNames(ctx, info, conn, toComplete)...)
 }
 
-// netstatRow is a socket in the JSON output of netstat. It has addresses as in
-// the table, and the first process without its list.
+// netstatRow is a socket in the JSON output of netstat. It contains the addresses
+// as in the table. In addition to the list of processes, it contains the first
+// process directly.
 type netstatRow struct {
 	sockdiag.Socket
-	Family  string `json:"family"`            // inet, inet6, unix, packet or netlink
-	Local   string `json:"local,omitempty"`   // ADDRESS:PORT, IPv6 in brackets, * for no port; of other sockets the name
-	Remote  string `json:"remote,omitempty"`  // the same of the peer
-	PID     int    `json:"pid,omitempty"`     // of the first process that has it, on the host
-	Process string `json:"process,omitempty"` // that process's name
+	Family  string `json:"family"`            // address family: inet, inet6, unix, packet or netlink
+	Local   string `json:"local,omitempty"`   // ADDRESS:PORT, with IPv6 in brackets and * for no port; for other families the name of the socket
+	Remote  string `json:"remote,omitempty"`  // address of the peer, in the same format
+	PID     int    `json:"pid,omitempty"`     // ID, on the host, of the first process that has the socket
+	Process string `json:"process,omitempty"` // name of that process
 }
 
-// Row is netstatRow for other packages. Embedding needs an exported name, and
-// docs/json.md has that of the type.
+// Row is netstatRow for other packages. Embedding requires an exported name, but
+// docs/reference/json.md shows the name of the type.
 type Row = netstatRow
 
 func netstatRows(sockets []sockdiag.Socket) []netstatRow {
@@ -153,11 +154,11 @@ func NewRow(s sockdiag.Socket) Row {
 
 // summaryRow contains the counts of one kind of sockets.
 type summaryRow struct {
-	Proto  sockdiag.Proto `json:"proto"`  // as in the list
-	Total  int            `json:"total"`  // sockets
-	IPv4   int            `json:"inet"`   // of these, those of IPv4
-	IPv6   int            `json:"inet6"`  // of these, those of IPv6
-	States map[string]int `json:"states"` // how many are in which state
+	Proto  sockdiag.Proto `json:"proto"`  // kind of the sockets, as in the list
+	Total  int            `json:"total"`  // number of sockets
+	IPv4   int            `json:"inet"`   // number of IPv4 sockets
+	IPv6   int            `json:"inet6"`  // number of IPv6 sockets
+	States map[string]int `json:"states"` // number of sockets in each state
 }
 
 // summarize counts sockets, which must be sorted by kind.

@@ -41,8 +41,8 @@ func (k *socketKinds) flags(f *pflag.FlagSet) {
 	f.StringSliceVarP(&k.families, "family", "f", nil, "show only sockets of `FAMILY`: "+strings.Join(familyNames, ", "))
 }
 
-// kind is a kind of sockets to list. The stack need not support a kind that the
-// user did not name.
+// kind is a kind of sockets to list. If the user did not name the kind, the stack
+// may lack support for it.
 type kind struct {
 	proto sockdiag.Proto
 	named bool
@@ -67,7 +67,7 @@ func (k *socketKinds) kinds() (kinds []kind) {
 	add(k.packet || slices.Contains(k.families, "link"), sockdiag.Packet)
 	add(slices.Contains(k.families, "netlink"), sockdiag.Netlink)
 	add(k.unix || slices.Contains(k.families, "unix"), sockdiag.Unix)
-	// An Internet family without a protocol selects all its kinds.
+	// If an Internet family is given without a protocol, it selects all protocols.
 	if inet || len(kinds) > 0 && !k.v4 && !k.v6 && !slices.Contains(k.families, "inet") && !slices.Contains(k.families, "inet6") {
 		return kinds
 	}
@@ -130,8 +130,8 @@ func list(ctx context.Context, conn *stackconn.Conn, p sockdiag.Proto) ([]sockdi
 	return sockdiag.List(ctx, conn, p)
 }
 
-// wants reports whether a socket is selected. If the filter contains states,
-// only these decide about the state.
+// wants reports whether a socket is selected. If the filter contains states, the
+// filter alone decides which states are selected.
 func (o *netstatOptions) wants(s sockdiag.Socket) bool {
 	if !o.has(s) || !o.filter.Match(s) {
 		return false

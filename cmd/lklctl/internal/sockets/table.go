@@ -75,7 +75,7 @@ func below(groups []group) string {
 	return b.String()
 }
 
-// protoName marks IPv6 like netstat(8).
+// protoName returns the protocol's name. Like netstat(8), it marks IPv6.
 func protoName(s sockdiag.Socket) string {
 	if s.Family == unix.AF_INET6 {
 		return string(s.Proto) + "6"
@@ -83,7 +83,8 @@ func protoName(s sockdiag.Socket) string {
 	return string(s.Proto)
 }
 
-// LocalAddr and RemoteAddr format an absent port as *, like netstat.
+// LocalAddr formats the local address and port. Like netstat, it formats an absent
+// port as *.
 func LocalAddr(s sockdiag.Socket) string {
 	switch s.Proto {
 	case sockdiag.Unix:
@@ -99,7 +100,7 @@ func LocalAddr(s sockdiag.Socket) string {
 	return hostPort(s.Local.Addr().String(), s.Local.Port(), s.Local.Addr().Is6())
 }
 
-// RemoteAddr formats the peer's address and port.
+// RemoteAddr formats the peer's address and port, like LocalAddr.
 func RemoteAddr(s sockdiag.Socket) string {
 	if s.Proto == sockdiag.Netlink && s.Peer.Known {
 		return portID(s.Peer)
@@ -110,7 +111,8 @@ func RemoteAddr(s sockdiag.Socket) string {
 	return hostPort(s.Remote.Addr().String(), s.Remote.Port(), s.Remote.Addr().Is6())
 }
 
-// portID formats a netlink socket's address. ss shows the kernel's by name.
+// portID formats the address of a netlink socket. Like ss, it shows the address of
+// the kernel by name.
 func portID(id sockdiag.Value) string {
 	if id.N == 0 {
 		return "kernel"

@@ -21,7 +21,7 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// QueryLimit bounds all questions of a verb to a stack.
+// QueryLimit is the timeout for all queries of a verb to a stack.
 const QueryLimit = 30 * time.Second
 
 // Choose finds the instance selected by -n.
@@ -71,7 +71,7 @@ func (c *Call) Attach(ctx context.Context) (*instance.Info, *stackconn.Conn, err
 	return info, conn, nil
 }
 
-// logPlace describes where the console's log is.
+// logPlace describes where the log of the stack's console is.
 func logPlace(info *instance.Info) string {
 	path := filepath.Join(info.Dir, instance.LogFile)
 	if info.Device != "" {
@@ -80,7 +80,7 @@ func logPlace(info *instance.Info) string {
 	return path
 }
 
-// Dial is like Attach, without a check of the stack's state.
+// Dial is like Attach, but does not check the stack's state.
 func (c *Call) Dial(ctx context.Context) (*instance.Info, *stackconn.Conn, error) {
 	info, err := c.Choose()
 	if err != nil {
@@ -141,9 +141,9 @@ func NoAnswer(ctx context.Context, info *instance.Info, conn *stackconn.Conn, li
 	return err
 }
 
-// Ending reports whether EIO means the end of the instance. A stack host whose
-// kernel has halted returns EIO for each call in the stack, but EIO can also be
-// a call's own result.
+// Ending reports whether EIO means that the instance is ending. If its kernel has
+// halted, a stack host returns EIO for each call in the stack. EIO can also be the
+// result of the call itself.
 func Ending(ctx context.Context, conn *stackconn.Conn) bool {
 	hello, err := conn.Refresh(ctx)
 	return errors.Is(err, stackconn.ErrClosed) || err == nil && hello.State == ctlproto.CTL_STATE_ENDING

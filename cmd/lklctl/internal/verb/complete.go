@@ -15,7 +15,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
-// completeLimit bounds a shell's wait for a stack during completion.
+// completeLimit is the time for which a shell waits for a stack during completion.
 const completeLimit = time.Second
 
 // CompleteInstances completes -n with the names of running instances.

@@ -21,18 +21,18 @@ import (
 	"github.com/lklrun/lklrun/internal/remote/forward"
 )
 
-// deviceEnv is the variable with the default of --device, for lklrun too.
+// deviceEnv is the variable with the default of --device, which lklrun uses, too.
 const deviceEnv = "LKLRUN_DEVICE"
 
 // reach is the way in which a verb uses --device.
 type reach int
 
 const (
-	reachNone reach = iota // it has nothing to do with instances
-	reachOne               // it queries one device
-	reachEach              // it queries several devices in turn
-	reachList              // it prints a line for each instance, wherever that is
-	reachSelf              // it handles --device itself
+	reachNone reach = iota // the verb does not use instances
+	reachOne               // the verb queries one device
+	reachEach              // the verb queries several devices in turn
+	reachList              // the verb prints a line for each instance of all devices
+	reachSelf              // the verb handles --device itself
 )
 
 // reaches lists the verbs. All others query one device.
@@ -103,7 +103,7 @@ func (c *Call) Targets(ctx context.Context) ([]remote.Target, error) {
 	return all, StatusOf(err)
 }
 
-// StatusOf adds its exit status to a device's error.
+// StatusOf adds the exit status to the error of a device.
 func StatusOf(err error) error {
 	var known *remote.Error
 	if errors.As(err, &known) {
@@ -182,7 +182,7 @@ func (far *Faraway) Places() (all []instance.Place) {
 	return all
 }
 
-// Close leaves the devices.
+// Close closes the connections to the devices.
 func (far *Faraway) Close() {
 	for _, f := range far.all {
 		if f != nil {
@@ -197,7 +197,8 @@ func (far *Faraway) Close() {
 	far.folder.Close()
 }
 
-// error returns the error of a verb, or that of a device that is gone.
+// error returns the error of a device whose connection has failed, or else the
+// error of the verb.
 func (far *Faraway) error(err error) error {
 	if err == nil {
 		return nil
@@ -217,8 +218,8 @@ func (c *Call) listed(far *Faraway, cmd *cobra.Command, args []string, do body) 
 }
 
 // eachDevice runs a verb on each device in turn. Each line is prefixed with the
-// device's name. JSON documents are collected in a list that names the device
-// of each.
+// device's name. With JSON, the documents are collected in a list with the device
+// of each document.
 func (c *Call) eachDevice(far *Faraway, cmd *cobra.Command, args []string, do body) error {
 	stdout, stderr := c.Stdout, c.Stderr
 	defer func() { c.Stdout, c.Stderr = stdout, stderr }()
@@ -269,9 +270,9 @@ func (c *Call) Keep(ctx context.Context, info *instance.Info, file string) error
 	return c.Far.Keep(ctx, info, data)
 }
 
-// deviceRow is the output of a verb for one of several devices.
+// deviceRow is the JSON output of a verb for one of several devices.
 type deviceRow struct {
-	Device string          `json:"device"`           // as --device takes it
+	Device string          `json:"device"`           // the device, in the syntax of --device
 	Status int             `json:"status"`           // exit status for this device alone
 	Result json.RawMessage `json:"result,omitempty"` // output for this device; absent if the verb failed
 }
@@ -284,8 +285,8 @@ func newDeviceRow(device string, status int, text string) deviceRow {
 	return r
 }
 
-// saidError ends lklctl with a status and without a message, because everything
-// has been printed.
+// saidError ends lklctl with a status and without a message, because all messages
+// have been printed.
 type saidError struct{ status int }
 
 func (e *saidError) Error() string { return fmt.Sprintf("status %d", e.status) }

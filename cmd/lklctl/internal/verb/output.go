@@ -12,11 +12,11 @@ import (
 	"github.com/lklrun/lklrun/internal/cli"
 )
 
-// output is standard output. Its errors must not be taken for those of the
+// output is standard output. It distinguishes write errors from errors of the
 // stack.
 type output struct{ io.Writer }
 
-// Write adds the origin to an error and hides its errno.
+// Write adds "standard output" to an error and hides the errno.
 func (o output) Write(p []byte) (int, error) {
 	n, err := o.Writer.Write(p)
 	if err != nil {
@@ -36,7 +36,8 @@ type nothingError struct{ words string }
 // Error returns the message.
 func (e *nothingError) Error() string { return e.words }
 
-// Nothing returns the result of a verb whose table or document is empty.
+// Nothing returns the error of a verb that found nothing, so that its table or
+// document is empty.
 func (c *Call) Nothing(format string, args ...any) error {
 	return &nothingError{fmt.Sprintf(format, args...)}
 }
@@ -58,7 +59,7 @@ func (c *Call) Show(document any, n int, none error, table func(io.Writer) error
 	return nil
 }
 
-// Fail prints err in the form for its type, and returns the exit status.
+// Fail prints err in the format for the type of error, and returns the exit status.
 func (c *Call) Fail(err error) int {
 	if said := (*saidError)(nil); errors.As(err, &said) {
 		return said.status
@@ -76,5 +77,5 @@ func (c *Call) Fail(err error) int {
 // EndError ends lklctl in the same way as a program, without a message.
 type EndError struct{ exit.End }
 
-// Error says how the program has ended.
+// Error describes how the program has ended.
 func (e *EndError) Error() string { return fmt.Sprintf("the program ended with status %d", e.Status) }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package verb has what the verbs of lklctl share: their flags, the choice of an instance or
-// device, the connection to a stack, the forms of output, and completion.
+// Package verb contains the code that the verbs of lklctl share: flags, the choice of an
+// instance or device, the connection to a stack, output formats, and completion.
 package verb
 
 import (
@@ -22,20 +22,20 @@ import (
 // Program is the name of the program, for messages.
 const Program = "lklctl"
 
-// Call is one call of the program: what the flags of all verbs say, the machine whose
-// instances are meant, and where output goes.
+// Call describes one invocation of the program: the values of the common flags, the
+// machine of the instances, and the destination of the output.
 type Call struct {
 	Name   string // -n: the instance; empty: the only running one
 	Device string // --device: the machine of the instances; empty: this one
 	Place  instance.Place
-	Places []instance.Place   // of list, with --device
+	Places []instance.Place   // devices that list shows, with --device
 	Far    *forward.Forwarder // the device; nil: this machine
 	Output cli.Output         // -o
 	Stdout io.Writer
 	Stderr io.Writer
 	Paint  text.Palette // for standard output, even while --watch buffers it
 
-	Began bool // a verb's body was reached
+	Began bool // a verb's body has started
 }
 
 // New returns a call that writes to stdout and stderr.
@@ -43,8 +43,8 @@ func New(stdout, stderr io.Writer) *Call {
 	return &Call{Device: os.Getenv(deviceEnv), Output: cli.OutputTable, Stdout: output{stdout}, Stderr: stderr, Paint: text.Paint(stdout)}
 }
 
-// Flags adds -n and -o. If a verb uses -n for something else, it gets only
-// --name.
+// Flags adds -n and -o. Without short, which is for verbs that use -n for something
+// else, it adds only --name.
 func (c *Call) Flags(f *pflag.FlagSet, short bool) {
 	n := ""
 	if short {

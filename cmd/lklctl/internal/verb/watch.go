@@ -25,8 +25,8 @@ import (
 // Watching is the flag --watch: the interval between queries; 0: query once.
 type Watching struct{ Every time.Duration }
 
-// Limits of --watch. A shorter interval would load the stack with output that
-// is too fast to read.
+// Limits of --watch. A shorter interval would load the stack, and its output would
+// be too fast to read.
 const (
 	watchLeast = 50 * time.Millisecond
 	watchMost  = time.Hour
@@ -75,8 +75,8 @@ func (c *Call) Watch(w *Watching, body Body) func(*cobra.Command, []string) erro
 	}
 }
 
-// Follow is like Query, for a body that runs until it is ended. Neither Ctrl-C,
-// the regular end, nor the end of the instance is a failure.
+// Follow is like Query, for a body that runs until Ctrl-C or until the instance
+// ends. Neither is a failure.
 func (c *Call) Follow(body Body) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
@@ -100,7 +100,7 @@ func (c *Call) Follow(body Body) func(*cobra.Command, []string) error {
 	}
 }
 
-// rounds repeats the query until ctx or the instance ends. Neither is a
+// rounds repeats the query until ctx is done or the instance ends. Neither is a
 // failure.
 func (c *Call) rounds(ctx context.Context, w *Watching, info *instance.Info, conn *stackconn.Conn, body Body, args []string) error {
 	out := c.Stdout
@@ -139,8 +139,8 @@ func (c *Call) rounds(ctx context.Context, w *Watching, info *instance.Info, con
 	}
 }
 
-// frame writes the output of one round. On a terminal it replaces that of the
-// previous one. Elsewhere it follows it, with one document per line.
+// frame writes the output of one round. On a terminal, it replaces the output of
+// the previous round. Otherwise it appends to it, with one JSON document per line.
 func (c *Call) frame(w io.Writer, text string, first bool) error {
 	var b strings.Builder
 	switch {

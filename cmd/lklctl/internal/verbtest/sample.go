@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package verbtest has what the tests of the verbs share.
+// Package verbtest contains helpers for the tests of the verbs.
 package verbtest
 
 import (
@@ -45,8 +45,8 @@ func Sample() []sockdiag.Connection {
 			},
 		},
 		{
-			// This socket is from an older kernel: it has no byte
-			// counters, no RTT yet, and no process any more.
+			// This socket is from an older kernel: it has no byte counters and no
+			// RTT, and its process has ended.
 			Socket: sockdiag.Socket{
 				Proto: sockdiag.MPTCP, Family: unix.AF_INET6, State: 4, Local: ap("[fd01::2]:41030"), Remote: ap("[fd01::1]:443"),
 				RecvQ: known(0), SendQ: known(1), MPTCP: &sockdiag.MPTCPInfo{Fallback: true},
