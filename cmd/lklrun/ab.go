@@ -138,14 +138,14 @@ func (a *comparer) prepare(cmd *cobra.Command, args []string) (*ab.Program, *ab.
 	}
 	if a.show {
 		p.Stdout, p.Stderr = os.Stdout, os.Stderr
-		if a.output == cli.OutputJSON { // JSON needs standard output for itself
+		if a.output == cli.OutputJSON { // standard output must contain only JSON
 			p.Stdout = os.Stderr
 		}
 	}
 	return p, c, nil
 }
 
-// common returns the flags of all runs as they were given.
+// common returns the flags that apply to all runs, as given on the command line.
 func (a *comparer) common(flags *pflag.FlagSet) (common []string, err error) {
 	flags.Visit(func(f *pflag.Flag) {
 		switch f.Name {

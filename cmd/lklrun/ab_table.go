@@ -14,7 +14,7 @@ import (
 	"github.com/lklrun/lklrun/internal/run/ab"
 )
 
-// headings are the metrics in the order of the table, with their names for people and the
+// headings are the metrics in the order of the table, with their headings and the
 // functions that format them.
 var headings = []struct {
 	metric, name string

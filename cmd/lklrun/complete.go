@@ -39,7 +39,8 @@ func completeFlags(cmd *cobra.Command) {
 	}
 }
 
-// completeProgram offers the programs of $PATH as the command; its arguments are files.
+// completeProgram completes the command with the programs of $PATH, and its arguments
+// with files.
 func completeProgram(_ *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 || strings.Contains(word, "/") {
 		return nil, cobra.ShellCompDirectiveDefault
@@ -76,8 +77,8 @@ func completeProfile(*cobra.Command, []string, string) ([]string, cobra.ShellCom
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeSysctl offers the names that the host's kernel has below net. They
-// are nearly those of the stack, which is not running yet.
+// completeSysctl completes names with the host kernel's settings below net. The
+// stack is not running yet, but its settings are nearly the same.
 func completeSysctl(_ *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
 	var names []string
 	root := os.DirFS("/proc/sys")

@@ -96,7 +96,7 @@ func (v *configVerb) run(args []string) error {
 	return nil
 }
 
-// explain lists the settings of a run, including those of its stack.
+// explain lists the settings of a run, including the settings that its stack adds.
 func explain(c *config.Config) ([]config.Value, error) {
 	rows := c.Explain()
 	s, err := stack.Find(c.Run.Stack, stack.SearchPath())

@@ -11,7 +11,7 @@ import (
 )
 
 // deskVerbs returns the verbs that are not useful on a device and need large
-// dependencies: pictures, manual pages.
+// dependencies, such as manual pages.
 func deskVerbs(root *cobra.Command) []*cobra.Command {
 	return []*cobra.Command{abCommand(), cli.ManCommand(root, topics...)}
 }

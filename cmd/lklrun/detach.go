@@ -25,17 +25,17 @@ import (
 	"github.com/lklrun/lklrun/internal/run/stackhost"
 )
 
-// A run in the background is made by a second lklrun in a session of its own.
-// The two are connected by the socket --detached FD. The second one gets the
-// task through it, which contains the plan. Until the target runs, it reports
-// back, one line of JSON per event:
+// For a run in the background, lklrun starts a second lklrun in a session of its
+// own. The socket of --detached FD connects the two. Through it, the second lklrun
+// receives the task, which contains the plan. Until the target runs, the second
+// lklrun reports one line of JSON per event:
 //
 //	lklrun --detached ──┬── tell ...     a line for the user
 //	                    ├── failed ...   the start failed: why
 //	                    ├── started      the target runs: print the name, end with 0
 //	                    └── ended        the start failed: end with this status
 
-// news is one such line. Exactly one of its fields is set.
+// news is one line of this report. Exactly one of its fields is set.
 type news struct {
 	Tell    string    `json:"tell,omitempty"`
 	Failed  string    `json:"failed,omitempty"`
@@ -43,7 +43,7 @@ type news struct {
 	Ended   *exit.End `json:"ended,omitempty"`
 }
 
-// last reports whether the news ends the start.
+// last reports whether no more news follow.
 func (n *news) last() bool { return n.Started != "" || n.Ended != nil }
 
 // detach starts the second lklrun and waits until its target runs.
@@ -60,16 +60,16 @@ func (r *runner) detach(t *task) error {
 	defer ours.Close()
 	cmd := &exec.Cmd{
 		Path: exe,
-		// The command is there for ps(1).
+		// The command is only for the output of ps(1).
 		Args: append([]string{self, "--detached", strconv.Itoa(fds[1]), "--"}, t.Plan.Command...),
-		// It gets no standard output, so that a reader of ours sees it
-		// end.
+		// The second lklrun gets no standard output. Otherwise a process that reads
+		// our output would not see its end.
 		Stderr:      os.Stderr,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
-	// Signals that end a start are passed on to the second lklrun, which
-	// then reports its end. They must be caught before it exists. Otherwise
-	// a signal in between would end only this process.
+	// Forward terminating signals to the second lklrun, which then reports its end.
+	// Catch them before the second lklrun starts; otherwise an early signal would
+	// end only this process.
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM)
 	err = stackhost.HandOver([]*os.File{theirs}, cmd.Start)
@@ -79,7 +79,7 @@ func (r *runner) detach(t *task) error {
 	}
 	go func() {
 		for s := range signals {
-			_ = cmd.Process.Signal(s) // if it has ended, the socket has ended too
+			_ = cmd.Process.Signal(s) // fails only if it has ended; the socket is then closed, too
 		}
 	}()
 	if err := json.NewEncoder(ours).Encode(t); err != nil {
@@ -87,7 +87,7 @@ func (r *runner) detach(t *task) error {
 	}
 	started, err := r.follow(ours)
 	if !started {
-		_ = cmd.Wait() // it is ending, and has reported how
+		_ = cmd.Wait() // the second lklrun is ending, and has reported its result
 	}
 	return err
 }
@@ -123,14 +123,14 @@ type background struct {
 	to *os.File // nil: the target runs
 }
 
-// say writes news. Nothing is written after the news that the start has ended.
+// say writes news. After the last news of a start, it writes nothing.
 func (b *background) say(n news) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.to == nil {
 		return false
 	}
-	_ = json.NewEncoder(b.to).Encode(n) // fails if the first lklrun has ended, which then needs no news
+	_ = json.NewEncoder(b.to).Encode(n) // fails if the first lklrun has ended and so needs no news
 	if n.last() {
 		b.to.Close()
 		b.to = nil
@@ -138,16 +138,16 @@ func (b *background) say(n news) bool {
 	return true
 }
 
-// tell prints a line for the user: at the terminal until the target runs, and
-// then in the run's log.
+// tell prints a line for the user. The line appears at the terminal until the
+// target runs, and afterwards in the run's log.
 func (b *background) tell(line string) {
 	if !b.say(news{Tell: line}) {
 		cli.Note(os.Stderr, self, "%s", line)
 	}
 }
 
-// runBackground performs the run of the second lklrun. Its errors are reported
-// in the same way.
+// runBackground performs the run in the second lklrun. It reports errors as news,
+// too.
 func runBackground(ctx context.Context, fd int) (exit.End, error) {
 	unix.CloseOnExec(fd)
 	b := &background{to: os.NewFile(uintptr(fd), "detached")}

@@ -11,8 +11,8 @@ import (
 	"github.com/lklrun/lklrun/internal/remote/ondevice"
 )
 
-// deviceCommand contains the verbs that an lklrun on another machine uses here:
-// the device's half of --device. They are not for users.
+// deviceCommand returns the device's half of --device: the verbs that lklrun on
+// another machine calls on this machine. They are not for users.
 func deviceCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:    "device",
@@ -64,7 +64,7 @@ func deviceCommand() *cobra.Command {
 		}
 		end.Exit()
 		return nil
-	}).Flags().SetInterspersed(false) // the words after the command are its arguments
+	}).Flags().SetInterspersed(false) // arguments after the command belong to the command
 	add("install FROM TO", "install an uploaded bundle", cobra.ExactArgs(2), func(_ *cobra.Command, args []string) error {
 		return ondevice.Install(args[0], args[1])
 	})

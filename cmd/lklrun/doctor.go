@@ -104,8 +104,8 @@ func findPreload() (string, error) {
 }
 
 // makeNamespaces tries to create the namespaces of a run by a user without
-// CAP_SYS_ADMIN: a user namespace with our own ids, and a network namespace in
-// it.
+// CAP_SYS_ADMIN: a user namespace with our own user and group IDs, and a network
+// namespace in it.
 func makeNamespaces(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

@@ -26,14 +26,14 @@ type sources struct {
 	noFile bool
 }
 
-// wordsFlag is the flag of a setting. pkg/config parses its words.
+// wordsFlag is the flag of a setting. pkg/config parses the words.
 type wordsFlag struct {
 	s       config.Setting
 	to      *sources
 	changed bool
 }
 
-// Set adds a word.
+// Set adds a value.
 func (f *wordsFlag) Set(word string) error {
 	if f.s.Kind == config.Switch {
 		if _, err := config.ParseSwitch(word); err != nil {
@@ -129,8 +129,8 @@ func configured(file string) (*config.Config, error) {
 	return c, nil
 }
 
-// located adds the other source of a value to an error that names a flag or a
-// kernel setting.
+// located adds the origin of a value to an error that names a flag or a kernel
+// setting, if the origin is not the command line.
 func located(c *config.Config, err error) error {
 	if err == nil {
 		return nil

@@ -29,7 +29,7 @@ import (
 	"github.com/lklrun/lklrun/internal/run/signals"
 )
 
-// envDevice is the variable for --device, for lklctl too.
+// envDevice is the variable for --device, which lklctl uses, too.
 const envDevice = "LKLRUN_DEVICE"
 
 // far contains the devices that a command line names.
@@ -85,8 +85,8 @@ func (d *far) run(ctx context.Context, r *runner, args []string) (done bool, err
 			r.end, err = exit.End{Signal: sig.Signal}, nil
 		}
 	}()
-	// Signals are caught only once it is known that there is a device. A
-	// local run catches them itself, and would lose those caught here.
+	// Catch signals only if the command line names a device. A local run catches
+	// signals itself, and would lose signals caught here.
 	targets, err := d.targets(ctx)
 	if err != nil || len(targets) == 0 {
 		return err != nil, err
@@ -116,7 +116,7 @@ func (d *far) run(ctx context.Context, r *runner, args []string) (done bool, err
 			}
 		}
 	}()
-	stop() // from now on signals go to the command
+	stop() // from now on, signals are forwarded to the command
 	if ctx.Err() != nil {
 		return true, context.Cause(ctx)
 	}
@@ -127,7 +127,7 @@ func (d *far) run(ctx context.Context, r *runner, args []string) (done bool, err
 		if r.end, err = desk.Run(ctx, places[0].ready, j.start(places[0].ready)); err != nil {
 			return true, errRun{err}
 		}
-		ctx, stop := interruptible(ctx) // the command has ended: signals are for us again
+		ctx, stop := interruptible(ctx) // the command has ended, so handle signals here again
 		defer stop()
 		return true, j.fetch(ctx, places[0].ready)
 	}
@@ -154,9 +154,9 @@ func (p *place) open(ctx context.Context, j *job, show func(string, int64, int64
 	p.ready = ready
 }
 
-// interruptible returns a context that ends with a terminating signal as its
-// cause. The returned function stops catching signals. Once it has returned,
-// the context has ended if a signal arrived before.
+// interruptible returns a context that a terminating signal ends, with the signal
+// as the cause. The returned function stops catching signals. If a signal arrived
+// earlier, the context is done when this function returns.
 func interruptible(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	caught := make(chan os.Signal, 8)
@@ -178,8 +178,9 @@ func interruptible(ctx context.Context) (context.Context, func()) {
 }
 
 // together runs the command on several devices at once. Each line of output is
-// prefixed with the device's name. All devices get the input. A table of the
-// results follows at the end. The overall result is the first one other than 0.
+// prefixed with the device's name. All devices receive the same input. At the end,
+// together prints a table of the results. The overall result is the first result
+// other than 0.
 func together(ctx context.Context, places []*place, j *job) (exit.End, error) {
 	signals := desk.Hear()
 	var lines sync.Mutex
@@ -218,8 +219,8 @@ func together(ctx context.Context, places []*place, j *job) (exit.End, error) {
 	return outcome(places)
 }
 
-// deal copies r to each of the inputs, and drops inputs that are no longer
-// read. It reads only as fast as the slowest input accepts.
+// deal copies r to each of the inputs. If a device no longer reads its input, deal
+// drops this input. The slowest input limits the speed.
 func deal(r io.Reader, inputs []*io.PipeWriter) {
 	buf := make([]byte, session.MaxFrame)
 	for len(inputs) > 0 {
@@ -271,7 +272,7 @@ type prefixed struct {
 	rest   []byte
 }
 
-// maxLine is the length at which a line without an end is cut.
+// maxLine is the length at which prefixed splits a line without a newline.
 const maxLine = 16 << 10
 
 func (p *prefixed) Write(b []byte) (int, error) {
@@ -302,7 +303,7 @@ func (p *prefixed) line(text []byte) error {
 	return err
 }
 
-// end writes a last line that has no end.
+// end writes the last line if it has no newline.
 func (p *prefixed) end() {
 	if len(p.rest) > 0 {
 		_ = p.line(p.rest) // fails if nothing reads the output
@@ -333,7 +334,7 @@ func (p *progress) show(device string, done, total int64) {
 		sum, all = sum+d[0], all+d[1]
 	}
 	p.bar.ChangeMax64(all)
-	_ = p.bar.Set64(min(sum, all-1)) // the last device completes it
+	_ = p.bar.Set64(min(sum, all-1)) // only the end of the last upload completes the bar
 }
 
 func (p *progress) end() {

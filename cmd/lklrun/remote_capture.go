@@ -26,7 +26,7 @@ type captures struct {
 	folder string           // on the device, only for this run
 }
 
-// take takes those of a run's captures that are files.
+// take selects the captures of a run that are files.
 func (c *captures) take(all []config.Capture) {
 	for _, f := range all {
 		if !f.Ring() {
@@ -35,8 +35,8 @@ func (c *captures) take(all []config.Capture) {
 	}
 }
 
-// check returns an error if such files are not possible, before anything is
-// done.
+// check returns an error if captures to files are not possible. It is called before
+// any change.
 func (c *captures) check(devices int, stays bool) error {
 	switch {
 	case len(c.all) == 0:
@@ -58,8 +58,9 @@ func (c *captures) check(devices int, stays bool) error {
 	return nil
 }
 
-// put creates the folder on the device. Its name has the form of a bundle's, so
-// that it is cleaned up with these if the connection drops.
+// put creates the folder on the device. The name of the folder has the form of a
+// bundle's name. If the connection drops, the cleanup of bundles therefore removes
+// the folder, too.
 func (c *captures) put(ctx context.Context, r *remote.Ready) error {
 	if len(c.all) == 0 {
 		return nil

@@ -24,15 +24,15 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// job is a run on devices: its configuration from all sources of this machine,
-// and the files that belong to it. A device's lklrun gets the configuration as
+// job is a run on devices: its configuration from all sources of this machine, and
+// the files that belong to it. lklrun on the device receives the configuration as
 // JSON. It plans the run itself, because the plan depends on the device.
 type job struct {
 	run       config.Run
-	flags     []string // of the device's lklrun, about this command and not the run
-	root      string   // the part that needs root
+	flags     []string // flags for lklrun on the device that are about this command, not about the run
+	root      string   // part of the run that needs root; empty: none
 	stack     []remote.File
-	stackID   string // the folder's name on the device; empty: run.Stack is one of its own
+	stackID   string // folder of the stack on the device; empty: run.Stack is installed on the device
 	stackFile string // file in that folder; empty: the folder itself
 	captures
 }

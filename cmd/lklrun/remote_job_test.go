@@ -18,7 +18,7 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// Every setting reaches a device's lklrun as it was given here.
+// Every setting reaches lklrun on the device unchanged.
 func TestJob(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.json")
 	if err := os.WriteFile(file, []byte(`{"delay": 5, "mount": ["debugfs"], "dump": ["/proc/net/snmp"]}`), 0o600); err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/lklrun/lklrun/internal/run/signals"
 )
 
-// A signal that arrives before the end of the catching is not lost.
+// A signal that arrives before signals are released is not lost.
 func TestInterruptible(t *testing.T) {
 	witness := make(chan os.Signal, 1)
 	signal.Notify(witness, unix.SIGTERM)

@@ -20,13 +20,13 @@ import (
 	"github.com/lklrun/lklrun/internal/run/doctor"
 )
 
-// verbLimit bounds the work of a verb on a device, without the upload of the
-// bundle.
+// verbLimit is the timeout of a verb on a device. It does not include the upload of
+// the bundle.
 const verbLimit = time.Minute
 
-// each calls do for every device that the command line names, in turn, and
-// reports whether it names any. With several devices, it returns the first
-// error and prints the others.
+// each calls do for every device that the command line names, in turn. It reports
+// whether the command line names any device. With several devices, it returns the
+// first error and prints the others.
 func (d *far) each(ctx context.Context, do func(context.Context, *remote.Ready) error) (done bool, err error) {
 	targets, err := d.targets(ctx)
 	if err != nil || len(targets) == 0 {
@@ -63,8 +63,8 @@ func on(ctx context.Context, t remote.Target, do func(context.Context, *remote.R
 	return do(ctx, ready)
 }
 
-// lines runs one of the device's verbs and returns its standard output. It
-// prints the other output with the device's name as prefix.
+// lines runs one of the device's verbs and returns its standard output. It prints
+// the standard error with the device's name as a prefix.
 func lines(ctx context.Context, r *remote.Ready, args ...string) (string, int, error) {
 	var out, said remote.Head
 	status, err := r.Run(ctx, remote.Command{Line: r.Command(args...), Stdout: &out, Stderr: &said})
@@ -77,8 +77,8 @@ func lines(ctx context.Context, r *remote.Ready, args ...string) (string, int, e
 	return out.String(), status, nil
 }
 
-// cleanup undoes the changes of killed runs on the devices, and removes the
-// bundle unless something runs there.
+// cleanup reverts the changes of killed runs on the devices. It removes the bundle
+// from a device unless a program uses it.
 func (d *far) cleanup(ctx context.Context) (done bool, err error) {
 	return d.each(ctx, func(ctx context.Context, r *remote.Ready) error {
 		for _, verb := range [][]string{{"device", "cleanup"}, {"device", "remove"}} {
@@ -97,7 +97,7 @@ func (d *far) cleanup(ctx context.Context) (done bool, err error) {
 	})
 }
 
-// farReport is a doctor's report about a device.
+// farReport is the report of doctor about a device.
 type farReport struct {
 	Device string       `json:"device"`
 	Facts  remote.Facts `json:"facts"`
@@ -137,7 +137,7 @@ func (d *far) doctor(ctx context.Context, args []string, output cli.Output) (don
 	return true, errors.Join(cli.WriteJSON(os.Stdout, reports), err)
 }
 
-// findings returns the desk's knowledge about a device.
+// findings returns the findings about a device that the desk itself has made.
 func findings(r *remote.Ready) []doctor.Finding {
 	f := r.Facts
 	machine := f.Machine

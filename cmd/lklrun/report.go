@@ -21,7 +21,7 @@ func reportTo(fd int) func(cost.Report) {
 	unix.CloseOnExec(fd)
 	to := os.NewFile(uintptr(fd), "report"+strconv.Itoa(fd))
 	return func(r cost.Report) {
-		_ = json.NewEncoder(io.Writer(to)).Encode(r) // fails if the comparison has ended, which then needs no report
+		_ = json.NewEncoder(io.Writer(to)).Encode(r) // fails if the comparison has ended and so needs no report
 		to.Close()
 	}
 }

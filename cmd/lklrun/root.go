@@ -31,8 +31,8 @@ import (
 
 const self = "lklrun"
 
-// exitOwn is the status if a run failed because of lklrun or the stack, not of
-// the command, as in env(1) and nohup(1).
+// exitOwn is the exit status if lklrun or the stack failed, as opposed to the
+// command. env(1) and nohup(1) use the same status.
 const exitOwn = 125
 
 // errRun marks an error of a run, as opposed to one of another verb.
@@ -68,7 +68,7 @@ func verbs() []*cobra.Command {
 
 func status(err error) int {
 	var (
-		far     interface{ Status() int } // of another machine
+		far     interface{ Status() int } // error of a device
 		usage   *cli.UsageError
 		running *instance.RunningError
 		place   *instance.PlaceError
@@ -93,9 +93,9 @@ type runner struct {
 	far
 	config     *config.Config
 	dryRun     bool
-	configured string // file with the configuration as JSON, from a desk; "": none
-	background int    // the descriptor of detach.go; -1: none
-	report     int    // the descriptor of ab.go; -1: none
+	configured string // file with the configuration as JSON, which a desk has sent; "": none
+	background int    // descriptor of the socket in detach.go; -1: none
+	report     int    // descriptor for the report to ab.go; -1: none
 	output     cli.Output
 	end        exit.End
 }
@@ -119,10 +119,10 @@ func (r *runner) command() *cobra.Command {
 		Long:          longHelp,
 		Example:       examples,
 		Version:       version(),
-		Args:          cobra.ArbitraryArgs, // of a command, not names of verbs
+		Args:          cobra.ArbitraryArgs, // the arguments of a command, not names of verbs
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		// The usage line already contains it.
+		// The usage line already contains "[flags]".
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkFlags(cmd.Flags()); err != nil {
@@ -170,8 +170,8 @@ func (r *runner) command() *cobra.Command {
 	return cmd
 }
 
-// flagHelp says where a command's flags are listed, unless the error contains a
-// remedy.
+// flagHelp returns a hint where the flags of a command are listed. The hint is
+// empty if the error already contains a remedy.
 func flagHelp(cmd *cobra.Command, err error) string {
 	switch {
 	case strings.HasSuffix(err.Error(), "?"):
@@ -216,11 +216,11 @@ func (r *runner) run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// task is a planned run, with all that the lklrun that performs it needs to know.
+// task is a planned run, with all data that lklrun needs to perform it.
 type task struct {
 	Plan    *plan.Plan `json:"plan"`
 	Host    string     `json:"host"`              // path of lklhost
-	Preload string     `json:"preload,omitempty"` // path of the library of the engine
+	Preload string     `json:"preload,omitempty"` // path of the library of the engine preload
 	Verbose bool       `json:"verbose,omitempty"`
 	Quiet   bool       `json:"quiet,omitempty"`
 	Log     string     `json:"log,omitempty"`
@@ -235,7 +235,7 @@ func (t *task) find() (err error) {
 	return err
 }
 
-// options returns the parameters of the run, in the foreground.
+// options returns the parameters of a run in the foreground.
 func (t *task) options() launch.Options {
 	return launch.Options{
 		HostPath: t.Host, PreloadPath: t.Preload,
@@ -245,8 +245,8 @@ func (t *task) options() launch.Options {
 	}
 }
 
-// plan reads the configuration and plans the run. The user can fix all errors
-// up to this point.
+// plan reads the configuration and plans the run. All errors up to this point are
+// ones that the user can fix.
 func (r *runner) plan(args []string) (*plan.Plan, error) {
 	var err error
 	if r.configured != "" {

@@ -120,7 +120,7 @@ func TestParseNamesTheFlag(t *testing.T) {
 	}
 }
 
-// Flags without effect, and folders that are not run directories, are rejected.
+// lklrun rejects flags without effect, and folders that are not run directories.
 func TestInVain(t *testing.T) {
 	for want, args := range map[string][]string{
 		"--name: the value is empty":              {"--name", "", "true"},

@@ -16,7 +16,7 @@ import (
 type stackRow struct {
 	Name    string `json:"name"`
 	Kernel  string `json:"kernel,omitempty"`
-	Library string `json:"library"`           // present, missing, unusable; empty: needs none
+	Library string `json:"library"`           // present, missing, unusable; empty: the stack needs none
 	Problem string `json:"problem,omitempty"` // the reason why it is not present
 	Default bool   `json:"default"`
 	Summary string `json:"summary"`

@@ -9,8 +9,8 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// topics are the pages of `lklrun help TOPIC`, in the order of the list. Each
-// is also a manual page, lklrun-NAME(7).
+// topics are the pages of `lklrun help TOPIC`, in the order of the list of topics.
+// Each topic is also a manual page, lklrun-NAME(7).
 var topics = []cli.Topic{
 	{Name: "interfaces", Short: "types and keys of --if", Text: interfacesTopic + config.InterfaceHelp() + interfacesRest},
 	{Name: "servers", Short: "let others reach the program: --publish, --listen", Text: serversTopic},

@@ -28,7 +28,7 @@ func versionCommand() *cobra.Command {
 	}
 }
 
-// noArgs rejects arguments in one line.
+// noArgs rejects arguments with a one-line error.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return cli.Usagef("%s: unexpected argument %q", cmd.Name(), args[0])
