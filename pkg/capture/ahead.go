@@ -18,8 +18,8 @@ func newAhead(most int) *ahead {
 	return a
 }
 
-// add waits until there is room for packets. A batch larger than the limit is
-// handled alone.
+// add waits until there is room for packets. It accepts a batch larger than the
+// limit when there are no other packets.
 func (a *ahead) add(packets []Packet) {
 	n := held(packets)
 	a.mu.Lock()
@@ -30,7 +30,7 @@ func (a *ahead) add(packets []Packet) {
 	a.held += n
 }
 
-// handled releases the room of packets.
+// handled subtracts packets that have been handled.
 func (a *ahead) handled(packets []Packet) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

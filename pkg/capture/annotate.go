@@ -17,10 +17,9 @@ const (
 	// sockets.
 	lookPause = 200 * time.Millisecond
 
-	// lookShare limits the cost of queries for a stack with many sockets.
-	// The pause is at least lookShare times the duration of the last query.
-	// On a busy host that duration is mostly waiting, so the pause is at
-	// most lookMost.
+	// lookShare limits the cost of queries for a stack with many sockets. The pause
+	// is at least lookShare times the duration of the last query. On a busy host,
+	// most of that duration is waiting, so lookMost limits the pause.
 	lookShare = 50
 	lookMost  = 5 * time.Second
 
@@ -28,11 +27,11 @@ const (
 	// arrive.
 	lookAgain = 2 * time.Second
 
-	// lookWait is the maximum delay of packets of an unknown flow for a
-	// query. Meanwhile other packets wait in the stack's buffer.
+	// lookWait is the maximum time for which packets of an unknown flow wait for a
+	// query. Meanwhile, other packets wait in the stack's buffer.
 	lookWait = 50 * time.Millisecond
 
-	// lookLimit bounds a query, in case the stack does not answer.
+	// lookLimit is the timeout of a query.
 	lookLimit = 5 * time.Second
 
 	// maxKnown is the maximum number of ended flows to remember in addition
@@ -58,14 +57,14 @@ type annotator struct {
 // known is the result of a query.
 type known struct {
 	flows     map[tuple]*annotation
-	listening map[tuple]*annotation // by local address; remote is not set
+	listening map[tuple]*annotation // listeners by local address; remote is not set
 	missing   map[tuple]struct{}    // flows that were not found
 }
 
 type annotation struct {
 	owner   *Owner
 	comment string
-	early   bool // the socket is not connected yet, so a later query finds more
+	early   bool // the socket is not connected yet, so a later query finds more data
 }
 
 type result struct {
@@ -77,7 +76,7 @@ type result struct {
 // newAnnotator returns an annotator for packets of a stack.
 func newAnnotator(s Stack) *annotator { return &annotator{sockets: s.Sockets, pause: lookPause} }
 
-// annotate annotates packets of an interface with that link type. Queries
+// annotate annotates packets of an interface with the link type lt. Queries
 // continue in the background until ctx ends.
 func (a *annotator) annotate(ctx context.Context, packets []Packet, lt LinkType) {
 	a.collect(0)
@@ -191,16 +190,15 @@ func comment(o *Owner, note string) string {
 // String returns the process in lklctl's form: curl(2421).
 func (o *Owner) String() string { return fmt.Sprintf("%s(%d)", o.Comm, o.PID) }
 
-// plain converts the address of a socket to that in packets: an IPv6 socket has
-// IPv4 addresses in mapped form (RFC 4291, section 2.5.5.2).
+// plain converts the address of a socket to the form in packets. An IPv6 socket
+// reports IPv4 addresses in mapped form (RFC 4291, section 2.5.5.2).
 func plain(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
 }
 
 // find looks up a flow. The result is certain if the flow's own socket is
-// completely known, or if a query has not found it. Until then a TCP flow gets
-// the owner of its listener. A UDP flow gets that of the socket bound to its
-// port.
+// completely known, or if a query has not found it. Until then, a TCP flow gets the
+// owner of its listener, and a UDP flow the owner of the socket bound to its port.
 func (k *known) find(t tuple) (found *annotation, certain bool) {
 	_, certain = k.missing[t]
 	if a, ok := k.flows[t]; ok {
@@ -217,8 +215,8 @@ func (k *known) find(t tuple) (found *annotation, certain bool) {
 	return nil, certain
 }
 
-// miss records that a query did not find a flow. The flow starts no further
-// queries, although others may find it.
+// miss records that a query did not find a flow. Afterwards the flow does not start
+// further queries, but queries for other flows may still find it.
 func (k *known) miss(t tuple) {
 	if k.missing == nil || len(k.missing) >= maxKnown {
 		k.missing = map[tuple]struct{}{}
@@ -226,8 +224,8 @@ func (k *known) miss(t tuple) {
 	k.missing[t] = struct{}{}
 }
 
-// remember keeps earlier results of sockets that have ended. The last packets
-// of a connection come after its socket was closed and has no owner any more.
+// remember keeps earlier results for sockets that have ended. The last packets of a
+// connection can arrive after its socket was closed and has lost its owner.
 func (k known) remember(before known) known {
 	k.missing = before.missing
 	if len(before.flows) > len(k.flows)+maxKnown {

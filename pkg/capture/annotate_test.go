@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tuples are packets, and the addresses of their sockets.
+// tuples returns packets, and the addresses of their sockets.
 func tuples(t testing.TB) []tupleCase {
 	tcp, udp := &layers.TCP{SrcPort: 1, DstPort: 2}, &layers.UDP{SrcPort: 1, DstPort: 2}
 	fragment := ipv4(layers.IPProtocolUDP)
@@ -112,7 +112,7 @@ func TestAnnotate(t *testing.T) {
 	if p[0].Owner == nil || p[0].Owner.PID != 42 || p[0].Owner.Inode != 7 || p[0].Comment != "curl(42) fd 5, mptcp token 023ebfb7 id 2" {
 		t.Fatalf("%+v %q", p[0].Owner, p[0].Comment)
 	}
-	for range 10 { // known flows cause no queries
+	for range 10 { // packets of known flows cause no queries
 		p = annotate(t, a, packetOf(t, 40000))
 	}
 	if s.looks != 1 || p[0].Owner == nil {
@@ -140,8 +140,8 @@ func TestAnnotate(t *testing.T) {
 		}
 	}
 
-	// Another socket later has the same addresses. Its packets get its
-	// owner.
+	// A later socket has the same addresses. Its packets get the owner of the later
+	// socket.
 	other := socketOf(40000, "")
 	other.Owner = &Owner{PID: 43, Comm: "wget"}
 	s.sockets = []Socket{other}
@@ -152,9 +152,9 @@ func TestAnnotate(t *testing.T) {
 	}
 }
 
-// TestAnnotateServer: a connection that is not accepted yet belongs to its
-// listener. An IPv6 socket also serves IPv4. A UDP socket owns all flows of its
-// port.
+// TestAnnotateServer tests servers. A connection that is not accepted yet belongs
+// to its listener. An IPv6 socket also serves IPv4. A UDP socket owns all flows of
+// its port.
 func TestAnnotateServer(t *testing.T) {
 	s := &stage{sockets: []Socket{
 		{Proto: unix.IPPROTO_TCP, Local: netip.MustParseAddrPort("[::]:40000"), Remote: netip.MustParseAddrPort("[::]:0"), Owner: &Owner{PID: 1}},
@@ -174,7 +174,8 @@ func TestAnnotateServer(t *testing.T) {
 	}
 }
 
-// TestAnnotateEarly: a connection that is being established is queried again.
+// TestAnnotateEarly checks that a connection that is being established is queried
+// again.
 func TestAnnotateEarly(t *testing.T) {
 	early := socketOf(40000, "")
 	early.Early = true
@@ -184,8 +185,8 @@ func TestAnnotateEarly(t *testing.T) {
 	if p[0].Owner == nil || p[0].Comment != "curl(42) fd 5" {
 		t.Fatalf("%+v %q", p[0].Owner, p[0].Comment)
 	}
-	// A query has already missed it. The query for another flow finds the
-	// rest.
+	// A query has already missed this connection. The query for another flow finds
+	// it.
 	s.sockets = []Socket{socketOf(40000, "mptcp token 00000009")}
 	annotate(t, a, packetOf(t, 1))
 	p = annotate(t, a, packetOf(t, 40000))
@@ -194,8 +195,8 @@ func TestAnnotateEarly(t *testing.T) {
 	}
 }
 
-// TestAnnotateSeldom: a stack is not queried more often than allowed. A stack
-// that fails or does not answer blocks packets only briefly.
+// TestAnnotateSeldom checks that a stack is not queried more often than allowed. If
+// a stack fails or does not answer, it blocks packets only briefly.
 func TestAnnotateSeldom(t *testing.T) {
 	s := &stage{err: errors.New("no")}
 	a := s.annotator()

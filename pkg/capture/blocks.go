@@ -7,14 +7,14 @@ import "io"
 // fileBuffer is the size of the write buffer in bytes.
 const fileBuffer = 256 << 10
 
-// blocks buffers blocks or records and writes only complete ones, so that a
-// file ends with a complete one even if the disk is full.
+// blocks buffers blocks or records and writes only complete ones, so that a file
+// ends with a complete block even if the disk is full.
 type blocks struct {
 	w     io.Writer
 	buf   []byte
 	ends  []int // ends of the blocks in buf
 	wrote int64
-	err   error // the error that ended it
+	err   error // first error of a write
 }
 
 // add adds one block.

@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package capture captures the packets of network stacks and writes them to
-// files for Wireshark, tshark and tcpdump.
+// Package capture captures the packets of network stacks and writes them to files
+// for Wireshark, tshark and tcpdump.
 //
-// A Session captures on some or all interfaces of one or more stacks. It puts
-// the packets of all interfaces into the order of their times, finds the
-// processes that own them, and passes them to a Handler. There are two: Files
-// writes one file or a series of them, and Ring keeps the last packets in
-// memory.
+// A Session captures on some or all interfaces of one or more stacks. It puts the
+// packets of all interfaces into the order of their times, finds the processes that
+// own them, and passes them to a Handler. This package has two Handlers: Files
+// writes one file or a series of files, and Ring keeps the last packets in memory.
 //
-// A Stack is an interface of this package, so that other programs can use it
-// for stacks of their own. lklctl and lklrun implement it for the stacks of
-// lklrun. To get the packets of these in another program, run
-// "lklctl capture -w -" and read pcapng from its standard output.
+// A Stack is an interface of this package, so that other programs can use it for
+// stacks of their own. lklctl and lklrun implement it for the stacks of lklrun. To
+// read the packets of lklrun's stacks in another program, run "lklctl capture -w -"
+// and read pcapng from its standard output.
 //
-// Parts can be used alone: Pcapng and Pcap write files of any packets, and
-// Compile compiles filters in the language of pcap-filter(7). With cgo, it
-// uses libpcap; without, or with the build tag nopcap, it runs tcpdump.
+// Parts can be used alone: Pcapng and Pcap write files of any packets, and Compile
+// compiles filters in the language of pcap-filter(7). With cgo, Compile uses
+// libpcap. Without cgo, or with the build tag nopcap, it runs tcpdump.
 package capture
 
 import (
@@ -29,24 +28,24 @@ import (
 // content of a pcapng Interface Description Block (draft-ietf-opsawg-pcapng,
 // 4.2).
 type Interface struct {
-	Instance    string // the run it belongs to; empty: not known
-	Index       int    // in the stack, as in sockaddr_ll
-	Name        string // such as eth0
+	Instance    string // instance of the interface; empty: not known
+	Index       int    // interface index in the stack, as in sockaddr_ll
+	Name        string // name in the stack, such as eth0
 	Description string
-	MAC         net.HardwareAddr // nil: a device without link layer
+	MAC         net.HardwareAddr // nil: the device has no link layer
 	Addrs       []netip.Prefix
 	Speed       uint64   // in bit/s; 0: not known
 	LinkType    LinkType // Ethernet, or Raw for a device without link layer
 	Snaplen     int      // number of bytes kept of each packet
 	Filter      string   // in libpcap's language; empty: all packets
-	Loopback    bool     // each packet appears twice there; only the received one counts
+	Loopback    bool     // each packet appears twice; only the received copy counts
 	OS          string   // the operating system, such as Linux 6.12.0; empty: not known
 }
 
 // Direction is the direction of a packet, as seen from the stack.
 type Direction uint8
 
-// In means received from the wire, Out sent to it.
+// In means received by the stack, and Out means sent by it.
 const (
 	Unknown Direction = iota
 	In
@@ -67,14 +66,14 @@ func (d Direction) String() string {
 // Owner is the process whose socket sends or receives a packet.
 type Owner struct {
 	PID   int    // on the host; 0: not known
-	Comm  string // its name, as in /proc/PID/comm; empty: not known
-	Inode uint64 // of the socket in the stack
-	FDs   []int  // the process's descriptors of that socket; nil: not known
+	Comm  string // name of the process, as in /proc/PID/comm; empty: not known
+	Inode uint64 // inode of the socket in the stack
+	FDs   []int  // the descriptors that the process has for the socket; nil: not known
 }
 
 // Packet is a captured packet.
 type Packet struct {
-	Time      time.Time // when the stack processed it, by the stack's clock
+	Time      time.Time // time at which the stack processed the packet, by the stack's clock
 	Interface int       // index into the file's interfaces, in the order of AddInterface
 	Length    int       // bytes on the wire, including the link-layer header
 	Data      []byte    // the first bytes, up to the snap length
@@ -95,18 +94,17 @@ const (
 	Unicast
 	Multicast
 	Broadcast
-	Promiscuous // to another station
+	Promiscuous // sent to another station
 )
 
-// Offload contains bits for the parts of a packet's processing that a device
-// does.
+// Offload contains bits for the parts of packet processing that a device performs.
 type Offload uint8
 
 // The bits, from TP_STATUS_* in include/uapi/linux/if_packet.h.
 const (
 	CsumNotReady Offload = 1 << iota // the checksum is not computed yet, so a capture shows it as wrong
 	CsumValid                        // the checksum was verified
-	Segments                         // it will be segmented on the wire, or was merged from several segments
+	Segments                         // the packet will be segmented, or was merged from several segments
 )
 
 // Stats are the counters of one interface. They are consistent: each packet
@@ -117,7 +115,7 @@ type Stats struct {
 	// (packet(7)).
 	Received uint64
 
-	// Dropped is the number of these that did not fit into the socket's
+	// Dropped is the number of received packets that did not fit into the socket's
 	// buffer because the reader was slow: tp_drops.
 	Dropped uint64
 
@@ -139,7 +137,7 @@ type Writer interface {
 	// usually at the end. A format without counters ignores them.
 	WriteStats(iface int, from, to time.Time, s Stats) error
 
-	// Flush writes the buffered data.
+	// Flush writes the buffered data to the underlying writer.
 	Flush() error
 
 	// Close writes the buffered data. It does not close the underlying

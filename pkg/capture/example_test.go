@@ -18,7 +18,7 @@ const request = "\x02\x00\x00\x00\x00\x02\x02\x00\x00\x00\x00\x01\x08\x00" +
 	"\x45\x00\x00\x1c\x00\x01\x00\x00\x40\x01\x66\xde\x0a\x00\x00\x01\x0a\x00\x00\x02" +
 	"\x08\x00\xf7\xfd\x00\x01\x00\x01"
 
-// aStack has one interface, which has seen one packet.
+// aStack has one interface, which has captured one packet.
 type aStack struct{}
 
 func (aStack) Interfaces(context.Context) ([]capture.Interface, error) {
@@ -39,7 +39,7 @@ func (aStack) Watch(ctx context.Context, _ func(index int, gone bool) error) err
 
 func (aStack) Sockets(context.Context) ([]capture.Socket, error) { return nil, nil }
 
-// aSource returns one packet, and then ends.
+// aSource returns one packet and then io.EOF.
 type aSource struct{ read bool }
 
 func (s *aSource) Read(context.Context) ([]capture.Packet, error) {
@@ -57,8 +57,9 @@ func (s *aSource) Stats(context.Context) (capture.Stats, error) {
 func (s *aSource) Stop(context.Context) error { return nil }
 func (s *aSource) Close() error               { return nil }
 
-// A session passes the packets of one or more stacks to a handler. A handler
-// that writes files is Files; Ring keeps the last packets in memory.
+// A session passes the packets of one or more stacks to a handler. Files is a
+// handler that writes files. Ring is a handler that keeps the last packets in
+// memory.
 func ExampleSession() {
 	ctx := context.Background()
 	var file bytes.Buffer

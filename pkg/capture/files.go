@@ -34,21 +34,21 @@ func FormatOf(path string) Format {
 
 // FileOptions select the files to write, by tcpdump's rules.
 type FileOptions struct {
-	Path    string // with Every in the format of strftime(3); "-": Out
+	Path    string // file name, in the format of strftime(3) if Every is set; "-": write to Out
 	Out     io.Writer
 	Format  Format
-	Several bool // the classic format needs a link layer for several interfaces
+	Several bool // several interfaces follow, which in the pcap format need a common link type
 
-	Every time.Duration // begin a new file with the first packet after that time; 0: never
-	Size  int64         // begin a new file when one exceeds that size in bytes; 0: never
-	Count int           // number of files: a ring with Size, the end with Every; 0: no limit
+	Every time.Duration // start a new file with the first packet after this time; 0: never
+	Size  int64         // start a new file when a file exceeds this size in bytes; 0: never
+	Count int           // maximum number of files; with Size, the oldest is overwritten, with Every, the capture ends; 0: no limit
 
 	Application string // name of the writing program
-	PerBatch    bool   // write each batch at once; else buffer the data
+	PerBatch    bool   // write each batch immediately instead of buffering
 }
 
-// ErrFiles ends a capture when the last of FileOptions.Count files is full.
-// errors.Is(err, ErrEnough) holds for it.
+// ErrFiles ends a capture when the last of FileOptions.Count files is full. It
+// wraps ErrEnough.
 var ErrFiles = fmt.Errorf("the requested number of files has been written: %w", ErrEnough)
 
 // statsLimit bounds the query of the counters at the end of a file.
@@ -60,14 +60,14 @@ type Files struct {
 	opt     FileOptions
 	name    *strftime.Strftime
 	members []*Member
-	before  []Stats // at the beginning of the file
+	before  []Stats // counters at the beginning of the file
 
 	w       Writer
 	size    func() int64
 	file    *os.File // nil: Out
 	began   time.Time
 	periods int
-	number  int // of the file within the period
+	number  int // number of the file within the period
 	paths   int
 	written uint64
 	opened  time.Time // when the previous file ended
@@ -86,10 +86,10 @@ func NewFiles(o FileOptions) (*Files, error) {
 	return f, f.open()
 }
 
-// Written returns the number of packets written and of files.
+// Written returns the number of written packets, and the number of files.
 func (f *Files) Written() (packets uint64, files int) { return f.written, f.paths }
 
-// path returns the name of the next file, like tcpdump's MakeFilename.
+// path returns the name of the next file, as MakeFilename in tcpdump does.
 func (f *Files) path() string {
 	path := f.opt.Path
 	if f.name != nil {
@@ -141,7 +141,7 @@ func (f *Files) Interface(m *Member) error {
 	f.before = append(f.before, Stats{})
 	_, err := f.w.AddInterface(m.Interface)
 	if err == nil && f.opt.PerBatch {
-		err = f.w.Flush() // a reader of a pipe waits for it
+		err = f.w.Flush() // the reader of a pipe waits for this data
 	}
 	return err
 }
@@ -184,7 +184,7 @@ func (f *Files) turn() error {
 		f.began, f.number = time.Now(), 0
 	}
 	if f.opt.Count > 0 && f.number >= f.opt.Count {
-		f.number = 0 // a ring
+		f.number = 0 // start again at the first file of the ring
 	}
 	return f.open()
 }

@@ -36,7 +36,7 @@ var (
 	when = time.Unix(1700000000, 123456789)
 )
 
-// some are packets of wired and bare.
+// some contains packets of the interfaces wired and bare.
 var some = []Packet{
 	{Time: when, Length: len(ping), Data: ping, Dir: Out, Offload: CsumNotReady, Owner: &Owner{PID: 42, Comm: "ping"}, Comment: "mptcp token 023ebfb7"},
 	{Time: when.Add(time.Millisecond), Interface: 1, Length: 1000, Data: ping[14:], Dir: In, Cast: Unicast},
@@ -99,7 +99,7 @@ func TestPcapng(t *testing.T) {
 	if err != nil || i.Filter != "icmp" || i.Statistics.PacketsReceived != 5 || i.Statistics.PacketsDropped != 4 {
 		t.Errorf("read back: %+v, %v", i, err)
 	}
-	// gopacket does not read these: addresses, speed, process.
+	// gopacket does not parse these options: addresses, speed, process.
 	for what, bytes := range map[string]string{
 		"IPv4 address": "\x04\x00\x08\x00\x0a\x00\x00\x01\xff\xff\xff\x00",
 		"IPv6 address": "\x05\x00\x11\x00\xfd\x00" + strings.Repeat("\x00", 13) + "\x01\x40",
@@ -200,7 +200,7 @@ func TestFiles(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
-	// The end of a period ends the capture after Count files.
+	// After Count files, the end of the period ends the capture.
 	f, err := NewFiles(FileOptions{Path: filepath.Join(t.TempDir(), "%s"), Every: time.Nanosecond, Count: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -251,7 +251,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// Packets of several sockets are passed on in the order of their times.
+// A session passes on the packets of several sockets in the order of their times.
 func TestOrder(t *testing.T) {
 	var o order
 	at := func(ms int) Packet { return Packet{Time: when.Add(time.Duration(ms) * time.Millisecond)} }

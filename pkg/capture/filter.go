@@ -42,6 +42,6 @@ func Compile(expr string, lt LinkType, snaplen int) ([]bpf.RawInstruction, error
 	return prog, err
 }
 
-// retK is the operation of a program's end with K
+// retK is the code of the instruction that returns the constant K
 // (include/uapi/linux/bpf_common.h).
 const retK = 0x06

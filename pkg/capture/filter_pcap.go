@@ -10,8 +10,8 @@ import (
 	"golang.org/x/net/bpf"
 )
 
-// dltRaw is DLT_RAW for libpcap's compiler. In files it is LINKTYPE_RAW, which
-// is LinkTypeRaw (pcap-linktype(7)).
+// dltRaw is DLT_RAW, which libpcap's compiler expects. Files contain LINKTYPE_RAW
+// instead, which is LinkTypeRaw (pcap-linktype(7)).
 const dltRaw LinkType = 12
 
 func compile(expr string, lt LinkType, snaplen int) ([]bpf.RawInstruction, error) {

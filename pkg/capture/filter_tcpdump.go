@@ -17,15 +17,15 @@ import (
 	"golang.org/x/net/bpf"
 )
 
-// errNoCompiler is the error of a build without libpcap if tcpdump is missing.
+// errNoCompiler is returned by a build without libpcap if tcpdump is missing.
 var errNoCompiler = errors.New("compiling the filter requires tcpdump; install tcpdump, or remove the filter")
 
-// compileLimit bounds one run of tcpdump, which may look up names of the
-// expression.
+// compileLimit is the timeout of one run of tcpdump, which may resolve host names
+// in the expression.
 const compileLimit = 30 * time.Second
 
-// compile makes tcpdump(8) print the program. With -ddd, it prints the number
-// of instructions and then each of them as four decimal numbers.
+// compile makes tcpdump(8) print the program. With -ddd, tcpdump prints the number
+// of instructions, and then each instruction as four decimal numbers.
 func compile(expr string, lt LinkType, snaplen int) ([]bpf.RawInstruction, error) {
 	tcpdump, err := exec.LookPath("tcpdump")
 	if err != nil {

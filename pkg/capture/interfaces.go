@@ -15,7 +15,7 @@ type NoInterfaceError struct {
 	Have []string
 }
 
-// Error names the interface, and those that exist.
+// Error names the missing interface, and the existing ones.
 func (e *NoInterfaceError) Error() string {
 	return fmt.Sprintf("the stack has no interface %q; it has %s", e.Name, strings.Join(e.Have, ", "))
 }
@@ -23,7 +23,8 @@ func (e *NoInterfaceError) Error() string {
 // Any is the name for all interfaces, including later ones.
 const Any = "any"
 
-// choose returns the interfaces with these names or numbers, or all.
+// choose returns the interfaces with these names or numbers. Without names, it
+// returns all interfaces.
 func choose(have []Interface, names []string) ([]Interface, error) {
 	var chosen []Interface
 	for _, name := range names {

@@ -9,6 +9,6 @@ type LinkType uint16
 // The link types of a stack's interfaces, and of captures on all of them.
 const (
 	LinkTypeEthernet  LinkType = 1
-	LinkTypeRaw       LinkType = 101 // IP, without a header before it
+	LinkTypeRaw       LinkType = 101 // IP without a link-layer header
 	LinkTypeLinuxSLL2 LinkType = 276
 )

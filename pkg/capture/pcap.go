@@ -22,8 +22,8 @@ type Pcap struct {
 	record []byte
 }
 
-// NewPcap begins a file for packets of several interfaces, or of one whose link
-// type becomes that of the file.
+// NewPcap begins a file for packets of several interfaces, or for packets of one
+// interface, whose link type becomes that of the file.
 func NewPcap(w io.Writer, several bool) *Pcap {
 	return &Pcap{blocks: blocks{w: w}, cooked: several}
 }

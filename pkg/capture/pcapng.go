@@ -69,7 +69,7 @@ func NewPcapng(w io.Writer, application string) (*Pcapng, error) {
 	p.u32(0x1a2b3c4d) // byte-order magic, in the machine's order
 	p.u16(1)          // version 1.0
 	p.u16(0)
-	p.u64(^uint64(0)) // the section's length is not known
+	p.u64(^uint64(0)) // the length of the section is not known
 	p.text(shbHardware, runtime.GOARCH)
 	p.text(shbOS, runtime.GOOS)
 	p.text(shbUserAppl, application)
@@ -150,9 +150,9 @@ func flags(k *Packet) uint32 {
 	return f | uint32(k.Offload)<<9
 }
 
-// WriteStats writes an Interface Statistics Block. Like dumpcap, it also writes
-// the socket's numbers of received and dropped packets as those of the
-// interface, because readers show the latter.
+// WriteStats writes an Interface Statistics Block. Like dumpcap, it also writes the
+// socket's counters of received and dropped packets as counters of the interface,
+// because readers show only these.
 func (p *Pcapng) WriteStats(iface int, from, to time.Time, s Stats) error {
 	if err := p.known(iface); err != nil {
 		return err

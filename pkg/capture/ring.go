@@ -16,22 +16,24 @@ import (
 const packetCost = int(unsafe.Sizeof(Packet{}))
 
 // Ring keeps the last packets of a Session in memory. New packets replace the
-// oldest ones. It implements Handler, and Write may be called concurrently.
+// oldest ones. It implements Handler. Write may be called concurrently with the
+// other methods.
 type Ring struct {
 	size int
 
 	mu      sync.Mutex
 	members []*Member
 	batches [][]Packet // non-empty batches as received, the oldest first
-	bytes   int        // their size
+	bytes   int        // size of all batches
 }
 
 // NewRing returns a Ring for size bytes of packets and their metadata. Because
-// packets arrive in batches, it can temporarily use one more batch for each
-// interface.
+// packets arrive in batches, a Ring can temporarily exceed this size by one batch
+// for each interface.
 func NewRing(size int) *Ring { return &Ring{size: size} }
 
-// Interface adds an interface. It stays known after its packets are gone.
+// Interface adds an interface. The interface remains known even if no packet of it
+// is kept.
 func (r *Ring) Interface(m *Member) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -51,15 +53,15 @@ func (r *Ring) Packets(packets []Packet) error {
 		r.bytes -= packetCost + len(first[0].Data)
 		if r.batches[0] = first[1:]; len(first) == 1 {
 			r.batches[0] = nil
-			r.batches = r.batches[1:] // append moves the rest if there is no room after it
+			r.batches = r.batches[1:] // when append reallocates the slice, it drops the removed batches
 		}
 	}
 	return nil
 }
 
-// Write writes the kept packets as a pcapng file, with the interfaces and the
-// stack's counters for each since the start. application is the name of the
-// writing program. Write returns the number of packets.
+// Write writes the kept packets as a pcapng file, with the interfaces, and the
+// stack's counters since the start for each interface. application is the name of
+// the writing program. Write returns the number of packets.
 func (r *Ring) Write(ctx context.Context, w io.Writer, application string) (int, error) {
 	r.mu.Lock()
 	// Copy the slices, so that a slow writer does not block new packets.

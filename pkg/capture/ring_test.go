@@ -13,8 +13,7 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 )
 
-// kept returns the numbers of the packets in a ring, as a reader of its file
-// finds them.
+// kept writes a ring as a file, and returns the numbers of the packets in the file.
 func kept(t *testing.T, r *Ring) (ids []int, interfaces int) {
 	t.Helper()
 	var file bytes.Buffer
@@ -39,8 +38,8 @@ func kept(t *testing.T, r *Ring) (ids []int, interfaces int) {
 	return ids, f.NInterfaces()
 }
 
-// A ring contains the last packets in order, as many as fit, whatever their
-// batches, and all interfaces.
+// A ring contains all interfaces, and as many of the last packets as fit, in order.
+// The size of the batches does not matter.
 func TestRing(t *testing.T) {
 	const snap = 100
 	for _, batch := range []int{1, 3, 10, 64} {
@@ -82,14 +81,14 @@ func TestRing(t *testing.T) {
 			t.Errorf("batches of %d: room for %d of them", batch, c)
 		}
 	}
-	// A packet larger than the ring also removes all others.
+	// A packet larger than the ring also removes all other packets.
 	r := NewRing(100)
 	if err := r.Packets([]Packet{{Data: make([]byte, 200)}}); err != nil || len(r.batches) != 0 || r.bytes != 0 {
 		t.Errorf("%v, %d batches, %d bytes", err, len(r.batches), r.bytes)
 	}
 }
 
-// refusing returns an error at once, and counts its calls.
+// refusing is a handler that always returns an error and counts its calls.
 type refusing struct{ asked int }
 
 var errNo = errors.New("no")

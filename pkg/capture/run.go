@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// endLimit bounds the final reads of one interface.
+// endLimit is the timeout for the final reads of one interface.
 const endLimit = 10 * time.Second
 
 // Run captures until ctx is done, h wants no more packets, or all stacks have
-// ended. It then still passes on the remaining packets. It returns nil in these
-// cases, and otherwise the error.
+// ended. It then passes on the remaining packets and returns nil. In all other
+// cases, it returns an error.
 func (s *Session) Run(ctx context.Context, h Handler) error {
 	running, stop := context.WithCancel(ctx)
 	defer stop()
@@ -69,7 +69,7 @@ func (s *Session) Run(ctx context.Context, h Handler) error {
 func (s *Session) begin(ctx context.Context, h Handler) (failed error) {
 	for _, st := range s.stacks {
 		for _, m := range st.first {
-			s.active++ // its reader ends at once if the capture has already failed
+			s.active++ // the reader ends immediately if the capture has already failed
 			if failed == nil {
 				failed = h.Interface(s.number(m))
 			}
@@ -109,8 +109,8 @@ func give(h Handler, packets []Packet) error {
 	return h.Packets(packets)
 }
 
-// heeded passes nothing more to a handler after its first error. Errors of a
-// stack do not count, because its last packets matter then.
+// heeded passes nothing more to a handler after its first error. Errors of a stack
+// do not count, because the last packets are then important.
 type heeded struct {
 	Handler
 	no bool
@@ -159,7 +159,7 @@ func (s *Session) read(ctx context.Context, m *Member) {
 	s.news <- ended{err}
 }
 
-// readOn passes on packets until an error, or io.EOF at the end.
+// readOn passes on packets until an error. The error is io.EOF at the end.
 func (s *Session) readOn(ctx context.Context, m *Member) error {
 	for {
 		packets, err := m.source.Read(ctx)
@@ -201,7 +201,7 @@ func (s *Session) linkNews(ctx context.Context, st *stack, index int, gone bool)
 		return err
 	}
 	at := slices.IndexFunc(have, func(i Interface) bool { return i.Index == index })
-	if at < 0 { // it is gone again
+	if at < 0 { // the interface has disappeared again
 		return nil
 	}
 	m, err := s.open(ctx, st, have[at])
@@ -234,8 +234,8 @@ func (m *Member) close(ctx context.Context) {
 	m.source.Close()
 }
 
-// countPeriod is the maximum age of the counters when a stack ends without
-// warning.
+// countPeriod is the interval at which the counters are read. It is therefore their
+// maximum age if a stack ends suddenly.
 const countPeriod = 100 * time.Millisecond
 
 // count updates the counters until ctx ends.
@@ -263,15 +263,17 @@ func (m *Member) count(ctx context.Context) {
 // Each packet waits for one to two periods.
 type order struct {
 	held []Packet
-	cut  time.Time // the newest time at the last period
+	cut  time.Time // time of the newest packet at the end of the last period
 }
 
-// orderPeriod is longer than the time for which the stack gathers packets.
+// orderPeriod is longer than the time for which the stack collects packets of a
+// batch.
 const orderPeriod = 25 * time.Millisecond
 
 func (o *order) add(packets []Packet) { o.held = append(o.held, packets...) }
 
-// ripe removes and returns the packets that no older one can precede.
+// ripe removes and returns the packets that can no longer be preceded by a packet
+// that has yet to arrive.
 func (o *order) ripe() []Packet {
 	if len(o.held) == 0 {
 		return nil
@@ -289,7 +291,7 @@ func (o *order) ripe() []Packet {
 	return out
 }
 
-// all removes and returns the rest.
+// all removes and returns the remaining packets.
 func (o *order) all() []Packet {
 	o.sort()
 	return o.held

@@ -50,19 +50,19 @@ type Session struct {
 	stacks []*stack
 
 	mu      sync.Mutex
-	members int // number of sockets opened
+	members int // number of opened sockets
 	active  int // number of goroutines that can send news; only for Run
-	numbers int // number of members announced; only for Run
+	numbers int // number of announced members; only for Run
 }
 
 // Member is an interface of a session.
 type Member struct {
 	Interface
 	Number int       // the value of Packet.Interface, counted from 0
-	From   time.Time // start time, by this machine's clock
+	From   time.Time // start of the capture, by this machine's clock
 
 	source Source
-	notes  *annotator // of its stack; nil: no annotations
+	notes  *annotator // annotator of the stack; nil: no annotations
 	mu     sync.Mutex
 	last   Stats
 	closed bool
@@ -77,7 +77,7 @@ type stack struct {
 	known    map[int]bool // interfaces, by number
 }
 
-// Messages of the goroutines to Run.
+// Messages from the goroutines to Run.
 type (
 	added struct{ m *Member } // a reader starts
 	read  struct {
@@ -104,8 +104,8 @@ func NewSession(take Take) (*Session, error) {
 	return &Session{take: take, news: make(chan any, batchesAhead), ahead: newAhead(bytesAhead)}, nil
 }
 
-// Add opens a source on each of the selected interfaces of a stack. Their
-// packets are kept from then on. instance is the name of the stack. Add must be
+// Add opens a source on each of the selected interfaces of a stack. From then on,
+// the stack stores their packets. instance is the name of the stack. Add must be
 // called before Run.
 func (s *Session) Add(ctx context.Context, from Stack, instance string) error {
 	have, err := from.Interfaces(ctx)

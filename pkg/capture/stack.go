@@ -19,9 +19,9 @@ type Stack interface {
 	// if the interface is gone.
 	Open(context.Context, Options) (Source, error)
 
-	// Watch calls changed when an interface appears, changes or
-	// disappears, until ctx ends or changed returns an error. It returns
-	// the error.
+	// Watch calls changed when an interface appears, changes or disappears, until
+	// ctx ends or changed returns an error. It returns the error of changed or of
+	// ctx.
 	Watch(ctx context.Context, changed func(index int, gone bool) error) error
 
 	// Sockets lists the TCP and UDP sockets, for annotations.
@@ -31,11 +31,10 @@ type Stack interface {
 // Source is a capture on one interface. One goroutine calls Read and Stop.
 // Stats may be called concurrently.
 type Source interface {
-	// Read waits for packets and returns them, with Packet.Interface 0.
-	// After Stop it returns the remaining ones, then io.EOF. It also
-	// returns io.EOF if the interface is gone. If ctx ends, it
-	// returns the context's error. No packet is lost then, and Read can be
-	// called again.
+	// Read waits for packets and returns them, with Packet.Interface 0. After Stop
+	// it returns the remaining ones, then io.EOF. It also returns io.EOF if the
+	// interface is gone. If ctx ends, it returns the context's error. In this case
+	// no packet is lost, and Read can be called again.
 	Read(context.Context) ([]Packet, error)
 
 	// Stats returns the counters since Open.
@@ -48,12 +47,12 @@ type Source interface {
 	Close() error
 }
 
-// DefaultBuffer is the default size of the socket's buffer in the stack, in
-// bytes. It is reduced to an eighth of the stack's memory if necessary. A
-// packet uses its kept bytes and about 800 more.
+// DefaultBuffer is the default size of the socket's buffer in the stack, in bytes.
+// It is reduced to an eighth of the stack's memory if necessary. Each packet uses
+// about 800 bytes in addition to its captured bytes.
 const DefaultBuffer = 32 << 20
 
-// Options are the options of a Source.
+// Options contains the options of a Source.
 type Options struct {
 	Interface Interface // one of Stack.Interfaces, with Snaplen and Filter
 	Direction Direction // In or Out only; Unknown: both
@@ -63,11 +62,11 @@ type Options struct {
 // Socket is a socket of a stack.
 type Socket struct {
 	Proto  uint8          // IPPROTO_TCP or IPPROTO_UDP
-	Local  netip.AddrPort // with an unspecified address: all
-	Remote netip.AddrPort // with port 0 or invalid: not connected
+	Local  netip.AddrPort // an unspecified address means all addresses
+	Remote netip.AddrPort // port 0, or invalid: the socket is not connected
 	Owner  *Owner         // nil: not known
 	Note   string         // further text for Packet.Comment
-	Early  bool           // more will be known later, because it is being connected
+	Early  bool           // the socket is still being connected, so a later query returns more data
 }
 
 // ErrDied reports that the kernel of the stack has panicked.

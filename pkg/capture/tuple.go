@@ -38,7 +38,7 @@ func tupleOf(p *Packet, lt LinkType) (t tuple, ok bool) {
 		t.proto = b[9]
 		src, dst = netip.AddrFrom4([4]byte(b[12:16])), netip.AddrFrom4([4]byte(b[16:20]))
 		b = b[head:]
-	case 6: // RFC 8200, section 3; extension headers are not followed
+	case 6: // RFC 8200, section 3; extension headers are not supported
 		if len(b) < 40 {
 			return t, false
 		}
@@ -58,9 +58,9 @@ func tupleOf(p *Packet, lt LinkType) (t tuple, ok bool) {
 	return t, true
 }
 
-// behindEthernet returns the payload of an Ethernet frame if that is IP.
+// behindEthernet returns the payload of an Ethernet frame if the payload is IP.
 func behindEthernet(b []byte) ([]byte, bool) {
-	const tag = 4 // of a VLAN, IEEE 802.1Q
+	const tag = 4 // length of a VLAN tag, IEEE 802.1Q
 	for at := 12; at+2 <= len(b); at += tag {
 		switch binary.BigEndian.Uint16(b[at:]) {
 		case unix.ETH_P_IP, unix.ETH_P_IPV6:
