@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// MAC is an Ethernet address. The zero value means that none is given.
+// MAC is an Ethernet address. The zero value means that no address is given.
 type MAC [6]byte
 
 // IsZero reports whether no address is given.
@@ -20,7 +20,7 @@ func (m MAC) IsZero() bool { return m == MAC{} }
 // String formats the address as xx:xx:xx:xx:xx:xx.
 func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
 
-// MarshalText formats the address like String. The result is empty if none is
+// MarshalText formats the address like String. The result is empty if no address is
 // given.
 func (m MAC) MarshalText() ([]byte, error) {
 	if m.IsZero() {
@@ -57,8 +57,8 @@ func parseMAC(value string) (MAC, error) {
 }
 
 // CheckDevice applies the kernel's rules for the name of a network device
-// (dev_valid_name(), net/core/dev.c). It also rejects '%', which would be a
-// pattern, and characters other than plain ASCII, which could not be printed.
+// (dev_valid_name(), net/core/dev.c). It also rejects '%', because the kernel
+// interprets it as a pattern, and all characters except printable ASCII.
 func CheckDevice(name string) error {
 	switch {
 	case name == "":

@@ -19,8 +19,8 @@ const (
 	MaxCaptures = 4
 )
 
-// CaptureRing selects, in place of a file name, a ring in memory that keeps the
-// last packets for a bundle.
+// CaptureRing is given in place of a file name. It selects a ring in memory that
+// keeps the last packets for a bundle.
 const CaptureRing = "ring"
 
 // The limits and the default of a ring's size, in bytes.
@@ -31,10 +31,10 @@ const (
 	RingSnap = 128
 )
 
-// Capture describes a file for the packets of a run, starting with the first
-// one, or a ring for the last ones.
+// Capture describes a file for the packets of a run from its start, or a ring for
+// the last packets.
 type Capture struct {
-	File       string   // or CaptureRing
+	File       string   // path of the file, or CaptureRing
 	Size       uint64   // maximum memory of a ring, in bytes; 0: RingSize
 	Snap       int      // bytes to keep of each packet; 0: all, or RingSnap in a ring
 	Interfaces []string // names in the stack; empty: all that lklrun creates

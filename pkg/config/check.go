@@ -26,7 +26,7 @@ func KeyErrorf(key, format string, args ...any) *KeyError {
 	return &KeyError{key, fmt.Errorf(format, args...)}
 }
 
-// check finds errors in the combination of keys.
+// check returns an error if the combination of keys is invalid.
 func (i *Interface) check() *KeyError {
 	t := findType(i.Type)
 	for n := range interfaceKeys {
@@ -53,8 +53,8 @@ func (i *Interface) check() *KeyError {
 }
 
 // checkGateways checks each gateway against the addresses from which it must be
-// reachable. If the host's device provides the address, the plan does this
-// check.
+// reachable. If the host's device provides the address, the plan performs this
+// check instead.
 func (i *Interface) checkGateways(t *Type) *KeyError {
 	if i.DHCP && i.GW.IsValid() {
 		return KeyErrorf("gw", "DHCP sets the gateway; remove gw or dhcp")
@@ -110,7 +110,7 @@ func joinPrefixes(ips []netip.Prefix) string {
 
 // InterfacesError reports a conflict between two interfaces.
 type InterfacesError struct {
-	index int // of the second
+	index int // index of the second interface
 	text  string
 }
 

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// CompleteInterface lists the possible continuations of an interface
-// specification that begins with word, each in full: its type, then one of the
-// host's devices, then a key.
+// CompleteInterface lists the possible continuations of an interface specification
+// that begins with word, each as a full word. The continuation is a type, one of
+// the host's devices, or a key.
 func CompleteInterface(word string, devices []string) []string {
 	var all []string
 	typ, rest, colon := strings.Cut(word, ":")

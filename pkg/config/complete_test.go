@@ -26,7 +26,7 @@ func TestCompleteInterface(t *testing.T) {
 		}
 	}
 	for word, not := range map[string]string{
-		"tap:t0,mtu=9000,": "tap:t0,mtu=9000,mtu=", // only once
+		"tap:t0,mtu=9000,": "tap:t0,mtu=9000,mtu=", // mtu can be given only once
 		"user,":            "user,nat",
 		"raw:w":            "raw:eth0",
 		"veth:a,":          "veth:a,ip=",

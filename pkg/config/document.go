@@ -23,7 +23,7 @@ const maxFile = 1 << 20
 type document struct {
 	name string
 	text []byte
-	kind string // of the origins
+	kind string // kind of the origins
 }
 
 // node is a value in a document, with its path.
@@ -51,7 +51,7 @@ func parseDocument(name, kind string, text []byte) (node, error) {
 	v, err := hujson.Parse(text)
 	if err != nil {
 		if m := parseError.FindStringSubmatch(err.Error()); m != nil {
-			// The quoted character may be the end of a line.
+			// The quoted character may be a newline.
 			what := strings.Trim(strconv.QuoteToGraphic(m[3]), `"`)
 			if strings.HasSuffix(what, "unexpected EOF") {
 				what += "; expected an object of settings, such as {\"stack\": \"mptcp\"}, to its closing brace"
@@ -110,10 +110,11 @@ func (n node) errorf(format string, args ...any) error {
 	return n.origin().Wrap(fmt.Errorf(format, args...))
 }
 
-// expected returns an error that this value is not of the expected form.
+// expected returns an error which states that this value does not have the expected
+// form.
 func (n node) expected(what string) error { return n.errorf("%s; expected %s", n.what(), what) }
 
-// what describes the value for an error.
+// what describes the value for an error message.
 func (n node) what() string {
 	switch v := n.v.Value.(type) {
 	case *hujson.Object:
@@ -135,7 +136,7 @@ type member struct {
 	node
 }
 
-// members lists an object's members, and rejects duplicates.
+// members lists the members of an object, and rejects duplicate names.
 func (n node) members(what string) ([]member, error) {
 	o, ok := n.v.Value.(*hujson.Object)
 	if !ok {
@@ -164,8 +165,8 @@ func (n node) members(what string) ([]member, error) {
 	return all, nil
 }
 
-// elements lists an array's elements. A value that is not an array is its only
-// element.
+// elements lists an array's elements. If the value is not an array, elements
+// returns the value itself as the only element.
 func (n node) elements() []node {
 	a, ok := n.v.Value.(*hujson.Array)
 	if !ok {

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// otherVariables lists the LKLRUN_* variables that are not settings: paths of
-// files and programs. Variables with one of ownPrefixes are for lklrun's own
-// programs, tests and measurements.
+// otherVariables lists the LKLRUN_* variables that are not settings: paths of files
+// and programs. Variables whose name begins with one of ownPrefixes are for
+// lklrun's own programs, tests and benchmarks.
 var (
 	otherVariables = []string{"LKLRUN_CONFIG", "LKLRUN_STACKS", "LKLRUN_BIN", "LKLRUN_RUN_DIR", "LKLRUN_BUNDLES", "LKLRUN_DEVICE"}
 	ownPrefixes    = []string{"LKLRUN_TEST_", "LKLRUN_PRELOAD_", "LKLRUN_CONFORMANCE_", "LKLRUN_BENCH_"}
@@ -51,8 +51,8 @@ func knownVariable(name string) bool {
 		slices.ContainsFunc(settings, func(s Setting) bool { return s.Variable() == name })
 }
 
-// variables returns the variables of an environment by name. The first one of a
-// name applies, as in getenv(3).
+// variables returns the variables of an environment by name. If a name appears
+// several times, the first variable applies, as in getenv(3).
 func variables(environ []string) map[string]string {
 	values := map[string]string{}
 	for _, e := range environ {

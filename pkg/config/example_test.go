@@ -52,7 +52,8 @@ func ExampleLoad() {
 	// spin = 0 (--spin)
 }
 
-// A file is read by its name. A stronger source overrides it: here a flag.
+// A file is read by its name. A stronger source, in this example a flag, overrides
+// it.
 func ExampleLoad_file() {
 	var flags config.Layer
 	flags.Set("sysctl", config.Origin{Kind: config.FromFlag, Where: "--sysctl"}, "net.ipv4.tcp_ecn=2")

@@ -17,10 +17,10 @@ type File struct {
 	Profiles Profiles // defined in the file
 }
 
-// ParseFile parses a configuration: JSON with comments and trailing commas, or
-// a file of LKL's hijack library, which it recognises by its keys. It is
-// strict. An error names the file, the line, the path in the file, and the
-// expected form.
+// ParseFile parses a configuration: JSON with comments and trailing commas, or a
+// file of LKL's hijack library, which it recognises by its keys. ParseFile rejects
+// unknown keys and invalid values. An error names the file, the line, the path in
+// the file, and the expected form.
 func ParseFile(name string, text []byte) (*File, error) {
 	root, err := parseDocument(name, FromFile, text)
 	if err != nil {
@@ -67,8 +67,8 @@ func (l *Layer) readSetting(m member, profile bool) error {
 	if err != nil {
 		return err
 	}
-	// Report an invalid word at its place, even if a stronger source
-	// overrides it in the end.
+	// Report an invalid value with its position, even if a stronger source
+	// overrides it.
 	var r Run
 	for _, w := range words {
 		if err := s.add(&r, w.Text); err != nil {
@@ -95,7 +95,7 @@ func settingKeys(profile bool) []string {
 	return append(keys, "profiles")
 }
 
-// words reads the value of a setting.
+// words returns the value of a setting as words.
 func (n node) words(s *Setting) ([]Word, error) {
 	if s.Kind.list() && s.Kind != Sysctls {
 		all := n.elements()

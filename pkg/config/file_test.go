@@ -77,8 +77,8 @@ func layer(t *testing.T, text string) Layer {
 	return f.Layer
 }
 
-// A stronger source replaces a weaker one, including whole lists. Each kernel
-// setting is replaced separately.
+// A value of a stronger source replaces that of a weaker one. Lists are replaced as
+// a whole. Each kernel setting is replaced separately.
 func TestPrecedence(t *testing.T) {
 	file := layer(t, `{"stack": "bbr", "mem": "64M", "spin": 1, "interfaces": ["user", "user"],
 		"sysctl": {"net.ipv4.tcp_ecn": 0, "net.ipv4.tcp_sack": 0}}`)
@@ -151,7 +151,7 @@ func TestBuiltinProfiles(t *testing.T) {
 	}
 }
 
-// Load searches the right places for files, and uses the right one.
+// Load searches the documented places for files, in the documented order.
 func TestLoad(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -199,7 +199,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// The error for a removed setting explains the removal, in a profile too.
+// The error for a removed setting explains the removal, including in a profile.
 func TestRemovedSetting(t *testing.T) {
 	for _, text := range []string{`{"lane": true}`, `{"profiles": {"p": {"lane": false}}}`} {
 		_, err := ParseFile("f.json", []byte(text))
@@ -209,7 +209,7 @@ func TestRemovedSetting(t *testing.T) {
 	}
 }
 
-// For any file, the result is a one-line error that names the file, or a valid
+// For any input, ParseFile returns a one-line error that names the file, or a valid
 // configuration.
 func FuzzParseFile(f *testing.F) {
 	f.Add(full)

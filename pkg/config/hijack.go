@@ -12,9 +12,9 @@ import (
 // which all values are strings. For a single interface, it can also read
 // variables LKL_HIJACK_*.
 
-// hijackKeys lists the keys of the file, except interfaces, with their
-// variables. If a key appears twice, one of its variables belongs to programs
-// that are linked with LKL, and is the weaker one.
+// hijackKeys lists the keys of the file, except interfaces, with their variables.
+// If a key appears twice, one of its variables is for programs that are linked with
+// LKL. This variable is the weaker one.
 var hijackKeys = []struct{ key, variable string }{
 	{"gateway", "LKL_HIJACK_NET_GATEWAY"},
 	{"gateway6", "LKL_HIJACK_NET_GATEWAY6"},
@@ -51,7 +51,7 @@ var hijackInterfaceKeys = []struct{ key, variable string }{
 
 const (
 	hijackFileVariable = "LKL_HIJACK_CONFIG_FILE"
-	hijackTapVariable  = "LKL_HIJACK_NET_TAP" // an older way to select that type
+	hijackTapVariable  = "LKL_HIJACK_NET_TAP" // older way to select the type tap
 )
 
 // hijackPart is the content of one object of the file, by LKL's keys.
@@ -68,7 +68,7 @@ func isHijack(root node) bool {
 	}
 	own := []string{"gateway", "gateway6", "nameserver", "debug", "singlecpu", "boot_cmdline", "delay_main"}
 	ownOfInterface := []string{"param", "masklen", "masklen6", "ipv6", "ifgateway", "ifgateway6"}
-	both := 0 // keys that lklrun has too, in LKL's form
+	both := 0 // number of keys that lklrun also has, with values in LKL's form
 	for _, m := range members {
 		if slices.Contains(own, m.name) {
 			return true

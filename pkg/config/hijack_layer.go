@@ -106,7 +106,7 @@ func (h *hijack) hijackInterface(p hijackPart) (Interface, error) {
 		ip, given := p.words[a.ip]
 		mask, masked := p.words[a.mask]
 		if given != masked {
-			if p.from.Path == "" { // from variables
+			if p.from.Path == "" { // the configuration is from variables
 				has, lacks := a.ip, a.mask
 				if masked {
 					has, lacks = lacks, has
@@ -135,8 +135,8 @@ func (h *hijack) hijackInterface(p hijackPart) (Interface, error) {
 	return i, h.hijackLists(&i, p)
 }
 
-// hijackLists reads the keys with a form of their own: neigh, qdisc and
-// offload.
+// hijackLists translates the keys whose values have a special form: neigh, qdisc
+// and offload.
 func (h *hijack) hijackLists(i *Interface, p hijackPart) error {
 	if w, ok := p.words["neigh"]; ok {
 		for _, f := range fields(w.Text, ";") {
@@ -170,8 +170,7 @@ func (h *hijack) hijackLists(i *Interface, p hijackPart) error {
 	return nil
 }
 
-// cmdline extracts from the kernel's parameters those that are settings of
-// lklrun.
+// cmdline extracts the kernel parameters that are settings in lklrun.
 func (h *hijack) cmdline() error {
 	w, ok := h.top.words["boot_cmdline"]
 	if !ok {
@@ -206,9 +205,9 @@ func (h *hijack) cmdline() error {
 	return w.From.Wrap(addCmdline(&Run{}, c.Text))
 }
 
-// gateways assigns the default gateways to the interfaces that reach them. LKL
-// uses them only in the main table. It uses ifgateway in the interface's own
-// table.
+// gateways assigns the default gateways to the interfaces that reach them. LKL uses
+// the default gateways only in the main routing table, and ifgateway in the
+// interface's own table.
 func (h *hijack) gateways() error {
 	for _, g := range []struct {
 		key string
@@ -311,8 +310,8 @@ func (h *hijack) simple() error {
 	return nil
 }
 
-// sysctls reads NAME=VALUE;NAME=VALUE. LKL ignores settings that its kernel
-// lacks. The text can contain quotes that the shell has left.
+// sysctls reads NAME=VALUE;NAME=VALUE. LKL ignores settings that its kernel lacks.
+// The text can contain quotes that the shell has not removed.
 func (h *hijack) sysctls() error {
 	w, ok := h.top.words["sysctl"]
 	if !ok {

@@ -125,8 +125,8 @@ func TestHijackEnvironment(t *testing.T) {
 	}
 }
 
-// Programs that are linked with LKL read two variables of their own. These
-// apply unless the hijack library's variables differ.
+// Programs that are linked with LKL read two variables of their own. The hijack
+// library's variables override these.
 func TestHijackLinked(t *testing.T) {
 	for _, c := range []struct{ environ, want []string }{
 		{[]string{"LKL_SYSCTL=net.ipv4.tcp_wmem=4096 87380 100000000;net.ipv4.tcp_ecn=1", "LKL_BOOT_CMDLINE=mem=1G"},

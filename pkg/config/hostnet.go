@@ -13,8 +13,8 @@ import (
 // host's stack.
 const MaxHostNets = 64
 
-// HostNet is a destination that uses the host's stack: all addresses of a
-// prefix, on one port, or on all ports if the port is 0.
+// HostNet is a destination that uses the host's stack. It consists of all addresses
+// of a prefix on one port, or on all ports if the port is 0.
 type HostNet struct {
 	Prefix netip.Prefix
 	Port   uint16

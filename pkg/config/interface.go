@@ -32,7 +32,8 @@ const (
 // so on.
 const FirstTable = 100
 
-// Neighbour is an address whose Ethernet address is known in advance.
+// Neighbour is an IP address with its Ethernet address, which is configured in
+// advance.
 type Neighbour struct {
 	IP  netip.Addr `json:"ip"`
 	MAC MAC        `json:"mac"`
@@ -59,8 +60,8 @@ func (n Neighbour) String() string { return n.IP.String() + "|" + n.MAC.String()
 // Interfaces become eth0, eth1, ... in the order given.
 type Interface struct {
 	Type     string         `json:"type"`
-	Device   string         `json:"device,omitempty"` // the host's device
-	FD       int            `json:"fd,omitempty"`     // the number of an inherited descriptor; 0: none
+	Device   string         `json:"device,omitempty"` // name of the host's device
+	FD       int            `json:"fd,omitempty"`     // number of an inherited descriptor; 0: none
 	IP       []netip.Prefix `json:"ip,omitempty"`
 	IP6      []netip.Prefix `json:"ip6,omitempty"`
 	GW       netip.Addr     `json:"gw,omitzero"`
@@ -84,8 +85,8 @@ type Interface struct {
 	Mode     string         `json:"mode,omitempty"`     // macvtap; empty: ModeBridge
 	Neigh    []Neighbour    `json:"neigh,omitempty"`
 
-	// Multiqueue makes the run use one queue of a tap. Other runs with the
-	// same address use the other queues.
+	// Multiqueue makes the run use only one queue of a tap, so that other runs with
+	// the same address can use the other queues.
 	Multiqueue bool `json:"multiqueue,omitempty"`
 }
 
@@ -97,8 +98,8 @@ func (i *Interface) Target() string {
 	return i.Type
 }
 
-// Arg returns the argument of the type: the host's device or the number of the
-// descriptor.
+// Arg returns the argument of the type: the name of the host's device or the number
+// of the descriptor.
 func (i *Interface) Arg() string {
 	if i.FD != 0 {
 		return strconv.Itoa(i.FD)

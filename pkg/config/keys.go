@@ -11,18 +11,18 @@ import (
 	"strings"
 )
 
-// key describes one key of an interface. The readers of specifications and
-// files, the schema, the help and the reference are derived from it.
+// key describes one key of an interface. The readers of specifications and files,
+// the JSON Schema, the help and the reference are derived from this description.
 type key struct {
 	name string
-	form string // form of its value
+	form string // form of the value
 	help string
-	list bool // it can be given more than once
-	flag bool // on or off; the default is off
+	list bool // the key can be given more than once
+	flag bool // the value is on or off; the default is off
 	// The limits of a number. Both are zero for other values.
 	least, most int
-	// why explains that only some types take the key; %s stands for these.
-	// Empty: all types take it.
+	// why explains why only some types accept the key; %s stands for the names of
+	// these types. If it is empty, all types accept the key.
 	why string
 	set func(i *Interface, value string) error
 	get func(i *Interface) []string // returns the values in the form that set reads
@@ -121,10 +121,10 @@ func findKey(name string) *key {
 	return &interfaceKeys[n]
 }
 
-// takenBy reports whether an interface type takes the key.
+// takenBy reports whether an interface type accepts the key.
 func (k *key) takenBy(t *Type) bool { return k.why == "" || slices.Contains(t.Keys, k.name) }
 
-// refusal explains why a type does not take the key.
+// refusal returns an error that explains why a type does not accept the key.
 func (k *key) refusal(t *Type) error {
 	if why := t.Why[k.name]; why != "" {
 		return errors.New(why)

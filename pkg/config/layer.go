@@ -16,7 +16,7 @@ const (
 	FromFile        = "file"        // a configuration file, including LKL's
 	FromEnvironment = "environment" // LKLRUN_*
 	FromFlag        = "flag"
-	FromProfile     = "profile" // directly below the source that names it
+	FromProfile     = "profile" // a profile; directly below the source that names it
 )
 
 // Origin describes the source of a value.
@@ -63,7 +63,7 @@ type Word struct {
 // Layer holds the values of one source, by the keys of settings.
 type Layer struct {
 	Words map[string][]Word
-	Notes []string // about values that have no effect here
+	Notes []string // messages about values that have no effect
 }
 
 // set replaces the layer's values of a setting.
@@ -89,10 +89,10 @@ type Config struct {
 	Words map[string][]Word // by the keys of settings
 }
 
-// Resolve merges the layers over the defaults. The strongest layer comes last.
-// A setting gets its value from the strongest layer that contains it. Each
-// kernel setting (sysctl) counts as a separate setting. A profile applies
-// directly below the layer that names it.
+// Resolve merges the layers with the defaults. The layers are ordered from the
+// weakest to the strongest. A setting gets its value from the strongest layer that
+// contains it. Each kernel setting (sysctl) counts as a separate setting. A profile
+// applies directly below the layer that names it.
 func Resolve(profiles Profiles, layers ...Layer) (*Config, error) {
 	c := &Config{Words: map[string][]Word{}}
 	for n := range settings {
@@ -142,7 +142,7 @@ func laySysctls(weak, strong []Word) []Word {
 	return append(kept, strong...)
 }
 
-// sysctlName returns the name in a word, in a normalised spelling.
+// sysctlName returns the name in a word, with normalised separators.
 func sysctlName(word string) string {
 	name, _, _ := strings.Cut(word, "=")
 	name = strings.TrimPrefix(strings.TrimSpace(name), "-")
@@ -197,7 +197,7 @@ func (c *Config) check() error {
 	return nil
 }
 
-// Origin returns the origin of a setting's first value.
+// Origin returns the origin of the first value of a setting.
 func (c *Config) Origin(key string) Origin {
 	if words := c.Words[key]; len(words) > 0 {
 		return words[0].From
@@ -205,7 +205,7 @@ func (c *Config) Origin(key string) Origin {
 	return Origin{Kind: FromDefault}
 }
 
-// Value is one line of an explanation.
+// Value is one line of the output of Explain.
 type Value struct {
 	Setting string `json:"setting"` // stack, interfaces[0], sysctl net.ipv4.tcp_ecn
 	Value   string `json:"value"`

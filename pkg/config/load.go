@@ -65,8 +65,8 @@ func Load(s Sources) (*Config, error) {
 	return Resolve(profiles, variables, lkl.Layer, own.Layer, Environment(s.Environ), s.Flags)
 }
 
-// read reads the file that find returns. It reads it only once, because it may
-// be a pipe.
+// read reads the file that find returns. It reads the file only once, because the
+// file may be a pipe.
 func (s *Sources) read(find func() (place, error)) (*File, error) {
 	at, err := find()
 	if err != nil || at.name == "" {
@@ -102,8 +102,8 @@ func (s *Sources) file() (place, error) {
 	return place{name, "the user's configuration"}, nil
 }
 
-// readable reports whether a folder can be accessed. Another user's home
-// cannot, if sudo kept HOME.
+// readable reports whether a folder can be accessed. For example, if sudo keeps
+// HOME, it can be the inaccessible home of another user.
 func readable(dir string) bool {
 	_, err := os.ReadDir(dir)
 	return err == nil
@@ -141,9 +141,9 @@ func (p place) read() (*File, error) {
 	return ParseFile(p.name, text)
 }
 
-// LoadProfiles loads all profiles: the built-in ones, and those of
-// SystemFolder, the user's folder and the configuration file. The last one of a
-// name applies.
+// LoadProfiles loads all profiles: the built-in ones, and those of SystemFolder,
+// the user's folder and the configuration file. If several profiles have the same
+// name, the last one applies.
 func (s *Sources) LoadProfiles() (Profiles, error) {
 	own, err := s.read(s.file)
 	if err != nil {

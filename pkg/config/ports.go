@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// Limits of the ports that a run listens on and publishes.
+// The maximum numbers of ports on which a run listens and that it publishes.
 const (
 	MaxListen  = 64
 	MaxPublish = 64
 )
 
-// Publish is a port of the host that leads to a port of the stack.
+// Publish is a port of the host that is forwarded to a port of the stack.
 type Publish struct {
-	Addr     netip.Addr // of the host; invalid: its loopback
+	Addr     netip.Addr // address of the host; invalid: its loopback address
 	HostPort uint16
-	Port     uint16 // in the stack
+	Port     uint16 // port in the stack
 	UDP      bool
 }
 
@@ -77,7 +77,7 @@ func ParsePublish(s string) (Publish, error) {
 	return p, nil
 }
 
-// String formats the port for ParsePublish.
+// String formats the published port for ParsePublish.
 func (p Publish) String() string {
 	s := strconv.Itoa(int(p.HostPort)) + ":" + strconv.Itoa(int(p.Port))
 	if p.Addr.Is6() {
@@ -91,7 +91,7 @@ func (p Publish) String() string {
 	return s
 }
 
-// MarshalText formats the port for ParsePublish.
+// MarshalText formats the published port for ParsePublish.
 func (p Publish) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // UnmarshalText parses the output of MarshalText.
@@ -135,7 +135,7 @@ func ParsePortRange(s string) (PortRange, error) {
 		if err != nil {
 			return r, fmt.Errorf("%q; %s", s, portRangeForm)
 		}
-		if n == 0 { // a PortRange of size 0 would mean the default
+		if n == 0 { // a PortRange with size 0 means the default
 			return r, fmt.Errorf("%q: 0 ports; expected %d to %d", s, MinPorts, MaxPorts)
 		}
 		r.Size = n
@@ -184,8 +184,8 @@ func (r *PortRange) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Ways to prevent RSTs of the host's TCP for connections that share its
-// address.
+// Ways to prevent the host's TCP from sending RSTs for connections of a stack that
+// shares its address.
 const (
 	GuardAuto     = "auto" // nft or iptables, depending on the host
 	GuardNFT      = "nft"

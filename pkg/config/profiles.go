@@ -40,7 +40,7 @@ func BuiltinProfiles() Profiles {
 		err = all.read(root)
 	}
 	if err != nil {
-		panic(err) // a test ensures that they are valid
+		panic(err) // cannot happen: a test ensures that the profiles are valid
 	}
 	for _, p := range all {
 		p.Where = ""
@@ -118,7 +118,7 @@ func checkProfileName(name string) error {
 	return nil
 }
 
-// find returns the profile that a word names; nil: none.
+// find returns the profile that a word names, or nil for no profile.
 func (p Profiles) find(w Word) (*Profile, error) {
 	if w.Text == NoProfile {
 		return nil, nil

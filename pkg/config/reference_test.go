@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// The tables of docs/reference/configuration.md are generated here from the tables of the
-// package.
+// This test generates the tables of docs/reference/configuration.md from the tables of
+// this package.
 func TestReferenceIsCurrent(t *testing.T) {
 	const path = "../../docs/reference/configuration.md"
 	b, err := os.ReadFile(path)
@@ -33,7 +33,7 @@ func TestReferenceIsCurrent(t *testing.T) {
 	golden(t, path, []byte(text))
 }
 
-// cell escapes bars, which would end a table's cell.
+// cell escapes vertical bars, which would end the cell of a table.
 func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
 
 func code(s string) string {

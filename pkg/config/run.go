@@ -21,7 +21,7 @@ const (
 	MaxSpin     = 1000000
 )
 
-// Requirements that a run must have met at its end.
+// Requirements that lklrun checks at the end of a run.
 const (
 	RequireStack = "stack" // at least one socket was on the stack, and none was refused
 	RequireMPTCP = "mptcp" // in addition, at least one connection was MPTCP, and none was TCP
@@ -30,10 +30,10 @@ const (
 // Run is the user's configuration of one run.
 type Run struct {
 	Stack      string       `json:"stack,omitempty"`   // name or path of a stack
-	Name       string       `json:"name,omitempty"`    // of the instance; empty: derived from the command
-	Mem        uint64       `json:"mem,omitempty"`     // of the stack, in bytes; 0: the stack's default
+	Name       string       `json:"name,omitempty"`    // name of the instance; empty: derived from the command
+	Mem        uint64       `json:"mem,omitempty"`     // memory of the stack, in bytes; 0: the stack's default
 	Engine     string       `json:"engine,omitempty"`  // EngineAuto, EngineSupervise or EnginePreload
-	Spin       int          `json:"spin_us"`           // in microseconds, see DefaultSpin
+	Spin       int          `json:"spin_us"`           // time to poll before sleeping, in microseconds; see DefaultSpin
 	Require    string       `json:"require,omitempty"` // RequireStack, RequireMPTCP or empty
 	Interfaces []Interface  `json:"interfaces,omitempty"`
 	Ifaces     []string     `json:"iface,omitempty"` // devices of the host, which the plan turns into interfaces
@@ -43,17 +43,17 @@ type Run struct {
 	Detach     bool         `json:"detach,omitempty"`    // run in the background
 	WaitAll    bool         `json:"wait_all,omitempty"`  // wait for the last process
 	Listen     []int        `json:"listen,omitempty"`    // ports of servers at an address shared with the host
-	PortRange  PortRange    `json:"port_range,omitzero"` // for connections from such an address
+	PortRange  PortRange    `json:"port_range,omitzero"` // ports for connections from such an address
 	Publish    []Publish    `json:"publish,omitempty"`
 	Captures   []Capture    `json:"capture,omitempty"`
 	RSTGuard   string       `json:"rst_guard,omitempty"` // GuardAuto, ...
-	User       string       `json:"user,omitempty"`      // the target's; empty: the user who starts lklrun
+	User       string       `json:"user,omitempty"`      // user of the target; empty: the user who starts lklrun
 	Profile    string       `json:"profile,omitempty"`
-	Cmdline    string       `json:"cmdline,omitempty"`  // for the stack's kernel, appended to lklrun's own
+	Cmdline    string       `json:"cmdline,omitempty"`  // parameters for the stack's kernel, appended to lklrun's own
 	Delay      int          `json:"delay_us,omitempty"` // delay before the command starts, in microseconds
 	Mount      []string     `json:"mount,omitempty"`    // types of file systems to mount in the stack
 	Dump       []string     `json:"dump,omitempty"`     // files of the stack to print at the end
-	Log        string       `json:"log,omitempty"`      // output file, with Detach
+	Log        string       `json:"log,omitempty"`      // file for the output, with Detach
 	Verbose    bool         `json:"verbose,omitempty"`
 	Quiet      bool         `json:"quiet,omitempty"`
 	Notes      []string     `json:"notes,omitempty"` // messages about values without effect, printed once

@@ -51,7 +51,7 @@ func Schema() []byte {
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	if err := e.Encode(schema); err != nil {
-		panic(err) // it contains only maps and strings
+		panic(err) // cannot happen: the schema contains only maps and strings
 	}
 	return b.Bytes()
 }

@@ -29,25 +29,26 @@ const (
 func (k Kind) list() bool { return k >= Texts }
 
 // Setting describes one setting of a run. The readers of files, variables and
-// flags, the schema, the help and the reference are derived from it.
+// flags, the JSON Schema, the help and the reference are derived from this
+// description.
 type Setting struct {
-	Key     string // in a configuration file
-	Flag    string // without the dashes; "": only in files
+	Key     string // name in a configuration file
+	Flag    string // name of the flag without the dashes; "": only in files
 	Kind    Kind
-	Form    string // form of a value, if the help does not describe it
+	Form    string // form of a value; "": the help describes it
 	Help    string
 	Choices []string // all valid values
-	Example string   // of a value in a list
-	Default string   // "": none
-	Least   int      // of a Number
-	Most    int      // of a Number; for a list, the maximum number of values
+	Example string   // example of a value in a list
+	Default string   // default value; "": none
+	Least   int      // minimum of a Number
+	Most    int      // maximum of a Number, or maximum number of values in a list
 
-	run bool // specific to one run, and so not allowed in a profile
+	run bool // the setting is specific to one run, and so not allowed in a profile
 	add func(r *Run, word string) error
 }
 
-// Variable returns the setting's environment variable: LKLRUN_ followed by its
-// flag in capitals.
+// Variable returns the setting's environment variable: LKLRUN_ followed by the name
+// of its flag in capital letters.
 func (s *Setting) Variable() string {
 	if s.Flag == "" {
 		return ""
@@ -58,7 +59,7 @@ func (s *Setting) Variable() string {
 // List reports whether the setting can have several values.
 func (s *Setting) List() bool { return s.Kind.list() }
 
-// DefaultStack is the stack of a run that names none.
+// DefaultStack is the stack of a run whose configuration names none.
 const DefaultStack = "mptcp"
 
 // Limits of lists and of the delay before the command starts.
@@ -68,8 +69,8 @@ const (
 	MaxDelay      = 30000000 // in microseconds
 )
 
-// NoProfile is the name for no profile, to override that of a configuration
-// file.
+// NoProfile is the name that selects no profile. It overrides the profile that a
+// configuration file names.
 const NoProfile = "none"
 
 // removed lists settings of earlier versions, with the reason of their removal.
@@ -178,7 +179,8 @@ func addSysctl(r *Run, word string) error {
 	if err != nil {
 		return err
 	}
-	// A later setting replaces an earlier one and takes its own place.
+	// A later setting replaces an earlier one of the same name, and is applied in
+	// the later position.
 	r.Sysctls = append(slices.DeleteFunc(r.Sysctls, func(o Sysctl) bool { return o.Name == s.Name }), s)
 	return nil
 }
@@ -216,8 +218,8 @@ func ParseSwitch(s string) (bool, error) {
 // protocol.
 const maxCmdline = 1024
 
-// addCmdline adds kernel parameters. It rejects the memory size, which only
-// lklrun sets.
+// addCmdline adds kernel parameters. It rejects the memory size, because lklrun
+// sets it.
 func addCmdline(r *Run, word string) error {
 	if len(word) > maxCmdline {
 		return fmt.Errorf("%d characters; the limit is %d", len(word), maxCmdline)

@@ -12,49 +12,51 @@ import (
 	"github.com/lklrun/lklrun/internal/base/suggest"
 )
 
-// DefaultType is the type of the interface of a run that names none.
+// DefaultType is the interface type of a run whose configuration names no
+// interface.
 const DefaultType = "user"
 
-// Type describes a type of interface. The readers, the JSON Schema, the help
-// and the reference are derived from it.
+// Type describes a type of interface. The readers, the JSON Schema, the help and
+// the reference are derived from this description.
 //
-// Each driver of lklrun registers its type. Programs that import this package
-// register them all by a blank import of pkg/config/types.
+// Each driver of lklrun registers its type. A program that imports this package
+// registers all types by a blank import of pkg/config/types.
 type Type struct {
 	Name string
-	Rank int // place in lists; equal ranks are in the order of their names
+	Rank int // position in lists; types with equal ranks are sorted by name
 	Help string
 
-	// Arg is the key of the argument in a file: "device", "fd", or "" for a
-	// type without argument. Form is the argument's form in a specification.
+	// Arg is the key of the argument in a file: "device", "fd", or "" for a type
+	// without an argument. Form is the form of the argument in a specification.
 	Arg, Form string
 
-	// Keys are the keys that the type takes, beside those that all types
-	// take. Why explains why it does not take a key, if the general reason
-	// does not fit.
+	// Keys lists the keys that the type accepts in addition to those that all types
+	// accept. Why explains why the type rejects a key, if the general reason does
+	// not apply.
 	Keys []string
 	Why  map[string]string
 
-	Hijack    string // LKL's own name of the type; empty: it has none
-	NeedsRoot bool   // on every machine
+	Hijack    string // LKL's name of the type; empty: LKL does not have the type
+	NeedsRoot bool   // the type needs root on every machine
 
-	// AnyGateway means that the other end of the link accepts all packets,
-	// so the gateway needs no address of the interface in its network.
-	// Lends means that the host's device provides the addresses if none are
-	// configured; the plan then checks the gateway.
+	// AnyGateway means that the other end of the link accepts all packets, so the
+	// interface needs no address in the network of the gateway. Lends means that
+	// the host's device provides the addresses if none are configured; the plan
+	// then checks the gateway.
 	AnyGateway, Lends bool
 
-	// ParseArg sets the argument. Without it, the argument is the name of a
-	// device, or the number of a descriptor.
+	// ParseArg sets the argument. If it is nil, the argument is the name of a
+	// device or the number of a descriptor.
 	ParseArg func(i *Interface, arg string) error
 
-	// Check finds errors in the combination of keys; nil: there are none.
+	// Check returns an error if the combination of keys is invalid. If Check is
+	// nil, all combinations are valid.
 	Check func(i *Interface) *KeyError
 
-	// Exclusive reports whether the device supports only this interface;
-	// nil: it does if there is an argument. Conflict says why all[second]
-	// cannot exist beside all[first], which has the same type; nil or an
-	// empty result: it can.
+	// Exclusive reports whether the device supports only this interface. If it is
+	// nil, the device does if there is an argument. Conflict explains why
+	// all[second] cannot coexist with all[first], which has the same type. If
+	// Conflict is nil or returns "", they can coexist.
 	Exclusive func(i *Interface) bool
 	Conflict  func(all []Interface, first, second int) string
 }
@@ -62,8 +64,8 @@ type Type struct {
 // interfaceTypes lists the registered types in the order of output.
 var interfaceTypes []*Type
 
-// RegisterType adds a type. It must be called during initialization, and panics
-// if the type is not possible.
+// RegisterType adds a type. It must be called during initialization, and panics if
+// the type is invalid.
 func RegisterType(t Type) {
 	if findType(t.Name) != nil || t.Arg != "" && !slices.Contains(targetKeys[1:], t.Arg) {
 		panic(fmt.Sprintf("config: the interface type %q already exists, or has an invalid argument", t.Name))
@@ -79,7 +81,8 @@ func RegisterType(t Type) {
 	})
 }
 
-// LookupType returns the description of a type; nil: it is not registered.
+// LookupType returns the description of a type, or nil if the type is not
+// registered.
 func LookupType(name string) *Type {
 	t := findType(name)
 	if t == nil {
@@ -114,7 +117,7 @@ func TypeNames() []string {
 	return names
 }
 
-// typesWith lists the types for which has is true, for a sentence.
+// typesWith lists the types for which has returns true, in the form of a phrase.
 func typesWith(has func(*Type) bool) string {
 	var names []string
 	for _, t := range interfaceTypes {
@@ -125,7 +128,7 @@ func typesWith(has func(*Type) bool) string {
 	return joinWords(names, " and ")
 }
 
-// interfaceForms lists the types for an error.
+// interfaceForms lists the forms of all types for an error message.
 func interfaceForms() string {
 	var forms []string
 	for _, t := range interfaceTypes {
@@ -142,7 +145,7 @@ func joinWords(words []string, last string) string {
 	return strings.Join(words[:end], ", ") + last + words[end]
 }
 
-// unknownType returns the error for a type that does not exist, or no longer.
+// unknownType returns the error for a type that does not exist or was removed.
 func unknownType(typ, expected string) error {
 	switch {
 	case len(interfaceTypes) == 0:

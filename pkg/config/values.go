@@ -27,8 +27,8 @@ func (s Sysctl) String() string {
 }
 
 // ParseSysctl parses NAME=VALUE. A leading dash marks it as optional, as in
-// sysctl.d(5). The name can use dots or slashes, as in sysctl(8). If it
-// contains slashes, its dots belong to parts of the name.
+// sysctl.d(5). The name can use dots or slashes, as in sysctl(8). If the name
+// contains slashes, a dot is part of a name component.
 func ParseSysctl(s string) (Sysctl, error) {
 	name, value, ok := strings.Cut(s, "=")
 	name, value = strings.TrimSpace(name), strings.TrimSpace(value)
@@ -50,8 +50,8 @@ func ParseSysctl(s string) (Sysctl, error) {
 	return Sysctl{Name: name, Value: value, Optional: optional}, nil
 }
 
-// Limits of the stack's memory. Linux 6.12 as a library boots in 12 MiB, and
-// needs some more to transfer data.
+// Limits of the stack's memory. Linux 6.12 as a library boots in 12 MiB, and needs
+// more memory to transfer data.
 const (
 	MinMem = 32 << 20
 	MaxMem = 1 << 40

@@ -5,8 +5,8 @@
 //
 //	import _ "github.com/lklrun/lklrun/pkg/config/types"
 //
-// The build tag nogateway keeps the implementation of the user-mode gateway out
-// of such a program.
+// The build tag nogateway excludes the implementation of the user-mode gateway from
+// such a program.
 package types
 
-import _ "github.com/lklrun/lklrun/internal/link/all" // registers the types
+import _ "github.com/lklrun/lklrun/internal/link/all" // registers the interface types
