@@ -17,7 +17,7 @@ import (
 // servers, lklrun and lklhost, and the kernel's work for them while they run. The
 // Account is a control group, or the whole machine if there is no control group.
 //
-// Measured programs inherit the group's CPU accounting file as descriptor 3
+// Measured programs inherit the accounting file as descriptor 3
 // (native/bench.h).
 type Account struct {
 	What string // description for the report

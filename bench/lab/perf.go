@@ -27,9 +27,8 @@ const profileHertz = 1999
 // perf cannot record on this machine.
 var ErrNoPerf = errors.New("perf does not record here")
 
-// Measured programs report the interval in which their CPU time counts, in
-// CLOCK_MONOTONIC and in these units, to the file that windowEnv names
-// (native/bench.h).
+// windowEnv asks measured programs to report the interval in which their CPU time
+// counts, in CLOCK_MONOTONIC and in these units (native/bench.h).
 const (
 	windowEnv   = "LKLRUN_BENCH_WINDOW"
 	windowBegin = "begin-s"
