@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# make            what there is to make
+# make            list the targets
 # make build      bin/lklrun, bin/lklctl, bin/lklhost and bin/stacks/
-# make demo       see it work
+# make demo       see the stack use two links at once
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 
-# The pristine kernel source: a directory, or Debian's package when empty.
+# The pristine kernel source: a directory, or Debian's package if empty.
 LINUX_SOURCE ?=
 JOBS ?= $(shell nproc)
 
@@ -16,13 +16,14 @@ OUT   := $(CURDIR)/build
 STACK := $(OUT)/stack
 BIN   := $(CURDIR)/bin
 GO    ?= go
-# The commit, for --version; an archive has none.
+# The commit, for --version. An archive of the source has no commit.
 RELEASE := $(shell git describe --tags --match 'v[0-9]*' --always --dirty 2>/dev/null)
-# Without symbols for a debugger, a quarter of the size; traces of a panic have names all the same.
+# The programs have no symbols for a debugger, which makes them 75 % smaller. Traces of a panic
+# still contain function names.
 GOFLAGS_RELEASE := -trimpath -buildvcs=false -ldflags '-s -w $(if $(RELEASE),-X github.com/lklrun/lklrun/internal/cli.Release=$(RELEASE))'
 GOBUILD := CGO_ENABLED=0 $(GO) build $(GOFLAGS_RELEASE)
-# With libpcap's filter compiler, and without libc's resolver and user database. lklctl reads the
-# specifications of interfaces; it runs no gateway.
+# lklctl uses libpcap's filter compiler, but not libc's resolver and user database. It only parses
+# interface specifications, so it needs no gateway.
 GOBUILD_PCAP := CGO_ENABLED=1 $(GO) build $(GOFLAGS_RELEASE) -tags netgo,osusergo,nogateway
 
 GOLANGCI_LINT  := v2.15.0
@@ -31,10 +32,10 @@ VALE           := v3.22.0
 NFPM           := v2.43.0
 
 .PHONY: help
-help: ## this list
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# Each list has a stamp: dpkg is not asked again as long as the list stays the same.
+# Each list has a stamp, so that dpkg is queried only after the list has changed.
 PACKAGES := $(OUT)/.packages
 $(PACKAGES)-build $(PACKAGES)-cross $(PACKAGES)-demo $(PACKAGES)-test $(PACKAGES)-all: $(PACKAGES)-%: .ci/packages/% .ci/install-packages
 	@mkdir -p $(OUT)
@@ -45,15 +46,15 @@ $(PACKAGES)-build $(PACKAGES)-cross $(PACKAGES)-demo $(PACKAGES)-test $(PACKAGES
 packages: $(PACKAGES)-build $(PACKAGES)-demo $(PACKAGES)-test ## install the Debian packages for make test (root), or name them
 
 .PHONY: packages-all
-packages-all: packages $(PACKAGES)-cross $(PACKAGES)-all ## those for make test-all as well
+packages-all: packages $(PACKAGES)-cross $(PACKAGES)-all ## install the packages for make test-all as well
 
 .PHONY: build
-build: stack host go ## everything, into bin/
+build: stack host go ## build all programs and stacks into bin/
 
-# The stack library keeps its own record of what is up to date; each stack in
-# stacks/ is its manifest beside that library.
+# The stack library's Makefile checks what is up to date. Each stack in stacks/ consists of its
+# manifest and that library.
 .PHONY: stack
-stack: $(PACKAGES)-build ## the Linux stack library and bin/stacks/
+stack: $(PACKAGES)-build ## build the Linux stack library and bin/stacks/
 	+@test ! -f third_party/lkl/Makefile || $(MAKE) --no-print-directory -C third_party/lkl OUT=$(STACK) $(if $(LINUX_SOURCE),LINUX_SOURCE=$(LINUX_SOURCE)) -j$(JOBS)
 	@for m in $(wildcard stacks/*/stack.json); do \
 		d=$(BIN)/stacks/$$(basename $$(dirname $$m)); \
@@ -65,19 +66,19 @@ stack: $(PACKAGES)-build ## the Linux stack library and bin/stacks/
 CROSS_STACK = $(MAKE) --no-print-directory -C third_party/lkl LKL_ARCH=$(@:stack-%=%) OUT=$(OUT)/$@ $(if $(LINUX_SOURCE),LINUX_SOURCE=$(LINUX_SOURCE)) -j$(JOBS)
 
 .PHONY: stack-amd64
-stack-amd64: $(PACKAGES)-build ## the stack library to be linked in, build/stack-amd64/liblkl.a
+stack-amd64: $(PACKAGES)-build ## build the stack library for static linking, build/stack-amd64/liblkl.a
 	+@$(CROSS_STACK)
 
 .PHONY: stack-arm64
-stack-arm64: $(PACKAGES)-build $(PACKAGES)-cross ## the stack library for arm64, with a cross compiler
+stack-arm64: $(PACKAGES)-build $(PACKAGES)-cross ## cross-compile the stack library for arm64
 	+@$(CROSS_STACK)
 
 .PHONY: stack-arm
-stack-arm: $(PACKAGES)-build $(PACKAGES)-cross ## the stack library for arm (ARMv7, hard float)
+stack-arm: $(PACKAGES)-build $(PACKAGES)-cross ## cross-compile the stack library for arm (ARMv7, hard float)
 	+@$(CROSS_STACK)
 
-# What --device puts on a device, see .ci/bundle. lklrun can be loaded anywhere and needs
-# nothing of a device's only when it is linked by a C linker, with musl's start.
+# These files are copied by --device, see .ci/bundle. lklrun can be loaded at any address and needs
+# no libraries of the device only if a C linker links it with musl's startup code.
 ARCHS ?= amd64 arm64 arm
 CC_amd64 := gcc
 CC_arm64 := aarch64-linux-gnu-gcc
@@ -87,7 +88,7 @@ GOBUILD_DEVICE = CGO_ENABLED=1 GOARCH=$* GOARM=7 CC='$(CC_$*) -specs=$(OUT)/sysr
 	-ldflags='-s -w -linkmode external -extldflags "-static-pie -Wl,-z,noexecstack,-z,max-page-size=16384"'
 
 .PHONY: cross
-cross: $(ARCHS:%=cross-%) ## bundles for devices, bin/bundles/lklrun-ARCH.tar.gz: ARCHS=arm64
+cross: $(ARCHS:%=cross-%) ## build bundles for devices, bin/bundles/lklrun-ARCH.tar.gz: ARCHS=arm64
 
 .PHONY: $(ARCHS:%=cross-%)
 $(ARCHS:%=cross-%): cross-%: stack-%
@@ -101,7 +102,7 @@ $(ARCHS:%=cross-%): cross-%: stack-%
 HZ ?= 100
 
 .PHONY: stack-hz
-stack-hz: stack-hz-$(HZ) ## the stack bbr with another tick than 1000 a second, to compare: HZ=100 or 250
+stack-hz: stack-hz-$(HZ) ## build the stack bbr with another tick rate than 1000 Hz, to compare: HZ=100 or 250
 
 stack-hz-%: $(PACKAGES)-build
 	+@LKL_HZ=$* $(MAKE) --no-print-directory -C third_party/lkl OUT=$(OUT)/$@ $(if $(LINUX_SOURCE),LINUX_SOURCE=$(LINUX_SOURCE)) -j$(JOBS)
@@ -109,14 +110,14 @@ stack-hz-%: $(PACKAGES)-build
 	@sed -e 's/"name": "bbr"/"name": "hz-$*"/' -e 's/paced by fq"/paced by fq; HZ=$*"/' stacks/bbr/stack.json > $(BIN)/stacks/hz-$*/stack.json
 	@ln -sfn ../../../build/$@/liblkl.so $(BIN)/stacks/hz-$*/liblkl.so
 
-# LKL as it was in 2017, from npm's copy: never part of a build or of the tests.
+# LKL of 2017, from the copy in npm. It is never part of a build or of the tests.
 .PHONY: lkl-4.9
-lkl-4.9: $(PACKAGES)-build ## LKL of Linux 4.9 as a stack, to compare: fetched from npm, built, not kept here
+lkl-4.9: $(PACKAGES)-build ## fetch LKL of Linux 4.9 from npm and build it as a stack, to compare
 	@.ci/install-packages python3@python3 npm@npm
 	+@$(MAKE) --no-print-directory -C third_party/lkl-4.9 OUT=$(STACK)-4.9 BIN=$(BIN) -j$(JOBS)
 
 .PHONY: check-lkl-4.9
-check-lkl-4.9: packages build lkl-4.9 ## programs on that stack, and what lklctl says of it
+check-lkl-4.9: packages build lkl-4.9 ## run programs on that stack, and check lklctl's output
 	@$(GO) test -tags lkl49 ./test/targets -run '^TestOldLKL' -count=1 -v -timeout 10m
 
 .PHONY: host
@@ -130,43 +131,44 @@ go: $(PACKAGES)-build
 	@$(GOBUILD_PCAP) -o $(BIN)/ ./cmd/lklctl
 
 .PHONY: deb
-deb: build cross $(OUT)/tools/.nfpm-$(NFPM) ## Debian packages, into build/deb: VERSION=1.2.3
+deb: build cross $(OUT)/tools/.nfpm-$(NFPM) ## build Debian packages in build/deb: VERSION=1.2.3
 	@GO=$(GO) packaging/deb/build
 
-# What the test of the packages needs of the mirror, for it has no network.
+# Fetch the mirror's files that the test of the packages needs, because that test has no network.
 .PHONY: deb-test
 deb-test: deb $(PACKAGES)-all
 	@.ci/debian-root amd64 $(OUT)/deb-test/amd64.tar libpcap0.8 curl man-db bash-completion zsh fish
 	@.ci/fetch-debs --deps arm64 $(OUT)/deb-test/arm64 libpcap0.8 curl dash coreutils
 
 .PHONY: demo
-demo: $(PACKAGES)-demo build ## 200 MB over two links at once, with curl as it is
+demo: $(PACKAGES)-demo build ## fetch 200 MB over two links at once, with an unmodified curl
 	@test/demo.sh
 
 TOOLS := $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) $(OUT)/tools/.vale-$(VALE) $(OUT)/tools/.gotestsum-$(GOTESTSUM)
 
-# The quick tests need no kernel, make test needs one machine, make test-all the rest:
-# each test belongs to one of the two. See .ci/lib for which packages are whose.
+# make check runs the quick tests, which need no kernel. make test needs one machine, and make
+# test-all runs the rest: each test belongs to one of these two. .ci/lib lists which packages
+# belong to which.
 .PHONY: check
-check: $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) ## the quick tests: lint and unit tests in Go, no build of the kernel
+check: $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) ## run the quick tests: lint and unit tests in Go, no build of the kernel
 	@$(OUT)/tools/golangci-lint run ./...
 	@cd bench && $(OUT)/tools/golangci-lint run ./...
 	@$(GO) test ./cmd/... ./internal/... ./pkg/... ./test/kit ./test/conformance ./test/tally
 
 .PHONY: test
-test: packages build cross-amd64 $(TOOLS) ## every lint, and every test that one machine can run; results in build/results
+test: packages build cross-amd64 $(TOOLS) ## run every lint, and every test that one machine can run; results in build/results
 	@.ci/test
 
 .PHONY: test-all
-test-all: packages-all build cross san browser $(TOOLS) ## the other tests: other CPUs, emulated machines, browser, packages, fuzzers, -race
+test-all: packages-all build cross san browser $(TOOLS) ## run the other tests: other CPUs, emulated machines, browser, packages, fuzzers, -race
 	@.ci/test-all
 
 .PHONY: pictures
-pictures: packages-all build browser ## the pictures of the documentation, of a run of a minute
+pictures: packages-all build browser ## make the pictures of the documentation from a run of one minute
 	@PICTURES=$(CURDIR)/docs/pictures CI=true $(GO) test ./test/diag -run '^Test(Top|Web)$$' -count=1 -timeout 10m
 
-# What drives a browser for the test of lklctl web: outside the source tree, for
-# the go command would look for packages in it.
+# The browser's driver for the test of lklctl web. It is outside the source tree, because the go
+# command would look for packages in it.
 .PHONY: browser
 browser: $(OUT)/web/node_modules/.package-lock.json
 
@@ -176,7 +178,8 @@ $(OUT)/web/node_modules/.package-lock.json: test/diag/testdata/web/package.json 
 	@cd $(OUT)/web && npm ci --ignore-scripts --no-audit --no-fund --prefer-offline --loglevel=error --cache "$${XDG_CACHE_HOME:-$$HOME/.cache}/lklrun/npm"
 	@touch $@
 
-# Seconds, and where the random numbers begin; SAN=1: with the sanitizers.
+# The duration in seconds, and the seed of the random numbers. SAN=1 selects the programs with
+# sanitizers.
 DURATION ?= 60
 SOAK ?= 600
 SEED ?= $(shell date +%s)
@@ -184,86 +187,87 @@ SAN_DIR := $(OUT)/san
 SAN_BIN := $(if $(SAN),$(SAN_DIR))
 
 .PHONY: san
-san: packages build ## all programs with sanitizers and the race detector, into build/san: the tests take them from LKLRUN_BIN
+san: packages build ## build all programs with sanitizers and the race detector into build/san; use: LKLRUN_BIN
 	+@$(MAKE) -s --no-print-directory -C csrc SAN=1 OUT=$(SAN_DIR) -j$(JOBS) all programs parsers
 	@mkdir -p $(SAN_DIR)
 	@CGO_ENABLED=1 $(GO) build $(GOFLAGS_RELEASE) -race -tags netgo,osusergo -o $(SAN_DIR)/ ./cmd/lklrun ./cmd/lklctl
 	@ln -sfn $(BIN)/stacks $(SAN_DIR)/stacks
 
 .PHONY: fuzz
-fuzz: fuzz-parsers fuzz-calls ## all fuzzers of the C side, with a minute for each: DURATION=60 SEED=N SAN=1
+fuzz: fuzz-parsers fuzz-calls ## run all fuzzers of the C side, each for a minute: DURATION=60 SEED=N SAN=1
 
 .PHONY: fuzz-calls
-fuzz-calls: packages build $(if $(SAN),san) ## a target that makes random calls: DURATION=60 SEED=N SAN=1
+fuzz-calls: packages build $(if $(SAN),san) ## run a target that makes random calls: DURATION=60 SEED=N SAN=1
 	@FUZZ_SECONDS=$(DURATION) FUZZ_SEED=$(SEED) LKLRUN_BIN=$(SAN_BIN) \
 		$(GO) test ./test/stress -run '^TestFuzz$$' -count=1 -v -timeout 1h
 
-# clang is on no list: nothing else needs it.
+# No package list contains clang, because nothing else needs it.
 .PHONY: fuzz-parsers
-fuzz-parsers: $(PACKAGES)-build ## coverage-guided fuzzers of the C parsers: DURATION=60; what they find is in build/fuzz
+fuzz-parsers: $(PACKAGES)-build ## run coverage-guided fuzzers of the C parsers: DURATION=60; findings in build/fuzz
 	@.ci/install-packages clang-14 libclang-rt-14-dev
 	+@$(MAKE) -s --no-print-directory -C csrc FUZZ=1 -j$(JOBS) parsers
 	@.ci/fuzz $(DURATION)
 
 .PHONY: soak
-soak: packages build $(if $(SAN),san) ## connections of every kind, every byte checked: SOAK=600 SEED=N SAN=1
+soak: packages build $(if $(SAN),san) ## run connections of every kind and check every byte: SOAK=600 SEED=N SAN=1
 	@SOAK_SECONDS=$(SOAK) SOAK_SEED=$(SEED) LKLRUN_BIN=$(SAN_BIN) \
 		nice $(GO) test ./test/stress -run '^TestSoak(Bytes)?$$' -count=1 -v -timeout 24h
 
 KILLS ?= 200
 
 .PHONY: kills
-kills: build ## SIGKILL of random processes of runs at random moments, and what is left: KILLS=200 SEED=N
+kills: build ## kill random processes of runs at random moments and check the cleanup: KILLS=200 SEED=N
 	@KILLS=$(KILLS) KILLS_SEED=$(SEED) nice $(GO) test ./test/link -run '^TestKillRandom$$' -count=1 -v -timeout 3h
 
 .PHONY: drivers
-drivers: packages build ## every kind of interface for a minute, all at once: DURATION=60
+drivers: packages build ## test every kind of interface for a minute, all at once: DURATION=60
 	@DRIVER_SECONDS=$(DURATION) $(GO) test ./test/link -run '^TestDrivers$$' -count=1 -v -parallel 32 -timeout 1h
 
 LEASE ?= 60
 
 .PHONY: leases
-leases: packages build ## transfers while a DHCP lease is renewed, and while it moves to another network: LEASE=60 seconds
+leases: packages build ## transfer while a DHCP lease is renewed, and while it moves to another network: LEASE=60 seconds
 	@LEASE_SECONDS=$(LEASE) $(GO) test ./test/link -run '^TestLease.*InTransfer$$' -count=1 -v -timeout 1h
 
 .PHONY: attach
-attach: packages build ## ten clients watch and capture at once, others misbehave: DURATION=600
+attach: packages build ## test ten clients that watch and capture at once while others misbehave: DURATION=600
 	@ATTACH_SECONDS=$(DURATION) $(GO) test ./test/diag -run '^TestAttach$$' -count=1 -v -timeout 2h
 
 .PHONY: capture
-capture: packages build ## what a capture costs a transfer at 5 Gbit/s, and one at full speed: DURATION=60 seconds of each
+capture: packages build ## measure the cost of a capture at 5 Gbit/s and at full speed: DURATION=60 seconds of each
 	@CAPTURE_SECONDS=$(DURATION) $(GO) test -tags measure ./test/capture -run '^TestCaptureSpeed$$' -count=1 -v -timeout 1h
 
 .PHONY: handover
-handover: packages build ## 500 MB by two paths that are cut in turn, in both directions
+handover: packages build ## transfer 500 MB over two paths that are cut in turn, in both directions
 	@HANDOVER_MB=500 $(GO) test ./test/mptcp -run '^TestHandover' -count=1 -v -timeout 1h
 
-# BENCHFLAGS: -only REGEXP, -rounds N and more, see make bench BENCHFLAGS=-help. The
-# benchmarks are a module of their own: the product needs no library that draws plots.
+# BENCHFLAGS: -only REGEXP, -rounds N and more; `make bench BENCHFLAGS=-help` lists them. The
+# benchmarks are a module of their own, because the product needs no library that draws plots.
 BENCH := $(GO) -C bench build -o $(OUT)/tools/bench && $(OUT)/tools/bench
 
 .PHONY: bench
-bench: packages build ## all variants beside the host, in turns, five minutes: tables, build/bench/
+bench: packages build ## compare all variants with the host, in turns, for five minutes; tables in build/bench/
 	@$(BENCH) $(BENCHFLAGS)
 
 .PHONY: bench-full
-bench-full: packages build stack-hz-100 stack-hz-250 ## every scenario, three quarters of an hour; writes docs/reference/benchmarks.md
+bench-full: packages build stack-hz-100 stack-hz-250 ## run every scenario for 45 minutes; writes docs/reference/benchmarks.md
 	@$(BENCH) -form full -profile missed -out $(OUT)/bench/full -docs docs/reference $(BENCHFLAGS)
 
 .PHONY: bench-compare
-bench-compare: build ## a quick run beside the recorded ratios: what fell by more than 15 %
+bench-compare: build ## compare a quick run with the recorded ratios: reports drops of more than 15 %
 	@$(BENCH) -compare bench/recorded.json $(BENCHFLAGS)
 
 .PHONY: conformance
-conformance: packages build ## other people's tests, natively and on the stacks; writes docs/reference/conformance.md
+conformance: packages build ## run other projects' tests, natively and on the stacks; writes docs/reference/conformance.md
 	@.ci/install-packages libpython3.11-testsuite cmake dpkg-dev
 	@$(GO) run ./test/conformance -out docs/reference/conformance.md $(CONFORMANCEFLAGS)
 
 .PHONY: lint
-lint: $(PACKAGES)-build $(PACKAGES)-test $(TOOLS) ## gofmt, vet, staticcheck and more; cppcheck; shellcheck; generated files
+lint: $(PACKAGES)-build $(PACKAGES)-test $(TOOLS) ## run gofmt, vet, staticcheck and more; cppcheck; shellcheck; check generated files
 	@.ci/lint
 
-# A program beside go.mod, not in it: its two hundred modules are not ours.
+# The tool is not in go.mod, so that its two hundred modules do not become dependencies of this
+# project.
 $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT):
 	@mkdir -p $(@D)
 	@GOBIN=$(@D) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT)
@@ -285,11 +289,11 @@ $(OUT)/tools/.nfpm-$(NFPM):
 	@touch $@
 
 .PHONY: generate
-generate: ## what is generated from csrc/shared/ctl_proto.h
+generate: ## generate files from csrc/shared/ctl_proto.h
 	@$(GO) generate ./...
 
 .PHONY: man
-man: build ## manual pages of lklrun and lklctl, into build/man
+man: build ## write the manual pages of lklrun and lklctl to build/man
 	@for p in lklrun lklctl; do SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 0) $(BIN)/$$p man $(OUT)/man; done
 	@echo "man -l build/man/lklctl.1"
 
