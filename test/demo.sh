@@ -1,20 +1,20 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The demo: an unmodified curl, on a Linux stack of its own, fetches a file over
-# two rate-limited links at once from a server whose kernel speaks MPTCP.
+# The demo: an unmodified curl on its own Linux stack fetches a file over two
+# rate-limited links at once. The server's kernel supports MPTCP.
 #
 #     namespace client                          namespace server
 #     lklrun: eth0 10.71.1.2 ─ tap0 ─ br0 ─ veth ─ [100 Mbit/s] ─ s0 10.71.1.1 ┐
 #             eth1 10.71.2.2 ─ tap1 ─ br1 ─ veth ─ [100 Mbit/s] ─ s1 10.71.2.1 ┴ nginx
 #
-# DEMO_CLIENT=host fetches with the host kernel's own MPTCP instead, over the
-# same wires: the yardstick, and the proof that the wires are right.
+# DEMO_CLIENT=host fetches with the host kernel's own MPTCP instead, over the same
+# wires. This gives a reference value, and shows that the wires work.
 set -eu -o pipefail
 cd "$(dirname "$0")/.."
 
-megabytes=200 rate=100 # of the file; of each link, in Mbit/s
+megabytes=200 rate=100 # size of the file; rate of each link, in Mbit/s
 client=lkl-demo-c-$$ server=lkl-demo-s-$$ name=demo-$$
-dir=$(mktemp -d) # the file, nginx's own, what was observed
+dir=$(mktemp -d) # the file, nginx's files, observations
 chmod 755 "$dir"
 
 say() { printf '%s\n' "$*"; }
@@ -23,7 +23,7 @@ die() { printf 'demo: %s\n' "$*" >&2; exit 1; }
 in_client() { ip netns exec $client "$@"; }
 in_server() { ip netns exec $server "$@"; }
 
-# wait_for LIMIT-SECONDS WHAT CMD...: ask again until CMD holds.
+# wait_for LIMIT-SECONDS WHAT CMD...: retries CMD until it succeeds.
 wait_for() {
 	local end=$((SECONDS + $1)) what=$2
 	shift 2
@@ -32,8 +32,8 @@ wait_for() {
 	done
 }
 
-# Everything a run could leave on the host: devices, namespaces, processes,
-# mounts, firewall rules, run directories.
+# inventory lists everything that a run could leave on the host: devices, namespaces,
+# processes, mounts, firewall rules, run directories.
 inventory() {
 	ip -o link | sed 's/^[0-9]*: //; s/[@:].*//'
 	in_client ip -o link | sed 's/^[0-9]*: /client: /; s/[@:] .*//'
@@ -60,7 +60,7 @@ cleanup() {
 		ip netns pids $ns 2>/dev/null | xargs -r kill -9 2>/dev/null || :
 		ip netns del $ns 2>/dev/null || :
 	done
-	wait # for the shells around them: what they run is killed
+	wait # for the subshells whose commands were killed
 	rm -rf "$dir"
 }
 
@@ -68,8 +68,8 @@ cleanup() {
 [ "$(sysctl -n net.mptcp.enabled 2>/dev/null)" = 1 ] ||
 	die 'the server side needs a host kernel with MPTCP: sysctl net.mptcp.enabled says no'
 trap cleanup EXIT
-# Not a bare exit: a signal may come when EXIT's trap has begun already, and an
-# exit in there would end it.
+# A plain exit is not enough: if the signal arrives while the EXIT trap is running,
+# exit would end that trap.
 trap 'cleanup; exit 130' INT
 trap 'cleanup; exit 143' TERM
 
@@ -124,7 +124,7 @@ title "${run[*]//$dir\//}"
 in_client "${run[@]}" >"$dir/speed" 2>"$dir/errors" &
 job=$!
 
-two_subflows() { # the server's kernel has two connections, and both have sent much
+two_subflows() { # the server's kernel has two subflows, and both have sent much
 	[ -d /proc/$job ] || die "curl ended early: $(cat "$dir/errors")"
 	in_server ss -tinHO state established '( sport = :80 )' >"$dir/ss"
 	[ "$(grep -cE 'bytes_acked:[0-9]{7,}' "$dir/ss")" = 2 ]
@@ -137,11 +137,12 @@ if [ "${DEMO_CLIENT:-}" != host ]; then
 	grep -q 10.71.1.2 "$dir/lklctl" && grep -q 10.71.2.2 "$dir/lklctl" ||
 		die 'lklctl mptcp did not show a subflow on each link'
 fi
-# The server's counters go with the connection: keep the last that showed both.
+# The server's counters disappear with the connection: keep the last output that shows
+# both subflows.
 while [ -d /proc/$job ]; do
 	in_server ss -tinHO state established '( sport = :80 )' >"$dir/ss.now"
 	[ "$(wc -l <"$dir/ss.now")" != 2 ] || mv "$dir/ss.now" "$dir/ss"
-	timeout 0.2 tail --pid=$job -s 0.05 -f /dev/null || : # its end, or the next look
+	timeout 0.2 tail --pid=$job -s 0.05 -f /dev/null || : # until curl ends, or until the next check
 done
 wait $job || die "curl ended with status $?: $(cat "$dir/errors")"
 job=

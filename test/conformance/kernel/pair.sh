@@ -1,13 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Run a program of the kernel's tests on two hosts at once and compare what each
-# received with what the other sent.
+# Runs a program of the kernel's tests on two hosts at once, and compares the
+# data that each received with the data that the other sent.
 #
 # usage: pair.sh FAR near|far FAMILY DIRECTORY PROGRAM [ARG]...
 #
-# FAR is "native", for a second namespace at the end of a veth pair, or how to
-# start a program on a stack ("lklrun --stack vanilla"), which then has a tap to
-# us. The third says who listens. The namespace is ours alone (runner.go).
+# FAR is "native" for a second namespace at the other end of a veth pair, or a
+# command that starts a program on a stack ("lklrun --stack vanilla"), which is
+# connected by a tap. The second argument is the side that listens. The script
+# has a namespace for itself (runner.go).
 set -u
 
 far=$1 listener=$2 family=$3 dir=$4
@@ -36,7 +37,8 @@ ip addr add 10.9.0.1/24 dev near0
 ip addr add fd09::1/64 dev near0 nodad
 ip link set near0 up
 
-# listening SIDE: whether somebody listens on the port there (state 0A).
+# listening SIDE: reports whether a socket listens on the port on that side
+# (state 0A).
 listening() {
 	"table_$1" 2>/dev/null | grep -q ":$(printf %04X $port) [0-9A-F:]* 0A "
 }
@@ -47,8 +49,9 @@ any=0.0.0.0
 [ "$family" = 4 ] || any=::
 [ "$family" = 4 ] || set -- "$@" -6
 
-# The host's kernel begins to stamp what arrives some time after the first socket
-# has asked for it, which would be too late for a side that asks.
+# The host's kernel timestamps received packets only some time after the first
+# socket has requested it. That is too late for a test that requests timestamps,
+# so this process requests them first.
 python3 -c 'import signal, socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.setsockopt(socket.SOL_SOCKET, 29, 1)

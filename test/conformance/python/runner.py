@@ -17,7 +17,7 @@ import threading
 import unittest
 
 
-MAX_TEXT = 3000  # of what is said about one failure
+MAX_TEXT = 3000  # characters reported about one failure
 
 
 class Report(unittest.TestResult):
@@ -56,7 +56,7 @@ class Report(unittest.TestResult):
         text = self._exc_info_to_string(err, test)
         print(f"FAIL {test.id()}\n{text[:MAX_TEXT]}", file=sys.stderr)
         if not isinstance(test, unittest.TestCase):
-            # setUpClass, setUpModule: no startTest came before.
+            # setUpClass or setUpModule failed: startTest was not called.
             self.line("start", test)
             self.line("fail", test)
 
@@ -100,8 +100,8 @@ def main():
     from test import support
 
     support.use_resources = ["network"]
-    # Classes keep their order and their set-up: tests that were run before are
-    # taken out of a suite that stays as it is otherwise.
+    # Classes keep their order and their set-up: finished tests are removed from
+    # a suite that otherwise stays as it is.
     suite = unittest.TestSuite()
     if not limit:
         with open(report, "w") as out:

@@ -57,7 +57,8 @@ for _ in range(1000):
 else:
     sys.exit("the number was not given anew")
 os.path.exists(DIR + "/release")
-# Answered when lklhost is done with the first one's call.
+# lklhost answers this call only after it has finished the call of the first
+# process.
 socket.socket().close()
 os.close(w)
 os.waitpid(second, 0)

@@ -51,7 +51,7 @@ for n in range(3, 64):
     if got >= 0:
         print("taken:", kinds([got]), flush=True)
 print("taking:", os.strerror(ctypes.get_errno()), flush=True)
-# A process of the run's own may be asked.
+# The program may copy descriptors from a process of its own run.
 r, w = os.pipe()
 child = os.fork()
 if not child:

@@ -4,7 +4,7 @@
 # which network that program has.
 
 import os, signal, socket, sys, time
-if os.fork(): os._exit(0) # the first process ends: the rest of the tree is looked at
+if os.fork(): os._exit(0) # the first process ends, so that lklhost adopts this one
 os.setsid()
 def stat(pid): return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()
 def mounts(pid): return os.readlink(f"/proc/{pid}/ns/mnt")

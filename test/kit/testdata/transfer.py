@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # The client of ServeTransfers. It fetches or sends, and prints the number of bytes, their
-# checksum, and the longest time without any. It sends 64-bit words that count
+# checksum, and the longest time without a received byte. It sends 64-bit words that count
 # up (TransferPeer.compare).
 
 import array, hashlib, socket, sys, time

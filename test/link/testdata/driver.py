@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # The target of the driver suite (test/link/driver_test.go): it evaluates the lines
-# of its standard input, one after the other, and prints what came of each.
+# of its standard input, one after the other, and prints the result of each.
 
 import errno, fcntl, hashlib, os, random, socket, struct, sys, threading, time
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # The target of the tests of shared addresses (test/link/guard_test.go): it evaluates
-# the lines of its standard input, one after the other, and prints what came of
+# the lines of its standard input, one after the other, and prints the result of
 # each.
 
 import errno, resource, socket, sys, threading, time
@@ -23,7 +23,7 @@ def crowd(addr, port, count):
             all.append(socket.create_connection((addr, port), LIMIT))
         except OSError as e:
             failed.append("connect %d: %s" % (n, e))
-    for what in "first", "second":  # the second when the first has been through all
+    for what in "first", "second":  # all connections send "first" before any sends "second"
         for n, s in enumerate(all):
             try:
                 data = b"%s %d" % (what.encode(), n)
@@ -91,7 +91,8 @@ def quiet():
         left = []
         for name in "/proc/net/tcp", "/proc/net/tcp6":
             with open(name) as f:
-                # st: all but TIME_WAIT and LISTEN (include/net/tcp_states.h)
+                # The column "st": any state except TIME_WAIT and LISTEN
+                # (include/net/tcp_states.h).
                 left += [line for line in list(f)[1:] if line.split()[3] not in ("06", "0A")]
         if not left or time.monotonic() > until:
             return left

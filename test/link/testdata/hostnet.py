@@ -73,7 +73,8 @@ for name, family, where in (
     s.close()
 
 
-# An epoll that knew the socket, and a copy of it, before the connect.
+# Before the connect, the socket is added to an epoll instance and is
+# duplicated.
 s = socket.socket()
 s.setblocking(False)
 copy = os.dup(s.fileno())
@@ -101,7 +102,7 @@ async def by_asyncio():
 
 check("asyncio", asyncio.run(by_asyncio()), b"async")
 
-# What fails there leaves a socket that may go elsewhere.
+# After a failed connect, the same socket can connect to another destination.
 s = socket.socket()
 check("refused", error(s.connect, ("127.0.0.1", CLOSED)), errno.ECONNREFUSED)
 s.connect(FAR)
@@ -118,12 +119,13 @@ check("to the stack after that too", ping(s), b"ping")
 check("from the stack's address", s.getsockname()[0], "10.73.0.10")
 s.close()
 
-# What is not chosen is not there.
+# A port that --host-net does not name is not reachable.
 s = socket.socket()
 check("not chosen", error(s.connect, ("127.0.0.1", 9)), errno.ECONNREFUSED)
 s.close()
 
-# Datagrams: as getaddrinfo() does it, one socket to one after the other.
+# Like getaddrinfo(), connect one datagram socket to several addresses, one
+# after the other.
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 for where, own in ((HOST, "127.0.0.1"), (FAR, "10.73.0.10"), (HOST, "127.0.0.1")):
     s.connect(where)
@@ -131,7 +133,7 @@ for where, own in ((HOST, "127.0.0.1"), (FAR, "10.73.0.10"), (HOST, "127.0.0.1")
     check(f"own address to {where}", s.getsockname()[0], own)
 s.close()
 
-# Without a connect the first message decides.
+# Without a connect, the destination of the first message selects the network.
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.settimeout(LIMIT)
 s.sendto(b"first", HOST)
@@ -147,13 +149,13 @@ check("the stack's", s.recvfrom(100), (b"first", FAR))
 check("then to the host", error(s.sendto, b"second", HOST), errno.ENETUNREACH)
 s.close()
 
-# Servers are the stack's.
+# Listeners always belong to the stack.
 s = socket.socket()
 s.bind(("127.0.0.1", PORT))
 s.listen()
 s.close()
 
-# A connect with a limit.
+# A connect with a timeout.
 s = socket.socket()
 s.settimeout(LIMIT)
 s.connect(HOST)

@@ -61,7 +61,7 @@ public class Server {
 		ServerSocket l = new ServerSocket(7001);
 		ServerSocketChannel c = ServerSocketChannel.open().bind(new InetSocketAddress(7002));
 		DatagramChannel d = DatagramChannel.open(StandardProtocolFamily.INET).bind(new InetSocketAddress(7003));
-		// The port that clients wait for is the last.
+		// Clients wait for this port, so it is opened last.
 		HttpServer h = HttpServer.create(new InetSocketAddress(7000), 0);
 		h.setExecutor(Executors.newFixedThreadPool(4));
 		h.createContext("/", x -> {

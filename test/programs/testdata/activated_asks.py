@@ -17,7 +17,7 @@ u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 u.settimeout(1)
 u.connect((sys.argv[1], 7002))
 m = 0
-while m < 20: # the first may come before somebody listens
+while m < 20: # the first may be sent before the server is ready
     try:
         u.send(b"asked %d" % m)
         m += u.recv(100) == b"ASKED %d" % m

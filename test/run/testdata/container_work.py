@@ -15,7 +15,7 @@ def error(*f):
     except OSError as e: return errno.errorcode[e.errno]
 print(error(socket.create_connection, ("127.0.0.1", int(sys.argv[3]))), error(socket.socket, socket.AF_PACKET, socket.SOCK_RAW),
       error(socket.socket, socket.AF_VSOCK), error(socket.socketpair, 30, socket.SOCK_SEQPACKET))
-print(error(socket.socket, socket.AF_NETLINK, socket.SOCK_RAW, 10)) # of the routing tables
+print(error(socket.socket, socket.AF_NETLINK, socket.SOCK_RAW, 10)) # NETLINK_FIB_LOOKUP
 print(sorted(i for _, i in socket.if_nameindex()))
 r = subprocess.run(["lklctl", "-n", "test-run", "addr"], capture_output=True) # a target may not control its run
 print(r.stdout, b"run lklctl outside" in r.stderr, r.stderr.count(b"\n"))

@@ -34,7 +34,8 @@ try:
         try:
             a, _ = lis.accept()
         except OSError as e:
-            # What could not be accepted waits for its turn.
+            # A connection that could not be accepted stays in the listener's
+            # queue.
             if e.errno == errno.EMFILE:
                 pairs.pop()[0].close()
                 a, _ = lis.accept()
@@ -56,7 +57,7 @@ print(len(pairs), stopped or "all", host_rss(), flush=True)
 while pairs:
     for s in pairs.pop():
         s.close()
-# There is room again as soon as the stack host has heard of that.
+# New sockets are possible as soon as the stack host has processed the closes.
 for _ in range(1000):
     try:
         again = socket.create_connection(lis.getsockname(), LIMIT)

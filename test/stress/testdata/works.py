@@ -25,4 +25,4 @@ for host in "127.0.0.1", "::1":
     try: socket.create_connection((host, 1), 20)
     except ConnectionRefusedError: pass
     else: assert False
-assert socket.if_indextoname(1) # a long hunt gives lo other names
+assert socket.if_indextoname(1) # a long fuzzing run renames lo

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Looks at the page of lklctl web in a browser. test/diag/web_test.go has made the
-// stage and carries out what this asks for: one line each on standard output,
-// answered by one on standard input. Arguments: the page's address, the
-// instance, a folder for packets and a picture.
+// Checks the page of lklctl web in a browser. test/diag/web_test.go prepares the
+// network and carries out the actions that this script requests. A request is one
+// line on standard output, and its answer is one line on standard input.
+// Arguments: the page's address, the instance, a folder for packets and a picture.
 "use strict";
 
 const assert = require("node:assert/strict");
@@ -11,7 +11,7 @@ const http = require("node:http");
 const readline = require("node:readline");
 const { chromium } = require("playwright-core");
 
-const LIMIT = 30_000; // ms, for whatever is waited for
+const LIMIT = 30_000; // limit of each wait, in ms
 const [address, instance, files] = process.argv.slice(2);
 const base = new URL(address);
 
@@ -25,7 +25,7 @@ async function ask(what) {
 
 const step = (what) => console.error(`${new Date().toISOString().slice(11, 23)} ${what}`);
 
-// status is what the server answers to a request.
+// status returns the HTTP status of a request.
 function status(path, headers = {}) {
   return new Promise((resolve, reject) => {
     const options = { host: base.hostname, port: base.port, path, headers, timeout: LIMIT };
@@ -43,7 +43,7 @@ async function refusals() {
   assert.equal(await status(base.pathname), 200);
 }
 
-// A watched page collects what it should not do.
+// open opens the page and records its errors, and requests to other addresses.
 async function open(browser) {
   const context = await browser.newContext({ viewport: { width: 1200, height: 800 } });
   context.setDefaultTimeout(LIMIT);
@@ -60,7 +60,8 @@ async function open(browser) {
   return { page, wrong };
 }
 
-// The transfer's subflow by an interface: shown, and how.
+// carrying waits until the page shows a rate for the transfer's subflow of an
+// interface.
 const carrying = (page, iface) => page.waitForFunction((dev) => {
   const row = document.querySelector(`tr.subflow[data-iface=${dev}]:not(.gone)`);
   return row && [2, 3].some((n) => /^[1-9].* [kM]bit\/s$/.test(row.children[n].textContent));
@@ -103,7 +104,8 @@ async function cut(page) {
   await says(page, "#happened", /subflow eth1 10\.74\.2\.2\S* → \S+ joined/);
 }
 
-// picture is for the documentation: what the last minute was like, if it lasted.
+// picture makes the picture for the documentation. With PICTURES, it first lets a
+// minute pass in which one path is cut.
 async function picture(page) {
   step("a picture");
   await page.locator("tr.connection:has(+ tr.subflow) th button:not(.packets)").first().click();
