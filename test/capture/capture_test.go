@@ -95,7 +95,7 @@ func (s *captureSite) sockets() int {
 	return len(kit.Lines(kit.OK(s, kit.Limit, s.ctl("cat", "/proc/net/packet")))) - 1
 }
 
-// captures starts a capture. When it returns, packets are being captured.
+// captures starts a capture and returns when the capture receives packets.
 func (s *captureSite) captures(args ...string) *kit.Proc {
 	s.Helper()
 	p := kit.Start(s, s.ctl(append([]string{"capture"}, args...)...))
@@ -108,7 +108,7 @@ func (s *captureSite) captures(args ...string) *kit.Proc {
 
 var captureSummary = regexp.MustCompile(`lklctl: (\d+) packets captured, (\d+) received by filter, (\d+) dropped by the stack\n`)
 
-// ends ends a capture by Ctrl-C and returns its counts.
+// ends stops a capture with Ctrl-C and returns its counts.
 func (s *captureSite) ends(p *kit.Proc) (captured, received, dropped uint64) {
 	s.Helper()
 	p.Signal(syscall.SIGINT)
@@ -135,9 +135,9 @@ func (s *captureSite) tshark(file string, args ...string) []string {
 }
 
 // TestCaptureCounts checks that the captured and the dropped packets together equal the
-// interface's own count. It does so for a reader that keeps up, and for one that is
-// stopped for a while and loses most packets. Neither may make the transfer fail. A
-// reader that is killed leaves nothing in the stack.
+// interface's own count. It uses one reader that keeps up, and one that is stopped for a
+// while and loses most packets. In both cases the transfer must succeed. A killed reader
+// leaves nothing in the stack.
 func TestCaptureCounts(t *testing.T) {
 	t.Parallel()
 	s := newCaptureSite(t, "supervise", "sleep", "1000")
@@ -205,7 +205,7 @@ func TestCaptureAsTcpdump(t *testing.T) {
 		t.Errorf("%d captured, %d received, %d dropped", captured, received, dropped)
 	}
 	fields := []string{"-T", "fields", "-e", "ip.src", "-e", "tcp.srcport", "-e", "tcp.dstport", "-e", "tcp.seq_raw", "-e", "tcp.ack_raw", "-e", "tcp.len", "-e", "tcp.flags"}
-	// Both see all packets, but perhaps in a different order: tcpdump gets them by a
+	// Both see all packets, but perhaps in a different order: tcpdump gets them through a
 	// mirror.
 	want := slices.Sorted(slices.Values(s.tshark(ours, fields...)))
 	kit.WaitFor(t, "tcpdump's packets", kit.Limit, func() bool {
@@ -260,8 +260,8 @@ func TestCapturePreload(t *testing.T) {
 }
 
 // TestCaptureEnds checks that a capture of all interfaces includes interfaces that are
-// added, and continues when an interface is removed. It ends with the instance, or on
-// SIGTERM, and its file is complete in both cases.
+// added, and continues when an interface is removed. The capture ends with the instance,
+// or on SIGTERM. In both cases its file is complete.
 func TestCaptureEnds(t *testing.T) {
 	t.Parallel()
 	s := newCaptureSite(t, "supervise", "sleep", "1000")

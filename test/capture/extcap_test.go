@@ -23,7 +23,8 @@ var asksOften string
 func TestExtcap(t *testing.T) {
 	s := kit.NewSite(t)
 	kit.Need(t, "tshark", "mount")
-	// tshark uses only one directory. The tests have a mount namespace of their own.
+	// tshark reads extcap programs from a single directory. The tests have a mount
+	// namespace of their own.
 	folder, err := extcap.Folder(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -85,8 +86,8 @@ func TestExtcap(t *testing.T) {
 		if r.Status == 0 || !strings.Contains(r.Stderr, `lklctl: filter "tcp prot 80": `) {
 			t.Error(r)
 		}
-		// Wireshark asks this while the user types; output means that the filter is
-		// wrong.
+		// Wireshark runs this check while the user types; any output means that the
+		// filter is wrong.
 		for filter, wrong := range map[string]bool{"tcp port 80": false, "tcp prot 80": true, "": false} {
 			out := kit.Lklctl(t, "extcap", "--extcap-interface", "lklrun-"+names[0], "--extcap-capture-filter", filter)
 			if (out != "") != wrong {

@@ -19,9 +19,9 @@ import (
 var sendsBursts string
 
 const (
-	// keptBurst is the number of packets in a burst: those of 0.1 s at 1 Gbit/s. The
-	// capture's buffer in the stack has room for all of them, so none is dropped even
-	// if the reader is late on a busy machine.
+	// keptBurst is the number of packets in a burst: as many as 1 Gbit/s carries in 0.1
+	// s. The capture's buffer in the stack has room for all of them, so none is dropped
+	// even if the reader is late on a busy machine.
 	keptBurst  = 8000
 	keptBursts = 6
 
@@ -83,8 +83,8 @@ func TestCaptureKeepsAll(t *testing.T) {
 	})
 }
 
-// keepsBursts makes a sender send its bursts, each when the file contains the packets
-// of the previous one.
+// keepsBursts makes a sender send its bursts one at a time. Each burst starts only when
+// the file contains the packets of the previous one.
 func (s *captureSite) keepsBursts(sender *exec.Cmd, trace string, in bool) {
 	s.Helper()
 	stdin, err := sender.StdinPipe()
@@ -107,7 +107,7 @@ func (s *captureSite) keepsBursts(sender *exec.Cmd, trace string, in bool) {
 			return err == nil && uint64(st.Size()) >= want*keptSize
 		})
 		if !kept {
-			break // the counts show what is missing
+			break // the counts show which packets are missing
 		}
 	}
 	stdin.Close()

@@ -15,8 +15,8 @@ import (
 )
 
 // TestTsharkReads checks that tshark reads every kind of file and finds the expected
-// content: interfaces with and without Ethernet, and the loopback; directions;
-// comments; MPTCP's options; DHCP from before the start of the program.
+// content: interfaces with and without Ethernet, and the loopback; directions; comments;
+// MPTCP's options; DHCP packets that precede the start of the program.
 func TestTsharkReads(t *testing.T) {
 	t.Parallel()
 	p := kit.NewPhone(t)

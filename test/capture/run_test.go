@@ -36,7 +36,7 @@ func TestCaptureRun(t *testing.T) {
 			target := kit.Start(t, p.Host.Command(kit.Bin("lklrun"), "--name", p.Instance, "--engine", engine, "--capture", trace,
 				"--if", p.Ifs[0], "--if", p.Ifs[1], "--", "/usr/bin/python3", "-c", asksUntil, p.Addr, end))
 			token := ""
-			// MPTCP decides which path carries so little data.
+			// MPTCP decides which path carries these few bytes.
 			kit.WaitFor(t, "packets that are known to be the program's", 4*kit.Limit, func() bool {
 				if token == "" {
 					token = tokenIn(p)
@@ -67,7 +67,7 @@ func captured(t *testing.T, trace string) {
 		return n
 	}
 	const in, out = "0x00000001", "0x00000002"
-	flags := func(f string) int { n := 0; fmt.Sscanf(f, "0x%x", &n); return n } //nolint:errcheck // none is 0
+	flags := func(f string) int { n := 0; fmt.Sscanf(f, "0x%x", &n); return n } //nolint:errcheck // no flag means 0
 	early := find("neighbour solicitation or listener report of an address that is being configured", func(f []string) bool { return f[1] == out && (f[2] == "135" || f[2] == "143") })
 	arp := find("ARP request", func(f []string) bool { return f[0] == "eth0" && f[1] == out && f[3] == "1" })
 	syn := find("SYN with MP_CAPABLE", func(f []string) bool { return f[0] == "eth0" && f[1] == out && flags(f[4])&0x12 == 2 && f[5] == "0" })
@@ -112,9 +112,9 @@ func targetOf(p *kit.PathSite) int {
 	return -1
 }
 
-// TestCaptureRunEnds checks that the file can be read whichever process is killed. A
-// full disk, or one that blocks writes, delays no process, and the run returns the
-// command's status.
+// TestCaptureRunEnds checks that the file can be read, whichever process is killed. A
+// full disk, or a disk that blocks writes, must not delay a process. The run must return
+// the command's status.
 func TestCaptureRunEnds(t *testing.T) {
 	s := kit.NewSite(t)
 	kit.Need(t, "mkfifo")

@@ -14,10 +14,10 @@ import (
 	"strings"
 )
 
-// curlSuite is curl's own tests of HTTP, with its own servers. They all run in one run
-// on the stack, each with a curl of its own.
+// curlSuite is curl's own tests of HTTP, with its own servers. All of them share one run
+// on the stack, and each starts its own curl.
 type curlSuite struct {
-	source, build string // their folders "tests"
+	source, build string // their directories "tests"
 }
 
 const (
@@ -105,8 +105,8 @@ var (
 )
 
 // curlResults parses the output of runtests.pl for the given tests. It also reports
-// whether the run was complete. runtests.pl prints nothing about a test that was
-// skipped or that hung.
+// whether the run was complete. runtests.pl prints nothing about tests that were skipped
+// or that hung.
 func curlResults(out []byte, tests []string, status int) (results, bool) {
 	got := results{}
 	for _, l := range curlLine.FindAllSubmatch(out, -1) {

@@ -98,7 +98,7 @@ func goResults(lines []byte, status int) (results, string, error) {
 		}
 		switch e.Action {
 		case "run":
-			got[e.Test] = crash // unless a later line says otherwise
+			got[e.Test] = crash // a later line may replace this
 			said[e.Test] = &strings.Builder{}
 		case "pass", "fail", "skip":
 			got[e.Test] = outcome(e.Action)

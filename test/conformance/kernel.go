@@ -137,7 +137,8 @@ func (s *kernelSuite) run(ctx context.Context, m mode, done []string) (results, 
 		default:
 			got[name] = fail
 		}
-		// If the program prints a line for each of its cases, these count instead.
+		// If the program prints a line for each of its cases, count the cases instead of
+		// the program.
 		if cases := tap(out.Bytes()); len(cases) > 0 && err == nil {
 			delete(got, name)
 			for c, what := range cases {

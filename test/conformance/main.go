@@ -22,8 +22,8 @@ import (
 	"time"
 )
 
-// enough is the required percentage, by engine: the tests that must pass on a stack, of
-// those that pass natively.
+// enough is the required percentage by engine: of the tests that pass natively, so many
+// must pass on a stack.
 var enough = map[string]float64{supervise: 95, preload: 90}
 
 // options are the options of the command line.
@@ -137,8 +137,8 @@ func words(s string) []string {
 	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// inside runs this program again in namespaces in which all processes end with it,
-// however it ends (unshare(1), --kill-child).
+// inside runs this program again in new namespaces. When it ends, for any reason, all
+// processes in them end, too (unshare(1), --kill-child).
 func inside(ctx context.Context) error {
 	exe, err := os.Executable()
 	if err != nil {

@@ -65,7 +65,7 @@ func (s *pythonSuite) run(ctx context.Context, m mode, done []string) (results, 
 		word, test, _ := strings.Cut(line, " ")
 		switch word {
 		case "start":
-			got[test] = crash // unless a later line says otherwise
+			got[test] = crash // a later line may replace this
 			if status == 3 || status == -1 {
 				got[test] = hang
 			}

@@ -23,9 +23,9 @@ type suite interface {
 	name() string
 	// prepare builds what the suite needs, once.
 	prepare(ctx context.Context, o options) error
-	// tests lists the tests whose names are known before a run, or nil if none are.
+	// tests lists the tests whose names are known before a run, or returns nil.
 	tests(ctx context.Context) ([]string, error)
-	// cannot says why the suite cannot run with an engine, or "" if it can.
+	// cannot returns the reason why the suite cannot run with an engine, or "" if it can.
 	cannot(engine string) string
 	// run runs all tests except those in done. It returns the results, and whether they
 	// are complete: a test that hangs or crashes ends the run.
@@ -65,9 +65,9 @@ func (m mode) lklrun() []string {
 	return []string{filepath.Join(m.bin, "lklrun"), "-q", "--engine", m.engine, "--stack", m.stack}
 }
 
-// setUp gives a run its own /proc, /run and loopback interface, which it sets up. The
-// shell remains the first process of the process namespace, because signals have other
-// effects on the first process.
+// setUp mounts /proc and /run for a run, and sets up its loopback interface. The shell
+// remains the first process of the process namespace, because signals have other effects
+// on the first process.
 const setUp = `mount -t proc proc /proc && mount -t tmpfs tmpfs /run && ip link set lo up || exit 125; "$@"; exit $?`
 
 // start runs args in new namespaces, in dir, until the command ends or the limit is
@@ -204,7 +204,7 @@ func (r *runner) mode(ctx context.Context, s suite, where place, names []string)
 		}
 		for name, what := range got {
 			if isExcluded(r.excluded, s.name(), stack, name) {
-				left++ // its name was not known before
+				left++ // its name was unknown before the run
 				done = append(done, name)
 				continue
 			}

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// allSuites has the order of the table.
+// allSuites lists the suites in the order of the table.
 var allSuites = []suite{
 	&pythonSuite{label: "python-socket", modules: []string{"test.test_socket"}},
 	&pythonSuite{label: "python-select", modules: []string{"test.test_select", "test.test_selectors", "test.test_poll", "test.test_epoll"}},

@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// passed returns how many of the tests that pass natively also pass on the stack, and
-// how many pass natively. Tests excluded for this stack only count as not passed.
+// passed returns how many of the tests that pass natively also pass on the stack, and how
+// many pass natively. A test that is excluded only for this stack counts as not passed.
 func (r row) passed(c column) (int, int) {
 	n, of := 0, 0
 	for name, what := range r.native {

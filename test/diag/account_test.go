@@ -33,7 +33,7 @@ func TestAccount(t *testing.T) {
 	port := kit.Host.EchoTCP(t, "127.0.0.1:0")
 	s.Server.EchoUDP(t, kit.ServerAddr+":7")
 	k := s.Talk("-v", "--if", s.TapIf(), "--host-net", fmt.Sprintf("127.0.0.1:%d", port))
-	k.Say("0") // it runs
+	k.Say("0") // wait until the target runs
 	if a := accountOf(t, k.Name); len(a.Processes) != 0 {
 		t.Errorf("before there is anything: %+v", a)
 	}
@@ -108,7 +108,7 @@ func TestAccountServer(t *testing.T) {
 }
 
 // TestAccountMany checks that the account lists a few short-lived processes one by one,
-// and further ones as a sum.
+// and sums up the others.
 func TestAccountMany(t *testing.T) {
 	s := kit.NewSite(t)
 	s.Server.EchoUDP(t, kit.ServerAddr+":7")

@@ -38,7 +38,7 @@ type printed struct {
 	bad  string
 }
 
-// Write takes what was printed.
+// Write counts the lines of b.
 func (p *printed) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -155,7 +155,7 @@ func (b *busy) greeted(version uint32) (net.Conn, error) {
 	return c, nil
 }
 
-// deaf sends requests and never reads an answer, until the socket accepts no more. The
+// deaf sends requests until the socket accepts no more, and never reads an answer. The
 // connection stays open.
 func (b *busy) deaf() {
 	b.Helper()
@@ -174,7 +174,7 @@ func (b *busy) deaf() {
 	go func() {
 		for total := 0; total < 64<<20; total += len(asks) {
 			if _, err := c.Write(asks); err != nil {
-				return // lklhost reads no more, as intended
+				return // lklhost no longer reads, as intended
 			}
 		}
 	}()
@@ -184,7 +184,7 @@ func (b *busy) deaf() {
 // frame, send nonsense, or announce a version that does not exist.
 func (b *busy) mischief(ctx context.Context, seen *atomic.Int64) error {
 	rnd := kit.Noise{Rand: rand.New(rand.NewPCG(7, 7))}
-	pace := time.NewTicker(5 * time.Millisecond) // this client should not be the busy one
+	pace := time.NewTicker(5 * time.Millisecond) // this client must not be the reason for the load
 	defer pace.Stop()
 	for n := 0; ; n++ {
 		select {
@@ -226,13 +226,14 @@ func (b *busy) mischief(ctx context.Context, seen *atomic.Int64) error {
 //go:embed testdata/stranger_asks.py
 var strangerAsks string
 
-// stranger is a client of another user. The run directory denies it access to the
-// socket; with access to the socket, lklhost refuses it.
+// stranger is a client of another user. The run directory denies this client access to
+// the socket. If the client has access to the socket, lklhost refuses it.
 func (b *busy) stranger() {
 	b.Helper()
 	says := func(want string) {
 		b.Helper()
-		// It passes the directories with a descriptor that it opened as root.
+		// The program enters the directories through a descriptor that was opened as
+		// root.
 		r := kit.Run(b, kit.Limit, exec.Command("/usr/bin/python3", "-c", strangerAsks,
 			b.socket(), fmt.Sprint(kit.OrdinaryUID), fmt.Sprintf("%x", hello(1))))
 		if r.Stdout != want+"\n" {
@@ -246,7 +247,7 @@ func (b *busy) stranger() {
 }
 
 // TestAttach checks that ten clients that watch and capture, and others that misbehave,
-// do not change what the programs do. ATTACH_SECONDS=600 selects the long form.
+// do not affect the programs of the instance. ATTACH_SECONDS=600 selects the long form.
 func TestAttach(t *testing.T) {
 	t.Parallel()
 	seconds := kit.Setting(t, "ATTACH_SECONDS", 5)
@@ -264,7 +265,7 @@ func TestAttach(t *testing.T) {
 	misled := make(chan error, 1)
 	go func() { misled <- b.mischief(ctx, &mischiefs) }()
 
-	over := time.NewTimer(time.Duration(seconds) * time.Second) // the duration under test, not a wait for an event
+	over := time.NewTimer(time.Duration(seconds) * time.Second) // the duration of the test, not a wait for an event
 	defer over.Stop()
 	const size = 2 << 20
 	transfers := 0

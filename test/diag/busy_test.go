@@ -13,7 +13,7 @@ import (
 )
 
 // busyRate is the rate of each path of a busy instance. It keeps the instance busy all
-// the time, and leaves room for many tests beside it.
+// the time, but many tests can run in parallel.
 const busyRate = "20mbit"
 
 // busySize is more than any test transfers.
@@ -32,8 +32,8 @@ const busySize = 1 << 40
 //	eth0 10.74.1.2 fd74:1::2 ─ tap0 ─ br0 ─ v0 ─── s0 10.74.1.1 fd74:1::1
 //	eth1 10.74.2.2 fd74:2::2 ─ tap1 ─ br1 ─ v1 ─── s1 10.74.2.1 fd74:2::1
 //
-// The engine preload has a single program: the web server, which also sends the
-// transfer. Everything that needs a client on the stack is missing there.
+// With the engine preload, there is a single program: the web server, which also sends
+// the transfer. Clients on the stack are missing.
 type busy struct {
 	*kit.PathSite
 	engine  string
@@ -130,8 +130,8 @@ func (b *busy) end() {
 	b.target.Wait(kit.Limit)
 }
 
-// TestBusy checks, for each engine, that the instance has everything that other tests
-// look at.
+// TestBusy checks, for each engine, that the instance contains everything that other
+// tests examine.
 func TestBusy(t *testing.T) {
 	for _, engine := range []string{"supervise", "preload"} {
 		t.Run(engine, func(t *testing.T) {

@@ -103,8 +103,8 @@ func (b *busy) netTools() numbers {
 }
 
 // TestCountersAgree checks that each counter in another tool's output lies between the
-// values that lklctl prints before and after. Gauges are compared only if lklctl's two
-// values are equal; even then a gauge may have changed in between.
+// values that lklctl prints before and after. A gauge is compared only if lklctl's two
+// values are equal. Even then it may have changed in between.
 func TestCountersAgree(t *testing.T) {
 	t.Parallel()
 	kit.Need(t, "nstat", "netstat", "tc", "ip")

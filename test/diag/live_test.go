@@ -12,8 +12,8 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// TestSysctlLive checks that a sysctl written to a running stack applies to the next
-// connection.
+// TestSysctlLive checks that a sysctl of a running stack can be changed, and applies to
+// the next connection.
 func TestSysctlLive(t *testing.T) {
 	s := kit.NewSite(t)
 	s.Web(kit.Nginx{})
@@ -130,7 +130,7 @@ func TestMPTCPLive(t *testing.T) {
 	s.Web(kit.Nginx{MPTCP: true})
 	s.Server.Run(t, "sysctl", "-qw", "net.mptcp.enabled=1")
 	k := s.Talk("--stack", "mptcp", "--if", s.TapIf())
-	k.Say("1") // it runs
+	k.Say("1") // wait until the target runs
 	if rows := kit.Lines(kit.Lklctl(t, "cat", "/proc/net/mptcp")); len(rows) != 1 || !strings.Contains(rows[0], "loc_tok") {
 		t.Errorf("before any connection /proc/net/mptcp holds %q", rows)
 	}
@@ -205,8 +205,8 @@ func TestLklctl(t *testing.T) {
 	before.Same()
 }
 
-// TestFullOutput checks that lklctl reports an output that accepts no data, and does
-// not blame the stack.
+// TestFullOutput checks that lklctl reports a full output as such, and not as an error of
+// the stack.
 func TestFullOutput(t *testing.T) {
 	s := kit.NewSite(t)
 	k := s.Talk("--if", s.TapIf())

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package diag contains the end-to-end tests of what lklctl shows: counters, sockets, accounts, top,
-// web, and reports after a panic.
+// Package diag contains the end-to-end tests of lklctl's diagnostics: counters, sockets,
+// accounts, top, web, and reports after a panic.
 package diag
 
 import (

@@ -174,7 +174,7 @@ func (b *busy) sameSubflow(all map[string]string, x, y busySubflow) {
 	for _, flag := range strings.Split(x.Subflow.Flags, ",") {
 		letters += ssFlags[flag]
 	}
-	// This flag says whether data is mapped at the moment, and changes all the time.
+	// This flag reports whether a data mapping is in progress, and changes all the time.
 	m := regexp.MustCompile(`flags:(\w+)`).FindStringSubmatch(line)
 	if m == nil || strings.TrimSuffix(m[1], "v") != strings.TrimSuffix(letters, "v") {
 		b.Errorf("flags %s (%s), ss: %v", x.Subflow.Flags, letters, m)

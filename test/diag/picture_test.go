@@ -22,8 +22,8 @@ const (
 	attrReverse, attrBold = 1, 4
 )
 
-// svg draws the screen. It draws text as text, and the blocks of a graph as rectangles,
-// which look the same with every font.
+// svg draws the screen. Text remains text. The blocks of a graph become rectangles, which
+// look the same with every font.
 func svg(screen vt10x.View) string {
 	columns, rows := screen.Size()
 	width, height := (columns+2)*cellWidth, (rows+1)*cellHeight

@@ -13,8 +13,8 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// parts unpacks a bundle into dir with the machine's tar(1). The names are without the
-// directory.
+// parts unpacks a bundle into dir with the machine's tar(1). It returns the files'
+// contents by their names without the directory.
 func parts(t *testing.T, path, dir string) map[string]string {
 	t.Helper()
 	kit.OK(t, kit.Limit, exec.Command("tar", "-xzf", path, "-C", dir, "--strip-components=1"))
@@ -37,8 +37,8 @@ func parts(t *testing.T, path, dir string) map[string]string {
 }
 
 // TestPanicBundle checks, with each engine, that a panic leaves a bundle, and that one
-// line says where. The bundle contains the connections that were open when lklrun last
-// saved the state, and no secret of the command line.
+// line tells its path. The bundle contains the connections that were open when lklrun
+// last saved the state. It contains no secret of the command line.
 func TestPanicBundle(t *testing.T) {
 	for _, engine := range []string{"supervise", "preload"} {
 		t.Run(engine, func(t *testing.T) {
@@ -57,9 +57,9 @@ func TestPanicBundle(t *testing.T) {
 				return strings.Count(said, "saved the stack's state")
 			}
 			was := looked()
-			kit.WaitFor(t, "a look at the stack", kit.Limit, func() bool { return looked() > was+1 }) // the first may have been in progress
-			// The packets of this bundle come from the ring, so they will be in the
-			// other one, too.
+			kit.WaitFor(t, "a look at the stack", kit.Limit, func() bool { return looked() > was+1 }) // the first one may have been in progress
+			// The packets of this bundle come from the ring. So the other bundle will
+			// contain them, too.
 			kit.WaitFor(t, "the last packets in lklctl bundle", kit.Limit, func() bool {
 				dir := kit.Dir(t)
 				kit.Lklctl(t, "-n", k.Name, "bundle", "--to", filepath.Join(dir, "b.tar.gz"))
@@ -132,8 +132,8 @@ func hasLast(t *testing.T, file string) bool {
 	return syn && asked && answered
 }
 
-// TestPanicNoBundle checks a directory that cannot be written. The panic is still
-// reported, with the reason why there is no bundle.
+// TestPanicNoBundle checks a panic if the directory cannot be written. The panic must
+// still be reported, with the reason for the missing bundle.
 func TestPanicNoBundle(t *testing.T) {
 	s := kit.NewSite(t)
 	t.Setenv("XDG_STATE_HOME", "/dev/null")

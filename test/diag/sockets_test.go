@@ -14,10 +14,10 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// ssFilters are expressions that ss and lklctl must understand in the same way; PORT is
-// a client's. "not autobound" is missing: ss has two conditions for autobound, the
-// kernel's and its own, and negates each. Raw sockets are missing, too, because the
-// kernel ignores their state (net/ipv4/raw_diag.c).
+// ssFilters are expressions that ss and lklctl must understand in the same way; PORT
+// stands for a client's port. "not autobound" is missing, because ss has two conditions
+// for autobound, the kernel's and its own, and negates each. Raw sockets are missing
+// because the kernel ignores their state (net/ipv4/raw_diag.c).
 var ssFilters = []string{
 	"", "state established", "state listening", "state connected", "state big", "exclude established", "state unconnected", "state bucket",
 	"sport = :80", "sport = :http", "sport == :6379", "sport eq 0x50", "dport = :PORT", "dport != :PORT", "sport > :80", "sport >= :80", "sport lt :6379", "sport le :6379", "sport gt :80",
@@ -89,8 +89,8 @@ func (b *busy) clientPort(filter string) string {
 	return ""
 }
 
-// TestKill checks that a killed connection disappears on both sides, and no other one
-// does. Without a match the status is 1, and without a filter nothing is done.
+// TestKill checks that a killed connection disappears on both sides, and that all others
+// remain. If nothing matches, the status is 1. Without a filter, lklctl does nothing.
 func TestKill(t *testing.T) {
 	for _, engine := range []string{"supervise", "preload"} {
 		t.Run(engine, func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestKill(t *testing.T) {
 				t.Error("the listening sockets are gone, too")
 			}
 
-			// For the transfer, these are its subflows.
+			// For the transfer, kill the subflows.
 			transfer := "sport = :" + b.port
 			if engine != "preload" {
 				transfer = "dport = :" + b.port
@@ -146,7 +146,7 @@ func TestKill(t *testing.T) {
 			if err := json.Unmarshal([]byte(r.Stdout), &ended); err != nil || r.Status != 0 || len(ended) < 2 || ended[0].Proto != "tcp" {
 				t.Errorf("of MPTCP: %v: %v", err, r)
 			}
-			if engine == "preload" { // the other programs have left, and end by themselves
+			if engine == "preload" { // the other programs no longer use the stack, and end by themselves
 				return
 			}
 			if left := b.ours("-t", "state", "established", transfer); len(left) != 0 {
@@ -181,7 +181,7 @@ func TestSSPreload(t *testing.T) {
 		return all
 	}
 	before, far, after := ours(), theirs(), ours()
-	if len(before) < 4 { // two for the web's clients, two subflows
+	if len(before) < 4 { // two of the web's clients, two subflows
 		t.Fatalf("%d connections: %s", len(before), b.ctl("netstat"))
 	}
 	for ends, x := range before {
@@ -191,7 +191,7 @@ func TestSSPreload(t *testing.T) {
 			continue
 		}
 		number := func(name string) uint64 {
-			n, _ := strconv.ParseUint(f[name], 10, 64) // omitted: 0
+			n, _ := strconv.ParseUint(f[name], 10, 64) // an omitted value is 0
 			return n
 		}
 		for _, c := range []struct {

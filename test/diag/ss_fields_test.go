@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// ssLine is a socket as the unmodified ss prints it with -tuwMinpmeaOHo: the words of
-// its line by their names.
+// ssLine is a socket as the unmodified ss -tuwMinpmeaOHo prints it: the values of the
+// line by their names.
 type ssLine map[string]string
 
 // parseSS parses a line of ss. The values of "send", "pacing_rate" and "delivery_rate"
@@ -57,7 +57,7 @@ func parseSS(line string) (ssLine, error) {
 	return s, nil
 }
 
-// A how is the way in which a field of an active socket may change.
+// A how says how a field of an active socket may change.
 type how int
 
 const (
@@ -67,15 +67,15 @@ const (
 	moves             // changes with each packet
 )
 
-// A ssField is a word of ss, and its place in our JSON.
+// A ssField describes a value in the output of ss, and its place in lklctl's JSON.
 type ssField struct {
-	path  string // in the JSON; "+": a factor follows
+	path  string // in the JSON; after "+", a factor follows
 	scale float64
 	how   how
-	zero  float64 // the value if ss omits the word
+	zero  float64 // the value if ss omits the field
 }
 
-// ssNumbers are the words with numbers.
+// ssNumbers are the fields of ss with numbers.
 var ssNumbers = map[string]ssField{
 	"recvq": {"recv_q", 1, moves, 0}, "sendq": {"send_q", 1, moves, 0},
 	"uid": {"uid", 1, static, 0}, "backoff": {"tcp_info.backoff", 1, moves, 0},
@@ -104,13 +104,13 @@ var ssNumbers = map[string]ssField{
 	"add_addr_accepted": {"mptcp_info.add_addr_accepted", 1, static, 0},
 }
 
-// ssWords are the words with texts, and checks of our JSON for each.
+// ssWords are the fields of ss with texts. Each has a function that checks lklctl's JSON.
 var ssWords = map[string]func(s ourSocket, value string) bool{
 	"netid": func(s ourSocket, v string) bool {
 		return s.text("proto") == v || v == "udp" && s.text("proto") == "raw"
 	},
 	"state": func(s ourSocket, v string) bool { return s.text("state") == v },
-	"local": func(s ourSocket, v string) bool { // for a bound device, "%" and its name follow
+	"local": func(s ourSocket, v string) bool { // for a bound device, ss appends "%" and the device's name
 		addr, dev, bound := strings.Cut(v, "%")
 		if bound {
 			name, port, _ := strings.Cut(dev, ":")
@@ -150,9 +150,8 @@ var ssWords = map[string]func(s ourSocket, value string) bool{
 	"timer":      sameTimer,
 }
 
-// ssNotOurs are words without information of their own: the inode belongs to the
-// descriptor, "send" is computed from other words, and the rest changes with each
-// packet.
+// ssNotOurs are fields that need no comparison: the inode belongs to the descriptor,
+// "send" is computed from other fields, and the others change with each packet.
 var ssNotOurs = map[string]bool{"ino": true, "send": true, "seq": true, "sfseq": true, "ssnoff": true, "maplen": true, "write_seq": true, "snd_una": true, "rcv_nxt": true}
 
 // flagLetters returns ss's letters for the flags of a subflow.
@@ -214,7 +213,7 @@ func (s ourSocket) text(path string) string {
 }
 
 func (s ourSocket) number(path string) uint64 {
-	n, _ := strconv.ParseUint(s.text(path), 10, 64) // absent: 0
+	n, _ := strconv.ParseUint(s.text(path), 10, 64) // an absent field is 0
 	return n
 }
 

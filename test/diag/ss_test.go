@@ -64,13 +64,13 @@ func still(before, after ourSocket) bool {
 	return true
 }
 
-// contradictions returns the words of ss that contradict lklctl's samples just before
-// and just after.
+// contradictions returns the fields of ss that contradict lklctl's samples, one taken
+// just before and one just after.
 func contradictions(before, after ourSocket, ss ssLine) (all []string) {
 	calm := still(before, after)
 	for name, value := range ss {
 		if same, ok := ssWords[name]; ok {
-			// These change with packets.
+			// These fields change with packets.
 			moving := name == "timer" || name == "app_limited" || name == "flags"
 			if (calm || !moving) && !same(before, value) && !same(after, value) {
 				all = append(all, fmt.Sprintf("%s:%s", name, value))
@@ -156,11 +156,11 @@ func TestSS(t *testing.T) {
 	}
 	t.Logf("%d sockets were still while all was busy", len(agreed))
 
-	// Receivers stop reading, so their windows close, and clients stop sending
-	// requests: the sockets come to rest.
+	// Receivers stop reading, so their windows close, and clients stop sending requests.
+	// Then the sockets become idle.
 	pause := []int{b.clients[0].Pid()}
 	for _, s := range b.ours("-M", "state", "established") {
-		procs, _ := s.at("processes").([]any) // no owner: no entries
+		procs, _ := s.at("processes").([]any) // without an owner, there are no entries
 		for _, p := range procs {
 			pause = append(pause, int(ourSocket(p.(map[string]any)).number("pid")))
 		}
@@ -179,7 +179,8 @@ func TestSS(t *testing.T) {
 	b.end()
 }
 
-// compareNetstat compares with netstat -anp of net-tools.
+// compareNetstat compares lklctl's sockets with the output of netstat -anp from
+// net-tools.
 func (b *busy) compareNetstat() {
 	b.Helper()
 	var theirs []string
@@ -215,7 +216,8 @@ func (b *busy) compareNetstat() {
 	}
 }
 
-// compareProc compares with the stack's files: state, queues, user, inode.
+// compareProc compares lklctl's sockets with the stack's /proc files: state, queues,
+// user, inode.
 func (b *busy) compareProc() {
 	b.Helper()
 	for _, kind := range []struct{ file, flags string }{{"tcp", "-t4"}, {"tcp6", "-t6"}, {"udp", "-u4"}, {"udp6", "-u6"}, {"raw", "-w4"}} {
@@ -239,7 +241,7 @@ func (b *busy) compareProc() {
 			b.Fatal(err)
 		}
 		port := func(addr string) string {
-			n, _ := strconv.Atoi(addr[strings.LastIndex(addr, ":")+1:]) // *: 0
+			n, _ := strconv.Atoi(addr[strings.LastIndex(addr, ":")+1:]) // "*" becomes 0
 			return fmt.Sprintf("%04X", n)
 		}
 		for _, s := range list {

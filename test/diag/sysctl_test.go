@@ -10,8 +10,8 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// netSettings parses lines "KEY = VALUE" of net.*, which are the stack's under lklctl
-// exec.
+// netSettings parses lines "KEY = VALUE" of net.*. Under lklctl exec, these settings are
+// the stack's.
 func netSettings(text string) map[string]string {
 	all := map[string]string{}
 	for _, line := range kit.Lines(text) {
@@ -22,15 +22,15 @@ func netSettings(text string) map[string]string {
 	return all
 }
 
-// sysctlHides reports whether sysctl(8) -a omits a setting: the deprecated ones, in
-// seconds and jiffies, which procps lists in DeprecatedList (src/sysctl.c).
+// sysctlHides reports whether sysctl(8) -a omits a setting. It omits the deprecated
+// settings in seconds and jiffies, which procps lists in DeprecatedList (src/sysctl.c).
 func sysctlHides(key string) bool {
 	return slices.Contains([]string{"base_reachable_time", "retrans_time"}, key[strings.LastIndex(key, ".")+1:])
 }
 
-// TestSysctlAgrees checks that sysctl(8), on the same stack, prints each setting of
-// net.* with the value that lklctl sysctl prints just before or just after. Both must
-// have the same settings, also for an interface whose name contains a dot.
+// TestSysctlAgrees checks that sysctl(8), on the same stack, prints each setting of net.*
+// with the value that lklctl sysctl prints just before or just after. Both must list the
+// same settings, including those of an interface whose name contains a dot.
 func TestSysctlAgrees(t *testing.T) {
 	t.Parallel()
 	kit.Need(t, "sysctl")

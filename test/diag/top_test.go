@@ -19,7 +19,8 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// topOn starts lklctl top on a terminal; variables precede the inherited ones.
+// topOn starts lklctl top on a terminal. The variables take precedence over inherited
+// ones.
 func topOn(t *testing.T, variables []string, args ...string) *terminal.Terminal {
 	t.Helper()
 	cmd := exec.Command(kit.Bin("lklctl"), append([]string{"top"}, args...)...)
@@ -34,7 +35,8 @@ func TestTop(t *testing.T) {
 	b := newBusy(t, "supervise")
 	top := topOn(t, nil, "-n", b.Instance, "-d", "0.2")
 
-	// Both paths, with the subflow of each below the connection, and graphs.
+	// The screen shows both paths, with the subflow of each below the connection, and
+	// graphs.
 	rate := `[0-9.]+M`
 	for _, want := range []string{
 		`lklctl top: 1 instance, every 0.2 s +\d\d:\d\d:\d\d`,
@@ -80,7 +82,7 @@ func TestTop(t *testing.T) {
 		return strings.Contains(s, "filter: redis") && strings.Contains(s, "redis-ser") && !strings.Contains(s, "python3 10")
 	})
 
-	// The answer to the confirmation decides.
+	// top ends the connection only if the user confirms.
 	redis := func() int { return strings.Count(b.ctl("netstat", "-t", "-H"), ":6379") }
 	top.Press("k")
 	top.Has("End redis-server", "? y/n")
@@ -110,8 +112,8 @@ func TestTop(t *testing.T) {
 	top.Restored(0)
 }
 
-// TestTopEnds checks that the terminal is restored however top ends, and that top sends
-// nothing that the terminal cannot show.
+// TestTopEnds checks that the terminal is restored whichever way top ends, and that top
+// sends only sequences that the terminal supports.
 func TestTopEnds(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*terminal.Terminal){
@@ -183,9 +185,9 @@ func TestTopBatch(t *testing.T) {
 	}
 }
 
-// TestTopTroubled runs ten instances. One is stopped, one ends, the kernel of one
-// panics and one has its kernel inside the program; top must show the others as usual.
-// It runs alone, because top shows all instances.
+// TestTopTroubled runs ten instances. One is stopped, one ends, the kernel of one panics,
+// and one has its kernel inside the program. top must show the others as usual. The test
+// runs alone, because top shows all instances.
 func TestTopTroubled(t *testing.T) {
 	const many = 10
 	const stopped, ending, dying, inside = 1, 2, 3, 4

@@ -101,8 +101,8 @@ func stageForBrowser(t *testing.T) (p *kit.PathSite, end func()) {
 	}
 }
 
-// TestWeb checks that a browser shows both paths of a transfer, that one is cut and
-// returns, and the end of the instance.
+// TestWeb checks that a browser shows both paths of a transfer, the cut and the return of
+// one path, and the end of the instance.
 func TestWeb(t *testing.T) {
 	t.Parallel()
 	kit.Need(t, "tshark")
@@ -158,8 +158,8 @@ func streams(t *testing.T, from *kit.Netns, url string, patterns ...string) {
 	curl.Wait(kit.Limit)
 }
 
-// TestWebPreload checks that the page of a stack inside its program shows the same as
-// lklctl: the subflows, those that carry nothing and why, and the packets.
+// TestWebPreload checks the page of a stack inside its program. The page must show the
+// same as lklctl: the subflows, those that carry no data and the reason, and the packets.
 func TestWebPreload(t *testing.T) {
 	t.Parallel()
 	b := newBusy(t, "preload")

@@ -18,8 +18,9 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// TestCommands runs the commands of each page, in order, as an ordinary user in a folder of the
-// page's own. SERVER, 192.0.2.1 and the other addresses of the pages belong to a peer.
+// TestCommands runs the commands of each page in order, as an ordinary user. Each page
+// has its own folder. SERVER, 192.0.2.1 and the other addresses of the pages belong to a
+// peer.
 func TestCommands(t *testing.T) {
 	kit.Need(t, "ip", "nginx", "mptcpize", "iperf3", "dnsmasq", "rsync", "curl", "wget", "jq", "nc", "tshark", "tcpdump", "redis-server", "redis-cli", "setpriv", kit.Bin("lklrun"), kit.Bin("lklctl"))
 	pages := []string{"README.md"}
@@ -52,7 +53,8 @@ func TestCommands(t *testing.T) {
 	})
 }
 
-// copySudo returns the path of a set-user-ID copy of the stand-in for sudo.
+// copySudo makes a set-user-ID copy of the test's replacement for sudo, and returns its
+// path.
 func copySudo(t *testing.T) string {
 	path := filepath.Join(kit.Dir(t), "sudo")
 	kit.Host.Run(t, "cp", kit.Program("sudo"), path)
@@ -93,7 +95,7 @@ func runPage(t *testing.T, page, bin string, commands []command) {
 // Addresses of the pages.
 const serverAddr = "192.0.2.1"
 
-// newHost makes the host of a page, with the devices that the pages name:
+// newHost makes the host of a page, with the devices that the pages mention:
 //
 //	eth0  192.0.2.100 ──── SERVER 192.0.2.1, 192.0.2.7, 192.0.2.9; the default route
 //	wlan0 198.51.100.2 ─── SERVER 198.51.100.1, with a DHCP server
@@ -147,7 +149,7 @@ func newHost(t *testing.T) *kit.Netns {
 	return host
 }
 
-// The time for a command, and for its end after Ctrl-C.
+// The limits for a command, and for its end after Ctrl-C.
 const commandLimit, interruptLimit = time.Minute, 10 * time.Second
 
 // A session is a shell in which the commands of a page run one after another.
@@ -160,14 +162,15 @@ type session struct {
 	ended    bool          // the shell has ended
 }
 
-// programs are the reader's own programs, ./NAME.
+// programs are the reader's own programs, which the pages call ./NAME.
 var programs = map[string]string{
 	"fetch":  "exec curl -s -o /dev/null http://SERVER/file\n",
 	"server": "exec python3 -m http.server 8080\n",
 }
 
-// The folders of a page are its own: an instance is found without its name if a page has only
-// one. Each command is a job of its own, so that it can be interrupted as by Ctrl-C.
+// Each page has its own folders, because an instance is found without its name if it is
+// the only one of a page. Each command is a separate job, so that the test can interrupt
+// it as Ctrl-C does.
 const (
 	furnish = `
 set -e
@@ -181,8 +184,8 @@ mkdir -p "$XDG_RUNTIME_DIR"
 chown $uid:$uid "$XDG_RUNTIME_DIR"
 exec setpriv --reuid $uid --regid $uid --clear-groups --inh-caps=-all bash --noprofile --norc /dev/fd/3`
 
-	// The shell reads its script as it is written. It would end with a command that SIGINT
-	// ends in the foreground.
+	// The shell reads its script while the test writes it. Without job control, the shell
+	// would end if SIGINT ends a command in the foreground.
 	first = "set -m\n"
 	next  = "{ %s\n} 3<&- 4>&-; printf '%%d\\0' $? >&4\n"
 	ctrl  = "{ %s\n} 3<&- 4>&- & wait $!; printf '%%d\\0' $? >&4\n"
@@ -233,7 +236,7 @@ func (s *session) run(c command) (status int, output string, err error) {
 	}
 	done := make(chan string, 1)
 	go func() {
-		text, _ := s.statuses.ReadString(0) // end-of-file: empty
+		text, _ := s.statuses.ReadString(0) // empty at the end of the file
 		done <- text
 	}()
 	limit := c.Ctrl
@@ -292,7 +295,7 @@ func (s *session) jobs() map[int]bool {
 func (s *session) signal(before map[int]bool, sig unix.Signal) {
 	for g := range s.jobs() {
 		if !before[g] {
-			_ = unix.Kill(-g, sig) // has just ended
+			_ = unix.Kill(-g, sig) // the job may have just ended
 		}
 	}
 }

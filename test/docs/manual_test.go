@@ -12,14 +12,15 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// A flag at the beginning of a line: in the help, and in the list of a manual page.
+// Patterns for a flag at the beginning of a line: in the help, and in the list of a
+// manual page.
 var (
 	helpFlag = regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z][a-z0-9-]*)`)
 	listFlag = regexp.MustCompile(`(?m)^ {7}(?:-\w, )?--([a-z][a-z0-9-]*)`)
 )
 
-// TestManual renders each manual page. There must be no warning, each flag of the help must begin
-// a line of the page, and lists and tables of topics must keep their lines.
+// TestManual renders each manual page. There must be no warning. Each flag of the help
+// must begin a line of the page, and lists and tables of topics must keep their lines.
 func TestManual(t *testing.T) {
 	kit.Need(t, "man", kit.Bin("lklrun"), kit.Bin("lklctl"))
 	dir := kit.Dir(t)
@@ -59,8 +60,8 @@ func render(t *testing.T, page string) string {
 	return strings.NewReplacer("‐", "-", "−", "-", "’", "'", "‘", "'").Replace(r.Stdout)
 }
 
-// keepsFlags checks that the flags of the help, and all items of the page's lists, begin lines of
-// the page, one each.
+// keepsFlags checks that the flags of the help, and all items of the page's lists, begin
+// a line of the page each.
 func keepsFlags(t *testing.T, page, text, help string) {
 	t.Helper()
 	_, list, _ := strings.Cut(text, "\nOPTIONS\n")

@@ -23,8 +23,8 @@ type command struct {
 	Status int           // the exit status that the page promises
 }
 
-// A mark is a comment above a code block that tells the test how to treat the block, or those of
-// its commands that contain a text:
+// A mark is a comment above a code block that tells the test how to run the block, or
+// those of its commands that contain a text:
 //
 //	<!-- not run: REASON -->
 //	<!-- not run `TEXT`: REASON -->
@@ -183,12 +183,12 @@ func (p *parser) indented(depth int) {
 	p.block(first, p.lines[first:end])
 }
 
-// block adds the commands of a code block. If the first line begins with "$ ", lines without it
-// are output.
+// block adds the commands of a code block. If the first line begins with "$ ", lines
+// without that prefix are output.
 func (p *parser) block(first int, lines []string) {
 	session := len(lines) > 0 && strings.HasPrefix(strings.TrimSpace(lines[0]), "$ ")
 	begin := len(p.commands)
-	var open *command // its next line follows
+	var open *command // the command continues on its next line
 	for n, line := range lines {
 		line = strings.TrimSpace(line)
 		text, prompt := strings.CutPrefix(line, "$ ")

@@ -17,8 +17,9 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// TestFinding02ForeignMemory checks a process that gets the number of one that was
-// killed in the middle of a call. Its memory must not change.
+// TestFinding02ForeignMemory checks a process that gets the process id of another one,
+// which was killed in the middle of a call. The memory of the new process must not
+// change.
 func TestFinding02ForeignMemory(t *testing.T) {
 	s := kit.NewSite(t)
 	fs := kit.NewStallFS(t)
@@ -52,12 +53,12 @@ func visits(t *testing.T, address string, n *atomic.Int64) int {
 		udp, err = net.ListenPacket("udp", fmt.Sprintf("%s:%d", address, port))
 		return err
 	})
-	t.Cleanup(func() { _ = udp.Close() }) // closed once
+	t.Cleanup(func() { _ = udp.Close() }) // another close is not an error
 	go func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
-				return // closed: the test has ended
+				return // the listener is closed: the test has ended
 			}
 			n.Add(1)
 			_ = c.Close() // the connection is only counted
@@ -73,9 +74,9 @@ func visits(t *testing.T, address string, n *atomic.Int64) int {
 	return port
 }
 
-// TestFinding03HostNet checks that a socket with a destination of --host-net cannot
-// reach another destination. It tries a second message, a family that means nothing,
-// and an address that changes during the call.
+// TestFinding03HostNet checks that a socket with a destination of --host-net cannot reach
+// another destination. It tries a second message, an unknown address family, and an
+// address that changes during the call.
 func TestFinding03HostNet(t *testing.T) {
 	s := kit.NewSite(t)
 	program := buildC(t, "finding03")
@@ -98,14 +99,14 @@ func TestFinding03HostNet(t *testing.T) {
 	}
 }
 
-// sendsSockets waits at path for the program in the run, and sends it descriptors.
+// sendsSockets waits at path for the program in the run, and sends it socket descriptors.
 func sendsSockets(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.Close() }) // closed once
+	t.Cleanup(func() { _ = l.Close() }) // another close is not an error
 	inet, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -114,12 +115,12 @@ func sendsSockets(t *testing.T, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _, _, _ = unix.Close(inet), r.Close(), w.Close() }) // closed once
+	t.Cleanup(func() { _, _, _ = unix.Close(inet), r.Close(), w.Close() }) // another close is not an error
 	pipe := int(r.Fd())
 	go func() {
 		c, err := l.AcceptUnix()
 		if err != nil {
-			return // closed: the test has ended
+			return // the listener is closed: the test has ended
 		}
 		defer c.Close()
 		for _, m := range []struct {
@@ -138,7 +139,7 @@ func sendsSockets(t *testing.T, path string) {
 				rights = unix.UnixRights(m.fds...)
 			}
 			if _, _, err := c.WriteMsgUnix([]byte(m.text), rights, nil); err != nil {
-				return // the program reports what is missing
+				return // the program reports missing descriptors
 			}
 		}
 		_, _ = c.Read(make([]byte, 1)) // until the program ends
@@ -174,8 +175,8 @@ func TestFinding08HostSocket(t *testing.T) {
 	}
 }
 
-// TestFinding14StalledPage checks that memory that is not delivered, by a file system
-// or a userfaultfd, stops neither other programs of the run nor lklctl.
+// TestFinding14StalledPage checks memory whose page a file system or a userfaultfd does
+// not deliver. It must stop neither other programs of the run nor lklctl.
 func TestFinding14StalledPage(t *testing.T) {
 	s := kit.NewSite(t)
 	port := s.Server.EchoTCP(t, kit.ServerAddr+":0")
@@ -198,8 +199,8 @@ func TestFinding14StalledPage(t *testing.T) {
 				kit.Lklctl(t, verb...)
 			}
 			kit.WaitFor(t, "the transfer", kit.Limit, func() bool { out, _ := p.Output(); return strings.Count(out, "\n") == 2 || !p.Running() })
-			if how == "fuse" { // lklhost's thread ends only when the read ends, like any thread
-				_, _ = os.Stat(filepath.Join(where, "release")) // this name releases the read
+			if how == "fuse" { // lklhost's thread ends only when the read ends, like any other thread
+				_, _ = os.Stat(filepath.Join(where, "release")) // a lookup of this name releases the read
 			}
 			_ = in.Close() // no longer needed
 			r := p.Wait(kit.Limit)

@@ -58,8 +58,8 @@ func ownEtc(t *testing.T) {
 	t.Cleanup(func() { kit.Must(t, unix.Unmount("/etc", 0)) })
 }
 
-// TestFinding04Covers checks that the host's name services and resolv.conf stay covered
-// when their daemons are restarted, replaced, or start while the program is running.
+// TestFinding04Covers checks that the host's name services and resolv.conf stay covered.
+// Daemons are restarted, are replaced, or start while the program is running.
 func TestFinding04Covers(t *testing.T) {
 	s := kit.NewSite(t)
 	bin := kit.PublicBin(t)

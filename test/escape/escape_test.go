@@ -25,7 +25,7 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// The goals of the attempts, see csrc/tests/escape.
+// The goals of the attempts; see csrc/tests/escape.
 const (
 	escapeMark     = "lklrun-escape"
 	escapeAbstract = "lklrun-escape-abstract"
@@ -34,11 +34,11 @@ const (
 	etherTypeTest  = 0x88b5
 )
 
-// A witness is the host's side: listeners and a sniffer. It must not receive anything
+// A witness is the host's side: listeners and a sniffer. It must not receive any data
 // from a target.
 type witness struct {
 	mu        sync.Mutex
-	heard     []string // the received data, each with the name of the attempt in it
+	heard     []string // the received data; each item contains the name of its attempt
 	accepted  int      // connections to tcp
 	tcp, udp  int      // ports
 	listeners []io.Closer
@@ -57,7 +57,7 @@ func (w *witness) accept(l net.Listener, what string, connected func()) {
 		for {
 			c, err := l.Accept()
 			if err != nil {
-				return // closed
+				return // the listener is closed
 			}
 			connected()
 			go func() {
@@ -114,7 +114,7 @@ func (w *witness) sniff(t *testing.T, wire string) {
 				n, from, err = unix.Recvfrom(int(fd), buf, 0)
 				return !errors.Is(err, unix.EAGAIN)
 			}); rerr != nil || err != nil {
-				return // closed
+				return // the listener is closed
 			}
 			at, _ := from.(*unix.SockaddrLinklayer)
 			if bytes.Contains(buf[:n], []byte(escapeMark)) || at != nil && at.Ifindex == dev.Index && !ipv6Chatter(buf[:n]) {
@@ -238,7 +238,7 @@ func (e *escapee) watch(server *kit.Netns) {
 		for {
 			n, _, err := udp.ReadFrom(buf)
 			if err != nil {
-				return // closed
+				return // the listener is closed
 			}
 			w.hear("udp: %q", buf[:n])
 		}
@@ -273,8 +273,7 @@ func (e *escapee) watch(server *kit.Netns) {
 // program returns the path of a copy of the attempts' program.
 func (e *escapee) program(name string) string { return filepath.Join(e.dir, name) }
 
-// copies creates the copies of the program, including copies that gain rights from
-// their file.
+// copies creates the copies of the program. Some of them gain privileges from their file.
 func (e *escapee) copies() {
 	built := filepath.Join(kit.Root(), "build", "csrc", "tests")
 	for name, from := range map[string]string{"escape": "escape", "static": "escape-static", "setuid": "escape-static", "filecap": "escape-static"} {
@@ -331,7 +330,7 @@ func (e *escapee) inherited() []*os.File {
 		for {
 			n, err := e.link.Read(buf)
 			if err != nil || n == 0 {
-				return // closed
+				return // the listener is closed
 			}
 			if bytes.Contains(buf[:n], []byte(escapeMark+" inherit-link")) {
 				e.witness.hear("link: %q", buf[:n])
@@ -415,15 +414,15 @@ func (e *escapee) silent() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	heard := slices.Clone(w.heard)
-	// One of the connections is the one that lklrun has inherited.
+	// lklrun inherited one of the connections, so the accomplice does not count it.
 	if want := fmt.Sprintf("memory intact, %d connections", w.accepted-1); last[len(last)-1] != want {
 		heard = append(heard, fmt.Sprintf("the accomplice: %s, the witness: %s", last[len(last)-1], want))
 	}
 	return heard
 }
 
-// excused returns the words by which the witness may notice an attempt that the table
-// allows.
+// excused returns texts in the witness's record that are correct for an attempt, because
+// the table allows them.
 func (e *escapee) excused(name string) []string {
 	words := []string{escapeMark + " " + name + "\n", escapeMark + " " + name + "\"", escapeMark + " " + name}
 	return append(words, map[string][]string{
@@ -436,7 +435,7 @@ func (e *escapee) excused(name string) []string {
 	}[name]...)
 }
 
-// judge compares the outcomes and the witness's record with the table.
+// judge compares the attempts' outcomes and the witness's record with the table.
 func (e *escapee) judge(t *testing.T, got map[string]string) {
 	var excused []string
 	for _, s := range escapeSections {
@@ -446,7 +445,7 @@ func (e *escapee) judge(t *testing.T, got map[string]string) {
 				excused = append(excused, e.excused(a.name)...)
 			}
 			t.Run(a.name, func(t *testing.T) {
-				// A feature that the kernel lacks cannot be used.
+				// If the kernel lacks a feature, an attempt to use it proves nothing.
 				if g := got[a.name]; g != "absent" && !slices.Contains(want, g) {
 					t.Errorf("%s: %q, want %s", a.tries, g, strings.Join(want, " or "))
 				}
@@ -466,7 +465,7 @@ func (e *escapee) judge(t *testing.T, got map[string]string) {
 	}
 }
 
-// listed returns the names of the attempts on an ordinary run.
+// listed returns the names of the attempts for an ordinary run.
 func (e *escapee) listed() []string {
 	e.t.Helper()
 	names := kit.Lines(kit.OK(e.t, kit.Limit, exec.Command(e.program("escape"), "list")))
@@ -497,14 +496,14 @@ func TestEscape(t *testing.T) {
 	}
 }
 
-// withoutNamespaces are the outcomes that differ if no namespace can be created and the
-// filter alone keeps the target away from the host's network.
+// withoutNamespaces are the outcomes that differ if no namespace can be created. Then
+// only the filter separates the target from the host's network.
 var withoutNamespaces = map[string]string{
 	"packet-raw": "EAFNOSUPPORT", "packet-dgram": "EAFNOSUPPORT", "bare-packet": "EAFNOSUPPORT",
 	"netlink-usersock": "EPROTONOSUPPORT", "netlink-others": "EPROTONOSUPPORT",
 	"unix-abstract": "reached", "unshare-user-net": "ENOSPC", "clone3-namespaces": "ENOSPC",
 	"setns-new-user":     "ENOSPC",
-	"pidfd-getfd-zygote": "EPERM|reached", // the zygote is in the run, like the target
+	"pidfd-getfd-zygote": "EPERM|reached", // like the target, the zygote is in the run
 }
 
 // TestEscapeWithoutNamespaces checks that no socket, system call or namespace leads out
@@ -512,7 +511,7 @@ var withoutNamespaces = map[string]string{
 func TestEscapeWithoutNamespaces(t *testing.T) {
 	kit.Need(t, "setpriv")
 	e := newEscapee(t, "user", "supervise")
-	if err := os.Remove("/run/nscd/socket"); err != nil { // setpriv would connect to it
+	if err := os.Remove("/run/nscd/socket"); err != nil { // otherwise setpriv would connect to it
 		t.Fatal(err)
 	}
 	var names []string
@@ -595,13 +594,14 @@ func TestEscapeHostNet(t *testing.T) {
 				for {
 					c, err := l.Accept()
 					if err != nil {
-						return // closed
+						return // the listener is closed
 					}
 					c.Close()
 				}
 			}()
 			port := l.Addr().(*net.TCPAddr).Port
-			// Without a socket there, errors would come back and end the attempts.
+			// A socket must exist at this port: without it, errors would come back and
+			// end the attempts.
 			sink, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
 			if err != nil {
 				t.Fatal(err)
@@ -631,8 +631,8 @@ func TestEscapeHostNet(t *testing.T) {
 	}
 }
 
-// TestEscapeKill checks that a target that kills its supervisor ends with it, and so
-// does a daemon that it has started. No process continues with another network.
+// TestEscapeKill checks a target that kills its supervisor. The target must end, and so
+// must a daemon that it has started. No process continues with another network.
 func TestEscapeKill(t *testing.T) {
 	for _, who := range []string{"root", "user"} {
 		for _, engine := range escapeEngines {

@@ -72,9 +72,9 @@ func inject(t *testing.T, pid int, nr uint64, args ...uint64) (int64, unix.Signa
 	return int64(regs.Rax), 0
 }
 
-// TestFinding15Filter checks that an attacker in lklhost cannot start a program or a
-// process, and cannot create a network socket. The host's kernel kills lklhost, and
-// lklrun's changes to the host are undone.
+// TestFinding15Filter checks that an attacker in lklhost can neither start a program or a
+// process, nor create a network socket. The host's kernel kills lklhost, and lklrun's
+// changes to the host are undone.
 func TestFinding15Filter(t *testing.T) {
 	for _, engine := range []string{"supervise", "preload"} {
 		t.Run(engine, func(t *testing.T) {

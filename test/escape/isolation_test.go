@@ -19,7 +19,7 @@ import (
 )
 
 // isolated are the ways to run lklrun, with the capabilities that lklhost keeps in each
-// of them (csrc/host/isolation.c).
+// case (csrc/host/isolation.c).
 var isolated = []struct {
 	who, engine string
 	flags       []string
@@ -41,7 +41,7 @@ const (
 	capPtrace      = 1 << 19
 )
 
-// statusFields returns the lines of /proc/PID/status that isolated is about.
+// statusFields returns the lines of /proc/PID/status that the table isolated covers.
 func statusFields(t *testing.T, pid int) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -93,9 +93,9 @@ func noHostFiles(t *testing.T, pid int, root bool) {
 	}
 }
 
-// TestFinding15Privileges checks that lklhost and its helpers have dropped all
-// privileges that they do not need while the target runs. A directory that was open for
-// the target is not open in lklhost.
+// TestFinding15Privileges checks that lklhost and its helpers have dropped all privileges
+// that they do not need while the target runs. A directory that lklrun passes to the
+// target must not be open in lklhost.
 func TestFinding15Privileges(t *testing.T) {
 	bin := kit.PublicBin(t)
 	for _, tt := range isolated {
@@ -196,7 +196,7 @@ func TestFinding15UserNamespace(t *testing.T) {
 }
 
 // TestFinding15NoUserNamespace checks --user on a host where no user namespace can be
-// created. It works without one, and a line says what the target can do then.
+// created. The run must work without one, and print a line about the consequences.
 func TestFinding15NoUserNamespace(t *testing.T) {
 	kit.NewSite(t)
 	bin := kit.PublicBin(t)

@@ -27,9 +27,9 @@ func startTrap(s *kit.Site, root string, uid int) *kit.Proc {
 	return p
 }
 
-// TestFinding05RunDirectory checks that a user's lklctl and lklrun do not use anything
-// that another user has put in the place of the run directory. They send commands only
-// to the user's own lklhost, or to root's.
+// TestFinding05RunDirectory checks that a user's lklctl and lklrun use no file that
+// another user has put in the place of the run directory. They send commands only to an
+// lklhost of the user or of root.
 func TestFinding05RunDirectory(t *testing.T) {
 	s := kit.NewSite(t)
 	bin := kit.PublicBin(t)

@@ -24,7 +24,7 @@ type escapeAttempt struct {
 	name  string // as printed by `escape list`
 	tries string
 	// The outcomes: the common one, then exceptions, separated by semicolons. An
-	// exception begins with the cases it is about: an engine, a user, or both.
+	// exception begins with the cases that it covers: an engine, a user, or both.
 	// Alternative correct outcomes are separated by "|".
 	want    string
 	finding int // the finding of the security review that it belongs to; 0: none
@@ -39,13 +39,13 @@ type escapeSection struct {
 var escapeWho = []string{"root", "user", "as-user"}
 var escapeEngines = []string{"supervise", "preload"}
 
-// Common outcomes: an address that the stack has no route to, and a call that the
-// preload library does not see or that a child of its program makes.
+// Common outcomes. The stack has no route to an address. The preload library does not see
+// a call, or a child of its program makes the call.
 const (
 	noRoute = "ENETUNREACH"
 	noStack = "ENETUNREACH; preload ENETDOWN"
 	noKind  = "EAFNOSUPPORT"
-	// A target of root may look into every process of the host.
+	// A target that runs as root may access every process of the host.
 	ofRoot  = "EPERM; root reached"
 	fileOf  = "EACCES; root reached"
 	ownRoot = "; root own"
@@ -311,7 +311,7 @@ func (a escapeAttempt) cell(engine string) string {
 	return strings.Join(parts, "; ")
 }
 
-// tried describes the attempt, with the finding it belongs to.
+// tried describes the attempt, with the finding that it belongs to.
 func (a escapeAttempt) tried() string {
 	if a.finding == 0 {
 		return a.tries

@@ -32,7 +32,7 @@ func runs(t *testing.T, dir string) *os.File {
 }
 
 // TestFinding06TargetControl checks that a program on a stack controls neither its own
-// run nor another one. It tries lklctl, and the socket by every path.
+// run nor another one. It tries lklctl, and connects to the socket by every path.
 func TestFinding06TargetControl(t *testing.T) {
 	s := kit.NewSite(t)
 	bin := kit.PublicBin(t)
@@ -76,7 +76,8 @@ func TestFinding06TargetControl(t *testing.T) {
 }
 
 // TestControlHidepid checks a host whose /proc hides processes (hidepid=). An ordinary
-// user can still control own runs from outside, and their programs cannot.
+// user can still control their own runs from outside, but the programs in the runs
+// cannot.
 func TestControlHidepid(t *testing.T) {
 	s := kit.NewSite(t)
 	bin := kit.PublicBin(t)
@@ -105,8 +106,8 @@ func TestControlHidepid(t *testing.T) {
 }
 
 // TestFinding11InterfaceDescriptor checks that only lklrun has the descriptor of an
-// interface. The program has neither the one of the command line nor any other that
-// leads to the wire.
+// interface. The program has neither the descriptor of the command line nor any other
+// descriptor for the wire.
 func TestFinding11InterfaceDescriptor(t *testing.T) {
 	kit.NewSite(t)
 	for _, engine := range []string{"supervise", "preload"} {
@@ -138,7 +139,8 @@ print([os.readlink(f) for f in ("/proc/self/fd/3", "/proc/self/fd/4") if os.path
 var zygotePid string
 
 // TestFinding17ZygotePid checks that the process id of a dead zygote has no special
-// rights. If a program gets it later, lklhost handles its calls like any others.
+// rights. If a program gets this process id later, lklhost handles its calls like any
+// others.
 func TestFinding17ZygotePid(t *testing.T) {
 	s := kit.NewSite(t)
 	s.Web(kit.Nginx{})

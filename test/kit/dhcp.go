@@ -18,11 +18,11 @@ type Udhcpd struct {
 	leases string
 }
 
-// Leases lists the leases, one per line, like dumpleases(1); a released one is "expired".
-// While the file is being written, the result is empty.
+// Leases lists the leases, one per line, like dumpleases(1); a released lease is
+// "expired". The result is empty while the server writes the file.
 func (u *Udhcpd) Leases(t testing.TB) string {
 	t.Helper()
-	u.Signal(syscall.SIGUSR1) // write the file; an earlier version may be read
+	u.Signal(syscall.SIGUSR1) // request to write the file; an earlier version may be read
 	out, err := exec.Command("busybox", "dumpleases", "-f", u.leases).Output()
 	if err != nil {
 		return ""
@@ -31,8 +31,8 @@ func (u *Udhcpd) Leases(t testing.TB) string {
 }
 
 // Udhcpd starts busybox's DHCP server on a device of the namespace, which has an address.
-// It assigns the addresses first to last, for the given seconds; more are lines of its
-// configuration.
+// The server assigns the addresses from first to last, for the given number of seconds.
+// The lines in more are added to its configuration.
 func (n *Netns) Udhcpd(t testing.TB, dev, first, last string, seconds int, more ...string) *Udhcpd {
 	t.Helper()
 	dir := Dir(t)

@@ -20,9 +20,10 @@ type Inventory struct {
 	entries map[string]bool
 }
 
-// Take lists what a run could leave behind. In the tests' own namespace and in nets these
-// are devices, routes, firewall rules and reserved ports. It also lists named namespaces,
-// processes, mounts, files in /run, /tmp, /dev/shm and in the repository's bin/.
+// Take lists what a run could leave behind. In the tests' own namespace and in nets, it
+// lists devices, routes, firewall rules and reserved ports. It also lists named
+// namespaces, processes, mounts, and files in /run, /tmp, /dev/shm and the repository's
+// bin/.
 func Take(t testing.TB, nets ...*Netns) *Inventory {
 	t.Helper()
 	return &Inventory{t: t, nets: nets, entries: list(t, nets)}
@@ -40,8 +41,8 @@ func list(t testing.TB, nets []*Netns) map[string]bool {
 	}
 	for _, n := range append([]*Netns{Host}, nets...) {
 		where := strings.TrimSpace("network " + n.Name)
-		// Not with ip(8): it looks at all named namespaces, including those of
-		// other tests.
+		// Do not use ip(8) here: it opens all named namespaces, including those of other
+		// tests.
 		n.Do(t, func() error {
 			devices, err := net.Interfaces()
 			for _, d := range devices {
@@ -76,7 +77,7 @@ func list(t testing.TB, nets []*Netns) map[string]bool {
 				return filepath.SkipDir // a clone in /tmp: its build output is not a leftover
 			}
 			if os.IsNotExist(err) {
-				return nil // removed meanwhile
+				return nil // it was removed meanwhile
 			}
 			add("file", path)
 			return err
@@ -91,13 +92,13 @@ func list(t testing.TB, nets []*Netns) map[string]bool {
 // processes lists all processes except this one and its helpers.
 func processes() []string {
 	var all []string
-	dirs, _ := filepath.Glob("/proc/[0-9]*") // a constant pattern
+	dirs, _ := filepath.Glob("/proc/[0-9]*") // a constant pattern causes no error
 	for _, dir := range dirs {
 		stat, err := os.ReadFile(dir + "/stat")
 		if err != nil {
-			continue // ended meanwhile
+			continue // the process has ended meanwhile
 		}
-		cmdline, _ := os.ReadFile(dir + "/cmdline") // as above: empty then
+		cmdline, _ := os.ReadFile(dir + "/cmdline") // empty if the process has ended
 		pid := filepath.Base(dir)
 		if pid == "1" || pid == fmt.Sprint(os.Getpid()) {
 			continue
@@ -111,7 +112,7 @@ func processes() []string {
 	return all
 }
 
-// Left returns what was added since then, and what was removed.
+// Left returns the additions and removals since Take.
 func (i *Inventory) Left() []string {
 	i.t.Helper()
 	now := list(i.t, i.nets)

@@ -26,14 +26,14 @@ const (
 // StateHome is the XDG_STATE_HOME of the tests and their programs.
 const StateHome = "/mnt"
 
-// The process's main thread never leaves its namespace. Others see it in /proc/PID/ns,
-// and unlike other threads it cannot end after Netns.Do. Because it is locked in an init
-// function, it belongs to the main goroutine for ever.
+// The process's main thread never leaves its namespace. Other processes see its namespace
+// in /proc/PID/ns. Unlike other threads, it cannot end after Netns.Do. A thread locked in
+// an init function belongs to the main goroutine for ever.
 func init() { runtime.LockOSThread() }
 
 // Main is the body of a TestMain. As root it runs m in namespaces of its own; otherwise
-// it runs m directly, and tests call Need to check what they lack. before, if not nil,
-// runs once, still outside, to build test programs.
+// it runs m directly, and tests call Need to check their requirements. If before is not
+// nil, it runs once outside the namespaces, to build test programs.
 func Main(m *testing.M, before func(root string) error) {
 	code, err := run(m, before)
 	if err != nil {
@@ -72,9 +72,9 @@ func run(m *testing.M, before func(root string) error) (int, error) {
 	return outside()
 }
 
-// heedSignals restores signals that were ignored at the start (nohup, a background job of
-// a shell script), so that they end the programs of tests as expected: a signal with a
-// handler here gets the default action after execve(2).
+// heedSignals handles signals that were ignored at the start (by nohup, or in a
+// background job of a shell script). A signal with a handler here has its default action
+// after execve(2), so it ends the tests' programs as expected.
 func heedSignals() {
 	for _, sig := range []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT} {
 		if signal.Ignored(sig) {
@@ -86,8 +86,8 @@ func heedSignals() {
 // Root returns the repository's directory.
 func Root() string { return os.Getenv(rootEnv) }
 
-// Bin returns the path of a built program: in bin/, or in the directory LKLRUN_BIN, for
-// programs that were built in another way.
+// Bin returns the path of a built program: in bin/, or in the directory LKLRUN_BIN, which
+// has programs that were built in another way.
 func Bin(name string) string {
 	if dir := os.Getenv("LKLRUN_BIN"); dir != "" {
 		return filepath.Join(dir, name)
@@ -114,22 +114,22 @@ func findRoot() (string, error) {
 func again(stage string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe")
 	for _, a := range os.Args[1:] {
-		// The log for the test cache is in the real /tmp, which is hidden inside.
-		// Without the log go test does not cache, which is correct here.
+		// The log for the test cache is in the real /tmp, which is hidden inside. Without
+		// the log, go test does not cache the result. That is correct for these tests.
 		if !strings.HasPrefix(a, "-test.testlogfile") {
 			cmd.Args = append(cmd.Args, a)
 		}
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	// Files of a panic (internal/diag/crash) end with the namespaces, too.
+	// Files that a panic leaves (internal/diag/crash) also disappear with the namespaces.
 	cmd.Env = append(os.Environ(), stageEnv+"="+stage, "XDG_STATE_HOME="+StateHome)
 	return cmd
 }
 
 // outside starts the first process of the new namespaces and waits for it.
 func outside() (int, error) {
-	// Pdeathsig refers to the thread that started the child (prctl(2)): this is the
-	// main thread, see init.
+	// Pdeathsig refers to the thread that started the child (prctl(2)). This is the main
+	// thread, see init.
 	cmd := again("init")
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC,
@@ -153,7 +153,7 @@ func relay(pid int) {
 	signal.Notify(c, unix.SIGINT, unix.SIGTERM, unix.SIGQUIT)
 	go func() {
 		for s := range c {
-			_ = unix.Kill(pid, s.(syscall.Signal)) // ended: ignore
+			_ = unix.Kill(pid, s.(syscall.Signal)) // it may have ended already
 		}
 	}()
 }
@@ -201,8 +201,8 @@ func furnish() error {
 			return err
 		}
 	}
-	// The first named namespace leaves a mount on /run/netns. Make it now, so that it
-	// is not attributed to a test.
+	// The first named namespace leaves a mount on /run/netns. Create it now, so that no
+	// test is blamed for it.
 	for _, args := range [][]string{{"link", "set", "lo", "up"}, {"netns", "add", "first"}, {"netns", "del", "first"}} {
 		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
 			return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, out)
@@ -211,8 +211,8 @@ func furnish() error {
 	return nil
 }
 
-// detach removes our copies of the mounts below the given directories. They will be
-// hidden, but would still be unmounted when the machine unmounts its own.
+// detach removes our copies of the mounts below the given directories. They would be
+// hidden, and would still be unmounted when the machine unmounts its own.
 func detach(below ...string) error {
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
@@ -224,7 +224,8 @@ func detach(below ...string) error {
 			continue
 		}
 		err := unix.Unmount(f[1], unix.MNT_DETACH)
-		// EINVAL, ENOENT: removed with another one, or meanwhile.
+		// EINVAL and ENOENT mean that the mount has disappeared already, perhaps with
+		// another one.
 		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("detaching %s: %w", f[1], err)
 		}

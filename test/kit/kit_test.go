@@ -18,7 +18,8 @@ const limit = 20 * time.Second
 
 func TestMain(m *testing.M) { kit.Main(m, nil) }
 
-// The peers serve ordinary host programs over a pair of connected namespaces.
+// TestPeers checks that the peers serve ordinary host programs over a pair of connected
+// namespaces.
 func TestPeers(t *testing.T) {
 	kit.Need(t, "ip", "tc", "nginx", "curl", "dnsmasq", "iperf3", "mptcpize", "ss", "nft")
 	client, server := kit.NewNetns(t, "client"), kit.NewNetns(t, "server")
@@ -59,8 +60,8 @@ func sum(t *testing.T, path string) string {
 	return strings.Fields(kit.OK(t, limit, exec.Command("sha256sum", path)))[0]
 }
 
-// The inventory detects everything that a run could leave behind, and reports nothing if
-// nothing was left.
+// TestInventory checks that the inventory detects everything that a run could leave
+// behind, and otherwise reports nothing.
 func TestInventory(t *testing.T) {
 	kit.Need(t, "ip", "nft", "iptables-legacy")
 	ns := kit.NewNetns(t, "inventory")
@@ -79,7 +80,7 @@ func TestInventory(t *testing.T) {
 		{"rule", ns.Args("ip", "rule", "add", "from", "10.0.0.1", "table", "7"), ns.Args("ip", "rule", "del", "from", "10.0.0.1")},
 	}
 	for _, tt := range tests {
-		run(tt.make...) // once for what the tools leave themselves, such as locks
+		run(tt.make...) // the first time, the tools leave files of their own, such as locks
 		run(tt.to...)
 	}
 	before := kit.Take(t, ns)
@@ -115,7 +116,8 @@ func TestAsUser(t *testing.T) {
 	kit.OK(t, limit, kit.AsUser(exec.Command("cat", dir+"/f"), ""))
 }
 
-// Pause leaves no thread running, and a stopped process can be ended.
+// TestPause checks that Pause leaves no thread running, and that a stopped process can be
+// ended.
 func TestPause(t *testing.T) {
 	kit.Need(t)
 	busy := kit.Start(t, exec.Command("sh", "-c", "while :; do :; done"))

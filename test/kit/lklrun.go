@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-// Lklrun is a command line of bin/lklrun; flags end with "--".
+// Lklrun is a command line of bin/lklrun; "--" ends the flags.
 func Lklrun(args ...string) *exec.Cmd {
 	return exec.Command(Bin("lklrun"), args...)
 }
 
-// Lklctl runs a verb, which must succeed or find nothing for its document, and returns
-// its output.
+// Lklctl runs a verb and returns its output. The verb must succeed, or find nothing to
+// print in its JSON document.
 func Lklctl(t *testing.T, args ...string) string {
 	t.Helper()
 	r := Run(t, Limit, exec.Command(Bin("lklctl"), args...))
@@ -67,7 +67,8 @@ func ProcessOf(t *testing.T, k *Talker, key string) int {
 	return ProcessIn(t, Lklctl(t, "-o", "json", "list"), k, key)
 }
 
-// ProcessIn finds it in the output of lklctl list.
+// ProcessIn returns the process id that is printed under key in text, an output of lklctl
+// list.
 func ProcessIn(t *testing.T, text string, k *Talker, key string) int {
 	t.Helper()
 	var list []map[string]any
@@ -132,8 +133,8 @@ func Setting(t *testing.T, name string, usual int) int {
 	return n
 }
 
-// Spread returns after a delay that depends on i, to hit different moments of a start.
-// The delay is the purpose; it does not wait for an event.
+// Spread waits for a time that depends on i, so that a test hits different moments of a
+// start. It does not wait for an event.
 func Spread(i int) { time.Sleep(time.Duration(i) * 3 * time.Millisecond) }
 
 // Must fails the test on the first error.

@@ -34,9 +34,9 @@ func NewNetns(t testing.TB, purpose string) *Netns {
 	n := &Netns{Name: fmt.Sprintf("%s-%d", purpose, netnsCount.Add(1))}
 	Host.Run(t, "ip", "netns", "add", n.Name)
 	t.Cleanup(func() {
-		pids, _ := exec.Command("ip", "netns", "pids", n.Name).Output() // none: no output
+		pids, _ := exec.Command("ip", "netns", "pids", n.Name).Output() // no output if there are none
 		for _, pid := range strings.Fields(string(pids)) {
-			_ = exec.Command("kill", "-9", pid).Run() // gone already
+			_ = exec.Command("kill", "-9", pid).Run() // it may have ended already
 		}
 		Host.Run(t, "ip", "netns", "del", n.Name)
 	})
@@ -72,7 +72,8 @@ func (n *Netns) Run(t testing.TB, args ...string) string {
 	return string(out)
 }
 
-// Do calls f on a thread in the namespace: sockets that f opens belong to it for ever.
+// Do calls f on a thread in the namespace. Sockets that f opens always belong to the
+// namespace.
 func (n *Netns) Do(t testing.TB, f func() error) {
 	t.Helper()
 	if err := n.Enter(f); err != nil {
@@ -87,8 +88,8 @@ func (n *Netns) Enter(f func() error) error {
 	}
 	done := make(chan error, 1)
 	go func() {
-		// Not unlocked: the thread ends with the goroutine, and is not reused in
-		// the wrong namespace.
+		// The thread is not unlocked: it ends with the goroutine, and no goroutine reuses
+		// it in the wrong namespace.
 		runtime.LockOSThread()
 		fd, err := os.Open("/run/netns/" + n.Name)
 		if err != nil {
@@ -113,7 +114,7 @@ func (n *Netns) Listen(t testing.TB, address string) net.Listener {
 		l, err = net.Listen("tcp", address)
 		return err
 	})
-	t.Cleanup(func() { _ = l.Close() }) // may be closed twice
+	t.Cleanup(func() { _ = l.Close() }) // it may be closed already
 	return l
 }
 
@@ -129,12 +130,12 @@ func Veth(t testing.TB, a *Netns, devA string, b *Netns, devB string) {
 	a.Run(t, peer...)
 	a.Run(t, "ip", "link", "set", devA, "up")
 	b.Run(t, "ip", "link", "set", devB, "up")
-	if a.Name == "" { // otherwise it is removed with its namespace
+	if a.Name == "" { // otherwise the device is removed with its namespace
 		t.Cleanup(func() { _ = exec.Command("ip", "link", "del", devA).Run() }) // removed with b
 	}
 }
 
-// Tap makes a tap device and sets it up; it has no carrier until it is opened.
+// Tap makes a tap device and sets it up; it has no carrier until a program opens it.
 func (n *Netns) Tap(t testing.TB, dev string) {
 	t.Helper()
 	n.Run(t, "ip", "tuntap", "add", dev, "mode", "tap")

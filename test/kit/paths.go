@@ -43,7 +43,7 @@ func NewPathSite(t *testing.T) *PathSite {
 }
 
 // NewPhone is a PathSite whose first path is a network with a DHCP server, like Wi-Fi,
-// and whose second path is a device without link layer, like a modem:
+// and whose second path is a device without a link layer, like a modem:
 //
 //	tap0 ─ br0 ─ v0 ─── s0 10.74.1.1
 //	tun0 ────────────── s1 10.74.2.1
@@ -112,26 +112,26 @@ func (p *PathSite) Start(engine, options string, args ...string) *Proc {
 	return Start(p, p.Host.Command(cmd...))
 }
 
-// InStack runs a command by lklctl exec.
+// InStack runs a command with lklctl exec.
 func (p *PathSite) InStack(args ...string) string {
 	p.Helper()
 	return Lklctl(p.T, append([]string{"exec", "-n", p.Instance, "--"}, args...)...)
 }
 
-// A Cut takes a path away and gives it back.
+// A Cut interrupts a path and restores it.
 type Cut struct {
 	Name          string
 	Away, Restore func(p *PathSite, path int)
 }
 
-// CutDown sets the host's device down, which the stack can be told.
+// CutDown sets the host's device down, which the stack can detect.
 var CutDown = Cut{
 	"down",
 	func(p *PathSite, n int) { p.Host.Run(p, "ip", "link", "set", p.Devs[n], "down") },
 	func(p *PathSite, n int) { p.Host.Run(p, "ip", "link", "set", p.Devs[n], "up") },
 }
 
-// CutSilent makes a later hop stop forwarding, which no side can be told.
+// CutSilent makes a later hop stop forwarding, which neither side can detect.
 var CutSilent = Cut{
 	"silent",
 	func(p *PathSite, n int) { p.Host.Run(p, "ip", "link", "set", fmt.Sprint("v", n), "nomaster") },
@@ -154,7 +154,7 @@ func (p *PathSite) Carried(path int) int64 {
 	return devs[0].Stats64.RX.Bytes + devs[0].Stats64.TX.Bytes
 }
 
-// Until waits for a state of a transfer, which must not end before.
+// Until waits until cond holds. The transfer must not end before.
 func (p *PathSite) Until(what string, target *Proc, cond func() bool) {
 	p.Helper()
 	ok := Within(TransferLimit, func() bool { return cond() || !target.Running() })
@@ -196,7 +196,7 @@ func (p *PathSite) Ended(target *Proc, peer *TransferPeer, what string, size int
 	if moved := peer.Moved.Load(); f[0] != fmt.Sprint(moved) || moved < size || f[1] != sum || peer.wrong != "" {
 		p.Errorf("the target had %s bytes, %s; the server %d of %d, %s; %s", f[0], f[1], moved, size, sum, peer.wrong)
 	}
-	if what == "put" { // the receiver knows
+	if what == "put" { // only the receiver knows the stall
 		return worst
 	}
 	return time.Duration(stall * float64(time.Second))

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// ServeUp is the time for a peer to start listening.
+// ServeUp limits the time that a peer needs to start listening.
 const ServeUp = 10 * time.Second
 
 // Listening reports whether the namespace has a listening socket on port; proto is
@@ -92,7 +92,7 @@ func (n *Netns) Iperf3(t testing.TB) *Proc {
 	return n.serve(t, "t", 5201, "iperf3", "-s")
 }
 
-// Dnsmasq starts a name server that knows only names and asks no other server.
+// Dnsmasq starts a name server that answers only for names and forwards no queries.
 func (n *Netns) Dnsmasq(t testing.TB, names map[string]string) *Proc {
 	t.Helper()
 	args := []string{"dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts", "--pid-file=", "--user=root", "--log-queries", "--log-facility=-"}
@@ -110,11 +110,11 @@ func (n *Netns) EchoTCP(t testing.TB, address string) int {
 		for {
 			c, err := l.Accept()
 			if err != nil {
-				return // closed: the test has ended
+				return // the listener is closed: the test has ended
 			}
 			go func() {
 				defer c.Close()
-				_, _ = io.Copy(c, c) // errors are the client's concern
+				_, _ = io.Copy(c, c) // the client reports errors
 			}()
 		}
 	}()
@@ -136,7 +136,7 @@ func (n *Netns) EchoUDP(t testing.TB, address string) {
 		for {
 			k, from, err := c.ReadFrom(buf)
 			if err != nil {
-				return // closed: the test is over
+				return // the listener is closed: the test has ended
 			}
 			_, _ = c.WriteTo(buf[:k], from) // UDP may lose datagrams
 		}

@@ -53,7 +53,7 @@ func (s *syncBuffer) String() string {
 }
 
 // Start starts a command and collects its output, unless the caller has set Stdout or
-// Stderr. The command is ended with the test.
+// Stderr. The command ends with the test.
 func Start(t testing.TB, cmd *exec.Cmd) *Proc {
 	t.Helper()
 	p := &Proc{t: t, cmd: cmd, done: make(chan struct{})}
@@ -63,7 +63,7 @@ func Start(t testing.TB, cmd *exec.Cmd) *Proc {
 	if cmd.Stderr == nil {
 		cmd.Stderr = &p.err
 	}
-	// A grandchild that keeps the pipe open must not block Wait for ever.
+	// A grandchild that keeps the pipe open must not block Wait.
 	cmd.WaitDelay = 5 * time.Second
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("starting %s: %v", strings.Join(cmd.Args, " "), err)
@@ -73,8 +73,9 @@ func Start(t testing.TB, cmd *exec.Cmd) *Proc {
 		close(p.done)
 	}()
 	t.Cleanup(func() {
-		// SIGTERM first: if killed, a master such as nginx leaves its workers.
-		_ = cmd.Process.Signal(syscall.SIGTERM) // ended already
+		// Send SIGTERM first: a killed master, such as nginx's, leaves its workers
+		// running.
+		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
 		if !Within(2*time.Second, func() bool { return !p.Running() }) {
 			_ = cmd.Process.Kill()
 		}
@@ -132,7 +133,7 @@ func Run(t testing.TB, limit time.Duration, cmd *exec.Cmd) Result {
 	return Start(t, cmd).Wait(limit)
 }
 
-// OK runs a command that must exit with 0, and returns its standard output.
+// OK runs a command that must exit with status 0, and returns its standard output.
 func OK(t testing.TB, limit time.Duration, cmd *exec.Cmd) string {
 	t.Helper()
 	r := Run(t, limit, cmd)
@@ -154,8 +155,8 @@ func (r Result) String() string {
 // OrdinaryUID is a user ID without name, home or privileges.
 const OrdinaryUID = 54321
 
-// AsUser runs cmd as an ordinary user with a minimal environment: no XDG_RUNTIME_DIR
-// unless runtimeDir is given.
+// AsUser runs cmd as an ordinary user with a minimal environment: it has an
+// XDG_RUNTIME_DIR only if runtimeDir is given.
 func AsUser(cmd *exec.Cmd, runtimeDir string) *exec.Cmd {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -169,8 +170,8 @@ func AsUser(cmd *exec.Cmd, runtimeDir string) *exec.Cmd {
 	return cmd
 }
 
-// PublicBin copies bin/ to a place that an ordinary user can read, since the repository
-// may be in a home directory, and returns the path of the copy.
+// PublicBin copies bin/ to a directory that an ordinary user can read, because the
+// repository may be in a home directory. It returns the path of the copy.
 func PublicBin(t testing.TB) string {
 	t.Helper()
 	bin := filepath.Join(Dir(t), "bin")

@@ -18,8 +18,8 @@ const OtherUID = OrdinaryUID + 1
 // NoRights matches /proc/PID/status of a process without capabilities.
 var NoRights = regexp.MustCompile(`(?s)CapInh:\t0+\nCapPrm:\t0+\nCapEff:\t0+\n.*CapAmb:\t0+\n.*NoNewPrivs:\t1\n`)
 
-// Rights describe a caller that has CAP_NET_ADMIN and CAP_NET_RAW and nothing else, and
-// the engines that it can use.
+// Rights describes a caller that has only CAP_NET_ADMIN and CAP_NET_RAW, and the engines
+// that it can use.
 type Rights struct {
 	Who     string
 	setpriv []string
@@ -41,7 +41,7 @@ func (r Rights) Command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// InUserNamespace starts a process of root as root of a new user namespace only.
+// InUserNamespace starts a process of root that is root only in a new user namespace.
 func InUserNamespace() *syscall.SysProcAttr {
 	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 65536}}
 	return &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids, GidMappingsEnableSetgroups: true}

@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// Limit is the limit for one run. A run that takes longer hangs.
+// Limit bounds one run. A run that takes longer hangs.
 const Limit = 30 * time.Second
 
-// EndToEnd is the body of a TestMain of end-to-end tests: it builds Probe and whatever
-// more builds, and calls Main.
+// EndToEnd is the body of a TestMain of end-to-end tests: it calls Main, which first runs
+// the functions in more and builds Probe.
 func EndToEnd(m *testing.M, more ...func(root string) error) {
 	Main(m, func(root string) error {
-		// Build here: inside the namespace, there is no network, and, if it lies under
-		// /tmp, no cache of the go command.
+		// Build outside the namespaces: inside, there is no network. If the go command's
+		// cache is below /tmp, it is not visible inside either.
 		for _, build := range append(more, GoProgram("probe", "./test/kit/probe")) {
 			if err := build(root); err != nil {
 				return err

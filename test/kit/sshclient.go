@@ -13,7 +13,7 @@ import (
 
 // An SSHClient is a user of OpenSSH's ssh: a key, a list of known hosts and a
 // configuration. ssh(1) looks for these files in the home directory of the account and
-// ignores HOME. So the first ssh in PATH is a script that passes their paths.
+// ignores HOME. Therefore the first ssh in PATH is a script that passes their paths.
 type SSHClient struct {
 	Dir string // directory of the files: id, id.pub, known_hosts, config, bin/ssh
 }

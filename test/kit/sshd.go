@@ -24,10 +24,10 @@ type SSHD struct {
 }
 
 // An SSHServer is a machine that accepts logins over ssh: OpenSSH's server, with its own
-// keys, in its own process and mount namespaces. So it has its own accounts and its own
-// /home, /run, /tmp and /dev/shm, all empty, and all its processes end with it. The rest
-// of the file system is the machine's: installed programs can be run there, and so can
-// those built in this repository, wherever it is.
+// keys, in its own process and mount namespaces. It has its own accounts and its own
+// empty /home, /run, /tmp and /dev/shm, and all its processes end with it. The rest of
+// the file system is the machine's, so the installed programs and those built in this
+// repository can be run there.
 type SSHServer struct {
 	*Proc
 	Net    *Netns
@@ -44,7 +44,7 @@ const (
 //go:embed testdata/sshd.sh
 var sshdStart string
 
-// NewSSHD starts the server and a client that knows it. Both end with the test.
+// NewSSHD starts the server, and makes a client that knows it. Both end with the test.
 func NewSSHD(t testing.TB, c SSHD) *SSHServer {
 	t.Helper()
 	Need(t, "/usr/sbin/sshd", "ssh", "ssh-keygen", "mount")

@@ -11,8 +11,9 @@ import (
 	kit "github.com/lklrun/lklrun/test/kit"
 )
 
-// Both accounts accept logins over the network, and have homes. They see nothing of the
-// client's machine except its installed programs, and nothing outlives the server.
+// TestSSHD checks that both accounts accept logins over the network, and have home
+// directories. They see only the installed programs of the client's machine, and no
+// process outlives the server.
 func TestSSHD(t *testing.T) {
 	kit.Need(t, "ip", "ssh")
 	var before *kit.Inventory
@@ -27,7 +28,7 @@ func TestSSHD(t *testing.T) {
 		if got := s.Target("root"); got != "ssh:root@10.72.1.2:2222" {
 			t.Errorf("target: %s", got)
 		}
-		repo := "" // the part of it that is visible in /tmp
+		repo := "" // the part of the repository that is visible in /tmp
 		if below, ok := strings.CutPrefix(kit.Root(), "/tmp/"); ok {
 			repo = strings.SplitN(below, "/", 2)[0] + "\n"
 		}

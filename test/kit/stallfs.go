@@ -56,7 +56,8 @@ func NewStallFS(t testing.TB) *StallFS {
 		fs.serve()
 	}()
 	t.Cleanup(func() {
-		// Pending requests then get an error, and the server its end.
+		// Pending requests then get an error, and the server reaches the end of its
+		// input.
 		_ = unix.Unmount(fs.Dir, unix.MNT_FORCE|unix.MNT_DETACH)
 		_ = unix.Close(dev)
 		<-done

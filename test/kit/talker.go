@@ -37,7 +37,7 @@ func (s *Site) Talk(flags ...string) *Talker {
 	return s.TalkBy(Lklrun, flags...)
 }
 
-// TalkBy does the same with a command line of lklrun for another user.
+// TalkBy is like Talk, with a command line of lklrun for another user.
 func (s *Site) TalkBy(lklrun func(args ...string) *exec.Cmd, flags ...string) *Talker {
 	s.T.Helper()
 	name := NewName()

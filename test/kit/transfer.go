@@ -22,7 +22,7 @@ import (
 type TransferPeer struct {
 	Port  string
 	Moved atomic.Int64 // bytes so far
-	More  atomic.Bool  // sends more than its size; a fifth remains when this becomes false
+	More  atomic.Bool  // send more than the size; after this becomes false, a fifth remains
 	done  chan struct{}
 
 	// The results of the first connection that transferred data, valid once done is
@@ -33,8 +33,8 @@ type TransferPeer struct {
 	err   error
 }
 
-// ServeTransfers starts it on the server. It sends size bytes to a client that requests
-// them.
+// ServeTransfers starts a TransferPeer on the server. It sends size bytes to each client
+// that requests them.
 func (p *PathSite) ServeTransfers(size int64) *TransferPeer {
 	p.Helper()
 	m := &TransferPeer{done: make(chan struct{})}
@@ -61,11 +61,12 @@ func (p *PathSite) Listen() (l net.Listener, port string) {
 		l, err = lc.Listen(context.Background(), "tcp", ":0")
 		return err
 	})
-	p.Cleanup(func() { _ = l.Close() }) // errors do not matter at the end
+	p.Cleanup(func() { _ = l.Close() }) // an error does not matter at the end
 	return l, l.Addr().String()[strings.LastIndex(l.Addr().String(), ":")+1:]
 }
 
-// serve does what the first byte requests: "g", send; "p", receive; otherwise nothing.
+// serve reads the first byte of a connection: for "g" it sends, for "p" it receives, and
+// otherwise it does nothing.
 func (m *TransferPeer) serve(c net.Conn, size int64) {
 	defer c.Close()
 	what := make([]byte, 1)
@@ -139,9 +140,9 @@ func (m *TransferPeer) take(c net.Conn, sum hash.Hash) error {
 }
 
 // compare checks that b is what TransferClient sends at this position: words that count
-// up, so that wrong bytes show where they come from. A single packet at the reader's
-// position with bytes from further on is an error of the peer's kernel: Linux 6.18
-// misplaces data of a subflow whose join is not finished
+// up, so that wrong bytes reveal their origin. If a single packet at the reader's
+// position contains bytes of a later position, this is an error of the peer's kernel:
+// Linux 6.18 misplaces data of a subflow whose join is not finished
 // (third_party/lkl/arch/lkl/fixes/mptcp_protocol.inc).
 func (m *TransferPeer) compare(at int64, b []byte) {
 	for i := 0; i < len(b) && m.wrong == ""; i++ {

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// PacketFields returns what tshark reads from a capture: for each packet the values of fields.
-// Several values of one field are separated by commas. A file that ends in the middle
-// of a block is an error unless it is still being written.
+// PacketFields returns fields of the packets in a capture, as tshark reads them. Each
+// packet has one value per field; several values of one field are separated by commas. A
+// file that ends in the middle of a block is an error unless it is still being written.
 func PacketFields(t *testing.T, growing bool, file string, fields ...string) [][]string {
 	t.Helper()
 	Need(t, "tshark")
@@ -33,7 +33,7 @@ func PacketFields(t *testing.T, growing bool, file string, fields ...string) [][
 	return rows
 }
 
-// A Tcpdump is a tcpdump that has begun to listen.
+// A Tcpdump is a running tcpdump that listens already.
 type Tcpdump struct {
 	t    *testing.T
 	Proc *Proc

@@ -32,7 +32,7 @@ func OpenTun(t *testing.T, n *Netns, name string, flags uint16) *os.File {
 }
 
 // CarryFrames copies packets between two descriptors that preserve packet boundaries,
-// until one of them ends or stop is called. Both are closed then.
+// until one of them ends or stop is called. Then it closes both.
 func CarryFrames(a, b *os.File) (stop func()) {
 	one := func(to, from *os.File, done chan<- struct{}) {
 		defer close(done)
@@ -42,7 +42,7 @@ func CarryFrames(a, b *os.File) (stop func()) {
 			if err != nil || n == 0 {
 				return
 			}
-			_, _ = to.Write(frame[:n]) // errors count as loss, as on a wire
+			_, _ = to.Write(frame[:n]) // an error is a lost packet, as on a wire
 		}
 	}
 	there, back := make(chan struct{}), make(chan struct{})

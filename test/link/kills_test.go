@@ -203,7 +203,7 @@ func (d *drill) strike(v *victim) {
 	for _, role := range set {
 		for pid, r := range v.seen {
 			if r == role {
-				_ = unix.Kill(pid, unix.SIGKILL) // may have ended already
+				_ = unix.Kill(pid, unix.SIGKILL) // it may have ended already
 			}
 		}
 	}
@@ -235,7 +235,7 @@ func (d *drill) look(v *victim) {
 func (d *drill) over(v *victim) {
 	d.pause(100 * time.Millisecond)
 	d.look(v)
-	_ = unix.Kill(v.Pid(), unix.SIGTERM) // may have ended already
+	_ = unix.Kill(v.Pid(), unix.SIGTERM) // it may have ended already
 	v.Wait(3 * kit.Limit)
 	d.gone(v, func(role string) bool { return role != "" })
 }

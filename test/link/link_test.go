@@ -219,7 +219,7 @@ func TestLinkKinds(t *testing.T) {
 			s.Server.Addr(t, "w1", "10.74.0.1/24")
 			before := kit.Take(t, s.Server)
 			k := s.Talk("--engine", engine, "--if", "user")
-			k.Say("1") // it runs
+			k.Say("1") // wait until the target runs
 			for _, tc := range []struct{ spec, addr, server string }{
 				{"macvtap:w0,ip=10.74.0.3/24", "10.74.0.3", "10.74.0.1"},
 				{"raw:w0,ip=10.74.0.4/24", "10.74.0.4", "10.74.0.1"},
@@ -257,7 +257,7 @@ func TestLinkKilled(t *testing.T) {
 			kit.Veth(t, kit.Host, "w0", s.Server, "w1")
 			before := kit.Take(t, s.Server)
 			k := s.Talk("--engine", engine, "--if", "user")
-			k.Say("1") // it runs
+			k.Say("1") // wait until the target runs
 			kit.Lklctl(t, "-n", k.Name, "link", "add", "tap:new7,nat,ip=10.75.0.2/24")
 			kit.Lklctl(t, "-n", k.Name, "link", "add", "macvtap:w0,ip=10.74.0.31/24")
 			k.Proc.Signal(unix.SIGKILL)
@@ -271,7 +271,7 @@ func TestLinkKilled(t *testing.T) {
 func TestLinkHostStack(t *testing.T) {
 	s := kit.NewSite(t)
 	k := s.Talk("--stack", "host")
-	k.Say("1") // it runs
+	k.Say("1") // wait until the target runs
 	for _, args := range []string{
 		"link add tap:new7", "link set lo mtu 1400", "addr add 10.66.0.1/24 lo", "mptcp endpoint add 10.66.0.1", "mptcp limits set subflows 1",
 	} {
@@ -295,7 +295,7 @@ func TestLinkHostStack(t *testing.T) {
 func TestLinkSet(t *testing.T) {
 	s := kit.NewSite(t)
 	k := s.Talk("--if", s.TapIf()+",group=3", "--if", "user")
-	k.Say("1") // it runs
+	k.Say("1") // wait until the target runs
 	do := func(args string) string {
 		t.Helper()
 		return kit.Lklctl(t, append([]string{"-n", k.Name}, strings.Fields(args)...)...)

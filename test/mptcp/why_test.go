@@ -26,7 +26,7 @@ func serveEcho(p *kit.PathSite, mptcp bool) (port string) {
 		l, err = lc.Listen(context.Background(), "tcp4", ":0")
 		return err
 	})
-	p.Cleanup(func() { _ = l.Close() }) // errors do not matter at the end
+	p.Cleanup(func() { _ = l.Close() }) // an error does not matter at the end
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -237,7 +237,7 @@ func TestWhyNot(t *testing.T) {
 			}
 			port := serveEcho(p, !s.plain)
 			k := talkOnPaths(p, s.flags...)
-			k.Say("1") // it runs
+			k.Say("1") // wait until the target runs
 			if s.started != nil {
 				s.started(p, k)
 			}
@@ -301,7 +301,7 @@ func TestWhyNotServer(t *testing.T) {
 		c, err = d.DialContext(ctx, "tcp4", "10.74.1.2:7000")
 		return err
 	})
-	t.Cleanup(func() { _ = c.Close() }) // errors do not matter at the end
+	t.Cleanup(func() { _ = c.Close() }) // an error does not matter at the end
 	k.Say(`keep.__setitem__("c", keep["l"].accept()[0])`)
 	echo := func() {
 		t.Helper()

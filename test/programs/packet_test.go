@@ -41,7 +41,7 @@ func TestTcpdump(t *testing.T) {
 	s := kit.NewSite(t)
 	before := kit.Take(t, s.Server)
 	k := s.Talk("--stack", "vanilla", "--if", s.TapIf())
-	k.Say("1") // it runs
+	k.Say("1") // wait until the target runs
 	ping := func(args ...string) {
 		kit.OK(t, kit.Limit, k.Inside(append([]string{"ping", "-n", "-c", "1", "-W", "10"}, args...)...))
 	}
@@ -86,7 +86,7 @@ func TestPacketDevices(t *testing.T) {
 	kit.Need(t, "tcpdump", "ping")
 	s := kit.NewSite(t)
 	k := s.Talk("--stack", "vanilla", "--if", s.TapIf())
-	k.Say("1") // it runs
+	k.Say("1") // wait until the target runs
 	ip := func(args ...string) string {
 		return kit.OK(t, kit.Limit, k.Inside(append([]string{"ip"}, args...)...))
 	}
@@ -158,7 +158,7 @@ func TestPacketsSent(t *testing.T) {
 	before := kit.Take(t, s.Server)
 	mac := strings.ToUpper(strings.TrimSpace(s.Server.Run(t, "cat", "/sys/class/net/s0/address")))
 	k := s.Talk("--stack", "vanilla", "--if", s.TapIf())
-	k.Say("1") // it runs
+	k.Say("1") // wait until the target runs
 	c := kit.StartTcpdump(t, s.Server.Command("tcpdump", "-lnt", "-i", "s0", "arp"))
 	got := kit.OK(t, kit.Limit, k.Inside("arping", "-f", "-w", "20", "-I", "eth0", kit.ServerAddr))
 	if !strings.Contains(got, "Unicast reply from "+kit.ServerAddr+" ["+mac+"]") || !strings.Contains(got, "Received 1 response") {

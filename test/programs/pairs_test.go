@@ -161,7 +161,7 @@ func clientOn(s *kit.Site, stack string, p pair) {
 		kit.Within(kit.Limit, func() bool { return !server.Running() })
 	}
 	for _, pid := range strings.Fields(kit.Host.Run(t, "ip", "netns", "pids", s.Server.Name)) { // including its children
-		_ = exec.Command("kill", "-9", pid).Run() // may have ended already
+		_ = exec.Command("kill", "-9", pid).Run() // it may have ended already
 	}
 }
 

@@ -31,7 +31,7 @@ func newToolbox(t *testing.T, flags ...string) *toolbox {
 	s := kit.NewSite(t)
 	b := &toolbox{site: s, dir: kit.Dir(t)}
 	b.Talker = s.Talk(append([]string{"-q", "--if", s.TapIf()}, flags...)...)
-	b.Say("1") // it runs
+	b.Say("1") // wait until the target runs
 	b.mac = strings.TrimSpace(kit.Lklctl(t, "-n", b.Name, "cat", "/sys/class/net/eth0/address"))
 	return b
 }
@@ -322,7 +322,7 @@ func TestTraceroute(t *testing.T) {
 		n.Run(t, "sysctl", "-qw", "net.ipv4.icmp_ratelimit=0")
 	}
 	k := s.Talk("-q", "--stack", "vanilla", "--if", s.TapIf()+",gw="+kit.ServerAddr)
-	k.Say("1") // it runs
+	k.Say("1") // wait until the target runs
 	for _, line := range []string{"traceroute -n -w 5,0,0 10.81.0.2", "traceroute -n -w 5,0,0 -I 10.81.0.2", "traceroute -n -w 5,0,0 -U 10.81.0.2", "tracepath -n 10.81.0.2"} {
 		got := kit.OK(t, kit.Limit, k.Inside(strings.Fields(line)...))
 		for _, hop := range []string{`(?m)^ *1:? .*\b10\.73\.0\.1 `, `(?m)^ *2:? .*\b10\.81\.0\.2 `} {

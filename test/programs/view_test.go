@@ -163,7 +163,7 @@ func TestViewSysctl(t *testing.T) {
 	s.Web(kit.Nginx{})
 	host := ours(t, path)
 	k := s.Talk("--stack", "vanilla", "--if", s.TapIf())
-	k.Say("1") // it runs
+	k.Say("1") // wait until the target runs
 	if got := runInside(k, "sysctl", "-n", key); got != "cubic\n" {
 		t.Errorf("at first: %q", got)
 	}
@@ -382,7 +382,7 @@ func TestViewEnds(t *testing.T) {
 func TestViewDevices(t *testing.T) {
 	s := kit.NewSite(t)
 	k := s.Talk("--stack", "vanilla", "--if", s.TapIf())
-	k.Say("1") // it runs
+	k.Say("1") // wait until the target runs
 	for i := range 3 {
 		name := "d" + strconv.Itoa(i)
 		runInside(k, "ip", "link", "add", name, "type", "dummy")

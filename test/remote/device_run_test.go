@@ -121,7 +121,7 @@ func (p *phoneRun) pushedOnce() {
 	if cost[0] < 1<<20 || cost[1] > 100<<10 {
 		p.t.Errorf("the runs took %d and %d bytes", cost[0], cost[1])
 	}
-	bundles, _ := filepath.Glob(p.phone.Path("/data/local/tmp/lklrun/????????????")) // a constant pattern
+	bundles, _ := filepath.Glob(p.phone.Path("/data/local/tmp/lklrun/????????????")) // a constant pattern causes no error
 	others, _ := filepath.Glob(p.phone.Path("/data/local/tmp/lklrun/????????????.*"))
 	if len(bundles) != 1 || len(others) != 0 {
 		p.t.Errorf("bundles: %q, %q", bundles, others)

@@ -195,7 +195,7 @@ func TestStopAndContinue(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _, _ = cmd.Process.Wait() }) // may have ended already
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _, _ = cmd.Process.Wait() }) // it may have ended already
 	_ = slave.Close()
 	var shown strings.Builder
 	expect := func(text string) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command sudo stands in for sudo(8) in the tests of the documentation. It is set-user-ID root,
-// runs a command as root, and knows no options. As sudo does, it resets HOME and the folders of
-// the user.
+// Command sudo replaces sudo(8) in the tests of the documentation. It is set-user-ID
+// root, runs a command as root, and has no options. Like sudo, it resets HOME and the
+// variables of the user's folders.
 package main
 
 import (

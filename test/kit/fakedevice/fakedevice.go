@@ -24,7 +24,7 @@ import (
 	"github.com/lklrun/lklrun/test/kit/fakedevice/image"
 )
 
-// limit is for actions that take no time, on a busy machine.
+// limit bounds actions that are fast on an idle machine.
 const limit = 20 * time.Second
 
 // Options describe a phone. The zero value is an arm64 phone with Magisk's su and without
@@ -58,14 +58,15 @@ const Tree = image.Tree
 
 func parts(root string) string { return filepath.Join(root, "build", "test", "phone") }
 
-// envLacking tells New, in the tests' own namespaces, what Build could not make.
+// envLacking tells New, which runs in the tests' own namespaces, why Build failed.
 const envLacking = "LKLRUN_TEST_PHONES"
 
-// Programs is Build as a step of kit.EndToEnd. Without root there are no phones.
+// Programs returns Build as a step for kit.EndToEnd. Without root, the step does nothing,
+// because phones need namespaces.
 func Programs(archs ...string) func(root string) error {
 	return func(root string) error {
 		if os.Geteuid() != 0 {
-			return nil // they need namespaces
+			return nil // phones need namespaces
 		}
 		return Build(root, archs...)
 	}
@@ -73,7 +74,8 @@ func Programs(archs ...string) func(root string) error {
 
 // Build prepares phones of the architectures, for a TestMain: it downloads packages and
 // enables their programs in the kernel. If that fails, only tests with phones fail. It
-// leaves out other CPUs of which bin/ has no bundle: only `make test-all` needs those.
+// omits another CPU if bin/ has no bundle for it, because only `make test-all` needs
+// that.
 func Build(root string, archs ...string) error {
 	if err := build(root, archs); err != nil {
 		return os.Setenv(envLacking, err.Error())
@@ -112,7 +114,7 @@ type Phone struct {
 	t      testing.TB
 	Net    *kit.Netns // the device's network
 	Serial string     // adb's name of it: the address of adbd
-	Wire   string     // the test's end of the veth pair that replaces the cable
+	Wire   string     // the test's end of the veth pair that stands for the cable
 }
 
 var count atomic.Int32
@@ -250,12 +252,12 @@ func (q process) adbd(p *Phone) bool {
 // all finds the processes in the phone's pid namespace.
 func (p *Phone) all() []process {
 	namespace := func(pid string) string {
-		ns, _ := os.Readlink("/proc/" + pid + "/ns/pid") // ended: empty
+		ns, _ := os.Readlink("/proc/" + pid + "/ns/pid") // empty if the process has ended
 		return ns
 	}
 	ours := namespace(fmt.Sprint(p.Pid()))
 	var all []process
-	dirs, _ := filepath.Glob("/proc/[0-9]*") // a constant pattern
+	dirs, _ := filepath.Glob("/proc/[0-9]*") // a constant pattern causes no error
 	for _, dir := range dirs {
 		q := process{}
 		stat, err := os.ReadFile(dir + "/stat")
@@ -265,7 +267,7 @@ func (p *Phone) all() []process {
 		i := strings.LastIndexByte(string(stat), ')')
 		state := ""
 		if _, err := fmt.Sscan(string(stat[i+1:]), &state, &q.parent); err != nil || state == "Z" {
-			continue // ended
+			continue // the process has ended
 		}
 		cmdline, err := os.ReadFile(dir + "/cmdline")
 		if err != nil || len(cmdline) == 0 {

@@ -39,7 +39,8 @@ func says(t *testing.T, adb *fakedevice.ADB, p *fakedevice.Phone, want string, a
 	}
 }
 
-// The unmodified client, through the real server, finds a complete phone.
+// TestPhone checks that the unmodified client finds a complete phone through the real
+// server.
 func TestPhone(t *testing.T) {
 	before := kit.Take(t)
 	outside := t
@@ -197,14 +198,15 @@ func end(t *testing.T, adb *fakedevice.ADB, p *fakedevice.Phone) {
 		for _, q := range p.Processes() {
 			var pid int
 			if _, err := fmt.Sscan(q, &pid); err != nil || unix.Kill(pid, unix.SIGKILL) != nil {
-				t.Logf("%s: has ended already", q) // a shell, with the command it waited for
+				t.Logf("%s: has ended already", q) // a shell may have ended with the command that it waited for
 			}
 		}
 		kit.WaitFor(t, "the end", limit, func() bool { return len(p.Processes()) == 0 })
 	}
 }
 
-// Phones of other kinds, and their defects, all connected to one server.
+// TestPhones checks phones of other kinds, and phones with defects, all connected to one
+// server.
 func TestPhones(t *testing.T) {
 	adb := fakedevice.NewADB(t)
 	intel := fakedevice.New(t, fakedevice.Options{Arch: "amd64", Su: "aosp", Storage: 8 << 20})

@@ -30,7 +30,7 @@ func NewADB(t testing.TB) *ADB {
 		if !a.Running() {
 			t.Fatalf("adb: %v", a.Wait(limit))
 		}
-		// Do not ask adb, which would start another server.
+		// Do not run adb for this check: it would start another server.
 		return strings.Contains(kit.Host.Run(t, "ss", "-Hltn"), fmt.Sprintf(":%d ", a.port))
 	})
 	return a

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package heredevice is a remote.Device on this machine: sh runs its commands here. It
-// tests everything except the connection to a device.
+// Package heredevice is a remote.Device on this machine: sh runs its commands here. Tests
+// with it cover everything except the connection to a device.
 package heredevice
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/lklrun/lklrun/internal/remote"
 )
 
-// Device runs commands here. Cut ends all of them and lets no other start, as if the
-// cable were unplugged.
+// Device runs commands here. Cut ends all of them and prevents new ones, as if the cable
+// were unplugged.
 type Device struct {
 	name string
 
@@ -33,15 +33,15 @@ func New(name string) *Device {
 	return &Device{name: name, streams: map[*stream]struct{}{}}
 }
 
-// Ready is the device as if it had been prepared, with the programs in bin.
+// Ready returns the device as if it had been prepared, with the programs in bin.
 func (d *Device) Ready(bin string) *remote.Ready {
 	return &remote.Ready{Device: d, Dir: bin, Facts: remote.Facts{UID: os.Geteuid()}}
 }
 
-// Name is the device's.
+// Name returns the device's name.
 func (d *Device) Name() string { return d.name }
 
-// Started is the number of commands started so far.
+// Started returns the number of commands that have been started.
 func (d *Device) Started() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -124,7 +124,7 @@ func (d *Device) Cut() {
 	}
 }
 
-// Hang stops everything silently, like a cut connection.
+// Hang stops all commands without notice, like a cut connection.
 func (d *Device) Hang() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

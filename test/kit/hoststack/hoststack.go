@@ -30,8 +30,8 @@ import (
 
 const stageEnv = "LKLRUN_TEST_HOSTSTACK"
 
-// Main turns the process into the stack host if Start has started it as that. A TestMain
-// must call it first.
+// Main runs the stack host if Start has started this process as the stack host. A
+// TestMain must call Main first.
 func Main() {
 	if os.Getenv(stageEnv) == "" {
 		return
@@ -84,8 +84,9 @@ func StartAt(t testing.TB, path string) *Stack {
 	s := &Stack{Socket: path, cmd: cmd, ended: make(chan struct{})}
 	started := make(chan error)
 	go func() {
-		// The child ends with the thread that started it (prctl(2),
-		// PR_SET_PDEATHSIG). So no other goroutine may use, and end, that thread.
+		// The child ends with the thread that started it (prctl(2), PR_SET_PDEATHSIG). So
+		// no other goroutine may use this thread, because the thread could end with that
+		// goroutine.
 		runtime.LockOSThread()
 		started <- cmd.Start()
 		<-s.ended
@@ -100,8 +101,8 @@ func StartAt(t testing.TB, path string) *Stack {
 
 // Kill ends the stack host at once.
 func (s *Stack) Kill() {
-	_ = s.cmd.Process.Kill() // ended already
-	_ = s.cmd.Wait()         // killed: as intended
+	_ = s.cmd.Process.Kill() // it may have ended already
+	_ = s.cmd.Wait()         // an error is expected after SIGKILL
 	s.once.Do(func() { close(s.ended) })
 }
 
@@ -139,7 +140,7 @@ func serveProcess() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("making mounts private: %w", err)
 	}
-	// A sysfs shows the network namespace that it was mounted in.
+	// A sysfs mount shows the network namespace in which it was mounted.
 	if err := unix.Mount("sysfs", "/sys", "sysfs", 0, ""); err != nil {
 		return fmt.Errorf("mounting /sys: %w", err)
 	}

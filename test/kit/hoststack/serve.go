@@ -60,7 +60,8 @@ func (h *host) serve(sock *net.UnixConn) {
 				p.reply(f, unix.EBADMSG, nil)
 				return
 			}
-			// Register before the next frame is read, which may cancel it.
+			// Register the call before the next frame is read, because that frame may
+			// cancel it.
 			cancel := p.await(f.ID, m)
 			calls.Go(func() { p.syscall(f, m, cancel) })
 			continue
@@ -139,7 +140,7 @@ func (p *peer) reply(f ctlproto.Frame, errno unix.Errno, body []byte) {
 
 func (p *peer) send(f ctlproto.Frame) {
 	b, err := f.Append(nil)
-	if err != nil { // too long: so was the request
+	if err != nil { // the reply is too long because the request was
 		b, _ = ctlproto.Frame{Type: f.Type, ID: f.ID, Status: -int32(unix.EMSGSIZE)}.Append(nil)
 	}
 	p.writing.Lock()
@@ -149,7 +150,7 @@ func (p *peer) send(f ctlproto.Frame) {
 	}
 }
 
-// await prepares the cancellation of a call that may wait.
+// await prepares the cancellation of a call that may block.
 func (p *peer) await(id uint32, m ctlproto.Syscall) int {
 	if m.TimeoutMS == 0 {
 		return -1
@@ -192,7 +193,7 @@ func (p *peer) syscall(f ctlproto.Frame, m ctlproto.Syscall, cancel int) {
 	p.reply(f, 0, ctlproto.SyscallReply{Ret: ret, Out: out}.Append(nil))
 }
 
-// make makes the call, repeatedly while it may wait.
+// make makes the call. It repeats a call that would block.
 func (p *peer) make(m ctlproto.Syscall, cancel int) (int64, []byte) {
 	mem, err := newMemory(&m)
 	if err != nil {

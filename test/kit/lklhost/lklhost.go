@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lklhost starts the stack host itself, bin/lklhost, for tests of the control
-// protocol. Tests of the user interface start bin/lklrun instead.
+// Package lklhost starts bin/lklhost, the stack host, directly. It is for tests of the
+// control protocol. Tests of the user interface start bin/lklrun instead.
 package lklhost
 
 import (
@@ -37,8 +37,8 @@ func Library(t testing.TB) string {
 	return path
 }
 
-// Start starts lklhost in a namespace with a library (empty: the host's own kernel) and a
-// target. All end with the test.
+// Start starts lklhost in a namespace with a target and a stack library. An empty library
+// means the host's own kernel. All processes end with the test.
 func Start(t testing.TB, n *kit.Netns, library string, target ...string) *Host {
 	t.Helper()
 	kit.Need(t, kit.Bin("lklhost"))

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// echo sends back what each connection sends, a goroutine for each.
+// echo sends the data of each connection back, with a goroutine for each.
 func echo(addr string) error {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {

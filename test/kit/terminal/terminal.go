@@ -23,7 +23,7 @@ import (
 type Terminal struct {
 	t      *testing.T
 	master *os.File
-	Slave  *os.File // stays open, so that its settings can be read when the program has ended
+	Slave  *os.File // stays open, so that the test can read its settings after the program has ended
 	Before unix.Termios
 	Proc   *kit.Proc
 
@@ -171,8 +171,8 @@ func (term *Terminal) Resize(columns, rows int) {
 	term.setSize(columns, rows)
 }
 
-// Restored waits until the program ends with a status, and checks that the terminal is
-// as before.
+// Restored waits until the program ends with the given status, and checks that the
+// terminal is in its original state.
 func (term *Terminal) Restored(status int) {
 	term.t.Helper()
 	if r := term.Proc.Wait(kit.Limit); r.Status != status {

@@ -2,7 +2,7 @@
 
 // Package vm gives tests a machine of another architecture: arm64, emulated by
 // qemu-system-aarch64, with Debian's kernel and programs from its packages, and an ssh
-// server. It can test what the emulation of single programs cannot: seccomp
+// server. It can test features that the emulation of single programs lacks: seccomp
 // notifications, taps, packet sockets, a kernel of its own.
 package vm
 
@@ -32,7 +32,7 @@ const (
 )
 
 // Image makes the machine's kernel and file systems unless they exist. It needs the
-// network of the test machine, so call it in before of kit.Main.
+// network of the test machine, so pass it to kit.Main as before.
 func Image(root string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	defer cancel()
@@ -99,8 +99,8 @@ func Start(t testing.TB) *Machine {
 	return m
 }
 
-// boot makes dir/initrd, which consists of the image's and the keys of this boot, and
-// returns the path of the server's public key.
+// boot makes dir/initrd from the image's initrd and the keys of this boot. It returns the
+// path of the server's public key.
 func boot(t testing.TB, client *kit.SSHClient, image, dir string) string {
 	t.Helper()
 	cfg := filepath.Join(dir, "extra", "cfg")
@@ -145,8 +145,8 @@ func (m *Machine) Do(t testing.TB, limit time.Duration, line string) string {
 	return r.Stdout
 }
 
-// Put copies files and directories, named from dir, to a directory of the machine, which
-// is created; links are replaced by their targets.
+// Put copies files and directories, whose names are relative to dir, to a directory of
+// the machine. It creates that directory, and replaces links by their targets.
 func (m *Machine) Put(t testing.TB, to, dir string, names ...string) {
 	t.Helper()
 	tar := exec.Command("tar", append([]string{"-C", dir, "-chf", "-"}, names...)...)

@@ -10,7 +10,7 @@ import (
 )
 
 // service returns the service for an OPEN. An error means that this device does not have
-// it; adbd answers with CLSE, as for a connection that fails.
+// the service. Like adbd, the server then answers with CLSE, as for a failed connection.
 func (s *Server) service(name string) (func(*stream), error) {
 	kind, rest, _ := strings.Cut(name, ":")
 	kind, options, _ := strings.Cut(kind, ",")
@@ -41,13 +41,13 @@ func dial(kind, where string) (func(*stream), error) {
 		return nil, err
 	}
 	return func(s *stream) {
-		// As in adbd, the end of either side ends both: the transport cannot
+		// As in adbd, the end of either side ends both, because the transport cannot
 		// close one direction only.
 		go func() {
-			_, _ = io.Copy(conn, s) // whichever side ends
+			_, _ = io.Copy(conn, s) // until either side ends
 			conn.Close()
 		}()
-		_, _ = io.Copy(s, conn) // whichever side ends
+		_, _ = io.Copy(s, conn) // until either side ends
 		conn.Close()
 	}, nil
 }

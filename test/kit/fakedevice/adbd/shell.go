@@ -113,7 +113,7 @@ func (c *child) start() error {
 	return c.cmd.Start()
 }
 
-// carry moves bytes until the command's outputs or the stream are closed, then reports
+// carry copies data until the command's outputs or the stream are closed, then reports
 // the end. If the stream is closed, the shell gets SIGHUP, but its children do not.
 func (c *child) carry() error {
 	var outputs sync.WaitGroup
@@ -128,13 +128,13 @@ func (c *child) carry() error {
 		close(ended)
 	}()
 	gone := c.s.done
-	if !c.protocol { // then the command has the connection itself, and sees its end
+	if !c.protocol { // without the protocol, the command uses the connection itself and sees its end
 		gone = nil
 	}
 	select {
 	case <-ended:
 	case <-gone:
-		_ = c.cmd.Process.Signal(unix.SIGHUP) // ended already
+		_ = c.cmd.Process.Signal(unix.SIGHUP) // it may have ended already
 	}
 	c.io.Close()
 	if c.stderr != nil {
@@ -180,7 +180,7 @@ func (c *child) output(kind byte, from io.Reader) {
 // input forwards the computer's input until it ends.
 func (c *child) input() {
 	if !c.protocol {
-		_, _ = io.Copy(c.io, c.s) // whichever side ends
+		_, _ = io.Copy(c.io, c.s) // until either side ends
 		c.io.Close()
 		return
 	}
@@ -196,16 +196,16 @@ func (c *child) input() {
 		switch head[0] {
 		case packetStdin:
 			if _, err := c.io.Write(data); err != nil {
-				continue // it no longer reads, but its output still counts
+				continue // the command no longer reads, but its output still counts
 			}
 		case packetCloseStdin:
 			if !c.pty { // a terminal cannot close one direction
-				_ = control(c.io, func(fd int) error { return unix.Shutdown(fd, unix.SHUT_WR) }) // ended already
+				_ = control(c.io, func(fd int) error { return unix.Shutdown(fd, unix.SHUT_WR) }) // it may have ended already
 			}
 		case packetWindow:
 			var size unix.Winsize
 			if _, err := fmt.Sscanf(string(data), "%dx%d,%dx%d", &size.Row, &size.Col, &size.Xpixel, &size.Ypixel); err == nil && c.pty {
-				_ = control(c.io, func(fd int) error { return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &size) }) // ended already
+				_ = control(c.io, func(fd int) error { return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &size) }) // it may have ended already
 			}
 		}
 	}

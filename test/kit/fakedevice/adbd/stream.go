@@ -9,12 +9,12 @@ import (
 )
 
 // stream is the connection of one service: at most one message is in flight in each
-// direction; the next may follow the OKAY.
+// direction, and the next one must wait for the OKAY.
 type stream struct {
 	t        *transport
 	id, peer uint32
 
-	arrived chan []byte   // the message that was not read yet
+	arrived chan []byte   // the received message that was not read yet
 	rest    []byte        // rest of the message being read
 	okay    chan struct{} // permission to send one
 	done    chan struct{} // closed: the stream has ended
@@ -39,7 +39,7 @@ func (s *stream) received(data []byte) error {
 func (s *stream) acknowledged() {
 	select {
 	case s.okay <- struct{}{}:
-	default: // nothing was in flight: the OKAY for an OPEN of ours
+	default: // nothing was in flight: this is the OKAY for our OPEN
 	}
 }
 
@@ -67,7 +67,7 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Write returns when all messages but the last were acknowledged.
+// Write sends p and returns when all messages except the last one are acknowledged.
 func (s *stream) Write(p []byte) (int, error) {
 	sent := 0
 	for sent < len(p) {

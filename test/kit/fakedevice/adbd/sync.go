@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// serveSync answers file requests, SYNC.TXT: four letters, a little-endian word and, in a
-// request, a path of that many bytes. STA2 and LST2 exist since adb 1.0.39.
+// serveSync answers file requests as in SYNC.TXT: four letters, a little-endian word and,
+// in a request, a path of that many bytes. STA2 and LST2 exist since adb 1.0.39.
 func serveSync(s *stream) {
 	f := &syncer{r: bufio.NewReaderSize(s, 128<<10), w: s}
 	for {
@@ -52,7 +52,8 @@ func serveSync(s *stream) {
 
 const syncChunk = 64 << 10 // of DATA, SYNC_DATA_MAX
 
-// syncer's methods return only errors of the stream; problems of a file are sent as FAIL.
+// A syncer serves file requests. Its methods return only errors of the stream; errors of
+// a file are sent as FAIL.
 type syncer struct {
 	r *bufio.Reader
 	w io.Writer
@@ -86,7 +87,7 @@ func (f *syncer) fail(text string) error {
 	return f.reply("FAIL", uint32(len(text)), text)
 }
 
-// why is the errno's text, which adbd appends to the failed action.
+// why returns a message in adbd's form: the failed action and the text of the errno.
 func why(doing string, err error) string {
 	var errno unix.Errno
 	if !errors.As(err, &errno) {
@@ -124,7 +125,7 @@ func (f *syncer) list(path string) error {
 	for _, name := range append([]string{".", ".."}, names(entries)...) {
 		var st unix.Stat_t
 		if unix.Lstat(filepath.Join(path, name), &st) != nil {
-			continue // removed meanwhile
+			continue // it was removed meanwhile
 		}
 		if err := f.reply("DENT", st.Mode, uint32(st.Size), uint32(st.Mtim.Sec), uint32(len(name)), name); err != nil {
 			return err
@@ -166,13 +167,13 @@ func (f *syncer) recv(path string) error {
 }
 
 // send receives a file: "PATH,MODE", then DATA, and DONE with its modification time. An
-// error is reported at once; the rest is read and dropped, because the computer checks
-// only when it has sent everything.
+// error is reported at once. The rest of the data is discarded, because the computer
+// checks for errors only after it has sent everything.
 func (f *syncer) send(spec string) error {
 	i := strings.LastIndexByte(spec, ',')
 	mode, err := strconv.ParseUint(spec[i+1:], 0, 32)
 	if i < 0 || err != nil {
-		return f.fail("missing , in ID_SEND") // what follows cannot be parsed then
+		return f.fail("missing , in ID_SEND") // without a mode, the data cannot be parsed
 	}
 	path := spec[:i]
 	failed := ""

@@ -73,8 +73,8 @@ func (t *transport) serve() error {
 		}
 		switch {
 		case t.server.Unauthorized && (m.cmd == cmdConnect || m.cmd == cmdAuth):
-			// Each signature is from an unknown key. A public key must be
-			// accepted on the screen, and nobody does.
+			// Each signature is from an unknown key. A user would have to accept the
+			// public key on the screen, which never happens.
 			const publicKey = 3
 			if m.cmd == cmdAuth && m.arg0 == publicKey {
 				continue
@@ -103,7 +103,7 @@ func (t *transport) handle(m message) error {
 	s := t.streams[m.arg1]
 	t.mu.Unlock()
 	switch {
-	case s == nil && m.cmd == cmdWrite: // closed meanwhile
+	case s == nil && m.cmd == cmdWrite: // it was closed meanwhile
 		return t.send(message{cmdClose, 0, m.arg0, nil})
 	case s == nil:
 		return nil

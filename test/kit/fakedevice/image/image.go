@@ -216,7 +216,7 @@ func (im Image) system() error {
 	return os.WriteFile(im.path("/system/etc/hosts"), []byte("127.0.0.1 localhost\n::1 ip6-localhost\n"), 0o644)
 }
 
-// SuStyle is the file that tells the device's su which kind it is.
+// SuStyle is the file from which the device's su reads its own kind.
 const SuStyle = "/system/etc/su"
 
 // data makes the only directory that a shell may write to.
@@ -256,8 +256,8 @@ func (im Image) data() error {
 	return nil
 }
 
-// change makes the image the root with chroot(2). The kernel then refuses a new user
-// namespace, like that of a phone, which is built without them.
+// change makes the image the root with chroot(2). After chroot(2), the kernel refuses a
+// new user namespace. This matches a phone, whose kernel is built without them.
 func (im Image) change() error {
 	if err := unix.Chroot(im.At); err != nil {
 		return fmt.Errorf("entering %s: %w", im.At, err)
@@ -286,9 +286,9 @@ func writeFile(path string, data []byte, mode os.FileMode) error {
 	return os.Chmod(path, mode)
 }
 
-// withoutSu removes su from Debian's busybox: its shell prefers its own applets to PATH
-// and would never call the device's su. The names are one sorted table, so the names
-// after it keep their places.
+// withoutSu removes su from Debian's busybox: its shell prefers its own applets to PATH,
+// and would never call the device's su. The applets' names are one sorted table, so the
+// names after su must keep their positions.
 func withoutSu(busybox []byte) ([]byte, error) {
 	was, is := []byte("\x00su\x00sulogin\x00"), []byte("\x00sul\x00sulogi\x00")
 	if bytes.Count(busybox, was) != 1 {

@@ -31,7 +31,7 @@ type config struct {
 	Linux32      bool // uname reports a 32-bit machine
 }
 
-// Children inherit namespaces and personality of the main thread.
+// Child processes inherit the namespaces and the personality of the main thread.
 func init() { runtime.LockOSThread() }
 
 func main() {
@@ -56,7 +56,7 @@ func parse(text string) (c config, err error) {
 	return c, json.Unmarshal([]byte(text), &c)
 }
 
-// boot is init: only init can reap what a shell leaves behind.
+// boot does the work of init. Only init can reap processes whose shell has ended.
 func boot(text string) error {
 	c, err := parse(text)
 	if err != nil {
