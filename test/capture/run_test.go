@@ -67,7 +67,7 @@ func captured(t *testing.T, trace string) {
 		return n
 	}
 	const in, out = "0x00000001", "0x00000002"
-	flags := func(f string) int { n := 0; fmt.Sscanf(f, "0x%x", &n); return n } //nolint:errcheck // no flag means 0
+	flags := func(f string) int { n := 0; fmt.Sscanf(f, "0x%x", &n); return n } //nolint:errcheck // none is 0
 	early := find("neighbour solicitation or listener report of an address that is being configured", func(f []string) bool { return f[1] == out && (f[2] == "135" || f[2] == "143") })
 	arp := find("ARP request", func(f []string) bool { return f[0] == "eth0" && f[1] == out && f[3] == "1" })
 	syn := find("SYN with MP_CAPABLE", func(f []string) bool { return f[0] == "eth0" && f[1] == out && flags(f[4])&0x12 == 2 && f[5] == "0" })

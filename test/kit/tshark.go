@@ -53,8 +53,7 @@ func StartTcpdump(t *testing.T, cmd *exec.Cmd) *Tcpdump {
 	return c
 }
 
-// Until waits for as many relevant lines as given and returns all lines printed until
-// the end.
+// Until waits for n relevant lines. It returns all lines that tcpdump printed until then.
 func (c *Tcpdump) Until(n int) []string {
 	c.t.Helper()
 	ok := Within(Limit, func() bool {

@@ -13,9 +13,10 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// TestDHCP checks, in both engines, that an interface with dhcp has its lease before
-// the command begins, and releases it at the end. Without a server, the run does not
-// begin and suggests a remedy. With an address on another interface, it begins.
+// TestDHCP checks, in both engines, that an interface with dhcp acquires its lease before
+// the command begins, and releases it at the end. Without a DHCP server, the command does
+// not begin, and lklrun suggests a remedy. If another interface has an address, the
+// command begins.
 func TestDHCP(t *testing.T) {
 	s := kit.NewSite(t)
 	kit.Host.Tap(t, "tap1")
@@ -59,7 +60,8 @@ func TestDHCP(t *testing.T) {
 }
 
 // TestLeaseVerb checks that lklctl lease shows a lease, renews it, releases it and
-// acquires it again. The name servers change in the file that the command has open.
+// acquires it again. The name servers must change in the resolv.conf that the command has
+// open.
 func TestLeaseVerb(t *testing.T) {
 	s := kit.NewSite(t)
 	serve := func(dns string) *kit.Proc {
@@ -172,7 +174,7 @@ func TestRouters(t *testing.T) {
 			t.Errorf("%s: dhcp6: %v", engine, r)
 		}
 	}
-	// An interface with a configured address receives advertisements, too, and must
+	// An interface with a configured address also receives advertisements, but must
 	// ignore them.
 	k := s.Talk("--if", s.TapIf())
 	k.Say("1")
@@ -230,7 +232,7 @@ func TestLeaseOfAddedLink(t *testing.T) {
 }
 
 // TestLeaseElsewhere checks a device that is unplugged and then connected to another
-// network. The interface gets an address of the new network while the program runs.
+// network. While the program runs, the interface must get an address of the new network.
 func TestLeaseElsewhere(t *testing.T) {
 	s := kit.NewSite(t)
 	s.Web(kit.Nginx{})
@@ -265,8 +267,8 @@ func TestLeaseElsewhere(t *testing.T) {
 	k.End()
 }
 
-// TestDHCPTypes checks that the other types of interface get addresses in the same way,
-// and so does a VLAN, whose server is dnsmasq on another run's stack.
+// TestDHCPTypes checks DHCP on the other types of interface. It also checks a VLAN, whose
+// DHCP server is dnsmasq on another run's stack.
 func TestDHCPTypes(t *testing.T) {
 	s := kit.NewSite(t)
 	kit.Veth(t, kit.Host, "w0", s.Server, "s1")

@@ -14,7 +14,7 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// The far end of a wire in the driver suite.
+// These helpers drive the far end of a wire in the driver suite.
 
 // A flow is the data that one end of a connection sends: size bytes, or data at a given
 // rate for some time.
@@ -58,7 +58,7 @@ func (w *wire) serveFar(addr string, f flow) (int, func() sums) {
 	return l.Addr().(*net.TCPAddr).Port, func() sums { return <-got }
 }
 
-// farName returns far's own name for the address that the stack calls addr.
+// farName returns the address by which far itself reaches the stack's address addr.
 func (w *wire) farName(addr string) string {
 	for _, own := range []string{farAddr, farAddr6} {
 		if own == addr {

@@ -13,8 +13,8 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// TestDriverKilled checks that everything that lklrun has made on the host is removed
-// when lklrun is killed in the middle of a run, or lklhost is.
+// TestDriverKilled kills lklrun, or lklhost, in the middle of a run. Everything that
+// lklrun has created on the host must be removed.
 func TestDriverKilled(t *testing.T) {
 	for name, lay := range map[string]func(*wire){
 		"macvtap":                 layMacvtap,
@@ -98,9 +98,9 @@ func TestDriverRefused(t *testing.T) {
 	w.same(was)
 }
 
-// TestNATFirewalls checks that firewalls that drop forwarded packets let the stacks'
-// packets through, and are unchanged afterwards. The last of two runs turns forwarding
-// off.
+// TestNATFirewalls checks firewalls that drop forwarded packets. They must let the
+// stacks' packets through, and must be unchanged afterwards. The last of two runs turns
+// forwarding off.
 func TestNATFirewalls(t *testing.T) {
 	for name, wall := range map[string][]string{
 		"nft":      {"nft", "add table inet wall\nadd chain inet wall forwarded { type filter hook forward priority 0; policy drop; }\nadd rule inet wall forwarded ip daddr 10.99.0.0/16 accept"},
@@ -121,7 +121,7 @@ func TestNATFirewalls(t *testing.T) {
 			if got := w.here.Run(t, "sysctl", "-n", "net.ipv6.conf.v0.accept_ra"); got != "2\n" {
 				t.Errorf("a router that no longer hears of its own: accept_ra is %s", got)
 			}
-			// The server sees the host's address.
+			// The server sees the host's address as the source.
 			if got := first.Say("name(%q, %d)", farAddr, w.tells(farAddr)); !strings.HasPrefix(got, hereAddr+":") {
 				t.Errorf("far sees %s", got)
 			}

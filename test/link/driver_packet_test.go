@@ -11,7 +11,7 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// Drivers for packet sockets and tuns.
+// This file contains the drivers for packet sockets and tuns.
 
 func init() {
 	drivers = append(drivers,
@@ -35,8 +35,8 @@ func layRaw(w *wire) {
 	w.said = "eth0 has failed: device r0 was deleted on the host"
 }
 
-// layRawIP sets up a packet socket on a tun. For IPv6, no network is on the link; the
-// default route covers all destinations.
+// layRawIP sets up a packet socket on a tun. For IPv6, the link has no network of its
+// own: the default route covers all destinations.
 func layRawIP(w *wire) {
 	w.tuns()
 	w.flag = "rawip:t0,ip=" + guestAddr + "/24,ip6=" + guestAddr6 + "/128"
@@ -44,8 +44,8 @@ func layRawIP(w *wire) {
 	w.said = "eth0 has failed: device t0 was deleted on the host"
 }
 
-// layCookedFD sets up an inherited packet socket, of the type for devices that have a
-// link-layer header. This device has none, and the socket works all the same.
+// layCookedFD sets up an inherited packet socket, of the type for devices with a
+// link-layer header. This device has no such header, but the socket must still work.
 func layCookedFD(w *wire) {
 	layRawIP(w)
 	var fd int
@@ -83,7 +83,7 @@ func layTunFD(w *wire) {
 	w.flag = "fd:3" + guestKeys
 }
 
-// route makes far reach the guest over a device without link layer.
+// route makes far reach the guest over a device without a link layer.
 func (w *wire) route(dev string) {
 	up := func() {
 		for _, args := range [][]string{

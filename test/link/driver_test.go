@@ -17,8 +17,8 @@ import (
 )
 
 // The driver suite runs the same checks on each kind of interface, under each engine.
-// DRIVER_SECONDS is the duration of the traffic on each, 2 by default; `make drivers`
-// uses a minute.
+// DRIVER_SECONDS is the duration of the traffic on each interface, 2 by default. `make
+// drivers` uses a minute.
 
 // The addresses of a wire. All wires use the same ones, because each has namespaces of
 // its own.
@@ -34,26 +34,26 @@ const (
 //	here: v0 ─── s0 ─ wan 10.90.0.1 :far
 //	  └── lklrun, with the driver's devices between v0 and the stack
 //
-// The lay function of a driver fills it in.
+// Each driver has a function lay, which sets the wire's fields.
 type wire struct {
 	*testing.T
 	here, far *kit.Netns
-	as        []string // prefix of lklrun's command line; empty: runs as this process
+	as        []string // prefix of lklrun's command line; if empty, lklrun runs as this process
 
 	last   string     // the last instance name
 	flag   string     // --if, without offload
 	more   []string   // further flags of lklrun
 	files  []*os.File // inherited descriptors, from 3 on
 	guests []string   // addresses at which far reaches the stack's servers; ports are unchanged
-	fars   []string   // far's addresses as seen by the stack; none: the default
+	fars   []string   // far's addresses as seen by the stack; if empty, the default addresses
 	near   string     // an address that the stack reaches without a router
-	pinged []string   // addresses that answer pings; none: fars
-	mtu    int        // 0: 1500
-	fixed  bool       // there are no offloads to turn off
+	pinged []string   // addresses that answer pings; if empty, fars
+	mtu    int        // 0 means 1500
+	fixed  bool       // the device has no offloads that can be turned off
 	made   bool       // the device exists only during the run
-	remove func()     // removes the device during a run; nil: impossible
-	said   string     // lklrun's message for that
-	cut    func()     // stops frames; nil: sets far's end of the wire down
+	remove func()     // removes the device during a run; nil if this is impossible
+	said   string     // lklrun's message after remove
+	cut    func()     // stops frames; if nil, far's end of the wire is set down
 	mend   func()
 }
 
@@ -76,8 +76,8 @@ var drivers = []driver{
 	{"macvtap, one that exists", nil, layOldMacvtap},
 }
 
-// driverSteps are the checks of each driver, in this order. The last ones leave less
-// behind than they find.
+// driverSteps are the checks of each driver, in this order. The last steps change or
+// remove the device.
 var driverSteps = []struct {
 	name string
 	do   func(d *driven)
@@ -92,7 +92,7 @@ var driverSteps = []struct {
 	{"device deleted", (*driven).deleted},
 }
 
-// A driven is a stack on a wire, with a program that carries out commands.
+// A driven is a stack on a wire. Its program evaluates the expressions of the test.
 type driven struct {
 	*wire
 	*kit.Talker
@@ -123,7 +123,7 @@ func TestDrivers(t *testing.T) {
 	}
 }
 
-// all runs all steps in one run.
+// all runs all steps of driverSteps in one run.
 func (w *wire) all(engine string) {
 	d := w.start(engine, w.flag)
 	for _, s := range driverSteps {
@@ -148,7 +148,7 @@ func (w *wire) plain(engine string) {
 	d.ends()
 }
 
-// start starts the program that carries out commands.
+// start starts the program that evaluates expressions.
 func (w *wire) start(engine, flag string) *driven {
 	w.Helper()
 	script := kit.TestData("driver.py")
@@ -200,7 +200,7 @@ func (d *driven) is(want, format string, args ...any) {
 func newWire(t *testing.T) *wire {
 	w := &wire{T: t, here: kit.NewNetns(t, "here"), far: kit.NewNetns(t, "far")}
 	kit.Veth(t, w.here, "v0", w.far, "s0")
-	// The addresses are on the bridge, so that they remain when s0 goes down.
+	// The addresses are on the bridge, so that they remain when s0 is set down.
 	w.far.Bridge(t, "wan", "s0")
 	w.far.Addr(t, "wan", farAddr+"/24", farAddr6+"/64")
 	w.far.EchoUDP(t, fmt.Sprintf("%s:%d", farAddr, echoPort))
@@ -224,7 +224,7 @@ func (w *wire) same(was string) {
 func (w *wire) state() string {
 	w.Helper()
 	var all []string
-	// ip complains about other tests' namespaces that disappear while it runs.
+	// ip prints errors about namespaces of other tests that disappear while it runs.
 	for _, line := range strings.Split(w.here.Run(w.T, "sh", "-c", "ip -br link 2>/dev/null"), "\n") {
 		if f := strings.Fields(line); len(f) > 0 {
 			all = append(all, f[0])
@@ -292,7 +292,7 @@ func pyBool(b bool) string {
 
 func (d *driven) udp() {
 	for _, a := range d.fars {
-		for _, size := range []int{1, 1200, 8000} { // the last one is fragmented with an MTU of 1500
+		for _, size := range []int{1, 1200, 8000} { // the last size is fragmented with an MTU of 1500
 			d.is("echoed", "udp(%q, %d, %d)", a, echoPort, size)
 		}
 	}
@@ -304,8 +304,8 @@ func (d *driven) udp() {
 	}
 }
 
-// path checks the MTU: a packet that fills it arrives, and a packet of one byte more
-// must not leave unfragmented.
+// path checks the MTU. A packet of exactly that size must arrive. A packet that is one
+// byte larger must not leave unfragmented.
 func (d *driven) path() {
 	mtu := d.mtu
 	if mtu == 0 {
@@ -339,7 +339,7 @@ func (d *driven) traffic() {
 	cutting.Go(func() {
 		select {
 		case <-half:
-		case <-time.After(farLimit): // it has failed; its end reports the reason
+		case <-time.After(farLimit): // the traffic has failed; its end reports the reason
 		}
 		d.cut()
 		time.Sleep(200 * time.Millisecond) // long enough to lose packets

@@ -12,7 +12,7 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// The devices that each driver puts between the stack and v0.
+// The lay functions set up the devices between the stack and v0.
 
 // guestKeys are the keys that configure an interface's addresses on the wire.
 const guestKeys = ",ip=" + guestAddr + "/24,ip6=" + guestAddr6 + "/64"
@@ -26,7 +26,7 @@ func layTap(w *wire) {
 	w.said = "eth0 has failed: tap tap0 was deleted on the host"
 }
 
-// layUser sets up the gateway, which reaches far as the host does.
+// layUser sets up the user-mode gateway, which reaches far as the host does.
 func layUser(w *wire) {
 	w.here.Addr(w, "v0", hereAddr+"/24", hereAddr6+"/64")
 	w.here.Run(w, "ip", "-6", "route", "add", "default", "via", farAddr6)
@@ -78,9 +78,9 @@ func layBridged(w *wire) {
 	w.said = "eth0 has failed: tap tap0 was deleted on the host"
 }
 
-// layNAT sets up a tap with a network of its own, for which the host forwards. Others
-// see the host's address, and reach the services that the administrator redirects from
-// it.
+// layNAT sets up a tap with a network of its own, for which the host forwards packets.
+// Other machines see the host's address. They reach the stack's services through the
+// administrator's redirects from that address.
 func layNAT(w *wire) {
 	w.here.Addr(w, "v0", hereAddr+"/24", hereAddr6+"/64")
 	w.here.Run(w, "ip", "-6", "route", "add", "default", "via", farAddr6)

@@ -16,9 +16,9 @@ import (
 //go:embed testdata/sends_once.py
 var sendsOnce string
 
-// TestGatewayIPv6Connected checks that the user-mode gateway offers IPv6 if the host
-// has only a connected IPv6 network and no default route. When the host loses its
-// address, connecting fails at once. When it has one again, connecting works again.
+// TestGatewayIPv6Connected checks that the user-mode gateway offers IPv6 if the host has
+// only a connected IPv6 network and no default route. When the host loses its address, a
+// connect fails at once. When the host has an address again, a connect works again.
 func TestGatewayIPv6Connected(t *testing.T) {
 	t.Parallel()
 	kit.Need(t, "ip", "nginx", "curl", "/usr/bin/python3")

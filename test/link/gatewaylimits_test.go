@@ -19,9 +19,9 @@ var floodsUDP string
 //go:embed testdata/floods_tcp.py
 var floodsTCP string
 
-// TestFinding10GatewayLimits checks a program that uses up all pairs of UDP ports, or
-// all pending connections. Others must still be served. One line and a counter report
-// it.
+// TestFinding10GatewayLimits checks a program that uses up the gateway's pairs of UDP
+// ports, or its pending connections. The gateway must still serve other programs, and
+// report the limit in one line and a counter.
 func TestFinding10GatewayLimits(t *testing.T) {
 	t.Parallel()
 	kit.Need(t, "ip", "nginx", "prlimit", "/usr/bin/python3")
@@ -36,7 +36,7 @@ func TestFinding10GatewayLimits(t *testing.T) {
 			host.Run(t, "ip", "link", "set", "lo", "up")
 			kit.Veth(t, host, "v0", kit.NewNetns(t, "silent"), "s0")
 			host.Addr(t, "v0", server+"/24")
-			// This Ethernet address does not exist, so packets to it are dropped.
+			// No device has this Ethernet address, so packets to it are dropped.
 			host.Run(t, "ip", "neigh", "add", silent, "lladdr", "02:00:00:00:00:02", "dev", "v0")
 			dir := kit.Dir(t)
 			kit.WriteFile(t, dir+"/hello", "hello\n")

@@ -21,7 +21,7 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// The addresses that host and stack share, and their peer's.
+// The addresses that host and stack share, and the addresses of their peer.
 const (
 	sharedAddr, sharedAddr6 = "10.91.0.2", "fd91::2"
 	peerAddr, peerAddr6     = "10.91.0.1", "fd91::1"
@@ -35,7 +35,7 @@ type share struct {
 	*testing.T
 	here, peer *kit.Netns
 	flag       string
-	as         []string // prefix of lklrun's command line; empty: runs as this process
+	as         []string // prefix of lklrun's command line; if empty, lklrun runs as this process
 }
 
 func newShare(t *testing.T, typ string) *share {
@@ -126,7 +126,7 @@ func (s *share) echoes(n *kit.Netns, address string, count int) {
 	}
 }
 
-// refuses checks that the host answers at a port without a listener.
+// refuses checks that the host answers with a reset at a port without a listener.
 func (s *share) refuses() {
 	s.Helper()
 	for _, address := range []string{sharedAddr + ":9", "[" + sharedAddr6 + "]:9"} {
@@ -170,9 +170,9 @@ func guardStatus(k *kit.Talker) guard.Status {
 	return st
 }
 
-// TestSharedAddress checks that stack and host can use the same address independently.
-// A thousand connections of the stack, and its server, see no reset. The host still
-// sends the resets that it should send.
+// TestSharedAddress checks that stack and host can use the same address independently. A
+// thousand connections of the stack, and its server, must see no reset. The host must
+// still send the resets for its own ports.
 func TestSharedAddress(t *testing.T) {
 	before := kit.Take(t)
 	t.Cleanup(func() { before.Settles(kit.Limit) })
@@ -203,8 +203,8 @@ func TestSharedAddress(t *testing.T) {
 				}
 			}
 			for _, addr := range []string{sharedAddr, "[" + sharedAddr6 + "]"} {
-				s.echoes(s.peer, addr+":8080", 200) // the stack's
-				s.echoes(s.peer, addr+":22", 20)    // the host's
+				s.echoes(s.peer, addr+":8080", 200) // the stack's server
+				s.echoes(s.peer, addr+":22", 20)    // the host's server
 			}
 			for _, addr := range []string{peerAddr, "[" + peerAddr6 + "]"} {
 				s.echoes(s.here, addr+":7", 50)
@@ -217,8 +217,8 @@ func TestSharedAddress(t *testing.T) {
 				t.Errorf("the host has sent %d resets for two closed ports", now-resets)
 			}
 
-			// Nothing leaves from a port of the host. The program may choose a port of
-			// its own.
+			// The guard drops packets from ports of the host. The program may choose a
+			// port of the run.
 			st := guardStatus(k)
 			for _, addr := range []string{peerAddr, peerAddr6} {
 				for _, b := range []struct {
@@ -243,7 +243,7 @@ func TestSharedAddress(t *testing.T) {
 			if got := k.Say("crowd(%q, 7, 1)", peerAddr); !strings.Contains(got, fmt.Sprintf("ports %d", st.Ports.First/10000)) {
 				t.Errorf("%s of %v", got, st.Ports)
 			}
-			// A connection that ends while the rules are missing may be reset.
+			// A connection that ends while the guard's rules are missing may be reset.
 			if got := k.Say("quiet()"); got != "[]" {
 				t.Errorf("connections that do not end: %s", got)
 			}
@@ -319,8 +319,8 @@ func TestSharedByTwo(t *testing.T) {
 	}
 }
 
-// TestSharedUsedUp checks that a used-up port range is available again within seconds,
-// not after the minute for which a port of a closed connection waits.
+// TestSharedUsedUp checks that a used-up port range is available again within seconds.
+// Normally, the port of a closed connection is unavailable for a minute.
 func TestSharedUsedUp(t *testing.T) {
 	s := newShare(t, "raw")
 	s.peer.EchoTCP(t, ":7")
@@ -340,7 +340,7 @@ func TestSharedUsedUp(t *testing.T) {
 }
 
 // TestSharedLive checks that an address is shared exactly as long as the interface
-// exists, also a second time.
+// exists, also when the interface is added a second time.
 func TestSharedLive(t *testing.T) {
 	s := newShare(t, "raw")
 	was := s.rules()
@@ -388,8 +388,8 @@ func TestSharedLive(t *testing.T) {
 	}
 }
 
-// TestSharedInterrupted checks that an interrupted start, by Ctrl-C to all or by
-// SIGKILL, leaves nothing behind.
+// TestSharedInterrupted checks that a start leaves nothing behind if Ctrl-C to all
+// processes, or SIGKILL, interrupts it.
 func TestSharedInterrupted(t *testing.T) {
 	s := newShare(t, "raw")
 	was := s.rules()

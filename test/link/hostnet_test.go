@@ -51,8 +51,8 @@ func TestHostNet(t *testing.T) {
 	before.Same()
 }
 
-// TestHostNetRequire checks a program whose connections all used the host: this does
-// not violate --require, and does not count as use of the stack either.
+// TestHostNetRequire checks a program whose connections all used the host: they do not
+// violate --require, but they do not count as use of the stack either.
 func TestHostNetRequire(t *testing.T) {
 	s := kit.NewSite(t)
 	port := kit.Host.EchoTCP(t, "127.0.0.1:0")
@@ -69,8 +69,9 @@ func TestHostNetRequire(t *testing.T) {
 	}
 }
 
-// TestHostNetUser checks an ordinary user, for whom only a helper can reach the host's
-// network namespace. Nothing of the helper is left when all processes are killed.
+// TestHostNetUser checks an ordinary user, for whom only a helper process can reach the
+// host's network namespace. If all processes are killed, the helper must leave nothing
+// behind.
 func TestHostNetUser(t *testing.T) {
 	s := kit.NewSite(t)
 	port := kit.Host.EchoTCP(t, "127.0.0.1:0")
@@ -96,8 +97,8 @@ while len(sys.argv) > 1: time.sleep(1)`, port)}
 	before.Settles(kit.Limit)
 }
 
-// TestHostNetUsage checks that an impossible destination is reported in one line, and
-// nothing is done.
+// TestHostNetUsage checks that lklrun reports an impossible destination in one line, and
+// does nothing else.
 func TestHostNetUsage(t *testing.T) {
 	s := kit.NewSite(t)
 	before := kit.Take(t, s.Server)

@@ -110,8 +110,8 @@ func TestFinding12ForeignJournal(t *testing.T) {
 	})
 }
 
-// TestFinding12OwnRun checks that lklhost cleans up for a killed lklrun wherever the
-// run directory is. It holds the run's lock, which proves that the directory is the
+// TestFinding12OwnRun checks that lklhost cleans up for a killed lklrun wherever the run
+// directory is. lklhost holds the run's lock, which proves that the directory is the
 // right one.
 func TestFinding12OwnRun(t *testing.T) {
 	w := newWire(t)

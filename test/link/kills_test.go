@@ -25,19 +25,19 @@ type ground struct {
 	name    string
 	host    *kit.Netns
 	nets    []*kit.Netns // its namespace and the neighbours'
-	flags   [][]string   // of one run; a second set is for a parallel run
-	variety [][]string   // further flags, one set of which is chosen
+	flags   [][]string   // of one run; the second set is for a parallel run
+	variety [][]string   // further flags; each run gets one of these sets
 	echo    string       // the target talks to port 7 of this address
 	preload bool         // the engine preload is available
-	was     string       // its state at the start
+	was     string       // the state at the start
 }
 
-// grounds returns all kinds of runs that change the host, or have processes of their
-// own there.
+// grounds returns all kinds of runs that change the host, or have their own processes
+// there.
 func grounds(t *testing.T) []*ground {
 	nat := newWire(t)
 	layNAT(nat)
-	// One device already forwards, and one accepts router advertisements.
+	// One device already forwards packets, and one accepts router advertisements.
 	nat.here.Run(t, "sysctl", "-qw", "net.ipv4.conf.v0.forwarding=1", "net.ipv6.conf.v0.accept_ra=1")
 	nat.here.Run(t, "nft", "add table inet wall; add chain inet wall forwarded { type filter hook forward priority 0; policy drop; }")
 	raw, rawip := newShare(t, "raw"), newShare(t, "rawip")
@@ -66,7 +66,7 @@ func (g *ground) state(t *testing.T) string {
 	text := g.host.Run(t, "sh", "-ec", `ip -d -o link; ip -o addr; ip rule; ip -6 rule; ip -4 route show table all; ip -6 route show table all
 sysctl -a -r '^net\.' 2>/dev/null | grep -v '^net.netfilter.nf_conntrack_count '
 for c in 'nft list ruleset' iptables-save ip6tables-save iptables-legacy-save ip6tables-legacy-save; do $c; done`)
-	text = regexp.MustCompile(`(?m)^#.*\n`).ReplaceAllString(text, "") // times
+	text = regexp.MustCompile(`(?m)^#.*\n`).ReplaceAllString(text, "") // iptables-save prints times in comments
 	return regexp.MustCompile(`\[\d+:\d+\]|packets \d+ bytes \d+`).ReplaceAllString(text, "")
 }
 
@@ -93,11 +93,11 @@ func differences(was, now string) string {
 	return strings.Join(diff, "\n")
 }
 
-// roles are the processes of a run that are killed.
+// roles are the names of a run's processes that the test kills.
 var roles = []string{"lklrun", "lklhost", "target", "zygote", "keeper", "home"}
 
-// processTree returns the processes of a run below lklrun with their roles; "" means no
-// role.
+// processTree returns the processes of a run below lklrun with their roles; A process
+// without a role has the role "".
 func processTree(t *testing.T, lklrun int) map[int]string {
 	t.Helper()
 	all, err := procstat.List(procstat.Root)
@@ -112,7 +112,7 @@ func processTree(t *testing.T, lklrun int) map[int]string {
 			if _, known := found[pid]; known || !ok {
 				continue
 			}
-			comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)) // if it has ended: no role
+			comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)) // a process that has ended has no role
 			grown = true
 			switch name := strings.TrimSpace(string(comm)); {
 			case parent == "lklrun" && name == "lklhost":
@@ -134,7 +134,7 @@ func processTree(t *testing.T, lklrun int) map[int]string {
 // A victim is a run that is killed.
 type victim struct {
 	*kit.Proc
-	seen map[int]string // its processes
+	seen map[int]string // its known processes and their roles
 }
 
 // drill is one round of the random kills.
@@ -207,7 +207,7 @@ func (d *drill) strike(v *victim) {
 			}
 		}
 	}
-	if d.rand.IntN(3) == 0 { // include the processes that clean up
+	if d.rand.IntN(3) == 0 { // also kill the processes that clean up
 		d.tell("and all that is left %v later", d.pause(40*time.Millisecond))
 		d.look(v)
 		for pid := range v.seen {
@@ -230,8 +230,8 @@ func (d *drill) look(v *victim) {
 	}
 }
 
-// over ends what is still running and waits for the end of all processes except the
-// target's children.
+// over ends the run if it is still running, and waits for the end of all its processes
+// except the target's children.
 func (d *drill) over(v *victim) {
 	d.pause(100 * time.Millisecond)
 	d.look(v)
@@ -250,8 +250,8 @@ func (d *drill) gone(v *victim, which func(role string) bool) {
 	}
 }
 
-// settledLinks leaves out the link-local addresses of a state: the host's kernel is
-// still completing those of a device that a killed run has left.
+// settledLinks removes the link-local addresses from a state. The host's kernel may still
+// be configuring those of a device that a killed run has left.
 func settledLinks(state string) string {
 	return strings.Join(slices.DeleteFunc(strings.Split(state, "\n"), func(line string) bool {
 		return strings.Contains(line, "fe80:")
@@ -303,10 +303,10 @@ func (d *drill) round(n int, script string) {
 	}
 }
 
-// TestKillRandom kills random processes of runs at random moments. The runs must leave
-// nothing, or a record of it: `lklrun cleanup` in the right network namespace restores
-// the host, byte for byte. KILLS is the number of rounds, KILLS_FIRST the
-// number of the first one, and KILLS_SEED the seed of the random numbers.
+// TestKillRandom kills random processes of runs at random moments. A run must leave
+// nothing, or a record of its changes. Then `lklrun cleanup` in the right network
+// namespace must restore the host's state, byte for byte. KILLS is the number of rounds,
+// KILLS_FIRST the number of the first one, and KILLS_SEED the seed of the random numbers.
 func TestKillRandom(t *testing.T) {
 	kit.Need(t, "ip", "nft", "iptables", "setpriv", "/usr/bin/python3", kit.Bin("lklrun"), kit.Bin("lklhost"))
 	number := func(variable string, otherwise uint64) uint64 {
@@ -329,7 +329,8 @@ func TestKillRandom(t *testing.T) {
 		g.settle(t)
 	}
 	for n := first; n < first+rounds; n++ {
-		// Each round has its own seed, so that its number reproduces it.
+		// Each round has its own seed, so that the number of the round is enough to
+		// reproduce it.
 		random := rand.New(rand.NewPCG(seed, uint64(n)))
 		g := all[(n+int(seed%uint64(len(all))))%len(all)]
 		who, as := "root", func(args ...string) []string { return args }

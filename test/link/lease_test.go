@@ -20,7 +20,7 @@ import (
 )
 
 // leaseLength returns the duration of a test's leases in seconds, and the rate of the
-// parallel transfer. LEASE_SECONDS selects a longer duration than short, such as a minute.
+// parallel transfer. LEASE_SECONDS replaces the duration short, for example by a minute.
 func leaseLength(t *testing.T, short int) (seconds int, rate string, perSecond int) {
 	t.Helper()
 	if n, err := strconv.Atoi(os.Getenv("LEASE_SECONDS")); err == nil {
@@ -84,15 +84,15 @@ func leased(t *testing.T, name string) *lease {
 	return nil
 }
 
-// fetch is a transfer whose checksum the run prints.
+// fetch starts a transfer in a run, which prints the checksum.
 func (s *roaming) fetch(name string, flags ...string) *kit.Proc {
 	s.T.Helper()
 	args := append([]string{"--name", name}, flags...)
 	return kit.Start(s.T, kit.Lklrun(append(args, "--", "sh", "-c", "curl -sS --max-time 900 "+roamingURL+" | sha256sum")...))
 }
 
-// TestLeaseRenewedInTransfer checks that a lease is renewed during a transfer, without
-// an effect on the transfer.
+// TestLeaseRenewedInTransfer checks that the renewal of a lease does not affect a
+// transfer.
 func TestLeaseRenewedInTransfer(t *testing.T) {
 	seconds, rate, perSecond := leaseLength(t, 6)
 	s := newRoaming(t, rate, seconds*perSecond*2)
@@ -136,12 +136,13 @@ func pause(t *testing.T, d time.Duration) {
 	kit.Within(2*d, func() bool { return time.Now().After(end) })
 }
 
-// TestLeaseMovesInTransfer checks that the server can move the client to another
-// network in the middle of an MPTCP transfer. The old address disappears with its
-// endpoint and subflow, those of the new address appear, and the connection continues.
+// TestLeaseMovesInTransfer checks that the server can move the client to another network
+// in the middle of an MPTCP transfer. The old address must disappear with its endpoint
+// and subflow. The endpoint and subflow of the new address must appear, and the
+// connection must continue.
 func TestLeaseMovesInTransfer(t *testing.T) {
 	seconds, rate, perSecond := leaseLength(t, 3)
-	s := newRoaming(t, rate, seconds*perSecond*4) // both paths together need half of that
+	s := newRoaming(t, rate, seconds*perSecond*4) // together, the two paths need half of that
 	s.Web(kit.Nginx{MPTCP: true})
 	options := []string{"opt subnet 255.255.255.0", "opt router 10.73.0.1"}
 	old := s.Server.Udhcpd(t, "s0", "10.73.0.50", "10.73.0.60", seconds, options...)

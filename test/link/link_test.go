@@ -46,8 +46,8 @@ func onHost(t *testing.T, dev string) bool {
 }
 
 // TestLinkLive adds and removes interfaces of every kind while a program runs and
-// transfers data. Their devices and rules on the host go with them, and an error leaves
-// nothing.
+// transfers data. The devices and rules on the host must be removed with the interface.
+// An error must leave nothing behind.
 func TestLinkLive(t *testing.T) {
 	for _, engine := range []string{"supervise", "preload"} {
 		t.Run(engine, func(t *testing.T) { linkLive(kit.NewSite(t), engine) })
@@ -62,7 +62,7 @@ func linkLive(s *kit.Site, engine string) {
 	k := s.Talk("--engine", engine, "--if", "user")
 	run := filepath.Join("/run/lklrun", k.Name)
 
-	// A transfer runs all the time, over eth0.
+	// A transfer over eth0 runs during the whole test.
 	k.Say(`keep.update(pool=__import__("concurrent.futures").futures.ThreadPoolExecutor(1), h=__import__("hashlib"), t=__import__("time"), u=__import__("urllib.request").request)`)
 	k.Say(`keep.__setitem__("sum", lambda r: (lambda h: [h.update(b) or keep["t"].sleep(.0005) for b in iter(lambda: r.read(32768), b"")] and h.hexdigest())(keep["h"].sha256()))`)
 	k.Say(`keep.__setitem__("f", keep["pool"].submit(lambda: keep["sum"](keep["u"].urlopen("%s/file"))))`, kit.ServerURL)
@@ -76,7 +76,7 @@ func linkLive(s *kit.Site, engine string) {
 		return k.Say(`socket.create_connection((%q, 80), 10, (%q, 0)).getsockname()[0]`, kit.ServerAddr, addr)
 	}
 
-	// An existing tap, and one that is created.
+	// Add an existing tap, and one that lklrun creates.
 	if got := add("tap:tap0,group=7,mtu=1400,ip=" + kit.StackAddr + "/24"); got != "eth1" {
 		t.Fatalf("the new interface is %q", got)
 	}
@@ -97,7 +97,7 @@ func linkLive(s *kit.Site, engine string) {
 		t.Errorf("the journal: %q, %v", journal, err)
 	}
 
-	// A descriptor of lklctl.
+	// Pass a descriptor of lklctl.
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -110,11 +110,11 @@ func linkLive(s *kit.Site, engine string) {
 	}
 	theirs.Close()
 	k.Say(`socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", ("10.98.0.1", 9))`)
-	hears(t, ours, "\x0a\x62\x00\x01") // an ARP request for it
+	hears(t, ours, "\x0a\x62\x00\x01") // an ARP request for the interface's address
 	linkErrors(s, k)
 	ours.Close()
 
-	// They are removed in a different order, and a free number is used again.
+	// Remove them in a different order. The next interface gets a free number again.
 	kit.Lklctl(t, "-n", k.Name, "link", "del", "eth1")
 	kit.Lklctl(t, "-n", k.Name, "link", "del", "eth2")
 	if l := stackLinks(k); len(l) != 3 || onHost(t, "new9") || !onHost(t, "tap0") {
@@ -196,7 +196,7 @@ func linkErrors(s *kit.Site, k *kit.Talker) {
 		t.Errorf("state.json after errors: %s, %v\nbefore: %s", after, err, state)
 	}
 	host.Same()
-	// The maximum number of interfaces, and one more.
+	// Add the maximum number of interfaces, and one more.
 	for n := range 4 {
 		kit.Lklctl(t, "-n", k.Name, "link", "add", fmt.Sprintf("tap:more%d,ip=10.97.%d.2/24", n, n))
 	}
@@ -226,7 +226,7 @@ func TestLinkKinds(t *testing.T) {
 				{"tap:new8,bridge=br0,ip=10.73.0.21/24", "10.73.0.21", kit.ServerAddr},
 				{"tap:new7,nat,ip=10.75.0.2/24", "10.75.0.2", kit.ServerAddr},
 				{"user,ip=10.76.0.2/24", "10.76.0.2", kit.ServerAddr},
-				{"raw:w0", "10.74.0.9", "10.74.0.1"}, // shares the host's address: its reserved ports stay reserved until the end
+				{"raw:w0", "10.74.0.9", "10.74.0.1"}, // shares the host's address, so its reserved ports stay reserved until the end
 			} {
 				host := kit.Take(t, s.Server)
 				if got := strings.TrimSpace(kit.Lklctl(t, "-n", k.Name, "link", "add", tc.spec)); got != "eth1" {
@@ -266,8 +266,8 @@ func TestLinkKilled(t *testing.T) {
 	}
 }
 
-// TestLinkHostStack checks that lklctl refuses to change the host's own kernel, if that
-// is the stack.
+// TestLinkHostStack checks that lklctl refuses to change the host's own kernel if that
+// kernel is the stack.
 func TestLinkHostStack(t *testing.T) {
 	s := kit.NewSite(t)
 	k := s.Talk("--stack", "host")
@@ -284,7 +284,7 @@ func TestLinkHostStack(t *testing.T) {
 		k.Refused(2, "lklctl does not change; use "+tool, strings.Fields(args)...)
 	}
 	r := kit.Run(t, kit.Limit, exec.Command(kit.Bin("lklctl"), "-n", k.Name, "-o", "json", "guard"))
-	if r.Status != 1 || !strings.Contains(r.Stdout, `"mode": ""`) { // nothing is shared
+	if r.Status != 1 || !strings.Contains(r.Stdout, `"mode": ""`) { // no address is shared
 		t.Errorf("guard: %v", r)
 	}
 	k.End()
@@ -342,12 +342,12 @@ func TestLinkSet(t *testing.T) {
 	k.End()
 }
 
-// TestLinkDelStopped checks an lklhost that is stopped while an interface is being
-// removed. The user can still end the run without delay.
+// TestLinkDelStopped stops lklhost while an interface is being removed. The user must
+// still be able to end the run without delay.
 func TestLinkDelStopped(t *testing.T) {
 	s := kit.NewSite(t)
 	before := kit.Take(t, s.Server)
-	// The kernel is in the target, and stops with it.
+	// With this engine, the kernel is in the target and stops with it.
 	k := s.Talk("-v", "--engine", "preload", "--if", s.TapIf(), "--if", "tap:new0,ip=10.75.0.1/24")
 	k.Say("1")
 	kit.Pause(t, kit.ProcessOf(t, k, "target_pid"), kit.Limit)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package link contains the end-to-end tests of interfaces: each type, addresses by DHCP, the
-// gateway, shared addresses, and their changes to the host with the undo.
+// Package link contains the end-to-end tests of interfaces: each type, addresses by DHCP,
+// the gateway, shared addresses, and the interfaces' changes to the host and the cleanup.
 package link
 
 import (

@@ -18,9 +18,9 @@ var queueServer string
 //go:embed testdata/queue_client.py
 var queueClient string
 
-// TestMultiqueue starts two runs that each have a queue of one tap, at one address. The
-// host's connections are spread over both, and each stays on its queue. The device
-// exists until the last run has ended.
+// TestMultiqueue starts two runs with one address. Each uses one queue of the same tap.
+// The host's connections must be spread over both queues, and each connection must stay
+// on its queue. The device must exist until the last run has ended.
 func TestMultiqueue(t *testing.T) {
 	kit.NewSite(t)
 	const spec = "tap:mq0,ip=10.76.0.2/24,mac=02:00:00:00:76:02,multiqueue"
@@ -40,7 +40,7 @@ func TestMultiqueue(t *testing.T) {
 		t.Errorf("64 connections: %s", out)
 	}
 	r := kit.Run(t, kit.Limit, kit.Lklrun("--name", kit.NewName(), "--if", "tap:mq0,ip=10.76.0.2/24", "--", "true"))
-	// Its carrier shows that it is in use, one second late.
+	// lklrun detects a tap in use by its carrier, which may appear one second late.
 	if r.Status == 0 || !strings.Contains(r.Stderr, "in use") && !strings.Contains(r.Stderr, "add multiqueue") {
 		t.Errorf("without multiqueue: %v", r)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// Properties of packet sockets that the driver suite does not check.
+// These tests check properties of packet sockets that the driver suite does not check.
 
 // TestRawRight checks that raw requires only CAP_NET_RAW. Without it, lklrun prints one
 // line.
@@ -38,8 +38,8 @@ func TestRawRight(t *testing.T) {
 	before.Same()
 }
 
-// TestPacketRefused checks that impossible settings are reported in one line, and
-// nothing happens.
+// TestPacketRefused checks that impossible settings are reported in one line and have no
+// other effect.
 func TestPacketRefused(t *testing.T) {
 	kit.NewSite(t)
 	for spec, want := range map[string]string{
@@ -55,8 +55,8 @@ func TestPacketRefused(t *testing.T) {
 	}
 }
 
-// TestPacketDeviceDown sets the host's device down and up again. The stack's device
-// loses its carrier and gets it back; lklhost and the program continue.
+// TestPacketDeviceDown sets the host's device down and up again. The stack's device must
+// lose its carrier and get it back, and lklhost and the program must continue.
 func TestPacketDeviceDown(t *testing.T) {
 	for _, engine := range []string{"supervise", "preload"} {
 		t.Run(engine, func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestPacketDeviceDown(t *testing.T) {
 	}
 }
 
-// TestRawIPSLAAC checks that a device without link layer also gets addresses from the
+// TestRawIPSLAAC checks that a device without a link layer also gets addresses from the
 // network's router, which is how a cellular network assigns IPv6.
 func TestRawIPSLAAC(t *testing.T) {
 	kit.Need(t, "ip", "dnsmasq", "/usr/bin/python3", kit.Bin("lklrun"), kit.Bin("lklhost"))

@@ -57,9 +57,9 @@ func public(t *testing.T, file string) string {
 	return copied
 }
 
-// TestTwoCapabilities checks that two capabilities are enough to create a tap and to
-// remove it, whichever process is killed. The target holds neither, and cannot use the
-// tap's rights.
+// TestTwoCapabilities checks that two capabilities are enough to create a tap, and to
+// remove it whichever process is killed. The target has neither capability, and cannot
+// use lklrun's rights to create a tap.
 func TestTwoCapabilities(t *testing.T) {
 	withRights(t, func(t *testing.T, r kit.Rights, bin, engine string) {
 		s := kit.NewSite(t)
@@ -89,8 +89,8 @@ func TestTwoCapabilities(t *testing.T) {
 				t.Errorf("the rights of a program of lklctl exec:\n%s", got)
 			}
 		}
-		// TUNSETIFF for another tap. SIOCSIFFLAGS on a descriptor of the host would
-		// need the same right.
+		// The target calls TUNSETIFF for another tap. SIOCSIFFLAGS on a descriptor of the
+		// host would need the same capability.
 		if got := k.Say(`__import__("fcntl").ioctl(open("/dev/net/tun", "r+b", 0), 0x400454ca, __import__("struct").pack("16sH22x", b"own0", 2))`); !strings.HasPrefix(got, "PermissionError") {
 			t.Errorf("the target makes a tap: %s", got)
 		}
@@ -148,9 +148,9 @@ func TestTwoCapabilitiesDrivers(t *testing.T) {
 	})
 }
 
-// TestTwoCapabilitiesGuard checks that they are also enough for an address that the
-// stack shares with the host: ports are reserved and rules created on the host, and
-// removed again.
+// TestTwoCapabilitiesGuard checks that the two capabilities are also enough for an
+// address that the stack shares with the host. lklrun reserves ports and creates rules on
+// the host, and removes both at the end.
 func TestTwoCapabilitiesGuard(t *testing.T) {
 	withRights(t, func(t *testing.T, r kit.Rights, bin, engine string) {
 		for typ, guard := range map[string]string{"raw": "nft", "rawip": "iptables"} {

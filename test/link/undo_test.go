@@ -16,8 +16,8 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// killedNAT starts a run whose tap has a way out, and kills all of its processes. It
-// returns the host's state before the run, and the run directory.
+// killedNAT starts a run with a tap and NAT, and kills all of its processes. It returns
+// the host's state before the run, and the run directory.
 func killedNAT(t *testing.T) (w *wire, was, dir string) {
 	t.Helper()
 	w = newWire(t)
@@ -34,8 +34,8 @@ func killedNAT(t *testing.T) (w *wire, was, dir string) {
 	return w, was, filepath.Join("/run/lklrun", d.Name)
 }
 
-// cleanUp runs `lklrun cleanup` in the run's network namespace and checks that the host
-// is as it was.
+// cleanUp runs `lklrun cleanup` in the run's network namespace and checks that the host's
+// state is the same as before the run.
 func (w *wire) cleanUp(was, dir string) {
 	w.Helper()
 	kit.OK(w, kit.Limit, w.here.Command(kit.Bin("lklrun"), "cleanup"))
@@ -45,9 +45,9 @@ func (w *wire) cleanUp(was, dir string) {
 	}
 }
 
-// TestFinding07UndoRecord checks that the record of the undos stays until all of them
-// are done. `lklrun cleanup` in another network namespace, a new run of the same name,
-// and a held lock must not remove it.
+// TestFinding07UndoRecord checks that the record of a run's changes stays until all of
+// them are undone. `lklrun cleanup` in another network namespace, a new run of the same
+// name, and a held lock must not remove it.
 func TestFinding07UndoRecord(t *testing.T) {
 	t.Run("another network namespace", func(t *testing.T) {
 		w, was, dir := killedNAT(t)
@@ -70,7 +70,7 @@ func TestFinding07UndoRecord(t *testing.T) {
 		w, was, dir := killedNAT(t)
 		p := kit.Start(t, w.here.Command("sleep", "1000"))
 		kit.WaitFor(t, "sleep", kit.Limit, func() bool { b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p.Pid())); return string(b) == "sleep\n" })
-		names := kit.Dir(t) // hides /run/netns
+		names := kit.Dir(t) // this mount hides /run/netns
 		if err := unix.Mount(names, "/run/netns", "", unix.MS_BIND, ""); err != nil {
 			t.Fatal(err)
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// A crossing is a wire whose host has a second network, with routes between the two
-// networks over the host:
+// A crossing is a wire whose host has a second network. The host routes between the two
+// networks:
 //
 //	far 10.90.0.1 ─── v0 :here: o0 10.92.0.2 ─── o1 10.92.0.1 :other
 //	                       new0 10.91.0.10, the stack
@@ -51,8 +51,8 @@ func newCrossing(t *testing.T) *crossing {
 	return c
 }
 
-// reaches reports whether a client in a namespace gets a connection. It waits one
-// second for an answer, which takes a millisecond on these wires.
+// reaches reports whether a client in a namespace gets a connection. It waits one second
+// for an answer, which normally arrives within a millisecond on these wires.
 func (c *crossing) reaches(from *kit.Netns, addr, port string) bool {
 	err := from.Enter(func() error {
 		conn, err := net.DialTimeout("tcp", net.JoinHostPort(addr, port), time.Second)
@@ -72,8 +72,9 @@ func (c *crossing) want(want bool, what string, from *kit.Netns, addr, port stri
 	}
 }
 
-// TestFinding09WayOut checks that a tap with nat is a way out, but not a way in or
-// across the host. For others, the host forwards exactly as without the run.
+// TestFinding09WayOut checks that a tap with nat lets the stack's connections out, but
+// lets nobody reach the stack, or another network, through the host. For other packets,
+// the host forwards exactly as without the run.
 func TestFinding09WayOut(t *testing.T) {
 	for name, forwards := range map[string]string{"a host": "", "a router": "all", "a device forwarded": "v0"} {
 		t.Run(name, func(t *testing.T) {

@@ -34,7 +34,7 @@ while True: c.sendall(c.recv(100))`))
 		return strings.Contains(s.Server.Run(t, "ss", "-Hnlt"), ":7000")
 	})
 	k.Connect("c", kit.ServerAddr, 7000)
-	// Each side now knows that the other supports MPTCP, so subflows may join.
+	// Now each side knows that the other supports MPTCP, so subflows can join.
 	if got := k.Say(`keep["c"].sendall(b"x") or keep["c"].recv(1)`); got != "b'x'" {
 		t.Fatalf("the echo: %s", got)
 	}
@@ -79,7 +79,8 @@ while True: c.sendall(c.recv(100))`))
 		t.Errorf("at first: %s, want %s", got, want)
 	}
 	const more = "10.73.0.11"
-	// The address creates an endpoint by itself; this test needs a backup endpoint.
+	// The new address creates an endpoint automatically, but this test needs a backup
+	// endpoint.
 	do("addr", "add", more+"/24", "eth0")
 	kit.WaitFor(t, "the new address is an endpoint", kit.Limit, func() bool { return strings.Contains(endpoints(), more+" dev eth0 port 0 subflow") })
 	kit.WaitFor(t, "the connection has a subflow from it", kit.Limit, func() bool {

@@ -13,9 +13,9 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// stallLimit is only a limit for the test; a measured stall is a quarter of it on a
-// busy machine. A silent path that is still used carries 32 KiB in 200 ms, a megabyte
-// in about 6 s.
+// stallLimit is the limit for a stall. On a busy machine, a measured stall is a quarter
+// of it. A silent path that is still used carries 32 KiB in 200 ms, so a megabyte would
+// need about 6 s.
 const stallLimit = 4 * time.Second
 
 // handoverSize is the size of the transfers; HANDOVER_MB=500 selects the long form.
@@ -23,8 +23,8 @@ func handoverSize(t *testing.T) int64 {
 	return int64(kit.Setting(t, "HANDOVER_MB", 80)) << 20
 }
 
-// TestHandover cuts one of two paths in the middle of a transfer, restores it, then
-// cuts the other. The transfer must complete, with short pauses only.
+// TestHandover cuts one of two paths in the middle of a transfer, restores it, then cuts
+// the other. The transfer must complete, and its pauses must be short.
 func TestHandover(t *testing.T) {
 	size := handoverSize(t)
 	for _, c := range []struct {
@@ -50,8 +50,8 @@ func TestHandover(t *testing.T) {
 
 func handover(p *kit.PathSite, engine, what string, c kit.Cut, size int64) {
 	peer := p.ServeTransfers(size)
-	// The server's kernel decides when it tries a path again, so the server sends until
-	// then.
+	// The server's kernel decides when it uses a path again, so the server sends data
+	// until then.
 	peer.More.Store(true)
 	target := p.Start(engine, "", "/usr/bin/python3", "-c", kit.TransferClient, p.Addr, peer.Port, what, fmt.Sprint(size))
 	p.Until("a fifth of it", target, func() bool { return peer.Moved.Load() > size/5 })
@@ -72,9 +72,9 @@ func handover(p *kit.PathSite, engine, what string, c kit.Cut, size int64) {
 	}
 }
 
-// TestHandoverBlink checks that a path that disappears and returns at once is used
-// again. Data that waits on the other path delays the announcement of its removal, but
-// not that of its return.
+// TestHandoverBlink checks that a path that disappears and returns at once is used again.
+// Queued data on the other path delays the announcement that the path is gone, but not
+// the announcement that it is back.
 func TestHandoverBlink(t *testing.T) {
 	t.Parallel()
 	const size = 160 << 20
@@ -189,7 +189,7 @@ func TestHandoverBackup(t *testing.T) {
 	t.Logf("after the cut: %d bytes and %d; the longest time without progress was %v", p.Carried(0), p.Carried(1), stall.Round(time.Millisecond))
 }
 
-// TestHandoverFlags checks what the peer sees of the other flags.
+// TestHandoverFlags checks how the other flags appear at the peer.
 func TestHandoverFlags(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -198,7 +198,7 @@ func TestHandoverFlags(t *testing.T) {
 	}{
 		{"", 2},
 		{",fullmesh", 3}, // eth1 also connects to the peer's second address
-		{",signal", 1},   // announced; the peer's kernel does not use the announcement here
+		{",signal", 1},   // announces the address; the peer's kernel does not use the announcement here
 	} {
 		p := kit.NewPathSite(t)
 		p.Server.Run(t, "ip", "mptcp", "limits", "set", "subflows", "8", "add_addr_accepted", "0")

@@ -70,8 +70,8 @@ func TestMPTCPMonitor(t *testing.T) {
 		})
 		monitors = append(monitors, m)
 	}
-	// ip does not say when it listens, but the stack does: it counts sockets of generic
-	// netlink that are in a group.
+	// ip does not report when it listens. The stack does: it counts the sockets of
+	// generic netlink that are in a group.
 	listening := func() int {
 		all := regexp.MustCompile(`(?m)^\S+ 16 +\d+ +(\S+)`).FindAllStringSubmatch(kit.Lklctl(t, "-n", p.Instance, "cat", "/proc/net/netlink"), -1)
 		return len(slices.DeleteFunc(all, func(m []string) bool { return strings.Trim(m[1], "0") == "" }))

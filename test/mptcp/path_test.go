@@ -134,7 +134,7 @@ func TestPathDown(t *testing.T) {
 	}
 }
 
-// badSteps checks steps that are refused in one line, and change nothing.
+// badSteps checks steps that are refused in one line and change nothing.
 func badSteps(p *kit.PathSite, before string) {
 	p.Helper()
 	for _, args := range [][]string{
@@ -201,14 +201,14 @@ func TestPathRate(t *testing.T) {
 	p.InStack("/usr/bin/python3", "-c", kit.TransferClient, p.Addr, peer.Port, "get", fmt.Sprint(size))
 	took := time.Since(began)
 	t.Logf("a megabyte over two paths of 2 Mbit/s in %v", took)
-	if took < 1500*time.Millisecond { // 2.1 s, minus the data that the queues can hold
+	if took < 1500*time.Millisecond { // 2.1 s, minus the time for the data that the queues can hold
 		t.Error("that is too fast")
 	}
 	kit.Lklctl(t, "stop", "-n", p.Instance)
 	target.Wait(kit.Limit)
 }
 
-// TestPathRawIP checks that drills work on a device without link layer.
+// TestPathRawIP checks that drills work on a device without a link layer.
 func TestPathRawIP(t *testing.T) {
 	t.Parallel()
 	p := kit.NewPhone(t)

@@ -16,10 +16,11 @@ import (
 //go:embed testdata/take_pieces.py
 var takePieces string
 
-// TestMPTCPPieces sends small pieces over two paths alternately, because nothing is
-// acknowledged yet. Those on the faster path fill the connection's memory and wait for
-// earlier ones. When these arrive, the reader must get them: a memory limit must not
-// hold back the data that it waits for. Otherwise, three of four connections stall.
+// TestMPTCPPieces sends small pieces over two paths. The sender alternates between the
+// paths, because nothing is acknowledged yet. The pieces on the faster path fill the
+// connection's memory and wait for earlier ones. When the earlier pieces arrive, the
+// reader must get them, although the memory limit is reached. Otherwise, three of four
+// connections stall.
 func TestMPTCPPieces(t *testing.T) {
 	t.Parallel()
 	const conns, pieces = 4, 400
@@ -36,7 +37,7 @@ func TestMPTCPPieces(t *testing.T) {
 		if err := c.SetDeadline(time.Now().Add(kit.TransferLimit)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Read(make([]byte, 1)); err != nil { // unread data would cause a reset at the end
+		if _, err := c.Read(make([]byte, 1)); err != nil { // if this byte stays unread, the close causes a reset
 			t.Fatal(err)
 		}
 		all = append(all, c.(*net.TCPConn)) // Go sets TCP_NODELAY by default, so a piece is a packet

@@ -15,8 +15,9 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// rejoinLimit is the time within which a usable path must be used. lklrun retries after
-// about 1, 2, 4 ... s; the tests make a path usable after two or three attempts.
+// rejoinLimit is the time within which a path that becomes usable must be used. lklrun
+// retries after about 1, 2, 4 ... s; the tests make a path usable after two or three
+// attempts.
 const rejoinLimit = 12 * time.Second
 
 //go:embed testdata/rejoin_asks.py
@@ -73,13 +74,13 @@ func (r *rejoinSite) subflows(from string) (peers []string) {
 	return peers
 }
 
-// comes waits for that many subflows from an address.
+// comes waits for n subflows from an address.
 func (r *rejoinSite) comes(what, from string, n int) {
 	r.Helper()
 	r.Until(what, r.target, func() bool { return len(r.subflows(from)) == n })
 }
 
-// soon is comes with rejoinLimit.
+// soon is like comes, but with rejoinLimit.
 func (r *rejoinSite) soon(what, from string, n int) {
 	r.Helper()
 	since := time.Now()
@@ -90,7 +91,7 @@ func (r *rejoinSite) soon(what, from string, n int) {
 	}
 }
 
-// tries waits until a join from an address has been retried that many times.
+// tries waits until a join from an address has been retried n times.
 func (r *rejoinSite) tries(addr string, n int) {
 	r.Helper()
 	r.Until("another try", r.target, func() bool {
@@ -128,8 +129,8 @@ func TestRejoinRefused(t *testing.T) {
 	}
 }
 
-// TestRejoinSilent checks a neighbour that does not answer when a connection begins to
-// use a path.
+// TestRejoinSilent checks a path whose neighbour does not answer when a connection begins
+// to use it.
 func TestRejoinSilent(t *testing.T) {
 	t.Parallel()
 	r := runWaiting(kit.NewPathSite(t), "supervise")
@@ -148,9 +149,9 @@ func TestRejoinSilent(t *testing.T) {
 	r.end()
 }
 
-// TestRejoinReset checks that a subflow that the peer resets is created again. It
-// resets the second subflow, and the first one, whose address has a different id in the
-// connection than its endpoint.
+// TestRejoinReset checks that a subflow that the peer resets is created again. The peer
+// resets the second subflow, and then the first one. In the connection, the first one's
+// address has a different id than its endpoint.
 func TestRejoinReset(t *testing.T) {
 	for _, engine := range []string{"supervise", "preload"} {
 		t.Run(engine, func(t *testing.T) {

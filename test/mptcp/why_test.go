@@ -102,7 +102,7 @@ type whyStage struct {
 	plain   bool                                 // the server has no MPTCP
 	started func(p *kit.PathSite, k *kit.Talker) // before the connection
 	after   func(p *kit.PathSite, k *kit.Talker) // once the connection has both subflows
-	code    string                               // the reason; "": there is none
+	code    string                               // the reason; "" if no reason is expected
 	iface   string
 	text    []string // parts of the message
 	remedy  string   // part of the remedy
@@ -114,8 +114,8 @@ var whyStages = []whyStage{
 		name: "no route",
 		before: func(p *kit.PathSite) {
 			p.Ifs[1] = strings.TrimSuffix(p.Ifs[1], ",gw=10.74.2.1")
-			// Linux answers ARP requests for all its addresses on all wires; a router
-			// does not.
+			// Unlike a router, Linux answers ARP requests for all its addresses on all
+			// wires.
 			p.Server.Run(p, "sysctl", "-qw", "net.ipv4.conf.all.arp_ignore=1")
 		},
 		code: "no-route", iface: "eth1", text: []string{"from 10.74.2.2 to 10.74.1.1"}, remedy: "via GATEWAY dev eth1",
@@ -194,7 +194,7 @@ var whyStages = []whyStage{
 	},
 }
 
-// withPreload returns the same stages with the kernel inside the program.
+// withPreload returns the named stages with the kernel inside the program.
 func withPreload(names ...string) (all []whyStage) {
 	for _, s := range whyStages {
 		if slices.Contains(names, s.name) {
@@ -284,8 +284,8 @@ func explains(p *kit.PathSite, s whyStage) {
 	}
 }
 
-// TestWhyNotServer checks the server's side: only the peer can join, so it must know
-// the address, and decide to use it.
+// TestWhyNotServer checks the server's side. Only the peer can join, so the peer must
+// know the address and decide to use it.
 func TestWhyNotServer(t *testing.T) {
 	t.Parallel()
 	p := kit.NewPathSite(t)

@@ -17,10 +17,10 @@ import (
 //go:embed testdata/browser_page.html
 var browserPage string
 
-// TestProgBrowser runs a browser: processes of several kinds, each in namespaces and
-// behind a filter of its own, and HTTP/2 with TLS. A browser also watches the
-// addresses, and aborts its downloads when a new one appears, so the stack must have
-// all of its addresses by then.
+// TestProgBrowser runs a browser. It has processes of several kinds, each with its own
+// namespaces and filter, and uses HTTP/2 with TLS. A browser also watches the addresses,
+// and aborts its downloads when a new address appears. So the stack must have all of its
+// addresses before the browser starts.
 func TestProgBrowser(t *testing.T) {
 	kit.Need(t, "/usr/bin/chromium")
 	s := kit.NewSite(t)

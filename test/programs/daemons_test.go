@@ -10,8 +10,8 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// TestProgMosquitto checks a retained message, and a subscriber that receives what is
-// published.
+// TestProgMosquitto checks a retained message, and a subscriber that receives published
+// messages.
 func TestProgMosquitto(t *testing.T) {
 	s := kit.NewSite(t)
 	testPair(s, pair{

@@ -28,7 +28,7 @@ func shell(format string, args ...any) *exec.Cmd {
 	return exec.Command("sh", "-c", fmt.Sprintf(format, args...))
 }
 
-// gitClient clones from url, and pushes if it may.
+// gitClient clones from url, and also pushes if the server allows it.
 func gitClient(c *client, url string) {
 	c.sh(`export HOME=%s; git clone -q %s %s/clone && git -C %[3]s/clone fsck --full`, c.dir, url, c.tmp)
 	want := kit.OK(c, kit.Limit, shell(`HOME=%s git -C %[1]s/r.git rev-parse HEAD`, c.dir))
@@ -148,7 +148,7 @@ func TestProgSSH(t *testing.T) {
 			if got := c.ok(ssh("-tt", "root@"+c.addr, "tty; stty size")...); !strings.HasPrefix(got, "/dev/pts/") {
 				c.Errorf("a terminal: %q", got)
 			}
-			// Both directions at once over one connection.
+			// Copy in both directions at once over one connection.
 			kit.Random(c, c.tmp+"/file", 10<<20)
 			got := c.sh("%s <%s/file | sha256sum", strings.Join(ssh("-o", "Compression=no", "root@"+c.addr, "cat"), " "), c.tmp)
 			if !strings.HasPrefix(got, sum(c.T, c.tmp+"/file")) {
@@ -156,7 +156,8 @@ func TestProgSSH(t *testing.T) {
 			}
 			c.ok(append(append([]string{"scp", "-qr", "-P", "2222"}, options...), "root@"+c.addr+":"+c.dir+"/tree", c.tmp+"/got")...)
 			c.same(c.dir+"/tree", c.tmp+"/got")
-			// A port of the client, forwarded to the server's own port: ssh within ssh.
+			// Forward a port of the client to the server's own port, and run ssh within
+			// ssh.
 			got = c.sh(`%s -fNL 2223:127.0.0.1:2222 -o ExitOnForwardFailure=yes -o ControlMaster=yes -o ControlPath=%s/ctl root@%s &&
 				ssh -p 2223 %[4]s root@127.0.0.1 echo within; ssh -o ControlPath=%[2]s/ctl -O exit root@%[3]s 2>/dev/null`,
 				strings.Join(ssh(), " "), c.tmp, c.addr, strings.Join(options, " "))

@@ -31,8 +31,8 @@ var asyncioServer string
 var asyncioClient string
 
 // TestProgAsyncio runs python3 asyncio on both sides: streams, datagrams, TLS, and
-// hundreds of half-closed connections. All of them begin at once. With a smaller
-// backlog, the kernel's SYN cookies end some of them with a reset, on any stack
+// hundreds of half-closed connections. All connections begin at once. With a smaller
+// backlog, the kernel's SYN cookies would reset some of them, on any stack
 // (docs/reference/limits.md).
 func TestProgAsyncio(t *testing.T) {
 	s := kit.NewSite(t)
@@ -91,8 +91,8 @@ func TestProgJava(t *testing.T) {
 	})
 }
 
-// TestProgRestart checks that a server that is killed and restarted at once gets its
-// port again while connections of its predecessor still exist.
+// TestProgRestart kills a server and restarts it at once. The server must get its port
+// again while connections of its predecessor still exist.
 func TestProgRestart(t *testing.T) {
 	s := kit.NewSite(t)
 	kit.Need(t, "socat", "nc")
@@ -107,7 +107,7 @@ func TestProgRestart(t *testing.T) {
 					out, err := shell("echo %d | socat -t5 - TCP:%s:7000", i, kit.StackAddr).Output()
 					return err == nil && string(out) == fmt.Sprintln(i)
 				})
-				// A connection that stays open, served by a child.
+				// This connection stays open, served by a child.
 				stays := kit.Start(t, exec.Command("nc", "-v", "-d", kit.StackAddr, "7000"))
 				kit.WaitFor(t, "a connection that stays", kit.Limit, func() bool { _, errs := stays.Output(); return errs != "" })
 				kit.WaitFor(t, "the next server", kit.Limit, func() bool { return kit.ReadFile(t, dir+"/pid") != last })

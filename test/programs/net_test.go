@@ -24,8 +24,8 @@ func TestProgIperf3(t *testing.T) {
 		server: func(string) []string { return []string{"iperf3", "-s"} },
 		client: func(c *client) {
 			for _, flags := range []string{"-n 200M", "-R -n 200M", "-P 8 -n 200M", "-R -P 8 -n 200M", "-u -b 50M -n 5M -l 1200", "-u -R -b 50M -n 5M -l 1200"} {
-				// Between two clients, iperf3 closes its listener. A client that
-				// arrives at that moment is refused or reset, on any stack.
+				// Between two clients, iperf3 closes its listener. A client that connects
+				// at that moment is refused or reset, on any stack.
 				var got string
 				kit.WaitFor(c, "iperf3's server", 2*kit.Limit, func() bool {
 					got = kit.Run(c, kit.Limit, c.in("sh", "-c", fmt.Sprintf("iperf3 -J -c %s %s", c.addr, flags))).Stdout
@@ -58,8 +58,9 @@ func TestProgIperf3(t *testing.T) {
 //go:embed testdata/listen_again.py
 var listenAgain string
 
-// TestProgListenAgain checks a server that closes its listener while clients connect
-// and listens again, as iperf3 does after each client. It must get its port each time.
+// TestProgListenAgain checks a server that closes its listener while clients connect, and
+// then listens again. iperf3 does this after each client. The server must get its port
+// each time.
 func TestProgListenAgain(t *testing.T) {
 	s := kit.NewSite(t)
 	for _, stack := range []string{"mptcp", "vanilla"} {
@@ -85,9 +86,9 @@ var retries = regexp.MustCompile(`(?m)^;; communications error.*\n`)
 var listenerOptions string
 
 // TestOptionsOfListener checks options that a program copies from a listener to its
-// connections, as Erlang does. IP_RECVTTL is among them, which MPTCP lacks. Setting an
-// option to the value that getsockopt returns is not an error, and the connection stays
-// MPTCP. Any other value is an error, as on any kernel.
+// connections, as Erlang does. One of them is IP_RECVTTL, which MPTCP lacks. If a program
+// sets an option to the value that getsockopt returns, this is not an error, and the
+// connection still uses MPTCP. Any other value is an error, as on any kernel.
 func TestOptionsOfListener(t *testing.T) {
 	s := kit.NewSite(t)
 	r := kit.Run(t, kit.Limit, s.OnTap("/usr/bin/python3", "-c", listenerOptions))
@@ -108,7 +109,7 @@ func TestProgDNS(t *testing.T) {
 			for i := range 200 {
 				conf += fmt.Sprintf("host-record=h%d.test,192.0.2.%d\n", i, i)
 			}
-			for i := range 8 { // too large for a datagram
+			for i := range 8 { // these answers are too large for a datagram
 				conf += fmt.Sprintf("txt-record=big.test,%d%s\n", i, strings.Repeat("x", 200))
 			}
 			return []string{"dnsmasq", "--keep-in-foreground", "--conf-file=" + kit.WriteFile(t, dir+"/conf", conf), "--pid-file=", "--log-facility=-"}
@@ -133,8 +134,8 @@ func TestProgDNS(t *testing.T) {
 			}
 			f := kit.WriteFile(c.T, c.tmp+"/names", names)
 			for _, how := range []string{"+notcp", "+tcp"} {
-				// For TCP, dnsmasq has a child for each query, and its SIGCHLD handler
-				// has no SA_RESTART (see docs/reference/limits.md). Clients repeat the query.
+				// For a TCP query, dnsmasq starts a child, and its SIGCHLD handler has no
+				// SA_RESTART (see docs/reference/limits.md). Clients repeat the query.
 				if got := retries.ReplaceAllString(c.ok(dig(how, "-f", f)...), ""); got != want {
 					c.Errorf("200 names %s: %s", how, got)
 				}
@@ -173,7 +174,7 @@ func TestProgSocat(t *testing.T) {
 				},
 				client: func(c *client) {
 					to := strings.ReplaceAll(fmt.Sprintf(tt.client, c.addr), "CERT", cert)
-					size := 100000 // less than fills all buffers, because one socat process serves both directions
+					size := 100000 // less than the size of all buffers, because one socat process serves both directions
 					if tt.udp || strings.Contains(tt.server, "pty") {
 						size = 1000
 					}

@@ -15,7 +15,7 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// wants checks that the lines match the expressions, one each, in this order.
+// wants checks that each line matches one of the expressions, in this order.
 func wants(t *testing.T, got []string, want ...string) {
 	t.Helper()
 	for i, w := range want {
@@ -33,9 +33,8 @@ func sniffers(k *kit.Talker) int {
 	return len(kit.Lines(kit.Lklctl(k.T, "-n", k.Name, "cat", "/proc/net/packet"))) - 1
 }
 
-// TestTcpdump checks that the unmodified tcpdump sees the packets of the stack, once
-// each and with the right direction, on a device, on the loopback device and on all of
-// them.
+// TestTcpdump checks that the unmodified tcpdump sees the packets of the stack, once each
+// and with the right direction, on a device, on the loopback device and on all devices.
 func TestTcpdump(t *testing.T) {
 	kit.Need(t, "tcpdump", "ping")
 	s := kit.NewSite(t)
@@ -64,7 +63,7 @@ func TestTcpdump(t *testing.T) {
 	wants(t, c.Until(4), "eth0 +Out "+out+request, "eth0 +In +"+back+reply,
 		"lo +In +IP 127.0.0.1 > 127.0.0.1:"+request, "lo +In +IP 127.0.0.1 > 127.0.0.1:"+reply)
 
-	// Checksums are valid, whichever side computes them. Two capture at once.
+	// Checksums are valid, whichever side computes them. Two tcpdumps capture at once.
 	c = kit.StartTcpdump(t, k.Inside("tcpdump", "-lntv", "-i", "lo", "tcp"))
 	c2 := kit.StartTcpdump(t, k.Inside("tcpdump", "-lnt", "-i", "lo", "tcp"))
 	if got := k.Say(`socket.socket().connect_ex(("127.0.0.1", 9))`); got != "111" {
@@ -81,7 +80,8 @@ func TestTcpdump(t *testing.T) {
 }
 
 // TestPacketDevices checks that packet sockets see the stack's devices, also those that
-// are added, changed and removed meanwhile. Other tools see nothing of the mechanism.
+// are added, changed and removed meanwhile. Other tools must not see the devices that
+// this mechanism uses.
 func TestPacketDevices(t *testing.T) {
 	kit.Need(t, "tcpdump", "ping")
 	s := kit.NewSite(t)
@@ -122,7 +122,7 @@ func TestPacketDevices(t *testing.T) {
 	if got := index("d1"); !strings.HasPrefix(got, "OSError") {
 		t.Errorf("a device that is gone still is: %s", got)
 	}
-	// Tagged frames keep their tags, and frames from outside are not forwarded.
+	// Tagged frames keep their tags. The stack does not forward frames from outside.
 	ip("link", "add", "link", "eth0", "name", "eth0.5", "type", "vlan", "id", "5")
 	ip("addr", "add", "10.82.0.1/24", "dev", "eth0.5")
 	ip("link", "set", "eth0.5", "up")
@@ -148,8 +148,8 @@ s.send(b"\xff" * 6 + me + bytes.fromhex("81000005080600010800060400" "01") + me 
 	k.End()
 }
 
-// TestPacketsSent checks that packets from packet sockets leave by the stack's device,
-// once, and that answers reach the program: for arping, and for a DHCP client that gets
+// TestPacketsSent checks that packets from packet sockets leave once by the stack's
+// device, and that answers reach the program. It uses arping, and a DHCP client that gets
 // the stack's address from a server on the wire.
 func TestPacketsSent(t *testing.T) {
 	kit.Need(t, "tcpdump", "arping", "udhcpc", "dnsmasq")
@@ -166,8 +166,7 @@ func TestPacketsSent(t *testing.T) {
 	}
 	wants(t, c.Until(2), "ARP, Request who-has "+kit.ServerAddr+" .*tell "+kit.StackAddr, "ARP, Reply "+kit.ServerAddr)
 
-	// The same over lo: the program sends a hand-made packet to a UDP socket of its
-	// own.
+	// Repeat the test on lo: the program sends a hand-made packet to its own UDP socket.
 	kit.Lklctl(t, "-n", k.Name, "sysctl", "-w", "net.ipv4.conf.lo.route_localnet=1", "net.ipv4.conf.lo.accept_local=1")
 	k.Say(`keep.__setitem__("u", socket.socket(type=socket.SOCK_DGRAM))`)
 	k.Say(`keep["u"].bind(("127.0.0.1", 7000))`)

@@ -17,8 +17,8 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// A pair is a server program and the work of its clients. (*site).pair runs both in
-// every role.
+// A pair is a server program and the work of its clients. testPair runs both in every
+// role.
 type pair struct {
 	needs  []string // required programs
 	port   int
@@ -26,7 +26,7 @@ type pair struct {
 	server func(dir string) []string // listens on every address; its files are in dir
 	client func(c *client)
 	heavy  bool // run each role on one of the stacks only
-	inside role // roles in which it is one process, which can have the kernel inside
+	inside role // roles in which it is a single process, which can have the kernel inside
 	once   bool // the server serves one client and ends
 	files  int  // descriptors that lklhost may keep for reuse, in addition to fewFiles
 }
@@ -39,7 +39,7 @@ const (
 	asClient
 )
 
-// inside returns a stack name for onStack; the kernel of that stack is in the program
+// inside returns the name by which onStack selects a stack whose kernel is in the program
 // itself.
 func inside(stack string) string { return stack + "+preload" }
 
@@ -73,9 +73,10 @@ func (c *client) says(want string, args ...string) {
 	}
 }
 
-// testPair runs a pair in its roles, on each stack. As server, it runs on the stack with
-// clients on the host and then, by lklctl exec, on the stack's own lo. As client, it
-// runs on the stack, with a server on the other side of the wire.
+// testPair runs a pair in its roles, on each stack. In the role asServer, the server runs
+// on the stack. Its clients run on the host, and then, with lklctl exec, on the stack's
+// own lo. In the role asClient, the client runs on the stack, and the server on the other
+// side of the wire.
 func testPair(s *kit.Site, p pair) {
 	t := s.T
 	t.Helper()
@@ -101,7 +102,7 @@ func serverOn(s *kit.Site, stack string, p pair) {
 	before := kit.Take(t, s.Server)
 	for _, where := range []string{"host", "lo"} {
 		if where == "lo" && (p.once || strings.Contains(stack, "+")) {
-			break // needs lklctl exec, which a kernel inside the program does not support, and a second client
+			break // this needs a second client and lklctl exec, which a kernel inside the program does not support
 		}
 		dir, tmp := kit.Dir(t), kit.Dir(t)
 		r := serveOn(s, stack, p, dir)
@@ -205,14 +206,14 @@ func (r *running) listens(port int) {
 	if out, errs := r.proc.Output(); !up || !r.proc.Running() {
 		r.t.Fatalf("port %d is not served:\n%s%s", port, out, errs)
 	}
-	// The bridge learns of the tap's carrier a little later, and drops earlier packets;
-	// a datagram would be lost for good.
+	// The bridge detects the tap's carrier a little later, and drops earlier packets. A
+	// lost datagram would not be repeated.
 	kit.WaitFor(r.t, "the bridge to forward", kit.Limit, func() bool {
 		return strings.TrimSpace(kit.ReadFile(r.t, "/sys/class/net/tap0/brport/state")) == "3" // BR_STATE_FORWARDING
 	})
 }
 
-// held is what lklhost holds for the program.
+// held describes the resources that lklhost holds for the program.
 type held struct {
 	sockets int64 // in the stack
 	files   int   // own descriptors, except those for the program's living threads
@@ -243,7 +244,7 @@ func (r *running) held() held {
 		r.t.Fatal(err)
 	}
 	for _, f := range files {
-		// A descriptor that has been closed meanwhile does not count.
+		// Do not count a descriptor that has been closed meanwhile.
 		name, err := os.Readlink(proc + "fd/" + f.Name())
 		if err != nil {
 			continue

@@ -15,9 +15,9 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// TestProgHaproxy runs haproxy between clients on the host and a server on the other
-// side of the wire. It splices, checks its server's health, and, on a reload under
-// load, passes its listeners to its successor over a unix socket. No request may fail.
+// TestProgHaproxy runs haproxy between clients on the host and a server on the other side
+// of the wire. haproxy splices and checks its server's health. On a reload under load, it
+// passes its listeners to its successor over a unix socket. All requests must succeed.
 func TestProgHaproxy(t *testing.T) {
 	s := kit.NewSite(t)
 	kit.Need(t, "haproxy", "wrk")
@@ -119,8 +119,8 @@ func TestProgInetd(t *testing.T) {
 	})
 }
 
-// TestProgFTP checks FTP, which opens connections in both directions: passive ones, and
-// active ones from the server's port 20.
+// TestProgFTP checks FTP, which opens connections in both directions: the client opens
+// the passive ones, and the server opens the active ones from its port 20.
 func TestProgFTP(t *testing.T) {
 	s := kit.NewSite(t)
 	testPair(s, pair{

@@ -29,7 +29,7 @@ func TestProgRedis(t *testing.T) {
 		},
 		client: func(c *client) {
 			said := c.ok("redis-benchmark", "-h", c.addr, "-c", "200", "-P", "16", "-n", "40000", "-t", "set,get,lrange_100", "--csv")
-			if n := len(kit.Lines(said)); n != 5 { // a header, and lpush for lrange
+			if n := len(kit.Lines(said)); n != 5 { // a header, and the answers to lpush and lrange
 				c.Errorf("redis-benchmark: %s", said)
 			}
 			kit.Random(c, c.tmp+"/value", 4<<20)
@@ -65,8 +65,8 @@ func TestProgMemcached(t *testing.T) {
 	})
 }
 
-// TestProgPostgres runs PostgreSQL, which has a process for each connection and runs
-// without root's rights.
+// TestProgPostgres runs PostgreSQL, which starts a process for each connection and does
+// not run as root.
 func TestProgPostgres(t *testing.T) {
 	s := kit.NewSite(t)
 	const bin = "/usr/lib/postgresql/15/bin/"
@@ -96,7 +96,7 @@ func TestProgPostgres(t *testing.T) {
 			if want := kit.OK(c, kit.Limit, exec.Command("sh", "-c", "seq 500000 | sha256sum")); got != want {
 				c.Errorf("half a million rows have the sum %s, want %s", got, want)
 			}
-			// A new connection, and a new process, for each of 200 transactions.
+			// Each of 200 transactions uses a new connection and so a new process.
 			said := c.sh(`%spgbench -h %s -U postgres -i -q postgres 2>/dev/null && %[1]spgbench -h %[2]s -U postgres -C -c 10 -j 2 -t 20 -S postgres`, bin, c.addr)
 			if !strings.Contains(said, "actually processed: 200/200") || !strings.Contains(said, "failed transactions: 0 ") {
 				c.Errorf("pgbench: %s", said)

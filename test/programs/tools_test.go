@@ -107,7 +107,7 @@ func TestTools(t *testing.T) {
 		{"arp -n", []string{`^` + server + ` +ether `}},
 		{"ping -n -c 3 -i 0.01 " + kit.ServerAddr, []string{`3 received, 0% packet loss`}},
 		{"ping -n -c 1 " + kit.ServerAddr6, []string{`1 received, 0% packet loss`}},
-		{"ping -n -c 1 " + kit.StackAddr, []string{`1 received, 0% packet loss`}}, // the address is unique
+		{"ping -n -c 1 " + kit.StackAddr, []string{`1 received, 0% packet loss`}}, // the address has no duplicate
 		{"ping -n -c 1 ::1", []string{`1 received, 0% packet loss`}},
 	} {
 		t.Run(c.line, func(t *testing.T) { b.has(t, b.run(strings.Fields(c.line)...), c.want...) })
@@ -134,7 +134,7 @@ func TestTools(t *testing.T) {
 	})
 	t.Run("ip mptcp monitor", func(t *testing.T) {
 		p := kit.Start(t, b.Inside("ip", "mptcp", "monitor"))
-		kit.WaitFor(t, "ip mptcp monitor", kit.Limit, func() bool { // it does not print when it starts to listen
+		kit.WaitFor(t, "ip mptcp monitor", kit.Limit, func() bool { // ip does not report when it starts to listen
 			b.Connect("m", kit.ServerAddr, 80)
 			out, _ := p.Output()
 			return regexp.MustCompile(`\[ +\w+\] token=`).MatchString(out)
@@ -220,7 +220,7 @@ func TestToolsChange(t *testing.T) {
 		b.run("ip", "link", "set", "v1", "master", "bridge0")
 		b.has(t, b.run("bridge", "link"), `v1@v2: .* master bridge0`)
 		private := `__import__("fcntl").ioctl(socket.socket(socket.AF_%s), 0x89f0, b"bridge0".ljust(16, bytes(1)) + bytes(24))`
-		for _, family := range []string{"UNIX", "INET"} { // its argument points to memory that may contain further pointers
+		for _, family := range []string{"UNIX", "INET"} { // the ioctl's argument points to memory that may contain further pointers
 			if got := b.Say(private, family); got != "OSError [Errno 25] Inappropriate ioctl for device" {
 				t.Errorf("a bridge's private request on AF_%s: %s", family, got)
 			}
@@ -260,7 +260,7 @@ func TestToolsChange(t *testing.T) {
 	}
 	t.Run("iptables-restore", func(t *testing.T) {
 		text := "*filter\n"
-		for i := range 1000 { // larger than other socket options may be
+		for i := range 1000 { // more data than other socket options accept
 			text += fmt.Sprintf("-A INPUT -s 10.%d.%d.0/24 -j DROP\n", 100+i>>8, i&255)
 		}
 		cmd := b.Inside("iptables-legacy-restore")
@@ -295,7 +295,7 @@ func TestToolsChange(t *testing.T) {
 	t.Run("ip monitor", func(t *testing.T) {
 		p := kit.Start(t, b.Inside("ip", "monitor", "address"))
 		n := 0
-		kit.WaitFor(t, "ip monitor", kit.Limit, func() bool { // it does not print when it starts to listen
+		kit.WaitFor(t, "ip monitor", kit.Limit, func() bool { // ip does not report when it starts to listen
 			n++
 			b.run("ip", "addr", "add", fmt.Sprintf("10.79.%d.1/32", n%250), "dev", "lo")
 			out, _ := p.Output()
@@ -307,8 +307,8 @@ func TestToolsChange(t *testing.T) {
 	b.End()
 }
 
-// TestTraceroute checks that traceroute, with several methods, and tracepath see the
-// routers on a path by the errors that these send.
+// TestTraceroute checks that traceroute, with several methods, and tracepath find the
+// routers on a path. They find them by the errors that routers send.
 func TestTraceroute(t *testing.T) {
 	kit.Need(t, "traceroute", "tracepath")
 	s := kit.NewSite(t)
@@ -318,7 +318,7 @@ func TestTraceroute(t *testing.T) {
 	far.Addr(t, "f1", "10.81.0.2/24")
 	far.Run(t, "ip", "route", "add", "default", "via", "10.81.0.1")
 	s.Server.Run(t, "sysctl", "-qw", "net.ipv4.ip_forward=1")
-	for _, n := range []*kit.Netns{s.Server, far} { // otherwise they answer once per second
+	for _, n := range []*kit.Netns{s.Server, far} { // otherwise they send an error only once per second
 		n.Run(t, "sysctl", "-qw", "net.ipv4.icmp_ratelimit=0")
 	}
 	k := s.Talk("-q", "--stack", "vanilla", "--if", s.TapIf()+",gw="+kit.ServerAddr)

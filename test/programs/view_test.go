@@ -79,7 +79,7 @@ func TestView(t *testing.T) {
 	k.Say(`keep.__setitem__("a", keep["l"].accept()[0])`)
 	k.Say(`keep.__setitem__("u", socket.socket(socket.AF_UNIX)) or keep["u"].bind("\0of the target")`)
 
-	noInode := func(table string) string { // the inode is the host's, as in /proc/PID/fd
+	noInode := func(table string) string { // the inode numbers are the host's, as in /proc/PID/fd
 		var b strings.Builder
 		for _, line := range kit.Lines(table) {
 			if f := strings.Fields(line); len(f) > 9 && strings.Trim(f[9], "0123456789") == "" {
@@ -91,7 +91,7 @@ func TestView(t *testing.T) {
 	}
 	for _, name := range []string{"tcp", "tcp6", "udp", "route", "if_inet6", "ipv6_route", "sockstat", "sockstat6", "mptcp", "protocols"} {
 		var got, want string
-		// Use counters and address timers change between the two reads.
+		// Use counts and address timers may change between the two reads.
 		if !kit.Within(kit.Limit, func() bool {
 			got, want = runInside(k, "cat", "/proc/net/"+name), kit.Lklctl(t, "-n", k.Name, "cat", "/proc/net/"+name)
 			return noInode(got) == noInode(want)
@@ -105,9 +105,9 @@ func TestView(t *testing.T) {
 		{"cat /proc/net/tcp", ":1F90 00000000:0000 0A"},
 		{"cat /proc/net/snmp", "\nTcp: "},
 		{"cat /proc/net/netstat", "MPTcpExt: "},
-		{"cat /proc/net/unix", "@of the target"},  // AF_UNIX is the host's
-		{"busybox cat /proc/net/dev", "eth0:"},    // uses sendfile() if it can
-		{"wc -c </sys/class/net/eth0/mtu", "5\n"}, // whatever size the file claims to have
+		{"cat /proc/net/unix", "@of the target"},  // AF_UNIX sockets are the host's
+		{"busybox cat /proc/net/dev", "eth0:"},    // busybox uses sendfile() if it can
+		{"wc -c </sys/class/net/eth0/mtu", "5\n"}, // sysfs claims a larger file size
 		{"netstat -tlnp", "/python3"},
 		{"netstat -tanp | grep ESTABLISHED | grep -vc python3; true", "0\n"},
 		{"ss -tlnpH", `users:(("python3",pid=`},
@@ -139,8 +139,8 @@ func TestView(t *testing.T) {
 			t.Errorf("%s is not as it was", path)
 		}
 	}
-	// Java asks for the length of the list of interfaces: struct ifconf without a
-	// buffer, its fields not initialized.
+	// Java requests the length of the list of interfaces with a struct ifconf that has no
+	// buffer and whose fields are not initialized.
 	if got := k.Say(`__import__("struct").unpack("iiP", __import__("fcntl").ioctl(keep["l"], 0x8912, __import__("struct").pack("iiP", -1, -1, 0)))[0] // 40`); got != "2" {
 		t.Errorf("SIOCGIFCONF: %s interfaces, want 2", got)
 	}

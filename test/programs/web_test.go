@@ -63,8 +63,8 @@ func sum(t *testing.T, path string) string {
 	return strings.Fields(kit.OK(t, kit.Limit, exec.Command("sha256sum", path)))[0]
 }
 
-// TestProgWeb runs nginx with four workers; curl with each version of HTTP and TLS,
-// wget, aria2.
+// TestProgWeb runs nginx with four workers. Its clients are curl with each version of
+// HTTP and TLS, wget and aria2.
 func TestProgWeb(t *testing.T) {
 	s := kit.NewSite(t)
 	testPair(s, pair{
@@ -82,7 +82,7 @@ func TestProgWeb(t *testing.T) {
 			cert := filepath.Dir(regexp.MustCompile(`ssl_certificate (\S*)cert.pem`).FindStringSubmatch(kit.ReadFile(c.T, c.dir+"/nginx.conf"))[1] + "x")
 			c.says("hello\n1.1", "curl", "-sS", "--http1.1", "-w", "%{http_version}", "http://"+c.addr+"/hello")
 			c.says("hello\n2", "curl", "-sS", "--cacert", cert+"/cert.pem", "-w", "%{http_version}", "https://"+c.addr+"/hello")
-			// Twenty streams on one connection.
+			// Use twenty streams on one connection.
 			c.ok("curl", "-sSZ", "--cacert", cert+"/cert.pem", "-o", c.tmp+"/many#1", "https://"+c.addr+"/small?[1-20]")
 			for i := range 20 {
 				fetched(fmt.Sprintf("many%d", i+1), small)
@@ -113,7 +113,7 @@ func TestProgWeb(t *testing.T) {
 }
 
 // TestProgNginxReload reloads nginx again and again while wrk sends requests as fast as
-// it can. No request may fail.
+// it can. All requests must succeed.
 func TestProgNginxReload(t *testing.T) {
 	s := kit.NewSite(t)
 	kit.Need(t, "wrk")
@@ -124,8 +124,8 @@ func TestProgNginxReload(t *testing.T) {
 			r := startOn(s.In(t), stack, server(dir)...)
 			r.listens(80)
 			r.keepsNothing(0, func() {
-				// Each request has a connection of its own. nginx closes idle
-				// connections on reload, and a request could arrive too late, on any
+				// Each request has a connection of its own. nginx closes idle connections
+				// on reload, so a request on one of them could arrive too late, on any
 				// stack.
 				load := kit.Start(t, exec.Command("wrk", "-t2", "-c50", "-d2s", "-H", "Connection: close", "http://"+kit.StackAddr+"/small"))
 				reloads := 0

@@ -13,7 +13,7 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// TestProgHTTP2 runs nghttpd with two threads: thousands of streams over few
+// TestProgHTTP2 runs nghttpd with two threads, and sends thousands of streams over a few
 // connections.
 func TestProgHTTP2(t *testing.T) {
 	s := kit.NewSite(t)
@@ -41,8 +41,9 @@ func TestProgHTTP2(t *testing.T) {
 	})
 }
 
-// TestProgPHP runs php-fpm behind nginx, by a unix socket and by TCP over lo. Its
-// processes are replaced after some requests, and fetch from their own nginx.
+// TestProgPHP runs php-fpm behind nginx, by a unix socket and by TCP over lo. php-fpm
+// replaces its processes after some requests. The processes also fetch pages from their
+// own nginx.
 func TestProgPHP(t *testing.T) {
 	s := kit.NewSite(t)
 	const fpm = "/usr/sbin/php-fpm8.2"
@@ -67,7 +68,7 @@ http {
 	server { listen 80; root %[1]s;
 `, dir)+fmt.Sprintf(location, "unix", dir, "unix:"+dir+"/sock")+fmt.Sprintf(location, "tcp", dir, "127.0.0.1:9000")+"}}\n")
 			kit.Host.Run(t, "cp", "/etc/nginx/fastcgi_params", dir)
-			// nginx is the first process, so the run ends with it.
+			// nginx is the run's first process, so the run ends when nginx ends.
 			return []string{"sh", "-c", fmt.Sprintf(`%[2]s -R -F -y %[1]s/fpm >/dev/null 2>&1 &
 				until [ -s %[1]s/fpm.pid ]; do sleep 0.01; done
 				exec nginx -e %[1]s/error.log -c %[1]s/nginx`, dir, fpm)}
@@ -99,8 +100,8 @@ var activatedDatagrams string
 //go:embed testdata/activated_asks.py
 var activatedAsks string
 
-// TestProgActivated checks systemd-socket-activate: it listens and starts a program for
-// a client. The program gets the sockets: a listener, a connection, a datagram socket.
+// TestProgActivated checks systemd-socket-activate: it listens and starts a program for a
+// client. The program inherits the sockets: a listener, a connection, a datagram socket.
 func TestProgActivated(t *testing.T) {
 	s := kit.NewSite(t)
 	testPair(s, pair{
@@ -187,8 +188,8 @@ run ->(env) { [200, { "content-type" => "text/plain" }, [env["REQUEST_METHOD"], 
 	})
 }
 
-// TestProgMariaDB runs MariaDB: a thread for each connection, results of some
-// megabytes.
+// TestProgMariaDB runs MariaDB, which has a thread for each connection, and requests
+// results of some megabytes.
 func TestProgMariaDB(t *testing.T) {
 	s := kit.NewSite(t)
 	const bin = "/usr/sbin/mariadbd"

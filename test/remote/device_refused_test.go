@@ -11,8 +11,8 @@ import (
 	"github.com/lklrun/lklrun/test/kit/fakedevice"
 )
 
-// TestDeviceRefused checks that errors that the user can fix give one line and status
-// 2, and leave nothing on the phone.
+// TestDeviceRefused checks errors that the user can fix. Each must produce one line and
+// status 2, and leave nothing on the phone.
 func TestDeviceRefused(t *testing.T) {
 	d := newDesk(t)
 	refused := func(t *testing.T, device string, args []string, words ...string) {

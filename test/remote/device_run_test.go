@@ -28,9 +28,9 @@ import (
 type phoneRun struct {
 	*desk
 	phone *fakedevice.Phone
-	dev   string   // what --device takes
-	flags []string // for an interface of the phone whose changes a run must undo; none for emulated phones
-	clean string   // what pristine returned once the bundle was installed
+	dev   string   // the device, as in --device
+	flags []string // for an interface of the phone whose changes a run must undo; empty for emulated phones
+	clean string   // result of pristine after the bundle was installed
 }
 
 func (p *phoneRun) on(args ...string) kit.Result {
@@ -56,8 +56,8 @@ func noted(r kit.Result) kit.Result {
 	return r
 }
 
-// TestDevice tests a rooted phone of this machine's architecture, on which lklrun has
-// all its features.
+// TestDevice tests a rooted phone of this machine's architecture, where all features of
+// lklrun are available.
 func TestDevice(t *testing.T) {
 	onPhone(t, fakedevice.Options{Arch: "amd64", Debian: true}, "supervise", "--if", "raw:wlan0")
 }
@@ -110,8 +110,8 @@ func (p *phoneRun) pushedOnce() {
 	var cost [2]int
 	for n := range cost {
 		before := sent()
-		// lklrun must not ask the adb server for "the only device", because there may
-		// be others.
+		// lklrun must not ask the adb server for "the only device", because other devices
+		// may exist.
 		r := p.on("--", "/usr/bin/curl", "-sS", phoneURL+"/hello")
 		if r.Status != 0 || r.Stdout != "hello\n" || r.Stderr != "" {
 			p.t.Fatalf("curl: %v", r)
@@ -181,7 +181,7 @@ func (p *phoneRun) statuses() {
 	settles(p.t, p.phone, p.clean)
 }
 
-// input checks that 100 MB of input arrive complete and unchanged.
+// input checks that 100 MB of input arrive completely and unchanged.
 func (p *phoneRun) input() {
 	path := filepath.Join(kit.Dir(p.t), "large")
 	kit.Random(p.t, path, 100<<20)
@@ -205,7 +205,8 @@ func (p *phoneRun) input() {
 	if want := sha256.Sum256(data); !bytes.Equal(h.Sum(nil), want[:]) {
 		p.t.Error("other bytes came back")
 	}
-	// Input that the command does not read stays in the file: the offset does not move.
+	// If the command does not read the input, it stays in the file, and the file offset
+	// does not move.
 	if _, err := in.Seek(0, 0); err != nil {
 		p.t.Fatal(err)
 	}
@@ -282,7 +283,7 @@ func (p *phoneRun) verbs() {
 	}
 	path := filepath.Join(kit.Dir(p.t), "far.pcapng")
 	p.ctl(p.dev, "capture", "--name", name, "-w", path, "-c", "10")
-	if out := kit.OK(p.t, kit.Limit, kit.Host.Command("tshark", "-r", path, "-T", "fields", "-e", "ip.addr")); strings.Count(out, "10.81.0.1") < 5 { // the others are ARP
+	if out := kit.OK(p.t, kit.Limit, kit.Host.Command("tshark", "-r", path, "-T", "fields", "-e", "ip.addr")); strings.Count(out, "10.81.0.1") < 5 { // the others are ARP packets
 		p.t.Errorf("capture:\n%s", out)
 	}
 	run.Signal(unix.SIGTERM)
@@ -302,8 +303,8 @@ func (p *phoneRun) long() *kit.Proc {
 	return run
 }
 
-// unplugged cuts the connection without notice to either side; both must end on their
-// own.
+// unplugged cuts the connection without notice to either side. Both sides must end on
+// their own.
 func (p *phoneRun) unplugged() {
 	run := p.long()
 	p.phone.Unplug()
@@ -317,7 +318,7 @@ func (p *phoneRun) unplugged() {
 }
 
 // gone ends the connection with notice: the adb server reports that the device is gone,
-// and the phone's adbd that the desk is gone. It also kills the local lklrun.
+// and the phone's adbd that the desk is gone. Finally, gone kills the local lklrun.
 func (p *phoneRun) gone() {
 	run := p.long()
 	p.adb.Disconnect(p.phone)

@@ -18,8 +18,8 @@ import (
 	"github.com/lklrun/lklrun/test/kit/fakedevice"
 )
 
-// The tests of --device use phones of test/kit/fakedevice behind the real adb
-// server, with the bundles that `make cross` builds.
+// These tests of --device use phones of test/kit/fakedevice behind the real adb server,
+// with the bundles that `make cross` builds.
 
 // deviceLimit allows for the first copy of the bundle and for emulated phones.
 const deviceLimit = 2 * time.Minute
@@ -30,8 +30,8 @@ const (
 	phoneBin = fakedevice.Tree + "/bin/"
 )
 
-// desk is the machine with the adb server. It has lklrun and lklctl as a user has them
-// there.
+// desk is the machine with the adb server. Its lklrun and lklctl are installed as for a
+// user.
 type desk struct {
 	t   *testing.T
 	adb *fakedevice.ADB
@@ -46,7 +46,7 @@ func newDesk(t *testing.T) *desk {
 // in returns the desk for a subtest.
 func (d *desk) in(t *testing.T) *desk { return &desk{t: t, adb: d.adb} }
 
-// run is a command line of lklrun; its flags end with "--".
+// run is a command line of lklrun; "--" ends its flags.
 func (d *desk) run(device string, args ...string) *exec.Cmd {
 	return d.program("lklrun", append([]string{"--device", device}, args...)...)
 }
@@ -73,7 +73,7 @@ func wifi(t *testing.T, p *fakedevice.Phone) {
 	server.Addr(t, "s0", "10.81.0.1/24")
 	dir := kit.Dir(t)
 	kit.WriteFile(t, dir+"/hello", "hello\n")
-	// More than a slow download transfers during a test.
+	// The file is larger than a slow download can transfer during a test.
 	kit.WriteFile(t, dir+"/large", "")
 	if err := os.Truncate(dir+"/large", 200<<20); err != nil {
 		t.Fatal(err)
@@ -116,8 +116,8 @@ func pristine(t *testing.T, p *fakedevice.Phone) string {
 		{"cat", "/proc/sys/net/ipv4/ip_local_reserved_ports"}} {
 		fmt.Fprintln(&b, strings.Join(args, " "))
 		for line := range strings.Lines(p.Net.Run(t, args...)) {
-			// Not the cable, which may be cut, nor addresses and routes that the kernel
-			// adds to a device some time after it is up.
+			// Ignore the cable, which may be cut, and addresses and routes that the
+			// kernel adds to a device some time after the device is up.
 			if !strings.Contains(line, "adb0") && !strings.Contains(line, "fe80:") && !strings.Contains(line, "ff00:") {
 				b.WriteString(line)
 			}

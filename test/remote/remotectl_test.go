@@ -80,8 +80,8 @@ func newFarRun(t *testing.T) *farRun {
 // depend on their widths.
 var unsteady = regexp.MustCompile(`[0-9][0-9.:]*(ms|us|s|%)?| +|-`)
 
-// TestRemoteControl checks that every verb prints the same about a run on another
-// machine as lklctl does there.
+// TestRemoteControl checks that every verb prints the same about a run on another machine
+// as lklctl prints on that machine.
 func TestRemoteControl(t *testing.T) {
 	f := newFarRun(t)
 	for _, args := range [][]string{
@@ -112,7 +112,7 @@ func TestRemoteControl(t *testing.T) {
 	if r := f.desk("lklctl", "link", "add", "fd:9"); r.Status != 2 || !strings.Contains(r.Stderr, "descriptor of this machine") {
 		t.Errorf("link add fd: %+v", r)
 	}
-	// The values that were shown last are kept with the run.
+	// lklctl stores the last shown values with the run.
 	f.ok("lklctl", "counters", "-d")
 	if r := f.desk("lklctl", "counters", "-d", "-o", "json"); r.Status > 1 || !json.Valid([]byte(r.Stdout)) {
 		t.Errorf("counters -d: %+v", r)
@@ -150,7 +150,7 @@ func TestRemoteFiles(t *testing.T) {
 			t.Errorf("no %s in the bundle:\n%s", want, parts)
 		}
 	}
-	// A capture of packets on the other machine into a file on the desk.
+	// Capture packets on the other machine into a file on the desk.
 	trace := filepath.Join(dir, "trace.pcapng")
 	capture := exec.Command(kit.Bin("lklctl"), "capture", "-w", trace, "-c", "3")
 	capture.Env = append(f.s.Client.Env(), "LKLRUN_DEVICE="+f.target)
@@ -164,7 +164,7 @@ func TestRemoteFiles(t *testing.T) {
 	}
 }
 
-// TestRemoteEnds checks that the verbs end with the run, and with the machine.
+// TestRemoteEnds checks that the verbs end when the run ends, and when the machine fails.
 func TestRemoteEnds(t *testing.T) {
 	f := newFarRun(t)
 	if r := f.desk("lklctl", "-n", "web", "stop", "-s", "KILL"); r.Status != 0 {

@@ -18,8 +18,8 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// The tests of --device with a machine behind a real ssh server. It has this machine's
-// kernel, and directories, accounts and processes of its own.
+// These tests of --device use a machine behind a real ssh server. It has this machine's
+// kernel, but its own directories, accounts and processes.
 
 // sshLimit allows for runs that first copy the bundle.
 const sshLimit = 2 * time.Minute
@@ -44,7 +44,7 @@ func newFarBox(t *testing.T, c kit.SSHD) *farBox {
 	return &farBox{t, kit.NewSSHD(t, c)}
 }
 
-// lklrun is a command line of lklrun for an account on that machine.
+// lklrun is a command line of lklrun for an account on the remote machine.
 func (b *farBox) lklrun(user string, args ...string) *exec.Cmd {
 	cmd := kit.Lklrun(append([]string{"--device", b.Target(user)}, args...)...)
 	cmd.Env = b.Client.Env()
@@ -118,7 +118,7 @@ func sshOutcomes(t *testing.T, b *farBox, user string) {
 	if want := "the input|a 'b' \"c\" $d \\\n"; r.Status != 3 || r.Stdout != want || r.Stderr != "apart\n" {
 		t.Errorf("%v, want %q", r, want)
 	}
-	// Unread input and unread output neither end the run nor block it.
+	// Neither unread input nor unread output may end the run or block it.
 	cmd = b.lklrun(user, "-q", "--", "true")
 	cmd.Stdin, _ = os.Open("/dev/zero")
 	if r := kit.Run(t, kit.Limit, cmd); r.Status != 0 || r.Stderr != "" {
@@ -178,8 +178,8 @@ func sshSettings(t *testing.T, b *farBox) {
 	}
 }
 
-// sshBoth checks several devices at once: lines with the device's name, the input for
-// all, a table, and the first status that is not 0.
+// sshBoth checks several devices at once: lines with the device's name, the same input
+// for all, a table, and the first exit status that is not 0.
 func sshBoth(t *testing.T, b *farBox) {
 	user, root := b.Target(kit.SSHUser), b.Target(kit.SSHRoot)
 	cmd := kit.Lklrun("--device", user+","+root, "-q", "--", "sh", "-c", "cat; [ $(id -u) != 0 ] || exit 5")
@@ -202,8 +202,8 @@ func sshBoth(t *testing.T, b *farBox) {
 	}
 }
 
-// sshStay checks a run with --stay. It outlives the connection, prevents cleanup from
-// removing anything, and can be stopped.
+// sshStay checks a run with --stay. The run outlives the connection, and can be stopped.
+// While it exists, cleanup must remove nothing.
 func sshStay(t *testing.T, b *farBox) {
 	r := kit.Run(t, kit.Limit, b.lklrun(kit.SSHRoot, "-q", "--stay", "--name", "stays", "--", "sleep", "4712"))
 	if r.Status != 0 || r.Stdout != "stays\n" || r.Stderr != "" {
@@ -231,8 +231,8 @@ func sshStay(t *testing.T, b *farBox) {
 	}
 }
 
-// sshTerminal checks that a command has a terminal if lklrun has one, which is in raw
-// mode meanwhile. A background job of a shell must not use the shell's terminal.
+// sshTerminal checks that a command has a terminal if lklrun has one. Meanwhile, lklrun's
+// terminal is in raw mode. A background job of a shell must not use the shell's terminal.
 func sshTerminal(t *testing.T, b *farBox) {
 	kit.Need(t, "script", "stty", "pkill")
 	const look = `until grep -qs up out; do sleep 0.1; done; stty -a </dev/tty; pkill -TERM -f "^sleep 4715"`
@@ -253,7 +253,7 @@ func sshTerminal(t *testing.T, b *farBox) {
 	}
 }
 
-// sshKilled kills each process in turn; the others must end.
+// sshKilled kills each process in turn; then the other processes must end.
 func sshKilled(t *testing.T, b *farBox) {
 	for name, kill := range map[string]func(desk int) int{
 		"the desk's lklrun":  func(desk int) int { return desk },
@@ -290,7 +290,8 @@ func (b *farBox) pid(t *testing.T, words string) int {
 	return 0
 }
 
-// sshCut cuts the wire: one line here, and nothing left on the machine.
+// sshCut cuts the wire. lklrun must print one line here, and leave nothing on the
+// machine.
 func sshCut(t *testing.T, b *farBox) {
 	p := kit.Start(t, b.lklrun(kit.SSHUser, "-q", "--", "sleep", "4714"))
 	b.runs(t, "sleep 4714")

@@ -13,8 +13,8 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// TestAB checks a comparison of real runs: the reported bytes are the bytes that were
-// fetched.
+// TestAB checks a comparison of real runs: the reported number of bytes must be the
+// number of fetched bytes.
 func TestAB(t *testing.T) {
 	s := kit.NewSite(t)
 	const size = 300000

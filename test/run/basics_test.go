@@ -17,7 +17,7 @@ import (
 )
 
 // TestOrdinaryUser checks that an ordinary user needs no set-up: no flag, no root, no
-// runtime directory. One line says that TCP ends at the gateway.
+// runtime directory. One line explains that TCP ends at the gateway.
 func TestOrdinaryUser(t *testing.T) {
 	s := kit.NewSite(t)
 	s.Web(kit.Nginx{})
@@ -130,8 +130,8 @@ func TestChecksum(t *testing.T) {
 	}
 }
 
-// TestServers runs servers on the stack: nginx with two workers, and a static Go
-// server. The host's own curl fetches from them over IPv4 and IPv6.
+// TestServers runs servers on the stack: nginx with two workers, and a static Go server.
+// The host's own curl fetches files from them over IPv4 and IPv6.
 func TestServers(t *testing.T) {
 	s := kit.NewSite(t)
 	kit.Random(t, s.Dir+"/file", 5<<20)
@@ -206,12 +206,12 @@ func TestIPv6AndUDPServer(t *testing.T) {
 	}
 }
 
-// TestNoBypass checks that no connection bypasses the stack: servers that only the host
-// can reach are unreachable, by TCP, by UDP, and from programs that no library could
+// TestNoBypass checks that no connection bypasses the stack. Servers that only the host
+// can reach must be unreachable by TCP, by UDP, and from programs that no library could
 // intercept.
 func TestNoBypass(t *testing.T) {
 	s := kit.NewSite(t)
-	// A second network, which the host has and the stack does not have.
+	// Only the host, not the stack, is connected to this second network.
 	hidden := kit.NewNetns(t, "hidden")
 	kit.Veth(t, kit.Host, "h0", hidden, "h1")
 	kit.Host.Addr(t, "h0", "10.74.0.2/24")
@@ -228,7 +228,7 @@ func TestNoBypass(t *testing.T) {
 		{"timeout", "3", kit.Probe(), "udp", "10.74.0.1:7", "x"},
 		{"timeout", "3", "/usr/bin/python3", "-c", "import socket; socket.create_connection(('10.74.0.1', 80))"},
 	}
-	for _, args := range reach[:2] { // the servers exist: the host reaches them
+	for _, args := range reach[:2] { // the servers exist, because the host reaches them
 		if r := kit.Run(t, kit.Limit, exec.Command(args[0], args[1:]...)); r.Status != 0 {
 			t.Fatalf("the host itself: %v", r)
 		}
@@ -266,8 +266,7 @@ func TestTransparency(t *testing.T) {
 		t.Errorf("under lklrun: %v\nwithout: %v", got, want)
 	}
 
-	// The target has the descriptors that it would have without lklrun, and none of
-	// lklrun's.
+	// The target has the same descriptors as without lklrun, and none of lklrun's.
 	numbers := []string{"sh", "-c", "ls /proc/self/fd | tr '\\n' ' '"}
 	wantFDs := kit.OK(t, kit.Limit, exec.Command(numbers[0], numbers[1:]...))
 	if gotFDs := kit.OK(t, kit.Limit, s.OnTap(numbers...)); gotFDs != wantFDs {
@@ -291,8 +290,8 @@ func TestManyConnections(t *testing.T) {
 //go:embed testdata/connect_at_once.py
 var connectAtOnce string
 
-// TestConnectionsAtOnce makes hundreds of connections at the same moment, repeatedly.
-// None may hang. (A lost event shows here in some runs, not in every run.)
+// TestConnectionsAtOnce makes hundreds of connections at the same moment, repeatedly. No
+// connection may hang. A lost event causes a failure in some runs, but not in every run.
 func TestConnectionsAtOnce(t *testing.T) {
 	s := kit.NewSite(t)
 	s.Web(kit.Nginx{Workers: 2})

@@ -14,8 +14,8 @@ import (
 //go:embed testdata/burst_client.py
 var burstClient string
 
-// TestBurst checks that a burst of answers from a server arrives completely, even if
-// the program reads it later. No buffer on the way may be smaller than that of a host
+// TestBurst checks that a burst of answers from a server arrives completely, even if the
+// program reads it later. No buffer on the path may be smaller than that of a host
 // socket.
 func TestBurst(t *testing.T) {
 	const datagrams, size = 300, 1200

@@ -23,7 +23,7 @@ func configFile(t *testing.T, name, text string) string {
 }
 
 // TestBrokenConfigurations checks that lklrun reports each broken configuration in one
-// line with the place and the remedy. It ends with status 2 and does nothing else.
+// line with the place and the remedy. It exits with status 2 and does nothing else.
 func TestBrokenConfigurations(t *testing.T) {
 	kit.Need(t, kit.Bin("lklrun"))
 	path := configFile(t, "c.json", "{}")
@@ -157,7 +157,7 @@ func TestConfigurationSources(t *testing.T) {
 	kit.WaitFor(t, "the end of the run in the background", kit.Limit, func() bool {
 		return !strings.Contains(kit.Run(t, kit.Limit, exec.Command(kit.Bin("lklctl"), "list")).Stdout, "piped")
 	})
-	// A wrong value of a variable, and a value that only the plan can refuse.
+	// Set a wrong value in a variable, and a value that only the plan can refuse.
 	wrong := kit.Lklrun("--", "true")
 	wrong.Env = append(os.Environ(), "LKLRUN_MEM=x")
 	kit.OneLine(t, kit.Run(t, kit.Limit, wrong), 2, `^lklrun: LKLRUN_MEM: "x"; expected a size`)
@@ -167,7 +167,7 @@ func TestConfigurationSources(t *testing.T) {
 	wrong = kit.Lklrun("--", "true")
 	wrong.Env = append(os.Environ(), "LKLRUN_CONFIG=/no/such.json")
 	kit.OneLine(t, kit.Run(t, kit.Limit, wrong), 2, `^lklrun: LKLRUN_CONFIG: /no/such.json: no such file or directory`)
-	// A value that the stack refuses.
+	// Set a value that only the stack refuses.
 	kit.OneLine(t, kit.Run(t, kit.Limit, kit.Lklrun("-q", "--config", configFile(t, "s.json", "{\n\"sysctl\": {\"net.ipv4.nosuch\": 1}}"), "--", "true")), 2, `s.json:2: sysctl net.ipv4.nosuch=1: the stack has no such setting`)
 }
 
@@ -297,9 +297,9 @@ func TestLKLKeys(t *testing.T) {
 	})
 }
 
-// TestLKLExample runs the example of the 2017 talk on stacks in phones, unchanged, on a
-// macvtap made for it. Its settings take effect, and lklrun reports each setting that
-// has no effect here once.
+// TestLKLExample runs the unchanged example of the 2017 talk on stacks in phones, on a
+// macvtap of the test. Its settings take effect, and lklrun reports each setting that has
+// no effect here once.
 func TestLKLExample(t *testing.T) {
 	kit.Need(t, "ip", "curl", "nginx", kit.Bin("lklrun"))
 	phone, carrier := kit.NewNetns(t, "phone"), kit.NewNetns(t, "carrier")
@@ -323,7 +323,7 @@ func TestLKLExample(t *testing.T) {
 		}
 	}
 	before.Same()
-	// The engine preload has one process on the stack.
+	// With the engine preload, only one process uses the stack.
 	p := kit.Run(t, kit.Limit, phone.Command(kit.Bin("lklrun"), "--engine", "preload", "--require", "mptcp", "--config", path, "--", "curl", "-sS", "http://192.0.2.1/hello"))
 	if p.Status != 0 || p.Stdout != "hello\n" {
 		t.Errorf("preload: %v", p)

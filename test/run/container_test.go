@@ -23,7 +23,7 @@ import (
 const profileFile = "/usr/share/containers/seccomp.json"
 
 // A profile is a seccomp profile in the form of containers-common. Fields that
-// runtime-spec also has use its names.
+// runtime-spec also defines have the same names there.
 type profile struct {
 	DefaultAction   string `json:"defaultAction"`
 	DefaultErrnoRet *uint  `json:"defaultErrnoRet"`
@@ -68,8 +68,8 @@ func (p *profile) spec(without ...string) map[string]any {
 	return spec
 }
 
-// A bundle is an OCI bundle that uses the machine's own programs, read only, and has
-// lklrun in /lklrun. It shares the tests' network.
+// A bundle is an OCI bundle that contains the machine's own programs, read-only, and
+// lklrun in /lklrun. Its container shares the tests' network.
 type bundle struct {
 	t       *testing.T
 	dir     string
@@ -163,7 +163,7 @@ func TestContainer(t *testing.T) {
 	s.Web(kit.Nginx{})
 	s.Server.EchoUDP(t, kit.ServerAddr+":7")
 	b := newBundle(t)
-	// A server in the container's own network, which the target must not reach.
+	// This server is in the container's own network. The target must not reach it.
 	port := kit.Host.Listen(t, "127.0.0.1:0").Addr().(*net.TCPAddr).Port
 	const want = `hello
 (b'ping', ('` + kit.ServerAddr + `', 7))
@@ -178,7 +178,7 @@ b'' True 1
 		name    string
 		uid     int
 		without []string
-		alone   bool // without a namespace, only the filter
+		alone   bool // there is no namespace, only the filter
 	}{
 		{"root without capabilities", 0, nil, true},
 		{"an ordinary user", 1000, nil, false},
@@ -188,7 +188,7 @@ b'' True 1
 			b := *b
 			b.t = t
 			want := want
-			if !tt.alone { // calls that are harmless in an empty namespace are not refused
+			if !tt.alone { // the filter allows calls that are harmless in an empty namespace
 				want = strings.Replace(want, "EPROTONOSUPPORT", "None", 1)
 				want = strings.Replace(want, "EAFNOSUPPORT", "None", 1) // packet sockets
 			}
@@ -204,8 +204,8 @@ b'' True 1
 	}
 }
 
-// TestContainerForbids checks that lklrun names a call that it needs and the
-// container's profile forbids.
+// TestContainerForbids checks that lklrun names a call that it needs if the container's
+// profile forbids it.
 func TestContainerForbids(t *testing.T) {
 	kit.NewSite(t)
 	b := newBundle(t)
@@ -253,7 +253,7 @@ print(u.recv(99), who == c.getsockname(), select.select([u, l], [], [], 0)[0])`)
 		tried++
 		name := f[7]
 		for _, kind := range []int{unix.SOCK_DGRAM, unix.SOCK_STREAM} {
-			// As another user, who may not enter the run directory.
+			// Run as another user, who may not enter the run directory.
 			script := `import os, socket, sys
 os.setgroups([]); os.setgid(2); os.setuid(2)
 s = socket.socket(socket.AF_UNIX, int(sys.argv[1]))

@@ -41,13 +41,14 @@ func fetchHello(s *kit.Site) string {
 }
 
 // TestDetach checks that a daemon that forks runs in the background until it is told to
-// stop. lklrun prints the name, and lklctl works on it.
+// stop. lklrun prints the run's name, and lklctl accepts that name.
 func TestDetach(t *testing.T) {
 	s := kit.NewSite(t)
 	before := kit.Take(t, s.Server)
 	name := kit.NewName()
 	nginx, tidy := daemonNginx(s)
-	// The test would wait for a pipe that a background process still holds open.
+	// Write the output to files: with a pipe, the test would wait until the background
+	// process closes it.
 	r := kit.Run(t, kit.Limit, kit.Lklrun(append([]string{"--detach", "--name", name, "--if", s.TapIf(), "--"}, nginx...)...))
 	if r.Status != 0 || r.Stdout != name+"\n" || r.Stderr != "" {
 		t.Fatalf("%v", r)
@@ -61,10 +62,10 @@ func TestDetach(t *testing.T) {
 	if out := kit.OK(t, kit.Limit, exec.Command(kit.Bin("lklctl"), "exec", "-n", name, "--", "curl", "-sS", "http://127.0.0.1/hello")); out != "hello\n" {
 		t.Errorf("lklctl exec: %q", out)
 	}
-	// The first process has ended with 0 long ago, which is the run's status.
+	// The first process exited long ago. Its status, 0, is the status of the run.
 	wait := kit.Start(t, exec.Command(kit.Bin("lklctl"), "wait", "-n", name))
 	kit.Lklctl(t, "stop", "-n", name)
-	if w := wait.Wait(kit.Limit); w.Status != 0 && !strings.Contains(w.Stderr, name) { // it may have stopped before wait asked
+	if w := wait.Wait(kit.Limit); w.Status != 0 && !strings.Contains(w.Stderr, name) { // the run may have stopped before lklctl wait connected
 		t.Errorf("lklctl wait: %v", w)
 	}
 	tidy()
@@ -135,9 +136,8 @@ func TestDetachFails(t *testing.T) {
 	before.Same()
 }
 
-// TestWaitAll checks that without --wait-all, the run ends with its first process and
-// ends the daemon. With --wait-all the daemon continues, and ends when lklrun is told
-// to end.
+// TestWaitAll checks --wait-all. Without it, the run ends with its first process and ends
+// the daemon. With it, the daemon continues until lklrun is told to end.
 func TestWaitAll(t *testing.T) {
 	s := kit.NewSite(t)
 	before := kit.Take(t, s.Server)

@@ -48,7 +48,7 @@ func oneLineOf(t *testing.T, r kit.Result, names ...string) {
 }
 
 // TestExec checks that programs of `lklctl exec` use the instance's stack, with its
-// addresses, sockets and resolv.conf. Everything else is inherited from the caller.
+// addresses, sockets and resolv.conf. They inherit everything else from the caller.
 func TestExec(t *testing.T) {
 	s := kit.NewSite(t)
 	s.Web(kit.Nginx{})
@@ -141,8 +141,8 @@ func TestExecAccount(t *testing.T) {
 	}
 }
 
-// TestExecStatus checks that `lklctl exec` returns the program's own status, as lklrun
-// does.
+// TestExecStatus checks that `lklctl exec` returns the program's own exit status, as
+// lklrun does.
 func TestExecStatus(t *testing.T) {
 	s := kit.NewSite(t)
 	k := s.Talk("--if", s.TapIf())
@@ -178,8 +178,8 @@ func TestExecStatus(t *testing.T) {
 	k.End()
 }
 
-// TestExecSignals checks that signals reach the program, and that signals of a terminal
-// reach its whole process group.
+// TestExecSignals checks that signals reach the program, and that a terminal's signals
+// reach the program's whole process group.
 func TestExecSignals(t *testing.T) {
 	s := kit.NewSite(t)
 	before := kit.Take(t, s.Server)
@@ -201,7 +201,7 @@ raise SystemExit(40 + %d)`, sig, sig, sig))
 	if r := p.Wait(kit.Limit); r.Signal != unix.SIGINT {
 		t.Errorf("Ctrl-C of a shell that became sleep: %v", r)
 	}
-	// Ctrl-Z stops both, and both continue.
+	// Ctrl-Z stops lklctl and the program. After SIGCONT, both continue.
 	cmd := k.Inside("sh", "-c", "echo ready $$; read x; exit 9")
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -306,7 +306,7 @@ func TestExecEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer c.Close()
-			_ = c.WriteFile(ctx, "/proc/sysrq-trigger", []byte("c")) // no answer arrives
+			_ = c.WriteFile(ctx, "/proc/sysrq-trigger", []byte("c")) // the kernel panics, so no answer arrives
 		}, 125, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -325,8 +325,8 @@ func TestExecEnds(t *testing.T) {
 	}
 }
 
-// TestExecClientKilled kills lklctl: its program gets a signal, then SIGKILL, and the
-// run continues.
+// TestExecClientKilled kills lklctl. Its program must get a signal, and then SIGKILL. The
+// run must continue.
 func TestExecClientKilled(t *testing.T) {
 	s := kit.NewSite(t)
 	before := kit.Take(t, s.Server)
@@ -335,7 +335,7 @@ func TestExecClientKilled(t *testing.T) {
 	during := kit.Take(t, s.Server)
 	for _, program := range []string{
 		"echo ready; exec sleep 1000",
-		"trap '' TERM HUP; echo ready; exec sleep 1000", // it gets SIGKILL after five seconds
+		"trap '' TERM HUP; echo ready; exec sleep 1000", // this program gets SIGKILL after five seconds
 	} {
 		p := startInside(k, "sh", "-c", program)
 		if err := unix.Kill(p.Pid(), unix.SIGKILL); err != nil {

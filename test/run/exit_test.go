@@ -47,8 +47,8 @@ func TestExitStatus(t *testing.T) {
 	before.Same()
 }
 
-// TestCannotExecute checks that commands that cannot be executed give the statuses of
-// env(1), and a line with the reason.
+// TestCannotExecute checks commands that cannot be executed. lklrun must exit with the
+// statuses of env(1), and print a line with the reason.
 func TestCannotExecute(t *testing.T) {
 	s := kit.NewSite(t)
 	before := kit.Take(t, s.Server)
@@ -64,8 +64,8 @@ func TestCannotExecute(t *testing.T) {
 	before.Same()
 }
 
-// TestKilledBySignal checks that if a signal ends the target, a shell sees 128 + the
-// signal.
+// TestKilledBySignal checks that a shell sees the status 128 + N if signal N ends the
+// target.
 func TestKilledBySignal(t *testing.T) {
 	s := kit.NewSite(t)
 	before := kit.Take(t, s.Server)
@@ -122,7 +122,7 @@ func interrupted(t *testing.T, cmd *exec.Cmd) (kit.Result, string) {
 			mu.Lock()
 			shown.Write(buf[:n])
 			mu.Unlock()
-			if err != nil { // EIO: the other side is closed
+			if err != nil { // EIO means that the other side is closed
 				return
 			}
 		}
@@ -213,8 +213,8 @@ func TestStopAndContinue(t *testing.T) {
 		}
 	}
 	expect("ready")
-	// An orphaned session leader ignores SIGTSTP, so use a plain SIGSTOP, like `kill
-	// -STOP`: it stops only lklrun, the target continues, and nothing is lost.
+	// An orphaned session leader ignores SIGTSTP. So send SIGSTOP, as `kill -STOP` does.
+	// It stops only lklrun: the target continues, and no data is lost.
 	if err := cmd.Process.Signal(unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -234,8 +234,8 @@ func TestStopAndContinue(t *testing.T) {
 	}
 }
 
-// TestPipes checks standard input that closes early, and output that no process reads.
-// Both work as without lklrun.
+// TestPipes checks a standard input that closes early, and an output that no process
+// reads. Both must behave as without lklrun.
 func TestPipes(t *testing.T) {
 	s := kit.NewSite(t)
 	const text = "yes; echo $? >&2"
@@ -255,7 +255,7 @@ func TestPipes(t *testing.T) {
 	if got.Status != want.Status || got.Stderr != want.Stderr {
 		t.Errorf("a pipe that nobody reads, under lklrun: %v\nwithout: %v", got, want)
 	}
-	// An end of file reaches the target, and unread input stays in the pipe.
+	// The target must see the end of the file, and unread input must stay in the pipe.
 	head := s.OnTap("sh", "-c", "read a; echo $a")
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -307,8 +307,8 @@ func foreground(t *testing.T, cmd *exec.Cmd) (p *kit.Proc, master *os.File, said
 //go:embed testdata/count_signals.py
 var countSignals string
 
-// TestInterruptAlone checks that SIGINT and SIGQUIT to lklrun alone reach a target in
-// the foreground once. Those of the terminal also reach it once.
+// TestInterruptAlone checks that SIGINT and SIGQUIT to lklrun alone reach a target in the
+// foreground once. The terminal's signals must also reach the target once.
 func TestInterruptAlone(t *testing.T) {
 	s := kit.NewSite(t)
 	before := kit.Take(t, s.Server)
@@ -325,7 +325,7 @@ func TestInterruptAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		see("got 2")
-		// A pending signal would absorb the next one.
+		// Wait, because a pending signal would absorb the next one.
 		kit.WaitFor(t, "lklrun's taking the terminal's signal", kit.Limit, func() bool {
 			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Pid()))
 			return err == nil && strings.Contains(string(text), "\nShdPnd:\t0000000000000000\n")

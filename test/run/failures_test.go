@@ -17,8 +17,8 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// TestWrongInput checks that wrong input gives one line that names it and status 2,
-// before anything is done.
+// TestWrongInput checks that wrong input produces one line that names it, and status 2,
+// before lklrun changes anything.
 func TestWrongInput(t *testing.T) {
 	s := kit.NewSite(t)
 	notAStack := kit.Dir(t)
@@ -58,8 +58,8 @@ func TestWrongInput(t *testing.T) {
 	}
 }
 
-// TestRefusedByTheStack checks values that only the stack can refuse, once it runs. The
-// target is not released, and everything is undone.
+// TestRefusedByTheStack checks values that only the stack can refuse, after it has
+// started. The target must not start, and all changes must be undone.
 func TestRefusedByTheStack(t *testing.T) {
 	s := kit.NewSite(t)
 	before := kit.Take(t, s.Server)
@@ -67,7 +67,7 @@ func TestRefusedByTheStack(t *testing.T) {
 		`no_such_thing=1: the stack has no such setting`: {"--sysctl", "net.ipv4.no_such_thing=1"},
 		`tcp_congestion_control=steam.*refused`:          {"--sysctl", "net.ipv4.tcp_congestion_control=steam"},
 		`kernel.osrelease=1.*not writable`:               {"--sysctl", "kernel.osrelease=1"},
-		// Its gateway is the stack's own address.
+		// This gateway is the stack's own address.
 		`tap:new0 \(eth1\).*fd73::10: .*[Gg]ateway`: {"--if", "tap:new0,ip6=fd73::11/64,gw6=" + kit.StackAddr6},
 	} {
 		args = append([]string{"--if", s.TapIf()}, append(args, "--", "echo", "released")...)
@@ -76,7 +76,8 @@ func TestRefusedByTheStack(t *testing.T) {
 	}
 }
 
-// TestBrokenLibrary checks a file that is not a library, or is for another machine.
+// TestBrokenLibrary checks a file that is not a library, and a library for another
+// machine.
 func TestBrokenLibrary(t *testing.T) {
 	s := kit.NewSite(t)
 	dir := kit.Dir(t)
@@ -94,7 +95,7 @@ func TestBrokenLibrary(t *testing.T) {
 	r := kit.Run(t, kit.Limit, kit.Lklrun("--stack", dir, "--", "true"))
 	kit.OneLine(t, r, 2, "liblkl.so")
 	inv.Same()
-	// A library that is not a stack.
+	// This library is not a stack.
 	libc := strings.Fields(kit.Host.Run(t, "sh", "-c", "ldd /usr/bin/curl | grep libz.so"))[2]
 	kit.Host.Run(t, "cp", libc, library)
 	inv = before()
@@ -142,8 +143,8 @@ func TestTapWithoutRoot(t *testing.T) {
 	before.Same()
 }
 
-// TestTapCreated checks that a tap that lklrun creates is removed afterwards. An
-// existing one stays, as NewSite's does in every other test.
+// TestTapCreated checks that a tap that lklrun creates is removed afterwards. An existing
+// tap stays. Every other test checks this with the tap of NewSite.
 func TestTapCreated(t *testing.T) {
 	kit.NewSite(t)
 	before := kit.Take(t)
@@ -195,7 +196,7 @@ func TestKilled(t *testing.T) {
 			s := kit.NewSite(t)
 			s.Web(kit.Nginx{})
 			before := kit.Take(t, s.Server)
-			// tap0 exists before the run and stays; the run creates new0. The target
+			// tap0 exists before the run and must stay; the run creates new0. The target
 			// has a child, and a descendant in another session.
 			k := s.Talk("--if", s.TapIf(), "--if", "tap:new0,ip=10.75.0.1/24")
 			k.Say(`__import__("subprocess").Popen(["sleep", "1000"]).pid`)
@@ -206,7 +207,7 @@ func TestKilled(t *testing.T) {
 			}
 			tt.check(t, k.Proc.Wait(kit.Limit))
 			if tt.who == "pid" {
-				before.Settles(kit.Limit) // lklhost cleans up, and no process waits for it
+				before.Settles(kit.Limit) // lklhost cleans up in the background
 			} else {
 				before.Same()
 			}
@@ -237,12 +238,12 @@ func TestCleanupVerb(t *testing.T) {
 	before := kit.Take(t, s.Server)
 	k := s.Talk("--if", "tap:new0,ip=10.75.0.1/24")
 	k.Say("1")
-	k.KillAll() // lklhost may still be ending, and hold the lock
+	k.KillAll() // lklhost may still be running, and hold the lock
 	if got := kit.OK(t, kit.Limit, kit.Lklrun("cleanup")); got != k.Name+": cleaned up\n" {
 		t.Errorf("cleanup says %q", got)
 	}
 	before.Settles(kit.Limit)
-	kit.OK(t, kit.Limit, kit.Lklrun("cleanup")) // with nothing to do, it succeeds
+	kit.OK(t, kit.Limit, kit.Lklrun("cleanup")) // without leftovers, cleanup succeeds
 }
 
 // TestCleanupSparesTheLiving checks that cleanup does not touch resources in use.

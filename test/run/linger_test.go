@@ -21,8 +21,8 @@ var reader string
 //go:embed testdata/sender.py
 var sender string
 
-// TestLinger checks that data that a program sent before it ended is delivered, even to
-// a slow reader. But this has a time limit, and the user can interrupt it.
+// TestLinger checks that data that a program sent before it ended is delivered, even to a
+// slow reader. The delivery has a time limit, and the user can interrupt it.
 func TestLinger(t *testing.T) {
 	t.Parallel()
 	kit.Need(t, "ip", "/usr/bin/python3", kit.Bin("lklrun"), kit.Bin("lklhost"))
@@ -71,7 +71,7 @@ func TestLinger(t *testing.T) {
 				}
 				t.Logf("%s bytes, lklrun ended %v after the sender", strings.Fields(sent)[0], took.Round(time.Millisecond))
 			})
-			// The smaller amount is completely in the stack when the sender ends.
+			// The stack holds all data of the smaller size when the sender ends.
 			for _, size := range []int{192 << 10, 1536 << 10} {
 				t.Run("stopped reader, "+strconv.Itoa(size), func(t *testing.T) {
 					server := serve(t, "100000")
@@ -95,9 +95,9 @@ func TestLinger(t *testing.T) {
 				server := serve(t, "100000")
 				p, _ := ended(t, 1536<<10)
 				began := time.Now()
-				// The first SIGINT may still be for the sender, which is about to end.
-				// Impatient users who send more during the end still get the reset
-				// sent.
+				// The first SIGINT may still reach the sender, which is about to end.
+				// Even if the user sends more signals during the end of the run, the
+				// reset must be sent.
 				kit.WaitFor(t, "lklrun's end", kit.Limit, func() bool {
 					for range 20 {
 						if p.Running() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package run contains the end-to-end tests of a run: its start, configuration and options, the
-// command and its users, signals, exit status, and what it leaves.
+// Package run contains the end-to-end tests of a run: its start, configuration and
+// options, the command and its users, signals, exit status, and leftovers.
 package run
 
 import (

@@ -21,7 +21,7 @@ func TestManySockets(t *testing.T) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
 		t.Fatal(err)
 	}
-	// A connection to itself takes two descriptors here, and two in lklhost.
+	// A connection to itself uses two descriptors in the program, and two in lklhost.
 	most := min(10000, int(files.Max)/2-100)
 	if most < 5000 {
 		t.Fatalf("the hard limit of descriptors is %d; 10200 are needed (ulimit -Hn)", files.Max)

@@ -15,9 +15,9 @@ import (
 //go:embed testdata/without_notification.py
 var withoutNotification string
 
-// TestPreloadAuto checks a host without user notification. There, --engine auto loads
-// the kernel into programs that support it and explains the consequences; doctor says
-// the same.
+// TestPreloadAuto checks a host without user notification. There, --engine auto loads the
+// kernel into programs that support it and explains the consequences; doctor must print
+// the same explanation.
 func TestPreloadAuto(t *testing.T) {
 	s := kit.NewSite(t)
 	s.Web(kit.Nginx{})

@@ -42,7 +42,7 @@ func TestPreloadPrograms(t *testing.T) {
 	for _, kind := range []struct{ name, spec string }{{"user", "user"}, {"tap", s.TapIf()}} {
 		for _, p := range simplePrograms(s) {
 			if p.args[0] == kit.Probe() || p.args[0] == "sh" {
-				continue // it is static, or a shell that starts other programs
+				continue // a static program, or a shell that starts other programs
 			}
 			t.Run(kind.name+"/"+p.name, func(t *testing.T) {
 				before := kit.Take(t, s.Server)
@@ -56,9 +56,9 @@ func TestPreloadPrograms(t *testing.T) {
 	}
 }
 
-// TestPreloadWithoutLklrun starts a program with the library but without lklrun. It
-// must end with a message instead of using the host's network. A run whose command
-// preloads other libraries, and whose command starts children, must not be affected.
+// TestPreloadWithoutLklrun starts a program with the library but without lklrun. It must
+// end with a message instead of using the host's network. This must not affect a run
+// whose command preloads other libraries or starts children.
 func TestPreloadWithoutLklrun(t *testing.T) {
 	s := kit.NewSite(t)
 	l := kit.Host.Listen(t, "127.0.0.1:0")
@@ -75,7 +75,7 @@ os.execvp("echo", ["echo", "exec"])`)...))
 	}
 }
 
-// TestSpin checks that packets arrive whatever the polling time before a sleep is.
+// TestSpin checks that packets arrive, whatever the polling time before a sleep.
 func TestSpin(t *testing.T) {
 	s := kit.NewSite(t)
 	s.Web(kit.Nginx{})
@@ -91,7 +91,7 @@ func TestSpin(t *testing.T) {
 }
 
 // TestPreloadMPTCP checks that a large file keeps its checksum, that MPTCP carries it,
-// and that the account says so.
+// and that the account shows this.
 func TestPreloadMPTCP(t *testing.T) {
 	s := kit.NewSite(t)
 	s.Web(kit.Nginx{MPTCP: true})
@@ -133,7 +133,8 @@ socket.socket()
 try: socket.socket(socket.AF_BLUETOOTH)
 except OSError as e: assert e.errno == 97, e
 socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 15) # NETLINK_KOBJECT_UEVENT`}},
-		// No server listens there, and a failed attempt is not a connection.
+		// No server listens on this port. A failed attempt does not count as a
+		// connection.
 		{"mptcp", "there was no MPTCP connection", []string{"/usr/bin/python3", "-c", "import socket; socket.socket().connect_ex(('" + kit.ServerAddr + "', 82))"}},
 		{"mptcp", "MPTCP fell back to TCP (MPCapableFallbackSYNACK 1)", []string{"curl", "-sSo", "/dev/null", kit.ServerURL + ":81/hello"}},
 	} {
@@ -206,8 +207,8 @@ func TestPreloadServers(t *testing.T) {
 				said = string(out)
 				return err == nil
 			})
-			// iperf3 ends the test when the sender has sent everything, not when the
-			// receiver has received it.
+			// iperf3 ends the test when the sender has sent all data, even if the
+			// receiver has not received all of it.
 			if received(t, said) < 5e6 {
 				t.Errorf("the server, %v: %s", direction, said)
 			}
@@ -277,7 +278,7 @@ func TestPreloadLive(t *testing.T) {
 	if shown := kit.Lklctl(t, "counters"); !strings.Contains(shown, "TcpActiveOpens") || !strings.Contains(shown, "engine.sockets.stack") {
 		t.Errorf("counters lack the stack's or the engine's:\n%s", shown)
 	}
-	k.Say(`keep["a"].close()`) // it is still in the account
+	k.Say(`keep["a"].close()`) // the account still contains the connection
 	var account struct {
 		Processes []struct {
 			PID   int    `json:"pid"`
@@ -344,7 +345,7 @@ except KeyboardInterrupt:
 }
 
 // TestPreloadTransparency checks that the target keeps its environment, including a
-// library that it preloads, and does not pass our library on.
+// library that it preloads. The target must not pass lklrun's library on to its children.
 func TestPreloadTransparency(t *testing.T) {
 	s := kit.NewSite(t)
 	const text = `cat; pwd; echo "$MARK"; echo err >&2; env | grep -E '^(LKL|LD_)'; umask; ulimit -n; ps -o ni= -p $$`
@@ -361,8 +362,8 @@ func TestPreloadTransparency(t *testing.T) {
 	}
 }
 
-// TestPreloadRefused checks that programs that cannot be preloaded are refused before
-// anything is done, with the remedy.
+// TestPreloadRefused checks programs that cannot be preloaded. They must be refused
+// before anything is changed, with a remedy.
 func TestPreloadRefused(t *testing.T) {
 	s := kit.NewSite(t)
 	dir := kit.Dir(t)
@@ -429,7 +430,7 @@ print(s.makefile("rb").read().endswith(b"hello\n"))`, kit.ServerAddr, kit.Server
 	}
 	r = kit.Run(t, kit.Limit, loaded(s, "sh", "-c", "exec curl -s "+kit.ServerURL+"/hello"))
 	kit.OneLine(t, r, max(r.Status, 1), "executed another program.*--engine supervise")
-	// A program that env executes for a script has the network.
+	// If env executes a program for a script, that program uses the stack.
 	if r := kit.Run(t, kit.Limit, loaded(s, script, "a b", "")); r.Status != 0 || r.Stdout != "['a b', ''] True b'hello\\n'\n" || r.Stderr != "" {
 		t.Errorf("a script for env: %v", r)
 	}

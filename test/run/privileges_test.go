@@ -15,7 +15,7 @@ import (
 
 // TestPrivileges checks programs that give up privileges or their file system, or make
 // themselves undumpable, like nginx's workers and ssh-agent. They must keep their
-// sockets and get new ones.
+// sockets, and be able to create new ones.
 func TestPrivileges(t *testing.T) {
 	kit.NewSite(t)
 	kit.Need(t, "setpriv")
@@ -55,8 +55,9 @@ func TestPrivileges(t *testing.T) {
 	}
 }
 
-// TestSetUserID checks a program that gains privileges from its file. It is refused for
-// an ordinary user, because it would run without them, and runs with them for root.
+// TestSetUserID checks a program that gains privileges from its file. For an ordinary
+// user it is refused, because it would run without these privileges. For root it runs
+// with them.
 func TestSetUserID(t *testing.T) {
 	s := kit.NewSite(t)
 	bin, dir := kit.PublicBin(t), kit.Dir(t)
@@ -80,8 +81,8 @@ func TestSetUserID(t *testing.T) {
 			t.Errorf("%s as an ordinary user: %v", name, r)
 		}
 	}
-	// A set-group-ID bit does not matter, nor does a privilege that the user has
-	// anyway.
+	// A set-group-ID bit does not matter. Neither does a set-user-ID bit of the user's
+	// own file.
 	for _, name := range []string{"group", "own"} {
 		if r := kit.Run(t, kit.Limit, kit.AsUser(run(name, "-u"), "")); r.Status != 0 || r.Stdout != fmt.Sprintln(kit.OrdinaryUID) {
 			t.Errorf("%s as an ordinary user: %v", name, r)
@@ -93,8 +94,8 @@ func TestSetUserID(t *testing.T) {
 	before.Same()
 }
 
-// TestUnreadable checks that a program file without read permission cannot be served
-// for an ordinary user, and that a line says so.
+// TestUnreadable checks a program file without read permission. For an ordinary user, the
+// program cannot be served, and a line must explain this.
 func TestUnreadable(t *testing.T) {
 	kit.NewSite(t)
 	bin, dir := kit.PublicBin(t), kit.Dir(t)

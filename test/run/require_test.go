@@ -20,7 +20,7 @@ func TestRequire(t *testing.T) {
 	s.Web(kit.Nginx{MPTCP: true})
 	s.Web(kit.Nginx{Port: 81})
 	const mptcp, plain = "curl -sSo /dev/null " + kit.ServerURL + "/hello", "curl -sSo /dev/null " + kit.ServerURL + ":81/hello"
-	// Blocking sockets; curl's are not.
+	// Python's sockets block; curl's do not.
 	python := func(port int) string {
 		return fmt.Sprintf(`/usr/bin/python3 -c 'import socket; s = socket.create_connection(("%s", %d)); s.sendall(b"GET / HTTP/1.0\r\n\r\n"); s.recv(9)'`, kit.ServerAddr, port)
 	}
@@ -43,7 +43,8 @@ func TestRequire(t *testing.T) {
 		{"mptcp", python(81), 123, "MPTCP fell back to TCP (MPCapableFallbackSYNACK 1)"},
 		{"mptcp", mptcp + "; " + plain, 123, "MPTCP fell back to TCP (MPCapableFallbackSYNACK 1)"},
 		{"mptcp", plain + "; exit 7", 7, ""},
-		// No server listens there, and a failed attempt is not a connection.
+		// No server listens on this port. A failed attempt does not count as a
+		// connection.
 		{"mptcp", "curl -s " + kit.ServerURL + ":82; true", 123, "there was no MPTCP connection"},
 		{"mptcp", "curl -s " + kit.ServerURL + ":82; " + mptcp, 0, ""},
 	} {

@@ -16,11 +16,11 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// TestUser checks that with --user, the target runs as that user, with the user's
-// groups and home directory and without capabilities. It must be served like any other
-// target; so must programs of lklctl exec.
+// TestUser checks that with --user, the target runs as that user, with the user's groups
+// and home directory and without capabilities. The target, and programs of lklctl exec,
+// must be served like any others.
 func TestUser(t *testing.T) {
-	bin := kit.PublicBin(t) // that user loads the library
+	bin := kit.PublicBin(t) // the target's user must be able to read the library
 	for _, engine := range []string{"supervise", "preload"} {
 		t.Run(engine, func(t *testing.T) {
 			s := kit.NewSite(t)
@@ -137,7 +137,7 @@ func TestUserRefused(t *testing.T) {
 	}
 	kit.OneLine(t, kit.Run(t, kit.Limit, root(private+"/lklrun", "-q", "--engine", "preload", "--user", "nobody", "--", "/usr/bin/id")), 2, "the command's user cannot read the stack")
 	before.Same()
-	// The caller may name the own user.
+	// An ordinary user may name their own user.
 	if got := kit.OK(t, kit.Limit, user(bin+"/lklrun", "-q", "--user", mine, "--", "id", "-u")); got != fmt.Sprintln(kit.OrdinaryUID) {
 		t.Errorf("an ordinary user as himself: %s", got)
 	}

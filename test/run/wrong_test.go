@@ -17,9 +17,9 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/wrong.txt anew")
 
-// TestOneLine checks that each wrong input gives one line that names the problem and,
-// if there is one, the remedy. testdata/wrong.txt has the command lines and their
-// output: "$" marks those of root, "%" those of an ordinary user.
+// TestOneLine checks that each wrong input produces one line that names the problem and,
+// if there is one, the remedy. testdata/wrong.txt has the command lines and their output:
+// "$" marks command lines of root, and "%" those of an ordinary user.
 func TestOneLine(t *testing.T) {
 	kit.NewSite(t)
 	for _, name := range []string{"one", "two"} { // with two instances, lklctl must ask which one is meant

@@ -13,12 +13,12 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// exchanges is the number of attempts at a race that shows its error about once in
-// three attempts.
+// exchanges is the number of attempts. The race under test shows its error in about one
+// of three attempts.
 const exchanges = 12
 
-// TestFinding01WrongBytes checks that received bytes do not change while a program
-// keeps them by reference, in a pipe, a socket or another process, and further bytes
+// TestFinding01WrongBytes checks received bytes that a program keeps by reference in a
+// pipe, in a socket or in another process. They must not change when further bytes
 // arrive. csrc/tests/bytes checks each byte by its connection and position.
 func TestFinding01WrongBytes(t *testing.T) {
 	s := kit.NewSite(t)
@@ -37,7 +37,7 @@ func TestFinding01WrongBytes(t *testing.T) {
 					}
 				})
 			}
-			if r[0] == "supervise" { // preload does not give descriptors of its own away
+			if r[0] == "supervise" { // preload passes no descriptors of its own to other processes
 				t.Run("given", func(t *testing.T) { outside(t, flags, program, "given") })
 				t.Run("taken", func(t *testing.T) { outside(t, flags, program, "taken") })
 			}
@@ -73,8 +73,8 @@ func says(t *testing.T, want string, args ...string) {
 	}
 }
 
-// outside makes a process outside the run move bytes of one of the run's connections
-// into a pipe of its own.
+// outside makes a process outside the run move bytes from one of the run's connections
+// into its own pipe.
 func outside(t *testing.T, flags []string, program, how string) {
 	path := filepath.Join(kit.Dir(t), "outside")
 	other := kit.Start(t, kit.Host.Command(program, "outside", path))
@@ -88,8 +88,8 @@ func outside(t *testing.T, flags []string, program, how string) {
 	}
 }
 
-// piped makes a shell read its connection by busybox, which moves it into a pipe with
-// sendfile().
+// piped makes a shell read its connection with busybox, which uses sendfile() to move the
+// data into a pipe.
 func piped(s *kit.Site) {
 	t := s.T
 	kit.Need(t, "bash", "busybox", "sha256sum")

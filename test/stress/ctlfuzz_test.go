@@ -18,7 +18,7 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// A babbler sends random data to a control socket.
+// A babbler is a client that sends random data to a control socket.
 type babbler struct {
 	kit.Noise
 	path string
@@ -57,7 +57,7 @@ func (b *babbler) syscall() []byte {
 	for range 6 {
 		v := b.number()
 		if os.Getenv("LKLRUN_BIN") != "" {
-			v &= 0xfff // the sanitizers report a pointer to nowhere as an error of their own
+			v &= 0xfff // the sanitizers report a pointer to unmapped memory as an error of lklhost
 		}
 		p = le.AppendUint64(p, v)
 	}
@@ -81,7 +81,7 @@ func (b *babbler) syscall() []byte {
 	return append(p, data...)
 }
 
-// body returns a body that fits its type, or almost.
+// body returns a body that fits its type, or almost fits it.
 func (b *babbler) body(typ uint16) []byte {
 	sizes := map[uint16]int{
 		ctlproto.CTL_HELLO: 8, ctlproto.CTL_LINK_ADD: 16, ctlproto.CTL_LINK_DEL: 4, ctlproto.CTL_BOOT: 16, ctlproto.CTL_GO: 16,
@@ -99,15 +99,15 @@ func (b *babbler) body(typ uint16) []byte {
 	if typ == ctlproto.CTL_EVENTS && n == 4 {
 		p[1], p[2], p[3] = 0, 0, 0
 	}
-	if typ == ctlproto.CTL_ASK && n > 8 && b.IntN(4) > 0 { // a query that goes to lklrun
+	if typ == ctlproto.CTL_ASK && n > 8 && b.IntN(4) > 0 { // a query that lklhost passes to lklrun
 		copy(p, []byte{0, 0, 0, 0, byte(b.IntN(2)), 0, 0, 0})
 		copy(p[8:], `{"verb":"end"}`)
 	}
 	return p
 }
 
-// talk makes one connection: usually a greeting, then frames, and an end at a random
-// point.
+// talk makes one connection. Usually it sends a greeting, then frames, and ends at a
+// random point.
 func (b *babbler) talk() error {
 	c, err := net.Dial("unix", b.path)
 	if err != nil {
@@ -164,7 +164,7 @@ func (b *babbler) talk() error {
 	return nil
 }
 
-// withFiles sends descriptors along: those of a link, or arbitrary ones.
+// withFiles also sends descriptors: those for a link, or arbitrary ones.
 func (b *babbler) withFiles(c *net.UnixConn, p []byte) error {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -181,13 +181,14 @@ func (b *babbler) withFiles(c *net.UnixConn, p []byte) error {
 }
 
 // TestControlNonsense checks that a control client that sends nonsense is answered or
-// dropped. Others are served as before, and no resources stay allocated for it.
+// dropped. lklhost must serve other clients as before, and must free all resources of
+// this client.
 func TestControlNonsense(t *testing.T) {
 	h := newHunt(t, false, "--stack", "mptcp")
 	h.works()
 	seed := uint64(kit.Setting(t, "FUZZ_SEED", 1))
 	t.Logf("seed %d", seed)
-	t.Cleanup(func() { // the last messages, in case it has died
+	t.Cleanup(func() { // print the last messages, in case lklhost has died
 		if log, err := os.ReadFile(filepath.Join("/run/lklrun", h.name, "log")); t.Failed() && err == nil {
 			t.Logf("the log ends: %s", log[max(0, len(log)-4000):])
 		}
@@ -206,7 +207,7 @@ func TestControlNonsense(t *testing.T) {
 			break
 		}
 		if conns%50 == 0 {
-			h.health() // another client in between
+			h.health() // another client connects in between
 		}
 	}
 	before.files += 3 * 64 // links that were added remain

@@ -19,7 +19,8 @@ import (
 //go:embed testdata/works.py
 var works string
 
-// A hunt is a run whose target waits while other programs are started beside it.
+// A hunt is a run whose target waits while the test starts other programs in the same
+// run.
 type hunt struct {
 	*patient
 	user bool
@@ -40,7 +41,8 @@ func newHunt(t *testing.T, user bool, flags ...string) *hunt {
 		dir = filepath.Join(h.env, "lklrun")
 	}
 	name := kit.NewName()
-	// Limits how long TCP keeps a closed connection whose peer does not answer.
+	// These settings limit how long TCP keeps a closed connection whose peer does not
+	// answer.
 	args := append([]string{"--name", name, "--sysctl", "net.ipv4.tcp_fin_timeout=1", "--sysctl", "net.ipv4.tcp_orphan_retries=1"}, flags...)
 	h.run = kit.Start(t, h.command("lklrun", append(args, "--", "sleep", "100000")...))
 	h.patient = observe(t, filepath.Join(dir, name))
@@ -83,9 +85,9 @@ func (h *hunt) end() {
 	}
 }
 
-// TestFuzz starts a target that makes every socket call with random arguments. Each
-// call must return. lklhost must survive, serve others, and release everything in the
-// end.
+// TestFuzz starts a target that makes every socket call with random arguments. Each call
+// must return. lklhost must survive, serve other programs, and release all resources in
+// the end.
 func TestFuzz(t *testing.T) {
 	seconds, seed := kit.Setting(t, "FUZZ_SECONDS", 4), kit.Setting(t, "FUZZ_SEED", 1)
 	for _, tt := range []struct {
@@ -111,7 +113,7 @@ func TestFuzz(t *testing.T) {
 				}
 			}
 			h.works()
-			hunt(seed+1, 3) // creates what is made once and kept; slow on a busy machine
+			hunt(seed+1, 3) // lets lklhost create the resources that it keeps; slow on a busy machine
 			before := h.settled()
 			hunt(seed, seconds)
 			// MPTCP keeps a closed connection for a minute (TCP_TIMEWAIT_LEN in

@@ -27,7 +27,7 @@ type patient struct {
 	pid  int
 	name string
 
-	forgiving bool // ignore what closed connections hold inside the stack
+	forgiving bool // ignore resources that closed connections hold inside the stack
 }
 
 // observe attaches to the instance whose run directory is dir.
@@ -37,7 +37,7 @@ func observe(t *testing.T, dir string) *patient {
 	kit.WaitFor(t, "attaching to "+dir, kit.Limit, func() bool {
 		ctx, cancel := context.WithTimeout(context.Background(), kit.Limit)
 		defer cancel()
-		// Not stackconn.Dial: the instance may be another user's.
+		// Do not use stackconn.Dial: the instance may belong to another user.
 		sock, err := net.Dial("unix", filepath.Join(dir, "ctl.sock"))
 		if err != nil {
 			return false
@@ -50,14 +50,14 @@ func observe(t *testing.T, dir string) *patient {
 	return p
 }
 
-// A health is what an lklhost holds at one moment.
+// A health describes the resources of an lklhost at one moment.
 type health struct {
 	open    int // connections of the engine
 	files   int // descriptors, except cached names of remote peers and those that the stack's library creates once
 	sockets int // in the stack, "sockets: used" of /proc/net/sockstat
 	orphans int // TCP connections without an owner that have not ended yet
 	freeKB  int // of the stack's memory
-	slabKB  int // of it, memory that the kernel cannot reclaim
+	slabKB  int // of freeKB's total, memory that the kernel cannot reclaim
 	heapKB  int // resident in lklhost, except the stack's memory
 }
 
@@ -116,8 +116,8 @@ func (p *patient) once(fds []os.DirEntry) int {
 	return n
 }
 
-// number reads a number from a file of the stack: the one after key, on the line that
-// begins with head.
+// number reads a number from a file of the stack. It follows key on the line that begins
+// with head.
 func (p *patient) number(ctx context.Context, path, head, key string) int {
 	p.t.Helper()
 	text, err := p.ctl.ReadFile(ctx, path)
@@ -175,9 +175,8 @@ func (p *patient) heap() int {
 	return sum - arena
 }
 
-// recovers waits until lklhost holds as much as before, within limits: no open
-// connection, no additional descriptor, and only as much more memory as its allocators
-// keep.
+// recovers waits until lklhost has released its resources: no open connection, no
+// additional descriptor, and only as much additional memory as its allocators may keep.
 func (p *patient) recovers(before health, wait time.Duration) health {
 	p.t.Helper()
 	const arenaKB, slabKB, heapKB = 6 << 10, 4 << 10, 8 << 10
@@ -214,7 +213,7 @@ func (p *patient) descriptors() string {
 	return b.String()
 }
 
-// sockets lists the sockets: those that sock_diag reports, and the counts of others.
+// sockets lists the sockets that sock_diag reports, and the numbers of other sockets.
 func (p *patient) sockets() string {
 	var b strings.Builder
 	for _, args := range [][]string{{"netstat", "-a", "-t", "-M", "-u", "-w", "-x", "-0"}, {"cat", "/proc/net/protocols"}} {
@@ -228,7 +227,7 @@ func (p *patient) sockets() string {
 	return b.String()
 }
 
-// settled returns the health when nothing is in progress.
+// settled returns the health when no operation is in progress.
 func (p *patient) settled() health {
 	var h health
 	kit.Within(kit.Limit, func() bool {

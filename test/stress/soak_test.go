@@ -12,7 +12,7 @@ import (
 
 // TestSoak runs forking servers, and clients that end connections in every way, with
 // signals at 1 kHz. Every byte must be right, no process may hang, and lklhost must
-// hold nothing in the end.
+// release all resources in the end.
 func TestSoak(t *testing.T) {
 	seconds, seed := kit.Setting(t, "SOAK_SECONDS", 16), kit.Setting(t, "SOAK_SEED", 1)
 	for _, stack := range []string{"mptcp", "vanilla"} {
@@ -28,7 +28,7 @@ func TestSoak(t *testing.T) {
 				}
 			}
 			h.works()
-			run(seed+1, 1) // creates what is made once and kept
+			run(seed+1, 1) // lets lklhost create the resources that it keeps
 			before := h.settled()
 			run(seed, seconds/2)
 			after := h.recovers(before, 4*kit.Limit)
@@ -40,10 +40,9 @@ func TestSoak(t *testing.T) {
 }
 
 // TestSoakBytes runs threads that keep received bytes in pipes and sockets, with
-// sendfile, splice and tee, also from descriptors that other threads exchange
-// meanwhile. Every byte must be right. The buffers are small enough for the stack's
-// memory: MPTCP drops data for which there is no memory, and retransmits it only after
-// a minute.
+// sendfile, splice and tee. Meanwhile, other threads exchange some of the descriptors.
+// Every byte must be right. The buffers are small enough for the stack's memory: MPTCP
+// drops data for which there is no memory, and retransmits it only after a minute.
 func TestSoakBytes(t *testing.T) {
 	seconds, seed := kit.Setting(t, "SOAK_SECONDS", 6), kit.Setting(t, "SOAK_SEED", 1)
 	kit.NewSite(t)

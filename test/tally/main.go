@@ -5,9 +5,9 @@
 // N failed". A skipped test counts as passed. If CI is set in the environment, it counts
 // as a failure, because the CI machine must have everything that the tests need.
 //
-// A test that passes only when repeated counts as passed, but is named, and the output of
-// its first run is written to a file in the directory of -flaky. More than two such tests
-// are a failure. The first run of NAME.tap is NAME.first.
+// A test that passes only when repeated counts as passed, but tally prints its name, and
+// writes the output of its first run to a file in the directory of -flaky. More than two
+// such tests are a failure. The first run of NAME.tap is NAME.first.
 package main
 
 import (
@@ -23,7 +23,7 @@ import (
 	"strings"
 )
 
-// maxFlaky is how many tests of a run may pass only when repeated.
+// maxFlaky is the maximum number of tests that may pass only when repeated.
 const maxFlaky = 2
 
 func main() {
@@ -45,7 +45,8 @@ type counts struct {
 	flaky    []result // passed, but only when repeated
 }
 
-// result is one test that did not just pass, with its output or the end of it.
+// result is a test that failed, was skipped or passed only when repeated. It includes the
+// test's output, or the end of it.
 type result struct {
 	name   string
 	output []string
@@ -113,7 +114,7 @@ func readDir(dir string, strict bool, c *counts) error {
 }
 
 // readFirst reads the first runs of TAP streams. If the second run failed as well, its
-// results say what is wrong.
+// results report the failure.
 func readFirst(dir string, c *counts) error {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.first"))
 	if err != nil {
@@ -192,8 +193,8 @@ var (
 )
 
 // readTAP counts the results of a TAP stream, which may consist of several streams (one
-// for each test program). If a plan has more tests than results, this is a failure: the
-// program died.
+// for each test program). If a plan names more tests than there are results, the program
+// died, which counts as a failure.
 func readTAP(suite string, r io.Reader, strict bool, c *counts) error {
 	planned, seen := 0, 0
 	sc := bufio.NewScanner(r)
@@ -250,7 +251,7 @@ type event struct {
 // error, panic, timeout) counts as one failure. For a test that ran twice, the second
 // result counts.
 func readGo(suite string, r io.Reader, strict bool, c *counts) error {
-	output := map[string][]string{} // of the run that is not over yet, or was the last
+	output := map[string][]string{} // output of the current run of a test, or else of its last run
 	first := map[string][]string{}  // of failed runs, by package and top-level test
 	ends := map[string]event{}
 	var order []string
@@ -292,7 +293,7 @@ func readGo(suite string, r io.Reader, strict bool, c *counts) error {
 	if events == 0 {
 		return fmt.Errorf("%s: no test event in it", suite)
 	}
-	// The end of a package follows those of its tests.
+	// The event for the end of a package follows the events of its tests.
 	failedIn := map[string]bool{}
 	for _, key := range order {
 		e := ends[key]
@@ -306,7 +307,7 @@ func readGo(suite string, r io.Reader, strict bool, c *counts) error {
 		r := result{name: key, output: last(output[key], 40)}
 		switch {
 		case e.Action == "fail" && e.Test == "" && failedIn[e.Package]:
-			// already reported, test by test
+			// The failed tests of the package were already reported.
 		case e.Action == "fail", e.Action == "skip" && e.Test != "" && strict:
 			failedIn[e.Package] = true
 			c.failures = append(c.failures, r)

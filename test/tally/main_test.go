@@ -155,8 +155,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// goFlaky is what `go test -json` says of two tests of a package, one of which fails
-// with a message in a subtest, and passes when it is repeated.
+// goFlaky returns the output of `go test -json` for two tests of a package. One of them
+// fails with a message in a subtest, and passes when it is repeated.
 func goFlaky(name, message string) string {
 	var b strings.Builder
 	say := func(action, test, output string) {

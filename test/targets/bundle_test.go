@@ -99,8 +99,8 @@ func readBundle(t *testing.T, arch string) map[string][]byte {
 	return files
 }
 
-// TestBundles checks that no file of a bundle depends on files of the device. No file
-// has properties that Android, or a kernel with pages of 16 KiB, refuses.
+// TestBundles checks that no file of a bundle depends on files of the device. No file may
+// have properties that Android, or a kernel with pages of 16 KiB, refuses.
 func TestBundles(t *testing.T) {
 	for arch, machine := range bundleArchs {
 		t.Run(arch, func(t *testing.T) {
@@ -164,8 +164,8 @@ func checkSegments(t *testing.T, name string, f *elf.File, library bool) {
 	if err != nil {
 		t.Errorf("%s: %v", name, err)
 	}
-	// The C library is already loaded by the program. The libraries for arm64 and arm
-	// do not even name it.
+	// The program has already loaded the C library. The libraries for arm64 and arm do
+	// not even name it.
 	if len(needed) != 0 && !(library && f.Machine == elf.EM_X86_64 && slices.Equal(needed, []string{"libc.so.6"})) {
 		t.Errorf("%s: needs %q", name, needed)
 	}
@@ -223,7 +223,7 @@ func TestBundleInEmptyRoot(t *testing.T) {
 	const runDir = "LKLRUN_RUN_DIR=/data/run"
 	before := kit.Take(t)
 	defer before.Same()
-	// The gateway of the stack is lklrun itself, from the bundle.
+	// lklrun from the bundle is also the stack's gateway.
 	r := kit.Run(t, kit.Limit, inBareRoot(root, "exec /data/b/lklrun -- wget -qO- "+kit.ServerURL+"/hello", runDir))
 	if r.Status != 0 || r.Stdout != "hello\n" {
 		t.Fatalf("wget: %v", r)
@@ -232,8 +232,8 @@ func TestBundleInEmptyRoot(t *testing.T) {
 	if r.Status != 3 || !strings.Contains(r.Stdout, "eth0:") {
 		t.Fatalf("exit status and interfaces: %v", r)
 	}
-	// lklrun must refuse a library that differs from the linked one, because it would
-	// not run that library.
+	// If the library differs from the linked one, lklrun must refuse it, because lklrun
+	// would not run that library.
 	lib, err := os.ReadFile(filepath.Join(root, "data/b/stacks/mptcp/liblkl.so"))
 	if err != nil {
 		t.Fatal(err)
@@ -258,7 +258,7 @@ func TestBundleInEmptyRoot(t *testing.T) {
 	if err := os.Remove(other); err != nil {
 		t.Error(err)
 	}
-	// If there is no place for run directories, lklrun says so in one line.
+	// If no directory for runs can be created, lklrun reports this in one line.
 	r = kit.Run(t, kit.Limit, inBareRoot(root, "exec /data/b/lklrun -- id", "LKLRUN_RUN_DIR=/nowhere/run"))
 	if r.Status != 2 || r.Stdout != "" || len(kit.Lines(r.Stderr)) != 1 {
 		t.Fatalf("no place for run directories: %v", r)

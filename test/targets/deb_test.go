@@ -39,7 +39,7 @@ func newDebian(t *testing.T) *debian {
 	if err := os.Mkdir(d.root, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// Not chroot(8): after it, no process can create a user namespace.
+	// Do not use chroot(8): after it, no process can create a user namespace.
 	d.enter = []string{"unshare", "-m", "--propagation", "private", "sh", "-euc", `cd "$1"; pivot_root . .; umount -l .; shift; exec "$@"`, "sh", d.root}
 	d.mount("tmpfs", "", 0)
 	t.Cleanup(func() {
@@ -50,8 +50,8 @@ func newDebian(t *testing.T) *debian {
 	return d
 }
 
-// fill unpacks what `make deb-test` has fetched. The archive is the last argument of
-// the command.
+// fill unpacks the files that `make deb-test` has fetched. The archive is the last
+// argument of the command.
 func (d *debian) fill(name string, command ...string) {
 	d.t.Helper()
 	from := filepath.Join(kit.Root(), "build", "deb-test", name)
@@ -111,7 +111,7 @@ func (d *debian) files() []string {
 		case "/proc", "/sys", "/dev", "/var/cache", "/var/log", "/var/lib/apt":
 			return filepath.SkipDir
 		}
-		// dpkg's records of packages count; its status file and locks change.
+		// The test covers dpkg's records of packages, but not its status file and locks.
 		if filepath.Dir(rel) != "/var/lib/dpkg" {
 			all = append(all, rel)
 		}
@@ -155,7 +155,8 @@ func TestDebian(t *testing.T) {
 		debs := d.put(d.deb("lklrun", "amd64")) + " " + d.put(d.deb("lklrun-bundles", "all"))
 		d.run("root", "useradd -m user; apt-get -qy install --no-install-recommends curl man-db bash-completion zsh fish")
 		clean := d.files()
-		// Recommended packages (of libpcap, dbus) are not available without a network.
+		// The recommended packages of libpcap and dbus are not available without a
+		// network.
 		d.run("root", "apt-get -qy install --no-install-recommends "+debs)
 
 		for _, user := range []string{"root", "user"} {
@@ -195,11 +196,11 @@ func TestDebian(t *testing.T) {
 }
 
 // testDebianArm64 unpacks the package for arm64 beside Debian's own arm64 packages. All
-// its programs and libraries must be for arm64, and run by qemu-user.
+// its programs and libraries must be for arm64, and must run under qemu-user.
 func testDebianArm64(t *testing.T) {
 	kit.Need(t, "dpkg-deb", "cp")
 	d := newDebian(t)
-	d.enter = []string{"chroot", d.root} // the emulated umount(8) cannot do what pivot_root needs
+	d.enter = []string{"chroot", d.root} // the emulated umount(8) does not support the calls that pivot_root needs
 	d.fill("arm64", "sh", "-c", `cp -a "$0/." .`)
 	deb := d.deb("lklrun", "arm64")
 	kit.Host.Run(t, "dpkg-deb", "-x", deb, d.root)
@@ -245,7 +246,7 @@ func (d *debian) manuals() {
 // terminal for that, so the test asks it only which function completes the command.
 func (d *debian) completions() {
 	d.t.Helper()
-	// As bash does at the first and the second tab after the name.
+	// Do as bash does at the first and the second tab after the name.
 	const bash = `bash -c '. /usr/share/bash-completion/bash_completion
 		_completion_loader "$0"; COMP_WORDS=("$@"); COMP_LINE="$*"; COMP_POINT=${#COMP_LINE}; COMP_CWORD=$(($# - 1)); COMP_TYPE=9
 		f=$(complete -p "$0" | sed "s/.*-F \([^ ]*\).*/\1/"); $f "$0" "${COMP_WORDS[COMP_CWORD]}" "" >/dev/null 2>&1; printf "%%s\n" "${COMPREPLY[@]}"' %s %s`

@@ -19,12 +19,12 @@ import (
 func demo(env ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(kit.Root(), "test", "demo.sh"))
 	cmd.Env = append(cmd.Environ(), env...)
-	// A process group of its own, like a foreground job of a terminal.
+	// Use a separate process group, like a foreground job of a terminal.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return cmd
 }
 
-// TestDemo runs the demo, which checks its own promises.
+// TestDemo runs the demo, which checks its results itself.
 func TestDemo(t *testing.T) {
 	kit.NewSite(t)
 	before := kit.Take(t)
@@ -36,7 +36,8 @@ func TestDemo(t *testing.T) {
 	before.Same()
 }
 
-// TestDemoWires runs the wires alone, with the host kernel's own MPTCP as the client.
+// TestDemoWires runs only the demo's network, with the host kernel's own MPTCP as the
+// client.
 func TestDemoWires(t *testing.T) {
 	kit.Need(t, "ip", "tc", "nginx", "mptcpize", "curl", "nstat", "nft")
 	before := kit.Take(t)

@@ -21,9 +21,9 @@ func old(s *kit.Site, args ...string) *exec.Cmd {
 	return kit.Lklrun(append([]string{"--stack", "lkl-4.9", "--name", kit.NewName()}, args...)...)
 }
 
-// TestOldLKL checks that a library with LKL's older interface runs programs as ours
-// does: transfers in both directions, several at once, a server, IPv6, two interfaces,
-// the gateway.
+// TestOldLKL checks that a library with LKL's older interface runs programs as the
+// current library does: transfers in both directions, several at once, a server, IPv6,
+// two interfaces, the gateway.
 func TestOldLKL(t *testing.T) {
 	s := kit.NewSite(t)
 	big := make([]byte, 20<<20)

@@ -11,9 +11,9 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// TestFinding16SanitizersCoverAllPrograms checks that `make san` without arguments
-// builds every program, each with a sanitizer or the race detector, and only below
-// build/. The release checklist builds them.
+// TestFinding16SanitizersCoverAllPrograms checks that `make san` without arguments builds
+// every program, each with a sanitizer or the race detector, and writes only below
+// build/. The release checklist uses this target.
 func TestFinding16SanitizersCoverAllPrograms(t *testing.T) {
 	kit.Need(t, "make")
 	cmd := exec.Command("make", "-n", "san")

@@ -11,9 +11,9 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// TestStackSourceDoesNotFit checks that third_party/lkl refuses a kernel source that
-// its fixes do not fit, and names the file. Otherwise a fix for a missing file would be
-// omitted silently.
+// TestStackSourceDoesNotFit checks that third_party/lkl refuses a kernel source that its
+// fixes do not fit, and names the file. Without this check, a fix for a missing file
+// would be omitted silently.
 func TestStackSourceDoesNotFit(t *testing.T) {
 	t.Parallel()
 	kit.Need(t, "make", "gcc")

@@ -15,23 +15,22 @@ import (
 
 // conformance is the part of test/conformance's suites that this machine completes in
 // about half a minute: CPython's own tests, by module or class. It excludes
-// test_socket.NetworkConnectionAttributesTest, whose clean-up closes the client's
-// socket when the server is done. The client may still be asking the socket for its
-// name then.
+// test_socket.NetworkConnectionAttributesTest: its cleanup closes the client's socket
+// when the server ends, but the client may still be querying the socket's name.
 const conformance = "test.test_select test.test_poll test.test_epoll " +
 	"test.test_socket.GeneralModuleTests test.test_socket.BasicTCPTest test.test_socket.BasicTCPTest2 test.test_socket.BasicUDPTest " +
 	"test.test_socket.TCPCloserTest test.test_socket.NonBlockingTCPTests test.test_socket.TCPTimeoutTest test.test_socket.UDPTimeoutTest " +
 	"test.test_socket.RecvmsgTCPTest test.test_socket.RecvmsgIntoTCPTest test.test_socket.RecvmsgUDPTest test.test_socket.RecvmsgIntoUDPTest " +
 	"test.test_socket.SendmsgUDPTest test.test_socket.RecvmsgRFC3542AncillaryUDP6Test test.test_socket.CreateServerTest"
 
-// tooSlow are the tests among them that measure the speed of the machine.
+// tooSlow are the tests among them that fail because this machine is slow.
 var tooSlow = map[string]string{
 	"test.test_epoll.TestEPoll.test_control_and_wait": "an answer within 10 ms",
 }
 
-// conformanceRun is the command that runs them. It writes the result of each test to a
-// line of a file. lklrun must start Python itself, because the engine preload is only
-// in the program that lklrun starts, not in programs that this program executes.
+// conformanceRun is the command that runs them. It writes one line to a file for each
+// test. lklrun must start Python itself, because the engine preload is only in the
+// program that lklrun starts, not in programs that this program executes.
 const conformanceRun = "python3 -W ignore /root/conformance/runner.py /tmp/report 60 " + conformance
 
 // testConformance checks that every test that passes on the machine's own sockets also
@@ -73,7 +72,7 @@ func natively(t *testing.T, m *vm.Machine) map[string]string {
 	return got
 }
 
-// report reads the file and removes it.
+// report reads the file of results and removes it.
 func report(t *testing.T, m *vm.Machine) map[string]string {
 	t.Helper()
 	got := map[string]string{}
@@ -81,7 +80,7 @@ func report(t *testing.T, m *vm.Machine) map[string]string {
 		word, test, _ := strings.Cut(line, " ")
 		switch word {
 		case "start":
-			got[test] = "crash or hang" // unless a later line says otherwise
+			got[test] = "crash or hang" // a later line may replace this
 		case "pass", "fail", "skip":
 			got[test] = word
 		}

@@ -58,7 +58,7 @@ func testDemo(t *testing.T, m *vm.Machine, engine string) {
 	if saw[4] != strings.Fields(want)[0] {
 		t.Error("the file that was fetched is not the one that was served")
 	}
-	// The last changes may still be undone when the status arrives.
+	// lklrun may still be undoing the last changes when the status arrives.
 	if !kit.Within(10*time.Second, func() bool { return m.Do(t, limit, demoLeft) == before }) {
 		t.Errorf("left on the machine; before:\n%safter:\n%s", before, m.Do(t, limit, demoLeft))
 	}

@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// build builds the library's own tests for arm64. If there is no library, it does
-// nothing; the test that needs it reports this.
+// build builds the library's own tests for arm64. If there is no library, build does
+// nothing, and the test that needs the library reports this.
 func build(root string) error {
 	lib := filepath.Join(root, "build", "stack-arm64")
 	if _, err := os.Stat(filepath.Join(lib, "liblkl.so")); err != nil {
