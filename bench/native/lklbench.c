@@ -11,12 +11,12 @@
  *		send|recv ADDR PORT MILLISECONDS  one connection, one way
  *		rr ADDR PORT COUNT                one byte there and back
  *
- *	Options of the connection: --cc NAME (default: the kernel's), --size
- *	BYTES (of one call), --mptcp 1, --nagle 1 (no TCP_NODELAY at either
- *	end), --busypoll USEC. --warm MS: warm-up time before the measurement;
- *	sent data is then counted by the receiver. Options of a library: --lib
- *	SO [--tap DEV --ip A/N [--ip6 A/N]]... [--offload MASK] [--cmdline TEXT]
- *	[--sysctl NAME=VALUE]... [--spin USEC]
+ *	Options of the connection: --cc NAME (default: the kernel's), --size BYTES (of
+ *	one call), --mptcp 1, --nagle 1 (no TCP_NODELAY at either end), --busypoll
+ *	USEC, --warm MS (warm-up time before the measurement; sent data is then
+ *	counted by the receiver).
+ *	Options of a library: --lib SO [--tap DEV --ip A/N [--ip6 A/N]]...
+ *	[--offload MASK] [--cmdline TEXT] [--sysctl NAME=VALUE]... [--spin USEC]
  *
  * A client first sends a struct hello with the role of the server: 's' a sink
  * that answers the end of the stream with a struct tally, 'r' a source, 'e' an

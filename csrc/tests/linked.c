@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The stack that is linked into a device's lklhost, through what lklhost calls it by:
- * booted in loop mode, with a file and a connection in it. No target, so it runs under
- * qemu-user as well, which knows no seccomp.
+ * Tests the stack that is linked into the lklhost of a device, through the
+ * interface that lklhost uses: boots it in loop mode, and uses a file and a
+ * connection in it. There is no target, so the test also runs under qemu-user,
+ * which does not support seccomp.
  *
  *	linked LIB OTHER	LIB is the library that is linked in, OTHER is not
  */
@@ -21,7 +22,7 @@
 
 #define FAR	((uint64_t)5 << 30)	/* beyond 32 bits */
 
-/** files - positions and sizes of 64 bits, in the shapes of this machine's calls */
+/** files - 64-bit positions and sizes, passed as the calls of this architecture require */
 static void files(void)
 {
 	char buf[8] = "";
@@ -50,7 +51,7 @@ static void wake(struct stack_src *src, uint32_t events)
 	woken = true;
 }
 
-/** connection - TCP over the stack's loopback, with readiness by its epoll */
+/** connection - use TCP over the stack's loopback, with readiness from its epoll */
 static void connection(void)
 {
 	struct sockaddr_in sa = { .sin_family = AF_INET };

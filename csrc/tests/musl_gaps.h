@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What musl lacks of what the tests use: included before everything else. */
+/* Definitions that the tests use and musl lacks; included before everything else. */
 #ifndef MUSL_GAPS_H
 #define MUSL_GAPS_H
 
@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/** strerrorname_np - the names that the tests print */
+/** strerrorname_np - return the names of errors that the tests print */
 static inline const char *strerrorname_np(int err)
 {
 #define NAME(e)	{ e, #e }

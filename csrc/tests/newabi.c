@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The stack library behind upstream LKL's newer interface: lkl_init() and
+ * A shared library that provides upstream LKL's newer interface: lkl_init() and
  * lkl_start_kernel(fmt), asm-generic's call numbers, devices by
- * lkl_register_netdev_linux_fdnet(), no loop mode. A shared library that loads
- * the one LKL_REAL names, so that stack_foreign.c runs on a real kernel in tests.
+ * lkl_register_netdev_linux_fdnet(), no loop mode. It loads our stack library
+ * from LKL_REAL, so that stack_foreign.c runs on a real kernel in tests.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "stack/foreign_calls.c"	/* its table of numbers, read backwards */
+#include "stack/foreign_calls.c"	/* for its table of numbers, used in the other direction */
 
 struct ops {
 	const char *virtio_devices;
@@ -19,7 +19,7 @@ struct ops {
 	void (*panic)(void);
 };
 
-/* As struct lkl_netdev of upstream begins. */
+/* The first members of upstream's struct lkl_netdev. */
 struct netdev {
 	void *ops;
 	int id;
@@ -36,14 +36,14 @@ struct ops lkl_host_ops;
 
 static void *real;
 
-/** load - with this one: later lklhost sees no files of the host's */
+/** load - load the real library early: later lklhost cannot access files of the host */
 __attribute__((constructor))
 static void load(void)
 {
 	real = dlopen(getenv("LKL_REAL"), RTLD_NOW | RTLD_LOCAL);
 }
 
-/** sym - a function of the real library */
+/** sym - look up a function of the real library */
 static void *sym(const char *name)
 {
 	return real ? dlsym(real, name) : NULL;
@@ -57,7 +57,7 @@ struct netdev *lkl_register_netdev_linux_fdnet(int fd);
 int lkl_netdev_add(struct netdev *nd, struct netdev_args *args);
 int lkl_netdev_get_ifindex(int id);
 
-/** lkl_init - hand the operations over */
+/** lkl_init - pass the operations to the real library */
 int lkl_init(struct ops *ops)
 {
 	int (*f)(struct ops *) = sym("lkl_init");
@@ -101,7 +101,7 @@ static long generic_fstatat(long no, const long *p)
 }
 #endif
 
-/** lkl_syscall - the generic number becomes the host's */
+/** lkl_syscall - translate the generic number to the host's and make the call */
 long lkl_syscall(long no, long *params)
 {
 	size_t i;
@@ -131,7 +131,7 @@ long lkl_sys_halt(void)
 	return f();
 }
 
-/** lkl_register_netdev_linux_fdnet - a device on a descriptor */
+/** lkl_register_netdev_linux_fdnet - create a device on a descriptor */
 struct netdev *lkl_register_netdev_linux_fdnet(int fd)
 {
 	struct netdev *nd = calloc(1, sizeof(*nd));
@@ -141,7 +141,7 @@ struct netdev *lkl_register_netdev_linux_fdnet(int fd)
 	return nd;
 }
 
-/** lkl_netdev_add - give it to the kernel */
+/** lkl_netdev_add - add the device to the kernel */
 int lkl_netdev_add(struct netdev *nd, struct netdev_args *args)
 {
 	void *(*create)(int, int) = sym("lkl_netdev_fd_create");
@@ -153,7 +153,7 @@ int lkl_netdev_add(struct netdev *nd, struct netdev_args *args)
 	return dev ? add(dev, args) : -ENODEV;
 }
 
-/** lkl_netdev_get_ifindex - of a device */
+/** lkl_netdev_get_ifindex - return the ifindex of a device */
 int lkl_netdev_get_ifindex(int id)
 {
 	int (*f)(int) = sym("lkl_netdev_get_ifindex");

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Waiting for descriptors of two kernels at once, threads with small stacks, and
- * signals: what only the preload engine can get wrong. The lines are the same
- * without it, where all descriptors are the host's.
+ * Waiting for descriptors of two kernels at once, threads with small stacks,
+ * and signals: cases that only the preload engine can handle incorrectly.
+ * Without the engine, all descriptors belong to the host, and the output is the
+ * same.
  */
 #define _GNU_SOURCE
 #include <limits.h>
@@ -22,12 +23,12 @@
 
 #define SIDES	2
 
-/* Not constants, of which the compiler knows too much */
+/* Volatile, so that the compiler does not use the value. */
 static void *volatile nowhere = (void *)8;
 
 static int host_fd, sock_fd, peer_fd;
 
-/** fresh - an eventfd of the host's and a connected socket of the stack's */
+/** fresh - make an eventfd of the host and a connected socket of the stack */
 static void fresh(void)
 {
 	int sv[2];
@@ -54,7 +55,7 @@ static void feed(int side)
 		say("feed", -1);
 }
 
-/** eat - and not any more */
+/** eat - make the side unready again */
 static void eat(int side)
 {
 	uint64_t n;
@@ -74,7 +75,7 @@ static void *late(void *arg)
 static const int sides[SIDES] = { 0, 1 };
 static const char *const names[SIDES] = { "host", "stack" };
 
-/** feed_later - while the caller waits */
+/** feed_later - start a thread that feeds @side while the caller waits */
 static pthread_t feed_later(int side)
 {
 	pthread_t t;
@@ -146,7 +147,7 @@ static void polls(void)
 	done();
 }
 
-/** ep_wait - epoll_wait with what came printed in order of data */
+/** ep_wait - call epoll_wait() and print the events, sorted by data */
 static void ep_wait(const char *name, int ep, int ms)
 {
 	struct epoll_event ev[8];
@@ -165,7 +166,7 @@ static void ep_ctl(const char *name, int ep, int op, int fd, uint32_t events, ui
 	say(name, epoll_ctl(ep, op, fd, &ev));
 }
 
-/** epolls - mixes, edges, one-shot, nested ones */
+/** epolls - epoll with members of both kernels, edge-triggered, one-shot and nested */
 static void epolls(void)
 {
 	int ep = epoll_create1(0), outer = epoll_create1(0), side, d;
@@ -242,14 +243,14 @@ static void on_usr1(int sig)
 	caught++;
 }
 
-/** on_usr2 - a handler that jumps away */
+/** on_usr2 - signal handler that calls longjmp() */
 static void on_usr2(int sig)
 {
 	(void)sig;
 	siglongjmp(jump, 1);
 }
 
-/** on_send - a handler that uses a socket */
+/** on_send - signal handler that uses a socket */
 static void on_send(int sig)
 {
 	(void)sig;
@@ -308,7 +309,7 @@ static void handlers(void)
 	s.stop = 1;
 	pthread_join(t, NULL);
 
-	/* restarted: every byte arrives, though a signal comes every millisecond */
+	/* Restarted calls: every byte arrives although a signal comes every millisecond. */
 	handle(SIGUSR1, on_usr1, SA_RESTART);
 	s.stop = 0;
 	pthread_create(&t, NULL, shoot, &s);
@@ -328,7 +329,7 @@ static void handlers(void)
 	pthread_join(t, NULL);
 	printf("after a storm: %ld, handlers ran: %d\n", got, caught > 1);
 
-	/* a handler that makes calls itself, and ends up in the stack again */
+	/* The handler itself makes calls in the stack. */
 	handle(SIGUSR1, on_send, SA_RESTART);
 	caught = 0;
 	s.stop = 0;
@@ -360,7 +361,7 @@ static void handlers(void)
 	handle(SIGUSR2, SIG_IGN, 0);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 
-	/* a mask for the time of the wait */
+	/* A signal mask for the duration of the wait. */
 	caught = 0;
 	handle(SIGUSR1, on_usr1, 0);
 	sigemptyset(&set);
@@ -378,7 +379,7 @@ static void handlers(void)
 	done();
 }
 
-/** brief - a thread whose first call is nearly its last */
+/** brief - thread that makes and closes one socket */
 static void *brief(void *arg)
 {
 	(void)arg;
@@ -430,7 +431,7 @@ static void faults(void)
 	say("send, bad pointer", send(peer_fd, nowhere, 100, 0));
 	feed(1);
 	say("recv, bad pointer", recv(sock_fd, nowhere, 100, 0));
-	/* musl's own recvmsg() reads it. */
+	/* Not musl's recvmsg(), which would read the pointer itself. */
 	say("recvmsg, bad pointer", (int)syscall(SYS_recvmsg, sock_fd, nowhere, 0));
 	say("connect, bad pointer", connect(sock_fd, nowhere, 16));
 	sigaction(SIGSEGV, NULL, &old);
@@ -442,7 +443,7 @@ static void faults(void)
 
 static volatile long pings;
 
-/** ping - round trips on a pair of its own, on a small stack */
+/** ping - thread with a small stack that makes round trips on its own pair of sockets */
 static void *ping(void *arg)
 {
 	int sv[2], i, *in = arg;
@@ -464,7 +465,7 @@ static void *ping(void *arg)
 	return NULL;
 }
 
-/** threads - many at once, with the smallest stacks there are; and cancelled ones */
+/** blocked - thread that blocks in a call until it is cancelled */
 static void *blocked(void *arg)
 {
 	char c;
@@ -516,7 +517,7 @@ static void threads(void)
 	close(sv[1]);
 }
 
-/** stdio - a stream on a socket, closed by fclose() */
+/** stdio - use a stdio stream on a socket, and close it by fclose() */
 static void stdio(void)
 {
 	int sv[2], n;
@@ -561,7 +562,7 @@ static void ranges(void)
 	close(d);
 }
 
-/** main - everything, in order */
+/** main - run all tests in order */
 int main(void)
 {
 	setvbuf(stdout, NULL, _IOLBF, 0);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Names: the C library's resolver asks a server that only the stack knows, on
- * 127.0.0.1, which /etc/resolv.conf names. Run as preload_mix is.
+ * Name resolution: the C library's resolver queries a server on the stack's
+ * 127.0.0.1, which is listed in /etc/resolv.conf. The program runs like
+ * preload_mix.
  */
 #define _GNU_SOURCE
 #include <ifaddrs.h>
@@ -17,7 +18,7 @@
 
 #define THREADS	8
 
-/** answer - to one query, 10.1.2.3 for type A and nothing for others */
+/** answer - answer one query: 10.1.2.3 for type A, no records for other types */
 static size_t answer(uint8_t *q, size_t n)
 {
 	static const uint8_t rr[] = { 0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 10, 1, 2, 3 };
@@ -26,7 +27,7 @@ static size_t answer(uint8_t *q, size_t n)
 
 	while (at < n && q[at])
 		at += q[at] + 1U;
-	at += 5;		/* the root's length, type, class */
+	at += 5;		/* length of the root name, type, class */
 	if (at > n)
 		return 0;
 	type = q[at - 4] << 8 | q[at - 3];
@@ -41,7 +42,7 @@ static size_t answer(uint8_t *q, size_t n)
 	return at;
 }
 
-/** server - on UDP port 53 */
+/** server - thread that serves UDP port 53 */
 static void *server(void *arg)
 {
 	uint8_t buf[512];
@@ -62,7 +63,7 @@ static void *server(void *arg)
 }
 
 /**
- * struct look - a lookup
+ * struct look - a name lookup
  * @family: AF_*
  * @text: the address, or why there is none
  */
@@ -71,7 +72,7 @@ struct look {
 	char text[64];
 };
 
-/** look_up - getaddrinfo() */
+/** look_up - thread that calls getaddrinfo() */
 static void *look_up(void *arg)
 {
 	struct look *l = arg;
@@ -87,7 +88,7 @@ static void *look_up(void *arg)
 	return NULL;
 }
 
-/** main - everything, in order */
+/** main - run all tests in order */
 int main(void)
 {
 	int fd = socket(AF_INET, SOCK_DGRAM, 0), i, n = 0;
@@ -118,7 +119,7 @@ int main(void)
 		printf("interface %u %s\n", ni[i].if_index, ni[i].if_name);
 	if_freenameindex(ni);
 	printf("if_indextoname: %s\n", if_indextoname(1, name));
-	for (i = 0; i < 300; i++) {	/* its socket is closed each time */
+	for (i = 0; i < 300; i++) {	/* the resolver closes its socket each time */
 		if (getifaddrs(&ifa))
 			say("getifaddrs", -1);
 		for (n = 0, p = ifa; p; p = p->ifa_next)

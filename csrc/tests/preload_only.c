@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What is as it is only with the stack preloaded: children, the library's own
- * descriptors, calls that are refused.
+ * Behavior that exists only with the preloaded stack: children without a stack,
+ * the library's own descriptors, refused calls.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -28,7 +28,7 @@ extern char **environ;
 
 static int sv[2];
 
-/** works - whether the parent's sockets do */
+/** works - whether the parent's sockets work */
 static bool works(void)
 {
 	char c = 0;
@@ -36,7 +36,7 @@ static bool works(void)
 	return write(sv[0], "w", 1) == 1 && read(sv[1], &c, 1) == 1 && c == 'w';
 }
 
-/** status - of a child */
+/** status - wait for a child; returns its exit status */
 static int status(pid_t pid)
 {
 	int st;
@@ -44,13 +44,13 @@ static int status(pid_t pid)
 	return waitpid(pid, &st, 0) == pid && WIFEXITED(st) ? WEXITSTATUS(st) : -1;
 }
 
-/** in_child - run in a child after fork(); 0 says all is as it should */
+/** in_child - run @fn in a child after fork(); 0 means success */
 static int in_child(int (*fn)(void))
 {
 	pid_t pid = fork();
 
 	if (!pid) {
-		close(2);	/* the line for the user */
+		close(2);	/* suppresses the line for the user */
 		alarm(20);
 		_exit(fn());
 	}
@@ -121,7 +121,7 @@ static void children(void)
 	ok(!getenv("LD_PRELOAD"), "children do not load it");
 }
 
-/** own - descriptors that are not the program's */
+/** own - calls on descriptors of the library */
 static void own(void)
 {
 	struct rlimit lim;
@@ -147,7 +147,7 @@ static void own(void)
 	   "close_range() closes duplicates");
 }
 
-/** refused - with an errno, not by doing something else */
+/** refused - calls that must fail with an errno */
 static void refused(void)
 {
 	union {
@@ -167,7 +167,7 @@ static void refused(void)
 	ok(fd >= 0 && !bind(fd, (struct sockaddr *)&ss, lo(&ss, AF_INET, 0)) && port_of(fd) > 0,
 	   "syscall() makes sockets of the stack too");
 	close(fd);
-	/* a child at the other end of a unix socket */
+	/* The other end of the unix socket belongs to a child. */
 	l = socket(AF_UNIX, SOCK_STREAM, 0);
 	bind(l, (struct sockaddr *)&un, len);
 	len = sizeof(un);
@@ -197,14 +197,14 @@ static void refused(void)
 	close(fd);
 }
 
-/** shut - a stream that may not have been opened */
+/** shut - close a stream, which may be NULL */
 static void shut(FILE *f)
 {
 	if (f)
 		fclose(f);
 }
 
-/** files - of the stack's network, by name */
+/** files - open files of the stack's network by name */
 static void files(void)
 {
 	const char *ttl = "/proc/sys/net/ipv4/ip_default_ttl";
@@ -232,7 +232,7 @@ static void files(void)
 	close(l);
 }
 
-/** registers - which a system call leaves alone */
+/** registers - registers that a system call must preserve */
 static void registers(void)
 {
 #ifdef __aarch64__
@@ -242,7 +242,7 @@ static void registers(void)
 #endif
 }
 
-/** main - everything, in order */
+/** main - run all tests in order */
 int main(void)
 {
 	int proto = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Registers across a system call of glibc's syscall(), which itself uses x0 to x8
- * and nothing else.
+ * Checks the registers across a call of glibc's syscall(), which itself uses
+ * only x0 to x8.
  */
 #ifndef REGS_ARM64_H
 #define REGS_ARM64_H
@@ -12,7 +12,8 @@
 #include <unistd.h>
 
 /**
- * struct regs - @x: x0 to x7 are the call's, x9 to x17 any; @q: all
+ * struct regs - register values: @x: x0 to x7 are the arguments of the call, x9
+ * to x17 are arbitrary; @q: all vector registers
  */
 struct regs {
 	uint64_t x[20];
@@ -56,7 +57,7 @@ __asm__(".text\n.p2align 2\n.globl regs_call\n.type regs_call, %function\nregs_c
 	"ldp x25, x26, [sp, #64]\nldp x27, x28, [sp, #80]\n"
 	"ldp x29, x30, [sp], #176\nret\n");
 
-/** regs_kept - whether a call that succeeds leaves them alone */
+/** regs_kept - whether a successful call preserves the registers */
 static inline int regs_kept(long nr, long a, long b)
 {
 	struct regs in, out;

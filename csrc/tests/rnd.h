@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Random numbers that a seed brings back, each thread's its own. */
+/* Reproducible random numbers from a seed, separate for each thread. */
 #ifndef RND_H
 #define RND_H
 
 #include <stdint.h>
 
-extern __thread uint64_t rnd_state;	/* one file of each program has it */
+extern __thread uint64_t rnd_state;	/* defined in one file of each program */
 
-/** rnd_seed - of the calling thread */
+/** rnd_seed - set the seed of the calling thread */
 static inline void rnd_seed(uint64_t seed)
 {
 	rnd_state = (seed + 1) * 0x9e3779b97f4a7c15ull;
 }
 
-/** rnd - xorshift64* */
+/** rnd - return a random number (xorshift64*) */
 static inline uint64_t rnd(void)
 {
 	rnd_state ^= rnd_state >> 12;
@@ -22,7 +22,7 @@ static inline uint64_t rnd(void)
 	return rnd_state * 0x2545f4914f6cdd1dull;
 }
 
-/** below - 0 to @n - 1 */
+/** below - return a random number from 0 to @n - 1 */
 static inline uint64_t below(uint64_t n)
 {
 	return (rnd() >> 11) % n;

@@ -24,7 +24,7 @@ static inline bool ok(bool good, const char *fmt, ...)
 	return good;
 }
 
-/** tap_end - the plan; the exit status */
+/** tap_end - print the plan; returns the exit status */
 static inline int tap_end(void)
 {
 	printf("1..%d\n", tap_n);

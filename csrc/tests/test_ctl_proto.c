@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The structs of ctl_proto.h against the golden bytes the Go side is tested with
- * too: internal/stack/ctlproto/testdata/golden.txt. The values are those of
+ * Compares the structs of ctl_proto.h with golden bytes that also test the Go
+ * side: internal/stack/ctlproto/testdata/golden.txt. The values are those of
  * internal/stack/ctlproto/golden_test.go.
  */
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 static FILE *golden;
 
-/** find - the bytes of message @name in the file; their number, or -1 */
+/** find - find the bytes of message @name in the file; returns their number, or -1 */
 static int find(const char *name, unsigned char *out, size_t room)
 {
 	char line[8192];
@@ -37,7 +37,7 @@ static int find(const char *name, unsigned char *out, size_t room)
 
 /**
  * same - compare a struct, and what follows it, with the file
- * @tail: bytes behind the struct
+ * @tail: bytes after the struct
  */
 static void same(const char *name, const void *body, size_t len,
 		 const void *tail, size_t tail_len)

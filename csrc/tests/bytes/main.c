@@ -6,12 +6,12 @@
  * other bytes have arrived. The program makes its own connections over
  * loopback, and prints the same on any kernel.
  *
- *	bytes WAY sendfile, splice, tee, relay, vmsplice or exchange bytes given
- *	PATH hands a connection to `bytes outside PATH` bytes taken PATH has
- *	that process take it (pidfd_getfd(2)) bytes outside PATH runs outside;
- *	prints "right" if its bytes are correct bytes zerocopy prints the
- *	results of SO_ZEROCOPY, MSG_ZEROCOPY and similar bytes soak SEED SECONDS
- *	all ways at once, from several threads
+ *	bytes WAY		sendfile, splice, tee, relay, vmsplice or exchange
+ *	bytes given PATH	hands a connection to `bytes outside PATH`
+ *	bytes taken PATH	has that process take it (pidfd_getfd(2))
+ *	bytes outside PATH	runs outside; prints "right" if its bytes are correct
+ *	bytes zerocopy		prints the results of SO_ZEROCOPY, MSG_ZEROCOPY and similar
+ *	bytes soak SEED SECONDS	all ways at once, from several threads
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

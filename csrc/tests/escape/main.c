@@ -2,9 +2,10 @@
 /*
  * Attempts to leave a run, made by the command of a run.
  *
- *	escape list the names of all attempts escape [wait] NAME... make them;
- *	print one line for each: NAME OUTCOME escape bare NAME make one, print
- *	only its outcome escape outside the accomplice on the host (outside.c)
+ *	escape list			print the names of all attempts
+ *	escape [wait] NAME...		make them; print one line for each: NAME OUTCOME
+ *	escape bare NAME		make one, print only its outcome
+ *	escape outside			run the accomplice on the host (outside.c)
  *
  * With "wait" it first prints "ready" and continues when it reads a line from
  * standard input. The environment contains the targets of the attempts

@@ -83,7 +83,7 @@ static long op_socket(void)
 	int proto = protos[below(13)];
 
 	if (one_in(30)) {
-		/* Only for the answer: not all families are for playing with. */
+		/* Only try to create these: other families could affect the host. */
 		family = one_in(2) ? any_int() : (int)below(46);
 		if (family == 38)	/* AF_ALG loads modules of the host's kernel */
 			family = -1;

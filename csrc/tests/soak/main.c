@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A soak: servers that fork, clients that come to every end a connection can
- * have, signals all the time; every byte is checked.
+ * A soak test: servers that fork, clients whose connections end in every
+ * possible way, and constant signals. Every byte is checked.
  *
  *	soak SEED SECONDS [CLIENTS]
  *
  * Theory of operation
  *
- * Everybody is a process with a place in shared memory. One process sends SIGUSR1
- * a thousand times a second to whoever it picks; half of them restart their
- * calls, half do not. A process that does not get on for STUCK_S is stuck. What
- * is wrong is said in a line and counted; the last lines are the figures, and the
- * exit status is 0 only if nothing was wrong.
+ * Each server and client is a process with an entry in shared memory. One
+ * process sends SIGUSR1 a thousand times a second to random other processes.
+ * The handler restarts calls in half of them. A process that makes no progress
+ * for STUCK_S is stuck. Each error is printed as a line and counted. The last
+ * lines are the statistics. The exit status is 0 only if there were no errors.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -46,13 +46,13 @@ static double now_s(void)
 	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
 }
 
-/** nothing - a handler */
+/** nothing - signal handler that does nothing */
 static void nothing(int sig)
 {
 	(void)sig;
 }
 
-/** start - a process in the place @i; 0 in the child */
+/** start - fork a process for the entry @i; returns 0 in the child */
 static pid_t start(int i, uint64_t seed)
 {
 	struct sigaction sa = { .sa_handler = nothing,
@@ -77,7 +77,7 @@ static pid_t start(int i, uint64_t seed)
 	return 0;
 }
 
-/** signaller - SIGUSR1 to one after the other */
+/** signaller - send SIGUSR1 to one process after the other */
 static void signaller(void)
 {
 	struct timespec next;
@@ -97,14 +97,14 @@ static void signaller(void)
 	_exit(0);
 }
 
-/** bound - a socket on a loopback address, which comes into shared->addr */
+/** bound - make a socket on a loopback address, and store the address in shared->addr */
 static int bound(int i, int type)
 {
 	struct sockaddr_in6 *a = &shared->addr[i];
 	socklen_t len = sizeof(*a);
 	int one = 1, fd;
 
-	/* Not one that a client may be given while the fickle server is away. */
+	/* A fixed port: a client could get an ephemeral one while the fickle server is not listening. */
 	a->sin6_port = htons((uint16_t)(FIRST_PORT + i));
 	a->sin6_family = i < SERVERS && i % 2 ? AF_INET : AF_INET6;
 	if (a->sin6_family == AF_INET)
@@ -124,7 +124,7 @@ static int bound(int i, int type)
 	return fd;
 }
 
-/** everybody - start them all */
+/** everybody - start all processes */
 static void everybody(uint64_t seed)
 {
 	int i, fd;
@@ -164,7 +164,7 @@ static bool watch(double end)
 	while (now_s() < end && !shared->wrong) {
 		nanosleep(&ts, NULL);
 		for (i = 0; i < n; i++) {
-			/* A datagram may be lost, and then nobody asks again. */
+			/* A datagram may be lost, and no process sends it again. */
 			if (steps[i] != shared->place[i].steps ||
 			    i == UDP_SERVER) {
 				steps[i] = shared->place[i].steps;
@@ -184,7 +184,7 @@ static bool watch(double end)
 	return true;
 }
 
-/** finish - let the clients come to an end, and end the rest */
+/** finish - let the clients finish, and kill all others */
 static void finish(void)
 {
 	const struct timespec ts = { 0, 10000000 };
@@ -207,7 +207,7 @@ static void finish(void)
 		;
 }
 
-/** report - the figures */
+/** report - print the statistics */
 static void report(double seconds)
 {
 	static const char *const names[MODES] = {
@@ -262,7 +262,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	printf("seed %llu\n", (unsigned long long)seed);
-	signal(SIGUSR1, nothing);	/* before anybody has one of his own */
+	signal(SIGUSR1, nothing);	/* before any process installs its own handler */
 	began = now_s();
 	everybody(seed);
 	pid = start(-1, seed);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Both sides of the soak: forking servers, and clients that come to every end.
+ * Both sides of the soak test: forking servers, and clients whose connections
+ * end in every way.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -13,26 +14,26 @@
 
 #include "soak.h"
 
-#define FICKLE_NS	2000000		/* it listens that long, and is away that long */
+#define FICKLE_NS	2000000		/* it listens for this time, then closes its listener for the same time */
 #define FICKLE_TRIES	5000
 #define DATAGRAM	1200
 
 static const uint32_t sizes[] = { 0, 1, 7, 100, 5000, 70000, 400000, 1500000 };
 
-/** any_size - of a stream */
+/** any_size - return a random length of a stream */
 static uint32_t any_size(void)
 {
 	return sizes[below(sizeof(sizes) / sizeof(sizes[0]))];
 }
 
-/** serve - one connection, to the end that its client asked for */
+/** serve - serve one connection, and end it as its client requested */
 static void serve(int fd)
 {
 	struct hello h;
 	int64_t n;
 
 	if (recv_all(fd, &h, sizeof(h)) != 1)
-		return;		/* the client's end came first */
+		return;		/* the client closed first */
 	if (h.mode >= MODES) {
 		wrong("a client asks for the mode %u", h.mode);
 		return;
@@ -74,7 +75,7 @@ static void apart(int lis, int fd)
 	_exit(0);
 }
 
-/** accept_one - and serve it, every third time in a child */
+/** accept_one - accept a connection and serve it, every third time in a child */
 static void accept_one(int lis)
 {
 	int fd = AGAIN(accept(lis, NULL, NULL));
@@ -93,7 +94,7 @@ static void accept_one(int lis)
 	step();
 }
 
-/** server - the life of one */
+/** server - main function of a server */
 void server(int lis)
 {
 	signal(SIGCHLD, SIG_IGN);
@@ -103,7 +104,7 @@ void server(int lis)
 	}
 }
 
-/** pause_ns - for others, not for an event */
+/** pause_ns - sleep, to let other processes run */
 static void pause_ns(long ns)
 {
 	const struct timespec ts = { 0, ns };
@@ -112,7 +113,7 @@ static void pause_ns(long ns)
 }
 
 /**
- * listen_again - on the fickle server's port
+ * listen_again - listen on the fickle server's port again
  *
  * A child that has not closed its copy yet keeps the port in use.
  */
@@ -137,9 +138,11 @@ static int listen_again(void)
 }
 
 /**
- * fickle_server - one whose listener comes and goes
+ * fickle_server - main function of a server that repeatedly closes and reopens
+ * its listener
  *
- * Whoever waits in its queue when it goes is reset, whoever comes later refused.
+ * When it closes the listener, connections in its queue are reset, and later
+ * ones are refused.
  */
 void fickle_server(void)
 {
@@ -159,7 +162,7 @@ void fickle_server(void)
 	}
 }
 
-/** udp_server - sends back what comes */
+/** udp_server - main function of the UDP server, which echoes datagrams */
 void udp_server(int fd)
 {
 	static char buf[65536];
@@ -178,11 +181,12 @@ void udp_server(int fd)
 }
 
 /**
- * datagram_right - check one that came back to the socket with @mine
+ * datagram_right - check a datagram that the socket with the seed @mine
+ * received
  *
- * It begins with its seed. One of another socket's, which had this port before and
- * did not wait for it, may come late; it has to be as right as any, and that socket
- * must be closed.
+ * A datagram begins with its seed. A late one may belong to an earlier socket
+ * on this port that did not wait for it. Its bytes must be correct, too, and
+ * that socket must be closed.
  */
 static void datagram_right(const unsigned char *buf, uint64_t mine)
 {
@@ -202,7 +206,7 @@ static void datagram_right(const unsigned char *buf, uint64_t mine)
 			      place, i);
 }
 
-/** datagrams - some there and back; those that come must be right */
+/** datagrams - exchange some datagrams; those that arrive must be correct */
 static void datagrams(void)
 {
 	struct timeval tv = { 0, 200000 };
@@ -231,7 +235,7 @@ static void datagrams(void)
 	close(fd);
 }
 
-/** fine - whether what went wrong may go wrong like that */
+/** fine - whether the error in errno is expected */
 static bool fine(enum mode mode, int to)
 {
 	switch (errno) {
@@ -242,7 +246,7 @@ static bool fine(enum mode mode, int to)
 	return false;
 }
 
-/** converse - with an open connection; true: it came to the end it should */
+/** converse - use an open connection; true if it ended as expected */
 static bool converse(int fd, int to, enum mode mode)
 {
 	struct hello h = { rnd(), any_size(), mode };
@@ -265,14 +269,14 @@ static bool converse(int fd, int to, enum mode mode)
 	if (mode == SERVER_RESETS)
 		return n == 0;		/* an answer of no bytes, then the end */
 	if (n < (int64_t)h.len) {
-		/* After the client's own end a reset looks like the server's. */
+		/* After the client's shutdown, a reset looks like the server's end of file. */
 		errno = 0;
 		return mode == HALF_CLOSE && to == FICKLE;
 	}
 	return mode != ANSWER || !recv_end(fd) || fine(mode, to);
 }
 
-/** talk - one connection in one mode */
+/** talk - make one connection in one mode */
 static void talk(int to, enum mode mode)
 {
 	int fd = dial(&shared->addr[to]);
@@ -292,7 +296,7 @@ static void talk(int to, enum mode mode)
 	shared->done[mode]++;
 }
 
-/** doomed - a connection of a child that is killed in the middle */
+/** doomed - let a child make a connection, and kill it while it transfers data */
 static void doomed(int to)
 {
 	pid_t pid = fork();
@@ -324,7 +328,7 @@ static void doomed(int to)
 	shared->done[KILLED]++;
 }
 
-/** client - one connection after the other, until the soak is over */
+/** client - make one connection after the other until the test ends */
 void client(void)
 {
 	while (!shared->over) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The soak of the stack's connections; see main.c. */
+/* The soak test of the stack's connections; see main.c. */
 #ifndef SOAK_H
 #define SOAK_H
 
@@ -13,15 +13,15 @@
 #include "../rnd.h"
 
 #define SERVERS		4
-#define FICKLE		SERVERS		/* the place of the one that comes and goes */
+#define FICKLE		SERVERS		/* index of the fickle server */
 #define UDP_SERVER	(SERVERS + 1)
-#define PLACES		(SERVERS + 2 + 16)	/* with the clients */
+#define PLACES		(SERVERS + 2 + 16)	/* including the clients */
 
-/* What becomes of a connection. */
+/* How a connection ends. */
 enum mode {
-	ANSWER,		/* everything there and back */
+	ANSWER,		/* complete transfer in both directions */
 	HALF_CLOSE,	/* the client shuts its side before it reads */
-	SERVER_RESETS,	/* SO_LINGER 0 and close, in the middle */
+	SERVER_RESETS,	/* the server closes with SO_LINGER 0 during the transfer */
 	CLIENT_RESETS,
 	LEAVES,		/* the client closes with data unread */
 	KILLED,		/* the client dies by SIGKILL */
@@ -29,9 +29,9 @@ enum mode {
 };
 
 /**
- * struct hello - what a client says first
- * @seed: of the bytes that follow, and of the answer
- * @len: how many, both ways
+ * struct hello - first message of a client
+ * @seed: seed of the following bytes, and of the answer
+ * @len: number of bytes in each direction
  */
 struct hello {
 	uint64_t seed;
@@ -42,8 +42,8 @@ struct hello {
 /**
  * struct place - a process of the soak, for signals and the watchdog
  * @pid: 0: none
- * @steps: grows as long as it gets on
- * @seed: of the datagrams of the socket it has open, 0: none
+ * @steps: incremented while the process makes progress
+ * @seed: seed of the datagrams of its open socket, 0: none
  */
 struct place {
 	_Atomic pid_t pid;
@@ -51,9 +51,9 @@ struct place {
 };
 
 /**
- * struct shared - between all processes
- * @addr: of each server, AF_INET or AF_INET6
- * @done: connections by mode, as their clients saw them end
+ * struct shared - memory that all processes share
+ * @addr: address of each server, AF_INET or AF_INET6
+ * @done: number of completed connections by mode, as counted by clients
  */
 struct shared {
 	struct place place[PLACES];
@@ -64,9 +64,9 @@ struct shared {
 };
 
 extern struct shared *shared;
-extern int place;		/* of this process, -1: none */
+extern int place;		/* index of this process, -1: none */
 
-/* stream.c: bytes that say where they belong, and calls that go on after EINTR */
+/* stream.c: bytes that depend on their position, and calls that continue after EINTR */
 void step(void);
 void bytes_make(unsigned char *buf, size_t len, uint64_t seed, uint64_t at);
 int bytes_check(const unsigned char *buf, size_t len, uint64_t seed,
@@ -80,7 +80,7 @@ int dial(const struct sockaddr_in6 *to);
 void reset_on_close(int fd);
 void wrong(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* A call that is made again when a signal has interrupted it. */
+/* Make a call, and repeat it if a signal has interrupted it. */
 #define AGAIN(call) ({							\
 	int again_ret;							\
 									\

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Streams whose every byte says where it belongs, and calls that go on after a
- * signal.
+ * Streams in which each byte depends on its position, and calls that continue
+ * after a signal.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -14,18 +14,18 @@
 #include "soak.h"
 
 #define PIECE	65536
-#define SEARCH	2000000		/* bytes of a stream; none is longer */
+#define SEARCH	2000000		/* maximum length of a stream in bytes */
 
 __thread uint64_t rnd_state;
 
-/** step - this process gets on */
+/** step - record progress of this process */
 void step(void)
 {
 	if (place >= 0)
 		shared->place[place].steps++;
 }
 
-/** wrong - what must not be: it is said, counted, and fails the soak */
+/** wrong - print and count an error, which makes the test fail */
 void wrong(const char *fmt, ...)
 {
 	char text[256];
@@ -43,7 +43,7 @@ void wrong(const char *fmt, ...)
 		shared->wrong++;
 }
 
-/** word - the eight bytes at position 8 * @i of the stream @seed */
+/** word - compute the eight bytes at position 8 * @i of the stream @seed */
 static uint64_t word(uint64_t seed, uint64_t i)
 {
 	uint64_t x = (seed + i) * 0x9e3779b97f4a7c15ull;
@@ -52,7 +52,7 @@ static uint64_t word(uint64_t seed, uint64_t i)
 	return x * 0xbf58476d1ce4e5b9ull;
 }
 
-/** bytes_make - @len bytes of the stream @seed from @at on */
+/** bytes_make - write @len bytes of the stream @seed from @at on */
 void bytes_make(unsigned char *buf, size_t len, uint64_t seed, uint64_t at)
 {
 	size_t i;
@@ -61,7 +61,7 @@ void bytes_make(unsigned char *buf, size_t len, uint64_t seed, uint64_t at)
 		buf[i] = (unsigned char)(word(seed, at >> 3) >> (at & 7) * 8);
 }
 
-/** found - where in the stream @seed the eight bytes at @p are, -1: nowhere near */
+/** found - return the position of the eight bytes at @p in the stream @seed, -1 if not found */
 static int64_t found(const unsigned char *p, uint64_t seed)
 {
 	unsigned char words[16];
@@ -75,7 +75,7 @@ static int64_t found(const unsigned char *p, uint64_t seed)
 	return -1;
 }
 
-/** bytes_check - the same, compared; -1: one is wrong */
+/** bytes_check - compare @buf with the stream; -1 if a byte is wrong */
 int bytes_check(const unsigned char *buf, size_t len, uint64_t seed,
 		uint64_t at)
 {
@@ -106,7 +106,7 @@ bool again(void)
 	return true;
 }
 
-/** send_stream - 0, or -1 with errno */
+/** send_stream - send a stream; 0, or -1 with errno */
 int send_stream(int fd, uint64_t seed, uint64_t len)
 {
 	static unsigned char buf[PIECE];
@@ -137,8 +137,8 @@ int send_stream(int fd, uint64_t seed, uint64_t len)
 /**
  * recv_stream - receive and check
  *
- * Returns how many bytes came before the end, at most @len; -1 with errno, which
- * is EPROTO for a wrong byte.
+ * Returns the number of bytes received before the end, at most @len, or -1 with
+ * errno. errno is EPROTO for a wrong byte.
  */
 int64_t recv_stream(int fd, uint64_t seed, uint64_t len)
 {
@@ -164,7 +164,7 @@ int64_t recv_stream(int fd, uint64_t seed, uint64_t len)
 	return (int64_t)at;
 }
 
-/** recv_all - exactly @len bytes; 1, 0 for the end, -1 with errno */
+/** recv_all - receive exactly @len bytes; returns 1, 0 at the end, or -1 with errno */
 int recv_all(int fd, void *buf, size_t len)
 {
 	size_t at = 0;
@@ -182,7 +182,7 @@ int recv_all(int fd, void *buf, size_t len)
 	return 1;
 }
 
-/** recv_end - 0 for the end of the stream; else -1, without errno for a byte */
+/** recv_end - expect the end of the stream; 0, or -1 (errno 0 if a byte arrived) */
 int recv_end(int fd)
 {
 	char byte;
@@ -196,7 +196,7 @@ int recv_end(int fd)
 	return n ? -1 : 0;
 }
 
-/** reset_on_close - SO_LINGER 0 */
+/** reset_on_close - set SO_LINGER to 0 */
 void reset_on_close(int fd)
 {
 	struct linger l = { .l_onoff = 1 };
@@ -204,7 +204,7 @@ void reset_on_close(int fd)
 	AGAIN(setsockopt(fd, SOL_SOCKET, SO_LINGER, &l, sizeof(l)));
 }
 
-/** dial - connect, on through signals; a descriptor, or -1 with errno */
+/** dial - connect, despite signals; returns a descriptor, or -1 with errno */
 int dial(const struct sockaddr_in6 *to)
 {
 	socklen_t len = to->sin6_family == AF_INET ?

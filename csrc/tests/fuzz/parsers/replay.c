@@ -37,7 +37,10 @@ int main(int argc, char **argv)
 	int i, bad = argc < 2;
 
 	for (i = 1; i < argc; i++) {
-		/* Print the name before the run, so that the last line names an input that ends the program. */
+		/*
+		 * Print the name before the run, so that the last line names an
+		 * input that ends the program.
+		 */
 		printf("# %s\n", argv[i]);
 		fflush(stdout);
 		if (run(argv[i])) {

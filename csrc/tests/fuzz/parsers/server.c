@@ -40,7 +40,7 @@ int __wrap_engine_start(void)
 	return 0;
 }
 
-/** __wrap_target_release - check the length of the path in CTL_GO */
+/** __wrap_target_release - read the whole path of CTL_GO; a "!" in it is an error */
 int __wrap_target_release(const char *resolv, uint32_t resolv_len)
 {
 	return memchr(resolv, '!', resolv_len) ? -EINVAL : 0;

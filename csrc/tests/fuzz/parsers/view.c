@@ -183,7 +183,7 @@ static void lookup(struct input *in, struct kernel_node *n)
 		keep(e.nodeid);
 }
 
-/** forget - lookups of one node, or of all */
+/** forget - drop @lookups lookups of a node */
 static void forget(struct kernel_node *n, uint64_t lookups)
 {
 	struct fuse_forget_in one = { .nlookup = lookups };
