@@ -109,7 +109,7 @@ wait_for 10 'nginx on port 80' in_server curl -m 5 -sfI http://10.71.1.1/file
 title "Two links of $rate Mbit/s between two namespaces; nginx under mptcpize on the far side"
 in_server ip -br -4 addr show scope global | awk '{ sub(/@.*/, "", $1); print "  server", $1, $3 }'
 
-# --- the client: curl as it is ----------------------------------------------
+# --- the client: an unmodified curl --------------------------------------------
 fetch=(curl -m 120 -s -o "$dir/got" -w '%{speed_download}' http://10.71.1.1/file)
 if [ "${DEMO_CLIENT:-}" = host ]; then
 	for i in 0 1; do in_client ip addr add 10.71.$((i + 1)).2/24 dev br$i; done

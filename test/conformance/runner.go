@@ -21,7 +21,7 @@ import (
 // A suite is a test suite of another project.
 type suite interface {
 	name() string
-	// prepare builds what the suite needs, once.
+	// prepare makes the suite's files and programs, once.
 	prepare(ctx context.Context, o options) error
 	// tests lists the tests whose names are known before a run, or returns nil.
 	tests(ctx context.Context) ([]string, error)

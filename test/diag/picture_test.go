@@ -46,8 +46,8 @@ func svg(screen vt10x.View) string {
 	return b.String()
 }
 
-// text writes the run of cells from x on that have the same attributes: one word or
-// several. It returns the number of cells.
+// text writes the cells from x on that have the same attributes, one word or several. It
+// returns the number of cells.
 func text(b *strings.Builder, vt vt10x.View, x, y, columns int) int {
 	first := vt.Cell(x, y)
 	var run strings.Builder

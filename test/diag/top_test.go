@@ -104,7 +104,7 @@ func TestTop(t *testing.T) {
 	top.Press("+")
 	top.Has("every 0.1 s")
 
-	// When the instance ends, top says so.
+	// When the instance ends, top must report it.
 	b.ctl("stop")
 	b.target.Wait(kit.Limit)
 	top.Has("has ended")

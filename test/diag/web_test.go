@@ -85,8 +85,8 @@ func pictures(t *testing.T) string {
 	return kit.Dir(t)
 }
 
-// stageForBrowser prepares what the browser shows: a busy instance, or, for a picture,
-// only a transfer that fills both paths.
+// stageForBrowser prepares the page's content: a busy instance or, for a picture, only a
+// transfer that fills both paths.
 func stageForBrowser(t *testing.T) (p *kit.PathSite, end func()) {
 	t.Helper()
 	if os.Getenv("PICTURES") == "" {

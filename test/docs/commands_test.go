@@ -134,7 +134,7 @@ func newHost(t *testing.T) *kit.Netns {
 	server.Addr(t, "s2", "203.0.113.1/24")
 	t.Cleanup(kit.CarryFrames(near, far))
 
-	// The stack `host` uses the host's own MPTCP.
+	// The stack `host` uses the host kernel's own MPTCP.
 	host.Run(t, "sysctl", "-qw", "net.mptcp.enabled=1")
 
 	web := kit.Dir(t)

@@ -36,7 +36,7 @@ func emulated(t *testing.T) (bundle, root string) {
 // TestEmulatedARM64 runs the unmodified arm64 bundle with qemu-user and an arm64 curl:
 // the stack inside curl, the user-mode gateway and exit statuses. qemu-user has no
 // seccomp, so only the empty network namespace catches calls that the library misses.
-// lklrun must choose the engine by itself.
+// lklrun must choose the engine automatically.
 func TestEmulatedARM64(t *testing.T) {
 	bundle, root := emulated(t)
 	n := kit.NewNetns(t, "arm64")

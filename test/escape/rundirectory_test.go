@@ -110,7 +110,7 @@ func TestFinding05RunDirectory(t *testing.T) {
 			kit.WaitFor(t, "a client", kit.Limit, func() bool { out, _ := p.Output(); return strings.Contains(out, "somebody says") })
 			c.Signal(unix.SIGINT)
 			c.Wait(kit.Limit)
-			_ = os.RemoveAll(root) // see above
+			_ = os.RemoveAll(root) // on a tmpfs that is discarded after the tests
 		}
 	})
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// An Inventory is the state of the machine at one moment.
+// An Inventory records the state of the machine at one moment.
 type Inventory struct {
 	t       testing.TB
 	nets    []*Netns

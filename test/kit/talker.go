@@ -87,7 +87,7 @@ func (k *Talker) Connect(key, addr string, port int) string {
 	return strings.Trim(k.Say(`keep[%q].getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0").decode()`, key), "'")
 }
 
-// End lets the target end by itself.
+// End lets the target exit normally, and returns the result of the run.
 func (k *Talker) End() Result {
 	k.T.Helper()
 	if err := k.in.Close(); err != nil {

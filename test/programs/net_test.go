@@ -79,7 +79,7 @@ while True:
 	}
 }
 
-// retries matches what dig prints when it repeats a query.
+// retries matches dig's messages about repeated queries.
 var retries = regexp.MustCompile(`(?m)^;; communications error.*\n`)
 
 //go:embed testdata/listener_options.py

@@ -144,7 +144,7 @@ func TestView(t *testing.T) {
 	if got := k.Say(`__import__("struct").unpack("iiP", __import__("fcntl").ioctl(keep["l"], 0x8912, __import__("struct").pack("iiP", -1, -1, 0)))[0] // 40`); got != "2" {
 		t.Errorf("SIOCGIFCONF: %s interfaces, want 2", got)
 	}
-	// The target itself sees them, too.
+	// The target itself sees the stack's files, too.
 	if got := k.Say(`"eth0" in open("/proc/net/dev").read()`); got != "True" {
 		t.Errorf("the target's /proc/net/dev has eth0: %s", got)
 	}
@@ -154,8 +154,7 @@ func TestView(t *testing.T) {
 	before.Same()
 }
 
-// TestViewSysctl checks that writes of the target to /proc/sys/net change the stack,
-// and nothing else.
+// TestViewSysctl checks that the target's writes to /proc/sys/net change only the stack.
 func TestViewSysctl(t *testing.T) {
 	const key = "net.ipv4.tcp_congestion_control"
 	const path = "/proc/sys/net/ipv4/tcp_congestion_control"
@@ -200,7 +199,7 @@ func TestViewSysctl(t *testing.T) {
 		{"chmod 777 " + path, "not permitted"},
 		{"mkdir /proc/sys/net/new", "not permitted"},
 		{"rm " + path, "not permitted"},
-		// Another user has no rights there: the stack belongs to root.
+		// Another user may not write there, because the stack belongs to root.
 		{"setpriv --reuid 54321 --clear-groups sysctl -w " + key + "=reno", "ermission denied"},
 	} {
 		r := kit.Run(t, kit.Limit, k.Inside("sh", "-c", tt.command))
@@ -217,9 +216,9 @@ func TestViewSysctl(t *testing.T) {
 	k.End()
 }
 
-// TestViewLoad checks many opens, many readers and long files. Each reader gets a
-// complete file, no file stays open in the stack, and files that are not the stack's
-// cause no requests to it.
+// TestViewLoad checks many opens, many readers and long files. Each reader must get a
+// complete file, and no file may stay open in the stack. Other files must not cause
+// requests to the stack.
 func TestViewLoad(t *testing.T) {
 	s := kit.NewSite(t)
 	k := s.Talk("--stack", "vanilla", "--if", s.TapIf())
@@ -249,7 +248,7 @@ func TestViewLoad(t *testing.T) {
 			if err != nil && !errors.Is(err, unix.ENOENT) { // the descriptor of the directory itself
 				t.Fatal(err)
 			}
-			// lklrun may open sockets and this file of its own at any time.
+			// lklrun may open its own sockets, and this file, at any time.
 			link := string(text[:n])
 			if err == nil && !strings.HasPrefix(link, "socket:") && !strings.Contains(link, filepath.Base(stacknet.JoinFile)) {
 				files++
@@ -291,8 +290,8 @@ sys.exit(max(os.wait()[1] for i in range(8)))`)
 	k.End()
 }
 
-// TestViewUser checks that an ordinary user has the view if /dev/fuse may be opened, on
-// the user's own stack.
+// TestViewUser checks an ordinary user with a stack of their own. The user sees the
+// stack's files if /dev/fuse can be opened.
 func TestViewUser(t *testing.T) {
 	kit.NewSite(t)
 	bin := kit.PublicBin(t)
@@ -313,8 +312,9 @@ func TestViewUser(t *testing.T) {
 	before.Same()
 }
 
-// TestViewMissing checks that without /dev/fuse, the files are missing instead of being
-// the host's. Reading and writing fail, -v says why, and the run continues.
+// TestViewMissing checks a host without /dev/fuse. The files must be missing, so that
+// programs do not see the host's. Reads and writes must fail, -v must print the reason,
+// and the run must continue.
 func TestViewMissing(t *testing.T) {
 	s := kit.NewSite(t)
 	bin := kit.PublicBin(t)
@@ -339,8 +339,8 @@ func TestViewMissing(t *testing.T) {
 	before.Same()
 }
 
-// TestViewEnds checks that readers of the stack's files end with the run, whatever ends
-// the run.
+// TestViewEnds checks that readers of the stack's files end with the run, whatever the
+// reason for the end.
 func TestViewEnds(t *testing.T) {
 	s := kit.NewSite(t)
 	before := kit.Take(t, s.Server)
@@ -362,12 +362,12 @@ func TestViewEnds(t *testing.T) {
 		{"panic", func(k *kit.Talker) {
 			ctx, cancel := context.WithTimeout(context.Background(), kit.Limit)
 			defer cancel()
-			_ = dialStack(ctx, k).WriteFile(ctx, "/proc/sysrq-trigger", []byte("c")) // no answer arrives
+			_ = dialStack(ctx, k).WriteFile(ctx, "/proc/sysrq-trigger", []byte("c")) // the kernel panics, so no answer arrives
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			k := s.In(t).Talk("--if", s.TapIf())
-			// Four endless readers, one of which keeps a file open.
+			// There are four endless readers. One of them also keeps a file open.
 			k.Say(`keep.__setitem__("p", [__import__("subprocess").Popen(["sh", "-c", "exec 3</proc/net/tcp; while :; do cat /proc/net/tcp /proc/sys/net/ipv4/tcp_rmem; ls -lR /sys/class/net/; done >/dev/null 2>&1"]).pid for i in range(4)])`)
 			k.Say(`[open("/proc/net/dev").read() for i in range(100)] and 0`)
 			tt.end(k)
@@ -377,8 +377,8 @@ func TestViewEnds(t *testing.T) {
 	}
 }
 
-// TestViewDevices checks that a device that is added and removed appears and
-// disappears; its directory is not cached.
+// TestViewDevices checks that the directory of a device appears when the device is added,
+// and disappears when it is removed. The directory must not be cached.
 func TestViewDevices(t *testing.T) {
 	s := kit.NewSite(t)
 	k := s.Talk("--stack", "vanilla", "--if", s.TapIf())

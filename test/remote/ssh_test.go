@@ -344,7 +344,7 @@ func TestSSHRefused(t *testing.T) {
 			}
 		})
 	}
-	// The home has no room for programs, /tmp has.
+	// The home directory has no room for the bundle, but /tmp has.
 	if r := kit.Run(t, sshLimit, b.lklrun(kit.SSHUser, "-q", "--", "sh", "-c", "echo here")); r.Status != 0 || r.Stdout != "here\n" {
 		t.Errorf("a home that programs cannot be run from: %v", r)
 	}
@@ -353,7 +353,7 @@ func TestSSHRefused(t *testing.T) {
 	}
 }
 
-// A login whose shell prints something of its own is told so.
+// TestSSHChatty checks that lklrun reports a login whose shell prints output of its own.
 func TestSSHChatty(t *testing.T) {
 	b := newFarBox(t, kit.SSHD{Shell: "/run/chatty"})
 	kit.WriteFile(t, b.Path("/run/chatty"), "#!/bin/sh\necho Welcome!\nexec /bin/sh \"$@\"\n")
@@ -366,7 +366,8 @@ func TestSSHChatty(t *testing.T) {
 	}
 }
 
-// Storage that is full is told with what is missing, and nothing is left.
+// TestSSHFull checks that lklrun reports full storage and the missing amount, and leaves
+// nothing behind.
 func TestSSHFull(t *testing.T) {
 	b := newFarBox(t, kit.SSHD{Home: "size=4m"})
 	r := kit.Run(t, sshLimit, b.lklrun(kit.SSHUser, "--", "true"))

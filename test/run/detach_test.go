@@ -47,8 +47,7 @@ func TestDetach(t *testing.T) {
 	before := kit.Take(t, s.Server)
 	name := kit.NewName()
 	nginx, tidy := daemonNginx(s)
-	// Write the output to files: with a pipe, the test would wait until the background
-	// process closes it.
+	// If a background process kept the output pipe open, Run would wait for it.
 	r := kit.Run(t, kit.Limit, kit.Lklrun(append([]string{"--detach", "--name", name, "--if", s.TapIf(), "--"}, nginx...)...))
 	if r.Status != 0 || r.Stdout != name+"\n" || r.Stderr != "" {
 		t.Fatalf("%v", r)

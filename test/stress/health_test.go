@@ -57,7 +57,7 @@ type health struct {
 	sockets int // in the stack, "sockets: used" of /proc/net/sockstat
 	orphans int // TCP connections without an owner that have not ended yet
 	freeKB  int // of the stack's memory
-	slabKB  int // of freeKB's total, memory that the kernel cannot reclaim
+	slabKB  int // memory of the stack that its kernel cannot reclaim
 	heapKB  int // resident in lklhost, except the stack's memory
 }
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Sends a greeting to a control socket as another user, and prints what it gets.
+# Sends a greeting to a control socket as another user, and prints the answer.
 # Arguments: the socket, the user, the greeting.
 
 import os, socket, sys

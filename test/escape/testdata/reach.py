@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# A program that tries every way to access another process, whose descriptor 0
-# is a socket, and prints what worked.
+# Tries every way to access another process, whose descriptor 0 is a socket, and
+# prints the ways that worked.
 
 import ctypes, os, socket, sys
 c = ctypes.CDLL(None, use_errno=True)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# A program that lets every process of its user trace it, on hosts that forbid
-# this by default (PR_SET_PTRACER, Documentation/admin-guide/LSM/Yama.rst).
+# Lets every process of its user trace it, on hosts that forbid this by default
+# (PR_SET_PTRACER, Documentation/admin-guide/LSM/Yama.rst).
 
 import ctypes, time
 c = ctypes.CDLL(None)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Serves a control socket of another user, who makes the run directory "web" in
-# root appear to be in use. It prints what a client sends. The directory keeps
-# its owner.
+# root appear to be in use. It prints the data that a client sends. The
+# directory's owner does not change.
 
 import fcntl, os, socket, sys
 root, uid = sys.argv[1], int(sys.argv[2])

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fakedevice gives tests emulated phones, and a real adb server that they are
-// connected to. A phone is the program ./phone in namespaces of its own, as minimal as
-// Android's shell (image). It may have another architecture if the kernel runs its
-// programs through qemu-user. Its adbd implements what the server asks for (adbd).
+// Package fakedevice provides tests with emulated phones and a real adb server for them.
+// A phone is the program ./phone in namespaces of its own, as minimal as Android's shell
+// (image). It may have another architecture if the kernel runs its programs through
+// qemu-user. Its adbd implements the requests of that server (package adbd).
 package fakedevice
 
 import (

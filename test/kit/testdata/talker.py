@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# The target of a Talker: it prints the value of each line of its input.
+# The target of a Talker. It evaluates each line of its input and prints the
+# value.
 
 import socket, sys
 keep = {}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Sends each client its own link-local address, and the interface.
+# Sends each client the client's link-local address, and the interface.
 
 import socket
 s = socket.create_server(("::", 7000), family=socket.AF_INET6)

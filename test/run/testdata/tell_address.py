@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# A web server by asyncio that tells each client its address.
+# A web server with asyncio that tells each client the client's address.
 
 import asyncio
 async def serve(r, w):

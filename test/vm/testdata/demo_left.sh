@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Prints what a run could leave behind on the machine.
+# Prints everything that a run could leave behind on the machine.
 
 ps -e -o comm= | grep lkl
 ls -A /run/lklrun 2>/dev/null
