@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/network/arp"
 	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
@@ -28,6 +29,16 @@ import (
 
 // Available reports whether this lklrun includes the gateway.
 const Available = true
+
+// The gateway's stack would write to the program's standard error, for example about each
+// packet to a loopback address that MPTCP tries to send through the gateway. Its packages
+// already hold this logger, so a new one (log.SetTarget) would come too late.
+func init() { log.Log().Emitter = silent{} }
+
+type silent struct{}
+
+// Emit discards a message of the gateway's stack.
+func (silent) Emit(int, log.Level, time.Time, string, ...any) {}
 
 const (
 	nic = 1
