@@ -17,8 +17,8 @@
  * meant for the target are closed, because one could be a directory whose ".."
  * leads out of the root.
  *
- * File ids. With --user, lklhost from then on accesses files with the ids of
- * that user, who owns the files in /proc/PID of the target.
+ * File ids. With --user, lklhost then accesses files with the ids of that user,
+ * who owns the files in /proc/PID of the target.
  *
  * Capabilities. lklhost drops all but the following capabilities from all sets
  * (bounding, permitted, effective, inheritable, ambient):
@@ -54,7 +54,7 @@
  * permit neither mounts nor a seccomp filter.
  *
  * With the back end "host", isolate() does nothing: lklhost then parses no
- * packets, and makes the calls that lklctl requests on the host.
+ * packets, and executes the calls that lklctl requests in the host's kernel.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -92,7 +92,7 @@
 #endif
 #define ARG(n)		(offsetof(struct seccomp_data, args) + 8 * (n))
 
-/* lklhost never makes these calls; such a call means that it is taken over. */
+/* lklhost never makes these calls; if it does, an attacker controls it. */
 static const uint32_t killed[] = {
 	SYS_execve, SYS_execveat, SYS_ptrace, SYS_setns,
 	SYS_mount, SYS_umount2, SYS_pivot_root, SYS_chroot,
@@ -284,9 +284,9 @@ static int root_change(void)
  * mounts_leave - move to a mount namespace without the host's mounts
  *
  * The new root is mounted on the run directory, which exists and belongs to
- * this run alone. The directory's files are already open. Without a network
- * namespace, however, they are still needed (carrier.c), and the mounts are
- * kept.
+ * this run alone. The directory's files are already open. Without a private
+ * network namespace, however, lklhost still needs the directory (carrier.c) and
+ * keeps the host's mounts.
  */
 static int mounts_leave(void)
 {

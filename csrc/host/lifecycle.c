@@ -142,7 +142,7 @@ void host_farewell_done(void)
  */
 static void target_ended(pid_t pid, int status)
 {
-	/* Sent with the event, because lklhost cannot be queried soon. */
+	/* Sent with the event: lklhost ends soon and cannot be queried. */
 	static char account[64 << 10];
 
 	if (host.preload)

@@ -139,7 +139,7 @@ static void discard(struct stream *s)
  * remains unread in the carrier and later makes the target's read fail with
  * ECONNRESET. The target may be writing right now. Until our byte is written, a
  * small SO_SNDBUF therefore limits the data that the target can add. poll in
- * the target thus does not wait.
+ * the target thus does not block.
  */
 void ends_hang_up(struct stream *s)
 {

@@ -29,7 +29,7 @@
 /**
  * read_log - copy the stack's log to the target
  *
- * With ACTION_READ_CLEAR, the log then starts empty.
+ * With ACTION_READ_CLEAR, the log is then cleared.
  */
 static int64_t read_log(const struct call *c, int action)
 {

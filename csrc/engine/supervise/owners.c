@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Owners of sockets: map the inode of a stack's socket to that of its carrier
- * in /proc/PID/fd.
+ * Owners of sockets: map the inode of a socket in the stack to that of its
+ * carrier in /proc/PID/fd.
  *
  * Theory of operation
  *

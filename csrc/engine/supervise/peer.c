@@ -8,7 +8,7 @@
  * A datagram for the target is sent to its carrier from a socket that is bound
  * to a name. The number in the name identifies the origin: the sender's address
  * and the ancillary data (IP_PKTINFO, TTL, TOS ...). The target's queue thus
- * keeps datagram and origin together, with whichever call the target reads.
+ * keeps datagram and origin together, whichever call the target uses to read.
  * Origins are cached. An entry may be reused for another origin only after the
  * target has read all datagrams sent from its socket (SIOCOUTQ).
  */

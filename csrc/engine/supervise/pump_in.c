@@ -3,10 +3,10 @@
  * The pump from the stack to the target; see pump.c.
  *
  * If much data arrives at a time, it is sent directly from the stack's memory.
- * Data that the carrier does not accept remain there. The host copies the data
- * into the carrier, so the target never shares a page with the stack. A target
- * that shared a page could keep it (splice, sendfile, a pipe, another process)
- * after the stack has reused it.
+ * Data that the carrier does not accept remain in the stack. The host copies
+ * the data into the carrier, so the target never shares a page with the stack.
+ * A target that shared a page could keep it (splice, sendfile, a pipe, another
+ * process) after the stack has reused it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -196,10 +196,10 @@ static ssize_t pass_refs(struct stream *s)
 	if (put <= 0)
 		return put;
 	/*
-	 * The stack has received all these bytes in order, so it discards all
-	 * of them. An urgent mark that arrives in the meantime would stop it,
-	 * and the rest would be sent twice. A broken connection is better than
-	 * wrong data.
+	 * The stack has received all these bytes in order, so this call
+	 * discards all of them. An urgent mark that arrives in the meantime
+	 * would stop the call, and the rest would be sent twice. A broken
+	 * connection is better than wrong data.
 	 */
 	if (st_recvfrom(conn->sfd, NULL, put, MSG_DONTWAIT | MSG_TRUNC, NULL,
 			NULL) != put) {

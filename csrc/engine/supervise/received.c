@@ -5,10 +5,11 @@
  * Theory of operation
  *
  * A message may contain descriptors. A process outside the run may thus send a
- * socket of the host's network. lklhost therefore receives the message itself,
- * on a duplicate of the caller's descriptor. It passes the descriptors to the
- * caller, except for stray sockets (stray.c). If there is a stray socket, the
- * caller gets fewer descriptors and MSG_CTRUNC, as if there were no room.
+ * socket of the host's network to the target. lklhost therefore receives the
+ * message itself, on a duplicate of the caller's descriptor. It passes the
+ * descriptors to the caller, except for stray sockets (stray.c). If there is a
+ * stray socket, the caller gets fewer descriptors and MSG_CTRUNC, as if there
+ * were no room.
  *
  * No call here blocks. A blocking caller is held. The loop watches a duplicate
  * of the caller's socket. Like the host's kernel, the held call keeps this

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Stray sockets: sockets of another network than the stack's.
+ * Stray sockets: sockets that belong to another network than the stack's.
  *
  * Theory of operation
  *

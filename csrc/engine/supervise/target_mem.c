@@ -20,12 +20,12 @@
  * A write through the file also succeeds on private pages that the caller
  * itself may only read.
  *
- * If lklhost runs in its own user namespace, it has no rights over any process
- * outside it (ptrace(2)), and cannot open the memory file of a process that is
- * not dumpable. A write by pid can then only reach processes of the run. In
- * this case, the check comes first, and the write uses the pid. The same is
- * done if the file cannot be opened: lklhost then belongs to an ordinary user,
- * and the process is not dumpable.
+ * If lklhost runs in its own user namespace, it has no rights over processes
+ * outside this namespace (ptrace(2)), and cannot open the memory file of a
+ * process that is not dumpable. A write by pid can then only reach processes of
+ * the run. In this case, the check comes first, and the write uses the pid. The
+ * same is done if the file cannot be opened: lklhost then belongs to an
+ * ordinary user, and the process is not dumpable.
  */
 #define _GNU_SOURCE
 #include <errno.h>
