@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
 #
 # Tests of the libraries for programs on another processor: `make ARCH=arm64 check-preload`
-# runs the programs of PRELOADED with qemu-user, linked with glibc and with musl, each
-# against what the same program says on this machine's own kernel. So what qemu-user
-# gets wrong is no matter, and nothing is left out.
+# runs the programs of PRELOADED with qemu-user, linked with glibc and with musl. The
+# output is compared with that of the same program on this machine's own kernel, so
+# errors of qemu-user in host calls do not matter.
 #
-# LKL names the stack library of that processor, unless it is that of LKLDIR; as root.
+# LKL names the stack library of that processor, if it is not that of LKLDIR. Needs root.
 
 ROOT ?= ../build/root-$(ARCH)
 DEBIAN_arm64 := arm64
@@ -18,14 +18,14 @@ MUSL_DIR := $(SYSROOT)/usr/lib/$(MUSL_$(ARCH))-linux-musl
 DEVICE_LKL := $(abspath $(if $(filter file,$(origin LKL)),$(LKLDIR)/liblkl.so,$(LKL)))
 DEVICE_CFLAGS := $(INCLUDES) -O2 -g -std=gnu11 $(WARN)
 ON_GLIBC := preload_only conform conform_dgram preload_mix preload_names
-# Without preload_only: it looks at programs that it starts, which are glibc's.
+# Without preload_only: it checks programs that it starts, which use glibc.
 ON_MUSL := conform conform_dgram preload_mix preload_names
 
 $(D)/%: tests/%.c tests/conform.h
 	@mkdir -p $(@D)
 	$(CROSS)gcc $(DEVICE_CFLAGS) -o $@ $< -lpthread
 
-# Debian's musl has no shared library to link with where its headers are.
+# Debian's musl has no shared library next to its headers to link with.
 $(M)/%: tests/%.c tests/conform.h tests/musl_gaps.h
 	@mkdir -p $(@D)
 	$(CC) $(DEVICE_CFLAGS) $(if $(filter arm64,$(ARCH)),-mno-outline-atomics) -fPIE -include tests/musl_gaps.h -r -o $@.o $<

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Start lklhost the way lklrun does, without lklrun: for tests of the C side.
+"""Start lklhost as lklrun does, but without lklrun, for tests of the C side.
 
     drive.py [--abi host] [--stack LIB] [--tap NAME,IP/LEN[,GW]]... [--mptcp]
              [--spin US] [--resolv FILE] [--stats] [--sysctl K=V]... -- CMD [ARG...]
 
-Speaks the control protocol of csrc/shared/ctl_proto.h over descriptor 3: HELLO,
-EVENTS, LINK_ADD, BOOT, configuration by CTL_SYSCALL, GO, then waits for
-CTL_EV_EXIT and ends with the target's status.
+Uses the control protocol of csrc/shared/ctl_proto.h over descriptor 3: HELLO,
+EVENTS, LINK_ADD, BOOT, configuration by CTL_SYSCALL, GO. It then waits for
+CTL_EV_EXIT and exits with the target's status.
 """
 import argparse
 import array
@@ -150,7 +150,7 @@ class Conn:
         return out.decode()
 
     def netlink(self, nlmsg):
-        """one rtnetlink request, its ack checked"""
+        """send one rtnetlink request and check its acknowledgement"""
         fd, _ = self.call("socket", [16, 3, 0])
         self.call("sendto", [fd, 0, len(nlmsg)], [(1, IN, 0, nlmsg)])
         n, data = self.call("recvfrom", [fd, 0, 8192], [(1, OUT, 0, 8192)],
@@ -184,7 +184,7 @@ class Conn:
 
 
 def pause(pid):
-    """SIGSTOP, and wait until it has stopped all threads: one that runs on another CPU goes on for a moment"""
+    """send SIGSTOP and wait until all threads have stopped: a thread on another CPU continues for a moment"""
     os.kill(pid, signal.SIGSTOP)
     end = time.monotonic() + LIMIT
     while not all(stopped(pid, t) for t in os.listdir("/proc/%d/task" % pid)):
@@ -240,7 +240,7 @@ class Host:
             except OSError as e:
                 os.write(2, ("%s: %s\n" % (cmd[0], e.strerror)).encode())
             finally:
-                os._exit(127)   # never back into the tests
+                os._exit(127)   # must not return to the tests
         theirs.close()
         self.ctl = Conn(ours)
 
@@ -284,7 +284,7 @@ class Host:
         c.ask(GO, struct.pack("<IIII", 1 if mptcp else 0, spin, len(r), 0) + r)
 
     def wait(self):
-        """the target's wait status"""
+        """wait for the target; return its wait status"""
         status = self.ctl.next_event(EV_EXIT)[2]
         try:
             while True:

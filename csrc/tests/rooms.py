@@ -1,23 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Who may know whom in csrc.
+"""Checks which folders of csrc may include and call each other.
 
     rooms.py OBJECTS PIC [FILE.o...]
 
-A folder of csrc is a room. ROOMS lists them from the bottom to the top: a file may
-include, and call, what is in its own room or in a room of a line above, not more;
-rooms of one line do not know each other. Of another room it includes the headers in
-OFFERS only. What a lower room has to call above it is given to it as a struct of
-functions (ctl_ops, target_ops, engine_ops, stack_panicked, log_event).
+A folder of csrc is a room. ROOMS lists the rooms from the lowest to the highest. A file
+may include and call files of its own room and of rooms in earlier lines of ROOMS, but
+not of other rooms in the same line. From another room it may include only the headers in
+OFFERS. If a lower room must call a higher one, it does so through function pointers that
+the higher room sets (ctl_ops, target_ops, engine_ops, stack_panicked, log_event).
 
-Within a room, and across rooms anyway, no more than two files call each other in a
-circle.
+No more than two files may form a cycle of calls.
 
-The #include lines say who includes what, the undefined symbols of the object files
-who calls whom: those of lklhost below OBJECTS, those of the preload library below
-PIC. The library has its own version of some functions of lower rooms
-(engine/preload/link_base.c, link_out.c); a call of such a function is a call of the
-room that declares it.
+The check reads includes from the #include lines, and calls from the undefined symbols of
+the object files: those of lklhost below OBJECTS, those of the preload library below PIC.
+The library has its own version of some functions of lower rooms
+(engine/preload/link_base.c, link_out.c). A call of such a function counts as a call of
+the room that declares it.
 """
 import glob
 import os
@@ -58,7 +57,7 @@ problems = []
 
 
 def room_of(path):
-    """The room of a file: the longest folder that is one."""
+    """Return the room of a file: the longest folder of its path that is a room."""
     room = os.path.dirname(path)
     while room and room not in LEVEL:
         room = os.path.dirname(room)
@@ -84,7 +83,7 @@ def includes():
 
 
 def symbols(objects, base):
-    """What each object file defines, as symbol -> file, and needs, as file -> symbols."""
+    """Return the symbols that object files define (symbol -> file) and need (file -> symbols)."""
     defined, needed = {}, {}
     for obj in objects:
         name = os.path.relpath(obj, base)[:-2]
@@ -99,7 +98,7 @@ def symbols(objects, base):
 
 
 def arrows(defined, needed, lower):
-    """The calls, as file -> {file: symbol}. @lower: definitions that come first if
+    """Return the calls, as file -> {file: symbol}. Definitions in @lower have priority if
     the other ones are above the caller."""
     calls = {}
     for name, wanted in needed.items():
@@ -138,7 +137,7 @@ def circles(calls):
 
 
 def main(base, pic, *objects):
-    # A path says what an object is of; those of the library are below PIC.
+    # Objects below PIC belong to the preload library, all others to lklhost.
     own = [o for o in objects if not o.startswith(pic + "/")]
     shared = [o for o in objects if o.startswith(pic + "/")]
     defined, needed = symbols(own, base)

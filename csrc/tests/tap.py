@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Test Anything Protocol, and a limit for the whole."""
+"""Test Anything Protocol, with a time limit."""
 import signal
 import sys
 import traceback
@@ -28,7 +28,7 @@ def same(got, want, text):
 
 
 def run(tests, limit=120):
-    """each function is a test with a limit of its own; its exceptions fail it"""
+    """run each function as a test with its own time limit; an exception fails the test"""
     def late(*_):
         raise TimeoutError("the limit of %d s" % limit)
     signal.signal(signal.SIGALRM, late)
@@ -36,7 +36,7 @@ def run(tests, limit=120):
         signal.alarm(limit)
         try:
             t()
-        except BaseException as e:          # a bug here must fail, whatever it is
+        except BaseException as e:          # any error must fail the test
             ok(False, "%s: %s" % (t.__name__, e))
             for line in traceback.format_exc().splitlines():
                 print("# " + line)

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Programs on the host's own sockets against the same under lklhost: the same lines.
+"""Runs programs on the host's own sockets and under lklhost, and compares the output.
 
     test_conform.py PROGRAM...
 
-With the back end "host", and with the stack library where LKL names it: as it
-is, and with MPTCP in place of TCP. What may differ is listed here with its reason.
+The tests use the back end "host" and, if LKL is set, the stack library that it names:
+with TCP, and with MPTCP in place of TCP. Permitted differences are listed here with
+their reasons.
 """
 import ctypes
 import difflib
@@ -19,22 +20,22 @@ import tempfile
 import drive
 from tap import ok, run, skip
 
-# What is not notified is said by a unix socket: one without a peer, or that
-# listens, says EINVAL to recv and ENOTCONN to send, and can be shut down.
+# Calls that lklhost is not notified of get the answer of a unix socket. Without a peer,
+# or while it listens, it returns EINVAL to recv and ENOTCONN to send, and can be shut down.
 ALWAYS = {("recv on listener: ENOTCONN", "recv on listener: EINVAL"),
           ("unconnected recv: ENOTCONN", "unconnected recv: EINVAL"),
           ("unconnected read: ENOTCONN", "unconnected read: EINVAL"),
           ("unconnected send: EPIPE", "unconnected send: ENOTCONN"),
           ("listener send: EPIPE", "listener send: ENOTCONN"),
           ("unconnected shutdown: ENOTCONN", "unconnected shutdown: 0"),
-          # Requests private to a kind of device are refused without asking for it.
+          # lklhost refuses requests that are private to a kind of device, for any device.
           ("unknown ioctl: ENODEV", "unknown ioctl: ENOTTY"),
-          # The queues would be half ours.
+          # lklhost holds a part of the queues.
           ("TCP_REPAIR: 0", "TCP_REPAIR: EPERM"),
-          # Calls without an address are a unix datagram socket's: the one error
-          # that can be given to it is ECONNRESET, poll bits of its own it has
-          # only with one, it says ENOTCONN for the lack of an address, and its
-          # limits are even.
+          # A unix datagram socket answers calls without an address. lklhost can set
+          # only one error on it, ECONNRESET, and error poll bits only together with
+          # this error. It returns ENOTCONN if an address is missing, and its limits
+          # are even numbers.
           ("plain recv: ECONNREFUSED", "plain recv: ECONNRESET"),
           ("plain send: ECONNREFUSED", "plain send: ECONNRESET"),
           ("plain recv has nothing: EAGAIN", "plain recv has nothing: ECONNRESET"),
@@ -42,8 +43,8 @@ ALWAYS = {("recv on listener: ENOTCONN", "recv on listener: EINVAL"),
           ("no address, write: EDESTADDRREQ", "no address, write: ENOTCONN"),
           ("plain send, one more: EMSGSIZE", "plain send, one more: 65508"),
           ("plain send, one more: EMSGSIZE", "plain send, one more: 65528")}
-# MPTCP has no urgent data, and a socket of it that is connected to itself
-# receives nothing, on the host's kernel too.
+# MPTCP has no urgent data. An MPTCP socket that is connected to itself receives
+# nothing, also on the host's kernel.
 MPTCP = {("SIGURG 1", "SIGURG 0"), ("urgent: 1", "urgent: EINVAL"), ("before: 3", "before: 7"),
          ("at the mark: 1", "at the mark: 0"), ("behind: 3", "behind: EAGAIN"),
          ("inline, before: 2", "inline, before: 5"), ("inline: 3", "inline: EAGAIN"),
@@ -52,7 +53,7 @@ LIMIT = 60
 
 
 def alone():
-    """a network of our own with nothing but loopback in it"""
+    """enter a new network namespace that has only loopback"""
     if os.getuid() == 0:
         if ctypes.CDLL(None, use_errno=True).unshare(0x40000000):   # CLONE_NEWNET
             raise OSError(ctypes.get_errno(), "unshare")
@@ -107,7 +108,7 @@ def host():
 def unprivileged():
     if os.getuid():
         return skip("an ordinary user", "is one already")
-    # The tree may lie where nobody else can go.
+    # Other users may not be able to enter the folder of the source tree.
     with tempfile.TemporaryDirectory(prefix="lklhost-test-") as d:
         os.chmod(d, 0o755)
         program, binary = (shutil.copy(f, d) for f in (conform, os.environ["LKLHOST"]))
@@ -124,7 +125,7 @@ def library():
 
 
 def shared():
-    """no namespace of its own: the names of carriers are files, and random"""
+    """run without a namespace of its own: carriers are files with random names"""
     lib = os.environ.get("LKL")
     if not lib or not os.path.exists(lib):
         return skip("without namespaces", "LKL names no stack library")
@@ -138,7 +139,7 @@ def shared():
 
 
 def each(program):
-    """the tests of one program"""
+    """return the tests of one program"""
     def of(test):
         def it():
             global conform

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""The control server of lklhost, with the back end "host": no root, no library.
+"""Tests the control server of lklhost with the back end "host", without root or a library.
 
     test_ctl.py DOORS
 """
@@ -19,8 +19,8 @@ from tap import ok, run, same
 
 SLEEP = ["sleep", "100"]
 MANY = 60000
-FEW = 2000   # descriptors of lklhost
-SANITIZED = "/san/" in os.environ.get("LKLHOST", "")     # its memory is not what it needs
+FEW = 2000   # descriptor limit of lklhost
+SANITIZED = "/san/" in os.environ.get("LKLHOST", "")     # the sanitizers increase its memory use
 
 
 def status_of(call, *args, **kw):
@@ -186,7 +186,7 @@ def calls():
             ([(0, OUT, 0, 8), (1, OUT, 0, 8), (0, USED, 0, 0), (2, OUT, 0, 8), (1, USED, 0, 0)], "a count that is cut itself")):
         same(status_of(call, "recvmmsg", [fd, 0, 1, 0, 0], bufs), -22, what + ": EINVAL")
     same(status_of(call, "getppid", [], [(0, OUT, 0, 8), (1, OUT, 0, 8), (0, USED, 0, 0)]), -22, "a count in a call that is no recvmmsg: EINVAL")
-    # recvmmsg: two messages that wait, room for three; only what came is in the reply
+    # recvmmsg: two messages wait, there is room for three; the reply contains only two
     for text in (b"one", b"three"):
         call("sendto", [fd, 0, len(text), 0, 0, 16], [(1, IN, 0, text), (4, IN, 0, me)])
     def messages(n, room):
@@ -198,8 +198,8 @@ def calls():
     ret, out = call("recvmmsg", [fd, 0, 3, 0, 0], messages(3, 1000))
     same((ret, out[192:]), (2, b"onethree"), "recvmmsg: of buffers that are counted only what was used comes back")
     same([struct.unpack_from("<I", out, 64 * i + 56)[0] for i in range(3)], [3, 5, 0], "and how much that is")
-    # Room for 127 of the largest packets is more than a reply's: small ones all come,
-    # of large ones as many as fit, and the rest stays for the next call.
+    # A reply has no room for 127 of the largest packets. All small packets arrive. Of the
+    # large ones, as many arrive as fit; the rest remains for the next call.
     same(call("setsockopt", [fd, 1, 33, 0, 4], [(3, IN, 0, struct.pack("<I", 4 << 20))])[0], 0, "SO_RCVBUFFORCE")
     for n in (127, 40):
         text = [bytes([i]) * (60000 if n == 40 else 10 + i) for i in range(n)]
@@ -240,7 +240,7 @@ def exec_send(c, argv, fds, cwd="/", env=("PATH=/usr/bin:/bin",)):
 
 
 def exec_wait(c, ident):
-    """(wait status, how, errno)"""
+    """return (wait status, how, errno)"""
     return struct.unpack("<iIiI", c.wait(ident))[:3]
 
 
@@ -274,7 +274,7 @@ def execs():
     same((sig(a, 15), exec_wait(c, a)), (0, (15, 0, 0)), "EXEC_SIGNAL")
     same(sig(a, 15), -2, "and again: ENOENT")
     r, w = os.pipe()
-    # a shell forks with signals blocked: one that it gets just then its child does not
+    # A shell forks with signals blocked, so its child does not get a signal sent at that moment.
     a = exec_send(c, ["sh", "-c", "sleep 100 & echo ready; wait"], [null, w, null])
     os.close(w)
     same(os.read(r, 100), b"ready\n", "a program with a child")
@@ -362,13 +362,13 @@ def slow_client():
 
 
 def many_small_frames():
-    """a client that sends small frames faster than they are answered, and reads all answers"""
+    """a client sends small frames faster than lklhost answers them, and reads all answers"""
     h = Host(SLEEP)
     h.start()
     c = h.attach()
     c.hello()
     c.sock.setblocking(False)
-    raw = struct.pack("<IHHIi", 16, 99, 0, 1, 0) * 100000     # of no type that there is
+    raw = struct.pack("<IHHIi", 16, 99, 0, 1, 0) * 100000     # of an unknown type
     want, sent, got = 10 * len(raw), 0, 0
     end = time.monotonic() + 60
     while got < want and time.monotonic() < end:
@@ -415,7 +415,7 @@ def silent_waits(h):
 
 
 def slow_launcher():
-    """many events for a launcher that lets them lie, then reads slowly: the run goes on, and its end is told"""
+    """many events for a launcher that first does not read, then reads slowly: the run continues, and its end is reported"""
     h = Host(["/usr/bin/python3", "-c", "import os, socket\nfor i in range(%d): socket.socket().close()\nos._exit(7)" % MANY])
     h.start()
     h.ctl.ask(drive.EVENTS, struct.pack("<I", drive.EV_EXIT | drive.EV_WARN | drive.EV_SOCKET))
@@ -424,7 +424,7 @@ def slow_launcher():
     c.ask(drive.EVENTS, struct.pack("<I", drive.EV_EXIT))
     same(c.next_event(drive.EV_EXIT)[2] >> 8, 7, "the target has run to its end")
     left = b""
-    while data := h.ctl.sock.recv(32768):   # for more than the second after which lklhost would give up
+    while data := h.ctl.sock.recv(32768):   # takes more than the second after which lklhost would give up
         left += data
         time.sleep(.08)
     h.ctl.buf = left
@@ -453,7 +453,7 @@ def fuzz():
 
 
 def broken_frames(h):
-    """random frames and mutations of good ones: lklhost answers or closes, and lives"""
+    """random frames and mutations of valid ones: lklhost answers or closes the connection, and survives"""
     h.start()
     rnd = random.Random(4)
     good = [struct.pack("<IHHIi", 24, drive.HELLO, 0, 1, 0) + struct.pack("<II", 0x524c4b4c, 1),
@@ -471,10 +471,10 @@ def broken_frames(h):
             f = bytearray(rnd.choice(good))
             for _ in range(rnd.randrange(4)):
                 f[rnd.randrange(len(f))] = rnd.randrange(256)
-            # STOP and GO are tested elsewhere; a closing launcher too
+            # other tests cover STOP, GO and the close of the launcher
             if f[4] == drive.STOP:
                 f[4] = drive.STATS
-            # SYSCALL may name any allowed call: only those that do no harm
+            # SYSCALL could make any allowed call: use only harmless ones
             if f[4] == drive.SYSCALL and len(f) > 20 and f[16:20] != b"\x29\0\0\0":
                 f[16:20] = struct.pack("<I", rnd.choice([41, 39, 54, 55, 49, 72]))
             if rnd.random() < 0.5:
@@ -535,7 +535,7 @@ def drive_target(h):
 
 
 def captured(argv):
-    """what the target prints, its wait status, the warnings"""
+    """return the target's output, its wait status and the warnings"""
     r, w = os.pipe()
     saved = os.dup(1)
     os.dup2(w, 1)

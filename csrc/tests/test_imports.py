@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a library for a device wants of the program that loads it.
+"""Checks the imports of a library for devices.
 
     test_imports.py ROOT LIBRARY...
 
-No library is named, no version of a symbol is, and each function that is missing is
-one of glibc and of musl, as they lie under ROOT. Nothing is writable and executable,
-nothing needs text relocations, and pages of 16 KiB will do.
+The library must name no other library and no symbol version. Each undefined function must
+exist in both glibc and musl, as installed under ROOT. No memory may be writable and
+executable, text relocations are not allowed, and pages of 16 KiB must work.
 """
 import glob
 import subprocess
@@ -14,9 +14,9 @@ import sys
 
 from tap import ok, run
 
-# In one of the two only: weak, and asked for before it is called.
+# Only in one of the two: weak symbols that the library checks before it calls them.
 EITHER = {"__register_atfork", "pthread_atfork", "gnu_get_libc_version"}
-# The compiler's, weak, of no use here.
+# Weak symbols from the compiler, unused here.
 COMPILER = {"_ITM_deregisterTMCloneTable", "_ITM_registerTMCloneTable", "__gmon_start__", "__cxa_finalize"}
 PAGE = 16384
 
@@ -30,7 +30,7 @@ def symbols(path, which):
 
 
 def names(path):
-    """what a C library defines"""
+    """return the symbols that a C library defines"""
     return {s[-1].split("@")[0] for s in symbols(path, "--defined-only")}
 
 

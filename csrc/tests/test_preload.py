@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Programs on the host's own sockets against the same with the stack preloaded.
+"""Runs programs on the host's own sockets and with the stack preloaded.
 
     test_preload.py PRELOAD ALONE PROGRAM...
 
-PRELOAD boots the library that LKL names by itself (csrc/engine/preload/init.c); each
-PROGRAM shall print the same lines both ways, in a network namespace with
-nothing but loopback. What may differ is listed here with its reason. ALONE
-runs preloaded only, and prints TAP; "" is none.
+PRELOAD boots the library that LKL names by itself (csrc/engine/preload/init.c). Each
+PROGRAM must print the same lines both ways, in a network namespace that has only
+loopback. Permitted differences are listed here with their reasons. ALONE runs only
+preloaded, and prints TAP; "" means none.
 
-With REFERENCE in the environment it is the program of the same name in that folder
-that runs on the host's own sockets: PROGRAM is one of another processor then.
+If PROGRAM is for another CPU, REFERENCE in the environment names a folder. The program of
+the same name in that folder then runs on the host's own sockets.
 """
 import difflib
 import os
@@ -20,14 +20,14 @@ import tempfile
 
 from tap import ok, run
 
-# A child after fork() has no stack: these have one write, or read, a socket.
+# A child after fork() has no stack: in these tests a child writes or reads a socket.
 ALLOWED = {("got 8388608", "got 0"),
            ("13 from a child", "0 status 256"), ("status 0", None),
            # The stack has no processes to send SIGIO to.
            ("F_SETOWN: 0", "F_SETOWN: ESRCH"), ("signalled: 1", "signalled: 0")}
-# What MPTCP sockets of Linux 6.12 do not do, however they are reached.
+# MPTCP sockets of Linux 6.12 do not support these, with or without lklrun.
 MPTCP = {("refused: poll 1 IN OUT HUP ERR", "refused: poll 1 OUT HUP ERR")}
-# musl's accept4() makes accept() of what the kernel refuses.
+# musl's accept4() falls back to accept() if the kernel refuses the call.
 MUSL = {("bad flags: EINVAL", "bad flags: EAGAIN")}
 REFERENCE = os.environ.get("REFERENCE")
 LIMIT = 400 if REFERENCE else 100
@@ -48,7 +48,7 @@ def preloaded(*more):
 
 
 def differences(want, got, allowed):
-    """pairs of a line and what stands for it, unless allowed"""
+    """return the pairs of different lines, except permitted differences"""
     bad = []
     m = difflib.SequenceMatcher(None, want, got, autojunk=False)
     for op, a, b, c, d in m.get_opcodes():
@@ -85,7 +85,7 @@ def conform():
 
 
 def alone():
-    """its own TAP, with no counterpart on the host"""
+    """run a program that prints TAP and has no counterpart on the host"""
     for more in ([], ["LKLRUN_PRELOAD_MPTCP=1"]):
         status, got, err = lines([programs[0]], preloaded(*more))
         for line in got:

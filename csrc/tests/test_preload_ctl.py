@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""lklhost as the parent of a program with a kernel inside: what clients ask goes
-on to that, and comes back.
+"""Tests lklhost as the parent of a program that contains the kernel: it forwards
+requests of clients to the program, and the answers back.
 
     test_preload_ctl.py PRELOAD
 
-LKL names the library to boot. No root is needed.
+LKL names the library to boot. The test does not need root.
 """
 import os
 import signal
@@ -28,7 +28,7 @@ def host(argv=None):
 
 
 def receiver(c, port=7777):
-    """a datagram socket in the stack, bound"""
+    """make a bound datagram socket in the stack"""
     fd, _ = c.call("socket", [2, 2, 0])
     addr = struct.pack("<HH4s8x", socket.AF_INET, socket.htons(port), b"\0" * 4)
     same(c.call("bind", [fd, 0, 16], [(1, IN, 0, addr)])[0], 0, "a socket of a client's is bound to %d" % port)
@@ -40,7 +40,7 @@ def receive(c, fd, timeout):
 
 
 def order():
-    """what comes too early or too late is refused, and so is what one process cannot"""
+    """lklhost refuses requests that are too early, too late, or unsupported by this engine"""
     h = host()
     c = h.ctl
     same(c.hello()["state"], 0, "before BOOT")
@@ -66,7 +66,7 @@ def order():
 
 
 def waiting():
-    """a call that waits holds up nobody, ends in time, or with its client"""
+    """a call that waits delays no other client, and ends at its timeout or with its client"""
     h = host()
     h.start()
     c = h.ctl
@@ -98,7 +98,7 @@ def waiting():
 
 
 def stopped():
-    """a program that is stopped holds up those who ask its kernel, and nobody else"""
+    """a stopped program delays only clients with requests to its kernel"""
     h = host()
     h.start()
     c, d = h.ctl, h.attach()
@@ -116,7 +116,7 @@ def stopped():
 
 
 def ends():
-    """the link's end in the program, lklhost's, and the launcher's"""
+    """the launcher, lklhost, or the end of the link in the program goes away"""
     h = host()
     h.start()
     h.ctl.sock.close()
@@ -140,7 +140,7 @@ def ends():
     same(h.wait(), 7 << 8, "an exit at once is heard, after GO was answered")
 
 
-# Stands for the library: says that it cannot start, and keeps the reason to itself.
+# Replaces the library: reports that it cannot start, but does not send the reason.
 HALF = """
 import os, struct, sys, time
 fd = int(os.environ["LKLRUN_PRELOAD_LINK"].split(":")[0])
@@ -151,7 +151,7 @@ time.sleep(1000)
 
 
 def finding17_half():
-    """a target that says half of its first word does not keep lklhost past lklrun's end"""
+    """a target that sends half of its first frame does not keep lklhost alive after lklrun ends"""
     with open("/proc/self/maps") as f:
         other = [x.split()[-1] for x in f if "libc.so" in x or "ld-musl" in x][0]
     r, w = os.pipe()

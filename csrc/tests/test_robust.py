@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a hostile or unlucky target must not do to lklhost, over the library that
-LKL names: one test for each thing that once went wrong."""
+"""Checks that a hostile or unlucky target cannot harm lklhost, with the library that
+LKL names: one test for each former bug."""
 import os
 import struct
 import sys
@@ -14,7 +14,7 @@ from tap import ok, run, same
 LIB = os.environ.get("LKL", "")
 PY = "/usr/bin/python3"
 
-# A connection whose client does not read, until its buffers are full: c, s; sent.
+# Fills a connection whose client does not read. Sets c and s, its ends, and sent, the bytes sent.
 FULL = """
 import array, errno, os, select, signal, socket, struct, sys, threading, time
 signal.signal(signal.SIGPIPE, signal.SIG_IGN)
@@ -35,7 +35,7 @@ def stat(h, name):
 
 
 def target(prog, mptcp=False):
-    """a target that runs prog; its output comes back as lines"""
+    """run prog as the target; return its output as lines"""
     r, w = os.pipe()
     saved = os.dup(1)
     os.dup2(w, 1)
@@ -61,7 +61,7 @@ def becomes(h, name, want, limit=20):
 
 
 def reset_unread():
-    """a reset while the target does not read: no spinning, no write that hangs, no byte lost"""
+    """after a reset while the target does not read, lklhost does not spin, no write hangs, and no byte is lost"""
     h, out = target(FULL + """
 s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)); s.close()
 print("reset"); time.sleep(1)
@@ -92,7 +92,7 @@ c.close(); time.sleep(60)
 
 
 def linger_inherited():
-    """a connection has SO_LINGER from its listener: its close waits for the peer, but nobody else does"""
+    """a connection inherits SO_LINGER from its listener: its close waits for the peer, but blocks no other call"""
     h, out = target(FULL.replace("; c =", '; l.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 5)); c =') + """
 print(s.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8) == struct.pack("ii", 1, 5))
 while not select.select([], [s], [], .5)[1]: c.recv(65536)
@@ -109,7 +109,7 @@ time.sleep(60)
 
 
 def leaves_early():
-    """MPTCP in place of TCP: who sends to one that has closed is told at once"""
+    """MPTCP in place of TCP: a send to a closed peer fails at once"""
     for mptcp in False, True:
         h, out = target("""
 import errno, signal, socket, time
@@ -136,7 +136,7 @@ l.close(); time.sleep(60)
 
 
 def error_queue():
-    """asking for errors takes nothing from the data, which wait on their way to the target"""
+    """reading the error queue does not lose data on its way to the target"""
     h, out = target(FULL + """
 n = 0
 for i in range(100):
@@ -154,7 +154,7 @@ time.sleep(60)
 
 
 def control_waits():
-    """a client's call that would wait in the stack holds up nobody"""
+    """a client's call that would wait in the stack delays no other client"""
     h, _ = target("import time; time.sleep(60)")
     c = h.attach()
     c.hello()
@@ -187,7 +187,7 @@ def control_waits():
 
 
 def own_descriptor():
-    """a connection's own descriptor sent over it: TCP has no such thing"""
+    """sending descriptors over a connection fails: TCP cannot carry them"""
     h, out = target(FULL + """
 c.setblocking(False)
 try:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""lklhost with a stack library, named by LKL: two stacks on one wire, a panic, the
-end. No root: the wire is a socket pair."""
+"""Tests lklhost with the stack library that LKL names: two stacks on one wire, a panic,
+the end of a run. Root is not required, because the wire is a socket pair."""
 import hashlib
 import os
 import socket
@@ -52,7 +52,7 @@ sys.exit(42)
 
 
 def rawip():
-    """the same without link layer; a foreign library has no such devices"""
+    """the same without link layer, which a foreign library does not support"""
     if "newabi" in LIB:
         h = Host(["true"], abi="auto", lib=LIB)
         a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -89,7 +89,7 @@ def wire(flags=0):
 
 
 def drained():
-    """what a target wrote right before its end arrives"""
+    """bytes that a target writes right before it ends arrive"""
     a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     srv = Host([PY, "-c", "import socket,hashlib\ns=socket.create_server(('',7)); c,_=s.accept(); h=b''\n"
                 "while d:=c.recv(65536): h+=d\nimport sys; sys.exit(len(h)>>20)"], abi="auto", lib=LIB)
@@ -141,7 +141,7 @@ def panic():
 
 
 def busy_panic():
-    """a panic while the target's sockets are busy and its calls are held"""
+    """a panic while the target's sockets are busy and its calls wait"""
     prog = ("import socket,threading,time\ns=socket.create_server(('127.0.0.1',0))\n"
             "def w():\n while True:\n  c=socket.create_connection(s.getsockname()); c.sendall(b'x'*100000); c.close()\n"
             "def r():\n while True:\n  c,_=s.accept()\n  while c.recv(65536): pass\n"
@@ -186,7 +186,7 @@ sys.exit(43)
 
 
 def view():
-    """the stack's files where the target has the host's"""
+    """the target sees the stack's files in place of the host's"""
     a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     h = Host([PY, "-c", VIEW], abi="auto", lib=LIB)
     h.start(frames=[(a.fileno(), "10.0.9.1/24")])
@@ -221,7 +221,7 @@ sys.exit(44 if n == 1 << 20 else "%d bytes" % n)
 
 
 def fallback():
-    """MPTCP that fell back to TCP loses nothing of what comes twice"""
+    """MPTCP that fell back to TCP loses no data when segments arrive twice"""
     a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     srv = Host([PY, "-c", SEND], abi="auto", lib=LIB)
     srv.start(frames=[(a.fileno(), "10.0.9.1/24")])

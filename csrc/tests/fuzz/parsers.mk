@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
 #
-# Fuzzers of what parses bytes from outside, see tests/fuzz/parsers/fuzz.h.
+# Fuzzers of the code that parses bytes from outside, see tests/fuzz/parsers/fuzz.h.
 #
-# FUZZ=1 builds them with clang and libFuzzer; else they replay their corpus, with
+# FUZZ=1 builds them with clang and libFuzzer. Otherwise they replay their corpus, with
 # the sanitizers (SAN=1) or without.
 
 P := $(OBJ)/parsers
 LKL_SRC := ../third_party/lkl
 PARSERS := ctl link_host link_program view frames messages proc_text packet rawip
 
-# All of lklhost but main(), without what a fuzzer includes.
+# All of lklhost except main() and the files that a fuzzer includes.
 host_but = $(filter-out $(1:%=$(OBJ)/%.o),$(LIBOBJS))
 LOOP := $(addprefix $(P)/,fake.o loop.o clock.o)
 LOOP_INCLUDES := base/later base/loop stack/run
@@ -32,14 +32,15 @@ $(P)/proc_text: $(P)/proc_text.o $(OBJ)/engine/common/proc_text.o
 $(P)/packet: $(P)/packet.o
 $(P)/packet.o: CPPFLAGS += -I$(LKL_SRC)/include -I$(LKL_SRC)/lib
 
-# The stack's driver, with headers for those of the kernel.
+# The stack's driver, with kernel.h in place of the kernel's headers.
 RAWIP := $(addprefix $(P)/kernel/,rawip.o rx.o)
 HEADERS := $(addprefix $(P)/kernel/include/,$(addprefix linux/,etherdevice.h mm.h \
 	netdevice.h rtnetlink.h skbuff.h compiler.h if_arp.h) \
 	$(addprefix net/,addrconf.h ip.h ip_tunnels.h ipv6.h))
 $(P)/rawip: $(P)/rawip.o $(RAWIP)
 $(RAWIP) $(P)/rawip.o: CPPFLAGS := -I$(P)/kernel/include -Itests/fuzz/parsers -MMD -MP
-# Their build is the kernel's; there, too, headers lie behind 14 bytes of Ethernet.
+# Kernel files: the kernel's build checks their warnings. Without alignment checks, because
+# headers follow 14 bytes of Ethernet, as in the kernel.
 $(RAWIP): WARN := -w
 $(RAWIP): CFLAGS += -fno-sanitize=alignment
 $(RAWIP) $(P)/rawip.o: $(HEADERS) $(P)/kernel/include/asm/lkl.h
@@ -57,7 +58,7 @@ $(PARSERS:%=$(P)/%): $(if $(FUZZ),,$(P)/replay.o)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
-# They include files, whose names may be those of others.
+# They include files, in which names may shadow others.
 $(P)/%.o: WARN += -Wno-shadow
 $(P)/%.o: tests/fuzz/parsers/%.c
 	@mkdir -p $(@D)
@@ -65,7 +66,7 @@ $(P)/%.o: tests/fuzz/parsers/%.c
 
 parsers: $(PARSERS:%=$(P)/%)
 
-# With the sanitizers, which see what an ordinary program survives.
+# With the sanitizers, which detect errors that an ordinary program survives.
 replay: parsers
 	$(foreach p,$(PARSERS),$(P)/$(p) $(wildcard tests/fuzz/corpus/$(p)/*) &&) true
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Writes the seeds of the fuzzers, corpus/*/seed-*: real exchanges as steps of an
-input (parsers/*.c), with the golden bytes of the control protocol as bodies.
+"""Writes the seeds of the fuzzers, corpus/*/seed-*. They are realistic exchanges, encoded
+as steps of an input (parsers/*.c), with golden bytes of the control protocol as bodies.
 
-Run it after a change of the steps; all other files of the corpus are inputs that
-found something, or that libFuzzer kept.
+Run it after a change of the steps. All other files of the corpus are inputs that found a
+bug, or that libFuzzer kept.
 """
 import os
 import struct
@@ -17,7 +17,7 @@ NEW, BOOTED, RUNNING = b"\0", b"\1", b"\2"
 
 
 def golden():
-    """Bodies by name; the first of each."""
+    """Return bodies by name, the first one of each name."""
     found = {"stats": b"", "owners": b"", "log": b""}
     for line in open(GOLDEN, encoding="ascii"):
         if not line.startswith("#"):
@@ -54,7 +54,7 @@ def call(nr, bufs=(), data=b"", args=(0,) * 6, timeout=0, peer=1):
 
 
 def said(what, value, length=12, ident=1):
-    """A step of clients.c: what the zygote reports."""
+    """A step of clients.c: a report of the zygote."""
     return struct.pack("<BBIii", 10, length, ident, what, value)
 
 
@@ -86,7 +86,7 @@ def clients():
 
 
 def answered(kind, ident, status=0, body=b""):
-    """A step of link_host.c: a frame of the library's."""
+    """A step of link_host.c: a frame of the library."""
     return struct.pack("<BBBBH", 0x80, kind, ident, status, len(body)) + body
 
 
@@ -108,7 +108,7 @@ def link_host():
 
 
 def link_program():
-    """What lklhost passes on to a preloaded library."""
+    """Requests that lklhost forwards to a preloaded library."""
     def one(name, client=1, files=0, body=None, kind=None):
         body = BODY[name] if body is None else body
         return struct.pack("<BBBBBH", 0, kind or TYPES[name], client, files, 7, len(body)) + body
@@ -130,17 +130,17 @@ def link_program():
 
 
 def lookup(name, node=0, found=b"\1"):
-    """A step of view.c; @found is for the stat() that it makes: 0 a file, 1 a folder, 2 a link."""
+    """A step of view.c; @found is the result of its stat(): 0 a file, 1 a folder, 2 a link."""
     return bytes([node << 4, len(name)]) + name + found
 
 
 def view():
-    """What programs do with the view."""
+    """Requests that programs cause in the view."""
     tcp = (b"  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
            b"   0: 0100007F:0016 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 12345 1 0 100 0\n")
     names = b"".join(bytes([kind, len(n)]) + n for kind, n in ((4, b"."), (4, b".."), (8, b"tcp"), (10, b"eth0"))) + b"\0"
     text, folder = b"\x0d" + struct.pack("<H", len(tcp)) + tcp, b"\x0e" + struct.pack("<H", len(names)) + names
-    # Nodes are kept from the first place on.
+    # The fuzzer stores nodes from the first entry on.
     return {
         "table": text + lookup(b".net") + lookup(b"tcp", 1, b"\0") + b"\x26\0\0" + b"\1" + b"\x08\0\x18\0\x10\0\x38\0\x40\0\x10\0\0\0\x0b\0",
         "folder": folder + lookup(b".class") + b"\x16\0\x80\1" + b"\x09\0\x09\0\x19\0\1\0\x0b\0",
@@ -152,7 +152,7 @@ def view():
 
 
 def frames():
-    """Frames of the mirror: from where, number, kind, protocol, auxdata, length."""
+    """Frames of the mirror: source, device number, kind, protocol, auxdata, length."""
     vnet = struct.pack("<BBHHHH", 1, 0, 0, 0, 34, 16)
     ethernet = bytes.fromhex("020000000001020000000002" "0800" "450000340000400040060000") + bytes(40)
 
@@ -171,12 +171,12 @@ def frames():
 
 
 def ip(first=0x45, proto=6, doff=0x50):
-    """An IPv4 packet's head with TCP behind it."""
+    """The header of an IPv4 packet, followed by TCP."""
     return bytes([first, 0, 1, 64, 0, 0, 0x40, 0, 64, proto]).ljust(32, b"\0") + bytes([doff]).ljust(96, b"\0")
 
 
 def rawip():
-    """Packets for the stack: link layer or none, length above the least, head."""
+    """Packets for the stack: with or without link layer, length above the minimum, header."""
     def one(head, link=0, length=300):
         return bytes([link]) + struct.pack("<I", length) + head.ljust(128, b"\0")[:128] + b"\7\1"
     return {
@@ -207,7 +207,7 @@ def packet():
 
 
 def messages():
-    """A header and a vector in the target's memory, then a call with them."""
+    """Write a header and a vector to the target's memory, then make a call with them."""
     def words(at, *values):
         return b"\1" + struct.pack("<HB", at, len(values)) + b"".join(values)
 
@@ -236,7 +236,7 @@ def proc_text():
 
 
 def main():
-    """Writes all of them."""
+    """Write all seeds."""
     for fuzzer, seeds in {"ctl": clients(), "link_host": link_host(), "link_program": link_program(),
                           "view": view(), "frames": frames(), "rawip": rawip(),
                           "packet": packet(), "messages": messages(), "proc_text": proc_text()}.items():

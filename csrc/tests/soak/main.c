@@ -104,7 +104,10 @@ static int bound(int i, int type)
 	socklen_t len = sizeof(*a);
 	int one = 1, fd;
 
-	/* A fixed port: a client could get an ephemeral one while the fickle server is not listening. */
+	/*
+	 * A fixed port: a client could get an ephemeral one while the fickle
+	 * server is not listening.
+	 */
 	a->sin6_port = htons((uint16_t)(FIRST_PORT + i));
 	a->sin6_family = i < SERVERS && i % 2 ? AF_INET : AF_INET6;
 	if (a->sin6_family == AF_INET)

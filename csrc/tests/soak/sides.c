@@ -14,7 +14,7 @@
 
 #include "soak.h"
 
-#define FICKLE_NS	2000000		/* it listens for this time, then closes its listener for the same time */
+#define FICKLE_NS	2000000		/* time with a listener, and time without */
 #define FICKLE_TRIES	5000
 #define DATAGRAM	1200
 
