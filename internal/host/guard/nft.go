@@ -27,9 +27,9 @@ type nft struct{ ingress bool }
 const (
 	nftLimit = 5 * time.Second
 
-	// Run before all other chains, because a packet of the stack concerns
-	// nothing else on the host. -400 comes before connection tracking and
-	// before "raw".
+	// The rules run before all other chains, because no other rule of the
+	// host concerns the stack's packets. -400 comes before connection
+	// tracking and before "raw".
 	nftPriority = -400
 )
 

@@ -110,8 +110,8 @@ func Release(ctx context.Context, ports string) error {
 	return writeReserved(reserved)
 }
 
-// readReserved reads the host's reserved ports. The file returns all of them to
-// the first read, and nothing to the next one.
+// readReserved reads the host's reserved ports. The first read of the file
+// returns all ports, and the next read returns nothing.
 func readReserved() (*portSet, error) {
 	f, err := os.Open(reservedFile)
 	if err != nil {

@@ -40,9 +40,9 @@ func TestPortSet(t *testing.T) {
 	}
 }
 
-// Runs that start at once get ranges that overlap neither each other, nor the
-// administrator's reservations, nor the host's sockets. When all have ended,
-// the file has its old content.
+// Runs that start at the same time get ranges that overlap neither each other,
+// nor the administrator's reservations, nor the host's sockets. When all have
+// ended, the file has its old content.
 func TestReserve(t *testing.T) {
 	kit.Need(t, "ip")
 	n := kit.NewNetns(t, "reserve")

@@ -410,7 +410,7 @@ func (p *pair) status(t *testing.T, g *Guard) (s *Status) {
 	return s
 }
 
-// inNetns runs a backend in a namespace, whatever the calling thread.
+// inNetns runs a backend in a namespace, no matter which thread calls it.
 type inNetns struct {
 	backend
 	n *kit.Netns

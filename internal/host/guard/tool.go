@@ -133,7 +133,7 @@ func compatTable(six bool, table string) *nftables.Table {
 }
 
 // removeCompat removes a chain that iptables created, and its table if iptables
-// created that too. It leaves them if another program uses them by now.
+// created that too. It keeps those that another program uses in the meantime.
 func removeCompat(ctx context.Context, six bool, table, chain string, tableToo bool) error {
 	c, err := nft{}.open(ctx)
 	if err != nil {

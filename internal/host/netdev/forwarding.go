@@ -19,7 +19,7 @@ import (
 // so the lists keep the indices of the devices that need their value back.
 type forwarding struct {
 	Four, Six bool  // the switch was off
-	On4, On6  []int // devices whose own switch was on nevertheless
+	On4, On6  []int // devices whose own switch was on although the global one was off
 	RA        []int // devices that accepted router advertisements as a host, which a router by default does not
 }
 

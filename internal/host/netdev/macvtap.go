@@ -110,7 +110,7 @@ func canOpen(path string) error {
 
 // ClosedError reports that a macvtap can be created but not opened. Opening it
 // needs permission for its character device in the file system, which
-// CAP_NET_ADMIN does not give.
+// CAP_NET_ADMIN does not grant.
 type ClosedError struct{ Path string }
 
 // Error names the device.

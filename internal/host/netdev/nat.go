@@ -109,8 +109,7 @@ func undoNAT(ctx context.Context, u Undo) error {
 	}
 	defer unlock()
 	g := guard.NAT{Tap: u.Name}
-	// A device of this name that belongs to another run has rules of its
-	// own.
+	// A device of this name that belongs to another run has its own rules.
 	if ifi, err := net.InterfaceByName(u.Name); err == nil && ifi.Index != u.Ifindex {
 		return nil
 	}

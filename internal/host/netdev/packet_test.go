@@ -80,7 +80,7 @@ func TestLookDevice(t *testing.T) {
 		t.Errorf("its addresses: %v", d.Addrs)
 	}
 
-	// Android has each network's routes in a table of its own.
+	// Android keeps the routes of each network in a separate table.
 	for _, metric := range []string{"20", "10"} {
 		kit.Host.Run(t, "ip", "route", "del", "default", "dev", "lp0", "metric", metric)
 	}
@@ -203,7 +203,7 @@ func TestOpenPacket(t *testing.T) {
 	if _, err := unix.SendmsgN(int(raw.File.Fd()), packet, nil, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_IP), Ifindex: raw.Ifindex}, 0); err != nil {
 		t.Fatal(err)
 	}
-	for b := make([]byte, 2048); ; { // IPv6 sends packets of its own
+	for b := make([]byte, 2048); ; { // skip the packets that the kernel's IPv6 sends
 		n, err := unix.Read(int(user.Fd()), b)
 		if err != nil {
 			t.Fatal(err)
