@@ -111,7 +111,7 @@ func (d driver) Plan(r *link.Request, f Facts) (Part, error) {
 	return Part{}, nil
 }
 
-// borrow gives the interface the addresses and gateways of the device.
+// borrow copies the addresses and gateways of the device to the interface.
 func borrow(l *link.Link, f *Facts) error {
 	l.Addrs = slices.Clone(f.Lent)
 	if len(l.Addrs) == 0 {

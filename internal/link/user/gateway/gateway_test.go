@@ -465,7 +465,7 @@ func TestRefused(t *testing.T) {
 }
 
 // The gateway's name server gives the same answers as the host's resolver, even
-// if that listens on the host's loopback, which the stack cannot reach.
+// if the resolver listens on the host's loopback, which the stack cannot reach.
 func TestDNS(t *testing.T) {
 	kit.Need(t, "ip", "dnsmasq")
 	conf := filepath.Join(t.TempDir(), "resolv.conf")
