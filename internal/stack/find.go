@@ -80,7 +80,7 @@ func notFound(arg string, dirs []string) error {
 	return fmt.Errorf("no stack %q; %s%s", arg, suggest.Or(arg, names, "there are "+strings.Join(names, ", ")+" "+where), hint)
 }
 
-// fromPath reads a stack's directory, or makes a plain stack from a library.
+// fromPath reads a stack's directory, or creates a plain stack from a library.
 func fromPath(path string) (*Stack, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {

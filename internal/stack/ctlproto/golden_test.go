@@ -109,7 +109,7 @@ func samples() []sample {
 	}
 }
 
-// ownerList and frame give the interface of a message to types that are not message
+// ownerList and frame implement the interface of a message for types that are not message
 // bodies.
 type ownerList []Owner
 

@@ -61,7 +61,7 @@ type heard struct {
 }
 
 // New returns a client for an interface. It uses the Name, Metric and wanted
-// protocols of link. The rest comes from the stack.
+// protocols of link. It reads the other properties from the stack.
 func New(conn *stackconn.Conn, link Link, opts Options) *Client {
 	return &Client{link: link, conn: conn, opts: opts, slaac: map[netip.Addr]netip.Prefix{}, moved: make(chan struct{})}
 }

@@ -367,7 +367,7 @@ func (c *client4) lose(ctx context.Context, why string) {
 	c.rest(ctx)
 }
 
-// expire ends a lease whose time is over.
+// expire ends a lease that has expired.
 func (c *client4) expire(ctx context.Context) {
 	if c.lease != nil {
 		c.host.tell("%s: the lease of %s has expired without renewal; the address is removed", c.link.Name, c.lease.Addr)

@@ -162,7 +162,7 @@ func unescape(s string) string {
 // kernel/printk/internal.h, plus its header).
 const recordMax = 8192
 
-// device opens /dev/kmsg, and makes it if the stack has no /dev.
+// device opens /dev/kmsg, and creates it if the stack has no /dev.
 func device(ctx context.Context, c *stackconn.Conn) (*stackconn.File, error) {
 	const path, major, minor = "/dev/kmsg", 1, 11 // Documentation/admin-guide/devices.txt
 	f, err := c.Open(ctx, path, unix.O_RDONLY)
@@ -202,7 +202,7 @@ func Read(ctx context.Context, c *stackconn.Conn, follow bool, tell func(Record)
 		switch {
 		case errors.Is(err, syscall.EAGAIN): // end of the log
 			return nil
-		case errors.Is(err, syscall.EPIPE): // overwritten meanwhile: continue with the oldest
+		case errors.Is(err, syscall.EPIPE): // records were overwritten: continue with the oldest one
 			err = tell(Record{Level: Unknown, Lost: true})
 		case err == nil:
 			var r Record

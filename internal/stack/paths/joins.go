@@ -130,7 +130,7 @@ func (j *joins) toLook(now time.Time) bool {
 	return true
 }
 
-// due returns the joins whose time has come.
+// due returns the joins that must be tried now.
 func (j *joins) due(now time.Time) (keys []join) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

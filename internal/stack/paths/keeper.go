@@ -103,8 +103,8 @@ func (k *Keeper) Changed() {
 	}
 }
 
-// Sync updates the paths to the present wishes. It returns the first error of
-// the stack, but performs the other changes nevertheless. It waits for at most
+// Sync updates the paths to the present wishes. If a change fails, it still
+// makes the other changes, and returns the first error. It waits for at most
 // SyncLimit; later answers are handled in the background.
 func (k *Keeper) Sync(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, SyncLimit, fmt.Errorf("configuring the interfaces' paths: the stack did not answer within %v", SyncLimit))

@@ -223,9 +223,9 @@ type place struct {
 
 func placeOf(r *stacknet.Route) place { return place{r.Table, r.Metric, r.Dst} }
 
-// tables makes each link's own table a copy of main's routes for the link.
-// Without the networks of its addresses, packets to a neighbour would go
-// through the gateway.
+// tables copies main's routes for each link to the link's own table. Without
+// the networks of its addresses, packets to a neighbour would go through the
+// gateway.
 func tables(state *State, links []link) []Change {
 	want := map[place]stacknet.Route{}
 	var order []place

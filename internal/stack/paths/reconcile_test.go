@@ -289,7 +289,8 @@ func TestReconcile(t *testing.T) {
 }
 
 // A deleted endpoint comes back only after the peers have learned of its end.
-// Without another path the peers cannot learn it, so it comes back at once.
+// Without another path the peers cannot learn of it, so the endpoint comes back
+// at once.
 func TestReconcileQuickReturn(t *testing.T) {
 	t.Parallel()
 	for _, others := range []bool{true, false} {

@@ -64,7 +64,7 @@ func (k *Keeper) hearJoins() error {
 	return w.Run(func(e mptcpevent.Event) { k.joins.heard(e, time.Now()) })
 }
 
-// join makes the connections whose time has come try again.
+// join makes connections retry the joins that are due.
 func (k *Keeper) join(f *stackconn.File) error {
 	endpoints, err := k.joinable()
 	if err != nil {

@@ -172,7 +172,8 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// proc makes a /proc with processes: pid, parent, name, descriptors.
+// proc creates a directory like /proc with processes: pid, parent, name,
+// descriptors.
 func proc(t *testing.T, dir string, pid, stat, comm string, fds map[string]string) {
 	t.Helper()
 	p := filepath.Join(dir, pid)

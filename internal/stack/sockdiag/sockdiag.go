@@ -22,7 +22,7 @@ type Value struct {
 	Known bool
 }
 
-// Known makes a value that is known.
+// Known returns a value that is known.
 func Known(n uint64) Value { return Value{n, true} }
 
 // IsZero reports whether the value is absent; encoding/json's omitzero calls it.

@@ -33,8 +33,8 @@ var ErrClosed = errors.New("the connection to the stack host is closed")
 var ErrNoAnswer = errors.New("the stack host does not answer")
 
 const (
-	// answerLimit bounds the wait for a reply that needs no waiting in the stack, for
-	// callers whose context has no deadline.
+	// answerLimit bounds the wait for a reply to a request that does not wait in the
+	// stack. It applies to callers whose context has no deadline.
 	answerLimit = 30 * time.Second
 
 	// cancelLimit bounds the wait for the result of a cancelled call. Without this

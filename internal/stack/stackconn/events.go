@@ -108,7 +108,7 @@ func (s *subscriber) signal() {
 	}
 }
 
-// next takes the oldest event; ok is false when there is none.
+// next removes and returns the oldest event; ok is false when there is none.
 func (s *subscriber) next() (e ctlproto.Event, ok, closed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

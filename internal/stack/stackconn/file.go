@@ -69,7 +69,7 @@ func (f *File) Await(ctx context.Context, p []byte) (int, error) {
 	return int(n), nil
 }
 
-// Write writes p with one call: a file in /proc/sys takes a value in one piece.
+// Write writes p with one call: a file in /proc/sys accepts a value only in one piece.
 func (f *File) Write(ctx context.Context, p []byte) (int, error) {
 	n, err := f.c.Syscall(ctx, Call{Nr: unix.SYS_WRITE, Args: []any{f.fd, In(p), len(p)}})
 	if err != nil {
@@ -81,7 +81,7 @@ func (f *File) Write(ctx context.Context, p []byte) (int, error) {
 	return int(n), nil
 }
 
-// Close closes the file. It uses a time limit of its own.
+// Close closes the file. It has its own timeout.
 func (f *File) Close() error { return f.c.closeFD(f.fd) }
 
 // ReadFile returns the content of the file at path.

@@ -49,7 +49,7 @@ func (c *Conn) Socket(ctx context.Context, domain, typ, proto int) (*Socket, err
 // FD returns the descriptor's number in the stack.
 func (s *Socket) FD() int { return s.fd }
 
-// Close closes the socket. It uses a time limit of its own.
+// Close closes the socket. It has its own timeout.
 func (s *Socket) Close() error { return s.c.closeFD(s.fd) }
 
 // closeFD closes a descriptor of the stack, even if the caller's context is done. It does
@@ -77,7 +77,7 @@ func (c *Conn) closeFD(fd int) error {
 	return err
 }
 
-// wait makes a call that may have to wait, until its context ends.
+// wait makes a call that may wait until ctx ends.
 func (c *Conn) wait(ctx context.Context, call Call) (int64, error) {
 	for {
 		call.Timeout = waitSlice

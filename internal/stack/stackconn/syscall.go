@@ -110,7 +110,7 @@ type Call struct {
 // is a bare syscall.Errno.
 //
 // If the context ends first, the call is cancelled and the context's error is returned,
-// unless the call has completed meanwhile.
+// unless the call has already completed.
 func (c *Conn) Syscall(ctx context.Context, call Call) (int64, error) {
 	p, err := c.Start(ctx, call)
 	if err != nil {
@@ -174,7 +174,7 @@ func (p *Pending) Result(ctx context.Context) (int64, error) {
 
 // cancel cancels a call because of cause.
 func (c *Conn) cancel(id uint32, answer <-chan ctlproto.Frame, outs []*Buffer, cause error) (int64, error) {
-	// The caller's context is done, so this uses a limit of its own.
+	// The caller's context is done, so this function uses its own timeout.
 	ctx, stop := context.WithTimeout(context.Background(), cancelLimit)
 	defer stop()
 	cid, _, err := c.send(ctx, ctlproto.CTL_CANCEL, ctlproto.Cancel{ID: id}.Append(nil), nil)

@@ -209,7 +209,7 @@ func addressError(p netip.Prefix, err error) error {
 	return fmt.Errorf("%v: %w", p, err)
 }
 
-// AddDummies makes n dummy interfaces in a group, all down. Their names are made from
+// AddDummies creates n dummy interfaces in a group, all down. Their names are made from
 // format and a number.
 func AddDummies(ctx context.Context, c *stackconn.Conn, format string, n, group int) error {
 	b := new(batch)

@@ -61,7 +61,7 @@ func (n *Netlink) Configure(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// ConfigureLinks configures links of a running stack and leaves all others alone.
+// ConfigureLinks configures links of a running stack and does not change other links.
 func ConfigureLinks(ctx context.Context, c *stackconn.Conn, links ...Link) error {
 	r, err := openRoute(ctx, c)
 	if err != nil {

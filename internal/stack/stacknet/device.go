@@ -55,7 +55,8 @@ func (r *rtnl) setGroup(index, group int) error {
 // iflaVlanID is IFLA_VLAN_ID, include/uapi/linux/if_link.h.
 const iflaVlanID = 1
 
-// addVLAN makes the device of l's VLAN on top of lower and sets it up, unless it exists.
+// addVLAN creates the device of l's VLAN on top of lower and sets it up, unless it
+// exists.
 func (r *rtnl) addVLAN(lower LinkState, l Link) (LinkState, error) {
 	_, err := r.request(unix.RTM_NEWLINK, netlink.Acknowledge|netlink.Create|netlink.Excl, ifinfomsg(0, unix.IFF_UP, unix.IFF_UP), func(ae *netlink.AttributeEncoder) {
 		ae.String(unix.IFLA_IFNAME, l.Top())

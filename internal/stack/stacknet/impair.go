@@ -218,7 +218,8 @@ func blockName(l LinkState, w Way) string {
 	return fmt.Sprintf("if%d-%v", l.Index, w)
 }
 
-// addBlock makes the block and sets it up; it reuses one that was left behind.
+// addBlock creates the block and sets it up. It reuses a block that an earlier run left
+// behind.
 func (n *Netlink) addBlock(l LinkState, w Way) (index int, err error) {
 	const (
 		addrGenMode = 8 // IFLA_INET6_ADDR_GEN_MODE
@@ -243,7 +244,7 @@ func (n *Netlink) addBlock(l LinkState, w Way) (index int, err error) {
 	case !ok || block.Kind != "ifb":
 		return 0, fmt.Errorf("creating the block %s: an interface with this name exists: %w", name, unix.EEXIST)
 	}
-	// It needs no address of its own; a stack without IPv6 gives it none.
+	// The block needs no address; a stack without IPv6 assigns none.
 	_, err = n.r.request(unix.RTM_NEWLINK, netlink.Acknowledge, ifinfomsg(block.Index, 0, 0), func(ae *netlink.AttributeEncoder) {
 		ae.Nested(unix.IFLA_AF_SPEC, func(ae *netlink.AttributeEncoder) error {
 			ae.Nested(unix.AF_INET6, func(ae *netlink.AttributeEncoder) error {

@@ -15,7 +15,7 @@ import (
 
 // Reaches reports whether a routing table leads from src to dst through an interface (0:
 // any), like `ip route get fibmatch`. Without fibmatch, IPv4 treats a destination as a
-// neighbour if nothing else leads there through the interface
+// neighbour if no route leads there through the interface
 // (ip_route_output_key_hash_rcu(), net/ipv4/route.c).
 func (n *Netlink) Reaches(dst, src netip.Addr, ifindex int) (bool, error) {
 	head := make([]byte, unix.SizeofRtMsg)

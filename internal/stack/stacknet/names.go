@@ -16,7 +16,7 @@ type Names struct {
 	byAddr  map[netip.Addr]string
 }
 
-// ReadNames makes Names from the present interfaces and addresses of a stack.
+// ReadNames creates Names from the present interfaces and addresses of a stack.
 func ReadNames(ctx context.Context, c *stackconn.Conn) (*Names, error) {
 	links, err := Links(ctx, c)
 	if err != nil {
@@ -29,7 +29,7 @@ func ReadNames(ctx context.Context, c *stackconn.Conn) (*Names, error) {
 	return NewNames(links, addrs), nil
 }
 
-// NewNames makes Names from the stack's interfaces and addresses.
+// NewNames creates Names from the stack's interfaces and addresses.
 func NewNames(links []LinkState, addrs []Address) *Names {
 	n := &Names{byIndex: map[int]string{}, byAddr: map[netip.Addr]string{}}
 	for _, l := range links {
@@ -42,8 +42,9 @@ func NewNames(links []LinkState, addrs []Address) *Names {
 	return n
 }
 
-// Of returns the interface that a socket is bound to by its index, or else the interface
-// that has its local address. It is empty if the socket may use any.
+// Of returns the interface with that index, to which a socket is bound, or else the
+// interface that has the socket's local address. The result is empty if the socket may
+// use any interface.
 func (n *Names) Of(index int, local netip.Addr) string {
 	if name, ok := n.byIndex[index]; ok {
 		return name

@@ -104,7 +104,7 @@ func (n *Netlink) Do(all ...Request) []error {
 
 // together sends requests to one connection with one system call in the stack. Each is
 // sent once. A second attempt at a successful request would fail, and the caller would
-// take the existing object for somebody else's.
+// conclude that another program created the object.
 func (n *Netlink) together(all []Request, errs []error) {
 	if len(all) == 1 {
 		errs[0] = n.one(all[0])

@@ -39,7 +39,7 @@ func attributes(fill func(*netlink.AttributeEncoder)) ([]byte, error) {
 	return ae.Encode()
 }
 
-// request makes one request with a fixed header and attributes.
+// request sends one request with a fixed header and attributes.
 func (r *rtnl) request(typ netlink.HeaderType, flags netlink.HeaderFlags, head []byte, fill func(*netlink.AttributeEncoder)) ([]netlink.Message, error) {
 	attrs, err := attributes(fill)
 	if err != nil {

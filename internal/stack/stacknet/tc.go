@@ -118,7 +118,7 @@ func (r *rtnl) filters(index int, parent uint32) ([]tcObject, error) {
 	return all, nil
 }
 
-// qdisc makes or changes a queueing discipline.
+// qdisc creates or changes a queueing discipline.
 func (r *rtnl) qdisc(index int, handle, parent uint32, flags netlink.HeaderFlags, kind string, options func(*netlink.AttributeEncoder) error) error {
 	_, err := r.request(unix.RTM_NEWQDISC, netlink.Acknowledge|netlink.Create|flags, tcmsg(index, handle, parent, 0), func(ae *netlink.AttributeEncoder) {
 		ae.String(tcaKind, kind)
