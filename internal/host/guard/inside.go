@@ -20,11 +20,11 @@ import (
 // insideTable is the name of the table in the stack.
 const insideTable = "lklrun"
 
-// Inside makes the stack refuse packets that its programs send from a shared
-// address and a port of the host, because no answer would arrive. A TCP connect
-// then fails with EHOSTUNREACH (EACCES with IPv6), and a UDP send fails with
-// EPERM. Each call replaces the rules of an earlier one. The stack's kernel
-// must have nftables.
+// Inside configures the stack to reject packets that its programs send from a
+// shared address and a port of the host. No answer to them would arrive. A TCP
+// connect then fails with EHOSTUNREACH (EACCES with IPv6), and a UDP send fails
+// with EPERM. Each call replaces the rules of an earlier one. The stack's
+// kernel must have nftables.
 func Inside(ctx context.Context, stack sockdiag.Dialer, links []Link, ports Ports) error {
 	batch, err := compile(func(c *nftables.Conn) {
 		t := &nftables.Table{Name: insideTable, Family: nftables.TableFamilyINet}
