@@ -21,8 +21,8 @@ import (
 // ErrLeftOut reports that this lklrun was built without the gateway.
 var ErrLeftOut = errors.New("this lklrun was built without the user-mode gateway; use --if tap:NAME or --if fd:N")
 
-// DefaultMTU is large because the frames never reach a wire: each frame costs
-// one message between two processes, whatever its size.
+// DefaultMTU is large because the frames never reach a wire: a frame of any
+// size costs one message between two processes.
 const DefaultMTU = 65520
 
 // Config describes the network between the stack and the gateway.
