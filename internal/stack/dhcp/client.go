@@ -161,7 +161,7 @@ func (c *Client) Stop() {
 	both.Wait()
 }
 
-// Renew requests the leases again, whatever their remaining time.
+// Renew requests the leases again, even if they do not expire soon.
 func (c *Client) Renew() { c.nudge(nudgeRenew) }
 
 // RenewNow is like Renew, and waits until the leases arrive or ctx is done.

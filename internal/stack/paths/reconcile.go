@@ -4,10 +4,10 @@
 // an interface's address leave by that interface, and each address is an MPTCP
 // endpoint as long as its interface carries.
 //
-// The package follows the present configuration, whatever its origin: addresses
-// and routes from --if, DHCP, a router, or `ip` in the stack. Reconcile
-// compares the stack with the wishes for its interfaces and returns the changes
-// to make. A Keeper calls it whenever the stack reports a change.
+// The package follows the present configuration, regardless of its origin:
+// addresses and routes from --if, DHCP, a router, or `ip` in the stack.
+// Reconcile compares the stack with the wishes for its interfaces and returns
+// the changes to make. A Keeper calls it whenever the stack reports a change.
 package paths
 
 import (

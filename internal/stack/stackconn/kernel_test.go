@@ -76,7 +76,8 @@ func TestFiles(t *testing.T) { each(t, testFiles) }
 func testFiles(t *testing.T, s host) {
 	c, ctx := s.Dial(t), limit(t)
 
-	// This setting is the stack's, not ours: its namespace is new.
+	// The stack returns its own setting, not the setting of this process,
+	// because its namespace is new.
 	b, err := c.ReadFile(ctx, "/proc/sys/net/ipv4/ip_forward")
 	if err != nil || string(b) != "0\n" {
 		t.Fatalf("ip_forward: %q, %v", b, err)

@@ -218,8 +218,7 @@ func blockName(l LinkState, w Way) string {
 	return fmt.Sprintf("if%d-%v", l.Index, w)
 }
 
-// addBlock creates the block and sets it up. It reuses a block that an earlier run left
-// behind.
+// addBlock creates the block and sets it up. It reuses a block that already exists.
 func (n *Netlink) addBlock(l LinkState, w Way) (index int, err error) {
 	const (
 		addrGenMode = 8 // IFLA_INET6_ADDR_GEN_MODE

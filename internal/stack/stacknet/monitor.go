@@ -65,7 +65,7 @@ var monitorGroups = []uint32{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV6_IFINFO, unix.R
 
 // Monitor calls tell with the present state of the stack's interfaces and their IPv6
 // addresses, then with each change, until ctx is done or the connection to the stack
-// ends. If messages are lost because they come too fast, it asks for the state again.
+// ends. If messages arrive too fast and some are lost, Monitor requests the state again.
 func Monitor(ctx context.Context, c *stackconn.Conn, tell func(News)) error {
 	conn, err := c.Netlink(ctx, unix.NETLINK_ROUTE, monitorGroups...)
 	if err != nil {

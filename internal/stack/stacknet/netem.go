@@ -11,7 +11,7 @@ import (
 )
 
 // Netem is the effect of the queueing discipline netem(8) on the packets of one
-// direction. The zero value does nothing.
+// direction. The zero value has no effect.
 type Netem struct {
 	Delay  time.Duration // of each packet
 	Jitter time.Duration // the delay is Delay ± Jitter, uniformly
