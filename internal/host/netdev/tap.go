@@ -165,10 +165,11 @@ func openTun() (int, error) {
 
 // OpenTap attaches to the tap called name, or creates it if it does not exist.
 //
-// A new device gets its MTU and is set up; journal gets its undo before it
-// exists. An existing device is not changed, except that a plain one may get a
-// kernel thread, which has an undo too (threaded.go). A device with several
-// queues has no undo: it exists as long as any process has a queue of it.
+// OpenTap sets the MTU of a new device and sets the device up. It passes the
+// undo to journal before it creates the device. An existing device is not
+// changed, except that a plain one may get a kernel thread, which has an undo
+// too (threaded.go). A device with several queues has no undo: it exists as
+// long as any process has a queue of it.
 func OpenTap(name string, o TapOptions, journal func(Undo) error) (*Tap, error) {
 	st, err := LookTap(name)
 	if err != nil {
