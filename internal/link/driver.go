@@ -51,7 +51,7 @@ type Driver[F, P any] interface {
 	Check(ctx context.Context) []Finding
 }
 
-// Query is the question that Look answers.
+// Query is the input of Look.
 type Query struct {
 	Interface *config.Interface
 	Passed    *os.File // a descriptor that was passed to lklrun; nil: it is inherited, or there is none

@@ -101,7 +101,7 @@ type entry struct {
 
 func (e *entry) touch() { e.last.Store(time.Now().UnixNano()) }
 
-// add adds an entry. If the table is full, it evicts another one.
+// add adds an entry. If the table is full, add evicts another entry.
 func (t *table) add(e *entry) {
 	e.touch()
 	t.makeRoom()
