@@ -194,7 +194,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// rest waits before the next attempt, longer each time.
+// rest waits before the next attempt. Each wait is longer than the previous
+// one.
 func (c *client) rest(ctx context.Context) {
 	if c.pause > 0 && sleep(ctx, jitter(c.pause, c.pause/4)) {
 		c.pause = min(2*c.pause, mostPause)

@@ -98,7 +98,7 @@ func TestCarrier(t *testing.T) {
 		t.Errorf("it asked from scratch: %d DISCOVERs, before %d", got, discovers)
 	}
 	// Setting the device down and up in the stack removes the routes, and
-	// they are restored.
+	// the client restores them.
 	n.stack.Run(t, "ip", "link", "set", "eth0", "down")
 	n.eventually("it is seen", func() bool { return state(c, ProtoV4) == StateDown })
 	n.stack.Run(t, "ip", "link", "set", "eth0", "up")

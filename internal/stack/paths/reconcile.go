@@ -2,7 +2,7 @@
 
 // Package paths makes each interface of a stack a path of its own. Packets from
 // an interface's address leave by that interface, and each address is an MPTCP
-// endpoint as long as its interface carries.
+// endpoint as long as its interface is up and has carrier.
 //
 // The package follows the present configuration, regardless of its origin:
 // addresses and routes from --if, DHCP, a router, or `ip` in the stack.
@@ -224,8 +224,8 @@ type place struct {
 func placeOf(r *stacknet.Route) place { return place{r.Table, r.Metric, r.Dst} }
 
 // tables copies main's routes for each link to the link's own table. Without
-// the networks of its addresses, packets to a neighbour would go through the
-// gateway.
+// the routes to the networks of the link's addresses, packets to a neighbour
+// would go through the gateway.
 func tables(state *State, links []link) []Change {
 	want := map[place]stacknet.Route{}
 	var order []place

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// noCookie is INET_DIAG_NOCOOKIE, twice: the cookie of time-wait sockets in old kernels.
+// noCookie is INET_DIAG_NOCOOKIE in both words: the cookie of time-wait sockets in old
+// kernels.
 const noCookie = 1<<64 - 1
 
 // isAutobound is a filter with a single operation of four bytes, INET_DIAG_BC_AUTO. If it

@@ -51,8 +51,8 @@ func States() []string {
 	return names
 }
 
-// set adds or removes the states of a name. The first call starts with no states, or with
-// all if it removes.
+// set adds or removes the states of a name. The first call starts with an empty set, or
+// with all states if it removes some.
 func (s *states) set(name string, add bool) error {
 	mask, ok := stateNames[strings.ToLower(name)]
 	if !ok {

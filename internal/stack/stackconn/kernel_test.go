@@ -142,8 +142,8 @@ func TestMkdirMount(t *testing.T) { each(t, testMkdirMount) }
 
 func testMkdirMount(t *testing.T, s host) {
 	c, ctx := s.Dial(t), limit(t)
-	// t.TempDir does not exist in the stack: a library has its own file
-	// system.
+	// The directory t.TempDir does not exist in the stack: a library has
+	// its own file system.
 	const dir = "/tmp/stackconn"
 	for _, d := range []string{"/tmp", dir} {
 		if err := c.Mkdir(ctx, d); err != nil {

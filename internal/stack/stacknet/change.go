@@ -74,7 +74,7 @@ type Change struct {
 
 // SetLink changes the target's interfaces and returns their number. One message changes a
 // whole group (rtnl_group_changelink(), net/core/rtnetlink.c), except for the group's
-// number, which takes one message per interface.
+// number, which requires one message per interface.
 func SetLink(ctx context.Context, c *stackconn.Conn, t Target, ch Change) (int, error) {
 	n, err := Open(ctx, c)
 	if err != nil {

@@ -84,7 +84,7 @@ func TestGroup(t *testing.T) {
 		t.Errorf("deleting %v: %d, %v; %d are left", addr, n, err, count())
 	}
 
-	// The group's number takes one message per interface.
+	// A change of the group's number requires one message per interface.
 	nine := 9
 	if n, err := stacknet.SetLink(limit(t), c, seven, stacknet.Change{Group: &nine, MTU: 1300}); err != nil || n != members {
 		t.Fatalf("to group 9: %d, %v", n, err)

@@ -177,8 +177,8 @@ func parseEndpoint(ad *netlink.AttributeDecoder) (e Endpoint) {
 // AddEndpoint adds an MPTCP endpoint.
 func AddEndpoint(e Endpoint) Request { return e.request(pmCmdAddAddr) }
 
-// DelEndpoint removes the endpoint with this ID. Its subflows are closed in all
-// connections; the peers are told through the other subflows.
+// DelEndpoint removes the endpoint with this ID. The stack closes its subflows in all
+// connections, and informs the peers through the other subflows.
 func DelEndpoint(e Endpoint) Request {
 	q := e.request(pmCmdDelAddr)
 	q.never = syscall.EINVAL // "address not found"
