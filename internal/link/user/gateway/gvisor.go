@@ -228,8 +228,8 @@ func (g *Gateway) isDNS(addr tcpip.Address, port uint16) bool {
 	return port == dnsPort && (a == g.cfg.Gateway || a == g.cfg.Gateway6)
 }
 
-// Close ends the gateway after the stack has ended. It first passes the data
-// that the stack has sent to the host's sockets, within drainLimit.
+// Close ends the gateway after the stack has ended. Within drainLimit, it first
+// passes the data that the stack has already sent on to the host's sockets.
 func (g *Gateway) Close() {
 	g.closeDoors()
 	g.link.close()

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// The shares of all kinds together are less than the number of descriptors.
+// The sum of the shares of all kinds is less than the number of descriptors.
 func TestLimits(t *testing.T) {
 	for _, files := range []int{64, 256, 1024, 4096, 20000, 1 << 20} {
 		n := limits(files)
