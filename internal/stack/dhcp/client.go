@@ -18,7 +18,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
-// Options are the options of a Client besides its interface.
+// Options are the options of a Client, except for its interface.
 type Options struct {
 	Hostname string // sent to servers; empty: none
 	Log      *slog.Logger

@@ -60,7 +60,7 @@ func (k *Keeper) hear() error {
 	}
 }
 
-// remember stores the interfaces whose messages concern us.
+// remember stores the interfaces whose messages the Keeper must handle.
 func (k *Keeper) remember(wants []Want, s *State) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
