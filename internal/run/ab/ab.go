@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ab compares variants of a run, such as two stacks: it runs a command with each
-// in turns. It reports the cost of each run, medians, their spread, and whether a
+// Package ab compares variants of a run, such as two stacks. It runs a command with each
+// variant in turn, and reports the cost of each run, medians, their spread, and whether a
 // difference is significant.
 package ab
 
@@ -16,39 +16,39 @@ import (
 
 // Comparison is the result of the runs.
 type Comparison struct {
-	Command  []string  `json:"command"`  // that was run
-	Started  time.Time `json:"started"`  // when the first run began
-	Rounds   int       `json:"rounds"`   // runs of each variant that were wanted
-	Warmups  int       `json:"warmups"`  // runs of each before, which do not count
-	Stopped  bool      `json:"stopped"`  // it was interrupted: there are fewer runs
-	Variants []Variant `json:"variants"` // in the order given; ratios are to the first
+	Command  []string  `json:"command"`  // command that was run
+	Started  time.Time `json:"started"`  // start time of the first run
+	Rounds   int       `json:"rounds"`   // requested number of runs per variant
+	Warmups  int       `json:"warmups"`  // warm-up runs per variant, which are not measured
+	Stopped  bool      `json:"stopped"`  // the comparison was interrupted, so runs are missing
+	Variants []Variant `json:"variants"` // variants in the given order; ratios are relative to the first
 }
 
 // Variant is one way to run the command.
 type Variant struct {
 	Name    string   `json:"name"`
-	Flags   []string `json:"flags"`   // of lklrun, which it has and others have not
-	Runs    []Run    `json:"runs"`    // in the order in which they were made, without warm-ups
-	Metrics []Metric `json:"metrics"` // of the runs that went well
+	Flags   []string `json:"flags"`   // flags of lklrun that only this variant has
+	Runs    []Run    `json:"runs"`    // runs in the order in which they were made, without warm-ups
+	Metrics []Metric `json:"metrics"` // metrics of the successful runs
 }
 
 // Run is the cost of one run. Unknown values are absent.
 type Run struct {
-	Number   int              `json:"number"`                   // among all runs, from 1 on
-	Status   int              `json:"status"`                   // of the command, as a shell has it
-	Failed   bool             `json:"failed"`                   // it ended with another status than 0
-	Words    string           `json:"words,omitempty"`          // of one that failed: what it wrote last to standard error
-	Seconds  *float64         `json:"time_s,omitempty"`         // from the command's start to its end
-	User     *float64         `json:"user_s,omitempty"`         // CPU time of the command and the stack host, outside the kernel; with the stack `host` what the host's kernel does by itself, as for packets that come in, is in neither
-	System   *float64         `json:"system_s,omitempty"`       // CPU time inside the kernel
-	Stack    *float64         `json:"stack_s,omitempty"`        // of both the stack host's, to 10 ms; not known where the stack is inside the command
-	Received *float64         `json:"bytes_received,omitempty"` // by the command, through sockets of the stack
-	Sent     *float64         `json:"bytes_sent,omitempty"`     // bytes sent
-	Retrans  *float64         `json:"retrans,omitempty"`        // TCP segments that were sent again
-	Counters map[string]int64 `json:"counters,omitempty"`       // by how much each of the stack's counters has changed
+	Number   int              `json:"number"`                   // number of the run, from 1
+	Status   int              `json:"status"`                   // exit status of the command, as in a shell
+	Failed   bool             `json:"failed"`                   // the status is not 0
+	Words    string           `json:"words,omitempty"`          // if the run failed: the last output on standard error
+	Seconds  *float64         `json:"time_s,omitempty"`         // time from the command's start to its end
+	User     *float64         `json:"user_s,omitempty"`         // CPU time of the command and the stack host in user mode; with the stack `host`, neither user_s nor system_s includes work that the host's kernel does on its own, such as for received packets
+	System   *float64         `json:"system_s,omitempty"`       // CPU time of both in kernel mode
+	Stack    *float64         `json:"stack_s,omitempty"`        // part of user_s and system_s that the stack host used, in steps of 10 ms; absent if the stack is inside the command
+	Received *float64         `json:"bytes_received,omitempty"` // bytes received by the command over sockets of the stack
+	Sent     *float64         `json:"bytes_sent,omitempty"`     // bytes sent by the command over sockets of the stack
+	Retrans  *float64         `json:"retrans,omitempty"`        // TCP segments retransmitted
+	Counters map[string]int64 `json:"counters,omitempty"`       // changes of the stack's counters, except those that are 0
 }
 
-// cpu is user and system time.
+// cpu returns the sum of user and system time.
 func (r *Run) cpu() *float64 {
 	if r.User == nil || r.System == nil {
 		return nil
@@ -57,23 +57,23 @@ func (r *Run) cpu() *float64 {
 	return &sum
 }
 
-// Metric is one number of a variant's runs.
+// Metric is one quantity, summarised over a variant's runs.
 type Metric struct {
 	Name   string   `json:"name"`              // time_s, cpu_s, bytes_received, bytes_sent, retrans
-	N      int      `json:"n"`                 // runs that know it
-	Median float64  `json:"median"`            // of these
-	Low    float64  `json:"quartile_1"`        // a quarter of them are below
-	High   float64  `json:"quartile_3"`        // a quarter of them are above
-	Min    float64  `json:"min"`               // the smallest
-	Max    float64  `json:"max"`               // the largest
-	Ratio  *float64 `json:"ratio,omitempty"`   // of the median to the first variant's
-	P      *float64 `json:"p,omitempty"`       // that chance makes such a difference: Mann-Whitney's U test, two-sided
-	Differ bool     `json:"differ"`            // P is less than 0.05
-	TooFew bool     `json:"too_few,omitempty"` // so few runs that no difference could be told from chance
+	N      int      `json:"n"`                 // number of runs for which the value is known
+	Median float64  `json:"median"`            // median of these runs
+	Low    float64  `json:"quartile_1"`        // first quartile: a quarter of the values are lower
+	High   float64  `json:"quartile_3"`        // third quartile: a quarter of the values are higher
+	Min    float64  `json:"min"`               // smallest value
+	Max    float64  `json:"max"`               // largest value
+	Ratio  *float64 `json:"ratio,omitempty"`   // ratio of the median to that of the first variant
+	P      *float64 `json:"p,omitempty"`       // probability that chance alone makes such a difference: Mann-Whitney's U test, two-sided
+	Differ bool     `json:"differ"`            // the difference is significant: p is less than 0.05
+	TooFew bool     `json:"too_few,omitempty"` // there are too few runs to tell a difference from chance
 	values []float64
 }
 
-// metrics are the compared numbers, by name.
+// metrics are the quantities that are compared.
 var metrics = []struct {
 	name string
 	of   func(*Run) *float64
@@ -85,11 +85,11 @@ var metrics = []struct {
 	{"retrans", func(r *Run) *float64 { return r.Retrans }},
 }
 
-// Runner makes one run of a variant; an error means that no run is possible.
+// Runner makes one run of a variant. It returns an error if no run is possible.
 type Runner func(ctx context.Context, v *Variant) (Run, error)
 
-// Compare runs the variants in turns, after one or more warm-up runs each. The order is A
-// B, B A, A B, so that no variant always starts first. When ctx is done it compares the
+// Compare runs the variants in turn, each after its warm-up runs. The order is A B, B A,
+// A B, so that no variant always starts first. When ctx is done, Compare compares the
 // runs so far. It calls next before each run.
 func (c *Comparison) Compare(ctx context.Context, run Runner, next func(n, of int, v *Variant)) error {
 	c.Started = time.Now()
@@ -125,7 +125,7 @@ func (c *Comparison) Compare(ctx context.Context, run Runner, next func(n, of in
 	return nil
 }
 
-// Failed is the number of failed runs, including warm-ups.
+// Failed returns the number of failed runs, including warm-ups.
 func (v *Variant) Failed() (n int) {
 	for _, r := range v.Runs {
 		if r.Failed {
@@ -168,7 +168,7 @@ func (c *Comparison) finish() {
 	}
 }
 
-// Metric returns the metric with a name, or nil if no run knows it.
+// Metric returns the metric called name, or nil if its value is unknown in all runs.
 func (v *Variant) Metric(name string) *Metric {
 	for i := range v.Metrics {
 		if v.Metrics[i].Name == name {
@@ -186,7 +186,7 @@ func newMetric(name string, values []float64) Metric {
 	}
 }
 
-// quantile interpolates between the two nearest values (Hyndman and Fan's definition 7,
+// quantile interpolates between the two nearest values (definition 7 of Hyndman and Fan,
 // as in R and spreadsheets).
 func quantile(sorted []float64, q float64) float64 {
 	at := q * float64(len(sorted)-1)
@@ -197,11 +197,11 @@ func quantile(sorted []float64, q float64) float64 {
 	return sorted[n] + (at-float64(n))*(sorted[n+1]-sorted[n])
 }
 
-// leastRuns is the number of runs per variant that the test needs to find any difference:
-// with 3 and 3, the most extreme order has a probability of 0.1.
+// leastRuns is the number of runs per variant that the test needs to find any difference.
+// With 3 runs each, even the most extreme order has a probability of 0.1.
 const leastRuns = 4
 
-// against compares a metric with that of the first variant.
+// against compares a metric with the same metric of the first variant.
 func (m *Metric) against(base *Metric) {
 	if base.Median != 0 {
 		ratio := m.Median / base.Median
@@ -213,7 +213,7 @@ func (m *Metric) against(base *Metric) {
 	thresholds := benchmath.Thresholds{CompareAlpha: significance}
 	test := benchmath.AssumeNothing.Compare(benchmath.NewSample(base.values, &thresholds), benchmath.NewSample(m.values, &thresholds))
 	p := test.P
-	if base.Min == m.Min && base.Max == m.Max && base.Min == base.Max { // all values are equal, a case that the test does not cover
+	if base.Min == m.Min && base.Max == m.Max && base.Min == base.Max { // all values are equal, which the test does not support
 		p = 1
 	}
 	m.P, m.Differ = &p, p < significance

@@ -17,7 +17,7 @@ import (
 
 func known(f float64) *float64 { return &f }
 
-// scripted makes runs that depend on the variant's name and the number of the run.
+// scripted makes runs whose cost depends on the variant's name and the number of the run.
 func scripted(order *[]string, run func(v *Variant, n int) (Run, error)) Runner {
 	count := map[string]int{}
 	return func(_ context.Context, v *Variant) (Run, error) {
@@ -32,7 +32,7 @@ func TestCompare(t *testing.T) {
 	c := &Comparison{Rounds: 5, Warmups: 1, Variants: []Variant{{Name: "a"}, {Name: "b"}}}
 	told := 0
 	err := c.Compare(context.Background(), scripted(&order, func(v *Variant, n int) (Run, error) {
-		took := 1 + float64(n)/10 // the first, a warm-up, is 1.1
+		took := 1 + float64(n)/10 // the first run, a warm-up, takes 1.1
 		if v.Name == "b" {
 			took *= 2
 		}
@@ -81,7 +81,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// An interrupted comparison shows its runs so far; a variant that cannot run is an error.
+// An interrupted comparison shows its runs so far. A variant that cannot run is an error.
 func TestCompareStopped(t *testing.T) {
 	var order []string
 	ctx, cancel := context.WithCancel(context.Background())
@@ -107,7 +107,7 @@ func TestCompareStopped(t *testing.T) {
 	}
 }
 
-// The host's stack uses the host's interfaces.
+// A variant with the host's stack uses the host's interfaces.
 func TestArgs(t *testing.T) {
 	p := &Program{Flags: []string{"--if=user", "--mem=64M"}, Command: []string{"true", "x"}}
 	for _, c := range []struct{ flags, want string }{

@@ -13,11 +13,11 @@ import (
 
 // Sizes of the picture, in pixels.
 const (
-	plotHeight = 320 // of the axis
-	plotColumn = 140 // of a variant
-	plotMargin = 60  // around
+	plotHeight = 320 // height of the axis
+	plotColumn = 140 // width of a variant's column
+	plotMargin = 60  // width of the outer margin
 	plotBox    = 40  // width of a box
-	plotTicks  = 4   // lines above zero
+	plotTicks  = 4   // number of lines above zero
 )
 
 // CheckPlot checks the file name of a plot.
@@ -28,8 +28,8 @@ func CheckPlot(path string) error {
 	return nil
 }
 
-// Plot draws the times of all variants as boxes from quartile to quartile, with the
-// median inside and each run as a point beside its box.
+// Plot draws the times of all variants as a box plot. A box extends from quartile to
+// quartile, with the median inside. Each run is a point beside its box.
 func (c *Comparison) Plot(path string) error {
 	if err := os.WriteFile(path, c.svg(), 0o666); err != nil {
 		return fmt.Errorf("writing the plot: %w", err)
@@ -61,7 +61,7 @@ func (c *Comparison) svg() []byte {
 	for i := range c.Variants {
 		x := float64(plotMargin) + plotColumn*(float64(i)+0.5)
 		fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n", x, plotMargin+plotHeight+20, html.EscapeString(c.Variants[i].Name))
-		if m := c.Variants[i].Metric("time_s"); m != nil { // otherwise no run succeeded
+		if m := c.Variants[i].Metric("time_s"); m != nil { // nil if no run succeeded
 			drawBox(&b, m, x, y)
 		}
 	}
@@ -80,7 +80,7 @@ func drawBox(b *bytes.Buffer, m *Metric, x float64, y func(float64) float64) {
 	b.WriteByte('\n')
 }
 
-// title is the command, cut to fit.
+// title returns the command, truncated to fit.
 func (c *Comparison) title() string {
 	r := []rune(strings.Join(c.Command, " "))
 	if len(r) > 60 {

@@ -20,24 +20,24 @@ import (
 	"github.com/lklrun/lklrun/internal/run/cost"
 )
 
-// endLimit is the time for a run to end after it was told to.
+// endLimit bounds the time that a run may take to end after it was told to stop.
 const endLimit = 15 * time.Second
 
-// mostWords limits the kept part of a run's standard error.
+// mostWords limits the part of a run's standard error that is kept.
 const mostWords = 2000
 
 // Program makes runs with a program that writes a cost.Report to the descriptor given
 // with --report.
 type Program struct {
 	Path    string
-	Flags   []string // of all variants
+	Flags   []string // flags for all variants
 	Command []string
-	Stdout  io.Writer // of the command; nil: discarded
-	Stderr  io.Writer // the same
+	Stdout  io.Writer // output of the command; nil: discarded
+	Stderr  io.Writer // errors of the command; nil: discarded
 }
 
-// Args is the command line of a variant. If its stack is the host's kernel, it uses the
-// host's interfaces: interface flags of the other variants are omitted.
+// Args returns the command line of a variant. If the variant's stack is the host's
+// kernel, it uses the host's interfaces, so Args omits the interface flags.
 func (p *Program) Args(v *Variant) []string {
 	args := slices.Clone(p.Flags)
 	if v.onHost() {
@@ -46,7 +46,7 @@ func (p *Program) Args(v *Variant) []string {
 	return append(append(append(args, v.Flags...), "--"), p.Command...)
 }
 
-// onHost reports whether the last stack in a variant's flags is the host's.
+// onHost reports whether the last stack in a variant's flags is the host's kernel.
 func (v *Variant) onHost() bool {
 	name := ""
 	for i, f := range v.Flags {
@@ -59,8 +59,8 @@ func (v *Variant) onHost() bool {
 	return name == "host"
 }
 
-// Run makes one run. When ctx is done it tells the run to end, and kills it if it does
-// not.
+// Run makes one run. When ctx is done, it tells the run to end and, after a timeout,
+// kills it.
 func (p *Program) Run(ctx context.Context, v *Variant) (Run, error) {
 	// PR_SET_PDEATHSIG refers to the thread that forks.
 	runtime.LockOSThread()
@@ -77,7 +77,7 @@ func (p *Program) Run(ctx context.Context, v *Variant) (Run, error) {
 	if p.Stderr != nil {
 		cmd.Stderr = io.MultiWriter(p.Stderr, &last)
 	}
-	// A Ctrl-C reaches us only; we pass it on once.
+	// Ctrl-C reaches only this process, which passes it on once.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = endLimit
@@ -89,13 +89,13 @@ func (p *Program) Run(ctx context.Context, v *Variant) (Run, error) {
 	report, told := make(chan *cost.Report, 1), json.NewDecoder(read)
 	go func() {
 		r := new(cost.Report)
-		if told.Decode(r) != nil { // it ended without a report
+		if told.Decode(r) != nil { // the run ended without a report
 			r = nil
 		}
 		report <- r
 	}()
 	err = cmd.Wait()
-	_ = read.SetReadDeadline(time.Now().Add(endLimit)) // a process that inherited the other end may still hold it
+	_ = read.SetReadDeadline(time.Now().Add(endLimit)) // a process that inherited the other end may still have it open
 	got := <-report
 	var status *exec.ExitError
 	switch {
@@ -108,7 +108,7 @@ func (p *Program) Run(ctx context.Context, v *Variant) (Run, error) {
 	return outcome(cmd.ProcessState, got, last.String()), nil
 }
 
-// outcome is the result of a run that has ended.
+// outcome converts the result of a run that has ended.
 func outcome(state *os.ProcessState, report *cost.Report, words string) Run {
 	r := Run{Status: state.ExitCode()}
 	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
@@ -129,14 +129,15 @@ func outcome(state *os.ProcessState, report *cost.Report, words string) Run {
 		return &f
 	}
 	r.Received, r.Sent = number(report.Received), number(report.Sent)
-	if report.Counters != nil { // unchanged counters are omitted
+	if report.Counters != nil { // the report omits unchanged counters
 		retrans := float64(report.Counters["TcpRetransSegs"])
 		r.Retrans = &retrans
 	}
 	return r
 }
 
-// Check lets the program plan a variant's run, which reports errors in it.
+// Check lets the program plan a variant's run, so that errors in the plan are found
+// before the first run.
 func (p *Program) Check(ctx context.Context, v *Variant) error {
 	var said tail
 	cmd := exec.CommandContext(ctx, p.Path, append([]string{"--dry-run"}, p.Args(v)...)...)
@@ -152,7 +153,7 @@ func (p *Program) Check(ctx context.Context, v *Variant) error {
 	return nil
 }
 
-// tail keeps the end of its input.
+// tail keeps the last part of its input.
 type tail struct{ b bytes.Buffer }
 
 func (t *tail) Write(p []byte) (int, error) {

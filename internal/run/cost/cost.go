@@ -26,9 +26,9 @@ import (
 // are nil.
 type Report struct {
 	Seconds  float64          `json:"seconds"`                  // time from the command's release to its end
-	User     *float64         `json:"user_s,omitempty"`         // CPU time of the command and of the stack host, in user mode
-	System   *float64         `json:"system_s,omitempty"`       // the same in kernel mode
-	Stack    *float64         `json:"stack_s,omitempty"`        // the stack host's part of both
+	User     *float64         `json:"user_s,omitempty"`         // CPU time of the command and of the stack host in user mode
+	System   *float64         `json:"system_s,omitempty"`       // CPU time of both in kernel mode
+	Stack    *float64         `json:"stack_s,omitempty"`        // part of user_s and system_s that the stack host used
 	Received *int64           `json:"bytes_received,omitempty"` // bytes received by the command through the stack's sockets
 	Sent     *int64           `json:"bytes_sent,omitempty"`     // bytes sent by the command through these sockets
 	Counters map[string]int64 `json:"counters,omitempty"`       // changes of the stack's counters, except those that are 0
@@ -37,18 +37,19 @@ type Report struct {
 // Options are the parameters of a Meter.
 type Options struct {
 	Conn    *stackconn.Conn
-	HostPID int    // of lklhost
-	Engine  string // of the run
+	HostPID int    // PID of lklhost
+	Engine  string // engine of the run
 	Log     *slog.Logger
 }
 
-// Meter takes its values before the target is released and after its end.
+// Meter measures the costs of a run. It reads the values before the target is
+// released and after its end.
 type Meter struct {
 	Options
 	report   Report
 	counters counters.Reading
-	host     cpuTimes // lklhost's own at the release
-	children cpuTimes // lklrun's children at the release
+	host     cpuTimes // CPU time of lklhost itself at the release
+	children cpuTimes // CPU time of lklrun's reaped children at the release
 	released time.Time
 
 	mu    sync.Mutex
@@ -58,7 +59,7 @@ type Meter struct {
 // limit bounds one measurement.
 const limit = 2 * time.Second
 
-// Start takes the first values, right before the target's release.
+// Start reads the first values, right before the target's release.
 func (p *Meter) Start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -73,8 +74,8 @@ func (p *Meter) Start(ctx context.Context) error {
 	return nil
 }
 
-// End records the time of the target's end, at its first call. A nil Meter does
-// nothing.
+// End records the time of the target's end. Later calls have no effect. A nil
+// Meter does nothing.
 func (p *Meter) End() {
 	if p == nil {
 		return
@@ -86,7 +87,8 @@ func (p *Meter) End() {
 	}
 }
 
-// Stop takes the last values: the target has ended, and the stack still runs.
+// Stop reads the last values, after the target has ended and while the stack
+// still runs.
 func (p *Meter) Stop() {
 	p.End()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
@@ -108,13 +110,14 @@ func (p *Meter) Stop() {
 	}
 }
 
-// Report returns the costs after the end of the run.
+// Report returns the costs. It must be called after the end of the run.
 func (p *Meter) Report(a *account.Final) Report {
 	p.mu.Lock()
 	p.report.Seconds = p.ended.Sub(p.released).Seconds()
 	p.mu.Unlock()
-	// lklhost and its reaped descendants have been reaped by now. Their CPU
-	// time before the release belongs to the start.
+	// lklhost and its descendants have been reaped by now. The CPU time
+	// that they used before the release belongs to the start, so it is
+	// subtracted.
 	if now := childrenCPU(); now.known && p.children.known && p.host.known {
 		user := max(0, now.user-p.children.user-p.host.user)
 		system := max(0, now.system-p.children.system-p.host.system)
@@ -138,9 +141,9 @@ func childrenCPU() cpuTimes {
 	return cpuTimes{time.Duration(u.Utime.Nano()).Seconds(), time.Duration(u.Stime.Nano()).Seconds(), err == nil}
 }
 
-// readCPU returns the CPU time of a process so far: fields 14 and 15 of
-// /proc/PID/stat, in units of 1/100 s (proc_pid_stat(5); USER_HZ is 100 on all
-// supported architectures).
+// readCPU returns the CPU time that a process has used so far. It reads fields
+// 14 and 15 of /proc/PID/stat, in units of 1/100 s (proc_pid_stat(5); USER_HZ
+// is 100 on all supported architectures).
 func readCPU(pid int) (t cpuTimes) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -22,14 +22,14 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// State is the meaning of a finding for a run.
+// State tells what a finding means for a run.
 type State string
 
-// The states.
+// States of a finding.
 const (
 	OK       State = "ok"
-	Limited  State = "limited" // runs work, but with limitations
-	No       State = "no"      // no run works
+	Limited  State = "limited" // runs are possible, with limitations
+	No       State = "no"      // no run is possible
 	Unneeded State = "unneeded"
 )
 
@@ -49,9 +49,9 @@ type Choice struct {
 
 // Report holds all results.
 type Report struct {
-	Runs    bool             `json:"runs"`             // the command can run; without a command, any can
-	Engine  string           `json:"engine,omitempty"` // the engine that would be used; empty: none
-	Why     string           `json:"why"`              // the reason for that engine, or for none
+	Runs    bool             `json:"runs"`             // the command can run; without a command: some command can run
+	Engine  string           `json:"engine,omitempty"` // engine that lklrun would use; empty: none
+	Why     string           `json:"why"`              // reason for this engine, or why there is none
 	Engines []Choice         `json:"engines,omitempty"`
 	Host    []Finding        `json:"host"`
 	Command []Finding        `json:"command,omitempty"`
@@ -101,8 +101,8 @@ func Examine(ctx context.Context, q Question) *Report {
 	return r
 }
 
-// engines checks for each engine, in order of preference, whether it can carry
-// the command's sockets.
+// engines checks, in order of preference, whether each engine can handle the
+// command's sockets.
 func (r *Report) engines(q Question) {
 	choice := func(engine, why string, err error) {
 		if err != nil {
@@ -126,7 +126,7 @@ func (r *Report) host(ctx context.Context, q Question) {
 	add := func(subject string, state State, format string, args ...any) {
 		r.Host = append(r.Host, Finding{subject, state, text.OneLine(fmt.Sprintf(format, args...))})
 	}
-	// need adds a check without which no run works.
+	// need adds a check. If the check fails, no run is possible.
 	need := func(subject, text string, err error) {
 		if err != nil {
 			add(subject, No, "%v", err)
@@ -178,8 +178,8 @@ func (r *Report) host(ctx context.Context, q Question) {
 	add("host's MPTCP", Unneeded, "not required: the stack has its own")
 }
 
-// stack adds the result for a stack's library. missing is the state if there is
-// none.
+// stack adds the result for a stack's library. If there is no library, the
+// result has the state missing.
 func (r *Report) stack(s *stack.Stack, missing State) {
 	f := Finding{"stack " + s.Name, OK, s.LibraryPath()}
 	if f.Text == "" {
@@ -191,7 +191,8 @@ func (r *Report) stack(s *stack.Stack, missing State) {
 	r.Host = append(r.Host, f)
 }
 
-// namespaces returns an error if this user cannot create them.
+// namespaces returns an error if this user cannot create the namespaces that a
+// run needs.
 func namespaces(ctx context.Context, try func(context.Context) error) error {
 	err := try(ctx)
 	if err == nil {
@@ -215,7 +216,7 @@ func (r *Report) command(command string) {
 	r.Program = p
 	var cannot *program.Error
 	if errors.As(err, &cannot) {
-		err = cannot.Err // the command is already named
+		err = cannot.Err // the message already contains the command
 	}
 	if p == nil {
 		add("program", No, err.Error())
@@ -266,8 +267,9 @@ func describe(p *program.Program) string {
 	return "executable but not readable, so lklrun cannot examine it"
 }
 
-// privileges lists the privilege changes of executing the program, and reports
-// whether the kernel applies them. For a script, its interpreter counts.
+// privileges lists the privileges that the program gains when it is executed.
+// It reports whether the kernel applies them. For a script, the privileges of
+// its interpreter count.
 func privileges(p *program.Program) (text string, heeded bool) {
 	for {
 		var parts []string

@@ -33,12 +33,13 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// cgoProgram is a dynamic Go program that uses the resolver of the C library.
+// cgoProgram returns a dynamic Go program that uses the resolver of the C
+// library.
 func cgoProgram() string { return filepath.Join(kit.Root(), "build", "test", "probe-cgo") }
 
 const limit = 20 * time.Second
 
-// doctor runs the built lklrun, as root or an ordinary user, and parses its
+// doctor runs the built lklrun as root or as an ordinary user, and parses its
 // report.
 func doctor(t *testing.T, bin string, user bool, args ...string) (Report, kit.Result) {
 	t.Helper()
@@ -83,7 +84,8 @@ func need(t *testing.T) {
 	kit.Need(t, kit.Bin("lklrun"), kit.Bin("lklhost"), kit.Bin("stacks/mptcp/liblkl.so"))
 }
 
-// The stack's files need a device to which an ordinary user may have no access.
+// To serve the stack's files, lklrun needs a device that an ordinary user may
+// not be able to open.
 func TestFiles(t *testing.T) {
 	need(t)
 	bin, node := kit.PublicBin(t), filepath.Join(kit.Dir(t), "null")
@@ -117,7 +119,7 @@ func TestFiles(t *testing.T) {
 	check(true, Limited, "uid 54321 has no permission to open it; run `chmod 666 /dev/fuse`")
 }
 
-// The report about a program with the kernel inside it matches a run.
+// The report about a program that loads the kernel must match a run.
 func TestPreload(t *testing.T) {
 	need(t)
 	bin, dir := kit.PublicBin(t), kit.Dir(t)
@@ -170,8 +172,8 @@ func TestPreload(t *testing.T) {
 	}
 }
 
-// If the host has no user notification, the kernel is loaded into the program
-// if possible.
+// If the host has no user notification, lklrun loads the kernel into the
+// program if possible.
 func TestNoNotification(t *testing.T) {
 	need(t)
 	here := &stack.Stack{Name: "here", ABI: stack.ABINative, Dir: kit.Bin("stacks/mptcp"), Library: stack.LibraryFile}
@@ -193,9 +195,9 @@ func TestNoNotification(t *testing.T) {
 	}
 }
 
-// Here, ordinary users cannot create user namespaces: the test uses a user
-// namespace with its own limit set to 0, and in it a process without
-// capabilities.
+// Ordinary users cannot create user namespaces here. The test creates a user
+// namespace, sets its limit of further namespaces to 0, and runs a process
+// without capabilities in it.
 func TestNoUserNamespaces(t *testing.T) {
 	need(t)
 	kit.Need(t, "setpriv")
@@ -233,7 +235,7 @@ func TestUsage(t *testing.T) {
 			t.Errorf("%q: %v", args, res)
 		}
 	}
-	// The table contains the same as the JSON.
+	// The table must have the same content as the JSON.
 	table := kit.OK(t, limit, exec.Command(kit.Bin("lklrun"), "doctor", "true"))
 	r, _ := doctor(t, kit.Bin(""), false, "true")
 	for _, f := range append(r.Host, r.Command...) {

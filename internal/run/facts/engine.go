@@ -12,7 +12,7 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// lookEngine inspects the program and chooses the engine for it.
+// lookEngine examines the program and chooses the engine for it.
 func (f *Facts) lookEngine(run config.Run, s *stack.Stack) error {
 	if len(run.Command) == 0 {
 		return nil
@@ -24,9 +24,9 @@ func (f *Facts) lookEngine(run config.Run, s *stack.Stack) error {
 	if err := CheckSetUID(p, f.User); err != nil {
 		return err
 	}
-	// The preload engine loads the kernel into one process, and exec ends
-	// it. Many scripts start through env, which execs another program, so
-	// the kernel is loaded into that program.
+	// The preload engine loads the kernel into one process, and exec
+	// removes it. Many scripts start through env, which execs another
+	// program. The kernel is therefore loaded into that program.
 	command, p, envErr := program.ThroughEnv(run.Command, p)
 	if envErr != nil {
 		p = nil
@@ -53,17 +53,17 @@ func (f *Facts) lookEngine(run config.Run, s *stack.Stack) error {
 	if run.Engine == config.EngineAuto && f.Engine == config.EnginePreload {
 		f.EngineNotes = append(f.EngineNotes, "the kernel is loaded into the command, because this host does not support the engine supervise (see lklrun doctor); programs that the command starts have no network")
 	}
-	// preload has no seccomp filter between the target and the host's
-	// network, as supervise has. Only an empty network namespace separates
-	// them.
+	// Unlike supervise, preload has no seccomp filter between the target
+	// and the host's network. Only an empty network namespace separates the
+	// two.
 	if f.Engine == config.EnginePreload && NeedsUserNamespaces() {
 		return CheckUserNamespaces()
 	}
 	return nil
 }
 
-// ChooseEngine returns the engine for a program: the wanted one or, for
-// config.EngineAuto, the first that is available.
+// ChooseEngine returns the engine for a program. It returns the wanted engine
+// or, for config.EngineAuto, the first engine that is available.
 func ChooseEngine(want string, s *stack.Stack, p *program.Program) (string, error) {
 	switch want {
 	case config.EnginePreload:
@@ -85,7 +85,7 @@ func ChooseEngine(want string, s *stack.Stack, p *program.Program) (string, erro
 }
 
 // CheckPreload explains why the kernel, or this stack's kernel, cannot be
-// loaded into a program. p may be nil, for any program.
+// loaded into a program. A nil p stands for any program.
 func CheckPreload(s *stack.Stack, p *program.Program) error {
 	if runtime.GOARCH == "arm" {
 		return errors.New("not supported on arm, where system calls in the C library cannot be replaced")

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package facts examines the host for a run: the first of three steps. Its
-// result is data. The second step, internal/run/plan, plans the run from the
-// facts alone; the third, internal/run/launch, carries out the plan.
+// Package facts examines the host for a run, which is the first of three steps.
+// Its result is data. The second step, internal/run/plan, plans the run from
+// these facts alone. The third step, internal/run/launch, carries out the plan.
 package facts
 
 import (
@@ -27,21 +27,21 @@ import (
 
 // Facts are the properties of the host that a plan needs.
 type Facts struct {
-	Command        []string // the command to execute instead of the run's; nil: the run's
-	Engine         string   // the engine for the sockets, one of config's constants
+	Command        []string // command to execute instead of the run's; nil: execute the run's
+	Engine         string   // engine for the sockets, one of config's constants
 	EngineNotes    []string // messages to the user about the choice of the engine
 	RunRoot        string
 	Machine        string            // identifies this machine
 	Resolv         string            // content of /etc/resolv.conf
 	ResolvUpstream string            // content of systemd-resolved's resolv.conf
 	User           *runas.User       // the user that the target runs as; nil: this process's
-	Links          []any             // for each interface of the run, what its driver found
-	Sockets        []sockdiag.Socket // the host's sockets at the ports of the run's servers
-	NoGuard        string            // why addresses cannot be shared with the host; empty: they can
+	Links          []any             // result of the driver for each interface of the run
+	Sockets        []sockdiag.Socket // host's sockets at the ports of the run's servers
+	NoGuard        string            // reason why addresses cannot be shared with the host; empty: sharing is possible
 }
 
-// Interfaces returns the interfaces of a run. If the run names none, it has one
-// of the default type, unless it uses the host's own stack.
+// Interfaces returns the interfaces of a run. If the run names none, Interfaces
+// returns one of the default type, unless the run uses the host's own stack.
 func Interfaces(run config.Run, s *stack.Stack) []config.Interface {
 	if len(run.Interfaces) == 0 && s.ABI != stack.ABIHost {
 		return []config.Interface{{Type: config.DefaultType}}
@@ -85,7 +85,8 @@ func Look(run config.Run, s *stack.Stack) (Facts, error) {
 }
 
 // LookMore gathers the facts for an additional interface of a run in progress.
-// passed is a descriptor that was passed with it; nil: there is none.
+// passed is a descriptor that was passed together with the request; nil if
+// there is none.
 func LookMore(i config.Interface, passed *os.File) (Facts, error) {
 	f := Facts{RunRoot: instance.Root()}
 	f.lookMachine()
@@ -98,7 +99,7 @@ func (f *Facts) lookMachine() {
 	}
 }
 
-// lookLink has the driver of an interface examine the host.
+// lookLink lets the driver of an interface examine the host.
 func (f *Facts) lookLink(q *link.Query) error {
 	ctx, cancel := lookLimit()
 	defer cancel()
@@ -110,13 +111,14 @@ func (f *Facts) lookLink(q *link.Query) error {
 	return nil
 }
 
-// lookLimit bounds the queries to the host's kernel about one subject.
+// lookLimit returns a context that bounds the queries to the host's kernel
+// about one subject.
 func lookLimit() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), 10*time.Second)
 }
 
-// lookGuard finds the holders of the --listen ports, and whether rules can be
-// created, if the run may need them.
+// lookGuard finds the sockets of the host at the --listen ports. It also checks
+// whether rules can be created, if the run may need them.
 func (f *Facts) lookGuard(run config.Run, mayShare bool) (err error) {
 	ctx, cancel := lookLimit()
 	defer cancel()
@@ -137,8 +139,9 @@ func (f *Facts) lookGuard(run config.Run, mayShare bool) (err error) {
 	return nil
 }
 
-// checkCaptures lets libpcap parse the filters. Each link type needs its own
-// program, but the grammar is the same for all.
+// checkCaptures lets libpcap parse the filters. Compiled filters depend on the
+// link type, but the grammar is the same for all link types, so one check is
+// enough.
 func checkCaptures(all []config.Capture) error {
 	for _, c := range all {
 		if _, err := capture.Compile(c.Filter, capture.LinkTypeEthernet, config.MaxSnap); err != nil {
@@ -148,7 +151,8 @@ func checkCaptures(all []config.Capture) error {
 	return nil
 }
 
-// Pick turns the devices that a run names without a type into interfaces.
+// Pick chooses an interface type for each device that a run names without a
+// type.
 func Pick(run *config.Run) error {
 	for _, name := range run.Ifaces {
 		i, err := packet.Choose(name)

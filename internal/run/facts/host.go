@@ -14,7 +14,7 @@ import (
 )
 
 // CheckNotification returns an error if the host's kernel lacks seccomp user
-// notification, or a part of it that the engine uses.
+// notification or a feature of it that the engine uses.
 func CheckNotification() error {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
@@ -30,8 +30,8 @@ func CheckNotification() error {
 	return nil
 }
 
-// CheckFilter returns an error if the host's kernel has no seccomp filters at
-// all. The engine preload then runs without one.
+// CheckFilter returns an error if the host's kernel does not support seccomp
+// filters. The engine preload then runs without a filter.
 func CheckFilter() error {
 	action := uint32(unix.SECCOMP_RET_ERRNO)
 	if err := seccomp(unix.SECCOMP_GET_ACTION_AVAIL, &action); err != nil {
@@ -61,7 +61,7 @@ func CheckFuse() error {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return fmt.Errorf("inspecting %s: %w", fuseDevice, err)
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != unix.Mkdev(10, 229) { // Documentation/admin-guide/devices.txt
+	if st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != unix.Mkdev(10, 229) { // number of /dev/fuse, Documentation/admin-guide/devices.txt
 		return fmt.Errorf("%s is a different device; as root, recreate it with `mknod -m 666 %[1]s c 10 229`", fuseDevice)
 	}
 	return nil
@@ -78,8 +78,8 @@ func olderThan(release string, major, minor int) bool {
 }
 
 // NeedsUserNamespaces reports whether a run must create the target's network
-// namespace inside a user namespace. Processes without CAP_SYS_ADMIN must. The
-// target then has no_new_privs.
+// namespace inside a user namespace. This is the case for processes without
+// CAP_SYS_ADMIN. The target then has no_new_privs set.
 func NeedsUserNamespaces() bool { return !netdev.Capable(unix.CAP_SYS_ADMIN) }
 
 // CheckUserNamespaces names the host's setting that prevents this user from

@@ -10,15 +10,15 @@ import (
 	"github.com/lklrun/lklrun/internal/base/runas"
 )
 
-// CheckSetUID returns an error if the program is set-user-ID and this has no
-// effect in the run. The filter needs no_new_privs if the caller is not root,
-// or if the target runs as another user, as (nil: the same user). The program
-// would then run without its rights and fail in unclear ways. Set-group-ID and
-// file capabilities are not checked, because they matter less: ping has
-// capabilities, but needs none on the stack.
+// CheckSetUID returns an error if the program is set-user-ID but would not get
+// that user's rights in the run. The filter requires no_new_privs if the caller
+// is not root, or if the target runs as another user. as is that user; nil
+// means the same user. Without its rights, the program would fail in unclear
+// ways. CheckSetUID does not check set-group-ID and file capabilities, because
+// they matter less: ping has capabilities, but does not need them on the stack.
 func CheckSetUID(p *program.Program, as *runas.User) error {
 	for p != nil && p.Interpreter != nil {
-		p = p.Interpreter // the file of a script's interpreter counts
+		p = p.Interpreter // for a script, the interpreter's file counts
 	}
 	if p == nil || !p.SetUID || p.NoSUID {
 		return nil

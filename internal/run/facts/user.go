@@ -30,21 +30,21 @@ func (f *Facts) lookUser(word string) error {
 	return nil
 }
 
-// userRights are the capabilities needed to change the user and to serve that
-// user's programs.
+// userRights are the capabilities that are necessary to change the user and to
+// serve that user's programs.
 var userRights = []struct {
 	capability int
 	name       string
 }{
 	{unix.CAP_SETUID, "CAP_SETUID"},
 	{unix.CAP_SETGID, "CAP_SETGID"},
-	{unix.CAP_SYS_ADMIN, "CAP_SYS_ADMIN"},   // for the target's namespaces and mounts, which are made before
-	{unix.CAP_SYS_PTRACE, "CAP_SYS_PTRACE"}, // for the target's memory and descriptors
+	{unix.CAP_SYS_ADMIN, "CAP_SYS_ADMIN"},   // for the target's namespaces and mounts, which are created before the user changes
+	{unix.CAP_SYS_PTRACE, "CAP_SYS_PTRACE"}, // for access to the target's memory and descriptors
 	{unix.CAP_KILL, "CAP_KILL"},
 }
 
 // checkUser returns an error if this process cannot run a command as u. If u is
-// the present user, nothing needs to change.
+// the present user, no rights are necessary.
 func checkUser(u *runas.User) error {
 	if u.Self() {
 		return nil

@@ -11,13 +11,13 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// questions are the questions that lklctl may ask.
+// questions handles the questions that lklctl sends.
 type questions struct {
 	ask.Mux
-	stop func() // nil: questions are not answered yet
+	stop func() // nil: answering has not started yet
 }
 
-// serve starts to answer the questions that come through conn.
+// serve starts to answer questions that arrive over conn.
 func (q *questions) serve(conn *stackconn.Conn) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	done := make(chan struct{})
@@ -31,15 +31,15 @@ func (q *questions) serve(conn *stackconn.Conn) {
 	}
 }
 
-// end ends the answers.
+// end stops answering.
 func (q *questions) end() {
 	if q.stop != nil {
 		q.stop()
 	}
 }
 
-// startAsking starts to answer questions of lklctl, now that the target runs.
-// Earlier questions have waited.
+// startAsking starts to answer questions of lklctl. It is called when the
+// target runs. Questions that arrived earlier have waited until now.
 func (r *run) startAsking() {
 	q := &r.asked.Mux
 	q.End = r.stopServing
@@ -54,7 +54,7 @@ func (r *run) startAsking() {
 	r.asked.serve(r.conn)
 }
 
-// gateways answers ask.Gateways: the counters of all gateways.
+// gateways answers ask.Gateways with the counters of all gateways.
 func (v *links) gateways(context.Context, struct{}, *os.File) (map[string]map[string]uint64, error) {
 	counts := map[string]map[string]uint64{}
 	for _, l := range v.all() {

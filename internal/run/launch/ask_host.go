@@ -14,8 +14,8 @@ import (
 
 const (
 	// heldMost bounds the size of the answer about holders, and processMost
-	// the number of processes listed for one socket: the answer must fit
-	// into one frame.
+	// bounds the number of processes listed for one socket. The answer must
+	// fit into one frame.
 	heldMost    = ctlproto.CTL_ASK_MAX / 2
 	processMost = 64
 	fdMost      = 64 // maximum number of descriptors listed for a process
@@ -28,10 +28,10 @@ const (
 )
 
 // processes answers questions about lklhost and its descendants.
-type processes struct{ host int } // lklhost's pid
+type processes struct{ host int } // PID of lklhost
 
-// holders lists the processes that hold the carrier sockets of the stack's
-// sockets.
+// holders lists the processes that have the carrier sockets of the stack's
+// sockets open.
 func (p processes) holders(_ context.Context, of ask.Carriers, _ *os.File) (ask.Held, error) {
 	all := sockdiag.Holding(p.host)
 	held := ask.Held{Processes: [][]sockdiag.Process{}}

@@ -16,13 +16,13 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// stopGrace is how long the target's remaining processes may take to end after
+// stopGrace is the time that the target's remaining processes have to end after
 // lklrun is told to stop.
 const stopGrace = 5 * time.Second
 
 // redirect replaces the standard streams of this process, which the target
-// inherits, by streams that belong to no terminal. The output goes to out or, if
-// that is nil, to a file in the run directory.
+// inherits, by streams without a terminal. The output goes to out. If out is
+// nil, the output goes to a file in the run directory.
 func redirect(out *os.File, dir *instance.Dir) error {
 	if out == nil {
 		var err error
@@ -45,15 +45,15 @@ func redirect(out *os.File, dir *instance.Dir) error {
 	return nil
 }
 
-// rest is the rest of a run whose first process has ended.
+// rest is the remainder of a run whose first process has ended.
 type rest struct {
 	conn *stackconn.Conn
 	log  *slog.Logger
 }
 
-// stop ends the rest of the run after its first process has ended: other
-// processes, or the wait for sent data to drain. The first process is gone, so
-// a signal to it would have no effect.
+// stop ends the remainder of a run: other processes, or the wait for sent data
+// to drain. The first process has ended, so a signal to it would have no
+// effect.
 func (r rest) stop(sig syscall.Signal) {
 	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
 	defer cancel()

@@ -20,8 +20,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
-// RefusedError reports that a request cannot be met and that the user can
-// change that.
+// RefusedError reports a request that cannot be met. The user can change the request.
 type RefusedError = link.RefusedError
 
 // Mendable reports whether the user can fix the cause of an error of a run or
@@ -32,13 +31,13 @@ func Mendable(err error) bool {
 		inUse    *netdev.InUseError
 		file     *record.FileError
 		ports    *guard.WishError
-		hostSaid *stackconn.RefusedError // for example, the library is not a stack, or there are no namespaces
+		hostSaid *stackconn.RefusedError // for example, the library is not a stack, or namespaces are not available
 	)
 	return errors.As(err, &no) || errors.As(err, &inUse) || errors.As(err, &file) || errors.As(err, &ports) || errors.As(err, &hostSaid)
 }
 
-// wrongInput lists the errors by which a kernel rejects an impossible request,
-// as opposed to its own failures.
+// wrongInput lists the errors with which a kernel rejects an impossible request. Other
+// errors are failures of the kernel itself.
 var wrongInput = []error{
 	unix.EINVAL, unix.ERANGE, unix.EDOM, unix.ENOENT, unix.ENOTDIR, unix.EISDIR, unix.EACCES, unix.EPERM,
 	unix.EEXIST, unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EADDRNOTAVAIL, unix.EOPNOTSUPP, unix.ENODEV,
@@ -105,8 +104,8 @@ func stackLink(l *plan.Link) stacknet.Link {
 	return to
 }
 
-// refusal adds to the stack's refusal the name of the setting or the --if
-// option that it is about.
+// refusal adds to a refusal of the stack the name of the setting or the --if option that
+// caused it.
 func (v *links) refusal(ctx context.Context, err error) error {
 	var (
 		setting *stacknet.SysctlError
@@ -117,7 +116,8 @@ func (v *links) refusal(ctx context.Context, err error) error {
 	}
 	if errors.As(err, &about) {
 		for _, l := range v.all() {
-			// lklrun itself chose the configuration of a managed link.
+			// The user did not choose the configuration of a managed link;
+			// lklrun did.
 			if l.Name == about.Link && !l.Managed {
 				return refused(fmt.Errorf("--if %s:%s (%s): %w", l.Type, l.Host(), l.Name, about.Err))
 			}

@@ -13,11 +13,11 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// dumpLimit bounds the reading of all files at the target's end.
+// dumpLimit bounds the time for reading all files at the target's end.
 const dumpLimit = 2 * time.Second
 
-// mount mounts file systems in the stack, each at a directory
-// named after its type. Existing mounts stay.
+// mount mounts file systems in the stack. Each one is mounted at a directory
+// named after its type. Existing mounts remain.
 func mount(ctx context.Context, conn *stackconn.Conn, types []string) error {
 	for _, fs := range types {
 		path := "/" + fs
@@ -33,7 +33,7 @@ func mount(ctx context.Context, conn *stackconn.Conn, types []string) error {
 	return nil
 }
 
-// delay waits before the target starts, for a time in microseconds.
+// delay waits for usec microseconds before the target starts.
 func delay(ctx context.Context, usec int) error {
 	if usec == 0 {
 		return nil
@@ -60,7 +60,8 @@ func dumps(r *run) service {
 	return &dump{r.conn, r.plan.Dump, r.opts.Tell}
 }
 
-// Start does nothing: only at the end is it known whether a file exists.
+// Start does nothing, because only the end of the run shows whether a file
+// exists.
 func (d *dump) Start(context.Context) error { return nil }
 
 // Stop prints the files.

@@ -15,8 +15,8 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/dhcp"
 )
 
-// files are the files of the run directory that describe the run for others:
-// state.json, plan.json and the target's resolv.conf.
+// files manages the files of the run directory that describe the run to other
+// processes: state.json, plan.json and the target's resolv.conf.
 type files struct {
 	dir  *instance.Dir
 	plan *plan.Plan
@@ -50,21 +50,21 @@ func writeFiles(dir *instance.Dir, p *plan.Plan, log *slog.Logger) (*files, erro
 	return f, dir.WriteFile(instance.ResolvFile, []byte(p.Resolv))
 }
 
-// now returns the present state.
+// now returns the current state.
 func (f *files) now() instance.State {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.state
 }
 
-// set changes the state of the run, to be written with the next change.
+// set changes the state of the run. The next call of change writes it.
 func (f *files) set(change func(*instance.State)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change(&f.state)
 }
 
-// change changes the state of the run and writes it.
+// change changes the state of the run and writes it to state.json.
 func (f *files) change(change func(*instance.State)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -72,7 +72,7 @@ func (f *files) change(change func(*instance.State)) error {
 	return f.dir.WriteState(&f.state)
 }
 
-// leases updates the files with the leases of the present links.
+// leases updates the files with the leases of the current links.
 func (f *files) leases(v *links) {
 	f.writing.Lock()
 	defer f.writing.Unlock()
@@ -114,7 +114,8 @@ func shownLeases(all []dhcp.Status) []instance.Lease {
 	return shown
 }
 
-// writePlan writes the plan into a run directory, without secrets, for bundles.
+// writePlan writes the plan without secrets into a run directory. Bundles
+// include this file.
 func writePlan(dir *instance.Dir, p *plan.Plan) error {
 	shown := *p
 	shown.Command = crash.Words(shown.Command)

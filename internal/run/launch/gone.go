@@ -14,15 +14,15 @@ import (
 )
 
 // goneWatch follows the host's end of a link. When the host's end disappears,
-// it sets the link down in the stack, so that the program gets ENETUNREACH
-// instead of no answer. Until then it copies the carrier state of the host's
-// device to the link. For most devices the stack would notice a change late or
-// never.
+// goneWatch sets the link down in the stack. The program then gets ENETUNREACH
+// immediately, instead of waiting for an answer. Until then, goneWatch copies
+// the carrier state of the host's device to the link. For most devices, the
+// stack would notice a change late or never.
 type goneWatch struct {
 	conn    *stackconn.Conn
 	log     *slog.Logger
 	tell    func(string)
-	changed func() // a path has changed
+	changed func() // called when a path has changed
 
 	link   *liveLink
 	cancel context.CancelFunc
@@ -72,14 +72,14 @@ func (g *goneWatch) wait(ctx context.Context) {
 	if err != nil {
 		g.log.Debug("setting a deleted link down", "error", err)
 	}
-	// If the stack is gone, its end of the link is gone too. That is
-	// reported elsewhere.
+	// If the stack has ended, its end of the link has ended with it.
+	// Another part of lklrun reports that.
 	if err == nil || errors.Is(err, context.DeadlineExceeded) {
 		g.tell(fmt.Sprintf("%s has failed: %s", g.link.Name, g.link.host.Gone))
 	}
 }
 
-// carries tells the stack whether its link has carrier.
+// carries tells the stack whether its link has a carrier.
 func (g *goneWatch) carries(ctx context.Context, on bool) {
 	word := "off"
 	if on {

@@ -15,22 +15,22 @@ import (
 )
 
 // historyService records the events of MPTCP subflows, so that `lklctl mptcp`
-// can explain why one is missing.
+// can explain why a subflow is missing.
 type historyService struct {
 	conn  *stackconn.Conn
 	log   *slog.Logger
 	asked *questions
-	h     *mptcpevent.History // nil: the stack reports no events
+	h     *mptcpevent.History // nil if the stack reports no events
 }
 
 func histories(r *run) service {
-	if r.conn.Hello().ABI == ctlproto.CTL_ABI_HOST { // the host's connections include those of others
+	if r.conn.Hello().ABI == ctlproto.CTL_ABI_HOST { // the host's connections include those of other programs
 		return nil
 	}
 	return &historyService{conn: r.conn, log: r.log, asked: &r.asked}
 }
 
-// Start subscribes to the events. A stack without such events runs as well.
+// Start subscribes to the events. A stack without these events is no error.
 func (s *historyService) Start(ctx context.Context) error {
 	h, err := mptcpevent.Record(ctx, s.conn)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// lklrun runs a command on the stack "host", with the real lklrun and lklhost,
-// and the host's kernel instead of a library.
+// lklrun runs a command on the stack "host". It uses the real lklrun and
+// lklhost, and the host's kernel instead of a library.
 func lklrun(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	kit.Need(t, kit.Bin("lklrun"), kit.Bin("lklhost"))
@@ -48,7 +48,8 @@ func TestHostStatus(t *testing.T) {
 }
 
 // The target gets a passed descriptor under its number, even if os/exec would
-// use that number for ours. It does not get sockets of the host's network.
+// use that number for one of lklrun's own descriptors. The target does not get
+// sockets of the host's network.
 func TestDescriptors(t *testing.T) {
 	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -82,7 +83,7 @@ func TestDescriptors(t *testing.T) {
 	}
 }
 
-// started starts a run with several processes, and returns once its state is
+// started starts a run with several processes, and returns when its state is
 // known.
 func started(t *testing.T) (*kit.Proc, instance.State) {
 	t.Helper()

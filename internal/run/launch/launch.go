@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package launch carries out a plan. It performs the plan's steps in order,
-// watches the run, and undoes everything in reverse order, however the run
-// ends.
+// Package launch carries out a plan. It performs the plan's steps in order, watches the
+// run, and undoes all changes in reverse order, however the run ends.
 //
 //	plan ─► steps ─► watch ─► end lklhost ─► reap ─► replay journal ─► remove directory
 //	          └── an error or a signal ──┘
 //
-// lklrun and lklhost each detect the other's death by the end of the control
-// connection, and then do the other's part of the cleanup. See ARCHITECTURE.md,
-// "From a command line to an exit status".
+// If lklrun or lklhost dies, the other detects this by the end of the control connection.
+// It then performs the cleanup of the one that died. See ARCHITECTURE.md, "From a command
+// line to an exit status".
 package launch
 
 import (
@@ -37,17 +36,17 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// ExitUnmet is lklrun's exit status if the target ended with status 0 but did
-// not use the stack as --require demands.
+// ExitUnmet is lklrun's exit status if the target ended with status 0 but did not use the
+// stack as --require requires.
 const ExitUnmet = 123
 
 const (
 	// startLimit bounds the whole start, up to the release of the target.
 	startLimit = 60 * time.Second
 
-	// endLimit bounds the time that lklhost takes after the target's end.
-	// lklhost kills the remaining processes (5 s) and lets sent data drain
-	// (60 s, or 3 s without progress at any peer); see csrc/host.
+	// endLimit bounds the time that lklhost may take after the target's end. lklhost
+	// kills the remaining processes (5 s) and waits for sent data to drain (60 s, or
+	// 3 s without progress at any peer); see csrc/host.
 	endLimit = 70 * time.Second
 
 	// answerLimit bounds the wait for lklhost's answer to a greeting.
@@ -59,22 +58,23 @@ const (
 
 // Options are the parameters of a run that are not part of its plan.
 type Options struct {
-	HostPath    string            // path of lklhost, from stackhost.Find
-	PreloadPath string            // path of the library of the engine, from stackhost.FindPreload
+	HostPath    string            // path of lklhost from stackhost.Find
+	PreloadPath string            // path of the engine's library from stackhost.FindPreload
 	Log         *slog.Logger      // receives the steps and their durations
 	Tell        func(string)      // prints a line for the user
 	Quiet       bool              // do not print the plan's notes
 	Report      func(cost.Report) // receives the costs of the run at its end; may be nil
 
-	// Background gives the target an empty standard input. Its output goes
-	// to Output or, if that is nil, to a file in the run directory.
+	// Background gives the target an empty standard input. Its output goes to Output.
+	// If Output is nil, it goes to a file in the run directory.
 	Background bool
 	Output     *os.File
 	Started    func(name string) // called once the target runs; may be nil
 }
 
-// run is the state of a run in progress: its parts, in the order in which the
-// steps create them. Each part has its own state and is passed what it needs.
+// run is the state of a run in progress. The fields are its parts, in the order in which
+// the steps create them. Each part has its own state and receives what it needs as
+// arguments.
 type run struct {
 	plan    *plan.Plan
 	opts    Options
@@ -86,23 +86,23 @@ type run struct {
 	journal  *undo.Journal
 	files    *files
 	host     *stackhost.Process
-	sharing  share.Sharing   // addresses shared with the host
+	sharing  share.Sharing   // state of the addresses that are shared with the host
 	conn     *stackconn.Conn // set after the greeting
 	events   <-chan ctlproto.Event
 	links    links
 	recorder record.Recorder
 	services services
-	sampler  *postmortem.Sampler // nil: not started, or the kernel is the host's
-	meter    *cost.Meter         // nil: no report is wanted
+	sampler  *postmortem.Sampler // nil if it has not started, or if the kernel is the host's
+	meter    *cost.Meter         // nil if no report was requested
 	asked    questions
-	notes    []string // about this run, beside the plan's
+	notes    []string // messages about this run, in addition to the plan's notes
 
 	account *account.Final // set after the target's end
 	post    *crash.Report  // set after a panic
 }
 
-// Run carries out p and returns how its target ended. An error means that
-// lklrun itself failed; everything is undone in that case too.
+// Run carries out p and returns how its target ended. An error means that lklrun itself
+// failed. Run undoes all changes in that case, too.
 func Run(ctx context.Context, p *plan.Plan, opts Options) (exit.End, error) {
 	r := &run{plan: p, opts: opts, log: opts.Log}
 	start, cancel := context.WithCancelCause(ctx)
@@ -129,7 +129,7 @@ func Run(ctx context.Context, p *plan.Plan, opts Options) (exit.End, error) {
 	return r.result(end, err)
 }
 
-// take performs the plan's steps.
+// take performs the plan's steps in order.
 func (r *run) take(ctx context.Context) (err error) {
 	if r.spared, err = reap.Children(); err != nil {
 		return err
@@ -140,7 +140,7 @@ func (r *run) take(ctx context.Context) (err error) {
 		}
 		began := time.Now()
 		if err := r.step(ctx, s); err != nil {
-			if ctx.Err() != nil { // return the cause, not its consequence
+			if ctx.Err() != nil { // return the cause instead of its consequence
 				return context.Cause(ctx)
 			}
 			return err
@@ -178,11 +178,11 @@ func (r *run) step(ctx context.Context, s plan.Step) error {
 	return fmt.Errorf("unknown step %q", s.Kind)
 }
 
-// teardown undoes everything. Each part is tried, even if earlier parts failed.
+// teardown undoes all changes. It continues if one part fails.
 func (r *run) teardown(ctx context.Context) error {
 	began := time.Now()
 	var errs []error
-	if r.host != nil && r.host.Unresponsive { // do not wait for its answers either
+	if r.host != nil && r.host.Unresponsive { // do not wait for the stack's answers either
 		r.conn.Close()
 	}
 	r.asked.end()
@@ -204,9 +204,8 @@ func (r *run) teardown(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// better replaces an error by the kernel panic that caused it, if there was
-// one. A panic makes pending requests fail. lklhost has ended by now, so all
-// its events have arrived.
+// better returns the kernel panic that caused err, if there was one. A panic makes
+// pending requests fail. lklhost has ended by now, so all its events have arrived.
 func (r *run) better(err error) error {
 	var sig *signals.AbortError
 	if err == nil || r.events == nil || errors.As(err, &sig) {
@@ -220,8 +219,8 @@ func (r *run) better(err error) error {
 	return err
 }
 
-// result returns how lklrun ends: as its target did, unless a signal aborted the
-// start, or the target did not use the stack as --require demands.
+// result returns how lklrun ends. lklrun ends as its target did, except in two cases: a
+// signal aborted the start, or the target did not use the stack as --require requires.
 func (r *run) result(end exit.End, err error) (exit.End, error) {
 	var sig *signals.AbortError
 	if errors.As(err, &sig) {

@@ -31,7 +31,7 @@ func TestEndOf(t *testing.T) {
 		7 << 8:   {Status: 7},
 		255 << 8: {Status: 255},
 		2:        {Signal: unix.SIGINT},
-		11 | 128: {Signal: unix.SIGSEGV}, // with a core dump
+		11 | 128: {Signal: unix.SIGSEGV}, // the wait status also says that there is a core dump
 		9:        {Status: 137},
 	} {
 		if got := exit.Of(ws); got != want {
@@ -40,7 +40,7 @@ func TestEndOf(t *testing.T) {
 	}
 }
 
-// exitHelper makes a copy of the test binary end as End says.
+// exitHelper makes a copy of the test binary end as an End describes.
 const exitHelper = "LKLRUN_TEST_EXIT_SIGNAL"
 
 func init() {
@@ -50,8 +50,8 @@ func init() {
 	}
 }
 
-// A process that ends by a signal is reported as such, whatever the Go runtime
-// does with that signal.
+// If a process ends by a signal, its parent sees that signal, whatever the Go
+// runtime does with it.
 func TestDieBy(t *testing.T) {
 	for _, sig := range []syscall.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGSEGV, unix.SIGPIPE, unix.SIGUSR1, unix.SIGABRT, unix.SIGTERM} {
 		cmd := exec.Command("/proc/self/exe")
@@ -75,7 +75,7 @@ func TestRefused(t *testing.T) {
 		setting(&fs.PathError{Op: stackconn.OpOpen, Err: unix.ENOENT}): true,
 		setting(unix.EINVAL):              true,
 		fmt.Errorf("way: %w", unix.EPERM): true,
-		setting(unix.EIO):                 false, // the answer of a dead kernel
+		setting(unix.EIO):                 false, // a dead kernel returns this error
 		setting(unix.ENOMEM):              false,
 		setting(stackconn.ErrClosed):      false,
 		context.DeadlineExceeded:          false,

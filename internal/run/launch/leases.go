@@ -18,22 +18,22 @@ func leaseService(v *links, l *liveLink) service {
 	return v.leases.Add(l.Link, stackDevice(l.Link))
 }
 
-// stackDevice returns the name of the device in the stack that has the link's
+// stackDevice returns the name of the stack's device that has the link's
 // addresses.
 func stackDevice(l *plan.Link) string {
 	top := stackLink(l)
 	return top.Top()
 }
 
-// leasesChanged updates the run's files with the leases.
+// leasesChanged updates the run's files after a lease has changed.
 func (v *links) leasesChanged() { v.files.leases(v) }
 
-// awaitLeases waits until the links have their addresses.
+// awaitLeases waits until the links have their leased addresses.
 func (v *links) awaitLeases(ctx context.Context) error {
 	configured := slices.ContainsFunc(v.all(), func(l *liveLink) bool { return len(l.Addrs) > 0 })
 	if err := v.leases.Await(ctx, configured); err != nil {
 		return err
 	}
 	v.leasesChanged()
-	return v.paths.Sync(ctx) // so that the first connection can use all paths
+	return v.paths.Sync(ctx) // let the first connection use all paths
 }

@@ -23,22 +23,22 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// liveLink is an interface of the run, from the opening of its host's end until
-// all of it is released.
+// liveLink is an interface of the run. It exists from the opening of its host's
+// end until all its resources are released.
 type liveLink struct {
 	cut        atomic.Bool // the host's end is known to have no carrier
-	*plan.Link             // a copy of the plan's; Name is the name in the stack, once it has one
-	dev        int         // lklhost's number for it
+	*plan.Link             // copy of the plan's link; Name becomes the name in the stack
+	dev        int         // number of the device in lklhost
 	host       link.End    // the host's end
 	undos      []netdev.Undo
 	services   []service // running services of this link
 }
 
-// links are the interfaces of a run. They can change between the stack's
-// configuration and its end.
+// links are the interfaces of a run. After the stack is configured and until it
+// ends, interfaces can be added and deleted.
 type links struct {
 	plan    *plan.Plan
-	env     link.Env // of each link, without its journal
+	env     link.Env // environment of each link, without its journal
 	journal *undo.Journal
 	files   *files
 	log     *slog.Logger
@@ -48,13 +48,13 @@ type links struct {
 	leases  lease.Leases
 
 	changing sync.Mutex // held while a link is added or deleted
-	over     bool       // no more links are added or deleted; protected by changing
+	over     bool       // no link may be added or deleted any more; protected by changing
 
 	mu      sync.Mutex
 	present []*liveLink
 }
 
-// all returns the present links.
+// all returns the current links.
 func (v *links) all() []*liveLink {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -73,9 +73,9 @@ func (v *links) drop(l *liveLink) {
 	v.present = slices.DeleteFunc(v.present, func(k *liveLink) bool { return k == l })
 }
 
-// open opens the host's end of l and records it. The stack does not have it
-// yet. passed is a descriptor that was passed to lklrun instead of inherited;
-// nil: there is none.
+// open opens the host's end of l and records it. The stack does not have the
+// link yet. passed is a descriptor that was passed to lklrun instead of
+// inherited; nil if there is none.
 func (v *links) open(ctx context.Context, l plan.Link, passed *os.File) (*liveLink, error) {
 	k := &liveLink{Link: &l, dev: -1}
 	env := v.env
@@ -91,15 +91,15 @@ func (v *links) open(ctx context.Context, l plan.Link, passed *os.File) (*liveLi
 	return k, nil
 }
 
-// attach passes the host's end to lklhost. Before boot, the stack returns no
-// index.
+// attach passes the host's end to lklhost. It returns the index of the interface
+// in the stack, which is known only after the stack has booted.
 func (v *links) attach(ctx context.Context, k *liveLink) (ifindex int, err error) {
 	add := ctlproto.LinkAdd{Kind: k.host.Kind, Flags: k.host.Flags, MAC: k.MAC, MTU: uint16(k.MTU)}
 	k.dev, ifindex, err = v.conn.AddLink(ctx, add, k.host.File)
 	k.host.Passed()
 	if err != nil {
 		k.dev = -1
-		if k.RawIP && errors.Is(err, unix.EOPNOTSUPP) { // the library's ABI was not known until now
+		if k.RawIP && errors.Is(err, unix.EOPNOTSUPP) { // only now is the library's ABI known
 			return 0, &RefusedError{Err: fmt.Errorf("--if %s:%s: %w", k.Type, k.Host(), v.plan.Stack.NoRawIP())}
 		}
 		return 0, fmt.Errorf("%s: %w", k.Name, err)
@@ -107,8 +107,8 @@ func (v *links) attach(ctx context.Context, k *liveLink) (ifindex int, err error
 	return ifindex, nil
 }
 
-// undo reverts the host changes for k before the end of the run. The journal
-// keeps failed undos for the end of the run.
+// undo reverts the changes to the host for k before the end of the run. If an
+// undo fails, it remains in the journal for the end of the run.
 func (v *links) undo(ctx context.Context, k *liveLink) error {
 	k.host.Release()
 	err := v.journal.Revert(ctx, k.undos)
@@ -116,8 +116,8 @@ func (v *links) undo(ctx context.Context, k *liveLink) error {
 	return err
 }
 
-// linkServices create the services of a configured link. A result of nil means
-// that this link does not need the service.
+// linkServices create the services of a configured link. They return nil if
+// this link does not need the service.
 var linkServices = []func(v *links, l *liveLink) service{leaseService, watches}
 
 // serve starts the services of one link.

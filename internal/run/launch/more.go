@@ -23,14 +23,14 @@ import (
 // This file adds and removes links while the stack runs: `lklctl link add` and
 // `del`.
 
-// leaveLimit bounds the wait for a stack to give up a link. A stack that is
-// paused loses the link when it continues.
+// leaveLimit bounds the wait until the stack has removed a link. A paused stack
+// removes the link when it continues.
 const leaveLimit = 30 * time.Second
 
-// errEnding reports that the run accepts no more changes.
+// errEnding reports that the run no longer accepts changes.
 var errEnding = errors.New("the run is ending")
 
-// addLink answers ask.AddLink. After an error nothing of the link remains.
+// addLink answers ask.AddLink. If it fails, it undoes all its changes.
 func (v *links) addLink(ctx context.Context, spec ask.LinkSpec, file *os.File) (ask.LinkAdded, error) {
 	var added ask.LinkAdded
 	i, err := config.ParseInterface(spec.Spec)
@@ -64,7 +64,7 @@ func (v *links) addLink(ctx context.Context, spec ask.LinkSpec, file *os.File) (
 	return ask.LinkAdded{Name: k.Name, Notes: notes}, nil
 }
 
-// planMore inspects the host and plans an additional interface.
+// planMore examines the host and plans an additional interface.
 func (v *links) planMore(i config.Interface, passed *os.File) (plan.Link, []string, error) {
 	found, err := facts.LookMore(i, passed)
 	if err != nil {
@@ -77,10 +77,10 @@ func (v *links) planMore(i config.Interface, passed *os.File) (plan.Link, []stri
 	return v.plan.More(i, have, found)
 }
 
-// join adds a link with an open host's end to the stack.
+// join adds a link, whose host's end is open, to the stack.
 func (v *links) join(ctx context.Context, k *liveLink) error {
 	ifindex, err := v.attach(ctx, k)
-	if !k.RawIP && errors.Is(err, syscall.EOPNOTSUPP) { // LKL's older interface
+	if !k.RawIP && errors.Is(err, syscall.EOPNOTSUPP) { // LKL's older interface cannot add links at run time
 		return &RefusedError{Err: fmt.Errorf("%s: the stack %s accepts devices only before it boots; pass them to lklrun with --if", k.Name, v.plan.Stack.Name)}
 	}
 	if err != nil {
@@ -94,7 +94,7 @@ func (v *links) join(ctx context.Context, k *liveLink) error {
 	if at < 0 {
 		return fmt.Errorf("%s: the interface has disappeared from the stack", k.Name)
 	}
-	k.Name = states[at].Name // the planned name may be taken
+	k.Name = states[at].Name // the planned name may already be in use
 	v.put(k)
 	if err := heedRouters(ctx, v.conn, k.Link, false); err != nil {
 		return err
@@ -108,14 +108,14 @@ func (v *links) join(ctx context.Context, k *liveLink) error {
 	if err := v.serve(ctx, k); err != nil {
 		return err
 	}
-	return v.paths.Sync(ctx) // so that the paths exist when the link is reported
+	return v.paths.Sync(ctx) // create the paths before the link is reported
 }
 
 // leave removes a link from the stack and reverts its host changes.
 func (v *links) leave(ctx context.Context, k *liveLink) error {
 	k.stopServices()
 	v.drop(k)
-	// A removal that has begun is completed.
+	// Complete a removal that has begun, even if ctx ends.
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), leaveLimit, fmt.Errorf("the stack did not answer within %v", leaveLimit))
 	defer cancel()
 	var err error
@@ -178,14 +178,14 @@ func shown(l *plan.Link) instance.Interface {
 	return s
 }
 
-// mendable marks an error as the requester's own mistake. At the start of a
-// run, the same error would be one of the command line.
+// mendable marks an error as a mistake of the caller. At the start of a run, it
+// would be an error in the command line.
 func mendable(err error) error {
 	return ask.Usagef("%s", strings.TrimPrefix(err.Error(), "--if "))
 }
 
-// opening is like mendable, for errors after the first change to the host. The
-// user can fix only some of these.
+// opening is like mendable, for errors that occur after the first change to the
+// host. The user can fix only some of these errors.
 func opening(err error) error {
 	if Mendable(err) {
 		return mendable(err)
@@ -193,7 +193,7 @@ func opening(err error) error {
 	return err
 }
 
-// refusedLink is like refusal, for one link.
+// refusedLink is like refusal, for a single link.
 func refusedLink(l *plan.Link, spec string, err error) error {
 	var about *stacknet.LinkError
 	var no *RefusedError

@@ -10,8 +10,8 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 )
 
-// samplers returns the service that samples the stack for a bundle, if the run
-// has its own kernel, which can panic.
+// samplers returns the service that samples the stack for a bundle. It returns
+// nil if the run uses the host's kernel.
 func samplers(r *run) service {
 	if r.plan.Stack.Library == "" {
 		return nil
@@ -41,8 +41,9 @@ func (r *run) gatherLate(ctx context.Context) {
 	}
 }
 
-// keepBundle writes the bundle after everything else is undone, so that a slow
-// disk delays nothing. The result is reported together with the panic.
+// keepBundle writes the bundle after all other changes are undone, so that a
+// slow disk delays nothing else. The path of the bundle is reported together
+// with the panic.
 func (r *run) keepBundle(err error) {
 	var p *PanicError
 	if r.post == nil || !errors.As(err, &p) {

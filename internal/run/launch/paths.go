@@ -11,17 +11,16 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
-// pathKeeper makes each link of the run a path of its own and keeps these paths
-// up to date.
+// pathKeeper maintains a separate path for each link of the run.
 type pathKeeper struct{ *paths.Keeper }
 
-// keepPaths makes the keeper of the links' paths.
+// keepPaths creates the pathKeeper.
 func (v *links) keepPaths(ctx context.Context) {
 	v.paths = &pathKeeper{paths.New(ctx, v.conn, v.wantedPaths, v.log)}
 }
 
-// Start creates the paths of the present links. The keeper ends with the
-// context that it was created with, which is that of the start.
+// Start creates the paths of the current links. The keeper ends with the context
+// of the start, with which it was created.
 func (k *pathKeeper) Start(context.Context) error {
 	if err := k.Keeper.Start(); err != nil {
 		return fmt.Errorf("configuring the interfaces as separate paths: %w", err)
@@ -29,7 +28,7 @@ func (k *pathKeeper) Start(context.Context) error {
 	return nil
 }
 
-// wantedPaths returns the paths that the links need now.
+// wantedPaths returns the paths that the current links need.
 func (v *links) wantedPaths() []paths.Want {
 	var wants []paths.Want
 	for _, l := range v.all() {
@@ -45,7 +44,7 @@ func wantedPath(l *plan.Link) paths.Want {
 	if !l.Endpoint {
 		return w
 	}
-	// An announced address (signal) is for the peer to connect to.
+	// Peers connect to announced addresses (signal).
 	w.Endpoint = stacknet.EndpointSubflow
 	if l.Signal {
 		w.Endpoint = stacknet.EndpointSignal

@@ -12,8 +12,9 @@ import (
 )
 
 // setRouters makes a device of the stack process or ignore router
-// advertisements, before it is up. A user who configured addresses expects no
-// others, and no route that a neighbour announces.
+// advertisements. It must be called before the device is up. A user who
+// configured addresses does not expect others, nor a route that a neighbour
+// announces.
 func setRouters(ctx context.Context, conn *stackconn.Conn, device string, l *plan.Link, heed bool) error {
 	if err := stacknet.MountFilesystems(ctx, conn); err != nil {
 		return err
@@ -21,27 +22,27 @@ func setRouters(ctx context.Context, conn *stackconn.Conn, device string, l *pla
 	ra := map[string]string{"accept_ra": "0", "autoconf": "0"}
 	switch {
 	case heed:
-		// accept_ra=2 also works with forwarding enabled. The delay of
-		// up to a second before a solicitation is for machines that all
-		// boot at once.
+		// accept_ra=2 also works with forwarding enabled. The usual
+		// delay of up to a second before a solicitation is meant for
+		// machines that all boot at the same time.
 		ra = map[string]string{"accept_ra": "2", "autoconf": "0", "use_tempaddr": "0", "addr_gen_mode": "0", "router_solicitation_delay": "0"}
 		if l.SLAAC {
 			ra["autoconf"] = "1"
 		}
 	case !l.DetectDuplicates:
-		// Duplicate address detection is unnecessary here: the
-		// link-local address derives from an Ethernet address that no
-		// other host has, unless it also has the same IP addresses. The
-		// check would take a second or two. Programs that watch
-		// addresses, such as browsers, abort what they started before
-		// the address appeared.
+		// Duplicate address detection is unnecessary here. The
+		// link-local address derives from an Ethernet address. No other
+		// host has the same Ethernet address, unless it also has the
+		// same IP addresses. The detection would take a second or two.
+		// Programs that watch addresses, such as browsers, abort their
+		// requests when a new address appears.
 		ra["accept_dad"] = "0"
 	}
 	for key, value := range ra {
 		var missing *stacknet.SysctlError
 		err := stacknet.SetSysctl(ctx, conn, "net/ipv6/conf/"+device+"/"+key, value)
 		if errors.As(err, &missing) && !heed {
-			continue // a stack without IPv6
+			continue // the stack has no IPv6
 		}
 		if err != nil {
 			return err
@@ -50,8 +51,8 @@ func setRouters(ctx context.Context, conn *stackconn.Conn, device string, l *pla
 	return nil
 }
 
-// heedRouters calls setRouters for a link's device or, once it exists, for
-// the device of its VLAN.
+// heedRouters calls setRouters for a link's device. If the link is configured, it
+// calls setRouters for the link's VLAN device instead, if there is one.
 func heedRouters(ctx context.Context, conn *stackconn.Conn, l *plan.Link, configured bool) error {
 	heed := l.SLAAC || l.DHCP6
 	switch {

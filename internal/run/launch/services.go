@@ -13,22 +13,22 @@ import (
 )
 
 // service is a task that lklrun performs for a running stack. It starts after
-// the stack is configured, before the target is released, and stops after the
-// target has ended. It talks to the stack through run.conn.
+// the stack is configured and before the target is released. It stops after the
+// target has ended. It communicates with the stack over run.conn.
 //
-// Start may block on tasks that must be complete before the target runs; its
-// ctx ends with the start. Stop ends all background work. It is called once if
-// Start returned nil, even if the connection has ended. Stop returns when all
-// that work has ended, and has its own timeout.
+// Start may block on tasks that must be complete before the target runs. Its
+// ctx ends with the start. If Start returned nil, Stop is called once, even if
+// the connection has ended. Stop ends all background work, waits until it has
+// ended, and uses its own timeout.
 type service interface {
 	Start(ctx context.Context) error
 	Stop()
 }
 
-// runServices create the services of a run, in start order. A result of nil
-// means that this run does not need the service.
+// runServices create the services of a run, in start order. They return nil if
+// this run does not need the service.
 var runServices = []func(r *run) service{
-	func(r *run) service { return r.links.paths }, // the first, because it follows the others' changes
+	func(r *run) service { return r.links.paths }, // the first, because it reacts to changes that the others make
 	dumps,
 	samplers,
 	histories,
@@ -42,7 +42,7 @@ type guardService struct {
 	asked *questions
 }
 
-// Start applies the present state.
+// Start guards the addresses that are shared now.
 func (g guardService) Start(ctx context.Context) error {
 	ask.Handle(&g.asked.Mux, ask.Guard, g.Ask)
 	return g.Serve(ctx, g.conn)
@@ -67,7 +67,7 @@ func (r *run) serve(ctx context.Context) error {
 		}
 		served = served || len(l.services) > 0
 	}
-	if served { // so that the first connection can use all paths
+	if served { // let the first connection use all paths
 		return r.links.paths.Sync(ctx)
 	}
 	return nil
@@ -79,7 +79,7 @@ type services struct {
 	all []service
 }
 
-// started records a service that runs.
+// started records a service that is running.
 func (v *services) started(s service) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -97,7 +97,8 @@ func (v *services) stop() {
 	}
 }
 
-// stopServing stops all services. From then on no link is added or deleted.
+// stopServing stops all services. After that, links can no longer be added or
+// deleted.
 func (r *run) stopServing() {
 	r.links.changing.Lock()
 	defer r.links.changing.Unlock()

@@ -25,8 +25,8 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// makeDir creates the run directory and its initial content. It first cleans up
-// a leftover of the same name.
+// makeDir creates the run directory and its initial content. If a leftover with
+// the same name exists, makeDir first cleans it up.
 func (r *run) makeDir(ctx context.Context) error {
 	var err error
 	if r.plan.Name == "" {
@@ -39,7 +39,7 @@ func (r *run) makeDir(ctx context.Context) error {
 	}
 	if r.dir.Leftover {
 		if err := undo.TakeOver(ctx, r.dir); err != nil {
-			r.dir.Release() // do not remove it: it belongs to the other run
+			r.dir.Release() // do not remove the directory, which belongs to the other run
 			name := r.dir.Name
 			r.dir = nil
 			return &RefusedError{Err: fmt.Errorf("the earlier run %q is not cleaned up: %w; or choose another --name", name, err)}
@@ -80,7 +80,7 @@ func (r *run) startHost(ctx context.Context) (err error) {
 	return err
 }
 
-// boot hands the links over to lklhost and boots the kernel.
+// boot passes the links to lklhost and boots the kernel.
 func (r *run) boot(ctx context.Context) error {
 	var err error
 	if r.conn, err = r.host.Connect(ctx); err != nil {
@@ -91,7 +91,7 @@ func (r *run) boot(ctx context.Context) error {
 	hello := r.conn.Hello()
 	r.log.Debug("lklhost is ready", "pid", hello.HostPID, "target", hello.TargetPID)
 	r.files.set(func(s *instance.State) { s.HostPID, s.TargetPID = int(hello.HostPID), int(hello.TargetPID) })
-	// ctx ends with the start. The events are for the whole run and end
+	// ctx ends with the start. The events last for the whole run and end
 	// with the connection.
 	r.events, err = r.conn.Events(context.WithoutCancel(ctx), ctlproto.CTL_EV_EXIT|ctlproto.CTL_EV_PANIC|ctlproto.CTL_EV_WARN|ctlproto.CTL_EV_NOTE|ctlproto.CTL_EV_START|ctlproto.CTL_EV_SIGNAL)
 	if err != nil {
@@ -111,7 +111,7 @@ func (r *run) boot(ctx context.Context) error {
 	return nil
 }
 
-// record starts the captures of the plan.
+// record starts the plan's captures.
 func (r *run) record(ctx context.Context) error {
 	r.recorder.Options = record.Options{
 		Name: r.dir.Name, Socket: r.dir.File(instance.SocketFile), Links: r.plan.Links, Log: r.log, Tell: r.opts.Tell,
@@ -119,7 +119,7 @@ func (r *run) record(ctx context.Context) error {
 	return r.recorder.Start(ctx, r.plan.Captures)
 }
 
-// release lets the target run. The state is written first, so that nothing can
+// release lets the target run. It writes the state first, because no step may
 // fail after the release.
 func (r *run) release(ctx context.Context) error {
 	if err := r.files.change(func(*instance.State) {}); err != nil {
@@ -133,7 +133,8 @@ func (r *run) release(ctx context.Context) error {
 	if err := delay(ctx, r.plan.Delay); err != nil {
 		return err
 	}
-	// A handle, not a pid: from now on the target may end at any moment.
+	// Open a handle now. After the release the target may end at any
+	// moment, and its PID may be reused.
 	target, err := os.FindProcess(int(r.conn.Hello().TargetPID))
 	if err != nil {
 		return fmt.Errorf("looking for the target: %w", err)
@@ -159,15 +160,15 @@ func (r *run) release(ctx context.Context) error {
 	}
 	if r.plan.Engine == config.EnginePreload {
 		// The target's program started before its kernel, so no event
-		// reports it.
+		// reports the start.
 		r.started()
 	}
 	r.startAsking()
 	return nil
 }
 
-// measure takes the first values of the costs, if a report is wanted. The meter
-// stops before the other services.
+// measure reads the first values of the costs, if a report was requested. The
+// meter stops before the other services.
 func (r *run) measure(ctx context.Context) error {
 	if r.opts.Report == nil {
 		return nil
@@ -201,7 +202,7 @@ func (r *run) watch(ctx context.Context) (exit.End, error) {
 	return w.watch(ctx)
 }
 
-// ended stores and logs the account that arrives with the target's end.
+// ended stores and logs the statistics that arrive with the target's end.
 func (r *run) ended(text string) {
 	r.meter.End()
 	a, err := account.ParseFinal(text)

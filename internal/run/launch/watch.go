@@ -23,7 +23,7 @@ import (
 type PanicError struct {
 	Text     string
 	Bundle   string // path of the bundle; "": none
-	NoBundle string // why there is no bundle
+	NoBundle string // reason why there is no bundle
 }
 
 // Error quotes the panic and names the bundle.
@@ -38,8 +38,8 @@ func (e *PanicError) Error() string {
 	return s
 }
 
-// watcher follows a run until lklhost has ended and all its events have been
-// received. lklhost ends after the target.
+// watcher follows a run until lklhost has ended and all its events have
+// arrived. lklhost ends after the target.
 type watcher struct {
 	conn    *stackconn.Conn
 	events  <-chan ctlproto.Event
@@ -48,26 +48,26 @@ type watcher struct {
 	log     *slog.Logger
 	tell    func(string)
 
-	started  func()                                  // the target runs
-	ended    func(account string)                    // the target has ended
-	panicked func(ctx context.Context, error string) // the kernel has panicked; lklhost still answers
+	started  func()                                  // called when the target runs
+	ended    func(account string)                    // called when the target has ended
+	panicked func(ctx context.Context, error string) // called when the kernel has panicked; lklhost still answers
 
-	end     *exit.End // end of the target
+	end     *exit.End // how the target ended
 	problem error     // failure of the stack
 	limit   <-chan time.Time
 }
 
-// by limits the remaining time to d.
+// by sets the remaining time to d.
 func (w *watcher) by(d time.Duration) { w.limit = time.After(d) }
 
-// watch returns the result of the run.
+// watch waits for the end of the run and returns its result.
 func (w *watcher) watch(ctx context.Context) (exit.End, error) {
 	events, exited := w.events, w.host.Exited()
 	var answer chan bool
 	for events != nil || exited != nil {
 		select {
 		case e, ok := <-events:
-			if !ok { // the connection has ended; lklhost is about to end
+			if !ok { // the connection has ended, so lklhost will end soon
 				if events = nil; w.limit == nil {
 					w.by(stopLimit)
 				}
@@ -75,7 +75,7 @@ func (w *watcher) watch(ctx context.Context) (exit.End, error) {
 			}
 			w.heed(ctx, e)
 		case <-exited:
-			exited = nil // its last events may still be on their way
+			exited = nil // the last events of lklhost may not have arrived yet
 			w.by(stopLimit)
 		case <-w.limit:
 			return w.late(exited == nil)
@@ -131,7 +131,7 @@ func (w *watcher) heed(ctx context.Context, e ctlproto.Event) {
 	}
 }
 
-// verdict returns the result of the run after lklhost's end.
+// verdict returns the result of the run after lklhost has ended.
 func (w *watcher) verdict() (exit.End, error) {
 	switch {
 	case w.problem != nil:
@@ -143,13 +143,13 @@ func (w *watcher) verdict() (exit.End, error) {
 }
 
 // late returns the result of the run after a timeout. If exited is true,
-// lklhost has ended and only its connection has not.
+// lklhost has ended but its connection has not.
 func (w *watcher) late(exited bool) (exit.End, error) {
 	switch {
 	case exited || w.problem != nil:
 		return w.verdict()
 	case w.end != nil:
-		// The target's result counts; the user is told that the stack
+		// The target's result counts. Tell the user that the stack
 		// hangs.
 		w.tell("the stack host did not exit in time and was killed; the last data that the command sent may be lost")
 		return *w.end, nil
@@ -157,7 +157,8 @@ func (w *watcher) late(exited bool) (exit.End, error) {
 	return exit.End{}, errors.New("the stack host closed its connection without exiting, so it and the command were killed")
 }
 
-// stop stops lklhost after a panic. Nothing else in this run needs its answers.
+// stop stops lklhost after a panic. No other part of this run needs its
+// answers.
 func (w *watcher) stop(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, stopLimit)
 	defer cancel()
