@@ -8,7 +8,10 @@
 // Linux' in-kernel path manager tries each endpoint once per connection and does not
 // record the result. The reasons are derived from the following sources, in this order:
 //
-// - the sockets and their flags, which show which sides requested MPTCP;
+//   - the sockets and their flags, which show which sides requested MPTCP;
+//   - present links, addresses, endpoints, limits and routes;
+//   - the path manager's events that lklrun has recorded since the start;
+//   - the counters, which apply to the whole stack and not to one connection.
 package whynot
 
 import (

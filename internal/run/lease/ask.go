@@ -46,8 +46,8 @@ func (k *Leases) Ask(ctx context.Context, args ask.LeaseArgs, _ *os.File) ([]dhc
 	return c.Statuses(), nil
 }
 
-// noLease explains that an interface has no lease, and lists those that have
-// one.
+// noLease explains that an interface has no lease, and lists the interfaces
+// that have one.
 func noLease(all []*Lease) string {
 	if len(all) == 0 {
 		return "no interface of this run gets its addresses from the network (--if ...,dhcp)"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lease gets the addresses of links from their networks, by DHCP and
+// Package lease obtains the addresses of links from their networks, by DHCP and
 // router advertisements.
 package lease
 
@@ -23,7 +23,7 @@ import (
 // Options are the parameters of Leases.
 type Options struct {
 	Conn    *stackconn.Conn
-	Name    string // of the instance
+	Name    string // name of the instance
 	Log     *slog.Logger
 	Tell    func(string) // prints a line for the user
 	Changed func()       // called after a lease has changed
@@ -37,18 +37,18 @@ type Leases struct {
 	all []*Lease
 }
 
-// Lease gets and renews the addresses of a link from its network.
+// Lease obtains and renews the addresses of a link from its network.
 type Lease struct {
 	k      *Leases
 	l      *plan.Link
-	device string // of the stack, which has the addresses
+	device string // device of the stack that gets the addresses
 	client *dhcp.Client
 
 	changed chan struct{} // signals a change; capacity 1
 	stop    func()
 }
 
-// Add returns the lease of a link. It is among the leases from its Start to its
+// Add creates the lease of a link. The lease is in k from its Start until its
 // Stop.
 func (k *Leases) Add(l *plan.Link, device string) *Lease {
 	s := &Lease{k: k, l: l, device: device, changed: make(chan struct{}, 1)}
@@ -67,8 +67,8 @@ func (k *Leases) Add(l *plan.Link, device string) *Lease {
 }
 
 // hostname returns the host name that is sent to servers. It differs from the
-// host's own name: a server that registers names would reassign that name to
-// the stack.
+// host's own name, because a server that registers names would otherwise assign
+// the host's name to the stack.
 func hostname(instance string) string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -84,7 +84,7 @@ func hostname(instance string) string {
 	return strings.Trim(name[:min(len(name), 63)], "-")
 }
 
-// Start starts to request addresses. Await waits for them.
+// Start starts to request addresses. It does not wait for them; Await does.
 func (s *Lease) Start(ctx context.Context) error {
 	if err := s.client.Start(ctx); err != nil {
 		return err
@@ -145,8 +145,8 @@ func (k *Leases) Client(l *plan.Link) *dhcp.Client {
 }
 
 // Await waits until every link has its expected addresses. After the timeout,
-// one link with any address is enough; configured says that one has an address
-// that did not come from its network.
+// one link with any address is enough. configured means that a link has an
+// address that is not from its network.
 func (k *Leases) Await(ctx context.Context, configured bool) error {
 	limit, cancel := context.WithTimeout(ctx, plan.LeaseLimit)
 	defer cancel()
@@ -172,8 +172,8 @@ func (k *Leases) Await(ctx context.Context, configured bool) error {
 	return nil
 }
 
-// late describes the missing addresses of a link after the timeout, and the
-// remedy.
+// late describes the addresses that a link still lacks after the timeout, and
+// the remedy.
 func (s *Lease) late() string {
 	var whys []string
 	for _, p := range s.client.Missing() {

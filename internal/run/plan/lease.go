@@ -11,7 +11,7 @@ import (
 // LeaseLimit bounds the wait for the first addresses from the network.
 const LeaseLimit = 10 * time.Second
 
-// protocols names the protocols that give a link its addresses.
+// protocols names the protocols that assign addresses to a link.
 func protocols(l *Link) string {
 	var all []string
 	for _, p := range []struct {
@@ -26,7 +26,7 @@ func protocols(l *Link) string {
 }
 
 // leaseStep adds a step that waits for the links' first addresses, if any link
-// needs one.
+// obtains addresses from its network.
 func (p *Plan) leaseStep(add func(kind Kind, link int, do, undo string)) {
 	var all []string
 	for i := range p.Links {

@@ -46,8 +46,9 @@ func (p *Plan) link(n int, r *link.Request, found any) (Link, error) {
 	return l, nil
 }
 
-// beside returns an error if l conflicts with another link. It includes
-// addresses that the gateway chose, and links added at run time.
+// beside returns an error if l conflicts with another link. Unlike earlier
+// checks, it includes addresses that the gateway chose, and links added at run
+// time.
 func beside(l, other *Link) error {
 	for _, a := range l.Addrs {
 		if slices.ContainsFunc(other.Addrs, func(p netip.Prefix) bool { return p.Addr() == a.Addr() }) {
@@ -63,9 +64,9 @@ func beside(l, other *Link) error {
 	return nil
 }
 
-// More plans an additional interface for a run in progress with the links have.
-// It returns the interface and notes for the user. The facts come from
-// facts.LookMore.
+// More plans an additional interface for a run in progress. have are the
+// present links. More returns the interface and notes for the user. found must
+// come from facts.LookMore.
 func (p *Plan) More(i config.Interface, have []Link, found facts.Facts) (Link, []string, error) {
 	if p.Stack.ABI == stack.ABIHost {
 		return Link{}, nil, errors.New("the stack is the host's own kernel, with the host's own interfaces")
@@ -75,7 +76,7 @@ func (p *Plan) More(i config.Interface, have []Link, found facts.Facts) (Link, [
 	}
 	n := 0
 	for slices.ContainsFunc(have, func(l Link) bool {
-		// The stack may have renamed the link, which still uses its
+		// If the stack has renamed a link, the link still uses its
 		// table.
 		return l.Name == fmt.Sprintf("eth%d", n) || i.Table == 0 && l.Table == config.FirstTable+n
 	}) {
@@ -87,7 +88,8 @@ func (p *Plan) More(i config.Interface, have []Link, found facts.Facts) (Link, [
 }
 
 // CheckRawIP returns an error if the stack is known not to support devices
-// without link layer. For ABIAuto only the library knows.
+// without a link layer. For ABIAuto it returns nil, because only the library
+// knows.
 func (s *Stack) CheckRawIP() error {
 	switch s.ABI {
 	case stack.ABINative, stack.ABIAuto:
@@ -96,8 +98,8 @@ func (s *Stack) CheckRawIP() error {
 	return s.NoRawIP()
 }
 
-// NoRawIP returns an error that the stack does not support devices without link
-// layer.
+// NoRawIP returns the error for a stack that does not support devices without a
+// link layer.
 func (s *Stack) NoRawIP() error {
 	return fmt.Errorf("stack %s does not support devices without link layer; use tap or raw, or one of lklrun's own stacks", s.Name)
 }

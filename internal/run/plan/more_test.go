@@ -11,8 +11,8 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// An additional interface gets the first free number and shares nothing with
-// the others.
+// An additional interface gets the first free number and conflicts with no
+// other interface.
 func TestMore(t *testing.T) {
 	p, err := makePlan(config.Run{Command: []string{"true"}, Interfaces: ifs(t, "user", "tap:tap0,ip=10.0.0.2/24", "user")}, mptcp)
 	if err != nil {
@@ -27,7 +27,7 @@ func TestMore(t *testing.T) {
 		return fmt.Sprintf("%s %v table %d metric %d", l.Name, l.Addrs, l.Table, l.Metric()), nil
 	}
 	renamed := append([]Link(nil), p.Links[:2]...)
-	renamed[1].Name = "eth5" // the stack already had an eth1
+	renamed[1].Name = "eth5" // the stack already has an eth1
 	for _, tc := range []struct {
 		have []Link
 		spec string
@@ -35,7 +35,7 @@ func TestMore(t *testing.T) {
 	}{
 		{p.Links, "tap:a,ip=10.0.1.2/24", "eth3 [10.0.1.2/24] table 103 metric 103"},
 		{p.Links, "user", "eth3 [192.168.129.2/24] table 103 metric 103"},
-		{p.Links[1:], "user", "eth0 [192.168.127.2/24] table 100 metric 100"}, // the first one is gone
+		{p.Links[1:], "user", "eth0 [192.168.127.2/24] table 100 metric 100"}, // the first link was removed
 		{renamed, "tap:a,ip=10.0.1.2/24", "eth2 [10.0.1.2/24] table 102 metric 102"},
 		{renamed, "tap:a,ip=10.0.1.2/24,table=7", "eth1 [10.0.1.2/24] table 7 metric 101"},
 		{nil, "tap:a,ip=10.0.0.2/24", "eth0 [10.0.0.2/24] table 100 metric 100"},

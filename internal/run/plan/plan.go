@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plan turns the user's configuration and the facts about the host into
-// an ordered Plan. It is the second of three steps: internal/run/facts examines
-// the host, and internal/run/launch carries out the plan.
+// Package plan creates an ordered Plan from the user's configuration and the
+// facts about the host. It is the second of three steps: internal/run/facts
+// examines the host before it, and internal/run/launch carries out the plan
+// after it.
 //
 // A Plan is pure data. These rules hold for it:
 //
 //   - Make is a pure function of the configuration, the stack and the facts. It
-//     asks the host nothing and changes nothing.
-//   - Nobody changes a plan after Make. Values that only a run knows, such as
-//     leases, names that the stack chose and measured times, are launch's own.
-//   - JSON carries a plan without loss, so it can be printed and passed to
-//     another process. A plan has no descriptors, functions, errors or
-//     unexported fields. A type of interface keeps what only it needs in
+//     neither queries nor changes the host.
+//   - A plan does not change after Make. Values that only a run knows, such as
+//     leases, names that the stack chose and measured times, are kept in
+//     internal/run/launch.
+//   - JSON carries a plan without loss, so a plan can be printed and passed to
+//     another process. A plan contains no descriptors, functions, errors or
+//     unexported fields. Data that only one type of interface needs is in
 //     Link.Own.
 package plan
 
@@ -37,7 +39,7 @@ import (
 // network namespace (MPTCP_PM_ADDR_MAX, net/mptcp/protocol.h).
 const (
 	MaxLinks     = config.MaxInterfaces
-	mptcpLimit   = 8 // for subflows, and for addresses accepted from the peer
+	mptcpLimit   = 8 // maximum number of subflows, and of addresses accepted from the peer
 	defaultMTU   = 1500
 	resolvHeader = "# by lklrun, for the programs it started\n"
 )
@@ -46,7 +48,7 @@ const (
 type Stack struct {
 	Name    string `json:"name"`
 	Kernel  string `json:"kernel,omitempty"`
-	Library string `json:"library,omitempty"` // empty: the host's kernel
+	Library string `json:"library,omitempty"` // empty: the stack is the host's kernel
 	ABI     string `json:"abi"`
 	Mem     uint64 `json:"mem,omitempty"`
 	Cmdline string `json:"cmdline,omitempty"` // kernel parameters, appended to lklrun's own
@@ -56,12 +58,12 @@ type Stack struct {
 // Kind is the kind of a step.
 type Kind string
 
-// The kinds of steps, in the order in which a run can have them.
+// Kinds of steps, in the order in which they occur in a run.
 const (
 	RunDir    Kind = "run-dir"
 	Host      Kind = "host"
-	Guard     Kind = "guard" // ports of addresses shared with the host
-	OpenLink  Kind = "link"  // the host's end of an interface
+	Guard     Kind = "guard" // reserves the ports of addresses shared with the host
+	OpenLink  Kind = "link"  // opens the host's end of an interface
 	Boot      Kind = "boot"
 	Capture   Kind = "capture"
 	Configure Kind = "configure"
@@ -72,7 +74,7 @@ const (
 // Step is one step of a run, with its undo.
 type Step struct {
 	Kind Kind   `json:"kind"`
-	Link int    `json:"link,omitempty"` // index of the link that the step is about
+	Link int    `json:"link,omitempty"` // index of the link that the step applies to
 	Do   string `json:"do"`
 	Undo string `json:"undo,omitempty"`
 }
@@ -80,7 +82,7 @@ type Step struct {
 // Plan is a complete description of a run.
 type Plan struct {
 	Command   []string         `json:"command"`
-	Name      string           `json:"name,omitempty"` // empty: derived from BaseName
+	Name      string           `json:"name,omitempty"` // instance name; empty: derived from BaseName
 	BaseName  string           `json:"base_name"`
 	RunRoot   string           `json:"run_root"`
 	Stack     Stack            `json:"stack"`
@@ -91,8 +93,8 @@ type Plan struct {
 	Sysctls   []config.Sysctl  `json:"sysctls,omitempty"`
 	HostNets  []config.HostNet `json:"host_net,omitempty"`
 	Detach    bool             `json:"detach,omitempty"`
-	WaitAll   bool             `json:"wait_all,omitempty"`    // the run ends with its last process
-	Resolv    string           `json:"resolv_conf,omitempty"` // empty: keep the host's
+	WaitAll   bool             `json:"wait_all,omitempty"`    // the run ends when its last process ends
+	Resolv    string           `json:"resolv_conf,omitempty"` // content of resolv.conf; empty: keep the host's
 	DNSFrom   string           `json:"dns_from,omitempty"`
 	Names     Resolver         `json:"names,omitzero"` // the sources of Resolv
 	Listen    []int            `json:"listen,omitempty"`
@@ -100,7 +102,7 @@ type Plan struct {
 	Captures  []config.Capture `json:"capture,omitempty"`
 	RSTGuard  string           `json:"rst_guard,omitempty"`
 	PortRange config.PortRange `json:"port_range,omitzero"`
-	User      *runas.User      `json:"user,omitempty"`     // the target's; nil: this process's
+	User      *runas.User      `json:"user,omitempty"`     // user of the target; nil: same as this process
 	Delay     int              `json:"delay_us,omitempty"` // delay before the command starts, in microseconds
 	Mount     []string         `json:"mount,omitempty"`    // file systems to mount in the stack
 	Dump      []string         `json:"dump,omitempty"`     // files of the stack to print at the end
@@ -108,8 +110,9 @@ type Plan struct {
 	Steps     []Step           `json:"steps"`
 }
 
-// MPTCPLimit is the maximum number of subflows, and of addresses accepted from
-// the peer, per connection. It is the kernel's own maximum.
+// MPTCPLimit returns the maximum number of subflows per connection. The same
+// limit applies to addresses accepted from the peer. It is the kernel's own
+// maximum.
 func (p *Plan) MPTCPLimit() int { return mptcpLimit }
 
 // Make plans a run. The result depends only on the arguments.
@@ -140,7 +143,8 @@ func Make(run config.Run, s *stack.Stack, found facts.Facts) (*Plan, error) {
 		PortRange: run.PortRange,
 		User:      found.User,
 		Detach:    run.Detach,
-		// With preload, the kernel ends with the process that it is in.
+		// With preload, the kernel ends when the process that contains
+		// it ends.
 		WaitAll: run.WaitAll || run.Detach && found.Engine != config.EnginePreload,
 	}
 	if found.Command != nil {
@@ -173,7 +177,7 @@ func Make(run config.Run, s *stack.Stack, found facts.Facts) (*Plan, error) {
 	return p, nil
 }
 
-// onHost returns an error for options that do not apply to the host's own
+// onHost returns an error for options that cannot be used with the host's own
 // kernel, because lklrun must not configure it.
 func onHost(run config.Run) error {
 	const is = "the stack is the host's own kernel"
@@ -206,8 +210,8 @@ func onHost(run config.Run) error {
 	return nil
 }
 
-// Sysctls returns the kernel settings of a run: those that follow from its
-// memory, the stack's, and the user's.
+// Sysctls returns the kernel settings of a run: first those that follow from
+// its memory, then those of the stack, then those of the user.
 func Sysctls(run config.Run, s *stack.Stack) []config.Sysctl {
 	if s.ABI == stack.ABIHost {
 		return nil
@@ -217,13 +221,13 @@ func Sysctls(run config.Run, s *stack.Stack) []config.Sysctl {
 
 // memSysctls limits TCP's buffers according to the stack's memory, which is
 // small compared with a machine's. Linux derives its limits from the memory of
-// a machine that also does other work (net/ipv4/tcp.c, tcp_init()). Here all of
-// TCP may use half of the memory. Each direction of a socket may use up to 1/32
-// of it, but no more than on a big machine.
+// a machine that also does other work (net/ipv4/tcp.c, tcp_init()). In the
+// stack, TCP may use half of the memory in total. Each direction of a socket
+// may use up to 1/32 of the memory, but no more than on a big machine.
 func memSysctls(mem uint64) []config.Sysctl {
 	const page = 4096
 	if mem == 0 {
-		return nil // the library uses its own default, and its kernel knows that
+		return nil // the library uses its own default size, which its kernel knows
 	}
 	total := mem / 2 / page
 	most := min(max(mem/32, 1<<20), 6<<20)
@@ -234,7 +238,7 @@ func memSysctls(mem uint64) []config.Sysctl {
 	}
 }
 
-// lastOfEach removes settings that a later one of the same name overrides.
+// lastOfEach removes settings that a later setting of the same name overrides.
 func lastOfEach(all []config.Sysctl) []config.Sysctl {
 	last := map[string]int{}
 	for n, s := range all {
@@ -275,7 +279,7 @@ func (p *Plan) note(format string, args ...any) {
 	p.Notes = append(p.Notes, fmt.Sprintf(format, args...))
 }
 
-// dir returns the run directory, as far as it is known.
+// dir returns the run directory, as far as it is known before the run.
 func (p *Plan) dir() string {
 	if p.Name == "" {
 		return filepath.Join(p.RunRoot, p.BaseName)
@@ -284,7 +288,7 @@ func (p *Plan) dir() string {
 }
 
 // steps creates the steps in order. Devices of the host are created before the
-// stack boots, so that all interfaces exist from the start.
+// stack boots, so that all interfaces exist when it boots.
 func (p *Plan) steps() {
 	add := func(kind Kind, link int, do, undo string) {
 		p.Steps = append(p.Steps, Step{Kind: kind, Link: link, Do: do, Undo: undo})
@@ -327,7 +331,7 @@ func (p *Plan) steps() {
 	add(Release, 0, "release "+text.Quote(p.Command)+until, "")
 }
 
-// configures lists the parts of the configuration inside the stack.
+// configures lists the parts of the configuration that apply inside the stack.
 func (p *Plan) configures() string {
 	parts := []string{"links, addresses and routes"}
 	if p.Stack.MPTCP {

@@ -59,7 +59,7 @@ var (
 	}
 )
 
-// looked returns what the drivers find for the interfaces of a run.
+// looked returns the results of the drivers for the interfaces of a run.
 func looked(all []config.Interface) []any {
 	if len(all) == 0 {
 		all = []config.Interface{{Type: config.DefaultType}}
@@ -71,7 +71,7 @@ func looked(all []config.Interface) []any {
 	return found
 }
 
-// on maps interfaces to what their drivers find.
+// on maps interfaces to the results of their drivers.
 var on = map[string]any{
 	"tap:tap0": tap.Facts{TapState: netdev.TapState{Exists: true, Up: true}},
 	"tap:tap1": tap.Facts{TapState: netdev.TapState{Exists: true}},
@@ -95,7 +95,8 @@ func prefixes(all ...string) (list []netip.Prefix) {
 	return list
 }
 
-// makePlan plans a run with the facts base and those about its interfaces.
+// makePlan plans a run with the facts in base and the facts about its
+// interfaces.
 func makePlan(run config.Run, s *stack.Stack) (*Plan, error) {
 	f := base
 	f.Links = looked(run.Interfaces)
@@ -165,7 +166,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// The package imports nothing with which it could ask or change the host.
+// The package must not import any package with which it could query or change
+// the host.
 func TestPure(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {
@@ -185,7 +187,7 @@ func TestPure(t *testing.T) {
 	}
 }
 
-// JSON carries a plan without loss.
+// sameByJSON checks that JSON carries a plan without loss.
 func sameByJSON(t *testing.T, p *Plan) {
 	t.Helper()
 	text, err := json.Marshal(p)
@@ -201,7 +203,8 @@ func sameByJSON(t *testing.T, p *Plan) {
 	}
 }
 
-// Plans with all that the golden ones lack are the same by JSON, too.
+// The plans contain all properties that the golden plans lack. They must
+// survive JSON, too.
 func TestJSON(t *testing.T) {
 	publish, err := config.ParsePublish("127.0.0.1:8080:80/udp")
 	if err != nil {
@@ -271,7 +274,7 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%+v: %v; want %s", run, err, want)
 		}
 	}
-	// The second interface's network is the default network of the first.
+	// The second interface uses the default network of the first.
 	twice := config.Run{Command: []string{"true"}, Interfaces: ifs(t, "user", "user,ip=192.168.127.2/24")}
 	if _, err := makePlan(twice, bbr); err == nil || err.Error() != `--if "user,ip=192.168.127.2/24": address 192.168.127.2 is already used by eth0` {
 		t.Errorf("one address twice: %v", err)
@@ -299,8 +302,8 @@ func FuzzResolv(f *testing.F) {
 	})
 }
 
-// Name servers are in the order of the interfaces, and those of leases in the
-// order of the leases.
+// Name servers are in the order of the interfaces. Name servers from leases are
+// in the order of the leases.
 func TestResolvOrder(t *testing.T) {
 	dns := func(s string) []netip.Addr { return []netip.Addr{netip.MustParseAddr(s)} }
 	p := &Plan{Links: []Link{

@@ -128,7 +128,7 @@ func describe(l *Link) string {
 	return strings.Join(parts, ", ")
 }
 
-// joined joins the values to one text.
+// joined formats the values and joins them with between.
 func joined[T fmt.Stringer](all []T, between string) string {
 	texts := make([]string, len(all))
 	for n, one := range all {

@@ -10,15 +10,15 @@ import (
 	"github.com/lklrun/lklrun/internal/run/facts"
 )
 
-// Limits of the C library: the number of name servers it queries (MAXNS,
-// resolv.h), and the number of domains it tries (resolv.conf(5)).
+// Limits of the C library: the number of name servers that it queries (MAXNS,
+// resolv.h), and the number of search domains that it tries (resolv.conf(5)).
 const (
 	maxServers = 3
 	maxSearch  = 6
 )
 
-// LinkNames are the name servers and search domains that a link got from its
-// network.
+// LinkNames are the name servers and search domains that a link obtained from
+// its network.
 type LinkNames struct {
 	Link    *Link
 	Servers []netip.Addr
@@ -27,24 +27,25 @@ type LinkNames struct {
 
 // Resolver holds the sources of the target's name servers.
 type Resolver struct {
-	Given    []netip.Addr `json:"given,omitempty"` // from --dns: only these are used
-	Host     []netip.Addr `json:"host,omitempty"`  // used if no other source names any
+	Given    []netip.Addr `json:"given,omitempty"` // from --dns; if set, all other sources are ignored
+	Host     []netip.Addr `json:"host,omitempty"`  // used if no other source provides a name server
 	HostFrom string       `json:"host_from,omitempty"`
 	Rest     []string     `json:"rest,omitempty"` // other lines of the host's resolv.conf
 }
 
-// resolv chooses the target's name servers. The first of these sources that has
-// any is used:
+// resolv chooses the target's name servers. It uses the first of these sources
+// that provides any:
 //
 //   - the servers given with --dns;
 //   - those of the interfaces in order (the key dns, leases, the gateway);
-//   - those of the host, as far as the stack can reach them.
+//   - those of the host that the stack can reach.
 func (p *Plan) resolv(given []netip.Addr, found facts.Facts) {
 	host := parseResolv(found.Resolv)
 	p.Names = Resolver{Given: given, Host: reachable(host.servers), HostFrom: "the host's /etc/resolv.conf", Rest: host.rest}
 	if len(p.Names.Host) == 0 {
-		// systemd-resolved listens only on the host's loopback. This
-		// file lists the servers that it queries itself.
+		// systemd-resolved listens only on the host's loopback address.
+		// This file lists the servers that systemd-resolved itself
+		// queries.
 		if up := reachable(parseResolv(found.ResolvUpstream).servers); len(up) > 0 {
 			p.Names.Host, p.Names.HostFrom = up, "the host's /run/systemd/resolve/resolv.conf"
 		}
@@ -63,7 +64,7 @@ func (p *Plan) resolv(given []netip.Addr, found facts.Facts) {
 	}
 }
 
-// leasing lists the links whose networks can name servers.
+// leasing lists the links whose networks can provide name servers.
 func (p *Plan) leasing() []string {
 	var all []string
 	for i := range p.Links {
@@ -81,7 +82,7 @@ func (p *Plan) ResolvConf(links []LinkNames) string {
 }
 
 // compose builds the resolv.conf for links. from describes the source of its
-// servers, and all is their number before the limit.
+// servers. all is the number of servers before the limit is applied.
 func (p *Plan) compose(links []LinkNames) (text, from string, all int) {
 	servers, from := p.Names.Given, "--dns"
 	var search []string
@@ -139,7 +140,7 @@ func ofLinks(links []LinkNames) (servers []netip.Addr, search []string, from str
 // resolvConf holds the relevant parts of a resolv.conf(5).
 type resolvConf struct {
 	servers []netip.Addr
-	rest    []string // the lines search, domain, options and sortlist, unchanged
+	rest    []string // unchanged lines with search, domain, options and sortlist
 }
 
 func parseResolv(text string) resolvConf {
@@ -161,8 +162,9 @@ func parseResolv(text string) resolvConf {
 	return r
 }
 
-// reachable removes addresses that only the host itself can reach: its loopback
-// addresses, and link-local addresses, whose zone is one of its interfaces.
+// reachable removes addresses that only the host itself can reach. These are
+// loopback addresses, and link-local addresses, whose zone is one of the host's
+// interfaces.
 func reachable(all []netip.Addr) []netip.Addr {
 	var kept []netip.Addr
 	for _, a := range all {

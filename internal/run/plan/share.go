@@ -11,7 +11,8 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// portRangeSysctl is set by lklrun itself if an address is shared.
+// portRangeSysctl is the setting that lklrun itself sets if an address is
+// shared.
 const portRangeSysctl = "net.ipv4.ip_local_port_range"
 
 // ListenPorts returns the ports of servers at shared addresses.
@@ -23,7 +24,7 @@ func (p *Plan) ListenPorts() []uint16 {
 	return all
 }
 
-// shared lists the addresses that the host has too.
+// shared lists the addresses that the stack shares with the host.
 func (p *Plan) shared() []netip.Addr {
 	var all []netip.Addr
 	for i := range p.Links {
@@ -36,7 +37,7 @@ func (p *Plan) shared() []netip.Addr {
 func (p *Plan) share(run config.Run, found facts.Facts) error {
 	shared := p.shared()
 	if len(shared) == 0 {
-		// An interface with such an address may be added at run time.
+		// An interface with a shared address may be added at run time.
 		for _, l := range run.Listen {
 			p.note("--listen %d has no effect unless an interface shares an address with the host: on other addresses, all ports are reachable", l)
 		}
@@ -53,7 +54,7 @@ func (p *Plan) share(run config.Run, found facts.Facts) error {
 	return guard.CheckListen(p.ListenPorts(), shared, found.Sockets)
 }
 
-// guardStep describes the changes on the host for shared addresses.
+// guardStep describes the changes to the host that shared addresses require.
 func (p *Plan) guardStep(shared []netip.Addr) string {
 	text := fmt.Sprintf("reserve %d ports", p.PortRange.Len())
 	if p.PortRange.First != 0 {

@@ -18,25 +18,26 @@ import (
 )
 
 const (
-	// every is the interval between two samples. A sample costs lklhost
-	// 3 ms of CPU time with 2 sockets and 10 ms with 1939 (schedstat of
-	// proc(5) over 50 samples): at most a third of a thousandth of a core.
+	// every is the interval between two samples. A sample costs lklhost 3
+	// ms of CPU time with 2 sockets and 10 ms with 1939 sockets (schedstat
+	// of proc(5) over 50 samples). That is at most 0.03 % of a core.
 	every = 30 * time.Second
 	limit = 5 * time.Second
 
-	// share spaces out expensive samples: the pause after one lasts
-	// share times as long as it took, but at most the time most. With 10,500
-	// connections on one busy CPU, a sample took 0.12 s of it. Half of that
-	// was in the stack, which does nothing else meanwhile.
+	// share makes expensive samples less frequent. The pause after a sample
+	// lasts share times as long as the sample took, but at most the time
+	// most. With 10,500 connections on one busy CPU, a sample used 0.12 s
+	// of that CPU. Half of this time was spent in the stack, which cannot
+	// do other work meanwhile.
 	share = 200
 	most  = 5 * time.Minute
 )
 
-// first are the delays before each of the first samples. Many panics come
-// early.
+// first are the delays before the first samples. They are short, because many
+// panics occur early.
 var first = []time.Duration{time.Second, 4 * time.Second, 10 * time.Second}
 
-// Sampler takes the samples.
+// Sampler samples a stack at intervals.
 type Sampler struct {
 	conn   *stackconn.Conn
 	log    *slog.Logger
@@ -47,7 +48,7 @@ type Sampler struct {
 	last *crash.Look
 }
 
-// NewSampler returns a sampler of the stack behind conn.
+// NewSampler returns a Sampler for the stack behind conn.
 func NewSampler(conn *stackconn.Conn, log *slog.Logger) *Sampler {
 	return &Sampler{conn: conn, log: log}
 }
@@ -73,8 +74,8 @@ func (s *Sampler) Start(ctx context.Context) error {
 	return nil
 }
 
-// next returns the delay before sample n, counted from 0. The duration of
-// the previous sample is took.
+// next returns the delay before sample n, counted from 0. took is the duration
+// of the previous sample.
 func next(n int, took time.Duration) time.Duration {
 	after := every
 	if n < len(first) {
@@ -89,7 +90,8 @@ func (s *Sampler) Stop() {
 	<-s.done
 }
 
-// take takes one sample. If the stack does not answer, the last sample stays.
+// take takes one sample. If the stack does not answer, the previous sample
+// remains.
 func (s *Sampler) take(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -114,17 +116,17 @@ func (s *Sampler) Last() *crash.Look {
 	return s.last
 }
 
-// Run is what Gather needs of a run.
+// Run contains the parts of a run that Gather needs.
 type Run struct {
 	Conn    *stackconn.Conn
 	Dir     *instance.Dir
 	State   instance.State
-	Look    *crash.Look // the last sample; nil: none
+	Look    *crash.Look // last sample; nil: there is none
 	Packets func(context.Context, *crash.Report)
 }
 
-// Gather builds the bundle of a panicked kernel, while lklhost still answers and
-// the run directory exists.
+// Gather builds the bundle for a panicked kernel. It must be called while
+// lklhost still answers and the run directory exists.
 func Gather(ctx context.Context, r Run, why string) *crash.Report {
 	b := crash.New(r.Dir.Name, why, time.Now())
 	b.AddKept(ctx, r.Conn)

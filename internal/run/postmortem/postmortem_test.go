@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Many sockets reduce the sampling rate, and a stack that does not answer is
+// Many sockets reduce the sampling rate. A stack that does not answer is
 // sampled again.
 func TestNext(t *testing.T) {
 	t.Parallel()

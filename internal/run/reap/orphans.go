@@ -17,18 +17,18 @@ import (
 	"github.com/lklrun/lklrun/internal/instance"
 )
 
-// tree identifies the processes of a run's program, for a cleanup after lklrun,
-// lklhost and the program were killed at once. The program's children survive
-// that. They are in mounts that lklhost made for the program. The mount ID of
-// their root is unique until the next boot, unlike a pid or the inode number of
-// a namespace.
+// tree identifies the processes of a run's program. A cleanup uses it after
+// lklrun, lklhost and the program were killed at the same time, because the
+// program's children survive that. lklhost has created their mounts for the
+// program. Unlike a PID or the inode number of a namespace, the mount ID of
+// their root is unique until the next boot.
 type tree struct {
 	Boot string `json:"boot"`
-	Root uint64 `json:"root"` // statx(2), STATX_MNT_ID_UNIQUE
+	Root uint64 `json:"root"` // mount ID of the root, from statx(2) with STATX_MNT_ID_UNIQUE
 }
 
 // rootOf returns the ID of the mount that is a process's root. It returns 0 if
-// that is not available, as on a kernel before Linux 6.8.
+// the ID is not available, as on kernels before Linux 6.8.
 func rootOf(pid int) uint64 {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, fmt.Sprintf("/proc/%d/root", pid), 0, unix.STATX_MNT_ID_UNIQUE, &st)
@@ -42,12 +42,12 @@ func rootOf(pid int) uint64 {
 func WriteTree(dir *instance.Dir, target int) error {
 	t := tree{Boot: netdev.Boot(), Root: rootOf(target)}
 	if t.Root == 0 || t.Root == rootOf(os.Getpid()) {
-		return nil // the mounts are the host's
+		return nil // the program uses the host's mounts
 	}
 	return dir.WriteJSON(instance.TreeFile, t)
 }
 
-// KillTree kills the remaining processes of a killed run.
+// KillTree kills the remaining processes of a run that was killed.
 func KillTree(dir *instance.Dir) error {
 	data, err := os.ReadFile(dir.File(instance.TreeFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -58,7 +58,7 @@ func KillTree(dir *instance.Dir) error {
 	}
 	var t tree
 	if json.Unmarshal(data, &t) != nil || t.Boot != netdev.Boot() || t.Root == rootOf(os.Getpid()) {
-		return nil // not usable
+		return nil // the recorded data cannot be used
 	}
 	for deadline := time.Now().Add(limit); ; {
 		all, err := procstat.List(procstat.Root)
@@ -83,14 +83,14 @@ func KillTree(dir *instance.Dir) error {
 	}
 }
 
-// killMember kills a process if its pid has not been reused.
+// killMember kills a process unless its PID was reused.
 func killMember(pid int, root uint64) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
-		return // it has ended
+		return // the process has ended
 	}
 	defer unix.Close(fd)
 	if rootOf(pid) == root {
-		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // fails only if it has ended
+		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // fails only if the process has ended
 	}
 }

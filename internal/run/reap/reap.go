@@ -17,11 +17,11 @@ import (
 	"github.com/lklrun/lklrun/internal/base/procstat"
 )
 
-// limit bounds the wait for processes after SIGKILL: one may be stuck in
+// limit bounds the wait for processes after SIGKILL. A process may be stuck in
 // the host's kernel.
 const limit = 5 * time.Second
 
-// Children lists the children of this process.
+// Children returns the PIDs of this process's children.
 func Children() (map[int]bool, error) {
 	if mine, ok := listedChildren(); ok {
 		return mine, nil
@@ -39,8 +39,9 @@ func Children() (map[int]bool, error) {
 	return mine, nil
 }
 
-// listedChildren lists them without a scan of all processes, if the host's
-// kernel lists children by thread (CONFIG_PROC_CHILDREN).
+// listedChildren returns the PIDs of the children without scanning all
+// processes. It works only if the host's kernel lists children by thread
+// (CONFIG_PROC_CHILDREN).
 func listedChildren() (map[int]bool, bool) {
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {
@@ -50,7 +51,7 @@ func listedChildren() (map[int]bool, bool) {
 	for _, task := range tasks {
 		list, err := os.ReadFile("/proc/self/task/" + task.Name() + "/children")
 		if err != nil {
-			return nil, false // a thread may have ended; use the slow way
+			return nil, false // a thread may have ended; scan all processes instead
 		}
 		for _, f := range strings.Fields(string(list)) {
 			if pid, err := strconv.Atoi(f); err == nil {
@@ -61,15 +62,16 @@ func listedChildren() (map[int]bool, bool) {
 	return mine, true
 }
 
-// KillDescendants kills all descendants of this process, except the spared
-// children and their descendants. A shell may have had background jobs when it
-// became lklrun by exec. Once lklhost is gone, its orphans are our children.
+// KillDescendants kills all descendants of this process, except the children in
+// spared and their descendants. Such children may exist: a shell that became
+// lklrun by exec may have had background jobs. When lklhost has ended, its
+// orphans are our children.
 func KillDescendants(spared map[int]bool) error {
 	deadline := time.Now().Add(limit)
 	for {
 		reapZombies(spared)
 		if mine, err := Children(); err == nil && !beyond(mine, spared) {
-			return nil // no children, so no descendants
+			return nil // without children there are no descendants
 		}
 		below, err := descendants(spared)
 		if err != nil {
@@ -79,7 +81,7 @@ func KillDescendants(spared map[int]bool) error {
 			return nil
 		}
 		for _, pid := range below {
-			_ = unix.Kill(pid, unix.SIGKILL) // fails only if it has ended already
+			_ = unix.Kill(pid, unix.SIGKILL) // fails only if the process has already ended
 		}
 		if !awaitEnd(below[0], deadline) {
 			return fmt.Errorf("%d processes did not exit after SIGKILL: %v", len(below), below)
@@ -87,7 +89,7 @@ func KillDescendants(spared map[int]bool) error {
 	}
 }
 
-// beyond reports whether all has a member that is not in some.
+// beyond reports whether all contains a PID that is not in some.
 func beyond(all, some map[int]bool) bool {
 	for pid := range all {
 		if !some[pid] {
@@ -97,12 +99,12 @@ func beyond(all, some map[int]bool) bool {
 	return false
 }
 
-// awaitEnd waits for the end of a process, which need not be our child. It
-// returns false on a timeout.
+// awaitEnd waits until a process has ended. The process need not be our child.
+// awaitEnd returns false on a timeout.
 func awaitEnd(pid int, deadline time.Time) bool {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
-		return time.Now().Before(deadline) // it has ended
+		return time.Now().Before(deadline) // the process has ended
 	}
 	defer unix.Close(fd)
 	for {
@@ -134,16 +136,17 @@ func reapZombies(spared map[int]bool) {
 			}
 		}
 	}
-	mine, _ := Children() // the caller's next scan reports an error
+	mine, _ := Children() // if this fails, the caller's next scan reports the error
 	for pid := range mine {
 		if !spared[pid] {
-			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // if it has not ended, the next call reaps it
+			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // if the child has not ended, the next call reaps it
 		}
 	}
 }
 
 // descendants lists the running descendants of this process, parents before
-// children. A shell whose child is killed first would print a message about it.
+// children. Killing in this order keeps shells silent: a shell whose child is
+// killed first would print a message.
 func descendants(spared map[int]bool) ([]int, error) {
 	parents, err := procstat.List(procstat.Root)
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 
 func TestMain(m *testing.M) { kit.Main(m, nil) }
 
-// Orphans below us are found and killed. Children that existed before are not.
+// KillDescendants finds and kills orphans below this process. It does not kill
+// children that existed before.
 func TestKillDescendants(t *testing.T) {
 	kit.Need(t, "setsid")
 	before := exec.Command("sleep", "1000")
@@ -23,8 +24,8 @@ func TestKillDescendants(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		_ = before.Process.Kill() // fails only if it has ended
-		_ = before.Wait()         // it was killed
+		_ = before.Process.Kill() // fails only if the process has ended
+		_ = before.Wait()         // fails because the process was killed
 	}()
 	spared, err := Children()
 	if err != nil || !spared[before.Process.Pid] {
@@ -52,7 +53,7 @@ func TestKillDescendants(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil { // its children become ours
 		t.Fatal(err)
 	}
-	_ = cmd.Wait() // it was killed
+	_ = cmd.Wait() // fails because the process was killed
 	below, err := descendants(spared)
 	if err != nil || len(below) < 3 { // a shell may exec its last command
 		t.Errorf("below us: %v, %v; want three sleeps", below, err)

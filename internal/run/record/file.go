@@ -42,14 +42,14 @@ func createCapture(path string) (*captureFile, error) {
 }
 
 // begin writes the file header. Each batch is written before the next one is
-// requested, so the file stays readable if this process dies. A failed write
-// truncates it to its complete blocks.
+// requested, so the file is readable even if this process dies. If a write
+// fails, the file is truncated to its complete blocks.
 func (f *captureFile) begin() (err error) {
 	f.Files, err = capture.NewFiles(capture.FileOptions{Path: "-", Out: f.file, Application: "lklrun --capture", PerBatch: true})
 	return err
 }
 
-// finish completes the file if good is set.
+// finish completes and closes the file if good is set. Otherwise it does nothing.
 func (f *captureFile) finish(good bool) error {
 	if !good {
 		return nil

@@ -15,11 +15,11 @@ import (
 // ringLimit bounds the wait for the last packets of a kernel that has panicked.
 const ringLimit = 2 * time.Second
 
-// ringApplication is the application name in the file of a ring's packets.
+// ringApplication is the application name in a file with a ring's packets.
 const ringApplication = "lklrun --capture ring"
 
-// Ask answers ask.Packets: it writes the packets of the ring to the file that was passed with
-// the question.
+// Ask answers ask.Packets. It writes the packets of the ring to the file that was passed
+// with the question.
 func (r *Recorder) Ask(ctx context.Context, _ struct{}, file *os.File) (kept ask.PacketsKept, err error) {
 	for _, rec := range r.all {
 		if rec.file != nil {
@@ -42,8 +42,8 @@ func (r *Recorder) Ask(ctx context.Context, _ struct{}, file *os.File) (kept ask
 	return kept, nil
 }
 
-// AddTo adds the last packets before a panic to the report, and the paths
-// of the other capture files.
+// AddTo adds the last packets before a panic to the report, and the paths of the other
+// capture files.
 func (r *Recorder) AddTo(ctx context.Context, b *crash.Report) {
 	var kept ask.PacketsKept
 	var text bytes.Buffer
@@ -52,8 +52,8 @@ func (r *Recorder) AddTo(ctx context.Context, b *crash.Report) {
 			kept.Files = append(kept.Files, rec.file.path)
 			continue
 		}
-		// The last packets are still on their way to the ring. The
-		// session ends after them, because the kernel is dead.
+		// The last packets may not have reached the ring yet. The session ends
+		// after them, because the kernel is dead.
 		ctx, cancel := context.WithTimeout(ctx, ringLimit)
 		rec.over(ctx)
 		kept.Ring = true

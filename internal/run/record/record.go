@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package record captures the packets of a run to files and to rings in memory,
-// as --capture says.
+// as requested with --capture.
 package record
 
 import (
@@ -26,8 +26,8 @@ import (
 
 const (
 	// farewellLimit bounds the wait for the last segments of the target's
-	// connections, so that a capture includes them. It is half of the time
-	// that lklhost grants (FAREWELL_MS, csrc/host/lifecycle.c).
+	// connections. Without this wait, a capture would lack them. It is half
+	// of the time that lklhost grants (FAREWELL_MS, csrc/host/lifecycle.c).
 	farewellLimit = time.Second
 
 	// writeLimit bounds the wait for a capture file at the end of the run.
@@ -36,14 +36,14 @@ const (
 
 // recording writes the stack's packets to a file or to a ring in memory. It
 // starts before the stack is configured and ends with the stack. It has its own
-// connection to lklhost, so that a slow disk delays nothing else: the stack
-// drops and counts the packets that the file cannot take in time.
+// connection to lklhost, so that a slow disk delays nothing else. If the file
+// cannot accept packets fast enough, the stack drops and counts them.
 type recording struct {
 	said  config.Capture
 	links []plan.Link
 	conn  *stackconn.Conn
-	file  *captureFile  // nil if the target is a ring
-	ring  *capture.Ring // nil if the target is a file
+	file  *captureFile  // nil if packets go to a ring
+	ring  *capture.Ring // nil if packets go to a file
 	stop  context.CancelFunc
 	done  chan struct{} // closed when the session has ended and err is set
 	err   error
@@ -52,20 +52,20 @@ type recording struct {
 
 // Options are the parameters of a Recorder.
 type Options struct {
-	Name   string      // of the instance
-	Socket string      // the control socket
-	Links  []plan.Link // of the plan
+	Name   string      // name of the instance
+	Socket string      // path of the control socket
+	Links  []plan.Link // links of the plan
 	Log    *slog.Logger
 	Tell   func(string) // prints a line for the user
 }
 
-// Recorder has the captures of a run. Its zero value has none.
+// Recorder manages the captures of a run. Its zero value has no captures.
 type Recorder struct {
 	Options
 	all []*recording
 }
 
-// Start opens the files and starts the captures. After an error, End still ends
+// Start opens the files and starts the captures. If Start fails, End still ends
 // the captures that were started.
 func (r *Recorder) Start(ctx context.Context, captures []config.Capture) error {
 	for _, c := range captures {
@@ -116,8 +116,8 @@ func (r *Recorder) record(ctx context.Context, c config.Capture) (*recording, er
 	return rec, nil
 }
 
-// Interface adds the configuration from the plan: the stack has not configured
-// the interface yet.
+// Interface adds the interface's configuration from the plan, because the stack
+// has not configured the interface yet.
 func (rec *recording) Interface(m *capture.Member) error {
 	at := slices.IndexFunc(rec.links, func(l plan.Link) bool { return l.Name == m.Name })
 	if at >= 0 {
@@ -136,7 +136,7 @@ func (rec *recording) Interface(m *capture.Member) error {
 	return rec.file.Interface(m)
 }
 
-// Packets passes packets on to the ring or the file.
+// Packets passes packets to the ring or the file.
 func (rec *recording) Packets(packets []capture.Packet) error {
 	if rec.ring != nil {
 		return rec.ring.Packets(packets)
@@ -144,10 +144,11 @@ func (rec *recording) Packets(packets []capture.Packet) error {
 	return rec.file.Packets(packets)
 }
 
-// Farewell ends the captures to files once the target has ended and its peers
-// have received all its data. The stack can still report its drops then. If
-// this takes too long, the captures end with the stack. A capture to a ring
-// needs no wait, because it ends with the command.
+// Farewell ends the captures to files when the target has ended and its peers
+// have received all its data. At that time, the stack can still report how many
+// packets it dropped. If the wait takes too long, the captures end with the
+// stack. Captures to a ring are not affected, because they end with the
+// command.
 func (r *Recorder) Farewell(conn *stackconn.Conn) {
 	files := slices.DeleteFunc(slices.Clone(r.all), func(rec *recording) bool { return rec.ring != nil })
 	if len(files) == 0 {
@@ -185,8 +186,8 @@ func (rec *recording) over(ctx context.Context) bool {
 	}
 }
 
-// These TCP states have nothing left to send and expect no answer
-// (include/net/tcp_states.h).
+// In these TCP states, a connection has nothing left to send and expects no
+// answer (include/net/tcp_states.h).
 const (
 	stateFinWait2 = sockdiag.State(5)
 	stateListen   = sockdiag.Listen
@@ -208,7 +209,7 @@ func quiet(ctx context.Context, conn *stackconn.Conn) bool {
 	})
 }
 
-// End waits for the files after the stack has ended, and reports
+// End waits until the files are complete after the stack has ended, and reports
 // missing packets.
 func (r *Recorder) End() {
 	ctx, cancel := context.WithTimeout(context.Background(), writeLimit)
@@ -218,7 +219,7 @@ func (r *Recorder) End() {
 		rec.conn.Close()
 		if rec.over(ctx) {
 			r.finish(rec)
-		} else { // its goroutine still uses the file, so leave it as it is
+		} else { // the session's goroutine still uses the file, so do not touch it
 			r.Tell(fmt.Sprintf("--capture %s: write failed (disk full or slow); the last packets are missing from the file", rec.said.File))
 		}
 	}
@@ -226,7 +227,7 @@ func (r *Recorder) End() {
 }
 
 // finish closes a recording whose session has ended. File errors have already
-// been reported; they do not fail the run.
+// been reported and do not make the run fail.
 func (r *Recorder) finish(rec *recording) {
 	defer rec.close()
 	if rec.ring != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package share lets a run share addresses with the host: it reserves ports, and
-// keeps the host from answering packets for the stack.
+// Package share lets a run share addresses with the host. It reserves ports, and prevents
+// the host from answering packets for the stack.
 package share
 
 import (
@@ -27,19 +27,19 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// unguardLimit bounds the change of rules when a link is removed.
+// unguardLimit bounds the time to change the rules when a link is removed.
 const unguardLimit = 10 * time.Second
 
 // Options are the parameters of a Sharing.
 type Options struct {
 	Plan    *plan.Plan
 	Dir     *instance.Dir
-	Journal func(netdev.Undo) error // receives each undo before its change
+	Journal func(netdev.Undo) error // receives the undo of each change before the change
 	Log     *slog.Logger
 	Tell    func(string) // prints a line for the user
 }
 
-// Sharing is the state of a run that shares addresses with the host, or may do so
+// Sharing is the state of a run that shares addresses with the host, or that may do so
 // later.
 type Sharing struct {
 	Options
@@ -48,12 +48,12 @@ type Sharing struct {
 	guard *guard.Guard // nil: the run shares no address yet
 	ports guard.Ports
 	links []guard.Link
-	conn  *stackconn.Conn // nil: the stack does not run
+	conn  *stackconn.Conn // nil: the stack is not running
 }
 
-// Reserve reserves the run's ports, once. The addresses more are not in the plan.
-// If the ports are already reserved, Reserve checks the run's server ports at
-// these addresses, which no server of the host may use.
+// Reserve reserves the run's ports. more contains addresses that are not in the plan. If
+// the ports are already reserved, Reserve only checks that no server of the host uses the
+// run's server ports at these addresses.
 func (s *Sharing) Reserve(ctx context.Context, more ...netip.Addr) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,7 +102,7 @@ func (s *Sharing) Share(ctx context.Context, l *plan.Link) ([]bpf.RawInstruction
 	return guard.Filter(!l.RawIP, l.Shared, s.ports)
 }
 
-// wish returns the ports that a run needs from the host.
+// wish returns the ports that a run requests from the host.
 func wish(p *plan.Plan) guard.Wish {
 	w := guard.Wish{First: p.PortRange.First, Last: p.PortRange.Last, Size: p.PortRange.Len(), Listen: p.ListenPorts()}
 	for i := range p.Links {
@@ -111,8 +111,8 @@ func wish(p *plan.Plan) guard.Wish {
 	return w
 }
 
-// Guard hides packets for a link's shared addresses from the host, once the
-// link's packet socket receives them. The run's ports must be reserved.
+// Guard hides packets for a link's shared addresses from the host, as soon as the link's
+// packet socket receives them. The run's ports must already be reserved.
 func (s *Sharing) Guard(ctx context.Context, l *plan.Link) (end func(), err error) {
 	shared := guard.Link{Device: l.Device, Addrs: l.Shared}
 	if err := s.guard.Add(ctx, shared); err != nil {
@@ -125,7 +125,7 @@ func (s *Sharing) Guard(ctx context.Context, l *plan.Link) (end func(), err erro
 	return func() {
 		ctx, cancel := context.WithTimeout(context.Background(), unguardLimit)
 		defer cancel()
-		if err := s.guard.Delete(ctx, shared); err != nil { // if it fails, the journal still has the rules
+		if err := s.guard.Delete(ctx, shared); err != nil { // if this fails, the journal still contains the rules
 			s.Log.Debug("deleting rules", "error", err)
 		}
 		s.mu.Lock()
@@ -137,9 +137,9 @@ func (s *Sharing) Guard(ctx context.Context, l *plan.Link) (end func(), err erro
 	}, nil
 }
 
-// refuseInside makes the stack refuse to use the host's ports at the shared
-// addresses. A stack kernel without nftables sends from them, but gets no
-// answer. The caller holds s.mu.
+// refuseInside makes the stack refuse to use the host's ports at the shared addresses.
+// Without nftables, a stack can still send from these ports, but it gets no answer. The
+// caller must hold s.mu.
 func (s *Sharing) refuseInside(ctx context.Context) {
 	if s.conn == nil {
 		return
@@ -162,15 +162,15 @@ func (s *Sharing) rulesOfOthers() ([]guard.Rules, error) {
 	undos, err := undo.Others(s.Dir, netdev.OpGuard, s.Log)
 	var all []guard.Rules
 	for _, u := range undos {
-		if rules, err := u.Rules(); err == nil { // else the rules are of another version
+		if rules, err := u.Rules(); err == nil { // an error means that the rules are from another version
 			all = append(all, rules)
 		}
 	}
 	return all, err
 }
 
-// Serve sets the stack's port range and watches the rules, now that the stack
-// runs. A run may get its first shared address later.
+// Serve sets the stack's port range and watches the rules. The stack must be running. A
+// run that shares no address yet may do so later.
 func (s *Sharing) Serve(ctx context.Context, conn *stackconn.Conn) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,8 +195,8 @@ func (s *Sharing) Ask(ctx context.Context, _ struct{}, _ *os.File) (guard.Status
 	return *st, nil
 }
 
-// Stop ends the watch. It leaves the rules in place: the stack still sends, and
-// gets answers.
+// Stop stops watching the rules. The rules remain in place, because the stack still sends
+// data and receives answers.
 func (s *Sharing) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,13 +206,13 @@ func (s *Sharing) Stop() {
 	}
 }
 
-// serve performs the steps that need a running stack. The caller holds s.mu.
+// serve performs the steps that require a running stack. The caller must hold s.mu.
 func (s *Sharing) serve(ctx context.Context) error {
 	p := s.ports
 	settings := []config.Sysctl{{Name: "net.ipv4.ip_local_port_range", Value: fmt.Sprintf("%d %d", p.First, p.Last)}}
-	// With few ports, one in TIME-WAIT for a minute would be missed. With
-	// TCP timestamps, a new connection may use it after one second (RFC
-	// 6191).
+	// The port range is small, so ports that stay in TIME-WAIT for a minute could run
+	// out. With TCP timestamps, a new connection may reuse such a port after one
+	// second (RFC 6191).
 	reuse := config.Sysctl{Name: "net.ipv4.tcp_tw_reuse", Value: "1"}
 	if !slices.ContainsFunc(s.Plan.Sysctls, func(k config.Sysctl) bool { return k.Name == reuse.Name }) {
 		settings = append(settings, reuse)
@@ -242,7 +242,7 @@ func Print(ctx context.Context, w io.Writer, p *plan.Plan) error {
 		return err
 	}
 	method, err := guard.Choose(ctx, p.RSTGuard)
-	if err != nil { // showing the rules needs no privilege
+	if err != nil { // no privilege is necessary to show the rules
 		method = guard.NFTIngress
 	}
 	if set.Ports, err = guard.Preview(ctx, wish(p)); err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package signals passes signals to lklrun on to the target of a run, and aborts
-// the start of a run by a signal.
+// Package signals forwards signals that lklrun receives to the target of a run,
+// or aborts the start of the run.
 package signals
 
 import (
@@ -20,32 +20,32 @@ import (
 // lklrun handles signals to itself as follows:
 //
 //   - A terminal sends SIGINT, SIGQUIT and SIGWINCH to its whole foreground
-//     process group, so the target gets them too and lklrun drops them. lklrun
-//     passes on those sent to it alone: if it is not in the foreground of a
-//     terminal, or lklhost did not get the signal.
-//   - SIGTERM, SIGHUP, SIGUSR1 and the rest are passed on.
+//     process group. The target gets these signals directly, so lklrun drops
+//     them. lklrun forwards such a signal only if it was sent to lklrun alone:
+//     lklrun is not in the foreground of a terminal, or lklhost did not get the
+//     signal.
+//   - lklrun forwards SIGTERM, SIGHUP, SIGUSR1 and the remaining signals.
 //   - SIGTSTP, SIGTTIN, SIGTTOU and SIGCONT keep their default action: the
 //     process group stops and continues as one job.
-//   - After the target's end, a signal that would have ended it ends the rest
-//     of the run: other processes (--wait-all), and the wait for data to
-//     arrive.
+//   - After the target's end, a signal that would have ended the target ends
+//     the rest of the run: other processes (--wait-all), and the wait for data
+//     to arrive.
 //   - Before the target's release, such a signal aborts the start.
 //
 // The user must not wait forever for an lklhost that hangs or was stopped.
 // After a terminating signal, the run therefore checks whether lklhost still
 // answers.
 //
-// Handlers, unlike ignored signals, are not inherited over execve(2): the
-// target starts with the dispositions that lklrun started with. A signal that
-// was ignored at the start (nohup) stays ignored, for lklrun and for the
-// target.
+// Unlike ignored signals, handlers are not inherited over execve(2). The target
+// therefore starts with the same dispositions as lklrun. A signal that was
+// ignored at the start (nohup) remains ignored in lklrun and in the target.
 var (
 	ending = []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM}
 	passed = []os.Signal{unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGWINCH, unix.SIGIO, unix.SIGPWR}
 	byTTY  = []os.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGWINCH}
 )
 
-// sharedLimit bounds the wait for the message that lklhost also got a
+// sharedLimit bounds the wait for a message from lklhost that it also got a
 // terminal's signal.
 const sharedLimit = 500 * time.Millisecond
 
@@ -55,7 +55,7 @@ type AbortError struct{ Signal syscall.Signal }
 // Error names the signal.
 func (e *AbortError) Error() string { return "interrupted by " + unix.SignalName(e.Signal) }
 
-// heard is a signal and its time of arrival.
+// heard is a signal with its time of arrival.
 type heard struct {
 	sig syscall.Signal
 	at  time.Time
@@ -70,7 +70,7 @@ type Catcher struct {
 	mu     sync.Mutex
 	target *os.Process // nil: not released yet
 	rest   func(syscall.Signal)
-	group  chan heard // signals that lklhost got too
+	group  chan heard // signals that lklhost got as well
 	cancel context.CancelCauseFunc
 }
 
@@ -113,7 +113,7 @@ func (s *Catcher) handle(sig syscall.Signal) {
 	if slices.Contains(ending, os.Signal(sig)) {
 		select {
 		case s.asked <- struct{}{}:
-		default: // a check is already requested
+		default: // a check has already been requested
 		}
 	}
 	if slices.Contains(ending, os.Signal(sig)) && errors.Is(s.target.Signal(syscall.Signal(0)), os.ErrProcessDone) {
@@ -126,23 +126,25 @@ func (s *Catcher) handle(sig syscall.Signal) {
 		}
 		return
 	}
-	_ = s.target.Signal(sig) // it may just have ended
+	_ = s.target.Signal(sig) // fails if the target has just ended
 }
 
-// Asked receives after a signal that should end the run.
+// Asked returns a channel that receives a value after a signal that should end
+// the run.
 func (s *Catcher) Asked() <-chan struct{} { return s.asked }
 
-// Shared records that lklhost, in our process group, got a signal too.
+// Shared records that lklhost, which is in our process group, got a signal as
+// well.
 func (s *Catcher) Shared(sig syscall.Signal) {
 	select {
 	case s.group <- heard{sig, time.Now()}:
-	default: // too many signals: no caller waits for them all
+	default: // there are too many signals, and no caller waits for all of them
 	}
 }
 
-// passUnlessShared passes on a signal that came to lklrun alone although it is
-// in the foreground. lklhost would also have got a terminal's signal. If in
-// doubt, the target gets the signal.
+// passUnlessShared forwards a signal if only lklrun got it, although lklrun is
+// in the foreground. lklhost gets every signal of a terminal, too. If it is
+// uncertain whether lklhost got the signal, the target gets it.
 func (s *Catcher) passUnlessShared(sig syscall.Signal) {
 	limit := time.After(sharedLimit)
 	for {
@@ -154,15 +156,15 @@ func (s *Catcher) passUnlessShared(sig syscall.Signal) {
 		case <-s.done:
 			return
 		case <-limit:
-			_ = s.target.Signal(sig) // it may just have ended
+			_ = s.target.Signal(sig) // fails if the target has just ended
 			return
 		}
 	}
 }
 
-// Release directs signals to the running target from now on. It fails with a
-// *AbortError if a signal arrived before. After the target's end, rest ends
-// the remaining processes or the wait for data.
+// Release forwards signals to the running target from now on. It returns an
+// *AbortError if a signal has already arrived. After the target's end, signals
+// go to rest, which ends the remaining processes or the wait for data.
 func (s *Catcher) Release(ctx context.Context, target *os.Process, rest func(syscall.Signal)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,7 +175,7 @@ func (s *Catcher) Release(ctx context.Context, target *os.Process, rest func(sys
 	return nil
 }
 
-// Stop ends the forwarding. The handlers stay until lklrun ends, so that no
+// Stop ends the forwarding. The handlers remain until lklrun ends, so that no
 // signal interrupts the cleanup.
 func (s *Catcher) Stop() { close(s.done) }
 

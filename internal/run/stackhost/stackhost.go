@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stackhost starts lklhost, which runs the stack and the target, greets
-// it, and ends it.
+// Package stackhost starts lklhost, which runs the stack and the target. It
+// establishes the control connection to lklhost and ends lklhost.
 package stackhost
 
 import (
@@ -35,12 +35,12 @@ const (
 	// stopLimit bounds the wait for an lklhost that was told to stop.
 	stopLimit = 5 * time.Second
 
-	// killLimit bounds the wait for lklhost after SIGKILL: it may be stuck
-	// in the host's kernel.
+	// killLimit bounds the wait for lklhost after SIGKILL. lklhost may be
+	// stuck in the host's kernel.
 	killLimit = 5 * time.Second
 )
 
-// Find returns the path of lklhost, which is in the directory of this
+// Find returns the path of lklhost, which must be in the directory of this
 // program.
 func Find() (string, error) {
 	exe, err := os.Executable()
@@ -55,8 +55,8 @@ func Find() (string, error) {
 }
 
 // FindPreload returns the path of the library that the engine preload loads
-// into the program. The library is in the directory of lklhost. For another
-// engine, FindPreload returns "".
+// into the program. The library must be in the directory of lklhost. For other
+// engines, FindPreload returns "".
 func FindPreload(hostPath, engine string) (string, error) {
 	if engine != config.EnginePreload {
 		return "", nil
@@ -70,8 +70,8 @@ func FindPreload(hostPath, engine string) (string, error) {
 
 // Options are the parameters of lklhost.
 type Options struct {
-	Path    string // from Find
-	Preload string // from FindPreload
+	Path    string // path of lklhost, from Find
+	Preload string // path of the library, from FindPreload
 	Plan    *plan.Plan
 	Dir     *instance.Dir
 	Log     *slog.Logger
@@ -79,25 +79,25 @@ type Options struct {
 
 // Process is a running lklhost.
 type Process struct {
-	// Unresponsive is set when lklhost does not answer. It is then killed
-	// without asking it to stop.
+	// Unresponsive is set if lklhost does not answer. Stop then kills it
+	// without a request to stop.
 	Unresponsive bool
 
 	cmd    *exec.Cmd
-	exited chan struct{} // closed when it has ended and cmd.ProcessState is set
+	exited chan struct{} // closed when lklhost has ended and cmd.ProcessState is set
 
 	connected chan struct{} // closed when conn or err is set
 	conn      *stackconn.Conn
 	err       error
 }
 
-// Start starts lklhost, which forks the target at once. The greeting
+// Start starts lklhost, which forks the target immediately. The greeting
 // continues in the background.
 func Start(ctx context.Context, opts Options) (*Process, error) {
 	// Orphaned descendants become our children, so none of them escapes.
-	// EINVAL means that the kernel has no subreapers (qemu-user). Then
-	// PR_SET_PDEATHSIG and the end of their control sockets end most
-	// orphans of a killed lklhost.
+	// EINVAL means that the kernel does not support subreapers (qemu-user).
+	// In that case, if lklhost is killed, most orphans end because of
+	// PR_SET_PDEATHSIG or because their control socket has ended.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) {
 		return nil, fmt.Errorf("becoming the subreaper: %w", err)
 	}
@@ -119,7 +119,7 @@ func Start(ctx context.Context, opts Options) (*Process, error) {
 	h.cmd = &exec.Cmd{
 		Path: opts.Path,
 		Args: arguments(opts, ours),
-		// These are the target's streams, unchanged.
+		// The target gets these streams unchanged.
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	}
 	if opts.Plan.User != nil {
@@ -134,7 +134,7 @@ func Start(ctx context.Context, opts Options) (*Process, error) {
 	}
 	go func() {
 		defer close(h.exited)
-		_ = h.cmd.Wait() // the process state has the result
+		_ = h.cmd.Wait() // the process state contains the result
 	}()
 	go func() {
 		defer close(h.connected)
@@ -144,8 +144,9 @@ func Start(ctx context.Context, opts Options) (*Process, error) {
 }
 
 // arguments returns lklhost's command line. The first descriptor is the control
-// connection. The second runs the cleanup if lklrun dies. The third is the lock
-// of the run directory, held as long as lklhost lives.
+// connection. The second one is for the cleanup that runs if lklrun dies. The
+// third one is the lock of the run directory, which is held as long as lklhost
+// lives.
 func arguments(opts Options, fds []*os.File) []string {
 	p, dir := opts.Plan, opts.Dir
 	args := []string{program, "--run", dir.Path, "--name", dir.Name, "--abi", p.Stack.ABI}
@@ -171,9 +172,9 @@ func arguments(opts Options, fds []*os.File) []string {
 	return append(append(args, "--"), p.Command...)
 }
 
-// HandOver calls start while files stay open across execve(2) under their
-// present numbers. os/exec would renumber them to 3, 4 and 5, which may be the
-// target's own descriptors, as in `cat <(command)`.
+// HandOver calls start. During the call, files stay open across execve(2) under
+// their present numbers. os/exec would renumber them to 3, 4 and 5, which may
+// be descriptors of the target itself, as in `cat <(command)`.
 func HandOver(files []*os.File, start func() error) error {
 	for _, f := range files {
 		if _, err := unix.FcntlInt(f.Fd(), unix.F_SETFD, 0); err != nil {
@@ -185,8 +186,8 @@ func HandOver(files []*os.File, start func() error) error {
 }
 
 // keepFromTarget sets close-on-exec on the descriptors of --if fd:N and on
-// inherited sockets of the host's network. With these, the target could send
-// past its stack. Standard input, output and error are passed on deliberately.
+// inherited sockets of the host's network. With these, the target could bypass
+// its stack. The target gets standard input, output and error deliberately.
 func keepFromTarget(links []plan.Link, log *slog.Logger) {
 	for i := range links {
 		if links[i].FD != 0 {
@@ -234,8 +235,7 @@ func controlPair() (*net.UnixConn, *os.File, error) {
 // Exited returns a channel that is closed when lklhost has ended.
 func (h *Process) Exited() <-chan struct{} { return h.exited }
 
-// Connect waits for the result of the greeting, and returns the control
-// connection.
+// Connect waits for the greeting and returns the control connection.
 func (h *Process) Connect(ctx context.Context) (*stackconn.Conn, error) {
 	select {
 	case <-h.connected:
@@ -259,13 +259,15 @@ func (h *Process) Connect(ctx context.Context) (*stackconn.Conn, error) {
 }
 
 // outOfReach protects lklrun's memory and descriptors, including sockets of the
-// host's network, from the command. Without a user namespace both have the same
-// user and rights, and the kernel permits ptrace(2) on every dumpable process.
+// host's network, from the command. Without a user namespace, lklrun and the
+// command have the same user and rights. The kernel would then permit ptrace(2)
+// if lklrun were dumpable.
 func outOfReach() {
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // cannot fail with this value
 }
 
-// End describes how lklhost ended. It is valid once Exited is closed.
+// End describes how lklhost ended. It is valid after the channel of Exited is
+// closed.
 func (h *Process) End() string {
 	ws, ok := h.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	switch {
@@ -277,9 +279,9 @@ func (h *Process) End() string {
 	return "ended"
 }
 
-// kill kills lklhost and waits for its end.
+// kill kills lklhost and waits until it has ended.
 func (h *Process) kill() error {
-	_ = h.cmd.Process.Kill() // fails only if it has ended already
+	_ = h.cmd.Process.Kill() // fails only if lklhost has already ended
 	select {
 	case <-h.exited:
 		return nil
@@ -288,8 +290,8 @@ func (h *Process) kill() error {
 	}
 }
 
-// Stop ends an lklhost that is still running. It first asks lklhost to stop, so
-// that it halts its kernel, and kills it after a timeout.
+// Stop ends lklhost if it is still running. It first asks lklhost to stop, so
+// that lklhost can halt its kernel. After a timeout it kills lklhost.
 func (h *Process) Stop() error {
 	select {
 	case <-h.exited:
@@ -297,17 +299,17 @@ func (h *Process) Stop() error {
 		if h.conn != nil && !h.Unresponsive {
 			h.ask()
 		}
-	default: // no greeting yet
+	default: // there is no greeting yet
 	}
 	err := h.kill()
-	<-h.connected // the greeting has failed, or fails within the limit of the start
+	<-h.connected // the greeting has failed, or it fails within the time limit of the start
 	if h.conn != nil {
 		h.conn.Close()
 	}
 	return err
 }
 
-// ask asks lklhost to stop and waits for its end.
+// ask asks lklhost to stop and waits until it has ended.
 func (h *Process) ask() {
 	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
 	defer cancel()

@@ -16,13 +16,13 @@ import (
 )
 
 // endingLimit bounds the wait for runs whose lklrun has died. Their remaining
-// processes are ending and hold the lock until then.
+// processes are ending, and hold the lock until they have ended.
 const endingLimit = 5 * time.Second
 
 // Cleaned is the result of CleanupAll.
 type Cleaned struct {
-	Done    []string                // names of the leftovers that were removed
-	Running []instance.RunningError // runs that were left alone
+	Done    []string                // names of the removed leftovers
+	Running []instance.RunningError // runs that are still running
 }
 
 // CleanupAll cleans up all leftovers of this user.
@@ -30,7 +30,7 @@ func CleanupAll(ctx context.Context) (Cleaned, error) {
 	all, err := instance.Place{}.List()
 	var c Cleaned
 	if errors.As(err, new(*instance.PlaceError)) {
-		return c, err // the directory is not ours
+		return c, err // the directory belongs to another user
 	}
 	errs := []error{err}
 	ending, cancel := context.WithTimeout(ctx, endingLimit)
@@ -53,8 +53,8 @@ func CleanupAll(ctx context.Context) (Cleaned, error) {
 	return c, errors.Join(errs...)
 }
 
-// cleanupEnding is like Cleanup, but if the run's lklrun has died, it waits for
-// the run's remaining processes until ending is done.
+// cleanupEnding is like Cleanup. In addition, if the run's lklrun has died, it
+// waits for the run's remaining processes until ending is done.
 func cleanupEnding(ctx, ending context.Context, dir string) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -79,9 +79,9 @@ func alive(pid int) bool {
 	}
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return true // we may not look at it
+		return true // this process is not allowed to read the file
 	}
-	// The process name before the state can contain parentheses.
+	// The process name precedes the state and can contain parentheses.
 	_, state, _ := strings.Cut(string(stat[max(0, strings.LastIndex(string(stat), ")")):]), " ")
 	return !strings.HasPrefix(state, "Z") && !strings.HasPrefix(state, "X")
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package undo keeps the journal of a run's changes to the host, and undoes them:
+// Package undo keeps the journal of a run's changes to the host. It undoes these changes
 // at the end of the run, or after lklrun was killed.
 package undo
 
@@ -27,23 +27,24 @@ import (
 	"github.com/lklrun/lklrun/internal/run/reap"
 )
 
-// limit bounds one undo, so that the following ones are tried too.
+// limit bounds the time for one undo, so that the following ones are tried as well.
 const limit = 5 * time.Second
 
-// Journal is the file of undos. A record is written and synced before the step
-// that it undoes begins. It is removed when the step has been undone.
+// Journal is the file of undos. Before a step changes the host, the record of its undo is
+// written and synced. The record is removed after the undo.
 type Journal struct {
 	mu   sync.Mutex
 	dir  *instance.Dir
 	file *os.File
 }
 
-// record is a line of the journal. It holds an undo and identifies its network
-// namespace, beyond the inode number, which another namespace can reuse.
+// record is a line of the journal. It contains an undo and identifies the network
+// namespace that was changed. The inode number alone is not enough, because another
+// namespace can reuse it.
 type record struct {
 	netdev.Undo
 	Boot   string `json:"boot,omitempty"`   // boot ID of the kernel that was changed
-	Cookie uint64 `json:"cookie,omitempty"` // cookie of its network namespace; 0: not known
+	Cookie uint64 `json:"cookie,omitempty"` // cookie of its network namespace; 0: unknown
 }
 
 // Open opens the journal of a run directory.
@@ -63,15 +64,15 @@ func openAppend(path string) (*os.File, error) {
 	return f, nil
 }
 
-// Add writes one undo.
+// Add appends one undo.
 func (j *Journal) Add(u netdev.Undo) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return appendRecords(j.file, record{u, netdev.Boot(), netdev.NetnsCookie()})
 }
 
-// appendRecords appends records to f and returns when they are on disk. It
-// begins a new line each time, in case an earlier write was cut off.
+// appendRecords appends records to f and returns when they are on disk. It starts with a
+// newline each time, in case an earlier write was truncated.
 func appendRecords(f *os.File, records ...record) error {
 	var lines []byte
 	for _, r := range records {
@@ -84,15 +85,15 @@ func appendRecords(f *os.File, records ...record) error {
 	if _, err := f.Write(lines); err != nil {
 		return fmt.Errorf("writing the journal in %s: %w", filepath.Dir(f.Name()), errno.Of(err))
 	}
-	// EINVAL: this file system has nothing to sync.
+	// EINVAL means that this file system does not need a sync.
 	if err := f.Sync(); err != nil && !errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("syncing the journal in %s: %w", filepath.Dir(f.Name()), errno.Of(err))
 	}
 	return nil
 }
 
-// Revert carries out undos before the end of the run, the last one first, even
-// if ctx ends. Undos that fail stay in the journal.
+// Revert carries out undos before the end of the run, in reverse order. It continues even
+// if ctx ends. Undos that fail remain in the journal.
 func (j *Journal) Revert(ctx context.Context, undos []netdev.Undo) error {
 	var errs []error
 	for _, u := range slices.Backward(undos) {
@@ -128,8 +129,8 @@ func (j *Journal) remove(u netdev.Undo) error {
 	return nil
 }
 
-// replaceJournal rewrites the journal. Readers see either the old or the new
-// file, never a part.
+// replaceJournal rewrites the journal atomically. Readers see either the old file or the
+// new one.
 func replaceJournal(dir *instance.Dir, records []record) (*os.File, error) {
 	next := dir.File(instance.JournalFile + ".new")
 	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -152,7 +153,8 @@ func replaceJournal(dir *instance.Dir, records []record) (*os.File, error) {
 // Close closes the file.
 func (j *Journal) Close() { j.file.Close() }
 
-// readJournal returns the records of a run directory in the order written.
+// readJournal returns the records of a run directory, in the order in which they were
+// written.
 func readJournal(dir *instance.Dir) ([]record, error) {
 	f, err := os.OpenFile(dir.File(instance.JournalFile), os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -169,9 +171,9 @@ func readJournal(dir *instance.Dir) ([]record, error) {
 	return parseJournal(data)
 }
 
-// parseJournal parses records. It skips a line that is cut off, because the
-// step of that line never began. Any other invalid line is an error; the valid
-// records are returned nevertheless.
+// parseJournal parses records. It skips a truncated line, because the step of that line
+// never began. Any other invalid line is an error, but parseJournal still returns the
+// valid records.
 func parseJournal(data []byte) ([]record, error) {
 	var records []record
 	var errs []error
@@ -196,9 +198,9 @@ func parseJournal(data []byte) ([]record, error) {
 // cutOff is the error text of encoding/json for incomplete input.
 const cutOff = "unexpected end of JSON input"
 
-// gone reports whether the changed network namespace is known to exist no
-// longer: the machine has rebooted, or another namespace now has its inode
-// number.
+// gone reports whether it is known that the changed network namespace no longer exists.
+// This is the case if the machine has rebooted, or if another namespace has the same
+// inode number now.
 func (r *record) gone() bool {
 	if r.Boot != "" && r.Boot != netdev.Boot() {
 		return true
@@ -231,9 +233,9 @@ func checkPlace(dir *instance.Dir, records []record) error {
 	return nil
 }
 
-// Replay carries out the undos of the journal, last step first. If one fails,
-// Replay continues, but skips earlier steps on the same device. The journal
-// keeps the undos that were not carried out.
+// Replay carries out the undos of the journal in reverse order. If an undo fails, Replay
+// continues, but skips earlier steps on the same device. Undos that were not carried out
+// remain in the journal.
 func Replay(ctx context.Context, dir *instance.Dir) error {
 	records, err := readJournal(dir)
 	if err := checkPlace(dir, records); err != nil {
@@ -259,7 +261,7 @@ func Replay(ctx context.Context, dir *instance.Dir) error {
 		return nil
 	}
 	if slices.Reverse(left); errs[0] == nil {
-		if f, rerr := replaceJournal(dir, left); rerr == nil { // on an error the next cleanup repeats all undos, which is harmless
+		if f, rerr := replaceJournal(dir, left); rerr == nil { // if this fails, the next cleanup repeats all undos, which is harmless
 			f.Close()
 		}
 	}
@@ -269,15 +271,15 @@ func Replay(ctx context.Context, dir *instance.Dir) error {
 // errLater marks an undo that depends on a failed one.
 var errLater = errors.New("not tried")
 
-// Cleanup ends the remaining processes of the run whose directory is path,
-// undoes its changes to the host, and, if all that succeeds, removes the
-// directory. It returns an *instance.RunningError if the directory is in use,
-// and an *ElsewhereError in the wrong network namespace.
+// Cleanup ends the remaining processes of the run with the directory path, and undoes its
+// changes to the host. If both succeed, it removes the directory. Cleanup returns an
+// *instance.RunningError if the directory is in use, and an *ElsewhereError if this
+// process is in the wrong network namespace.
 func Cleanup(ctx context.Context, path string) error {
 	d, err := instance.Take(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		// lklrun died between creating the directory and its lock, so
-		// it is empty.
+		// lklrun died after it created the directory and before it created the
+		// lock, so the directory is empty.
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("removing %s: %w", path, errno.Of(err))
 		}
@@ -291,7 +293,7 @@ func Cleanup(ctx context.Context, path string) error {
 
 // TakeOver ends the processes of a killed run and undoes its changes.
 func TakeOver(ctx context.Context, d *instance.Dir) error {
-	records, _ := readJournal(d) // Replay returns the error again
+	records, _ := readJournal(d) // Replay reads the journal again and reports the error
 	if err := checkPlace(d, records); err != nil {
 		return err
 	}
@@ -301,7 +303,8 @@ func TakeOver(ctx context.Context, d *instance.Dir) error {
 	return Replay(ctx, d)
 }
 
-// Finish removes the directory if undo succeeds, and keeps it otherwise.
+// Finish calls undo. If undo succeeds, Finish removes the directory; otherwise it keeps
+// the directory.
 func Finish(d *instance.Dir, undo func() error) error {
 	if err := undo(); err != nil {
 		d.Release()

@@ -19,8 +19,8 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// An undo that was carried out before the run's end is removed from the
-// journal, once for each time it was written. Removing a missing one is no
+// An undo that was carried out before the end of the run is removed from the
+// journal, once for each time it was written. Removing a missing undo is no
 // error.
 func TestJournalRemove(t *testing.T) {
 	dir := &instance.Dir{Path: t.TempDir()}
@@ -98,8 +98,8 @@ func TestJournalSpoiled(t *testing.T) {
 	}
 }
 
-// Records of an earlier boot, or of a namespace whose number another one has
-// now, need no undo.
+// Records of an earlier boot need no undo. The same is true if another
+// namespace has the inode number now.
 func TestJournalOfTheGone(t *testing.T) {
 	here, err := os.Readlink("/proc/thread-self/ns/net")
 	if err != nil {
@@ -173,7 +173,7 @@ func TestJournalFullDisk(t *testing.T) {
 	}
 }
 
-// A record added to a journal of any content can be read.
+// A record that is appended to a journal with any content can be read.
 func FuzzJournal(f *testing.F) {
 	f.Add([]byte("{\"op\":\"delete-link\",\"name\":\"t0\",\"ifindex\":3,\"netns\":\"net:[1]\"}\n{\"op\""))
 	f.Add([]byte("\n"))
@@ -186,8 +186,8 @@ func FuzzJournal(f *testing.F) {
 	})
 }
 
-// Replay undoes existing changes, ignores those that are gone, and can be
-// repeated.
+// Replay undoes existing changes, ignores changes that no longer exist, and can
+// be repeated.
 func TestReplay(t *testing.T) {
 	kit.Need(t, "ip")
 	netns, err := os.Readlink("/proc/self/ns/net")

@@ -15,9 +15,9 @@ import (
 	"github.com/lklrun/lklrun/internal/instance"
 )
 
-// Others lists the undos of one kind in this network namespace that other runs
-// of this user, including killed ones, have in their journals. The run itself
-// has the directory own.
+// Others lists the undos of one kind in the journals of this user's other runs,
+// including killed ones. It includes only undos for this network namespace. own
+// is the directory of the calling run.
 func Others(own *instance.Dir, op string, log *slog.Logger) ([]netdev.Undo, error) {
 	all, err := instance.Place{}.List()
 	if err != nil {
@@ -30,7 +30,7 @@ func Others(own *instance.Dir, op string, log *slog.Logger) ([]netdev.Undo, erro
 		}
 		data, err := os.ReadFile(filepath.Join(i.Dir, instance.JournalFile))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it has ended in the meantime
+			continue // the run has ended in the meantime
 		}
 		if err != nil {
 			return nil, fmt.Errorf("reading the journal of %q: %w", i.Name, errno.Of(err))
