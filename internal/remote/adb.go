@@ -24,8 +24,9 @@ import (
 // minutes.
 const adbLimit = 15 * time.Second
 
-// adbSocket is a connection to the adb server. goadb limits messages to 255
-// bytes, as very old servers do. Shell commands and device lists can be longer.
+// adbSocket is a connection to the adb server. It replaces the connection of goadb,
+// which limits messages to 255 bytes, as very old servers do. Shell commands and
+// device lists can be longer.
 type adbSocket struct {
 	net.Conn
 	wire.Scanner
@@ -98,7 +99,7 @@ func dialADB(ctx context.Context, who string) (_ *adbSocket, stop func() bool, e
 	if err != nil {
 		return nil, nil, mendable(who, "the adb server did not start: %s; try `adb start-server`", adbSaid(err))
 	}
-	s := conn.Sender.(*adbSocket) // from adbDialer
+	s := conn.Sender.(*adbSocket) // adbDialer created it
 	return s, context.AfterFunc(ctx, func() { _ = s.Close() }), nil
 }
 

@@ -30,7 +30,7 @@ const maxBundle = 256 << 20
 // bundle contains everything that a device of one architecture needs.
 type bundle struct {
 	ondevice.Manifest
-	archive string // its path
+	archive string // path of the archive
 	size    int64  // size of the unpacked files, in bytes
 }
 

@@ -16,8 +16,8 @@ import (
 	"github.com/lklrun/lklrun/internal/base/text"
 )
 
-// spare is the free space needed on a device in addition to the bundle. It is in
-// bytes, and is used for run directories and logs.
+// spare is the free space, in bytes, that a device must have in addition to the
+// space for the bundle. Run directories and logs use it.
 const spare = 1 << 20
 
 // forgetLimit is the timeout of a cleanup on the device.

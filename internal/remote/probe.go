@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// BaseADB is the folder for everything on an Android device. It is the only place
-// in which Android's shell user can write programs.
+// BaseADB is the folder of all files on an Android device. It is the only place in
+// which Android's shell user can write programs.
 const BaseADB = "/data/local/tmp/lklrun"
 
-// The timeouts of a device's inspection and of su. su may first ask the device's
-// owner.
+// The timeouts of the inspection of a device, and of su. su may first ask the
+// device's owner for permission.
 const (
 	probeLimit = 30 * time.Second
 	suLimit    = 10 * time.Second

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Facts are the properties of a device.
+// Facts contains the properties of a device.
 type Facts struct {
 	Arch    string `json:"arch"`              // Go's name: amd64, arm64, arm
 	Machine string `json:"machine"`           // uname -m
@@ -22,7 +22,7 @@ type Facts struct {
 	Free    int64  `json:"free"`              // free space in that folder, in bytes
 }
 
-// Options are the options of Prepare.
+// Options contains the options of Prepare.
 type Options struct {
 	Bundles  string                                 // folder with the bundles; empty: the folder beside this program
 	Progress func(device string, done, total int64) // called during the upload of the bundle

@@ -73,7 +73,7 @@ type Stream interface {
 type File struct {
 	Name string      // path below the folder, with slashes
 	Mode fs.FileMode // permissions
-	Size int64       // in bytes
+	Size int64       // size in bytes
 	Link string      // target of a symbolic link, which has no content
 	Open func() (io.ReadCloser, error)
 }

@@ -28,7 +28,7 @@ type Desk struct {
 	Start   session.StartMessage
 	Stdin   io.Reader        // input of the command, unless it is the terminal; nil: none
 	Stdout  io.Writer        // output of the command, unless it is the terminal; nil: none
-	Stderr  io.Writer        // error output of the command, unless it is the terminal; nil: none
+	Stderr  io.Writer        // standard error of the command, unless it is the terminal; nil: none
 	Keys    io.Reader        // input of the terminal; nil: none
 	Screen  io.Writer        // output of the terminal
 	Signals <-chan os.Signal // signals to forward

@@ -138,7 +138,8 @@ func (a *App) set(ctx context.Context, value string) error {
 	return nil
 }
 
-// folder returns the folder of the scripts, beside the bundles.
+// folder returns the folder of the scripts. It is in the same folder as the
+// bundles.
 func (a *App) folder() string { return path.Join(a.ready.Facts.Base, ondevice.AppFolder) }
 
 // script returns the path of the app's script. The path is short, even if the app's
@@ -148,8 +149,8 @@ func (a *App) script() string {
 	return path.Join(a.folder(), hex.EncodeToString(sum[:4]))
 }
 
-// put writes the script to the device. If lklrun is gone, the script starts the
-// app normally.
+// put writes the script to the device. If lklrun has been removed, the script
+// starts the app normally.
 func (a *App) put(ctx context.Context, flags []string) error {
 	lklrun := remote.Quote(path.Join(a.ready.Dir, "lklrun"))
 	data := "/data/data/" + a.name
@@ -202,7 +203,7 @@ func (a *App) await(ctx context.Context) error {
 	}
 }
 
-// appProcess is the program of every 64-bit app's process.
+// appProcess is the program that runs in the process of every 64-bit app.
 const appProcess = "/system/bin/app_process64"
 
 // plan makes the device's lklrun plan a run of the app's process. This checks that

@@ -105,7 +105,7 @@ func newApp(t *testing.T, ready *remote.Ready, name string) *App {
 	return a
 }
 
-// These are exactly the commands that run on the device.
+// Run executes exactly these commands on the device.
 func TestRun(t *testing.T) {
 	ready, sent, base := phone(t, good, nil)
 	a := newApp(t, ready, "org.example.app")

@@ -32,8 +32,8 @@ func Hear() chan os.Signal {
 		}
 	}
 	signal.Ignore(unix.SIGTSTP, unix.SIGTTOU, unix.SIGTTIN)
-	// With a handler for SIGPIPE, a write to a closed output fails, and the
-	// command gets that error.
+	// With a handler for SIGPIPE, a write to a closed output returns an error,
+	// which is passed to the command.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	return in
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 )
 
-// forwarded is an instance that is shown on this machine.
+// forwarded is an instance of the device that is shown on this machine.
 type forwarded struct {
 	f    *Forwarder
 	name string

@@ -26,8 +26,8 @@ type Folder struct {
 	lock *os.File
 }
 
-// NewFolder creates a folder in the user's runtime directory. It also removes the
-// folders of killed processes.
+// NewFolder creates a folder in $XDG_RUNTIME_DIR, or in the directory for temporary
+// files. It also removes the folders of killed processes.
 func NewFolder() (*Folder, error) {
 	base := os.Getenv("XDG_RUNTIME_DIR")
 	if !filepath.IsAbs(base) || unix.Access(base, unix.W_OK) != nil {

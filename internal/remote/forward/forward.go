@@ -45,12 +45,12 @@ type Forwarder struct {
 	list   remote.Stream
 	said   words
 	busy   sync.WaitGroup
-	room   chan struct{} // one entry for each connection
+	room   chan struct{} // holds one element for each connection
 
 	mu  sync.Mutex
 	err error
 	pid int                   // process on the device that lists the instances
-	all map[string]*forwarded // by name
+	all map[string]*forwarded // instances by name
 }
 
 // Open lists the instances of a device and shows them in a new folder below dir,

@@ -20,7 +20,7 @@ import (
 	"github.com/lklrun/lklrun/internal/instance"
 )
 
-// ManifestFile is the name of the bundle's manifest, beside its files.
+// ManifestFile is the name of the manifest in the folder of a bundle.
 const ManifestFile = "bundle.json"
 
 // Manifest lists the content of a bundle: bin/bundles/lklrun-ARCH.json.
@@ -35,7 +35,7 @@ type ManifestFileEntry struct {
 	Name   string      `json:"name"`           // below the bundle, with slashes
 	Size   int64       `json:"size"`           // bytes
 	Mode   fs.FileMode `json:"mode"`           // permissions
-	SHA256 string      `json:"sha256"`         // of its content, in hexadecimal digits
+	SHA256 string      `json:"sha256"`         // hash of the content, in hexadecimal digits
 	Link   string      `json:"link,omitempty"` // target of a symbolic link
 }
 
@@ -158,7 +158,8 @@ func running(base string) map[string]int {
 	return used
 }
 
-// AppFolder is the folder with the scripts that start apps, beside the bundles.
+// AppFolder is the name of the folder with the scripts that start apps. It is in
+// the same folder as the bundles.
 const AppFolder = "app"
 
 // forApps adds the bundles that the scripts in AppFolder use. A bundle counts as

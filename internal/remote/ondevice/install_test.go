@@ -84,8 +84,8 @@ func TestTidy(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// One bundle runs a program, another has a library in use, and one
-	// starts an app.
+	// A program runs from one bundle, a process uses a library of another, and the
+	// third starts an app.
 	write(t, filepath.Join(base, AppFolder), "exec "+base+"/012345678901/lklrun -- \"$@\"\n", "")
 	program := exec.Command(filepath.Join(base, "eeeeeeeeeeee", "sleep"), "60")
 	if out, err := exec.Command("sh", "-c", "cp $(command -v sleep) "+program.Path).CombinedOutput(); err != nil {
@@ -119,7 +119,8 @@ func TestTidy(t *testing.T) {
 	}
 }
 
-// Remove changes nothing if lklrun is not in a bundle, or if something runs.
+// Remove changes nothing if lklrun is not in a bundle, or if another process runs
+// from it.
 func TestRemove(t *testing.T) {
 	base := t.TempDir()
 	for _, name := range []string{"run", "tmp", "dddddddddddd"} {

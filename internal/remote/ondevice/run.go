@@ -29,9 +29,9 @@ import (
 // desk is gone.
 const (
 	startLimit = 10 * time.Second        // until the desk has sent the command to run
-	hangupTime = 1500 * time.Millisecond // between SIGHUP and SIGKILL for a run whose desk is gone
+	hangupTime = 1500 * time.Millisecond // time between SIGHUP and SIGKILL for a run whose desk is gone
 	undoLimit  = 2 * time.Second         // until lklhost has reverted the remaining changes
-	restTime   = time.Second             // for the last output of a command that has ended
+	restTime   = time.Second             // time for the last output of a command that has ended
 )
 
 // runner is the device's end of one session.
@@ -50,8 +50,8 @@ type runner struct {
 // has ended and Run has sent the result. If the desk is gone, it returns when
 // nothing of the run remains.
 func Run(ctx context.Context, in io.Reader, out io.Writer) error {
-	// A signal from the desk's adb daemon or sshd means that the desk is
-	// gone, like its silence.
+	// A signal from adbd or sshd means that the desk is gone, as does silence of
+	// the desk.
 	ctx, cancel := signal.NotifyContext(ctx, unix.SIGHUP, unix.SIGTERM, unix.SIGINT, unix.SIGQUIT)
 	defer cancel()
 	// Use a handler, because the command would inherit an ignored signal.
@@ -104,7 +104,7 @@ func Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 }
 
-// heed handles the desk's frames while the command runs.
+// heed handles a frame of the desk while the command runs.
 func (r *runner) heed(f session.Frame) {
 	switch {
 	case f.Kind == session.Signal && len(f.Body) == 4:
@@ -114,9 +114,9 @@ func (r *runner) heed(f session.Frame) {
 	}
 }
 
-// signal passes on a signal. A signal of the terminal goes to the foreground
-// process group of our terminal, as it would at the desk. Other signals go to
-// lklrun, which forwards them.
+// signal forwards a signal. A signal of the terminal goes to the foreground process
+// group of our terminal, as it would at the desk. Other signals go to lklrun, which
+// forwards them.
 func (r *runner) signal(sig syscall.Signal) {
 	if r.tty != nil && (sig == unix.SIGINT || sig == unix.SIGQUIT) {
 		// TIOCSIG sends the signal to the foreground process group
@@ -219,7 +219,7 @@ func writeConfig(run *config.Run) (string, error) {
 	return f.Name(), nil
 }
 
-// connect gives the command its standard descriptors: pipes, or the terminal.
+// connect sets the standard descriptors of the command: pipes, or the terminal.
 func (r *runner) connect(h *handles) error {
 	var fds [3]*os.File
 	if r.start.TTY {
@@ -311,7 +311,8 @@ func (r *runner) pump() error {
 
 // tell sends the command's output to its end, and then the result, to the desk. A
 // process that outlives the run may keep the output open, so the output also ends
-// after a period of silence. If the desk goes away, tell does not block.
+// after a period of silence. If the connection to the desk fails, tell does not
+// block.
 func (r *runner) tell(end exit.End, over <-chan error) error {
 	told := make(chan error, 1)
 	go func() {

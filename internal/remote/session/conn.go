@@ -21,7 +21,7 @@ const (
 	Silence = 6 * time.Second
 )
 
-// Window is the maximum number of unread bytes of a channel, including those in
+// Window is the maximum number of unread bytes of a channel, including bytes in
 // transit.
 const Window = 256 << 10
 
@@ -172,7 +172,7 @@ func (c *Conn) take(f Frame) error {
 		select {
 		case c.frames <- f:
 			return nil
-		case <-time.After(Silence): // nothing reads the frames
+		case <-time.After(Silence): // Frames has no reader
 			return ErrEnded
 		}
 	}

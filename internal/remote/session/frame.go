@@ -97,7 +97,7 @@ type StartMessage struct {
 	Args  []string    `json:"args"`           // arguments of lklrun
 	Run   *config.Run `json:"run,omitempty"`  // configuration of the run; nil: Args begin with a verb
 	Env   []string    `json:"env,omitempty"`  // NAME=VALUE, added to the device's environment
-	TTY   bool        `json:"tty,omitempty"`  // there is a terminal; at least one of OnTTY is set
+	TTY   bool        `json:"tty,omitempty"`  // the desk has a terminal; at least one of OnTTY is set
 	OnTTY [3]bool     `json:"on_tty"`         // the standard descriptors that are the terminal
 	None  [3]bool     `json:"none"`           // the standard descriptors that are closed at the desk
 	Rows  uint16      `json:"rows,omitempty"` // size of the terminal
