@@ -11,7 +11,7 @@ import (
 	"github.com/lklrun/lklrun/pkg/capture"
 )
 
-// Limits of the buffer in the stack, in KiB.
+// The limits of the size of the buffer in the stack, in KiB.
 const (
 	MinBuffer = 16
 	MaxBuffer = 1 << 20

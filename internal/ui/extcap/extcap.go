@@ -15,7 +15,7 @@ import (
 	"github.com/lklrun/lklrun/pkg/capture"
 )
 
-// Prefix starts the name of every interface here.
+// Prefix is the prefix of the names of all interfaces in this package.
 const Prefix = "lklrun"
 
 // Interface is an entry in Wireshark's list of interfaces.
@@ -29,7 +29,7 @@ type Interface struct {
 	LinkType  capture.LinkType
 }
 
-// value is a value in a line.
+// value is a value in a line, with its key.
 type value struct{ key, text string }
 
 // sentence writes a line. It replaces braces and newlines in values, because Wireshark

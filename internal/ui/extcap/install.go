@@ -60,7 +60,7 @@ func pathError(path string, err error) error {
 // folderLine is a line of `tshark -G folders`.
 var folderLine = regexp.MustCompile(`(?m)^(Personal Extcap path|Global Extcap path|Extcap path):\s+(\S.*)$`)
 
-// Folder asks tshark for the directory of external captures.
+// Folder runs tshark to find the directory of external captures.
 func Folder(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, foldersLimit)
 	defer cancel()

@@ -19,7 +19,7 @@ type BatchOptions struct {
 	Place instance.Place
 	Name  string // the only instance; empty: all
 	Count int    // snapshots per instance; 0: until all have ended
-	JSON  bool   // one snapshot per line, instead of tables
+	JSON  bool   // write JSON with one snapshot per line, instead of tables
 	ASCII bool
 }
 

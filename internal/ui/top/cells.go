@@ -13,7 +13,7 @@ import (
 	"github.com/lklrun/lklrun/internal/diag/live"
 )
 
-// cell is a text and its width; negative widths align to the right.
+// cell is a text and its width; a negative width aligns the text to the right.
 type cell struct {
 	text  string
 	width int

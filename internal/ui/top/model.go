@@ -15,7 +15,8 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// remembered is the number of values kept per series: more than the widest graph shows.
+// remembered is the number of values that are kept for each series. It is larger than
+// the width of the widest graph.
 const remembered = 200
 
 // keepEnded is the time for which an instance that has ended is still listed.
@@ -45,7 +46,7 @@ type model struct {
 
 	width, height int
 
-	instances []*followed // by name
+	instances []*followed // instances, sorted by name
 	chosen    string      // directory of the instance whose tables are shown
 
 	by       column
@@ -152,8 +153,8 @@ func (m *model) forget() {
 	}
 }
 
-// current returns the instance whose tables are shown: the chosen one, or else the
-// first instance with a snapshot.
+// current returns the instance whose tables are shown: the chosen instance, or else
+// the first one.
 func (m *model) current() *followed {
 	for _, f := range m.instances {
 		if f.info.Files() == m.chosen {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package top implements lklctl top: it shows the running instances, and the interfaces
-// and connections of one of them with their subflows, on a terminal or as text.
+// Package top implements lklctl top: it shows the running instances. For one instance,
+// it also shows the interfaces, the connections and their subflows. The output is a
+// terminal screen or text.
 //
-// The data comes from package live; the keys are those of htop(1).
+// Package live provides the data. The keys are those of htop(1).
 package top
 
 import (

@@ -147,7 +147,7 @@ func TestEvents(t *testing.T) {
 			events = append(events, e)
 		}
 	}
-	slices.Sort(events[:2]) // these two come in any order
+	slices.Sort(events[:2]) // the order of these two events is not defined
 	want := []string{
 		`ended {"instance":"a","reason":"the stack host is gone"}`,
 		`instances []`,
@@ -182,7 +182,7 @@ func TestEventsOfNone(t *testing.T) {
 // delay others.
 func TestShared(t *testing.T) {
 	s := newStage(t)
-	_, stop := s.watch("?instance=a") // reads nothing
+	_, stop := s.watch("?instance=a") // this page does not read
 	defer stop()
 	for range 3 {
 		next, _ := s.watch("?instance=a")

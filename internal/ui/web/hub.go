@@ -29,7 +29,7 @@ func newHubs(open func(ctx context.Context, name string) (source, error), every 
 // watcher. It ends with the last watcher, or with the instance.
 type hub struct {
 	stop     context.CancelFunc
-	watchers map[*watcher]struct{} // under hubs.mu
+	watchers map[*watcher]struct{} // protected by hubs.mu
 }
 
 // A watcher receives the snapshots of one instance. If it is slow, it gets only the

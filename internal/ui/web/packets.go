@@ -30,7 +30,7 @@ const (
 type Line struct {
 	Time      time.Time `json:"time"`              // time at which the stack processed the packet
 	Interface string    `json:"iface"`             // interface in the stack
-	Direction string    `json:"dir,omitempty"`     // In or Out, seen from the stack
+	Direction string    `json:"dir,omitempty"`     // In or Out, as seen from the stack
 	Text      string    `json:"text"`              // tcpdump's description
 	Comment   string    `json:"comment,omitempty"` // MPTCP token of the connection
 }

@@ -31,8 +31,8 @@ var page embed.FS
 // Limits for clients.
 const (
 	maxStreams = 16               // simultaneous event streams; further ones are rejected
-	askLimit   = 10 * time.Second // for one snapshot
-	writeLimit = 10 * time.Second // for the client to read one event
+	askLimit   = 10 * time.Second // timeout for one snapshot
+	writeLimit = 10 * time.Second // time for the client to read one event
 	heartbeat  = 15 * time.Second // interval of keepalives on an idle stream
 )
 
@@ -50,7 +50,7 @@ type Server struct {
 	streams, captures *semaphore.Weighted
 }
 
-// New makes a server, with a token of its own, for the instances that list returns.
+// New makes a server, with a new token, for the instances that list returns.
 func New(list func() ([]instance.Info, error), attach Attach) *Server {
 	files, err := fs.Sub(page, "page")
 	if err != nil {
@@ -89,7 +89,7 @@ func (s *Server) pages() http.Handler {
 
 // Instance is a running instance in the page's list.
 type Instance struct {
-	Name    string    `json:"name"`             // of the instance
+	Name    string    `json:"name"`             // name of the instance
 	Stack   string    `json:"stack"`            // name of its stack
 	Kernel  string    `json:"kernel,omitempty"` // kernel release that the stack reported
 	Engine  string    `json:"engine,omitempty"` // supervise or preload

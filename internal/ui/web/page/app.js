@@ -32,7 +32,7 @@ function reset() {
   changes = new Changes();
   newest = null;
   selected = null; // {connection, subflow}
-  colours = new Map(); // by the key of a drawn line
+  colours = new Map(); // colours by the key of the drawn line
 }
 
 const tree = new Tree($("connections"), $("more"), (connection, subflow) => {
@@ -227,7 +227,7 @@ function drawTree() {
 
 function drawHappened() {
   const list = $("happened"), marks = changes.marks;
-  if (list.shown === marks.at(-1)) return; // nothing new
+  if (list.shown === marks.at(-1)) return; // the list already shows the newest change
   list.shown = marks.at(-1);
   list.replaceChildren(...marks.toReversed().map((m) => {
     const li = document.createElement("li");

@@ -9,7 +9,7 @@ const MOST = 50; // entries kept
 export class Changes {
   constructor() {
     this.marks = []; // {time, text, bad}, newest last
-    this.gone = new Map(); // by connection: [{subflow, time}]
+    this.gone = new Map(); // maps a connection to its ended subflows, [{subflow, time}]
     this.before = null;
   }
 

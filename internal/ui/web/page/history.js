@@ -11,7 +11,7 @@ export class History {
   constructor() {
     this.ticks = 0; // snapshots so far
     this.times = new Float64Array(SPAN); // ms; tick n is at n % SPAN
-    this.lines = new Map(); // by key: {key, group, name, last, values: {metric: Float32Array}}
+    this.lines = new Map(); // maps a key to its line, {key, group, name, last, values: {metric: Float32Array}}
   }
 
   // begin starts a snapshot. If put does not set a value before the next begin, the

@@ -18,7 +18,7 @@ export class Tree {
     this.more = more;
     this.choose = choose;
     this.packets = packets;
-    this.rows = new Map(); // by key
+    this.rows = new Map(); // rows by key
     this.limit = STEP;
     more.addEventListener("click", () => {
       this.limit += STEP;
