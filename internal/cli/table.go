@@ -17,7 +17,7 @@ type Table struct {
 	right map[int]bool
 	rows  [][]string
 	below map[int]string // lines below each row, by the row's number
-	blank string         // in front of each line
+	blank string         // blanks at the start of each line
 	most  int            // columns of a line; 0: no limit
 	bare  bool           // without the headings
 }

@@ -17,7 +17,7 @@ import (
 // Topic is a page of a program's help that is not about a verb.
 type Topic struct {
 	Name  string // lower case, with dashes
-	Short string // for lists and the page's NAME section
+	Short string // description for lists and for the NAME section of the page
 	Text  string // at most 80 columns wide
 }
 

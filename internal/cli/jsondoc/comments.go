@@ -11,10 +11,11 @@ import (
 	"strings"
 )
 
-// comments are the comments of struct fields, parsed from the source of their packages.
+// comments contains the comments of struct fields, which it parses from the source of
+// their packages.
 type comments struct {
 	root, module string
-	packages     map[string]map[string]string // by folder: "Type.Field" to comment
+	packages     map[string]map[string]string // for each folder, maps "Type.Field" to the comment
 }
 
 func newComments(root, module string) *comments {
