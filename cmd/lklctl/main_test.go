@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	kit.Main(m, nil)
 }
 
-// result is the outcome of one call of the program.
+// result is the result of one invocation of the program.
 type result struct {
 	status      int
 	out, errors string

@@ -127,7 +127,7 @@ func rootCommand(c *verb.Call) *cobra.Command {
 	return root
 }
 
-// topics are the pages of `lklctl help TOPIC`.
+// topics contains the pages of `lklctl help TOPIC`.
 var topics = []cli.Topic{
 	{Name: "exit-status", Short: "what each exit status means", Text: `  0      success
   1      the verb found nothing or failed

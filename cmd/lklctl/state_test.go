@@ -51,7 +51,8 @@ func inState(t *testing.T, name string, state uint32, log string) {
 // halted is the log of an instance that is ending and still answers.
 const halted = "reboot: System halted\n"
 
-// answer is the part of a stack host that works in every state.
+// answer serves a connection like the part of a stack host that works in every
+// state.
 func answer(c net.Conn, state uint32, log string) {
 	defer c.Close()
 	for {

@@ -16,9 +16,9 @@ import (
 	"github.com/lklrun/lklrun/pkg/capture"
 )
 
-// captureOptions are the verb's flags.
+// captureOptions contains the flags of the verb capture.
 type captureOptions struct {
-	names      []string // of instances
+	names      []string // names of instances
 	all        bool
 	interfaces []string
 	file       string
@@ -27,7 +27,7 @@ type captureOptions struct {
 	seconds    uint
 	megabytes  uint
 	files      uint
-	buffer     uint // in KiB
+	buffer     uint // size of the buffer in KiB
 	direction  string
 	format     string
 	unbuffered bool
@@ -38,7 +38,7 @@ type captureOptions struct {
 	hex, text       bool
 }
 
-// Command is the verb capture.
+// Command returns the verb capture.
 func Command(c *verb.Call) *cobra.Command {
 	var o captureOptions
 	cmd := &cobra.Command{

@@ -24,20 +24,20 @@ import (
 // version is the version of the extcap protocol.
 const version = "1.0"
 
-// extcapOptions are Wireshark's arguments, named as in extcap(4).
+// extcapOptions contains Wireshark's arguments, named as in extcap(4).
 type extcapOptions struct {
 	install                          bool
 	interfaces, dlts, config, record bool
 	wireshark, value, reload         string
 	filter                           string
-	filtered                         bool // a filter was given
+	filtered                         bool // the user has given a filter
 	fifo, controlIn, controlOut      string
 
 	snap, buffer            int
 	direction, owners, only string
 }
 
-// Extcap is the verb extcap.
+// Extcap returns the verb extcap.
 func Extcap(c *verb.Call) *cobra.Command {
 	var o extcapOptions
 	cmd := &cobra.Command{

@@ -34,7 +34,7 @@ type lines struct {
 
 	mu      sync.Mutex
 	members []*capture.Member
-	failed  error // of a write to out
+	failed  error // error of a write to out
 }
 
 // newLines starts tcpdump. finish must be called at the end.

@@ -19,7 +19,7 @@ import (
 	"github.com/lklrun/lklrun/pkg/capture"
 )
 
-// captureRow is a packet in JSON.
+// captureRow is a packet in the JSON output of capture.
 type captureRow struct {
 	// Time is the stack's time at which the packet passed the interface.
 	Time time.Time `json:"time"`

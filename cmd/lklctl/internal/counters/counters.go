@@ -24,7 +24,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// counting is the verb counters with its flags.
+// counting contains the flags and the state of the verb counters.
 type counting struct {
 	*verb.Call
 	zeros  bool
@@ -35,7 +35,7 @@ type counting struct {
 	public bool
 	token  string // a file that contains a token
 
-	last counters.Reading // with --watch: of the previous round
+	last counters.Reading // counters of the previous round of --watch
 }
 
 // Command returns the verb counters.
@@ -224,7 +224,7 @@ func readNow(ctx context.Context, conn *stackconn.Conn) (counters.Set, time.Time
 	return set, at, err
 }
 
-// gatewayLimit bounds the wait for lklrun's counters.
+// gatewayLimit is the timeout for reading lklrun's counters.
 const gatewayLimit = time.Second
 
 // readCounters reads the stack's counters, and lklrun's counters of user-mode

@@ -92,7 +92,7 @@ func (n *counting) scrape(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	var read []prom.Instance
-	for i := range all { // in order
+	for i := range all { // keep the order of the instances
 		if set, ok := sets[all[i].Name]; ok {
 			read = append(read, prom.Instance{Name: all[i].Name, Set: set})
 		}

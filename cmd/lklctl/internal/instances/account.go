@@ -17,7 +17,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// Account is the verb account.
+// Account returns the verb account.
 func Account(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "account",

@@ -16,7 +16,7 @@ import (
 	"github.com/lklrun/lklrun/internal/remote/app"
 )
 
-// appLimit bounds an operation on an app.
+// appLimit is the timeout of an operation on an app.
 const appLimit = 2 * time.Minute
 
 // appDone is the JSON output of app.
@@ -26,7 +26,7 @@ type appDone struct {
 	Wrapped bool   `json:"wrapped"` // the app runs under lklrun, now and after each new start
 }
 
-// App is the verb app.
+// App returns the verb app.
 func App(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "app run PACKAGE [FLAG]... | app unset PACKAGE",

@@ -27,7 +27,7 @@ type bundleMade struct {
 	Bytes int64  `json:"bytes"` // size of the bundle
 }
 
-// Bundle is the verb bundle.
+// Bundle returns the verb bundle.
 func Bundle(c *verb.Call) *cobra.Command {
 	var to string
 	cmd := &cobra.Command{

@@ -55,7 +55,7 @@ func execProgram(c *verb.Call, cmd *cobra.Command, args []string) error {
 	return &verb.EndError{End: end}
 }
 
-// IP is a shortcut for the most common use of exec.
+// IP returns the verb ip, which is a shortcut for the most common use of exec.
 func IP(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ip [ARG]...",

@@ -23,7 +23,7 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// Guard is the verb guard.
+// Guard returns the verb guard.
 func Guard(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "guard",

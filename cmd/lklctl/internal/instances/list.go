@@ -20,7 +20,7 @@ import (
 	"github.com/lklrun/lklrun/internal/instance"
 )
 
-// List is the verb list.
+// List returns the verb list.
 func List(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",

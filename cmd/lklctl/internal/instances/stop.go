@@ -22,7 +22,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// Stop is the verb stop.
+// Stop returns the verb stop.
 func Stop(c *verb.Call) *cobra.Command {
 	var signal string
 	var grace, limit time.Duration

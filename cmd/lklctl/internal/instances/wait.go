@@ -17,7 +17,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// Wait is the verb wait.
+// Wait returns the verb wait.
 func Wait(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "wait",

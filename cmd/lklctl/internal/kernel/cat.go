@@ -17,7 +17,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// Cat is the verb cat.
+// Cat returns the verb cat.
 func Cat(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cat PATH...",
@@ -44,7 +44,8 @@ With -o json, it prints an array of paths and contents.`,
 	return cmd
 }
 
-// catFile is a file in JSON. Content that is not text is in base64.
+// catFile is a file in the JSON output of cat. It contains base64 if the content is
+// not text.
 type catFile struct {
 	Path    string `json:"path"`
 	Content string `json:"content"`

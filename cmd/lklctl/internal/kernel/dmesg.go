@@ -25,10 +25,10 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
-// printk is the setting whose first number is the console's level.
+// printk is the setting whose first number is the log level of the console.
 const printk = "kernel.printk"
 
-// Dmesg is the verb dmesg.
+// Dmesg returns the verb dmesg.
 func Dmesg(c *verb.Call) *cobra.Command {
 	var follow bool
 	var least, console string
@@ -57,8 +57,8 @@ messages its console receives.`,
 				return exit.Usagef("--console-level: conflicts with -w and -l; choose one")
 			case console != "":
 				return c.ChangeWithin(verb.QueryLimit, "dmesg -n", func(ctx context.Context, _ *instance.Info, conn *stackconn.Conn, _ []string) error {
-					// console_loglevel is the first level that is not
-					// shown (kernel/printk/printk.c).
+					// console_loglevel is the first level that the console does not
+					// show (kernel/printk/printk.c).
 					return stacknet.SetSysctl(ctx, conn, printk, fmt.Sprint(int(level)+1))
 				})(cmd, nil)
 			}

@@ -24,14 +24,14 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
-// settings is the verb sysctl with its flags.
+// settings contains the flags of the verb sysctl.
 type settings struct {
 	*verb.Call
 	write, all, values, dryRun, ignore bool
 	pattern, save, load                string
 }
 
-// Sysctl is the verb sysctl.
+// Sysctl returns the verb sysctl.
 func Sysctl(c *verb.Call) *cobra.Command {
 	s := &settings{Call: c}
 	cmd := &cobra.Command{

@@ -18,7 +18,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// standard is the file name of standard input and output.
+// standard is the file name that means standard input or output.
 const standard = "-"
 
 // loadFile reads a file of settings.
@@ -127,7 +127,7 @@ func writeSettings(name string, stdout io.Writer, read []sysctl.Setting) (left [
 		err = os.Rename(tmp, name)
 	}
 	if err != nil {
-		_ = os.Remove(tmp) // it is our own file
+		_ = os.Remove(tmp) // this process created the file
 		return nil, fmt.Errorf("--save: %w", err)
 	}
 	return left, nil

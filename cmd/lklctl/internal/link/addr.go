@@ -17,7 +17,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
-// Addr is the verb addr.
+// Addr returns the verb addr.
 func Addr(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "addr [add|del ADDRESS/PREFIX NAME|group N]",

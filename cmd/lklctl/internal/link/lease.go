@@ -21,7 +21,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// Lease is the verb lease.
+// Lease returns the verb lease.
 func Lease(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lease [renew|release IF]",

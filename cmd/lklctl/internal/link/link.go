@@ -26,7 +26,7 @@ import (
 	_ "github.com/lklrun/lklrun/pkg/config/types" // registers the interface types for link add
 )
 
-// Command is the verb link.
+// Command returns the verb link.
 func Command(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "link [add SPEC | del NAME | set TARGET CHANGE...]",
@@ -202,7 +202,7 @@ endpoints, and undoes the changes for it on the host.`,
 // for its work. It may have to wait, for example for a DHCP server.
 const askLimit = 90 * time.Second
 
-// askLklrun returns the body of a verb that asks lklrun.
+// askLklrun returns the body of a verb that sends a request to lklrun.
 func askLklrun(c *verb.Call, body func(ctx context.Context, conn *stackconn.Conn) error) func(*cobra.Command, []string) error {
 	return c.QueryWithin(askLimit, func(ctx context.Context, _ *instance.Info, conn *stackconn.Conn, _ []string) error {
 		err := body(ctx, conn)

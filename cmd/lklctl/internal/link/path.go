@@ -30,7 +30,7 @@ type drilling struct {
 	step      drill.Step
 }
 
-// Path is the verb path.
+// Path returns the verb path.
 func Path(c *verb.Call) *cobra.Command {
 	var d drilling
 	cmd := &cobra.Command{

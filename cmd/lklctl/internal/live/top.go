@@ -23,7 +23,7 @@ import (
 	"github.com/lklrun/lklrun/internal/ui/top"
 )
 
-// topOptions are the flags of top.
+// topOptions contains the flags of top.
 type topOptions struct {
 	every verb.Watching
 	batch bool
@@ -31,7 +31,7 @@ type topOptions struct {
 	ascii bool
 }
 
-// Top is the verb top.
+// Top returns the verb top.
 func Top(c *verb.Call) *cobra.Command {
 	o := topOptions{every: verb.Watching{Every: time.Second}}
 	cmd := &cobra.Command{

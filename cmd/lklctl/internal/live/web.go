@@ -18,12 +18,12 @@ import (
 	"github.com/lklrun/lklrun/internal/ui/web"
 )
 
-// webRow is the output of web with -o json once the page can be opened.
+// webRow is the JSON output of web. web prints it when the page can be opened.
 type webRow struct {
 	URL string `json:"url"` // address of the page, including the token
 }
 
-// Web is the verb web.
+// Web returns the verb web.
 func Web(c *verb.Call) *cobra.Command {
 	var listen string
 	var public bool

@@ -280,13 +280,13 @@ func endpointError(doing string, err error) error {
 	return verb.BadValue(fmt.Errorf("%s: %w", doing, err))
 }
 
-// endpointRow is an endpoint in the output.
+// endpointRow is an endpoint in the JSON output.
 type endpointRow struct {
 	ID      int      `json:"id"`             // ID of the endpoint, 1 to 255
 	Address string   `json:"address"`        // local address of subflows, or address that is announced to the peer
 	Port    int      `json:"port,omitempty"` // port that is announced to the peer; absent: the port of the connection
 	Dev     string   `json:"dev,omitempty"`  // interface to which the subflows are bound; absent: none
-	Flags   []string `json:"flags"`          // as in ip-mptcp(8): subflow, signal, backup, fullmesh, implicit
+	Flags   []string `json:"flags"`          // flags of the endpoint, as in ip-mptcp(8): subflow, signal, backup, fullmesh, implicit
 	Used    int      `json:"subflows"`       // number of current subflows from this address, including initial subflows
 }
 

@@ -23,7 +23,8 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
-// monitorRow is an event in JSON. monitor prints one document per line.
+// monitorRow is an event in the JSON output of monitor. monitor prints one document
+// per line.
 type monitorRow struct {
 	mptcpevent.Event
 	Iface   string `json:"iface,omitempty"`   // interface of the subflow, or of the local address
@@ -79,7 +80,7 @@ type monitor struct {
 	at    time.Time // time of the last query of the stack
 	spent int       // number of queries in the present burst of connections
 	names *stacknet.Names
-	procs map[mptcpevent.Token]sockdiag.Process // of all connections at that time
+	procs map[mptcpevent.Token]sockdiag.Process // a process of each connection at that time
 }
 
 // A query reads all connections. In a burst of new connections, each of the first

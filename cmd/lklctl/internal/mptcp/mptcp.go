@@ -21,7 +21,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// Command is the verb mptcp.
+// Command returns the verb mptcp.
 func Command(c *verb.Call) *cobra.Command {
 	var listeners, detail bool
 	var process string
@@ -52,8 +52,7 @@ no subflow or a connection is plain TCP. Arguments select connections.`,
 			return err
 		}
 		all = slices.DeleteFunc(all, func(k connection) bool {
-			// A socket that was never connected has nothing to
-			// show.
+			// Omit sockets that were never connected.
 			return !listeners && (k.State == sockdiag.Listen || k.State == sockdiag.Close) || !which.match(&k.Connection)
 		})
 		return c.Show(mptcpRows(all), len(all), c.Nothing("instance %q has no %sMPTCP connection", info.Name, which.such()), func(out io.Writer) error {
@@ -76,10 +75,10 @@ type connection struct {
 	why []whynot.Reason
 }
 
-// explained lists all connections and listeners with their processes,
-// interfaces and reasons. If the stack's sock_diag does not support MPTCP,
-// there is less information. There are no reasons either, because the path
-// manager is different.
+// explained lists all connections and listeners with their processes, interfaces
+// and reasons. If the stack's sock_diag does not support MPTCP, the connections
+// contain less information. They also have no reasons, because such a stack has a
+// different path manager.
 func explained(ctx context.Context, info *instance.Info, conn *stackconn.Conn) ([]connection, error) {
 	conns, err := sockdiag.Connections(ctx, conn)
 	file := errors.Is(err, sockdiag.ErrUnsupported)
@@ -113,7 +112,8 @@ func explained(ctx context.Context, info *instance.Info, conn *stackconn.Conn) (
 	return all, nil
 }
 
-// annotateConnections is like sockets.Annotate, for connections and their subflows.
+// annotateConnections adds processes and interfaces to connections and their
+// subflows, like sockets.Annotate.
 func annotateConnections(ctx context.Context, conn *stackconn.Conn, conns []sockdiag.Connection) error {
 	var flat []sockdiag.Socket
 	for _, c := range conns {

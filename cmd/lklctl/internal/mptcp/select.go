@@ -13,7 +13,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 )
 
-// wanted is a list of conditions that a connection must all meet.
+// wanted is a list of conditions. A selected connection meets all of them.
 type wanted []func(*sockdiag.Connection) bool
 
 func (w wanted) match(c *sockdiag.Connection) bool {
@@ -25,7 +25,7 @@ func (w wanted) match(c *sockdiag.Connection) bool {
 	return true
 }
 
-// such returns a word for messages that depends on whether there are
+// such returns a word for messages. The word depends on whether there are
 // conditions.
 func (w wanted) such() string {
 	if len(w) > 0 {

@@ -58,7 +58,7 @@ func headline(c connection) string {
 	return strings.Join(words, " ")
 }
 
-// facts is a list of named values of a line. Absent values are omitted.
+// facts is the list of named values in a line. Absent values are omitted.
 type facts []string
 
 func (f *facts) add(format, value string) {

@@ -16,7 +16,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 )
 
-// sampleMPTCP is sample with reasons for missing subflows.
+// sampleMPTCP returns the sample with reasons for missing subflows.
 func sampleMPTCP() []connection {
 	var all []connection
 	for _, c := range verbtest.Sample() {

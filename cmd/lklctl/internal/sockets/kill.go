@@ -18,7 +18,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// Kill is the verb kill.
+// Kill returns the verb kill.
 func Kill(c *verb.Call) *cobra.Command {
 	var o netstatOptions
 	cmd := &cobra.Command{

@@ -22,8 +22,8 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// netstatOptions are the flags of netstat, which are those of ss(8), and its
-// filter.
+// netstatOptions contains the filter and the flags of netstat. The flags are those
+// of ss(8).
 type netstatOptions struct {
 	socketKinds
 	listening, all, connected bool
@@ -36,7 +36,7 @@ type netstatOptions struct {
 	filter *sockfilter.Filter
 }
 
-// Netstat is the verb netstat.
+// Netstat returns the verb netstat.
 func Netstat(c *verb.Call) *cobra.Command {
 	var o netstatOptions
 	var w verb.Watching

@@ -19,7 +19,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
-// socketKinds are the flags that select the kinds of sockets.
+// socketKinds contains the flags that select the kinds of sockets.
 type socketKinds struct {
 	tcp, udp, raw, mptcp, unix, packet bool
 	v4, v6                             bool
@@ -41,8 +41,8 @@ func (k *socketKinds) flags(f *pflag.FlagSet) {
 	f.StringSliceVarP(&k.families, "family", "f", nil, "show only sockets of `FAMILY`: "+strings.Join(familyNames, ", "))
 }
 
-// kind is a kind of sockets to list. If the user did not name the kind, the stack
-// may lack support for it.
+// kind is a kind of sockets to list. The stack must support the kind only if the
+// user has named it.
 type kind struct {
 	proto sockdiag.Proto
 	named bool

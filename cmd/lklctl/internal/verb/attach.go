@@ -111,7 +111,7 @@ func (c *Call) Query(body Body) func(*cobra.Command, []string) error {
 // Body queries a stack and prints the result.
 type Body func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string) error
 
-// QueryWithin is like Query, with another limit.
+// QueryWithin is like Query, but with another timeout.
 func (c *Call) QueryWithin(limit time.Duration, body Body) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		ctx, cancel := context.WithTimeout(cmd.Context(), limit)
@@ -155,8 +155,8 @@ func (c *Call) Change(body Body) func(*cobra.Command, []string) error {
 	return c.ChangeWithin(QueryLimit, "ip(8)", body)
 }
 
-// ChangeWithin is like Change, with a different limit, or for a change that
-// another tool makes on the host.
+// ChangeWithin is like Change, but with another timeout. tool names the program
+// that makes the same change on the host.
 func (c *Call) ChangeWithin(limit time.Duration, tool string, body Body) func(*cobra.Command, []string) error {
 	return c.QueryWithin(limit, func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string) error {
 		if conn.Hello().ABI == ctlproto.CTL_ABI_HOST {

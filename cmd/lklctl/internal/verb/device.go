@@ -21,7 +21,8 @@ import (
 	"github.com/lklrun/lklrun/internal/remote/forward"
 )
 
-// deviceEnv is the variable with the default of --device, which lklrun uses, too.
+// deviceEnv is the environment variable with the default of --device. lklrun uses
+// the same variable.
 const deviceEnv = "LKLRUN_DEVICE"
 
 // reach is the way in which a verb uses --device.
@@ -116,7 +117,7 @@ func StatusOf(err error) error {
 type Faraway struct {
 	folder *forward.Folder
 	ready  []*remote.Ready
-	all    []*forward.Forwarder // in the order of the targets
+	all    []*forward.Forwarder // one for each target, in the same order
 }
 
 // ReachAll connects to all devices in parallel. It fails if one of them cannot

@@ -33,7 +33,7 @@ type Call struct {
 	Output cli.Output         // -o
 	Stdout io.Writer
 	Stderr io.Writer
-	Paint  text.Palette // for standard output, even while --watch buffers it
+	Paint  text.Palette // colours for standard output, even while --watch buffers the output
 
 	Began bool // a verb's body has started
 }
