@@ -33,7 +33,7 @@ const abExamples = `  lklrun ab --stack host --stack mptcp --if tap:t0,ip=10.0.1
   lklrun ab --variant 'plain: --stack vanilla' \
         --variant 'ecn: --stack vanilla --sysctl net.ipv4.tcp_ecn=1' -- ./fetch`
 
-// comparer is the verb ab.
+// comparer contains the flags and the state of the verb ab.
 type comparer struct {
 	sources
 	stacks   []string

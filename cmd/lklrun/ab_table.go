@@ -14,8 +14,8 @@ import (
 	"github.com/lklrun/lklrun/internal/run/ab"
 )
 
-// headings are the metrics in the order of the table, with their headings and the
-// functions that format them.
+// headings lists the metrics in the order of the table. Each has its heading and
+// the function that formats its values.
 var headings = []struct {
 	metric, name string
 	number       func(float64) string

@@ -14,7 +14,7 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// configVerb is `lklrun config`.
+// configVerb contains the flags of `lklrun config`.
 type configVerb struct {
 	sources
 	explain, schema bool
@@ -161,7 +161,7 @@ func profilesCommand() *cobra.Command {
 	return cmd
 }
 
-// profileRow is a profile in JSON.
+// profileRow is a profile in the JSON output.
 type profileRow struct {
 	Name    string         `json:"name"`
 	Summary string         `json:"summary"`

@@ -21,7 +21,7 @@ import (
 // sources contains the configuration from a command line: flags, and the files
 // to read.
 type sources struct {
-	words  map[string][]string // by the keys of settings
+	words  map[string][]string // values by the key of the setting
 	file   string
 	noFile bool
 }
@@ -67,7 +67,7 @@ func (f *wordsFlag) Type() string {
 	return strings.Join(f.s.Choices, "|")
 }
 
-// shorthands are the flags that also have a short form.
+// shorthands maps the names of flags to their short forms.
 var shorthands = map[string]string{"verbose": "v", "quiet": "q"}
 
 // add adds the flags of all settings to a flag set.

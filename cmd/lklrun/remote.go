@@ -29,7 +29,8 @@ import (
 	"github.com/lklrun/lklrun/internal/run/signals"
 )
 
-// envDevice is the variable for --device, which lklctl uses, too.
+// envDevice is the environment variable with the default of --device. lklctl uses
+// the same variable.
 const envDevice = "LKLRUN_DEVICE"
 
 // far contains the devices that a command line names.
@@ -306,7 +307,7 @@ func (p *prefixed) line(text []byte) error {
 // end writes the last line if it has no newline.
 func (p *prefixed) end() {
 	if len(p.rest) > 0 {
-		_ = p.line(p.rest) // fails if nothing reads the output
+		_ = p.line(p.rest) // fails if the output was closed
 	}
 }
 

@@ -19,11 +19,11 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// captures are the files of --capture. They are written on the device, and
-// copied here after the end of the run.
+// captures contains the files of --capture. The device writes these files, and
+// fetch copies them to this machine after the end of the run.
 type captures struct {
-	all    []config.Capture // with paths on this machine
-	folder string           // on the device, only for this run
+	all    []config.Capture // captures with paths on this machine
+	folder string           // folder on the device, only for this run
 }
 
 // take selects the captures of a run that are files.
@@ -84,7 +84,7 @@ func (c *captures) there(all []config.Capture) []config.Capture {
 	return all
 }
 
-// fetch copies the files here and removes the folder on the device.
+// fetch copies the files to this machine and removes the folder on the device.
 func (c *captures) fetch(ctx context.Context, r *remote.Ready) error {
 	if len(c.all) == 0 {
 		return nil
