@@ -34,10 +34,10 @@ type Interface struct {
 	Description string
 	MAC         net.HardwareAddr // nil: the device has no link layer
 	Addrs       []netip.Prefix
-	Speed       uint64   // in bit/s; 0: not known
+	Speed       uint64   // speed in bit/s; 0: not known
 	LinkType    LinkType // Ethernet, or Raw for a device without link layer
 	Snaplen     int      // number of bytes kept of each packet
-	Filter      string   // in libpcap's language; empty: all packets
+	Filter      string   // filter in libpcap's language; empty: all packets
 	Loopback    bool     // each packet appears twice; only the received copy counts
 	OS          string   // the operating system, such as Linux 6.12.0; empty: not known
 }
@@ -65,7 +65,7 @@ func (d Direction) String() string {
 
 // Owner is the process whose socket sends or receives a packet.
 type Owner struct {
-	PID   int    // on the host; 0: not known
+	PID   int    // process ID on the host; 0: not known
 	Comm  string // name of the process, as in /proc/PID/comm; empty: not known
 	Inode uint64 // inode of the socket in the stack
 	FDs   []int  // the descriptors that the process has for the socket; nil: not known
@@ -81,7 +81,7 @@ type Packet struct {
 	Cast      Cast // type of the destination, as the device saw it
 	Offload   Offload
 	Owner     *Owner // nil: not known
-	Comment   string // for readers; empty: none
+	Comment   string // comment for the reader of the file; empty: none
 }
 
 // Cast is the type of a packet's link-layer destination. The values are those
@@ -107,7 +107,7 @@ const (
 	Segments                         // the packet will be segmented, or was merged from several segments
 )
 
-// Stats are the counters of one interface. They are consistent: each packet
+// Stats contains the counters of one interface. They are consistent: each packet
 // that the filter accepted (Received) was either read or dropped.
 type Stats struct {
 	// Received is the number of packets that passed the filter since the

@@ -51,7 +51,7 @@ type FileOptions struct {
 // wraps ErrEnough.
 var ErrFiles = fmt.Errorf("the requested number of files has been written: %w", ErrEnough)
 
-// statsLimit bounds the query of the counters at the end of a file.
+// statsLimit is the timeout of the query of the counters at the end of a file.
 const statsLimit = 5 * time.Second
 
 // Files writes the packets of a Session into one file or a series of files,

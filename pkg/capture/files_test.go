@@ -157,7 +157,7 @@ func TestCompile(t *testing.T) {
 	}
 }
 
-// Files are split and named like those of tcpdump.
+// The package splits and names files in the same way as tcpdump.
 func TestFiles(t *testing.T) {
 	packets := make([]Packet, 100)
 	for i := range packets {

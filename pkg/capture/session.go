@@ -24,11 +24,11 @@ type Handler interface {
 // ErrEnough is returned by a Handler to end the capture without an error.
 var ErrEnough = errors.New("enough packets")
 
-// Take selects the packets to capture.
+// Take describes which packets to capture.
 type Take struct {
 	Names     []string // names or numbers of interfaces; none, or Any: all, including later ones
-	Snaplen   int      // in bytes; 0: MaxSnaplen
-	Filter    string   // in libpcap's language
+	Snaplen   int      // snap length in bytes; 0: MaxSnaplen
+	Filter    string   // filter in libpcap's language
 	Direction Direction
 	Buffer    int  // bytes in the stack for each interface; 0 or DefaultBuffer: as in Options
 	Annotate  bool // set Packet.Owner and Comment
@@ -68,7 +68,7 @@ type Member struct {
 	closed bool
 }
 
-// stack is one of the stacks.
+// stack is one of the stacks of a session.
 type stack struct {
 	Stack
 	notes    *annotator

@@ -20,8 +20,7 @@ type Stack interface {
 	Open(context.Context, Options) (Source, error)
 
 	// Watch calls changed when an interface appears, changes or disappears, until
-	// ctx ends or changed returns an error. It returns the error of changed or of
-	// ctx.
+	// ctx ends or changed returns an error. It returns that error.
 	Watch(ctx context.Context, changed func(index int, gone bool) error) error
 
 	// Sockets lists the TCP and UDP sockets, for annotations.
@@ -54,9 +53,9 @@ const DefaultBuffer = 32 << 20
 
 // Options contains the options of a Source.
 type Options struct {
-	Interface Interface // one of Stack.Interfaces, with Snaplen and Filter
+	Interface Interface // an interface that Stack.Interfaces returned, with Snaplen and Filter set
 	Direction Direction // In or Out only; Unknown: both
-	Buffer    int       // in bytes; 0 or DefaultBuffer: see DefaultBuffer
+	Buffer    int       // size of the socket's buffer in bytes; 0 or DefaultBuffer: the default
 }
 
 // Socket is a socket of a stack.
