@@ -38,7 +38,7 @@ type Capture struct {
 	Size       uint64   // maximum memory of a ring, in bytes; 0: RingSize
 	Snap       int      // bytes to keep of each packet; 0: all, or RingSnap in a ring
 	Interfaces []string // names in the stack; empty: all that lklrun creates
-	Filter     string   // in the language of pcap-filter(7); empty: all packets
+	Filter     string   // filter in the language of pcap-filter(7); empty: all packets
 }
 
 const captureForm = "expected FILE[,snap=BYTES][,if=NAME]...[,filter=EXPRESSION], or ring[,size=SIZE]... instead of FILE"

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// KeyError is an error of one key of an interface.
+// KeyError is an error in one key of an interface.
 type KeyError struct {
 	Key string
 	Err error
@@ -21,7 +21,7 @@ func (e *KeyError) Error() string { return e.Key + ": " + e.Err.Error() }
 // Unwrap returns the error without the key.
 func (e *KeyError) Unwrap() error { return e.Err }
 
-// KeyErrorf returns an error of a key.
+// KeyErrorf returns an error in a key.
 func KeyErrorf(key, format string, args ...any) *KeyError {
 	return &KeyError{key, fmt.Errorf(format, args...)}
 }

@@ -18,8 +18,8 @@ import (
 // size.
 const maxFile = 1 << 20
 
-// document is a file of JSON with comments, with the information to locate
-// positions in it.
+// document is a file of JSON with comments. It contains the information that is
+// needed to convert offsets to lines.
 type document struct {
 	name string
 	text []byte

@@ -37,7 +37,7 @@ func ParseFile(name string, text []byte) (*File, error) {
 	}
 	for _, m := range members {
 		switch m.name {
-		case "$schema": // for editors
+		case "$schema": // only editors use this key
 			_, err = m.text("the schema's address")
 		case "profiles":
 			err = f.Profiles.read(m.node)

@@ -54,7 +54,7 @@ const (
 	hijackTapVariable  = "LKL_HIJACK_NET_TAP" // older way to select the type tap
 )
 
-// hijackPart is the content of one object of the file, by LKL's keys.
+// hijackPart maps LKL's keys to the values in one object of the file.
 type hijackPart struct {
 	words map[string]Word
 	from  Origin

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// seed is the example of the 2017 talk on stacks in phones.
+// seed is the example file from the 2017 talk on stacks in phones.
 //
 //go:embed testdata/lkl-hijack.json
 var seed string

@@ -24,7 +24,7 @@ type Origin struct {
 	Kind    string `json:"kind"`
 	Profile string `json:"profile,omitempty"` // the profile that defines it
 	Where   string `json:"where,omitempty"`   // FILE:LINE, VARIABLE or --FLAG
-	Path    string `json:"path,omitempty"`    // in a file: interfaces[1].mtu
+	Path    string `json:"path,omitempty"`    // path in a file, such as interfaces[1].mtu
 }
 
 // String formats the origin for messages.
@@ -54,7 +54,7 @@ func (o Origin) Wrap(err error) error {
 	return fmt.Errorf("%s: %w", o, err)
 }
 
-// Word is one value as it was written, with its origin.
+// Word is one value as the source contains it, with its origin.
 type Word struct {
 	Text string
 	From Origin
@@ -86,7 +86,7 @@ func (l *Layer) Set(key string, from Origin, words ...string) {
 // Config is a run with the origin of each value.
 type Config struct {
 	Run   Run
-	Words map[string][]Word // by the keys of settings
+	Words map[string][]Word // values by the key of the setting
 }
 
 // Resolve merges the layers with the defaults. The layers are ordered from the

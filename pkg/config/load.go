@@ -22,11 +22,11 @@ const (
 	profilesFolder = "profiles"
 )
 
-// Sources are the sources of a configuration.
+// Sources describes the sources of a configuration.
 type Sources struct {
 	Flags   Layer
 	Environ []string
-	File    string // replaces the user's own file; "": use that file, if there is one
+	File    string // file to read in place of the user's own file; "": read the user's own file, if it exists
 	NoFile  bool   // read no configuration file
 }
 

@@ -3,7 +3,7 @@
 package config
 
 import (
-	_ "embed" // for the built-in profiles
+	_ "embed" // embeds the built-in profiles
 	"fmt"
 	"maps"
 	"slices"

@@ -10,7 +10,7 @@ import (
 // Engines that intercept the target's sockets.
 const (
 	EngineAuto      = "auto"      // EngineSupervise if the host supports it
-	EngineSupervise = "supervise" // a process beside the program, with seccomp user notification
+	EngineSupervise = "supervise" // a process outside the program, with seccomp user notification
 	EnginePreload   = "preload"   // the kernel inside the program's own process
 )
 
@@ -24,7 +24,7 @@ const (
 // Requirements that lklrun checks at the end of a run.
 const (
 	RequireStack = "stack" // at least one socket was on the stack, and none was refused
-	RequireMPTCP = "mptcp" // in addition, at least one connection was MPTCP, and none was TCP
+	RequireMPTCP = "mptcp" // RequireStack, and at least one connection was MPTCP, and none was TCP
 )
 
 // Run is the user's configuration of one run.

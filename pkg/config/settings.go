@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Kind is the form of a setting's value in a configuration file.
+// Kind is the form of the value of a setting in a configuration file.
 type Kind int
 
 // Kinds of values.
@@ -66,7 +66,7 @@ const DefaultStack = "mptcp"
 const (
 	MaxInterfaces = 8 // the maximum number of MPTCP endpoints (MPTCP_PM_ADDR_MAX, net/mptcp/protocol.h)
 	MaxSysctls    = 1024
-	MaxDelay      = 30000000 // in microseconds
+	MaxDelay      = 30000000 // maximum delay in microseconds
 )
 
 // NoProfile is the name that selects no profile. It overrides the profile that a
