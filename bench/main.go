@@ -4,8 +4,8 @@
 // namespaces, alternates between all variants within one run, and reports medians with
 // their spread.
 //
-// It requires root, because it creates network namespaces for the traffic. These are
-// inside other namespaces of its own that end together with bench.
+// It requires root, because it creates network namespaces for the traffic. It creates
+// them inside namespaces of its own, which end together with bench.
 package main
 
 import (
@@ -55,13 +55,13 @@ type insideError struct{ *exec.ExitError }
 // insideEnv is set in the process that runs inside the namespaces.
 const insideEnv = "LKLRUN_BENCH_INSIDE"
 
-// forms are the forms by name.
+// forms maps the name of a form to the form.
 var forms = map[string]lab.Form{
 	"quick": {Name: "quick", Rounds: 3, Length: 250 * time.Millisecond, Count: 2000},
 	"full":  {Name: "full", Rounds: 5, Length: 500 * time.Millisecond, Count: 8000, Full: true},
 }
 
-// options are the options of the command line.
+// options contains the options of the command line.
 type options struct {
 	form    lab.Form
 	only    *regexp.Regexp

@@ -125,7 +125,7 @@ func (o *options) profile(ctx context.Context, l *lab.Lab, m scenario.Measure) (
 	return profile.Of(m.Key, sample, root, perf.Full(), runtime.NumCPU())
 }
 
-// keepStacks saves the stacks beside the run's other files.
+// keepStacks saves the stacks in the directory of the run's other files.
 func (o *options) keepStacks(k table.Key, root *stacks.Node) error {
 	path := filepath.Join(o.out, "profiles", strings.ReplaceAll(k.String(), "/", ",")+".folded")
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

@@ -67,7 +67,7 @@ func EnterGroup(dir string) (*Account, error) {
 	return &Account{What: "/proc/stat: all that the machine did, in steps of 10 ms, for no control group could be made", file: file}, nil
 }
 
-// Seconds is the CPU time used so far.
+// Seconds returns the CPU time used so far.
 func (a *Account) Seconds() float64 {
 	b := make([]byte, 512)
 	n, err := a.file.ReadAt(b, 0)

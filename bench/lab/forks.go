@@ -60,7 +60,7 @@ func hearForks() (*forks, error) {
 	return f, nil
 }
 
-func (f *forks) close() { _ = f.nl.Close() } // nothing is lost
+func (f *forks) close() { _ = f.nl.Close() } // the error does not matter: no data can be lost
 
 // next waits for at least one event. It then waits until no event arrives for a moment,
 // because a new kernel thread gets its name late. It returns false if ctx is done or the

@@ -17,7 +17,8 @@ import (
 // placeEnv passes the placement of the measured programs to TapThreads.
 const placeEnv = "LKLRUN_BENCH_PLACEMENT"
 
-// tapThread is the host's name for a thread that reads a tap of a Wire.
+// tapThread is the beginning of the name that the host's kernel gives to threads
+// that read taps of a Wire.
 const tapThread = "napi/tap"
 
 // TapThreads adds the host's kernel threads that read taps (internal/host/netdev/threaded.go)

@@ -28,21 +28,21 @@ import (
 // Timeouts.
 const (
 	SetupLimit = 10 * time.Second // a set-up command
-	RunLimit   = 70 * time.Second // one measurement; lklbench has a limit of its own, 60 s
+	RunLimit   = 70 * time.Second // one measurement; the timeout of lklbench itself is 60 s
 )
 
 // A Form is the size of a run, quick or full.
 type Form struct {
 	Name   string
 	Rounds int
-	Length time.Duration // of one bulk transfer
-	Count  int           // round trips
+	Length time.Duration // duration of one bulk transfer
+	Count  int           // number of round trips
 	Full   bool
 }
 
 // A Lab builds one scenario after another.
 type Lab struct {
-	Root string // of the repository
+	Root string // root of the repository
 	Form Form
 
 	cpu      *Account
@@ -143,8 +143,8 @@ func (l *Lab) output(ctx context.Context, limit time.Duration, argv []string) (s
 	return out.String(), nil
 }
 
-// command returns a command with the account as descriptor 3, in a process group of its
-// own.
+// command returns a command that inherits the account as descriptor 3 and runs in a
+// process group of its own.
 func (l *Lab) command(ctx context.Context, argv []string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

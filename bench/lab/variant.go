@@ -39,7 +39,7 @@ const (
 	TwoCPUs  Placement = "two-cpus"
 )
 
-// Placements are all placements.
+// Placements lists all placements.
 var Placements = []Placement{Unpinned, OneCPU, TwoCPUs}
 
 // In returns a command line that runs argv in a namespace ("": the current one), on the
@@ -74,7 +74,7 @@ type Run struct {
 	Variant   Variant
 	Placement Placement
 	Wire      *Wire    // nil: no device and no namespace
-	Stack     string   // of lklrun; "": vanilla
+	Stack     string   // stack that lklrun uses; "": vanilla
 	Flags     []string // additional flags of lklrun
 	Library   []string // additional flags of lklbench for a library
 	Options   []string // additional flags of lklbench for all variants

@@ -22,7 +22,7 @@ type Wire struct {
 	served         map[string]bool
 }
 
-// WireOptions are the properties of a wire.
+// WireOptions describes the properties of a wire.
 type WireOptions struct {
 	Name     string
 	Paths    int                       // 0: one

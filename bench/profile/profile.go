@@ -12,8 +12,8 @@ import (
 )
 
 // Of condenses the stacks of one turn, which are grouped by thread. full is the number
-// of samples of a CPU that is always busy. The rows are parts of the turn's own CPU
-// time.
+// of samples of a CPU that is always busy. The rows add up to the CPU time of the
+// turn.
 func Of(k table.Key, s table.Sample, root *stacks.Node, full float64, cpus int) (*table.Profile, error) {
 	unit, ok := table.CPUUnit(s)
 	if !ok {

@@ -79,8 +79,8 @@ func TestOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// There are thirteen samples: one is idle, and one is from outside. Each other
-	// sample is a tenth.
+	// There are thirteen samples: one is idle, and one is from outside. Each of the
+	// others is a tenth.
 	want := map[string]int{
 		rowTapWCopy: 1, rowHostReceive: 2, rowWake: 2, rowTapRead: 1, rowStackCopy: 1, rowStack: 1, rowOther: 1, rowEngine: 1, rowProgram: 1,
 	}

@@ -39,7 +39,7 @@ const (
 	rowOther       = "other"
 
 	rowIdle    = "idle"    // no process runs
-	rowOutside = "outside" // of processes outside the benchmarks
+	rowOutside = "outside" // time of processes outside the benchmarks
 )
 
 // rows lists the rows of a table, in order.

@@ -18,7 +18,7 @@ var Reasons string
 
 // A Demand is one line of the criteria: a target in each placement.
 type Demand struct {
-	Target  table.Target // for the first placement
+	Target  table.Target // target for the first placement
 	Results []Result
 }
 
@@ -26,7 +26,7 @@ type Demand struct {
 type Result struct {
 	Placement, Verdict string
 	Figure             float64
-	target             table.Target // for this placement
+	target             table.Target // target for this placement
 }
 
 // Demands judges the targets, and joins those that differ only in their placement.

@@ -15,7 +15,7 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// The size of all pictures, and of the names beside them.
+// The size of all pictures, and of the labels beside them.
 const (
 	plotWidth   = 8.5 * vg.Inch
 	plotHeight  = 3.2 * vg.Inch

@@ -23,7 +23,8 @@ const minor = 0.02
 
 const otherRow = "other"
 
-// scale is the unit of CPU time in a profile, with its factor.
+// scale returns the unit in which a profile shows CPU time, and the factor for the
+// conversion.
 func scale(unit string) (shown string, factor float64) {
 	if unit == "cpu-s/GB" {
 		return "ms/GB", 1e3

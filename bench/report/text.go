@@ -12,7 +12,7 @@ import (
 	"github.com/lklrun/lklrun/bench/table"
 )
 
-// Width is the width of the tables on a terminal.
+// Width is the width of a terminal, to which Text limits tables.
 const Width = 80
 
 // Default returns the tables that every scenario has, one for each unit. Each has a row

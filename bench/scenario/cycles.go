@@ -61,7 +61,7 @@ func buildCycles(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 	return measures, nil
 }
 
-// clock is the CPU's frequency in hertz, as reported by the machine.
+// clock returns the CPU's frequency in hertz, as reported by the machine.
 func clock() (float64, error) {
 	b, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {

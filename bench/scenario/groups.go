@@ -27,7 +27,7 @@ const (
 	oneByOne    = "one-by-one"
 )
 
-// groupSizes are the numbers of interfaces; the quick form uses the first two.
+// groupSizes lists the numbers of interfaces. The quick form uses the first two.
 var groupSizes = []int{128, 256, 512, 1024, 2048}
 
 func init() {

@@ -71,8 +71,7 @@ func buildGuard(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 	return ms, nil
 }
 
-// onThread runs f on a thread of its own, because f changes the namespace of its
-// thread.
+// onThread runs f on a new thread, because f changes the namespace of the thread.
 func onThread(f func() (float64, error)) (v float64, err error) {
 	done := make(chan struct{})
 	go func() {

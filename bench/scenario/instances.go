@@ -23,7 +23,7 @@ const (
 	instancesPort = "7000"
 	instancesTap  = "shared0"
 	instancesNet  = "10.82.1"
-	instancesMAC  = "02:00:00:00:82:00" // of the host's side
+	instancesMAC  = "02:00:00:00:82:00" // Ethernet address of the host's side
 )
 
 // eachCPU is the placement of several instances, in which each instance and its

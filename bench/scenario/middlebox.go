@@ -55,8 +55,8 @@ const (
 var farBuffers = []string{"net.ipv4.tcp_wmem=4096 262144 100000000"}
 
 // farWindow lets the server's window grow as fast as data arrives. If the window grows
-// only once per round trip, BBR can take it for the limit of the path and end its
-// start-up too early.
+// only by the data of one round trip at a time, BBR can mistake it for the limit of
+// the path and end its start-up too early.
 const farWindow = "net.ipv4.tcp_rmem=4096 50000000 100000000"
 
 // makeFarPath makes a farPath with a server on the host's kernel.

@@ -47,7 +47,7 @@ func payloadKey(k payloadKind, dir string, size int, v lab.Variant) table.Key {
 	}
 }
 
-const payloadPort = "5008" // of the server for MPTCP
+const payloadPort = "5008" // port of the server for MPTCP
 
 func buildPayload(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 	w, err := l.Wire(ctx, lab.WireOptions{Name: "payload", Paths: 2})

@@ -35,7 +35,7 @@ type Budget struct{ Quick, Full time.Duration }
 
 // A Measure is one row and variant, measured again in each round.
 type Measure struct {
-	Key    table.Key // its scenario is set later
+	Key    table.Key // the scenario is set before the measurement
 	Take   func(context.Context) (table.Sample, error)
 	Once   bool // takes minutes, so it runs only in the first round
 	Rounds int  // fewer rounds than the form's; 0: the form's

@@ -59,7 +59,7 @@ func buildTwoPath(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 		for paths := 1; paths <= 2; paths++ {
 			for _, v := range twoPathVariants {
 				if v == lab.HostMPTCP && paths == 1 {
-					v = lab.Host // with MPTCP, it would use the second path
+					v = lab.Host // with MPTCP, the variant would use the second path
 				}
 				argv := k.command(v, paths, []string{"--warm", "300"}, dir, "10.71.1.1", linksPort, ms)
 				measures = append(measures, Measure{Key: twoPathKey(dir, paths, v), Take: func(ctx context.Context) (table.Sample, error) { return l.Sample(ctx, argv...) }})
