@@ -309,9 +309,9 @@ func (r *runner) pump() error {
 	return nil
 }
 
-// tell sends the command's output to its end, and then the result, to the desk. A
-// process that outlives the run may keep the output open, so the output also ends
-// after a period of silence. If the connection to the desk fails, tell does not
+// tell waits until the rest of the command's output has been sent to the desk, and then
+// sends the result. A process that outlives the run may keep the output open, so the
+// output also ends after restTime. If the connection to the desk fails, tell does not
 // block.
 func (r *runner) tell(end exit.End, over <-chan error) error {
 	told := make(chan error, 1)

@@ -105,8 +105,8 @@ func (c *counting) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Input is read only when the other side accepts it, and only as much as it
-// accepts.
+// Copy reads its input only when the other side accepts data, and only as much as
+// the other side accepts.
 func TestCredit(t *testing.T) {
 	desk, device, cut, _ := pair(t)
 	in := &counting{}
@@ -150,7 +150,7 @@ func TestCredit(t *testing.T) {
 	}
 }
 
-// A side that stops reading reports that to the sender.
+// If a side stops reading, it reports this to the sender.
 func TestNobodyReads(t *testing.T) {
 	desk, device, _, _ := pair(t)
 	if err := desk.Accept(Stdout); err != nil {
