@@ -3,7 +3,8 @@
 // Package extcap makes lklrun's interfaces available to Wireshark as external captures:
 // extcap(4) and the output format of doc/README.extcap in Wireshark's sources. Wireshark
 // runs the program with --extcap-interfaces, --extcap-dlts, --extcap-config and
-// --capture. It reads the answers line by line: a word, followed by values in braces.
+// --capture. It reads the answers line by line. Each line is a word, followed by values
+// in braces.
 package extcap
 
 import (

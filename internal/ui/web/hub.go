@@ -94,7 +94,7 @@ func (h *hubs) end(name string, b *hub, err error) {
 	b.watchers = nil
 }
 
-// run queries the instance repeatedly until there is no answer.
+// run queries the instance repeatedly until a query fails.
 func (h *hubs) run(ctx context.Context, name string, b *hub) error {
 	source, err := ask(ctx, func(ctx context.Context) (source, error) { return h.open(ctx, name) })
 	if err != nil {

@@ -18,9 +18,9 @@ type stream struct {
 }
 
 // begin acquires a place for a stream and starts the response. done releases the place.
-// s is nil if there is no place, in which case begin has sent an error to the client, or
-// if the client has disconnected. A browser reconnects one second after its stream
-// breaks.
+// s is nil if there is no place or the client has disconnected. If there is no place,
+// begin has sent an error to the client. A browser reconnects one second after its
+// stream breaks.
 func begin(w http.ResponseWriter, places *semaphore.Weighted) (s *stream, done func()) {
 	if !places.TryAcquire(1) {
 		w.Header().Set("Retry-After", "5")
