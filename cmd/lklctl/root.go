@@ -53,9 +53,9 @@ func rootCommand(c *verb.Call) *cobra.Command {
 		Version:       cli.Version(verb.Program),
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		// -n and -o can stand before the verb, and each verb has them
-		// too. As persistent flags, they would conflict with netstat's
-		// own -n.
+		// The flags -n and -o are valid before the verb, and each verb defines
+		// them, too. If they were persistent flags, they would conflict with the
+		// flag -n of netstat.
 		TraverseChildren: true,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {

@@ -412,7 +412,7 @@ func TestStop(t *testing.T) {
 		t.Errorf("stop returned before the end: %v", err)
 	}
 	<-removed // before the cleanup does the same
-	// The stack ends, but nothing removes the directory.
+	// The stack ends, but no process removes the directory.
 	refused(t, 1, []string{"-n", "stuck", "stop", "--grace", "0s", "--limit", "300ms"}, `"stuck"`, "its stack has ended", "lklrun")
 	s2.Kill()
 	refused(t, 1, []string{"-n", "stuck", "cat", "/proc/version"}, `"stuck" is ending`)
