@@ -7,8 +7,8 @@ import "io"
 // fileBuffer is the size of the write buffer in bytes.
 const fileBuffer = 256 << 10
 
-// blocks buffers blocks or records and writes only complete ones, so that a file
-// ends with a complete block even if the disk is full.
+// blocks is a buffer for blocks or records. It writes only complete ones, so that a
+// file ends with a complete block even if the disk is full.
 type blocks struct {
 	w     io.Writer
 	buf   []byte

@@ -3,10 +3,10 @@
 // Package capture captures the packets of network stacks and writes them to files
 // for Wireshark, tshark and tcpdump.
 //
-// A Session captures on some or all interfaces of one or more stacks. It puts the
-// packets of all interfaces into the order of their times, finds the processes that
-// own them, and passes them to a Handler. This package has two Handlers: Files
-// writes one file or a series of files, and Ring keeps the last packets in memory.
+// A Session captures on some or all interfaces of one or more stacks. It sorts the
+// packets of all interfaces by time, finds the processes that own them, and passes
+// them to a Handler. This package has two Handlers: Files writes one file or a
+// series of files, and Ring keeps the last packets in memory.
 //
 // A Stack is an interface of this package, so that other programs can use it for
 // stacks of their own. lklctl and lklrun implement it for the stacks of lklrun. To

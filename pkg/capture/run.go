@@ -109,8 +109,8 @@ func give(h Handler, packets []Packet) error {
 	return h.Packets(packets)
 }
 
-// heeded passes nothing more to a handler after its first error. Errors of a stack
-// do not count, because the last packets are then important.
+// heeded passes nothing more to a handler after its first error. After an error of
+// a stack, it still passes on packets, because the last packets are then important.
 type heeded struct {
 	Handler
 	no bool
