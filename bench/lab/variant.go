@@ -61,9 +61,9 @@ func (l *Lab) In(netns string, p Placement, peer bool, argv ...string) []string 
 	return append(line, argv...)
 }
 
-// The congestion control of both ends: CC, which is the default of Linux and of the
-// stack and the same for all variants; or DefaultCC, the default that each kernel's
-// distribution has set, which no namespace can change.
+// The congestion control of both ends. CC is the default of Linux and of the stack,
+// and is the same for all variants. DefaultCC means the default that each kernel's
+// distribution has set. No namespace can change that default.
 const (
 	CC        = "cubic"
 	DefaultCC = "default"

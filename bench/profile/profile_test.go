@@ -116,7 +116,8 @@ func TestOfNothing(t *testing.T) {
 	}
 }
 
-// TestRules finds functions that are listed for two rows, where a map keeps only one.
+// TestRules checks that no function is listed for two rows, because a map would keep
+// only one of them.
 func TestRules(t *testing.T) {
 	for row, c := range copies {
 		if !slices.Contains(rows, row) || !slices.Contains(rows, c) {

@@ -32,7 +32,7 @@ func scale(unit string) (shown string, factor float64) {
 	return strings.TrimPrefix(unit, "cpu-"), 1
 }
 
-// A columned is a profile with the heading of its column.
+// A columned is a profile with the heading of the column that shows it.
 type columned struct {
 	head string
 	*table.Profile

@@ -33,7 +33,7 @@ type Scenario struct {
 // A Budget is the time limit of a scenario.
 type Budget struct{ Quick, Full time.Duration }
 
-// A Measure is one row and variant, measured again in each round.
+// A Measure measures one variant of one row. It runs once in each round.
 type Measure struct {
 	Key    table.Key // the scenario is set before the measurement
 	Take   func(context.Context) (table.Sample, error)
