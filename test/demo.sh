@@ -91,7 +91,7 @@ for i in 0 1; do
 	in_client tc qdisc add dev v$i root tbf rate ${rate}mbit burst 256kb latency 50ms
 done
 
-# --- the server: nginx, made to speak MPTCP by mptcpize ----------------------
+# --- the server: nginx with MPTCP, started by mptcpize ------------------------
 in_server sysctl -qw net.mptcp.enabled=1
 in_server ip mptcp limits set subflow 1 add_addr_accepted 0
 in_server ip mptcp endpoint add 10.71.2.1 dev s1 signal
@@ -147,7 +147,7 @@ done
 wait $job || die "curl ended with status $?: $(cat "$dir/errors")"
 job=
 
-# --- what the server's kernel says ---------------------------------------------
+# --- the results of the server's kernel ----------------------------------------
 title 'What the server saw: ss -M, ss -ti, nstat'
 sed 's/^/  /' "$dir/ss-M"
 awk -v total=$megabytes '{ b = $0; sub(/.*bytes_acked:/, "", b); sub(/ .*/, "", b)

@@ -49,7 +49,7 @@ func (*goSuite) cannot(engine string) string {
 	return ""
 }
 
-// run starts the program without the tests in done. Subtests belong to their test,
+// run runs all tests of the program except those in done. Subtests belong to their test,
 // because only whole tests can be skipped.
 func (s *goSuite) run(ctx context.Context, m mode, done []string) (results, bool, error) {
 	args := []string{s.binary, "-test.v=test2json", fmt.Sprint("-test.timeout=", m.suite/2)}

@@ -50,7 +50,7 @@ func (r row) print(w io.Writer) {
 	}
 }
 
-// verdict describes what is wrong with the row, or returns "".
+// verdict describes the failures of the row, or returns "".
 func (r row) verdict() string {
 	for _, c := range r.stacks {
 		if c.cannot != "" {

@@ -23,8 +23,8 @@ func accountOf(t *testing.T, name string) *account.Account {
 	return &a
 }
 
-// TestAccount checks that the account lists what each process used on which stack:
-// sockets, bytes, peers and the outcome of MPTCP.
+// TestAccount checks that the account lists each process's use of each stack: sockets,
+// bytes, peers and the outcome of MPTCP.
 func TestAccount(t *testing.T) {
 	s := kit.NewSite(t)
 	kit.Need(t, "mptcpize")

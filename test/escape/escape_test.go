@@ -50,7 +50,7 @@ func (w *witness) hear(format string, args ...any) {
 	w.heard = append(w.heard, fmt.Sprintf(format, args...))
 }
 
-// accept records what arrives on the connections to a listener.
+// accept records the data that arrives on the connections to a listener.
 func (w *witness) accept(l net.Listener, what string, connected func()) {
 	w.listeners = append(w.listeners, l)
 	go func() {
@@ -87,7 +87,7 @@ func (w *witness) unixListener(t *testing.T, path, what string) net.Listener {
 }
 
 // sniff records every packet of the host that a target may have sent: packets with the
-// mark, and all packets on the wire except those that IPv6 sends by itself.
+// mark, and all packets on the wire except those that IPv6 sends automatically.
 func (w *witness) sniff(t *testing.T, wire string) {
 	t.Helper()
 	dev, err := net.InterfaceByName(wire)
@@ -404,7 +404,7 @@ func outcomes(text string) map[string]string {
 	return all
 }
 
-// silent ends the accomplice and returns what the witness recorded.
+// silent ends the accomplice and returns the witness's record.
 func (e *escapee) silent() []string {
 	e.t.Helper()
 	_ = e.tellOutside.Close() // it may have been killed

@@ -20,8 +20,8 @@ type Inventory struct {
 	entries map[string]bool
 }
 
-// Take lists what a run could leave behind. In the tests' own namespace and in nets, it
-// lists devices, routes, firewall rules and reserved ports. It also lists named
+// Take lists everything that a run could leave behind. In the tests' own namespace and in
+// nets, it lists devices, routes, firewall rules and reserved ports. It also lists named
 // namespaces, processes, mounts, and files in /run, /tmp, /dev/shm and the repository's
 // bin/.
 func Take(t testing.TB, nets ...*Netns) *Inventory {

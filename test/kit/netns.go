@@ -158,7 +158,7 @@ func (n *Netns) Bridge(t testing.TB, bridge string, devs ...string) {
 	n.Run(t, "ip", "link", "set", bridge, "up")
 }
 
-// Addr gives a device addresses; IPv6 ones are usable at once.
+// Addr adds addresses to a device. IPv6 addresses are usable at once.
 func (n *Netns) Addr(t testing.TB, dev string, addrs ...string) {
 	t.Helper()
 	for _, a := range addrs {

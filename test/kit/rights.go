@@ -26,7 +26,8 @@ type Rights struct {
 	Engines []string
 }
 
-// AllRights are an ordinary user and root with these capabilities only.
+// AllRights are the callers: an ordinary user and root, each with only these
+// capabilities.
 var AllRights = []Rights{
 	{"user", []string{fmt.Sprint("--reuid=", OrdinaryUID), fmt.Sprint("--regid=", OrdinaryUID), "--clear-groups",
 		"--inh-caps=-all,+net_admin,+net_raw", "--ambient-caps=-all,+net_admin,+net_raw", "--bounding-set=-all,+net_admin,+net_raw"}, []string{"supervise", "preload"}},

@@ -220,7 +220,7 @@ func (w *wire) same(was string) {
 	}
 }
 
-// state returns what a run could change in the namespace of lklrun.
+// state returns everything that a run could change in the namespace of lklrun.
 func (w *wire) state() string {
 	w.Helper()
 	var all []string

@@ -166,7 +166,7 @@ func hears(t *testing.T, far *os.File, text string) {
 	t.Errorf("no frame with %q", text)
 }
 
-// linkErrors requests impossible interfaces, beside eth0 to eth3.
+// linkErrors requests impossible interfaces while eth0 to eth3 exist.
 func linkErrors(s *kit.Site, k *kit.Talker) {
 	t := s.T
 	links := stackLinks(k)

@@ -128,8 +128,8 @@ func TestHandoverNoPath(t *testing.T) {
 	}
 }
 
-// TestHandoverAlone checks a connection that has no other path, because its peer
-// accepts no more subflows. It must survive a cut of its only path.
+// TestHandoverAlone checks a connection that has no other path, because its peer accepts
+// no more subflows. The connection must survive a cut of its only path.
 func TestHandoverAlone(t *testing.T) {
 	t.Parallel()
 	const size = 20 << 20

@@ -63,8 +63,8 @@ func (d *desk) ctl(device string, args ...string) string {
 	return kit.OK(d.t, deviceLimit, d.program("lklctl", append([]string{"--device", device}, args...)...))
 }
 
-// wifi gives a phone a network beside the cable: wlan0, with a web server behind it,
-// and a server that accepts data and never answers.
+// wifi adds a network to a phone, in addition to the cable: wlan0, with a web server
+// behind it, and a server that accepts data and never answers.
 func wifi(t *testing.T, p *fakedevice.Phone) {
 	t.Helper()
 	server := kit.NewNetns(t, "server")

@@ -40,8 +40,8 @@ func fetchHello(s *kit.Site) string {
 	return s.Server.Run(s.T, "curl", "-s", "--retry", "50", "--retry-connrefused", "--retry-delay", "1", "http://"+kit.StackAddr+"/hello")
 }
 
-// TestDetach checks that a daemon that forks runs in the background until it is told to
-// stop. lklrun prints the run's name, and lklctl accepts that name.
+// TestDetach checks that a daemon that forks runs in the background until it is stopped.
+// lklrun prints the run's name, and lklctl accepts that name.
 func TestDetach(t *testing.T) {
 	s := kit.NewSite(t)
 	before := kit.Take(t, s.Server)

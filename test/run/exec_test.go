@@ -411,8 +411,8 @@ func TestExecUnprivileged(t *testing.T) {
 	before.Settles(kit.Limit)
 }
 
-// TestExecDmesg checks that a program sees the kernel log of its stack, and never the
-// host's.
+// TestExecDmesg checks that a program of `lklctl exec` sees the kernel log of its stack,
+// and never the host's kernel log.
 func TestExecDmesg(t *testing.T) {
 	s := kit.NewSite(t)
 	kit.Need(t, "dmesg")

@@ -407,8 +407,8 @@ func TestPreloadRefused(t *testing.T) {
 //go:embed testdata/calls_after_fork.py
 var callsAfterFork string
 
-// TestPreloadOneProcess checks that only one process has the stack. Programs that it
-// starts, or becomes by exec, have no network, and a message says so.
+// TestPreloadOneProcess checks that only one process has the stack. Programs that this
+// process starts or executes have no network, and a message explains this.
 func TestPreloadOneProcess(t *testing.T) {
 	s := kit.NewSite(t)
 	s.Web(kit.Nginx{})

@@ -105,7 +105,7 @@ func TestUserDetached(t *testing.T) {
 	before.Settles(kit.Limit)
 }
 
-// TestUserRefused checks that --user reports in one line what it cannot do.
+// TestUserRefused checks that lklrun reports an impossible use of --user in one line.
 func TestUserRefused(t *testing.T) {
 	s := kit.NewSite(t)
 	kit.Need(t, "setpriv")

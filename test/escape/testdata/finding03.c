@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The target of TestFinding03HostNet: tries to reach a destination that --host-net
- * has not chosen by a socket that goes to one it has.
+ * The target of TestFinding03HostNet. It uses a socket with a destination of
+ * --host-net, and tries to reach another destination that --host-net does not name.
  *
  *	finding03 udp|tcp|unspec|mmsg|options CHOSEN PORT FORBIDDEN PORT
  */
@@ -18,10 +18,10 @@
 #include <unistd.h>
 
 static struct sockaddr_in good, bad;
-static struct sockaddr_in name;		/* what the calls point to */
+static struct sockaddr_in name;		/* the calls point to it */
 static volatile int stop;
 
-/* swap - exchange the address all the time */
+/* swap - replace the address again and again */
 static void *swap(void *arg)
 {
 	(void)arg;
@@ -34,7 +34,7 @@ static void *swap(void *arg)
 	return NULL;
 }
 
-/* hosted - a datagram socket of the host's */
+/* hosted - create a datagram socket that uses the host's network */
 static int hosted(void)
 {
 	int s = socket(AF_INET, SOCK_DGRAM, 0);
@@ -70,7 +70,7 @@ static void race_tcp(void)
 		int s = socket(AF_INET, SOCK_STREAM, 0);
 		struct sockaddr none = { .sa_family = AF_UNSPEC };
 
-		/* On the host's network, and without a peer again. */
+		/* A socket of the host's network, which is unconnected again. */
 		if (connect(s, (struct sockaddr *)&good, sizeof(good)))
 			exit(4);
 		connect(s, &none, sizeof(none));
@@ -107,7 +107,7 @@ int main(int argc, char **argv)
 		if (sendmmsg(s, m, 2, 0) < 1)
 			return 5;
 	} else if (!strcmp(argv[1], "options")) {
-		/* A loose source route by way of the forbidden one. */
+		/* A loose source route through the forbidden destination. */
 		unsigned char lsrr[8] = { 131, 7, 4, 0, 0, 0, 0, 0 };
 		int s = hosted();
 

@@ -28,7 +28,7 @@ const (
 
 const (
 	imageEnv  = "LKLRUN_TEST_VM" // directory of the image
-	bootLimit = 3 * time.Minute  // takes 12 s on an idle machine
+	bootLimit = 3 * time.Minute  // a boot takes 12 s on an idle machine
 )
 
 // Image makes the machine's kernel and file systems unless they exist. It needs the

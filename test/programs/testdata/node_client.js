@@ -23,5 +23,5 @@ const ask = () => new Promise(ok => {
 	const post = await (await fetch("http://" + addr + ":7000/p", { method: "POST", body: "y".repeat(3000000) })).text();
 	const echoes = await Promise.all([...Array(20)].map(echo));
 	console.log(count(gets), post, count(echoes), await ask());
-	process.exit(0); // fetch keeps connections
+	process.exit(0); // fetch keeps connections open
 })();

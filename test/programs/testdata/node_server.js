@@ -3,7 +3,7 @@
 // HTTP, net and dgram servers in two workers.
 
 const http = require("http"), net = require("net"), dgram = require("dgram"), cluster = require("cluster");
-if (cluster.isPrimary) { // two workers share what they listen on
+if (cluster.isPrimary) { // two workers share the listeners
 	for (let i = 0; i < 2; i++) cluster.fork();
 	process.on("SIGTERM", () => process.exit(0));
 } else {
