@@ -279,7 +279,7 @@ func TestCaptureEnds(t *testing.T) {
 		return strings.Contains(string(out), "Name = late0")
 	}
 	kit.WaitFor(t, "the new interface in the file", kit.Limit, known)
-	// A static neighbour entry, so that no packet waits for resolution.
+	// Add a static neighbour entry, so that no packet waits for address resolution.
 	inside("ip", "neigh", "add", "10.78.1.1", "lladdr", "02:00:00:00:00:01", "dev", "late0")
 	_ = kit.Run(t, kit.Limit, s.ctl("exec", "--", "ping", "-c", "1", "-W", "1", "10.78.1.1"))
 	kit.WaitFor(t, "a packet on it", kit.Limit, func() bool {

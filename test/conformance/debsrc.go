@@ -41,7 +41,7 @@ func fetchSource(ctx context.Context, o options, pkg string) error {
 		return err
 	}
 	dir := filepath.Join(o.cache, pkg)
-	// Leftovers of an earlier attempt.
+	// Remove the leftovers of an earlier attempt.
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
 		return err
 	}

@@ -40,8 +40,8 @@ func buildKernelTest(ctx context.Context, o options, net, source string) (string
 	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 		return "", err
 	}
-	// A constant that the C library's headers do not have yet, from
-	// include/uapi/linux/net_tstamp.h.
+	// Define a constant of include/uapi/linux/net_tstamp.h that the C library's headers
+	// do not have yet.
 	_, err := output(ctx, net, nil, "gcc", "-O1", "-w", "-D_GNU_SOURCE=", "-DSOF_TIMESTAMPING_OPT_RX_FILTER=(1<<17)",
 		"-I.", "-I..", "-o", out, source+".c", "-lpthread")
 	return out, err

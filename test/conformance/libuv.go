@@ -47,7 +47,7 @@ func (s *libuvSuite) prepare(ctx context.Context, o options) error {
 	return cmakeBuild(ctx, o, source, build, []string{"uv_run_tests"}, "-DCMAKE_BUILD_TYPE=Release", "-DLIBUV_BUILD_TESTS=ON")
 }
 
-// libuvEnv lets the tests run as root, and allows for a machine with other work.
+// libuvEnv lets the tests run as root, and extends their timeouts for a busy machine.
 var libuvEnv = []string{"UV_RUN_AS_ROOT=1", "UV_TEST_TIMEOUT_MULTIPLIER=8"}
 
 func (s *libuvSuite) tests(ctx context.Context) ([]string, error) {

@@ -42,7 +42,7 @@ const native = "native"
 
 // An exclusion says that a test does not count, and why.
 type exclusion struct {
-	suite, mode, test, reason string // mode: as place.String(), or * for nowhere at all
+	suite, mode, test, reason string // mode: a pattern for place.String(), or * to exclude the test everywhere
 }
 
 // readExclusions parses lines of the form "SUITE MODE TEST REASON". All fields except

@@ -245,8 +245,8 @@ func (s ourSocket) users() string {
 	return "(" + strings.Join(all, ",") + ")"
 }
 
-// nearly reports whether ss means the same number; it prints six digits, and for some
-// values whole milliseconds.
+// nearly reports whether a and b are the same number within the precision of ss, which
+// prints six digits, and for some values whole milliseconds.
 func nearly(a, b float64, name string) bool {
 	slack := 1e-5 * math.Max(math.Abs(a), math.Abs(b))
 	if name == "busy" || name == "rwnd_limited" || name == "sndbuf_limited" {

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TransferLimit bounds one transfer with its cuts, on a machine with much other work.
+// TransferLimit bounds one transfer with its cuts, on a busy machine.
 const TransferLimit = 2 * time.Minute
 
 // PathRate is the rate of each path.
@@ -140,8 +140,8 @@ var CutSilent = Cut{
 	},
 }
 
-// Carried returns the number of bytes that have crossed a path, by the counters of the
-// server's device.
+// Carried returns the number of bytes that have crossed a path, according to the counters
+// of the server's device.
 func (p *PathSite) Carried(path int) int64 {
 	p.Helper()
 	var devs []struct {

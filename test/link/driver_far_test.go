@@ -29,7 +29,7 @@ type sums struct {
 	err            error
 }
 
-// farLimit bounds a transfer on a machine with much other work.
+// farLimit bounds a transfer on a busy machine.
 const farLimit = 4 * kit.Limit
 
 func (f flow) limit() time.Time {

@@ -59,7 +59,7 @@ func (c *client) ok(args ...string) string {
 	return kit.OK(c, kit.Limit, c.in(args...))
 }
 
-// sh is ok for a shell command line.
+// sh is like ok, for a shell command line.
 func (c *client) sh(format string, args ...any) string {
 	c.Helper()
 	return c.ok("sh", "-c", fmt.Sprintf(format, args...))

@@ -92,7 +92,7 @@ func TestExec(t *testing.T) {
 		t.Errorf("the target hears %s", got)
 	}
 	kit.WaitFor(t, "the program", kit.Limit, func() bool { out, _ := p.Output(); return out != "" })
-	// netstat attributes its sockets to it.
+	// netstat must attribute the program's sockets to the program.
 	var sockets []struct {
 		Remote string `json:"remote"`
 		Pid    int    `json:"pid"`

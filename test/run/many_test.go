@@ -12,8 +12,8 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// TestManySockets opens thousands of connections in one target, which is bound only by
-// its own limit of descriptors. It also checks that a stack without free memory refuses
+// TestManySockets opens thousands of connections in one target, whose only limit is its
+// own limit of descriptors. It also checks that a stack without free memory refuses
 // sockets and continues.
 func TestManySockets(t *testing.T) {
 	s := kit.NewSite(t)

@@ -59,7 +59,8 @@ func TestRequire(t *testing.T) {
 	}
 }
 
-// TestRequireServer does the same for a server, whose accepted connections count.
+// TestRequireServer is like TestRequire, but for a server, whose accepted connections
+// count.
 func TestRequireServer(t *testing.T) {
 	s := kit.NewSite(t)
 	kit.Need(t, "mptcpize")

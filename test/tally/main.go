@@ -330,7 +330,8 @@ func (e event) root() string {
 	return root
 }
 
-// interesting filters out the lines that only frame the others.
+// interesting reports whether a line is output of a test, and not a line of the go
+// command, such as "=== RUN".
 func interesting(line string) bool {
 	for _, prefix := range []string{"=== RUN", "=== PAUSE", "=== CONT", "=== NAME", "--- ", "PASS", "FAIL", "ok  \t"} {
 		if strings.HasPrefix(strings.TrimLeft(line, " "), prefix) {

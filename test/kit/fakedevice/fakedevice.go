@@ -207,7 +207,7 @@ func (p *Phone) Plug() {
 	kit.Host.Run(p.t, "ip", "link", "set", p.Wire, "up")
 }
 
-// Hang stops adbd; everything started from it continues.
+// Hang stops adbd; the processes that it started continue.
 func (p *Phone) Hang() { kit.Pause(p.t, p.adbd(), limit) }
 
 // Wake lets adbd continue.
