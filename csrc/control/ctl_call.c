@@ -5,12 +5,12 @@
  * Theory of operation
  *
  * The buffers of a request are placed in one memory area, which all calls
- * share, and their addresses go where the request says. The call runs on this
- * area, and the reply is written from it. If a call returns EAGAIN and may
- * wait, it becomes a struct waiter. Its descriptor is duplicated in the stack,
- * so that the stack's epoll can watch it in addition to other watchers. The
- * call is repeated at each event until it returns something other than EAGAIN,
- * times out or is cancelled.
+ * share, and their addresses are written where the request specifies. The call
+ * runs on this area, and the reply is written from it. If a call returns EAGAIN
+ * and may wait, it becomes a struct waiter. Its descriptor is duplicated in the
+ * stack, so that the stack's epoll can watch it in addition to other watchers.
+ * The call is repeated at each event until it returns something other than
+ * EAGAIN, times out or is cancelled.
  *
  * ctl_calls.c lists the permitted calls. Descriptors that calls open are made
  * non-blocking, recorded, and closed with the connection.

@@ -17,8 +17,8 @@
  * cannot use (carrier.c).
  *
  * A user namespace maps our own uid and gid to themselves, so that the target
- * sees its real ids. Files of other owners appear to belong to nobody, and
- * set-uid programs of others run without their privilege.
+ * sees its real ids. Files of other owners appear to belong to the user nobody,
+ * and set-uid programs of others run without their privilege.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -49,7 +49,7 @@ void zygote_forked(void)
  * learn - record the zygote's pid
  *
  * If the zygote has been reaped, its number may already be that of a program,
- * whose calls must not pass as the zygote's (zygote_is()).
+ * and calls of that program must not be taken for the zygote's (zygote_is()).
  */
 static void learn(pid_t pid)
 {

@@ -21,9 +21,9 @@
  *
  * The memfd holds everything that lklhost needs after the target's death: the
  * kernel's log, and the account that the library writes when the process ends.
- * In addition, lklhost sets two flags there. The first says that lklrun wants
- * to know of the end while the kernel still runs (CTL_GOF_ASK_END), the second
- * that lklrun has signed off.
+ * In addition, lklhost sets two flags there. The first requests a report to
+ * lklrun of the end while the kernel still runs (CTL_GOF_ASK_END). The second
+ * means that lklrun has signed off.
  */
 #ifndef LKLRUN_PRELOAD_LINK_H
 #define LKLRUN_PRELOAD_LINK_H

@@ -15,7 +15,7 @@
  *
  * Readiness comes from one epoll inside the stack. st_watch() adds descriptors
  * to it, edge-triggered. The loop fetches its events with a timeout of 0, and
- * only if the back end says that there may be some.
+ * only if the back end reports that there may be some.
  */
 #ifndef LKLHOST_STACK_H
 #define LKLHOST_STACK_H

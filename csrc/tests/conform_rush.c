@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Many connections in a short time, and again after a pause. A supervisor that
- * creates sockets in advance must provide the requested kind. It must notice
- * the close of each socket, and not earlier.
+ * creates sockets in advance must provide the requested kind. It must report
+ * each socket as closed when it is closed, and not before.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -9,8 +9,8 @@
  * The other places are hidden folders of the root (specials[]), which can be
  * looked up but are not listed. The target's mounts show them in their usual
  * places (mounts.c). A node is only a path in the stack. Its contents are not
- * cached, since devices and settings come and go. Only the places themselves
- * are permanent.
+ * cached, since devices and settings can appear and disappear. Only the places
+ * themselves are permanent.
  *
  * Links in /sys/class/net lead to the folders of devices. The stack may have
  * these folders anywhere (a foreign library may have them on a bus of its own).

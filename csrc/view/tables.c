@@ -19,7 +19,7 @@
 
 static uint64_t (*carrier_ino)(uint64_t stack_ino);
 
-/** table_inodes - set what translates inodes, see view_open() */
+/** table_inodes - set the function that translates inodes, see view_open() */
 void table_inodes(uint64_t (*fn)(uint64_t stack_ino))
 {
 	carrier_ino = fn;

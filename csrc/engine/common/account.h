@@ -38,7 +38,7 @@ struct account_peer {
  * @given: sockets of the stack
  * @refused: refused sockets, of kinds that the stack does not have
  * @hosted: sockets of the host
- * @strays: sockets of the host that came from elsewhere and were refused
+ * @strays: refused sockets of the host that the process received from elsewhere
  * @in, @out: bytes received and sent
  * @kinds: connections, by enum account_kind
  * @peers: approximately those with the most bytes; @n_peers of them

@@ -10,7 +10,7 @@
 #define ENTRY_FDS_SHIFT	20
 #define ENTRY_FDS	(1 << ENTRY_FDS_SHIFT)
 
-/* preload_class[]: what entry.S does with a call */
+/* preload_class[]: how entry.S handles a call */
 #define CLASS_HOST	0	/* pass to the host */
 #define CLASS_FD	1	/* pass to the host unless preload_kind[argument 0] is set */
 #define CLASS_LOOK	2	/* always pass to C */

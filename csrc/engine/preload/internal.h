@@ -71,7 +71,7 @@ struct inside {
 extern HIDDEN __thread struct inside me __attribute__((tls_model("initial-exec")));
 
 /**
- * struct entry - what belongs to a descriptor of the host
+ * struct entry - state of a descriptor of the host
  * @sfd: the stack's descriptor; with KIND_PARKED, one reserved for a later
  *	socket
  * @sock: index of its struct sock, or with KIND_EPOLL of its struct shadow
@@ -90,7 +90,7 @@ struct entry {
  * @fresh: neither connected nor listening, so it can still be replaced
  *	(fallback.c)
  * @listening: it listens; @accepted: it was accepted
- * @told, @seen: already in the statistics (tally.c); @in, @out: bytes
+ * @told, @seen: it is already in the statistics (tally.c); @in, @out: bytes
  * @watched: it was added to an epoll
  * @ino: inode of the placeholder; @stack_ino: inode of the socket in the stack
  * @notes: recorded options, @n_notes of them (fallback.c)

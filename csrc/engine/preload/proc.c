@@ -209,7 +209,7 @@ static void limit_end(void)
 }
 
 /**
- * proc_ends - deliver what was sent before the process ends
+ * proc_ends - deliver sent data before the process ends
  * @status: exit status, or with @sig the signal that kills it
  */
 void proc_ends(int status, int sig)

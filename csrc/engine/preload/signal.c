@@ -14,7 +14,7 @@
  * reports whether the call may be restarted.
  *
  * The engine also handles signals that end the program by default, if they are
- * commonly used for that: it first delivers what was sent, then lets the signal
+ * commonly used for that: it first delivers sent data, then lets the signal
  * take effect. A second such signal ends the wait.
  *
  * SIGSEGV and SIGBUS are always handled by on_signal(). Inside, they go to the
@@ -53,7 +53,7 @@ struct action {
 
 static struct action acts[SIG_LAST + 1];
 static struct action lib_segv, lib_bus;	/* the library's */
-static void (*ends)(int status, int sig);	/* delivers what was sent, before the process ends */
+static void (*ends)(int status, int sig);	/* delivers sent data before the process ends */
 static const char *native_call;		/* where entry.S makes calls of the host */
 static void (*restorer)(void);		/* the C library's; NULL if the kernel's vDSO has it */
 

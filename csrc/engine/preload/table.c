@@ -8,7 +8,7 @@
  * S_IFSOCK, /proc/PID/fd shows an inode of its own, and a read or write by
  * mistake fails at once, for instance in a program that inherits it through
  * exec. Each descriptor of the host has its own descriptor in the stack, so the
- * stack handles what duplicates mean for epoll and close.
+ * stack handles the effects of duplicates on epoll and close.
  *
  * preload_kind[] is read without a lock; changes need the lock. Entries are
  * removed before the host's descriptor is closed and added after it is opened,

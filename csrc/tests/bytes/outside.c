@@ -64,7 +64,7 @@ static void tell(int to, uint64_t n)
 		die("tell", 0);
 }
 
-/** hand - send the note, with @fd attached unless the note names it */
+/** hand - send the note, with @fd attached unless the note contains its number */
 static void hand(int to, struct note *note, int fd)
 {
 	union {
