@@ -101,7 +101,7 @@ static long ask_host(struct sets *s)
 	return s->nho ? poll_host(s->ho, s->nho) : 0;
 }
 
-/** watch_host - let events of the host end our sleep; with @on false, no longer */
+/** watch_host - start or stop letting events of the host end our sleep */
 static void watch_host(struct sets *s, struct poller *p, bool on)
 {
 	int i;
