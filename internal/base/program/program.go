@@ -24,7 +24,7 @@ const (
 	StatusNotFound      = 127
 )
 
-// Error is the error for a command that cannot be executed.
+// Error reports that a command cannot be executed.
 type Error struct {
 	Command string
 	Status  int // StatusNotExecutable or StatusNotFound

@@ -29,7 +29,7 @@ func file(t *testing.T, mode os.FileMode, content []byte) string {
 	return path
 }
 
-// header is an ELF file's header without anything after it.
+// header returns the header of an ELF file without any further content.
 func header(class elf.Class, machine elf.Machine, typ elf.Type) []byte {
 	b := make([]byte, 64)
 	copy(b, elf.ELFMAG)

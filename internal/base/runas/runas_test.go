@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Debian's base-passwd has all these users.
+// Debian's package base-passwd defines all these users.
 func TestLookup(t *testing.T) {
 	most := uint32(1<<32 - 2) // negative as a 32-bit int
 	for word, want := range map[string]User{

@@ -84,7 +84,7 @@ func speed(ctx context.Context, conn *stackconn.Conn, name string) (uint64, erro
 	}
 	mbit, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
 	if err != nil || mbit <= 0 { // -1 means unknown
-		return 0, nil //nolint:nilerr // what is no number is no speed
+		return 0, nil //nolint:nilerr // text that is not a number means that the speed is unknown
 	}
 	return uint64(mbit) * 1e6, nil
 }
@@ -124,7 +124,7 @@ func (st *Stack) over(ctx context.Context, err error) error {
 		defer cancel()
 		hello, herr := st.conn.Refresh(last)
 		if herr != nil || hello.State != ctlproto.CTL_STATE_PANICKED {
-			return io.EOF //nolint:nilerr // who does not answer has ended
+			return io.EOF //nolint:nilerr // a stack host that does not answer has ended
 		}
 		return fmt.Errorf("%w: %w", capture.ErrDied, err)
 	}
