@@ -27,9 +27,9 @@ const (
 	CTL_STOP        = 12 // end the target, then the stack
 	CTL_LOG         = 13 // the last kernel log lines
 	CTL_EXEC        = 14 // run another program; three descriptors in SCM_RIGHTS
-	CTL_EXEC_SIGNAL = 15 // send it a signal
+	CTL_EXEC_SIGNAL = 15 // send a signal to a program of CTL_EXEC
 	CTL_ASK         = 16 // a request to lklrun; with CTL_ASKF_FD a descriptor in SCM_RIGHTS
-	CTL_ASKED       = 17 // the same, pushed to lklrun; id 0
+	CTL_ASKED       = 17 // a forwarded CTL_ASK, pushed to lklrun; id 0
 	CTL_ANSWER      = 18 // lklrun's answer to CTL_ASKED
 
 	// State of lklhost, reported in HELLO.
