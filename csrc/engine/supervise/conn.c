@@ -22,7 +22,7 @@
 #include "control/control.h"
 #include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
-#include "engine/supervise/dgram.h"
+#include "engine/supervise/kinds.h"
 #include "engine/supervise/notify.h"
 #include "engine/supervise/pump.h"
 #include "engine/supervise/stream.h"
@@ -208,7 +208,7 @@ static void sweep(bool all, enum conn_kind kind)
 		    carrier_gone(conn)) {
 			conn_stats.swept++;
 			if (conn->kind == KIND_DGRAM)
-				engine_ops->dgram_gone(dgram_of(conn));
+				engine_ops->closed(dgram_of(conn));
 			else
 				conn_free(conn);
 		}

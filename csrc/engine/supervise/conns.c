@@ -9,7 +9,7 @@
 
 #include "base/lklhost.h"
 #include "engine/supervise/conn.h"
-#include "engine/supervise/dgram.h"
+#include "engine/supervise/kinds.h"
 #include "engine/supervise/stream.h"
 
 #define CONN_HASH	4096

@@ -3,40 +3,17 @@
 #ifndef LKLHOST_DGRAM_H
 #define LKLHOST_DGRAM_H
 
-#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/socket.h>
 
-#include "base/list.h"
-#include "engine/supervise/conn.h"
+#include "engine/supervise/kinds.h"
 
 struct call;
 struct origin;
 
 #define DGRAM_ROOM	(1 << 20)	/* bytes in a datagram carrier */
 #define DGRAM_MAX	(256 * 1024)	/* bytes in a message, also of netlink */
-
-/**
- * struct dgram - a connection of KIND_DGRAM or KIND_NETLINK
- * @late: entry in the list of sockets whose carrier error is postponed
- * @late_looks: how often the error was postponed
- * @last: origin of all datagrams that our end has sent to a carrier that is
- *	connected to it
- */
-struct dgram {
-	struct conn conn;
-	struct list late;
-	unsigned int late_looks;
-	struct origin *last;
-};
-
-/** dgram_of - get the datagram or netlink socket that @conn is part of */
-static inline struct dgram *dgram_of(const struct conn *conn)
-{
-	assert(conn->kind != KIND_STREAM);
-	return container_of(conn, struct dgram, conn);
-}
 
 /* dgram.c, dgram_msg.c */
 int dgram_start(struct dgram *d);

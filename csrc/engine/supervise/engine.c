@@ -32,7 +32,7 @@ static char text[256 * 1024];	/* contents of a file in the stack */
 static const struct engine_ops ops = {
 	.carrier_event = tcp_carrier_event,
 	.pump = pump,
-	.dgram_gone = dgram_gone,
+	.closed = dgram_gone,
 	.task_gone = held_task_gone,
 	.task_ended = conn_sweep_soon,
 };

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The data of the two kinds of connections. conn.c allocates and frees them without
+ * knowing what stream.h and dgram.h do with them.
+ */
+#ifndef LKLHOST_KINDS_H
+#define LKLHOST_KINDS_H
+
+#include <assert.h>
+
+#include "base/list.h"
+#include "engine/supervise/conn.h"
+#include "engine/supervise/stream.h"
+
+struct origin;
+
+/**
+ * struct dgram - a connection of KIND_DGRAM or KIND_NETLINK
+ * @late: entry in the list of sockets whose carrier error is postponed
+ * @late_looks: how often the error was postponed
+ * @last: origin of all datagrams that our end has sent to a carrier that is
+ *	connected to it
+ */
+struct dgram {
+	struct conn conn;
+	struct list late;
+	unsigned int late_looks;
+	struct origin *last;
+};
+
+/** dgram_of - get the datagram or netlink socket that @conn is part of */
+static inline struct dgram *dgram_of(const struct conn *conn)
+{
+	assert(conn->kind != KIND_STREAM);
+	return container_of(conn, struct dgram, conn);
+}
+
+#endif
