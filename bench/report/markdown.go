@@ -66,7 +66,7 @@ func Markdown(w io.Writer, s *table.Set, sections []Section, reasons string) err
 		fmt.Fprintf(&b, "%s %.0f", name, i.Seconds[name])
 	}
 	b.WriteString(".\n")
-	_, err := io.WriteString(w, head+"\n"+contents(b.String())+b.String())
+	_, err := io.WriteString(w, wrap(head+"\n"+contents(b.String())+b.String()))
 	return err
 }
 

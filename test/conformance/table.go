@@ -68,12 +68,19 @@ func (r row) verdict() string {
 
 const intro = `# Conformance
 
-Test suites that other people wrote, run natively and on the stacks of this project by ` + "`make conformance`" + `, which wrote this page.
+` + "`make conformance`" + ` writes this page. It runs the test suites of other projects natively and on the
+stacks of this project.
 
-Natively means: on the host's own kernel, in the same kind of namespace with nothing in it but a loopback interface. On a stack means the same
-program under ` + "`lklrun --stack NAME`" + `, by the engine supervise, or by preload where the column says so, with nothing told to it. A column shows how many of the tests that pass natively pass there;
-a test that hangs, crashes, or is skipped there does not; "static" are programs that nothing can be loaded into, "forks" those that have each test, or its servers, in a process of its own. Left out are tests that are not run anywhere (%s says which and
-why); what is excluded for one stack only counts as not passed.
+- "Natively" means on the host's own kernel, in a namespace that has only a loopback interface.
+- On a stack, the same program runs under ` + "`lklrun --stack NAME`" + `, with the engine supervise, or with
+  preload if the column says so.
+- A column shows how many of the tests that pass natively also pass there. A test that hangs,
+  crashes or is skipped does not pass.
+- "static" programs cannot load a library. "forks" are programs that run each test, or its servers,
+  in a process of its own.
+- Some tests are not run at all:
+  %s lists them with the reasons.
+  A test that is excluded for one stack counts as not passed.
 
 Host: Linux %s.
 
@@ -82,7 +89,7 @@ Host: Linux %s.
 // writeTable writes the page.
 func writeTable(o options, rows []row, excluded []exclusion) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, intro, "[exclusions.txt](../test/conformance/exclusions.txt)", release())
+	fmt.Fprintf(&b, intro, "[exclusions.txt](../../test/conformance/exclusions.txt)", release())
 	b.WriteString("| suite | pass natively | left out |")
 	for _, s := range o.stacks {
 		fmt.Fprintf(&b, " %s | excluded |", s)

@@ -104,7 +104,7 @@ var ssNumbers = map[string]ssField{
 	"add_addr_accepted": {"mptcp_info.add_addr_accepted", 1, static, 0},
 }
 
-// ssWords are the fields of ss with texts. Each has a function that checks lklctl's JSON.
+// ssWords are the fields of ss whose values are text. Each has a function that checks lklctl's JSON.
 var ssWords = map[string]func(s ourSocket, value string) bool{
 	"netid": func(s ourSocket, v string) bool {
 		return s.text("proto") == v || v == "udp" && s.text("proto") == "raw"

@@ -25,7 +25,7 @@ type Document struct {
 // whose comments Generate reads. module is the module's path.
 func Generate(root, module string, documents []Document) ([]byte, error) {
 	g := &generator{comments: newComments(root, module), seen: map[reflect.Type]bool{}, titles: map[string]reflect.Type{}}
-	g.text.WriteString("# JSON\n\nThis page describes what each command prints with `-o json`. With `--watch`, each line is a document. " +
+	g.text.WriteString("# JSON\n\nThis page describes what each command prints with `-o json`. With `--watch`,\neach line is a document. " +
 		"Fields that the stack does not report are absent.\n\n")
 	for _, d := range documents {
 		fmt.Fprintf(&g.text, "- [%s](#%s)\n", d.Name, anchor(d.Name))

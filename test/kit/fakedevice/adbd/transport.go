@@ -17,7 +17,7 @@ type Server struct {
 	Log          func(format string, args ...any) // errors of a peer
 }
 
-// Serve accepts computers until the listener is closed.
+// Serve accepts connections from adb servers until the listener is closed.
 func (s *Server) Serve(l net.Listener) error {
 	for {
 		conn, err := l.Accept()
