@@ -12,7 +12,10 @@
 
 #define RESOLV_MAX	4096	/* longest path that GO may name */
 
-/* The steps that the child reports, in the order of their execution. */
+/*
+ * The steps that the child reports, in the order of their execution. With
+ * preload, STEP_UNFILTERED follows the steps for mounts and covers.
+ */
 enum child_step {
 	STEP_NETNS,
 	STEP_FILTER,	/* value: number of the listener's descriptor */

@@ -342,7 +342,7 @@ func (d *driven) traffic() {
 		case <-time.After(farLimit): // the traffic has failed; its end reports the reason
 		}
 		d.cut()
-		time.Sleep(200 * time.Millisecond) // long enough to lose packets
+		time.Sleep(200 * time.Millisecond) // the length of the cut, in which packets are lost; not a wait
 		d.mend()
 	})
 	ours := d.Say("connect(%q, %d, 0, %d, %d)", d.fars[0], port, trafficRate, seconds)

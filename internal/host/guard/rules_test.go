@@ -395,8 +395,6 @@ func TestRestored(t *testing.T) {
 			for _, r := range journal {
 				p.host.Do(t, func() error { return Remove(t.Context(), r) })
 			}
-			// A flush of all rules also removes what iptables-nft
-			// shows of other tables.
 			if after := p.rules(t); after != before {
 				t.Error(cmp.Diff(before, after))
 			}
