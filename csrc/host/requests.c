@@ -81,7 +81,7 @@ static int link_add(struct client *cl, const struct ctl_hdr *h,
 	ret = -EINVAL;
 	if (host.state == CTL_STATE_PANICKED || host.state == CTL_STATE_ENDING)
 		ret = -ESHUTDOWN;
-	else if (req.kind >= CTL_LINK_TAP && req.kind <= CTL_LINK_TUN)
+	else if (req.kind >= CTL_LINK_TAP && req.kind <= CTL_LINK_WIRE)
 		ret = stack->link_add(fd, req.kind, req.flags, req.mac, req.mtu);
 	if (ret < 0) {
 		close(fd);
@@ -91,6 +91,23 @@ static int link_add(struct client *cl, const struct ctl_hdr *h,
 	rep.dev = ret;
 	rep.ifindex = stack_alive() ? stack->ifindex(ret) : 0;
 	ctl_reply(cl, h, 0, &rep, sizeof(rep));
+	return 0;
+}
+
+/** link_join - join a device to another one on its wire */
+static int link_join(struct client *cl, const struct ctl_hdr *h,
+		     const uint8_t *body)
+{
+	struct ctl_link_join req;
+	int fd = ctl_claim_fd(cl), ret = -EBADF;
+
+	memcpy(&req, body, sizeof(req));
+	if (fd >= 0) {
+		ret = stack->link_join ? stack->link_join(req.dev, fd) : -EOPNOTSUPP;
+		if (ret)
+			close(fd);
+	}
+	ctl_reply(cl, h, ret, NULL, 0);
 	return 0;
 }
 
@@ -268,6 +285,8 @@ static bool length_ok(uint16_t type, size_t len)
 		return len == sizeof(struct ctl_link_add);
 	case CTL_LINK_DEL:
 		return len == sizeof(struct ctl_link_del);
+	case CTL_LINK_JOIN:
+		return len == sizeof(struct ctl_link_join);
 	case CTL_BOOT:
 		return len >= sizeof(struct ctl_boot);
 	case CTL_GO:
@@ -328,6 +347,8 @@ static int request(struct client *cl, const struct ctl_hdr *h,
 		return link_add(cl, h, body);
 	case CTL_LINK_DEL:
 		return link_del(cl, h, body);
+	case CTL_LINK_JOIN:
+		return link_join(cl, h, body);
 	case CTL_BOOT:
 		return boot(cl, h, body, len);
 	case CTL_GO:

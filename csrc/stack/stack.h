@@ -63,6 +63,8 @@ enum st_load { ST_LOAD_EASY, ST_LOAD_FULL, ST_LOAD_RUSH };
  * @load: set the load of the loop; may be NULL
  * @link_add: add a device on @fd, which the stack then owns; returns its id or
  *	-errno
+ * @link_join: join a device of kind WIRE to another one, by the socket @bell,
+ *	which the stack then owns; may be NULL
  * @link_del: remove a device
  * @ifindex: ifindex of a device, 0 before boot
  * @halt: shut the kernel down
@@ -80,6 +82,7 @@ struct stack_ops {
 	void (*load)(enum st_load load);
 	int (*link_add)(int fd, uint32_t kind, uint32_t flags,
 			const uint8_t mac[6], uint16_t mtu);
+	int (*link_join)(int id, int bell);
 	int (*link_del)(int id);
 	int (*ifindex)(int id);
 	void (*halt)(void);

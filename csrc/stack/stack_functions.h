@@ -19,6 +19,7 @@
 	X(netdev_prepare) \
 	X(netdev_fd_create) \
 	X(netdev_add) \
+	X(netdev_wire_join) \
 	X(netdev_remove) \
 	X(netdev_free) \
 	X(netdev_get_ifindex) \

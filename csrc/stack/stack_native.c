@@ -44,6 +44,7 @@ struct lkl_host_operations {
 #define LKL_NETDEV_OFFLOAD	2
 #define LKL_NETDEV_RAWIP	4
 #define LKL_NETDEV_BIG		8
+#define LKL_NETDEV_WIRE		16
 #define LKL_LOAD_EASY		0
 #define LKL_LOAD_FULL		1
 #define LKL_LOAD_RUSH		2
@@ -71,6 +72,7 @@ static struct {
 	void (*netdev_prepare)(void);
 	struct lkl_netdev *(*netdev_fd_create)(int fd, int flags);
 	int (*netdev_add)(struct lkl_netdev *nd, struct lkl_netdev_args *args);
+	int (*netdev_wire_join)(int id, int bell);
 	void (*netdev_remove)(int id);
 	void (*netdev_free)(struct lkl_netdev *nd);
 	int (*netdev_get_ifindex)(int id);
@@ -232,6 +234,8 @@ static int netdev_flags(uint32_t kind, uint32_t flags)
 	if (flags & CTL_LINKF_RAWIP || kind == CTL_LINK_COOKED ||
 	    kind == CTL_LINK_TUN)
 		f |= LKL_NETDEV_RAWIP;
+	if (kind == CTL_LINK_WIRE)
+		f |= LKL_NETDEV_WIRE;
 	return f;
 }
 
@@ -282,6 +286,21 @@ static int native_link_add(int fd, uint32_t kind, uint32_t flags,
 	return ret;
 }
 
+/** native_link_join - join a device to another one on its wire */
+static int native_link_join(int id, int bell)
+{
+	int own, ret;
+
+	if (id < 0 || id >= MAX_DEVS || !devs[id].nd)
+		return -ENODEV;
+	own = fcntl(bell, F_DUPFD_CLOEXEC, 0);
+	if (own < 0)
+		return -errno;
+	ret = lkl.netdev_wire_join(id, own);
+	close(ret ? own : bell);
+	return ret;
+}
+
 /** native_link_del - remove a device */
 static int native_link_del(int id)
 {
@@ -329,6 +348,7 @@ const struct stack_ops stack_native_ops = {
 	.refs = native_refs,
 	.load = native_load,
 	.link_add = native_link_add,
+	.link_join = native_link_join,
 	.link_del = native_link_del,
 	.ifindex = native_ifindex,
 	.halt = native_halt,

@@ -59,6 +59,7 @@ static void requests(void)
 		{ 2, 0, 0, 0xaa, 0xbb, 0xcc }, 1500,
 	};
 	struct ctl_link_del del = { 3 };
+	struct ctl_link_join join = { 4 };
 	struct ctl_boot boot = { 64 << 20, 10, 0 };
 	struct ctl_go go = { CTL_GOF_MPTCP, 50, 25, 0 };
 	struct {
@@ -84,6 +85,7 @@ static void requests(void)
 	same("hello_req", &hello, sizeof(hello), NULL, 0);
 	same("link_add", &add, sizeof(add), NULL, 0);
 	same("link_del", &del, sizeof(del), NULL, 0);
+	same("link_join", &join, sizeof(join), NULL, 0);
 	same("boot", &boot, sizeof(boot), "loglevel=4", 10);
 	same("go", &go, sizeof(go), "/run/lklrun/a/resolv.conf", 25);
 	same("syscall", &call, sizeof(call), "0123456789abcdefxyz", 19);

@@ -327,8 +327,8 @@ int link_watch(void)
 /** link_takes - whether the library answers requests of that type */
 bool link_takes(uint16_t type)
 {
-	return type == CTL_LINK_ADD || type == CTL_LINK_DEL ||
-	       type == CTL_BOOT || type == CTL_GO || type == CTL_SYSCALL ||
+	return type == CTL_LINK_ADD || type == CTL_LINK_JOIN ||
+	       type == CTL_LINK_DEL || type == CTL_BOOT || type == CTL_GO || type == CTL_SYSCALL ||
 	       type == CTL_CANCEL || type == CTL_STATS || type == CTL_OWNERS;
 }
 
@@ -423,7 +423,7 @@ int link_request(struct client *cl, const struct ctl_hdr *h,
 {
 	int fd = -1, ret;
 
-	if (h->type == CTL_LINK_ADD) {
+	if (h->type == CTL_LINK_ADD || h->type == CTL_LINK_JOIN) {
 		fd = ctl_claim_fd(cl);
 		if (fd < 0) {
 			ctl_reply(cl, h, -EBADF, NULL, 0);

@@ -192,6 +192,23 @@ static void link_add(struct client *cl, const struct ctl_hdr *h,
 	ctl_reply(cl, h, ret < 0 ? ret : 0, &rep, ret < 0 ? 0 : sizeof(rep));
 }
 
+/** link_join - join a device to another one on its wire */
+static void link_join(struct client *cl, const struct ctl_hdr *h,
+		      const uint8_t *body)
+{
+	struct ctl_link_join req;
+	int ret = -EBADF;
+
+	memcpy(&req, body, sizeof(req));
+	if (in_fd >= 0) {
+		ret = stack->link_join(req.dev, in_fd);
+		if (ret)
+			close(in_fd);
+		in_fd = -1;
+	}
+	ctl_reply(cl, h, ret, NULL, 0);
+}
+
 /** boot - start the kernel */
 static void boot(struct client *cl, const struct ctl_hdr *h,
 		 const uint8_t *body, size_t len)
@@ -287,6 +304,9 @@ static void request(const struct ctl_hdr *h, const uint8_t *body, size_t len)
 	switch (h->type) {
 	case CTL_LINK_ADD:
 		link_add(cl, h, body);
+		break;
+	case CTL_LINK_JOIN:
+		link_join(cl, h, body);
 		break;
 	case CTL_LINK_DEL:
 		memcpy(&del, body, sizeof(del));

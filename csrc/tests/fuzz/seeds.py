@@ -12,7 +12,7 @@ import struct
 HERE = os.path.dirname(os.path.abspath(__file__))
 GOLDEN = os.path.join(HERE, "../../../internal/stack/ctlproto/testdata/golden.txt")
 TYPES = {"hello_req": 1, "link_add": 2, "link_del": 3, "boot": 4, "go": 5, "syscall": 6, "cancel": 7, "stats": 8,
-         "owners": 9, "events": 10, "stop": 12, "log": 13, "exec": 14, "exec_signal": 15, "ask": 16, "answer": 18}
+         "owners": 9, "events": 10, "stop": 12, "log": 13, "exec": 14, "exec_signal": 15, "ask": 16, "answer": 18, "link_join": 19}
 NEW, BOOTED, RUNNING = b"\0", b"\1", b"\2"
 
 
@@ -123,7 +123,7 @@ def link_program():
         "call": opened + call(46, (101,), ((1, 1, 0, 56), (0, 5, 16, 16), (1, 7, 0, 8)), b"a" * 80) + b"\7" + call(3, (101,)),
         "waits": waits + b"\1\0\5" + waits + b"\2\x20\0",
         "cancel": waits + one("cancel", body=b"\7\0\0\0") + one("stats", kind=0x42),
-        "texts": BOOTED + one("stats") + one("owners") + b"\3\x10" + one("stats") + one("link_del"),
+        "texts": BOOTED + one("stats") + one("owners") + b"\3\x10" + one("stats") + one("link_join") + one("link_del"),
         "golden": BOOTED + one("syscall"),
         "raw": BOOTED + b"\xff" + struct.pack("<IHHIi", 16, 8, 1, 1, 0) + struct.pack("<IHHIi", 20, 7, 1, 1, 0) + b"\1\0\0\0\x0f",
     }

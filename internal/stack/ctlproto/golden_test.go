@@ -49,6 +49,7 @@ func samples() []sample {
 		MAC: [6]byte{2, 0, 0, 0xaa, 0xbb, 0xcc}, MTU: 1500,
 	}
 	linkRep := LinkReply{Dev: 3, IfIndex: 5}
+	linkJoin := LinkJoin{Dev: 4}
 	linkDel := LinkDel{Dev: 3}
 	boot := Boot{Mem: 64 << 20, Cmdline: "loglevel=4"}
 	start := Go{Flags: CTL_GOF_MPTCP, SpinUS: 50, ResolvConf: "/run/lklrun/a/resolv.conf"}
@@ -85,6 +86,7 @@ func samples() []sample {
 		{"hello_rep", helloRep, body(helloRep.Append), func() message { return new(HelloReply) }},
 		{"link_add", linkAdd, body(linkAdd.Append), func() message { return new(LinkAdd) }},
 		{"link_rep", linkRep, body(linkRep.Append), func() message { return new(LinkReply) }},
+		{"link_join", linkJoin, body(linkJoin.Append), func() message { return new(LinkJoin) }},
 		{"link_del", linkDel, body(linkDel.Append), func() message { return new(LinkDel) }},
 		{"boot", boot, body(boot.Append), func() message { return new(Boot) }},
 		{"go", start, body(start.Append), func() message { return new(Go) }},
@@ -187,6 +189,8 @@ func deref(m message) any {
 	case *LinkAdd:
 		return *m
 	case *LinkReply:
+		return *m
+	case *LinkJoin:
 		return *m
 	case *LinkDel:
 		return *m

@@ -131,6 +131,23 @@ func (m *LinkReply) Unmarshal(b []byte) error {
 	return nil
 }
 
+// LinkJoin is struct ctl_link_join; the bell is sent along.
+type LinkJoin struct {
+	Dev int32
+}
+
+// Append appends the message in wire format to b.
+func (m LinkJoin) Append(b []byte) []byte { return le.AppendUint32(b, uint32(m.Dev)) }
+
+// Unmarshal decodes the body of a CTL_LINK_JOIN request.
+func (m *LinkJoin) Unmarshal(b []byte) error {
+	if err := exact("link join request", b, 4); err != nil {
+		return err
+	}
+	*m = LinkJoin{Dev: int32(le.Uint32(b))}
+	return nil
+}
+
 // LinkDel is struct ctl_link_del.
 type LinkDel struct {
 	Dev int32

@@ -31,6 +31,7 @@ const (
 	CTL_ASK         = 16 // a request to lklrun; with CTL_ASKF_FD a descriptor in SCM_RIGHTS
 	CTL_ASKED       = 17 // a forwarded CTL_ASK, pushed to lklrun; id 0
 	CTL_ANSWER      = 18 // lklrun's answer to CTL_ASKED
+	CTL_LINK_JOIN   = 19 // join a device of kind WIRE to another one; its bell in SCM_RIGHTS
 
 	// State of lklhost, reported in HELLO.
 	CTL_STATE_NEW      = 0 // before CTL_BOOT: LINK_ADD, BOOT
@@ -60,6 +61,7 @@ const (
 	CTL_LINK_PACKET          = 3   // a packet socket (AF_PACKET, SOCK_RAW) bound to a device, one frame per message
 	CTL_LINK_COOKED          = 4   // a packet socket on a device without link layer, SOCK_DGRAM or SOCK_RAW: one IP packet per message
 	CTL_LINK_TUN             = 5   // a tun descriptor, TUNSETIFF done, IFF_NO_PI
+	CTL_LINK_WIRE            = 6   // an epoll without descriptors; its peers follow with CTL_LINK_JOIN, see third_party/lkl/include/lkl.h
 	CTL_LINKF_VNET_HDR       = 0x1 // struct virtio_net_hdr_mrg_rxbuf (12 bytes; packet socket: the size set on it) before each frame
 	CTL_LINKF_OFFLOAD        = 0x2 // TSO and checksum offload both ways
 	CTL_LINKF_RAWIP          = 0x4 // no link layer: one IP packet per message; always the case for COOKED and TUN

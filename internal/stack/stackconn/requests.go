@@ -31,6 +31,15 @@ func (c *Conn) AddLink(ctx context.Context, l ctlproto.LinkAdd, f *os.File) (dev
 	return int(r.Dev), int(r.IfIndex), nil
 }
 
+// JoinLink joins a device of kind CTL_LINK_WIRE to another one by its bell, which
+// stays open.
+func (c *Conn) JoinLink(ctx context.Context, dev int, bell *os.File) error {
+	if _, err := c.request(ctx, ctlproto.CTL_LINK_JOIN, ctlproto.LinkJoin{Dev: int32(dev)}.Append(nil), bell); err != nil {
+		return fmt.Errorf("joining link %d of the stack: %w", dev, err)
+	}
+	return nil
+}
+
 // DelLink removes a device.
 func (c *Conn) DelLink(ctx context.Context, dev int) error {
 	if _, err := c.request(ctx, ctlproto.CTL_LINK_DEL, ctlproto.LinkDel{Dev: int32(dev)}.Append(nil)); err != nil {

@@ -151,6 +151,7 @@ struct lkl_netdev_args {
 #define LKL_NETDEV_OFFLOAD	2
 #define LKL_NETDEV_RAWIP	4
 #define LKL_NETDEV_BIG		8
+#define LKL_NETDEV_WIRE		16
 
 /*
  * Size of the header before each frame with LKL_NETDEV_VNET_HDR: struct
@@ -158,6 +159,27 @@ struct lkl_netdev_args {
  * it with TUNSETVNETHDRSZ. A packet socket keeps the size that it was given.
  */
 #define LKL_VNET_HDR_LEN	12
+
+/*
+ * A wire joins devices of several processes. Each two of them share a memory
+ * and a SOCK_SEQPACKET socket pair. The first message of each socket is a struct
+ * lkl_wire_hello with the descriptor of the memory: LKL_WIRE_MEM bytes of a
+ * memfd with F_SEAL_SHRINK, all zero. See lib/wire.c.
+ */
+#define LKL_WIRE_MAGIC		0x31726977u	/* "wir1" */
+#define LKL_WIRE_CTL		65536ul		/* for the state of each ring */
+#define LKL_WIRE_RING		(2ul << 20)
+#define LKL_WIRE_MEM		(2 * (LKL_WIRE_CTL + LKL_WIRE_RING))
+
+/**
+ * struct lkl_wire_hello - the first message
+ * @magic: LKL_WIRE_MAGIC
+ * @side: 0 or 1; the other device has the other one
+ */
+struct lkl_wire_hello {
+	unsigned int magic;
+	unsigned int side;
+};
 
 /**
  * lkl_netdev_fd_create - make a device on an existing descriptor
@@ -170,7 +192,9 @@ struct lkl_netdev_args {
  *	TUNSETOFFLOAD is set accordingly, also to 0. LKL_NETDEV_RAWIP: a
  *	device without link layer, each frame is an IPv4 or IPv6 packet; implied
  *	for a tun and for a packet socket of type SOCK_DGRAM.
- *	LKL_NETDEV_BIG: see LKL_OFFLOAD_HOST_BIG
+ *	LKL_NETDEV_BIG: see LKL_OFFLOAD_HOST_BIG. LKL_NETDEV_WIRE: the device
+ *	is an end of a wire, and @fd an epoll without descriptors (needs
+ *	LKL_NETDEV_VNET_HDR, excludes LKL_NETDEV_RAWIP and LKL_NETDEV_BIG)
  *
  * Returns NULL with errno set on failure; the caller then still owns the
  * descriptor.
@@ -209,6 +233,16 @@ int lkl_netdev_add(struct lkl_netdev *nd, struct lkl_netdev_args *args);
  * call, a burst is then written frame by frame.
  */
 void lkl_netdev_prepare(void);
+
+/**
+ * lkl_netdev_wire_join - join a device with LKL_NETDEV_WIRE to another one
+ * @id: of the device
+ * @bell: the socket, which the device owns from then on
+ *
+ * Returns 0 or a negative errno: the caller then still owns the socket. When
+ * the other device ends, this one leaves it by itself.
+ */
+int lkl_netdev_wire_join(int id, int bell);
 
 /** lkl_netdev_remove - remove the device from the kernel */
 void lkl_netdev_remove(int id);

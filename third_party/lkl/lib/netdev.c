@@ -5,6 +5,7 @@
 #include "netdev.h"
 #include "host_call.h"
 #include "uring.h"
+#include "wire.h"
 #include "writer.h"
 
 #include <errno.h>
@@ -31,6 +32,8 @@
  * @id: -1 until added
  * @tap: the descriptor is a tap or a tun, so offloads must be set on it
  * @packet: properties of a packet socket
+ * @wire: the end of a wire, or NULL; @fd is the epoll with its bells
+ * @bells: there may be bells to answer
  * @flags: LKL_NET_*
  * @events: LKL_NETEV_* not yet handled by the kernel
  * @crumbs: number of frames above 64 KiB to send as packets: the host has
@@ -43,6 +46,8 @@ struct lkl_netdev {
 	int id;
 	int tap;
 	struct packet_socket packet;
+	struct wire *wire;
+	int bells;
 	unsigned int flags;
 	unsigned int events;
 	int down;
@@ -143,6 +148,30 @@ fail:
 	return NULL;
 }
 
+static struct lkl_netdev *wire_create(int fd, int flags)
+{
+	struct lkl_netdev *nd;
+	unsigned int f = LKL_NET_VNET;
+
+	if (flags & ~(LKL_NETDEV_WIRE | LKL_NETDEV_VNET_HDR | LKL_NETDEV_OFFLOAD) ||
+	    !(flags & LKL_NETDEV_VNET_HDR)) {
+		errno = EINVAL;
+		return NULL;
+	}
+	if (flags & LKL_NETDEV_OFFLOAD)
+		f |= offload_flags(LKL_OFFLOAD_ALL);
+	nd = create(fd, 0, f, NULL);
+	if (!nd)
+		return NULL;
+	nd->wire = wire_new(fd);
+	if (!nd->wire) {
+		free(nd);
+		errno = ENOMEM;
+		return NULL;
+	}
+	return nd;
+}
+
 API struct lkl_netdev *lkl_netdev_fd_create(int fd, int flags)
 {
 	int vnet = flags & LKL_NETDEV_VNET_HDR ? LKL_VNET_HDR_LEN : 0, tap, ret;
@@ -150,6 +179,8 @@ API struct lkl_netdev *lkl_netdev_fd_create(int fd, int flags)
 	unsigned int f = 0;
 	struct ifreq ifr;
 
+	if (flags & LKL_NETDEV_WIRE)
+		return wire_create(fd, flags);
 	memset(&ifr, 0, sizeof(ifr));
 	tap = ioctl(fd, TUNGETIFF, &ifr) == 0;
 	ret = packet_probe(fd, &packet);
@@ -263,6 +294,34 @@ API int lkl_netdev_add(struct lkl_netdev *nd, struct lkl_netdev_args *args)
 	return id;
 }
 
+struct join_args {
+	struct wire *wire;
+	int bell;
+};
+
+static long do_join(void *arg)
+{
+	struct join_args *a = arg;
+
+	return wire_add(a->wire, a->bell);
+}
+
+API int lkl_netdev_wire_join(int id, int bell)
+{
+	struct join_args a = { .bell = bell };
+	int ret;
+
+	if (id < 0 || id >= LKL_NET_MAX || !devs[id] || !devs[id]->wire)
+		return -ENODEV;
+	a.wire = devs[id]->wire;
+	ret = booted ? kernel_call(do_join, &a) : do_join(&a);
+	if (!ret && booted) {
+		netdev_event(id, EPOLLIN);
+		events_more();
+	}
+	return ret;
+}
+
 /**
  * netdevs_boot - give the kernel the devices added before the boot
  */
@@ -322,6 +381,7 @@ API void lkl_netdev_free(struct lkl_netdev *nd)
 {
 	if (!nd || nd->id >= 0)
 		return;
+	wire_free(nd->wire);
 	if (nd->fd >= 0)
 		close(nd->fd);
 	free(nd);
@@ -358,6 +418,8 @@ void netdevs_halt(void)
 	for (id = 0; id < LKL_NET_MAX; id++) {
 		if (!devs[id])
 			continue;
+		wire_free(devs[id]->wire);
+		devs[id]->wire = NULL;
 		close(devs[id]->fd);
 		devs[id]->fd = -1;
 		devs[id]->id = -1;
@@ -378,6 +440,8 @@ void netdev_event(int id, unsigned int events)
 	if (id < 0 || id >= LKL_NET_MAX || !devs[id])
 		return;
 	nd = devs[id];
+	if (nd->wire)
+		__atomic_store_n(&nd->bells, 1, __ATOMIC_SEQ_CST);
 	if (events & EPOLLIN)
 		ev |= LKL_NETEV_RX;
 	if (events & EPOLLOUT)
@@ -394,9 +458,15 @@ void netdev_event(int id, unsigned int events)
 
 unsigned int lklh_net_events(int id)
 {
-	if (!devs[id])
+	struct lkl_netdev *nd = devs[id];
+	unsigned int ev;
+
+	if (!nd)
 		return 0;
-	return __atomic_exchange_n(&devs[id]->events, 0, __ATOMIC_SEQ_CST);
+	ev = __atomic_exchange_n(&nd->events, 0, __ATOMIC_SEQ_CST);
+	if (nd->wire && __atomic_exchange_n(&nd->bells, 0, __ATOMIC_SEQ_CST))
+		ev = wire_events(nd->wire);
+	return ev;
 }
 
 void lklh_net_more(int id)
@@ -448,6 +518,8 @@ long lklh_net_read(int id, const struct lkl_iov *iov, int cnt,
 	struct lkl_netdev *nd = devs[id];
 	long n;
 
+	if (nd->wire)
+		return wire_read(nd->wire, iov, cnt);
 	if (nd->packet.type)
 		return packet_read(nd->fd, &nd->packet, iov, cnt,
 				   nd->flags & LKL_NET_RAWIP, meta);
@@ -478,6 +550,11 @@ long lklh_net_write(int id, const struct lkl_iov *iov, int cnt,
 	struct lkl_netdev *nd = devs[id];
 	long n;
 
+	if (nd->wire) {
+		n = wire_write(nd->wire, iov, cnt);
+		wire_flush(nd->wire);
+		return n;
+	}
 	if (nd->packet.type)
 		return packet_write(nd->fd, &nd->packet, iov, cnt, proto);
 	do
@@ -494,6 +571,12 @@ void lklh_net_write_burst(int id, struct lkl_net_out *out, int n)
 	struct lkl_netdev *nd = devs[id];
 	int i = 0;
 
+	if (nd->wire) {
+		for (; i < n; i++)
+			out[i].ret = (int)wire_write(nd->wire, out[i].iov, out[i].cnt);
+		wire_flush(nd->wire);
+		return;
+	}
 	if (n > 1 && !nd->packet.type) {
 		i = uring_write(nd->fd, out, n);
 		if (i && unlikely(out[i - 1].ret == -EAGAIN))
@@ -540,6 +623,8 @@ unsigned int lklh_net_poll(int id)
 	struct lkl_netdev *nd = devs[id];
 	struct pollfd p = { .fd = nd->fd, .events = POLLIN | POLLOUT };
 
+	if (nd->wire)
+		return wire_events(nd->wire);
 	if (nd->packet.type && !packet_up(nd->fd, &nd->packet))
 		return LKL_NETEV_HUP;
 	if (poll(&p, 1, 0) < 0)

@@ -185,6 +185,15 @@ static int fake_link_add(int fd, uint32_t kind, uint32_t flags,
 	return (int)(flags & 63);
 }
 
+/** fake_link_join - accept or refuse the bell */
+static int fake_link_join(int id, int bell)
+{
+	if (id & 1)
+		return -EINVAL;
+	close(bell);
+	return 0;
+}
+
 /** fake_link_del - remove any device */
 static int fake_link_del(int id)
 {
@@ -206,7 +215,7 @@ static const struct stack_ops fake_ops = {
 	.abi = CTL_ABI_NATIVE, .boot = fake_boot, .call = fake_call,
 	.step = fake_step, .event = fake_event, .watch = fake_watch,
 	.asked = fake_asked, .link_add = fake_link_add,
-	.link_del = fake_link_del, .ifindex = fake_ifindex,
+	.link_join = fake_link_join, .link_del = fake_link_del, .ifindex = fake_ifindex,
 	.halt = fake_halt,
 };
 
