@@ -187,6 +187,7 @@ both directions, unless --direction selects one.
   reorder SHARE     send packets without the delay with that probability
   corrupt SHARE     flip one bit of a packet with that probability
   limit PACKETS     hold at most that many packets for delay and rate
+  seed NUMBER       make the random decisions of a step repeatable
   clear             remove all of these settings
 
 Units are those of tc(8). The value 0 removes a setting. The interface keeps its

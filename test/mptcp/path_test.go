@@ -8,6 +8,7 @@ import (
 	"math"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -183,6 +184,44 @@ func ping(p *kit.PathSite, iface string) float64 {
 	}
 	return least
 }
+
+// TestPathSeed checks that a seed makes a path lose the same packets again.
+func TestPathSeed(t *testing.T) {
+	t.Parallel()
+	p := kit.NewPathSite(t)
+	target := p.Start("supervise", "", "sleep", "600")
+	p.Until("the run", target, func() bool {
+		return exec.Command(kit.Bin("lklctl"), "exec", "-n", p.Instance, "--", "true").Run() == nil
+	})
+	// Other packets of the stack would take a part in the sequence.
+	kit.Lklctl(t, "sysctl", "-n", p.Instance, "-w", "net.ipv6.conf.eth1.disable_ipv6=1")
+	p.InStack("ping", "-c", "1", "-W", strconv.Itoa(pingWait), "10.74.2.1")
+	mac := strings.Fields(p.InStack("ip", "neigh", "show", "10.74.2.1", "dev", "eth1"))
+	p.InStack("ip", "neigh", "replace", "10.74.2.1", "dev", "eth1", "lladdr", mac[slices.Index(mac, "lladdr")+1], "nud", "permanent")
+	lost := func(seed string) string {
+		pathVerb(p, "eth1", "loss", "40%", "seed", seed, "--direction", "out")
+		out, _ := exec.Command(kit.Bin("lklctl"), "exec", "-n", p.Instance, "--", "ping", "-I", "eth1", "-c", "50", "-i", "0.02", "-W", "1", "10.74.2.1").CombinedOutput()
+		return strings.Join(pingNumber.FindAllString(string(out), -1), " ")
+	}
+	first := lost("7")
+	if got, want := pathVerb(p, "eth1"), "loss 40% seed 7"; !strings.Contains(got, want) {
+		t.Errorf("it shows\n%s", got)
+	}
+	if again := lost("7"); again != first || len(first) < 50 {
+		t.Errorf("with the same seed arrive\n%s\nand then\n%s", first, again)
+	}
+	if other := lost("8"); other == first {
+		t.Errorf("with another seed also arrive\n%s", other)
+	}
+	pathVerb(p, "eth1", "seed", "0")
+	if got := pathVerb(p, "eth1"); strings.Contains(got, "seed") {
+		t.Errorf("without a seed it shows\n%s", got)
+	}
+	kit.Lklctl(t, "stop", "-n", p.Instance)
+	target.Wait(kit.Limit)
+}
+
+var pingNumber = regexp.MustCompile(`icmp_seq=[0-9]+`)
 
 // TestPathRate checks that a rate is not exceeded.
 func TestPathRate(t *testing.T) {

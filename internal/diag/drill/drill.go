@@ -33,6 +33,7 @@ type Step struct {
 	changes []func(*State, stacknet.Way)
 	carrier *bool
 	limit   bool // the step sets a limit
+	seed    bool // the step sets a seed
 }
 
 // after returns the state after the step.
@@ -70,6 +71,8 @@ func (s Step) from(have State) (State, error) {
 		switch {
 		case s.limit && e.None() && slices.Contains(s.Ways, stacknet.Way(w)):
 			return want, stepErrorf("%s, direction %v: limit requires a delay or a rate; add one", iface, stacknet.Way(w))
+		case s.seed && e.Jitter == 0 && e.Loss+e.Duplicate+e.Reorder+e.Corrupt == 0 && slices.Contains(s.Ways, stacknet.Way(w)):
+			return want, stepErrorf("%s, direction %v: seed requires something random: jitter, loss, duplicate, reorder or corrupt; add one, such as `loss 1%%`", iface, stacknet.Way(w))
 		case e.Reorder > 0 && e.Delay == 0:
 			return want, stepErrorf("%s, direction %v: reorder requires a delay, which reordered packets skip; add one, such as `delay 20ms`", iface, stacknet.Way(w))
 		case e.Jitter > e.Delay:
@@ -205,10 +208,14 @@ func (p *Paths) set(have Path, want State) error {
 	if err == nil && want.Carrier != have.Carrier {
 		err = p.carrier(have, want.Carrier)
 	}
-	if err != nil {
-		return errors.Join(err, p.n.Impair(have.LinkState, have.Ways))
+	if err == nil {
+		return nil
 	}
-	return nil
+	undo := p.n.Impair(have.LinkState, have.Ways)
+	if errors.Is(err, stacknet.ErrNoSeed) && undo == nil {
+		return stepErrorf("%s: %v", have.Name, stacknet.ErrNoSeed)
+	}
+	return errors.Join(err, undo)
 }
 
 func (p *Paths) carrier(l Path, on bool) error {

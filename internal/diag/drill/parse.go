@@ -14,7 +14,7 @@ import (
 )
 
 // Keywords are the words that can start a step, for shell completion.
-var Keywords = []string{"down", "up", "silent", "delay", "jitter", "loss", "rate", "duplicate", "reorder", "corrupt", "limit", "clear"}
+var Keywords = []string{"down", "up", "silent", "delay", "jitter", "loss", "rate", "duplicate", "reorder", "corrupt", "limit", "seed", "clear"}
 
 var both = []stacknet.Way{stacknet.In, stacknet.Out}
 
@@ -129,6 +129,13 @@ func (s *Step) value(key, v string) error {
 		}
 		s.limit = true
 		s.add(func(i *stacknet.Impairment) { i.Netem.Limit = uint32(n) })
+	case "seed":
+		n, err := strconv.ParseUint(v, 10, 64)
+		if err != nil || n > stacknet.MaxSeed {
+			return fmt.Errorf("%q; expected a number from 1 to %d, or 0 for none", v, stacknet.MaxSeed)
+		}
+		s.seed = n != 0
+		s.add(func(i *stacknet.Impairment) { i.Netem.Seed = n })
 	default:
 		p, err := ParsePercent(v)
 		if err != nil {

@@ -81,6 +81,9 @@ func TestSteps(t *testing.T) {
 	}{
 		"what is named":     {"both", []string{"delay 80ms", "loss 2%"}, State{true, same(stacknet.Impairment{Netem: netem})}},
 		"at once":           {"both", []string{"loss 2% delay 80ms"}, State{true, same(stacknet.Impairment{Netem: netem})}},
+		"seed":              {"both", []string{"loss 2% delay 80ms seed 7"}, State{true, same(stacknet.Impairment{Netem: stacknet.Netem{Delay: 80 * time.Millisecond, Loss: 0.02, Seed: 7}})}},
+		"no seed":           {"both", []string{"loss 2% delay 80ms seed 7", "seed 0"}, State{true, same(stacknet.Impairment{Netem: netem})}},
+		"seed of nothing":   {"both", []string{"loss 2% seed 7", "loss 0"}, plainState},
 		"down":              {"both", []string{"down"}, State{false, same(stacknet.Impairment{Drop: true})}},
 		"down and up":       {"both", []string{"delay 80ms loss 2%", "down", "up"}, State{true, same(stacknet.Impairment{Netem: netem})}},
 		"silent and up":     {"both", []string{"silent", "up"}, plainState},
@@ -115,6 +118,9 @@ func TestWrongSteps(t *testing.T) {
 		"limit 0":              `limit "0"; expected a number of packets`,
 		"rate 20mpit delay 1s": `rate "20mpit"; expected a rate such as 20mbit`,
 		"limit 5":              "limit requires a delay or a rate",
+		"loss 2% seed -1":      `seed "-1"; expected a number from 1 to 4294967295, or 0 for none`,
+		"loss 2% seed 1<<32":   `seed "1<<32"; expected a number`,
+		"delay 1ms seed 7":     "seed requires something random",
 		"reorder 5%":           "reorder requires a delay",
 		"delay 1ms jitter 2ms": "the jitter 2ms is greater than the delay 1ms",
 	} {

@@ -62,7 +62,7 @@ type Impairment struct {
 
 // None reports whether packets pass unchanged.
 func (e Netem) None() bool {
-	e.Limit = 0
+	e.Limit, e.Seed = 0, 0
 	return e == Netem{}
 }
 
@@ -201,13 +201,39 @@ func (n *Netlink) redirect(l LinkState, w Way, have impaired, e Netem, handle ui
 			return err
 		}
 	}
-	if err = n.setBlock(index, l.MTU, e); err == nil && !have.has[1] {
+	if err = n.setBlock(index, l.MTU, e); err == nil {
+		err = n.checkSeed(index, e)
+	}
+	if err == nil && !have.has[1] {
 		err = n.r.addFilter(l.Index, w.parent(), prefRedirect, handle, index)
 	}
 	if err != nil && have.ifb == 0 {
 		err = errors.Join(err, n.delLink(index))
 	}
 	return err
+}
+
+// ErrNoSeed reports that the stack's netem has no seed.
+var ErrNoSeed = errors.New("seed requires a stack with Linux 6.6 or later")
+
+// checkSeed checks that the block's netem has the seed of e. Older kernels ignore the
+// option.
+func (n *Netlink) checkSeed(index int, e Netem) error {
+	if e.Seed == 0 {
+		return nil
+	}
+	qdiscs, err := n.r.qdiscs()
+	if err != nil {
+		return err
+	}
+	for _, q := range qdiscs {
+		if q.index == index && q.kind == "netem" {
+			if got, ok := parseNetem(q.options); ok && got.Seed == e.Seed {
+				return nil
+			}
+		}
+	}
+	return ErrNoSeed
 }
 
 // blockName is the name of the block for a direction of an interface.

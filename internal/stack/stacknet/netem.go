@@ -5,6 +5,7 @@ package stacknet
 import (
 	"encoding/binary"
 	"math"
+	"math/rand/v2"
 	"time"
 
 	"github.com/mdlayher/netlink"
@@ -24,7 +25,16 @@ type Netem struct {
 
 	Rate  uint64 // bit/s; 0: unlimited
 	Limit uint32 // packets in the queue; more are dropped
+
+	// Seed makes the random decisions repeatable, from 1 to MaxSeed; 0: the kernel's
+	// decisions differ each time. Every change of the options restarts the sequence.
+	// It requires Linux 6.6.
+	Seed uint64
 }
+
+// MaxSeed is the greatest seed of a user. Every netem has a seed, so a greater one tells
+// that no user has chosen it.
+const MaxSeed = math.MaxUint32
 
 // struct tc_netem_qopt and TCA_NETEM_*, include/uapi/linux/pkt_sched.h.
 const (
@@ -36,6 +46,7 @@ const (
 	tcaNetemRate64    = 8
 	tcaNetemLatency64 = 10
 	tcaNetemJitter64  = 11
+	tcaNetemSeed      = 14
 
 	maxRate32 = 1<<32 - 1 // limit of tc_netem_rate.rate; larger rates are in TCA_NETEM_RATE64
 )
@@ -65,6 +76,11 @@ func (e Netem) options(ae *netlink.AttributeEncoder) {
 	}
 	ae.Uint64(tcaNetemLatency64, uint64(e.Delay))
 	ae.Uint64(tcaNetemJitter64, uint64(e.Jitter))
+	seed := e.Seed
+	if seed == 0 { // the kernel would keep an earlier seed
+		seed = rand.Uint64() | 1<<63
+	}
+	ae.Uint64(tcaNetemSeed, seed)
 }
 
 // marshal returns netem's TCA_OPTIONS: a structure followed by attributes.
@@ -119,6 +135,10 @@ func parseNetem(b []byte) (e Netem, ok bool) {
 		case tcaNetemJitter64:
 			if len(v) >= 8 {
 				e.Jitter = time.Duration(binary.NativeEndian.Uint64(v))
+			}
+		case tcaNetemSeed:
+			if len(v) >= 8 && binary.NativeEndian.Uint64(v) <= MaxSeed {
+				e.Seed = binary.NativeEndian.Uint64(v)
 			}
 		}
 	}

@@ -10,6 +10,8 @@ import (
 func TestNetem(t *testing.T) {
 	for _, e := range []Netem{
 		{Limit: 1},
+		{Loss: 0.01, Limit: 1, Seed: 1},
+		{Loss: 0.01, Limit: 1, Seed: MaxSeed},
 		{Delay: 40 * time.Millisecond, Jitter: 5 * time.Millisecond, Loss: 0.01, Duplicate: 0.005, Reorder: 0.25, Corrupt: 0.001, Rate: 20e6, Limit: 1000},
 		{Rate: 100e9, Loss: 1, Limit: 7}, // the rate in bytes/s does not fit in 32 bits
 	} {

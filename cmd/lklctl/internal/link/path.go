@@ -133,6 +133,7 @@ type impairmentRow struct {
 	Reorder   float64 `json:"reorder_percent,omitempty"`   // probability that a packet is not delayed, and so overtakes others
 	Corrupt   float64 `json:"corrupt_percent,omitempty"`   // probability that one bit of a packet is changed
 	Limit     uint32  `json:"limit_packets,omitempty"`     // maximum number of packets that wait because of delay and rate
+	Seed      uint64  `json:"seed,omitempty"`              // seed of the random decisions; absent: they differ each time
 	Dropped   *uint32 `json:"dropped_packets,omitempty"`   // packets dropped because of loss and limit, without those dropped by silent
 }
 
@@ -173,7 +174,7 @@ func newImpairmentRow(i stacknet.Impairment) *impairmentRow {
 	percent := func(p float64) float64 { return float64(int64(p*1e8+0.5)) / 1e6 }
 	r := &impairmentRow{
 		Silent: i.Drop, Delay: float64(e.Delay) / 1e3, Jitter: float64(e.Jitter) / 1e3, Rate: e.Rate,
-		Loss: percent(e.Loss), Duplicate: percent(e.Duplicate), Reorder: percent(e.Reorder), Corrupt: percent(e.Corrupt),
+		Loss: percent(e.Loss), Duplicate: percent(e.Duplicate), Reorder: percent(e.Reorder), Corrupt: percent(e.Corrupt), Seed: e.Seed,
 	}
 	if !e.None() {
 		r.Limit, r.Dropped = e.Limit, &i.Dropped
@@ -226,6 +227,7 @@ func (i *impairmentRow) words() string {
 	}{{"loss", i.Loss}, {"duplicate", i.Duplicate}, {"reorder", i.Reorder}, {"corrupt", i.Corrupt}} {
 		add(share.name, fmt.Sprintf(" %v%%", share.p), share.p > 0)
 	}
+	add("seed", fmt.Sprintf(" %d", i.Seed), i.Seed > 0)
 	return words[1:]
 }
 
