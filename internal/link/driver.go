@@ -95,6 +95,7 @@ type Words struct {
 type Env struct {
 	Journal func(netdev.Undo) error // records an undo
 	Passed  *os.File                // as in Query
+	Dir     string                  // the run directory
 	Log     *slog.Logger
 	Tell    func(string) // prints a line for the user
 	Note    func(string) // the same, unless the user wants no notes

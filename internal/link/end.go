@@ -3,6 +3,7 @@
 package link
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strconv"
@@ -20,6 +21,11 @@ type End struct {
 	Flags   uint32   // ctlproto.CTL_LINKF_*
 	Close   func()   // stops the part that runs in this process; nil: none
 	Ifindex int      // of the host's device; 0: none
+
+	// Join passes the present peers of a wire to the stack, and later ones as
+	// they appear, until Close. It is called once the stack has the device;
+	// nil: not a wire.
+	Join func(ctx context.Context, to func(ctx context.Context, bell *os.File) error) error
 
 	Counts func() map[string]uint64 // counters of a gateway; nil: not a gateway
 

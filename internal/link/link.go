@@ -43,6 +43,10 @@ type Link struct {
 	VLAN     int                `json:"vlan,omitempty"`
 	Neigh    []config.Neighbour `json:"neigh,omitempty"`
 
+	// Impair is the step of `lklctl path` that impairs the packets that the
+	// link sends, as words.
+	Impair []string `json:"impair,omitempty"`
+
 	// Managed means that lklrun serves the other end of the link and chose
 	// its addresses. NameServer is at that end, and resolves names as the
 	// host does.

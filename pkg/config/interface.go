@@ -85,6 +85,16 @@ type Interface struct {
 	Mode     string         `json:"mode,omitempty"`     // macvtap; empty: ModeBridge
 	Neigh    []Neighbour    `json:"neigh,omitempty"`
 
+	// Impairments of the packets that an end of a wire sends, as for `lklctl path`.
+	Delay     string `json:"delay,omitempty"`
+	Jitter    string `json:"jitter,omitempty"`
+	Rate      string `json:"rate,omitempty"`
+	Limit     int    `json:"limit,omitempty"` // packets that wait for delay and rate; 0: enough for both
+	Loss      string `json:"loss,omitempty"`
+	Duplicate string `json:"duplicate,omitempty"`
+	Reorder   string `json:"reorder,omitempty"`
+	Seed      int    `json:"seed,omitempty"` // of the random decisions; 0: a random one
+
 	// Multiqueue makes the run use only one queue of a tap, so that other runs with
 	// the same address can use the other queues.
 	Multiqueue bool `json:"multiqueue,omitempty"`

@@ -97,7 +97,33 @@ var interfaceKeys = []key{
 			return err
 		},
 		get: func(i *Interface) []string { return texts(i.Neigh) }},
+	impairment("delay", "TIME", "hold each packet that this end sends, such as 20ms", delayOf),
+	impairment("jitter", "TIME", "change each packet's delay by a random time of up to this", jitterOf),
+	impairment("rate", "RATE", "limit the rate that this end sends at, such as 100mbit", rateOf),
+	{name: "limit", help: "the number of packets that wait for delay and rate (default: enough for both)", form: "PACKETS", least: 1, most: 1<<31 - 1, why: only, set: number(limitOf, 1, 1<<31-1), get: getNumber(limitOf)},
+	impairment("loss", "SHARE", "drop each packet that this end sends with that probability, such as 1%", lossOf),
+	impairment("duplicate", "SHARE", "send each packet twice with that probability", duplicateOf),
+	impairment("reorder", "SHARE", "send a packet without its delay with that probability", reorderOf),
+	{name: "seed", help: "the seed of the random decisions, so that a run can be repeated", form: "NUMBER", least: 1, most: 1<<31 - 1, why: only, set: number(seedOf, 1, 1<<31-1), get: getNumber(seedOf)},
 }
+
+// impairment returns the key of an impairment, whose type checks its value.
+func impairment(name, form, help string, field func(*Interface) *string) key {
+	return key{
+		name: name, form: form, help: help, why: only,
+		set: func(i *Interface, v string) error { *field(i) = v; return nil },
+		get: func(i *Interface) []string { return word(*field(i)) },
+	}
+}
+
+func delayOf(i *Interface) *string     { return &i.Delay }
+func jitterOf(i *Interface) *string    { return &i.Jitter }
+func rateOf(i *Interface) *string      { return &i.Rate }
+func lossOf(i *Interface) *string      { return &i.Loss }
+func duplicateOf(i *Interface) *string { return &i.Duplicate }
+func reorderOf(i *Interface) *string   { return &i.Reorder }
+func limitOf(i *Interface) *int        { return &i.Limit }
+func seedOf(i *Interface) *int         { return &i.Seed }
 
 func mtuOf(i *Interface) *int       { return &i.MTU }
 func groupOf(i *Interface) *int     { return &i.Group }

@@ -82,6 +82,12 @@ func (s Step) from(have State) (State, error) {
 	return want, nil
 }
 
+// Possible returns an error if the step is impossible on an interface without impairments.
+func (s Step) Possible() error {
+	_, err := s.from(State{Carrier: true})
+	return err
+}
+
 // Queue sizes for netem. Its queue also contains the delayed packets.
 const (
 	queueTime   = 100 * time.Millisecond // length of the queue at the given rate

@@ -9,4 +9,5 @@ import (
 	_ "github.com/lklrun/lklrun/internal/link/packet"
 	_ "github.com/lklrun/lklrun/internal/link/tap"
 	_ "github.com/lklrun/lklrun/internal/link/user"
+	_ "github.com/lklrun/lklrun/internal/link/wire"
 )

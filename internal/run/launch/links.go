@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lklrun/lklrun/internal/diag/drill"
 	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/link"
 	"github.com/lklrun/lklrun/internal/run/lease"
@@ -21,6 +22,7 @@ import (
 	"github.com/lklrun/lklrun/internal/run/undo"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
 // liveLink is an interface of the run. It exists from the opening of its host's
@@ -102,6 +104,9 @@ func (v *links) attach(ctx context.Context, k *liveLink) (ifindex int, err error
 		if k.RawIP && errors.Is(err, unix.EOPNOTSUPP) { // only now is the library's ABI known
 			return 0, &RefusedError{Err: fmt.Errorf("--if %s:%s: %w", k.Type, k.Host(), v.plan.Stack.NoRawIP())}
 		}
+		if k.host.Join != nil && errors.Is(err, unix.EOPNOTSUPP) {
+			return 0, &RefusedError{Err: fmt.Errorf("--if %s:%s: stack %s does not support wires; use one of lklrun's own stacks", k.Type, k.Host(), v.plan.Stack.Name)}
+		}
 		return 0, fmt.Errorf("%s: %w", k.Name, err)
 	}
 	return ifindex, nil
@@ -122,6 +127,15 @@ var linkServices = []func(v *links, l *liveLink) service{leaseService, watches}
 
 // serve starts the services of one link.
 func (v *links) serve(ctx context.Context, l *liveLink) error {
+	if err := v.impair(ctx, l); err != nil {
+		return err
+	}
+	if l.host.Join != nil {
+		err := l.host.Join(ctx, func(ctx context.Context, bell *os.File) error { return v.conn.JoinLink(ctx, l.dev, bell) })
+		if err != nil {
+			return fmt.Errorf("%s: %w", l.Name, err)
+		}
+	}
 	for _, made := range linkServices {
 		s := made(v, l)
 		if s == nil {
@@ -133,6 +147,23 @@ func (v *links) serve(ctx context.Context, l *liveLink) error {
 		l.services = append(l.services, s)
 	}
 	return nil
+}
+
+// impair applies the link's impairments in the stack.
+func (v *links) impair(ctx context.Context, l *liveLink) error {
+	if len(l.Impair) == 0 {
+		return nil
+	}
+	step, err := drill.ParseStep(l.Name, []stacknet.Way{stacknet.Out}, l.Impair)
+	if err != nil {
+		return err
+	}
+	paths, err := drill.Open(ctx, v.conn)
+	if err != nil {
+		return err
+	}
+	defer paths.Close()
+	return paths.Do(step)
 }
 
 // stopServices stops the services of a link in reverse order.

@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/base/procstat"
+)
+
+// How the ends of a wire meet: each end listens on a socket in its run directory,
+// whose name contains the wire's name. A new end connects to all these sockets.
+// Over each connection it passes one half of a socket pair, the bell. Both
+// halves already contain a message with the shared memory of the two ends. Then
+// the connection has done its duty: the stacks notice by the bell when the other
+// end has gone.
+
+// Layout of the shared memory and the first message of a bell, see
+// third_party/lkl/include/lkl.h.
+const (
+	magic      = 0x31726977
+	memorySize = 2 * (65536 + 2<<20)
+)
+
+const (
+	meetLimit = 10 * time.Second // for all other ends
+	helloWait = 5 * time.Second  // for the message of an end that has connected
+	lockPause = 2 * time.Millisecond
+	backlog   = 128
+)
+
+// socketName returns the name of an end's socket.
+func socketName(iface, wire string) string { return iface + ".wire." + wire }
+
+// meeting is an end of a wire. It passes the bells of the other ends to join's
+// receiver.
+type meeting struct {
+	wire   string
+	path   string // of its socket
+	listen *os.File
+	log    *slog.Logger
+	over   context.CancelFunc
+	done   chan struct{} // closed when the accepting goroutine has ended
+
+	mu      sync.Mutex
+	waiting []*os.File // bells that arrived before join
+	to      func(context.Context, *os.File) error
+	ended   bool
+}
+
+// meet joins a wire: it lets later ends connect, and connects to the present
+// ones.
+func meet(ctx context.Context, dir, iface, wire string, log *slog.Logger) (*meeting, error) {
+	ctx, cancel := context.WithTimeout(ctx, meetLimit)
+	defer cancel()
+	// Two ends that appear at the same time must not connect to each other
+	// twice.
+	unlock, err := lock(ctx, filepath.Dir(dir))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	others, err := filepath.Glob(filepath.Join(filepath.Dir(dir), "*", "*.wire."+wire))
+	if err != nil {
+		return nil, err
+	}
+	m := &meeting{wire: wire, path: filepath.Join(dir, socketName(iface, wire)), log: log, done: make(chan struct{})}
+	if m.listen, err = listen(dir, socketName(iface, wire)); err != nil {
+		return nil, err
+	}
+	for _, path := range others {
+		bell, err := greet(ctx, path)
+		switch {
+		case errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENOENT):
+			// It has ended, or it was killed and `lklrun cleanup` will
+			// remove the socket.
+		case err != nil:
+			m.leave()
+			return nil, fmt.Errorf("joining %s: %w", filepath.Base(filepath.Dir(path)), err)
+		default:
+			log.Debug("joined an end of a wire", "wire", wire, "end", path)
+			m.waiting = append(m.waiting, bell)
+		}
+	}
+	accepting, over := context.WithCancel(context.WithoutCancel(ctx))
+	m.over = over
+	go m.accept(accepting)
+	return m, nil
+}
+
+// lock prevents other runs of this user from joining a wire until unlock.
+func lock(ctx context.Context, root string) (unlock func(), err error) {
+	f, err := os.Open(root)
+	if err != nil {
+		return nil, err
+	}
+	again := time.NewTicker(lockPause)
+	defer again.Stop()
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { f.Close() }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			f.Close()
+			return nil, fmt.Errorf("locking %s: %w", root, err)
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			f.Close()
+			return nil, fmt.Errorf("locking %s: another run has joined a wire for more than %v", root, meetLimit)
+		}
+	}
+}
+
+// address returns the address of a socket in the open directory dir. The
+// directory's own path may be too long for an address.
+func address(dir *os.File, name string) *unix.SockaddrUnix {
+	return &unix.SockaddrUnix{Name: fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), name)}
+}
+
+// listen creates the socket of this end.
+func listen(dir, name string) (*os.File, error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	err = os.NewSyscallError("bind", unix.Bind(fd, address(d, name)))
+	if err == nil {
+		err = os.NewSyscallError("listen", unix.Listen(fd, backlog))
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, name), err)
+	}
+	return f, nil
+}
+
+// greet connects to the end at path and returns our half of the bell.
+func greet(ctx context.Context, path string) (*os.File, error) {
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	defer unix.Close(fd)
+	again := time.NewTicker(lockPause)
+	defer again.Stop()
+	for {
+		err := unix.Connect(fd, address(d, filepath.Base(path)))
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, unix.EAGAIN) { // its backlog is full
+			return nil, os.NewSyscallError("connect", err)
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return nil, errors.New("it does not accept the connection")
+		}
+	}
+	ours, theirs, err := bell()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	if err := unix.Sendmsg(fd, []byte{0}, unix.UnixRights(int(theirs.Fd())), nil, unix.MSG_NOSIGNAL); err != nil {
+		ours.Close()
+		return nil, os.NewSyscallError("sendmsg", err)
+	}
+	return ours, nil
+}
+
+// bell creates the memory and the bell of two ends.
+func bell() (ours, theirs *os.File, err error) {
+	mem, err := unix.MemfdCreate("lklrun-wire", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("memfd_create", err)
+	}
+	defer unix.Close(mem)
+	if err := unix.Ftruncate(mem, memorySize); err != nil {
+		return nil, nil, os.NewSyscallError("ftruncate", err)
+	}
+	if _, err := unix.FcntlInt(uintptr(mem), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
+		return nil, nil, os.NewSyscallError("fcntl(F_ADD_SEALS)", err)
+	}
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	ours, theirs = os.NewFile(uintptr(fds[0]), "bell"), os.NewFile(uintptr(fds[1]), "bell")
+	for side, from := range fds { // what one half sends, the other one receives
+		hello := binary.NativeEndian.AppendUint32(nil, magic)
+		hello = binary.NativeEndian.AppendUint32(hello, uint32(side))
+		if err := unix.Sendmsg(from, hello, unix.UnixRights(mem), nil, unix.MSG_NOSIGNAL); err != nil {
+			ours.Close()
+			theirs.Close()
+			return nil, nil, os.NewSyscallError("sendmsg", err)
+		}
+	}
+	return ours, theirs, nil
+}
+
+// accept receives the bells of later ends.
+func (m *meeting) accept(ctx context.Context) {
+	defer close(m.done)
+	l, err := net.FileListener(m.listen)
+	if err != nil {
+		m.log.Warn("a wire accepts no further ends", "wire", m.wire, "error", err)
+		return
+	}
+	defer l.Close()
+	stop := context.AfterFunc(ctx, func() { l.Close() })
+	defer stop()
+	for ctx.Err() == nil {
+		c, err := l.Accept()
+		if err != nil {
+			if ctx.Err() == nil {
+				m.log.Warn("a wire accepts no further ends", "wire", m.wire, "error", err)
+			}
+			return
+		}
+		f, err := receive(c.(*net.UnixConn))
+		c.Close()
+		if err != nil {
+			m.log.Warn("an end could not join the wire", "wire", m.wire, "error", err)
+			continue
+		}
+		m.add(ctx, f)
+	}
+}
+
+// receive checks an end that has connected, and receives its bell.
+func receive(c *net.UnixConn) (*os.File, error) {
+	if err := c.SetDeadline(time.Now().Add(helloWait)); err != nil {
+		return nil, err
+	}
+	if err := allowed(c); err != nil {
+		return nil, err
+	}
+	buf, oob := make([]byte, 1), make([]byte, unix.CmsgSpace(4))
+	_, n, _, _, err := c.ReadMsgUnix(buf, oob)
+	if err != nil {
+		return nil, err
+	}
+	msgs, err := unix.ParseSocketControlMessage(oob[:n])
+	if err != nil || len(msgs) != 1 {
+		return nil, errors.New("it sent no descriptor")
+	}
+	fds, err := unix.ParseUnixRights(&msgs[0])
+	if err != nil || len(fds) != 1 {
+		return nil, errors.New("it sent no descriptor")
+	}
+	unix.CloseOnExec(fds[0])
+	return os.NewFile(uintptr(fds[0]), "bell"), nil
+}
+
+// allowed returns an error unless the peer is a process of this user or of root
+// that does not run on a stack: such a program reaches what its stack reaches,
+// and nothing else.
+func allowed(c *net.UnixConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var cred *unix.Ucred
+	var failed error
+	if err := raw.Control(func(fd uintptr) {
+		cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return err
+	}
+	if failed != nil {
+		return os.NewSyscallError("getsockopt(SO_PEERCRED)", failed)
+	}
+	if cred.Uid != 0 && int(cred.Uid) != os.Geteuid() {
+		return fmt.Errorf("user %d may not join it", cred.Uid)
+	}
+	all, err := procstat.List(procstat.Root)
+	if err != nil {
+		return err
+	}
+	for pid := int(cred.Pid); pid > 1; pid = all[pid].Parent {
+		name, err := os.ReadFile(fmt.Sprintf("%s/%d/comm", procstat.Root, pid))
+		if err != nil || strings.TrimSpace(string(name)) == "lklhost" {
+			return fmt.Errorf("process %d runs on a stack and may not join it", cred.Pid)
+		}
+	}
+	return nil
+}
+
+// add passes a bell on, or keeps it until the stack has the device.
+func (m *meeting) add(ctx context.Context, f *os.File) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.to == nil && !m.ended {
+		m.waiting = append(m.waiting, f)
+		return
+	}
+	if !m.ended {
+		if err := m.to(ctx, f); err != nil && ctx.Err() == nil {
+			m.log.Warn("an end could not join the wire", "wire", m.wire, "error", err)
+		}
+	}
+	f.Close()
+}
+
+// join passes the ends that are present to the stack, and later ones as they
+// appear.
+func (m *meeting) join(ctx context.Context, to func(context.Context, *os.File) error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for len(m.waiting) > 0 {
+		err := to(ctx, m.waiting[0])
+		m.waiting[0].Close()
+		m.waiting = m.waiting[1:]
+		if err != nil {
+			return err
+		}
+	}
+	m.to = to
+	return nil
+}
+
+// drop closes the bells that the stack does not have.
+func (m *meeting) drop() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ended = true
+	for _, f := range m.waiting {
+		f.Close()
+	}
+	m.waiting = nil
+}
+
+// close lets no further ends join.
+func (m *meeting) close() {
+	m.over()
+	<-m.done
+	m.leave()
+}
+
+func (m *meeting) leave() {
+	m.listen.Close()
+	// If this fails, the socket is removed with the run directory.
+	os.Remove(m.path)
+	m.drop()
+}

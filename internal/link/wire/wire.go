@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package wire is the interface type wire: all interfaces of this user's stacks
+// that name the same wire are joined, as by a switch. Frames go through shared
+// memory from one stack to the other (third_party/lkl/lib/wire.c). lklrun only
+// introduces the ends to each other (meet.go).
+package wire
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/diag/drill"
+	"github.com/lklrun/lklrun/internal/link"
+	"github.com/lklrun/lklrun/internal/stack/ctlproto"
+	"github.com/lklrun/lklrun/internal/stack/stacknet"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+func init() {
+	link.Register(config.Type{
+		Name: "wire", Rank: 15, Arg: "device", Form: "NAME",
+		Help: "a virtual wire: the interfaces of your stacks that name the same wire are joined, without privileges",
+		Keys: []string{
+			"mac", "dhcp", "dhcp6", "slaac", "offload", "vlan", "neigh",
+			"delay", "jitter", "rate", "limit", "loss", "duplicate", "reorder", "seed",
+		},
+		ParseArg: parseName, Check: check,
+		// Two interfaces of a stack may be ends of one wire.
+		Exclusive: func(*config.Interface) bool { return false },
+	}, driver{})
+}
+
+// maxName is the maximum length of a wire's name. It is part of the name of a
+// socket.
+const maxName = 64
+
+func parseName(i *config.Interface, name string) error {
+	letter := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r)
+	}
+	switch {
+	case name == "":
+		return fmt.Errorf("wire: no name; expected wire:NAME, such as wire:a")
+	case len(name) > maxName:
+		return fmt.Errorf("wire: %q has %d characters; the limit is %d", name, len(name), maxName)
+	case strings.TrimFunc(name, letter) != "" || strings.ContainsFunc(name, func(r rune) bool { return !letter(r) }):
+		return fmt.Errorf("wire: %q; expected a name of letters, digits, \".\", \"_\" and \"-\"", name)
+	}
+	i.Device = name
+	return nil
+}
+
+// impairments returns the step that applies the interface's impairments, one
+// list of words for each key.
+func impairments(i *config.Interface) [][]string {
+	var steps [][]string
+	add := func(key, value string) {
+		if value != "" && value != "0" {
+			steps = append(steps, []string{key, value})
+		}
+	}
+	add("delay", i.Delay)
+	add("jitter", i.Jitter)
+	add("rate", i.Rate)
+	add("limit", strconv.Itoa(i.Limit))
+	add("loss", i.Loss)
+	add("duplicate", i.Duplicate)
+	add("reorder", i.Reorder)
+	add("seed", strconv.Itoa(i.Seed))
+	return steps
+}
+
+func check(i *config.Interface) *config.KeyError {
+	var all []string
+	for _, words := range impairments(i) {
+		if _, err := drill.ParseStep(i.Target(), outgoing, words); err != nil {
+			return config.KeyErrorf(words[0], "%w", plain(err, i.Target()+": "+words[0]+" "))
+		}
+		all = append(all, words...)
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	s, err := drill.ParseStep(i.Target(), outgoing, all)
+	if err == nil {
+		err = s.Possible()
+	}
+	if err != nil {
+		return config.KeyErrorf(all[0], "%w", plain(err, i.Target()+", direction out: "))
+	}
+	return nil
+}
+
+// outgoing is the direction that an end of a wire impairs. The other end impairs
+// the other direction.
+var outgoing = []stacknet.Way{stacknet.Out}
+
+// plain removes a prefix that repeats what the message says already.
+func plain(err error, prefix string) error {
+	return fmt.Errorf("%s", strings.TrimPrefix(err.Error(), prefix))
+}
+
+// Facts are the random part of an interface.
+type Facts struct {
+	MAC config.MAC // for an interface without addresses
+}
+
+// Part is empty, because link.Link contains everything.
+type Part struct{}
+
+type driver struct{}
+
+// Look chooses an Ethernet address for an interface without IP addresses. From
+// these, the default address is derived, which must differ on a wire.
+func (driver) Look(context.Context, *link.Query) (Facts, error) {
+	var f Facts
+	_, err := rand.Read(f.MAC[:])
+	f.MAC[0] = f.MAC[0]&^1 | 2 // unicast, locally administered
+	return f, err
+}
+
+func (driver) Plan(r *link.Request, f Facts) (Part, error) {
+	if r.Link.MAC.IsZero() && len(r.Link.Addrs) == 0 {
+		r.Link.MAC = f.MAC
+	}
+	for _, words := range impairments(r.Interface) {
+		r.Link.Impair = append(r.Link.Impair, words...)
+	}
+	return Part{}, nil
+}
+
+func (driver) Describe(l *link.Link, _ Part) link.Words {
+	w := link.Words{
+		About: []string{"wire " + l.Device},
+		Do:    fmt.Sprintf("join wire %s as %s", l.Device, l.Name), Undo: "leave it",
+	}
+	if len(l.Impair) > 0 {
+		w.Last = []string{"what it sends: " + strings.Join(l.Impair, " ")}
+	}
+	return w
+}
+
+func (driver) Open(ctx context.Context, l *link.Link, _ Part, env link.Env) (link.End, error) {
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return link.End{}, fmt.Errorf("wire %s: epoll_create1: %w", l.Device, err)
+	}
+	end := link.End{
+		File: os.NewFile(uintptr(fd), "wire "+l.Device),
+		Kind: ctlproto.CTL_LINK_WIRE, Flags: link.Headed(true),
+	}
+	m, err := meet(ctx, env.Dir, l.Name, l.Device, env.Log)
+	if err != nil {
+		end.File.Close()
+		return link.End{}, fmt.Errorf("wire %s: %w", l.Device, err)
+	}
+	end.Close, end.Join = m.close, m.join
+	return end, nil
+}
+
+// Check returns nothing, because a wire requires neither privileges nor devices.
+func (driver) Check(context.Context) []link.Finding { return nil }
