@@ -456,6 +456,18 @@ void netdev_event(int id, unsigned int events)
 	lklh_irq_raise(LKL_IRQ_NET);
 }
 
+static unsigned int bells(struct lkl_netdev *nd)
+{
+	int more = 0;
+	unsigned int ev = wire_events(nd->wire, &more);
+
+	if (unlikely(more)) {	/* the epoll reports them only once */
+		__atomic_store_n(&nd->bells, 1, __ATOMIC_SEQ_CST);
+		lklh_net_more(nd->id);
+	}
+	return ev;
+}
+
 unsigned int lklh_net_events(int id)
 {
 	struct lkl_netdev *nd = devs[id];
@@ -465,7 +477,7 @@ unsigned int lklh_net_events(int id)
 		return 0;
 	ev = __atomic_exchange_n(&nd->events, 0, __ATOMIC_SEQ_CST);
 	if (nd->wire && __atomic_exchange_n(&nd->bells, 0, __ATOMIC_SEQ_CST))
-		ev = wire_events(nd->wire);
+		ev = bells(nd);
 	return ev;
 }
 
@@ -624,7 +636,7 @@ unsigned int lklh_net_poll(int id)
 	struct pollfd p = { .fd = nd->fd, .events = POLLIN | POLLOUT };
 
 	if (nd->wire)
-		return wire_events(nd->wire);
+		return bells(nd);
 	if (nd->packet.type && !packet_up(nd->fd, &nd->packet))
 		return LKL_NETEV_HUP;
 	if (poll(&p, 1, 0) < 0)

@@ -59,6 +59,7 @@
 #define FRAME_MAX	(HDR + 65536 + 64)
 #define ADDRESSES	1024	/* a power of two */
 #define TURN		64	/* frames from one peer before the next peer */
+#define RINGS		64	/* of a bell, answered at once */
 
 /**
  * struct ring_ctl - the shared state of a ring
@@ -335,15 +336,17 @@ int wire_add(struct wire *w, int bell)
 	return 0;
 }
 
-/* Empties a bell. Returns whether the peer is there. */
-static int answer(struct peer *p)
+/*
+ * Empties a bell. Returns whether the peer is there.
+ * @more: set if the peer may have rung more often than it is answered in a turn
+ */
+static int answer(struct peer *p, int *more)
 {
 	char byte[8];
 	long n;
 	int i;
 
-	/* A peer that rings all the time gets no more than this in a turn. */
-	for (i = 0; i < 64; i++) {
+	for (i = 0; i < RINGS; i++) {
 		n = host_call(SYS_recvfrom, p->bell, (long)byte, sizeof(byte),
 			      MSG_DONTWAIT, 0, 0);
 		if (n == 0)
@@ -351,15 +354,17 @@ static int answer(struct peer *p)
 		if (n < 0)
 			return n == -EAGAIN || n == -EINTR;
 	}
+	*more = 1;
 	return 1;
 }
 
 /**
  * wire_events - handle the bells
+ * @more: set if it must be called again soon, else left as it is
  *
  * Returns LKL_NETEV_*, which may report frames and room that are not there.
  */
-unsigned int wire_events(struct wire *w)
+unsigned int wire_events(struct wire *w, int *more)
 {
 	struct epoll_event ev[16];
 	int i, n;
@@ -369,10 +374,10 @@ unsigned int wire_events(struct wire *w)
 		for (i = 0; i < n; i++) {
 			int at = (int)ev[i].data.u32;
 
-			if (w->peer[at].bell >= 0 && !answer(&w->peer[at]))
+			if (w->peer[at].bell >= 0 && !answer(&w->peer[at], more))
 				forget(w, at);
 		}
-	} while (n == 16);
+	} while (n == 16 && !*more);
 	return w->n ? LKL_NETEV_RX | LKL_NETEV_TX : LKL_NETEV_HUP;
 }
 
