@@ -534,7 +534,11 @@ long wire_read(struct wire *w, const struct lkl_iov *iov, int cnt)
 {
 	long n = get_any(w, iov, cnt);
 
-	if (n == -EAGAIN && w->n && !w->armed && arm(w))
+	/*
+	 * Armed rings must be armed again: a writer may have answered late, and
+	 * rung for a frame that is read already.
+	 */
+	if (n == -EAGAIN && w->n && arm(w))
 		n = get_any(w, iov, cnt);
 	if (n > 0 && w->armed)
 		disarm(w);
