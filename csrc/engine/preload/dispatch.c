@@ -34,7 +34,7 @@ static const struct {
 	{ SYS_socket, CLASS_LOOK, call_socket },
 	{ SYS_accept, CLASS_LOOK, call_accept },
 	{ SYS_accept4, CLASS_LOOK, call_accept },
-	{ SYS_connect, CLASS_FD, call_connect },
+	{ SYS_connect, CLASS_LOOK, call_connect },
 	{ SYS_listen, CLASS_FD, call_listen },
 	{ SYS_getsockopt, CLASS_FD, call_getsockopt },
 	{ SYS_setsockopt, CLASS_FD, call_setsockopt },

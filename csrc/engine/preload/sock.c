@@ -9,7 +9,9 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <sys/un.h>
 
+#include "engine/common/netd.h"
 #include "engine/preload/internal.h"
 
 #define TYPE_MASK	0xf	/* SOCK_TYPE_MASK, include/linux/net.h */
@@ -178,6 +180,22 @@ long call_accept(long nr, const long *a)
 	return fd;
 }
 
+/** is_hidden - whether connect(2) is to a service that the program must not use */
+static bool is_hidden(const long *a)
+{
+	char text[sizeof(struct sockaddr_un) + 1] = "";
+	sa_family_t family;
+	size_t len = (size_t)(unsigned int)a[2];
+
+	if (len > sizeof(text) - 1)
+		return false;		/* the kernel returns EINVAL */
+	if (preload_copy(text, (void *)a[1], len))
+		return false;		/* EFAULT */
+	memcpy(&family, text, sizeof(family));
+	return family == AF_UNIX &&
+	       netd_marks(text + offsetof(struct sockaddr_un, sun_path));
+}
+
 /** call_connect - connect(2) */
 long call_connect(long nr, const long *a)
 {
@@ -185,7 +203,7 @@ long call_connect(long nr, const long *a)
 	long ret;
 
 	if (!is_sock(a[0]))
-		return native(nr, a);
+		return is_hidden(a) ? -ENOENT : native(nr, a);
 	COUNT(calls, 1);
 	s = sock_of(a[0]);
 	ret = stack_wait(nr, (long[6]){ entries[a[0]].sfd, a[1], a[2] },

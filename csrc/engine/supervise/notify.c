@@ -30,6 +30,7 @@
 #include "base/arch.h"
 #include "base/log.h"
 #include "base/loop.h"
+#include "engine/common/netd.h"
 #include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/dgram.h"
@@ -206,9 +207,10 @@ static int64_t by_conn(struct call *c)
 }
 
 /**
- * name_service - whether the call is a connect(2) to a name service of the host
+ * is_hidden - whether the call is a connect(2) to a service that the target must
+ * not use: a name service of the host, or netd
  */
-static bool name_service(const struct call *c)
+static bool is_hidden(const struct call *c)
 {
 	union {
 		struct sockaddr_storage ss;
@@ -217,7 +219,8 @@ static bool name_service(const struct call *c)
 	} addr = { .text = "" };
 
 	return addr_read(c, c->args[1], c->args[2], &addr.ss) > 0 &&
-	       addr.ss.ss_family == AF_UNIX && service_is(addr.un.sun_path);
+	       addr.ss.ss_family == AF_UNIX &&
+	       (service_is(addr.un.sun_path) || netd_marks(addr.un.sun_path));
 }
 
 /** dispatch - pass a call to its handler */
@@ -240,7 +243,7 @@ static int64_t dispatch(struct call *c, uint32_t arch)
 		return sock_ioctl(c);
 	}
 	ret = find_conn(c);
-	if (ret == CALL_NATIVE && c->nr == SYS_connect && name_service(c))
+	if (ret == CALL_NATIVE && c->nr == SYS_connect && is_hidden(c))
 		return -ENOENT;
 	return c->conn && !ret ? by_conn(c) : ret;
 }
