@@ -44,6 +44,7 @@
 #include <unistd.h>
 
 #include "base/arch.h"
+#include "base/lacks.h"
 #include "base/lklhost.h"
 #include "target/child.h"
 
@@ -339,8 +340,10 @@ int filter_install(void)
 
 	build();
 	fprog.len = (unsigned short)len;
-	fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
-		     flags | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, &fprog);
+	if (!host_lacks("wait-killable"))
+		flags |= SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
+	fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &fprog);
+	flags &= ~(unsigned long)SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
 	if (fd < 0 && errno == EINVAL)	/* Linux before 5.19 */
 		fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &fprog);
 	return fd < 0 ? -errno : (int)fd;

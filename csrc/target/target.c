@@ -78,7 +78,7 @@ static void prepare_failed(const struct child_report *r, char *err,
 	else if (r->step == STEP_FILTER)
 		step = host.preload ? "installing the seccomp filter: %s" :
 		       r->value == -EBUSY ? "installing the seccomp filter: %s: lklrun does not run inside lklrun or under another supervisor of system calls; `lklctl exec` runs another program on the same stack" :
-		       "installing the seccomp filter: %s: needs Linux 5.14 with seccomp user notification, and no other supervisor above this one";
+		       "installing the seccomp filter: %s: needs a kernel with seccomp user notification (see lklrun doctor), and no other supervisor above this one";
 	snprintf(err, errlen, step, strerror(-r->value));
 }
 

@@ -5,16 +5,36 @@
 #include <linux/seccomp.h>
 #include <sys/ioctl.h>
 
+#include "base/lacks.h"
+#include "base/log.h"
 #include "engine/supervise/notify.h"
 
 struct notify_stats notify_stats;
 
 static int listener = -1;
+static bool two_steps;	/* the kernel has no SECCOMP_ADDFD_FLAG_SEND */
 
-/** call_listener - set the seccomp listener descriptor; -1 if it is closed */
+/**
+ * call_listener - set the seccomp listener descriptor; -1 if it is closed
+ *
+ * The kernel checks the flags first, so the request without a descriptor to add
+ * shows whether it knows SECCOMP_ADDFD_FLAG_SEND.
+ */
 void call_listener(int fd)
 {
+	struct seccomp_notif_addfd add = {
+		.flags = SECCOMP_ADDFD_FLAG_SEND,
+		.srcfd = ~0u,
+	};
+
 	listener = fd;
+	if (fd < 0)
+		return;
+	two_steps = host_lacks("addfd-send") ||
+		    (ioctl(fd, SECCOMP_IOCTL_NOTIF_ADDFD, &add) &&
+		     errno == EINVAL);
+	if (two_steps)
+		log_line("this kernel adds and sends a descriptor in two steps");
 }
 
 /** call_valid - whether the caller still waits for the answer */
@@ -28,8 +48,10 @@ bool call_valid(const struct call *c)
 /**
  * call_answer - answer the call with a result
  * @ret: a result >= 0, a negative errno, or CALL_NATIVE
+ *
+ * Returns false if the caller no longer waits for it.
  */
-void call_answer(const struct call *c, int64_t ret)
+bool call_answer(const struct call *c, int64_t ret)
 {
 	struct seccomp_notif_resp resp = { .id = c->id };
 
@@ -41,8 +63,10 @@ void call_answer(const struct call *c, int64_t ret)
 	} else {
 		resp.val = ret;
 	}
-	if (ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &resp))
-		notify_stats.gone++;
+	if (!ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &resp))
+		return true;
+	notify_stats.gone++;
+	return false;
 }
 
 /**
@@ -51,6 +75,7 @@ void call_answer(const struct call *c, int64_t ret)
  *
  * Returns the descriptor's number in the caller, or a negative errno if the
  * caller is gone or has no free descriptor. On error, the call is not answered.
+ * If a signal has interrupted the call, this succeeds and sets @c->left.
  */
 int call_addfd_send(struct call *c, int fd, bool cloexec)
 {
@@ -60,8 +85,14 @@ int call_addfd_send(struct call *c, int fd, bool cloexec)
 		.srcfd = (uint32_t)fd,
 		.newfd_flags = cloexec ? O_CLOEXEC : 0,
 	};
-	int ret = ioctl(listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add);
+	int ret;
 
+	if (two_steps) {
+		ret = call_addfd(c, fd, cloexec);
+		c->left = ret >= 0 && !call_answer(c, ret);
+		return ret;
+	}
+	ret = ioctl(listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add);
 	return ret < 0 ? -errno : ret;
 }
 

@@ -141,7 +141,7 @@ size_t engine_stats(char *buf, size_t len)
 	n = snprintf(buf, len,
 		     "loop.turns %llu\nloop.sleeps %llu\nloop.spins %llu\nloop.steps %llu\n"
 		     "calls.notified %llu\ncalls.native %llu\ncalls.held %llu\n"
-		     "calls.interrupted %llu\ncalls.gone %llu\n"
+		     "calls.interrupted %llu\ncalls.gone %llu\ncalls.left %llu\n"
 		     "sockets.stack %llu\nsockets.refused %llu\nsockets.foreign %llu\nsockets.open %llu\nsockets.peers %u\n"
 		     "sockets.connected %llu\nsockets.accepted %llu\nsockets.resets %llu\n"
 		     "sockets.swept %llu\nsockets.fallback %llu\nbytes.received %llu\nbytes.sent %llu\n"
@@ -156,6 +156,7 @@ size_t engine_stats(char *buf, size_t len)
 		     (unsigned long long)notify_stats.held,
 		     (unsigned long long)notify_stats.interrupted,
 		     (unsigned long long)notify_stats.gone,
+		     (unsigned long long)notify_stats.left,
 		     (unsigned long long)s->made, (unsigned long long)s->refused,
 		     (unsigned long long)s->strays,
 		     (unsigned long long)s->open, peers_count(),

@@ -231,6 +231,11 @@ static int64_t hand_over(struct call *c, int sfd, struct sockaddr_storage *ss,
 		goto stash;
 	}
 	conn->tfd = ret;
+	if (c->left) {
+		left_add(c, ret, conn->carrier_ino, ss, len);
+		if (lis->state == STREAM_LISTENING)
+			token_add(lis);
+	}
 	conn_stats.accepted++;
 	conn_stats.made++;
 	task_count_socket(c->task, true);
@@ -276,8 +281,13 @@ static int64_t accept_try(struct call *c)
 	struct listener *l = &stream_of(c->conn)->listener;
 	struct sockaddr_storage ss;
 	socklen_t len = sizeof(ss);
+	struct left *left = left_find(c);
 	long sfd;
 
+	if (left) {
+		settle_tokens(c);
+		return left_give(c, left);
+	}
 	if (l->stashed) {
 		l->stashed = false;
 		ss = l->stash_addr;
@@ -310,11 +320,16 @@ static bool is_shut(struct stream *s, int dup)
 	return true;
 }
 
-/** accept_look - check whether another thread has shut down the listener */
+/**
+ * accept_look - check whether another thread has shut down the listener, or has
+ * left a connection
+ */
 static int64_t accept_look(struct call *c)
 {
 	uint32_t id;
 
+	if (left_find(c))
+		return accept_try(c);
 	if (call_dup(c, (int)c->args[0]) || carrier_identify(c->dup, &id) ||
 	    id != c->conn->id)
 		return CALL_HELD;

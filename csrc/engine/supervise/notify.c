@@ -5,8 +5,7 @@
  * Theory of operation
  *
  * A notified call of the target waits in the host kernel until it is answered
- * here. The answer is a result, a descriptor added to the caller (ADDFD_SEND),
- * or CALL_NATIVE. CALL_NATIVE makes the host kernel execute the call, and is
+ * here. The answer is a result, a descriptor added to the caller, or CALL_NATIVE. CALL_NATIVE makes the host kernel execute the call, and is
  * used for calls on descriptors that are not carriers. A call that would block
  * is held (held.c).
  *
@@ -305,6 +304,7 @@ int notify_init(int fd)
 void notify_stop(void)
 {
 	held_stop();
+	left_stop();
 	mem_close();
 	if (listener.fd >= 0)
 		loop_del(&listener);

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #include "base/list.h"
@@ -39,6 +40,8 @@ struct task;
  * @dup: duplicate of that descriptor while the handler runs, otherwise -1
  * @buf: CALL_BUF_SIZE bytes for the data of this call while its handler runs;
  *	all calls share this buffer
+ * @left: a signal interrupted the call after a descriptor was added to the
+ *	caller, see left.c
  */
 struct call {
 	uint64_t id;
@@ -49,6 +52,7 @@ struct call {
 	struct conn *conn;
 	int dup;
 	char *buf;
+	bool left;
 };
 
 /**
@@ -96,8 +100,16 @@ bool call_valid(const struct call *c);
 int call_addfd(const struct call *c, int fd, bool cloexec);
 int call_addfd_send(struct call *c, int fd, bool cloexec);
 int call_addfd_replace(struct call *c, int fd, int newfd, bool cloexec);
-void call_answer(const struct call *c, int64_t ret);
+bool call_answer(const struct call *c, int64_t ret);
 bool call_nonblocking(const struct call *c);
+
+/* left.c */
+struct left;
+void left_add(const struct call *c, int num, uint64_t ino,
+	      const struct sockaddr_storage *ss, socklen_t len);
+struct left *left_find(const struct call *c);
+int64_t left_give(struct call *c, struct left *l);
+void left_stop(void);
 
 /* held.c */
 struct held *call_hold(struct call *c, struct list *on,
@@ -146,9 +158,10 @@ enum { SIGNAL_NONE, SIGNAL_OWN, SIGNAL_MAYBE };
  * @held: calls that waited
  * @interrupted: held calls that a signal ended
  * @gone: calls whose callers no longer waited for the answer
+ * @left: descriptors that a signal left in a process, see left.c
  */
 struct notify_stats {
-	uint64_t calls, native, held, interrupted, gone;
+	uint64_t calls, native, held, interrupted, gone, left;
 };
 
 extern struct notify_stats notify_stats;

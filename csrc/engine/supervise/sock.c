@@ -36,6 +36,8 @@ static int64_t give(struct call *c, struct conn *conn, int fd, bool cloexec)
 		return ret == -ENOENT ? CALL_ANSWERED : ret;
 	}
 	conn->tfd = ret;
+	if (c->left)
+		left_add(c, ret, conn->carrier_ino, NULL, 0);
 	return CALL_ANSWERED;
 }
 
@@ -174,6 +176,8 @@ static int64_t socket_packet(struct call *c, int type, int proto, int flags)
 		return refuse(c, AF_PACKET, type, proto, fd);
 	stray_allow(fd);
 	ret = call_addfd_send(c, fd, flags & SOCK_CLOEXEC);
+	if (c->left)
+		left_add(c, ret, fd_ino(fd), NULL, 0);
 	close(fd);
 	if (ret < 0)
 		return ret == -ENOENT ? CALL_ANSWERED : ret;
@@ -188,7 +192,10 @@ int64_t sock_socket(struct call *c)
 {
 	int domain = (int)c->args[0], type = (int)c->args[1] & TYPE_MASK;
 	int flags = (int)c->args[1] & ~TYPE_MASK, proto = (int)c->args[2];
+	struct left *left = left_find(c);
 
+	if (left)
+		return left_give(c, left);
 	if (flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC))
 		return -EINVAL;
 	switch (domain) {

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* For tests: features that the host's kernel is to lack. */
+#ifndef LKLHOST_LACKS_H
+#define LKLHOST_LACKS_H
+
+#include <stdbool.h>
+
+bool host_lacks(const char *feature);
+
+#endif

@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""Runs a program while lklhost does without features that older kernels lack.
+
+    test_older.py INTERRUPTED
+
+INTERRUPTED must print the same lines as on the host's own sockets (tests/interrupted.c).
+LKL names the stack library. The variable LKLRUN_TEST_LACKS hides features from lklhost
+(base/lacks.c), so this covers lklhost's part, and not the older kernels themselves.
+
+Without both features, the kernel may accept an answer although a signal has just
+interrupted the caller. lklhost cannot detect this. Of the descriptors that signals leave, a
+small part may therefore stay unused.
+"""
+import os
+import re
+import subprocess
+import sys
+
+import drive
+import test_conform
+from tap import ok, run, same
+
+SEND, KILLABLE = "addfd-send", "wait-killable"
+UNUSED = re.compile(r"^(descriptors left by|connections that nobody served).*: \d+$")
+
+
+def under(lacks):
+    """return the program's status, its lines, and lklhost's counters at its end"""
+    os.environ["LKLRUN_TEST_LACKS"] = lacks
+    r, w = os.pipe()
+    saved = os.dup(1)
+    os.dup2(w, 1)
+    try:
+        h = drive.Host([program], abi="auto", lib=os.environ["LKL"])
+    finally:
+        os.dup2(saved, 1)
+        os.close(saved)
+        os.close(w)
+    h.start()
+    with os.fdopen(r) as out:
+        got = out.read().splitlines()
+    h.ctl.events.append(h.ctl.next_event(drive.EV_EXIT))
+    counters = dict(line.rsplit(" ", 1) for line in h.ctl.ask(drive.STATS).decode().splitlines())
+    return h.wait(), got, counters
+
+
+def interrupted():
+    want = subprocess.run([program], stdout=subprocess.PIPE, timeout=60, check=True, text=True).stdout.splitlines()
+    for lacks in "", SEND, SEND + "," + KILLABLE:
+        what = "without " + (lacks or "nothing")
+        status, got, counters = under(lacks)
+        ok(status == 0, "%s: ends with status 0" % what)
+        # Only without both can a signal arrive between the two steps.
+        left = int(counters["calls.left"])
+        ok((left > 100) == (KILLABLE in lacks), "%s: signals left %d descriptors" % (what, left))
+        unused = [int(line.rsplit(" ", 1)[1]) for line in got if UNUSED.match(line)]
+        ok(len(unused) == 6 and sum(unused) * 20 <= left, "%s: later calls got all but %s of them" % (what, unused))
+        same([UNUSED.sub("", line) for line in got], [UNUSED.sub("", line) for line in want],
+             "%s: %d lines as on the host's own sockets" % (what, len(want)))
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, drive.HERE)
+    program = os.path.abspath(sys.argv[1])
+    test_conform.alone()
+    run([interrupted], 300)
