@@ -44,7 +44,7 @@ runs and changes nothing.`,
 			}
 			all, _ := stack.List(stack.SearchPath()) // `lklrun stacks` reports unreadable stacks
 			q := doctor.Question{Stack: s, Stacks: all, FindHost: stackhost.Find, FindPreload: findPreload,
-				CheckNotification: facts.CheckNotification, CheckFilter: facts.CheckFilter, MakeNamespaces: makeNamespaces}
+				LookNotification: facts.LookNotification, CheckFilter: facts.CheckFilter, MakeNamespaces: makeNamespaces}
 			if len(args) > 0 {
 				if q.Command = args[0]; q.Command == "" {
 					return cli.Usagef("doctor: the COMMAND is empty; give a program")

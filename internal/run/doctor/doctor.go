@@ -64,11 +64,11 @@ type Question struct {
 	Stack   *stack.Stack
 	Stacks  []*stack.Stack // all available stacks
 
-	FindHost          func() (string, error)          // returns the path of lklhost
-	FindPreload       func() (string, error)          // returns the path of the engine preload's library
-	CheckNotification func() error                    // checks the host features that supervise needs
-	CheckFilter       func() error                    // checks that the host has seccomp filters
-	MakeNamespaces    func(ctx context.Context) error // creates a user namespace and a network namespace in it
+	FindHost         func() (string, error)             // returns the path of lklhost
+	FindPreload      func() (string, error)             // returns the path of the engine preload's library
+	LookNotification func() (facts.Notification, error) // examines the host features that supervise needs
+	CheckFilter      func() error                       // checks that the host has seccomp filters
+	MakeNamespaces   func(ctx context.Context) error    // creates a user namespace and a network namespace in it
 }
 
 // Examine performs all checks.
@@ -110,8 +110,9 @@ func (r *Report) engines(q Question) {
 		}
 		r.Engines = append(r.Engines, Choice{engine, err == nil, why})
 	}
-	choice(config.EngineSupervise, "this host supports seccomp user notification, which works with dynamic and static programs", q.CheckNotification())
-	_, err := q.FindPreload()
+	_, err := q.LookNotification()
+	choice(config.EngineSupervise, "this host supports seccomp user notification, which works with dynamic and static programs", err)
+	_, err = q.FindPreload()
 	p := r.Program
 	if err == nil && p != nil {
 		_, p, err = program.ThroughEnv([]string{p.Path}, p)
@@ -137,11 +138,13 @@ func (r *Report) host(ctx context.Context, q Question) {
 	var u unix.Utsname
 	err := unix.Uname(&u)
 	need("kernel", unix.ByteSliceToString(u.Sysname[:])+" "+unix.ByteSliceToString(u.Release[:])+", "+unix.ByteSliceToString(u.Machine[:]), err)
-	if err := q.CheckNotification(); err != nil {
+	if n, err := q.LookNotification(); err != nil {
 		add("seccomp", Limited, "%v", err)
 		if err := q.CheckFilter(); err != nil {
 			add("seccomp filters", Limited, "%v", err)
 		}
+	} else if limits := n.Limits(); limits != "" {
+		add("seccomp", Limited, "user notification is available; %s", limits)
 	} else {
 		add("seccomp", OK, "user notification is available")
 	}

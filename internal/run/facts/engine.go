@@ -35,6 +35,13 @@ func (f *Facts) lookEngine(run config.Run, s *stack.Stack) error {
 	if err != nil {
 		return err
 	}
+	if f.Engine == config.EngineSupervise {
+		n, err := LookNotification()
+		if err != nil {
+			return err
+		}
+		f.EngineLacks = n.Lacks()
+	}
 	if f.Engine == config.EnginePreload {
 		if envErr != nil {
 			return envErr

@@ -14,20 +14,10 @@ import (
 )
 
 // CheckNotification returns an error if the host's kernel lacks seccomp user
-// notification or a feature of it that the engine uses.
+// notification or a feature of it that the engine requires.
 func CheckNotification() error {
-	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		return fmt.Errorf("reading the kernel's release: %w", err)
-	}
-	if release := unix.ByteSliceToString(u.Release[:]); olderThan(release, 5, 14) { // SECCOMP_ADDFD_FLAG_SEND
-		return fmt.Errorf("this kernel is Linux %s; the engine supervise requires 5.14 or later", release)
-	}
-	action := uint32(unix.SECCOMP_RET_USER_NOTIF)
-	if err := seccomp(unix.SECCOMP_GET_ACTION_AVAIL, &action); err != nil {
-		return fmt.Errorf("this kernel has no seccomp user notification (%w), which the engine supervise requires: Linux 5.14 or later with CONFIG_SECCOMP_FILTER", err)
-	}
-	return nil
+	_, err := LookNotification()
+	return err
 }
 
 // CheckFilter returns an error if the host's kernel does not support seccomp
@@ -65,16 +55,6 @@ func CheckFuse() error {
 		return fmt.Errorf("%s is a different device; as root, recreate it with `mknod -m 666 %[1]s c 10 229`", fuseDevice)
 	}
 	return nil
-}
-
-// olderThan compares a kernel release with a version. It returns false for a
-// release without a number.
-func olderThan(release string, major, minor int) bool {
-	var a, b int
-	if n, _ := fmt.Sscanf(release, "%d.%d", &a, &b); n != 2 {
-		return false
-	}
-	return a < major || a == major && b < minor
 }
 
 // NeedsUserNamespaces reports whether a run must create the target's network

@@ -3,18 +3,36 @@
 package facts
 
 import (
+	"os"
 	"strings"
 	"testing"
 )
 
-func TestOlderThan(t *testing.T) {
-	for release, want := range map[string]bool{
-		"5.13.19-generic": true, "5.14.0-427.el9.x86_64": false, "5.4.0": true, "4.19.0-27-amd64": true,
-		"6.1.0": false, "6.12.117-lkl": false, "10.2": false, "": false, "next": false,
+// TestNotification hides features of the host's kernel.
+func TestNotification(t *testing.T) {
+	here, err := LookNotification()
+	if err != nil {
+		t.Skip(err)
+	}
+	for lacks, want := range map[string]Notification{
+		"":                         here,
+		"addfd-send":               {TwoSteps: true, Interruptible: here.Interruptible},
+		"wait-killable":            {TwoSteps: here.TwoSteps, Interruptible: true},
+		"addfd-send,wait-killable": {TwoSteps: true, Interruptible: true},
 	} {
-		if got := olderThan(release, 5, 14); got != want {
-			t.Errorf("%q: %v", release, got)
+		t.Setenv(lacksEnv, lacks)
+		got, err := LookNotification()
+		if err != nil || got != want || (got.Limits() != "") != want.Interruptible {
+			t.Errorf("without %q: %+v, %v", lacks, got, err)
 		}
+	}
+	t.Setenv(lacksEnv, "addfd")
+	if _, err := LookNotification(); err == nil || !strings.Contains(err.Error(), "SECCOMP_IOCTL_NOTIF_ADDFD") {
+		t.Errorf("without addfd: %v", err)
+	}
+	status, err := os.ReadFile("/proc/thread-self/status")
+	if err != nil || strings.Contains(string(status), "NoNewPrivs:\t1") {
+		t.Errorf("the test's thread has no_new_privs (%v)", err)
 	}
 }
 

@@ -86,8 +86,9 @@ type Plan struct {
 	BaseName  string           `json:"base_name"`
 	RunRoot   string           `json:"run_root"`
 	Stack     Stack            `json:"stack"`
-	Require   string           `json:"require,omitempty"` // one of config's constants
-	Engine    string           `json:"engine"`            // config.EngineSupervise or EnginePreload
+	Require   string           `json:"require,omitempty"`      // one of config's constants
+	Engine    string           `json:"engine"`                 // config.EngineSupervise or EnginePreload
+	Lacks     []string         `json:"engine_lacks,omitempty"` // features of the host's kernel that the engine does without
 	Spin      int              `json:"spin_us"`
 	Links     []Link           `json:"links"`
 	Sysctls   []config.Sysctl  `json:"sysctls,omitempty"`
@@ -132,6 +133,7 @@ func Make(run config.Run, s *stack.Stack, found facts.Facts) (*Plan, error) {
 		Require:   run.Require,
 		HostNets:  run.HostNets,
 		Engine:    found.Engine,
+		Lacks:     found.EngineLacks,
 		Spin:      run.Spin,
 		Delay:     run.Delay,
 		Mount:     run.Mount,

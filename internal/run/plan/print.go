@@ -23,7 +23,10 @@ func (p *Plan) Write(w io.Writer) error {
 	line("command", "%s", text.Quote(p.Command))
 	line("instance", "%s", p.dir())
 	line("stack", "%s", p.Stack.describe())
-	if p.Engine == config.EnginePreload {
+	switch {
+	case len(p.Lacks) > 0:
+		line("engine", "%s, without %s", p.Engine, strings.Join(p.Lacks, " and "))
+	case p.Engine == config.EnginePreload:
 		line("engine", "%s", p.Engine)
 	}
 	if p.User != nil {
