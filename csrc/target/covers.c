@@ -245,7 +245,8 @@ static int cover_logs(void)
 /**
  * cover_resolv - mount the run's resolv.conf
  *
- * On error, the target sees the host's file.
+ * On error, the target sees the host's file. Without such a file, lklrun serves
+ * names on the stack's loopback (internal/stack/resolver).
  */
 static int cover_resolv(void)
 {
@@ -254,7 +255,7 @@ static int cover_resolv(void)
 	if (covers.resolv < 0)
 		return 0;
 	if (lstat(RESOLV_CONF, &st))
-		return -errno;
+		return errno == ENOENT ? 0 : -errno;
 	if (st.st_dev == covers.resolv_st.st_dev &&
 	    st.st_ino == covers.resolv_st.st_ino)
 		return 0;

@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/lklrun/lklrun/test/kit"
 )
 
@@ -49,22 +47,13 @@ func (n *nameService) listen(path string) {
 	}()
 }
 
-// ownEtc gives the tests a private /etc that they may change.
-func ownEtc(t *testing.T) {
-	t.Helper()
-	etc := filepath.Join(kit.Dir(t), "etc")
-	kit.Host.Run(t, "cp", "-a", "/etc", etc)
-	kit.Must(t, unix.Mount(etc, "/etc", "", unix.MS_BIND, ""))
-	t.Cleanup(func() { kit.Must(t, unix.Unmount("/etc", 0)) })
-}
-
 // TestFinding04Covers checks that the host's name services and resolv.conf stay covered.
 // Daemons are restarted, are replaced, or start while the program is running.
 func TestFinding04Covers(t *testing.T) {
 	s := kit.NewSite(t)
 	bin := kit.PublicBin(t)
 	s.Server.Dnsmasq(t, map[string]string{"secret.example": "10.73.0.99"})
-	ownEtc(t)
+	kit.OwnEtc(t)
 	kit.Must(t, os.RemoveAll("/etc/resolv.conf"), os.WriteFile("/etc/resolv.conf", []byte("nameserver 192.0.2.1\n"), 0o644),
 		os.WriteFile("/etc/nsswitch.conf", []byte("passwd: files\nhosts: dns\n"), 0o644))
 	root := func(args ...string) *exec.Cmd { return exec.Command(bin+"/lklrun", args...) }

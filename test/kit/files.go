@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // Dir makes a directory that every user may enter and read, unlike t.TempDir.
@@ -88,4 +90,13 @@ func Random(t testing.TB, path string, n int64) {
 	if err := os.Chmod(path, 0o644); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// OwnEtc gives the tests a private /etc that they may change.
+func OwnEtc(t *testing.T) {
+	t.Helper()
+	etc := filepath.Join(Dir(t), "etc")
+	Host.Run(t, "cp", "-a", "/etc", etc)
+	Must(t, unix.Mount(etc, "/etc", "", unix.MS_BIND, ""))
+	t.Cleanup(func() { Must(t, unix.Unmount("/etc", 0)) })
 }

@@ -13,6 +13,11 @@
  * receive our sockets. Both engines therefore refuse to connect to netd with
  * ENOENT. The C library then continues without a mark, as on a system without
  * netd.
+ *
+ * The C library also asks netd for names (dnsproxyd), and netd would query the
+ * name servers of the phone's own network. This connection is refused too. The
+ * C library then queries port 53 of the loopback address, where lklrun answers
+ * (internal/stack/resolver).
  */
 #include <string.h>
 
@@ -22,4 +27,10 @@
 bool netd_marks(const char *path)
 {
 	return !strcmp(path, "/dev/socket/fwmarkd");
+}
+
+/** netd_names - whether a path is that of the socket for names */
+bool netd_names(const char *path)
+{
+	return !strcmp(path, "/dev/socket/dnsproxyd");
 }

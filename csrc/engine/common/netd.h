@@ -6,5 +6,6 @@
 #include <stdbool.h>
 
 bool netd_marks(const char *path);
+bool netd_names(const char *path);
 
 #endif

@@ -186,14 +186,15 @@ static bool is_hidden(const long *a)
 	char text[sizeof(struct sockaddr_un) + 1] = "";
 	sa_family_t family;
 	size_t len = (size_t)(unsigned int)a[2];
+	const char *path;
 
 	if (len > sizeof(text) - 1)
 		return false;		/* the kernel returns EINVAL */
 	if (preload_copy(text, (void *)a[1], len))
 		return false;		/* EFAULT */
 	memcpy(&family, text, sizeof(family));
-	return family == AF_UNIX &&
-	       netd_marks(text + offsetof(struct sockaddr_un, sun_path));
+	path = text + offsetof(struct sockaddr_un, sun_path);
+	return family == AF_UNIX && (netd_marks(path) || netd_names(path));
 }
 
 /** call_connect - connect(2) */

@@ -27,6 +27,7 @@
 #include <unistd.h>
 
 #include "base/arch.h"
+#include "base/lklhost.h"
 #include "base/log.h"
 #include "base/loop.h"
 #include "engine/common/netd.h"
@@ -219,7 +220,8 @@ static bool is_hidden(const struct call *c)
 
 	return addr_read(c, c->args[1], c->args[2], &addr.ss) > 0 &&
 	       addr.ss.ss_family == AF_UNIX &&
-	       (service_is(addr.un.sun_path) || netd_marks(addr.un.sun_path));
+	       (service_is(addr.un.sun_path) || netd_marks(addr.un.sun_path) ||
+		(netd_names(addr.un.sun_path) && strcmp(host.abi, "host")));
 }
 
 /** dispatch - pass a call to its handler */

@@ -8,7 +8,9 @@ package facts
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -34,6 +36,7 @@ type Facts struct {
 	RunRoot        string
 	Machine        string            // identifies this machine
 	Resolv         string            // content of /etc/resolv.conf
+	NoResolv       bool              // there is no such file
 	ResolvUpstream string            // content of systemd-resolved's resolv.conf
 	User           *runas.User       // the user that the target runs as; nil: this process's
 	Links          []any             // result of the driver for each interface of the run
@@ -81,6 +84,8 @@ func Look(run config.Run, s *stack.Stack) (Facts, error) {
 	}
 	f.lookMachine()
 	f.Resolv = readText("/etc/resolv.conf")
+	_, err := os.Lstat("/etc/resolv.conf")
+	f.NoResolv = errors.Is(err, fs.ErrNotExist)
 	f.ResolvUpstream = readText("/run/systemd/resolve/resolv.conf")
 	return f, nil
 }

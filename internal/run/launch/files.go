@@ -4,6 +4,7 @@ package launch
 
 import (
 	"log/slog"
+	"net/netip"
 	"os"
 	"slices"
 	"sync"
@@ -22,15 +23,16 @@ type files struct {
 	plan *plan.Plan
 	log  *slog.Logger
 
-	mu    sync.Mutex
-	state instance.State
+	mu     sync.Mutex
+	state  instance.State
+	resolv string // content of the target's resolv.conf
 
 	writing sync.Mutex // held while the leases are written
 }
 
 // writeFiles writes the files at the start of a run.
 func writeFiles(dir *instance.Dir, p *plan.Plan, log *slog.Logger) (*files, error) {
-	f := &files{dir: dir, plan: p, log: log}
+	f := &files{dir: dir, plan: p, log: log, resolv: p.Resolv}
 	f.state = instance.State{
 		Name: dir.Name, PID: os.Getpid(), Stack: p.Stack.Name, Engine: p.Engine,
 		Started: time.Now(), Command: p.Command, User: p.User,
@@ -55,6 +57,13 @@ func (f *files) now() instance.State {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.state
+}
+
+// nameServers returns the target's current name servers.
+func (f *files) nameServers() []netip.Addr {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return plan.NameServers(f.resolv)
 }
 
 // set changes the state of the run. The next call of change writes it.
@@ -87,7 +96,11 @@ func (f *files) leases(v *links) {
 		names = append(names, n)
 	}
 	if f.plan.Resolv != "" {
-		if err := f.dir.Rewrite(instance.ResolvFile, []byte(f.plan.ResolvConf(names))); err != nil {
+		text := f.plan.ResolvConf(names)
+		f.mu.Lock()
+		f.resolv = text
+		f.mu.Unlock()
+		if err := f.dir.Rewrite(instance.ResolvFile, []byte(text)); err != nil {
 			f.log.Debug("writing the command's name servers", "error", err)
 		}
 	}

@@ -32,6 +32,7 @@ var runServices = []func(r *run) service{
 	dumps,
 	samplers,
 	histories,
+	resolvers,
 	func(r *run) service { return guardService{&r.sharing, r.conn, &r.asked} },
 }
 

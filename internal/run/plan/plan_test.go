@@ -112,6 +112,8 @@ func TestGolden(t *testing.T) {
 	same.Links = []any{user.Facts{IPv6: true, Addrs: prefixes("127.0.0.1/8", "192.168.127.9/24")}}
 	loaded := resolved
 	loaded.Engine, loaded.EngineNotes = config.EnginePreload, []string{"a note on that choice"}
+	android := base
+	android.NoResolv = true
 	older := base
 	older.Engine, older.EngineLacks = config.EngineSupervise, []string{"ONE_FEATURE", "ANOTHER"}
 	for name, tc := range map[string]struct {
@@ -119,6 +121,7 @@ func TestGolden(t *testing.T) {
 		stack *stack.Stack
 		facts facts.Facts
 	}{
+		"android":  {config.Run{Command: []string{"true"}, DNS: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}, bbr, android},
 		"older":    {config.Run{Command: []string{"true"}}, bbr, older},
 		"user":     {config.Run{Command: []string{"curl", "-s", "http://example.com/?a=1&b=it's"}}, mptcp, same},
 		"two-taps": {config.Run{Name: "demo", Require: config.RequireMPTCP, Command: []string{"/usr/bin/curl"}, Interfaces: ifs(t, "tap:tap0,ip=10.0.1.2/24,gw=10.0.1.1,mac=02:00:00:00:00:01", "tap:new,ip=10.0.2.2/24,ip6=fd00::2/64,mtu=9000")}, mptcp, reachable},

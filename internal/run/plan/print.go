@@ -74,6 +74,9 @@ func (p *Plan) Write(w io.Writer) error {
 		if leased := p.leasing(); len(leased) > 0 && len(p.Names.Given) == 0 {
 			dns = "from the leases of " + strings.Join(leased, " and ") + "; until then " + dns
 		}
+		if len(p.Names.Serve) > 0 {
+			dns += "; served at " + joinAddrs(p.Names.Serve) + " in the stack, because there is no /etc/resolv.conf"
+		}
 		line("dns", "%s", dns)
 	}
 	for _, n := range p.Notes {

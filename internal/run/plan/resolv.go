@@ -31,7 +31,18 @@ type Resolver struct {
 	Host     []netip.Addr `json:"host,omitempty"`  // used if no other source provides a name server
 	HostFrom string       `json:"host_from,omitempty"`
 	Rest     []string     `json:"rest,omitempty"` // other lines of the host's resolv.conf
+
+	// Serve are addresses of the stack's loopback at which lklrun answers name
+	// queries, because the target has no resolv.conf. The target queries these addresses
+	// by default.
+	Serve []netip.Addr `json:"serve,omitempty"`
+	// ServeInstead is used if the target sees the host's resolv.conf: the loopback
+	// addresses in it.
+	ServeInstead []netip.Addr `json:"serve_instead,omitempty"`
 }
+
+// loopback are the addresses that programs query if there is no resolv.conf.
+var loopback = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
 
 // resolv chooses the target's name servers. It uses the first of these sources
 // that provides any:
@@ -48,6 +59,18 @@ func (p *Plan) resolv(given []netip.Addr, found facts.Facts) {
 		// queries.
 		if up := reachable(parseResolv(found.ResolvUpstream).servers); len(up) > 0 {
 			p.Names.Host, p.Names.HostFrom = up, "the host's /run/systemd/resolve/resolv.conf"
+		}
+	}
+	switch {
+	case found.NoResolv:
+		p.Names.Serve, p.Names.ServeInstead = loopback, loopback
+	case len(host.servers) == 0:
+		p.Names.ServeInstead = loopback
+	default:
+		for _, a := range host.servers {
+			if a.IsLoopback() {
+				p.Names.ServeInstead = append(p.Names.ServeInstead, a)
+			}
 		}
 	}
 	var all int
@@ -80,6 +103,9 @@ func (p *Plan) ResolvConf(links []LinkNames) string {
 	text, _, _ := p.compose(links)
 	return text
 }
+
+// NameServers returns the name servers in the text of a resolv.conf.
+func NameServers(text string) []netip.Addr { return parseResolv(text).servers }
 
 // compose builds the resolv.conf for links. from describes the source of its
 // servers. all is the number of servers before the limit is applied.

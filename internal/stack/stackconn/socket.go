@@ -112,6 +112,29 @@ func (s *Socket) Connect(ctx context.Context, addr []byte) error {
 	return err
 }
 
+// Listen makes the bound socket accept connections.
+func (s *Socket) Listen(ctx context.Context, backlog int) error {
+	_, err := s.c.Syscall(ctx, Call{Nr: unix.SYS_LISTEN, Args: []any{s.fd, backlog}})
+	return err
+}
+
+// Accept waits for a connection.
+func (s *Socket) Accept(ctx context.Context) (*Socket, error) {
+	fd, err := s.c.wait(ctx, Call{
+		Nr: unix.SYS_ACCEPT4, Args: []any{s.fd, nil, nil, unix.SOCK_NONBLOCK | unix.SOCK_CLOEXEC}, Wait: unix.EPOLLIN,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Socket{c: s.c, fd: int(fd)}, nil
+}
+
+// Shutdown ends the sending direction of a connection.
+func (s *Socket) Shutdown(ctx context.Context) error {
+	_, err := s.c.Syscall(ctx, Call{Nr: unix.SYS_SHUTDOWN, Args: []any{s.fd, unix.SHUT_WR}})
+	return err
+}
+
 // Sockname returns the address the socket is bound to.
 func (s *Socket) Sockname(ctx context.Context) ([]byte, error) {
 	return s.name(ctx, unix.SYS_GETSOCKNAME)

@@ -31,6 +31,9 @@ def connected(to):
     return s
 
 
+with socket.socket(socket.AF_UNIX) as names:
+    print("names:", names.connect_ex("/dev/socket/dnsproxyd"))
+
 with connected((sys.argv[1], int(sys.argv[2]))) as c:
     c.sendall(b"over the stack")
     print("connect:", c.recv(100).decode())
