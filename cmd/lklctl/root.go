@@ -190,8 +190,9 @@ both directions, unless --direction selects one.
   seed NUMBER       make the random decisions of a step repeatable
   clear             remove all of these settings
 
-Units are those of tc(8). The value 0 removes a setting. The interface keeps its
-own queueing discipline.
+Units are those of tc(8), and a time or a rate requires one. A number without a
+unit is percent for a SHARE of 1 or more. The value 0 removes a setting. The
+interface keeps its own queueing discipline.
 
   lklctl path eth1 delay 40ms loss 1% rate 20mbit
   lklctl path eth1 down --for 10s

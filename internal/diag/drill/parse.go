@@ -163,8 +163,18 @@ func quantity(v string) (n float64, unit string, ok bool) {
 // mostDelay is the maximum delay. No network has a longer one.
 const mostDelay = time.Hour
 
-// ParseTime parses a time like tc(8). A number without a unit is in microseconds.
+// bare reports whether v is a number without a unit, other than 0.
+func bare(v string) bool {
+	n, unit, ok := quantity(v)
+	return ok && unit == "" && n != 0
+}
+
+// ParseTime parses a time like tc(8), but requires the unit. A number alone would be
+// microseconds in tc(8), and milliseconds in the mind of most users.
 func ParseTime(v string) (time.Duration, error) {
+	if bare(v) {
+		return 0, fmt.Errorf("%q: a time requires a unit, such as %sms", v, v)
+	}
 	n, unit, ok := quantity(v)
 	scale, known := map[string]time.Duration{
 		"s": time.Second, "sec": time.Second, "secs": time.Second,
@@ -178,18 +188,25 @@ func ParseTime(v string) (time.Duration, error) {
 	return time.Duration(math.Round(n * float64(scale))), nil
 }
 
-// ParsePercent parses a probability like tc(8). Both 2% and 2 mean one in fifty.
+// ParsePercent parses a probability like tc(8). Both 2% and 2 mean one in fifty. A
+// number below 1 requires the sign: without it, 0.01 could also be a probability.
 func ParsePercent(v string) (float64, error) {
 	n, unit, ok := quantity(v)
+	if bare(v) && n < 1 {
+		return 0, fmt.Errorf("%q: a percentage below 1 requires its sign: %s%%, or %s%% if it is a probability", v, v, strconv.FormatFloat(math.Round(n*1e10)/1e8, 'f', -1, 64))
+	}
 	if !ok || unit != "" && unit != "%" || n > 100 {
 		return 0, fmt.Errorf("%q; expected a percentage such as 2%%, from 0%% to 100%%", v)
 	}
 	return n / 100, nil
 }
 
-// ParseRate parses a rate like tc(8) and returns it in bit/s. A number without a unit is
-// in bit/s; the unit bps means bytes per second.
+// ParseRate parses a rate like tc(8) and returns it in bit/s, but requires the unit. The
+// unit bps means bytes per second.
 func ParseRate(v string) (uint64, error) {
+	if bare(v) {
+		return 0, fmt.Errorf("%q: a rate requires a unit, such as %smbit", v, v)
+	}
 	n, unit, ok := quantity(v)
 	scale := 1.0
 	switch {

@@ -14,35 +14,35 @@ import (
 
 func TestUnits(t *testing.T) {
 	for v, want := range map[string]time.Duration{
-		"80ms": 80 * time.Millisecond, "1.5s": 1500 * time.Millisecond, "100us": 100 * time.Microsecond, "2msec": 2 * time.Millisecond, "250": 250 * time.Microsecond, "0": 0,
+		"80ms": 80 * time.Millisecond, "1.5s": 1500 * time.Millisecond, "100us": 100 * time.Microsecond, "2msec": 2 * time.Millisecond, "0": 0, "0ms": 0,
 	} {
 		if got, err := ParseTime(v); err != nil || got != want {
 			t.Errorf("time %q: %v, %v", v, got, err)
 		}
 	}
 	for v, want := range map[string]uint64{
-		"20mbit": 20e6, "20Mbit": 20e6, "1gbit": 1e9, "512kbit": 512e3, "1000": 1000, "1mbps": 8e6, "1kibit": 1024, "64bit": 64, "0": 0, "2.5mbit": 2.5e6,
+		"20mbit": 20e6, "20Mbit": 20e6, "1gbit": 1e9, "512kbit": 512e3, "1mbps": 8e6, "1kibit": 1024, "64bit": 64, "0": 0, "2.5mbit": 2.5e6,
 	} {
 		if got, err := ParseRate(v); err != nil || got != want {
 			t.Errorf("rate %q: %v, %v", v, got, err)
 		}
 	}
-	for v, want := range map[string]float64{"2%": 0.02, "2": 0.02, "0.1%": 0.001, "100%": 1, "0": 0} {
+	for v, want := range map[string]float64{"2%": 0.02, "2": 0.02, "0.1%": 0.001, "1": 0.01, "0.0": 0, "100%": 1, "0": 0} {
 		if got, err := ParsePercent(v); err != nil || got != want {
 			t.Errorf("share %q: %v, %v", v, got, err)
 		}
 	}
-	for _, v := range []string{"", "ms", "-1ms", "1.2.3s", "5 s", "1m", "3600s1", "4000s", "1e3", "inf", "nan"} {
+	for _, v := range []string{"", "ms", "-1ms", "1.2.3s", "5 s", "1m", "3600s1", "4000s", "1e3", "inf", "nan", "40", "0.5"} {
 		if got, err := ParseTime(v); err == nil {
 			t.Errorf("time %q is %v", v, got)
 		}
 	}
-	for _, v := range []string{"", "mbit", "-1mbit", "20mb", "20mbits", "5bit", "1e99bit", "99999tbit"} {
+	for _, v := range []string{"", "mbit", "-1mbit", "20mb", "20mbits", "5bit", "1e99bit", "99999tbit", "20", "1000000"} {
 		if got, err := ParseRate(v); err == nil {
 			t.Errorf("rate %q is %v", v, got)
 		}
 	}
-	for _, v := range []string{"", "%", "-1%", "101%", "2%%", "2 %"} {
+	for _, v := range []string{"", "%", "-1%", "101%", "2%%", "2 %", "0.01", ".5"} {
 		if got, err := ParsePercent(v); err == nil {
 			t.Errorf("share %q is %v", v, got)
 		}
@@ -113,6 +113,10 @@ func TestWrongSteps(t *testing.T) {
 		"dely 80ms":            `step "dely"; expected down, up, silent, delay`,
 		"delay":                "delay: missing value",
 		"delay fast":           `delay "fast"; expected a time such as 80ms`,
+		"delay 40":             `delay "40": a time requires a unit, such as 40ms`,
+		"delay 40ms jitter 5":  `jitter "5": a time requires a unit, such as 5ms`,
+		"rate 20":              `rate "20": a rate requires a unit, such as 20mbit`,
+		"loss 0.01":            `loss "0.01": a percentage below 1 requires its sign: 0.01%, or 1% if it is a probability`,
 		"loss 2% loss 3%":      "loss: given twice",
 		"down up":              "down, up or silent: given twice",
 		"limit 0":              `limit "0"; expected a number of packets`,
