@@ -77,7 +77,7 @@ func TestCounterDifferences(t *testing.T) {
 	if got := decode[map[string]change](t, "counters", "-d", echos); got[echos] != (change{5, 3}) {
 		t.Errorf("since then: %v", got)
 	}
-	if r := lklctl(t, "counters", "-d", echos); r.status != 1 || !strings.Contains(r.errors, "no matching counter has changed") {
+	if r := lklctl(t, "counters", "-d", "--fail-empty", echos); r.status != 1 || !strings.Contains(r.errors, "no matching counter has changed") {
 		t.Errorf("nothing since then: %+v", r)
 	}
 	if text := ok(t, "counters", "-d", "-z", echos); !strings.Contains(text, "CHANGE") || !strings.Contains(text, echos) {

@@ -82,7 +82,7 @@ func TestDevices(t *testing.T) {
 	if all := decode[[]instance.Info](t, "--device", "adb:one,adb:two", "list"); len(all) != 2 || all[1].Device != "adb:two" || !filepath.IsAbs(all[1].Dir) {
 		t.Errorf("%+v", all)
 	}
-	r := lklctl(t, "--device", "adb:one,adb:two", "netstat", "-l", "-o", "json")
+	r := lklctl(t, "--device", "adb:one,adb:two", "netstat", "-l", "--json", "--fail-empty")
 	var rows []struct {
 		Device string
 		Status int

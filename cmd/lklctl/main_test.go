@@ -49,16 +49,16 @@ func ok(t testing.TB, args ...string) string {
 	return r.out
 }
 
-// decode runs the program with -o json and parses the output. The exit status must
-// match whether there are results.
+// decode runs the program with --json and parses the output. The exit status must match
+// whether there are results.
 func decode[T any](t testing.TB, args ...string) T {
 	t.Helper()
 	var v T
-	r := lklctl(t, append(args, "-o", "json")...)
+	r := lklctl(t, append(args, "--json")...)
 	text := r.out
 	empty := text == "[]\n" || text == "{}\n"
-	if r.errors != "" || (r.status == exit.Nothing) != empty || r.status > exit.Nothing {
-		t.Fatalf("lklctl %s -o json: %+v", strings.Join(args, " "), r)
+	if r.errors != "" || r.status == exit.Nothing && !empty || r.status > exit.Nothing {
+		t.Fatalf("lklctl %s --json: %+v", strings.Join(args, " "), r)
 	}
 	d := json.NewDecoder(strings.NewReader(text))
 	if err := d.Decode(&v); err != nil {

@@ -99,6 +99,7 @@ func rootCommand(c *verb.Call) *cobra.Command {
 		{"Run programs, manage instances:", []*cobra.Command{
 			instances.Exec(c),
 			instances.IP(c),
+			instances.Ping(c),
 			instances.Wait(c),
 			instances.Stop(c),
 			instances.App(c),
@@ -130,7 +131,8 @@ func rootCommand(c *verb.Call) *cobra.Command {
 // topics contains the pages of `lklctl help TOPIC`.
 var topics = []cli.Topic{
 	{Name: "exit-status", Short: "what each exit status means", Text: `  0      success
-  1      the verb found nothing or failed
+  1      the verb failed, or found nothing that the command line names;
+         with --fail-empty, also if a list is empty
   2      the command line is wrong; nothing was done
   3      no instance of that name is running
   125    the connection to the device failed

@@ -101,6 +101,12 @@ func TestUsage(t *testing.T) {
 		{"stop -s NOSUCH", []string{`signal "NOSUCH"`, "TERM"}},
 		{"stop -s 65", []string{`signal "65"`}},
 		{"stop --grace -1s", []string{"--grace -1s"}},
+		{"stop web other", []string{`"other"`}},
+		{"-n web stop other", []string{`-n web conflicts with "other"`}},
+		{"stop .web", []string{`instance name ".web"`}},
+		{"wait web other", []string{`"other"`}},
+		{"exec web --", []string{"no COMMAND given"}},
+		{"list --json=maybe", []string{"--json"}},
 		{"stop --limit soon", []string{`--limit "soon"; expected a time such as`, "lklctl stop --help"}},
 	} {
 		refused(t, 2, strings.Fields(tc.args), tc.wants...)
@@ -108,7 +114,7 @@ func TestUsage(t *testing.T) {
 }
 
 // If no instance runs, or none has the given name, each verb reports this with
-// status 3. An empty list has status 1.
+// status 3. An empty list has status 0, or 1 with --fail-empty.
 func TestNoInstance(t *testing.T) {
 	kit.Need(t)
 	for _, args := range [][]string{
@@ -125,12 +131,22 @@ func TestNoInstance(t *testing.T) {
 	}
 	refused(t, 125, []string{"exec", "true"}, "no instance is running")
 	refused(t, 125, []string{"ip", "addr"}, "no instance is running")
-	refused(t, 125, []string{"exec", "-n", "web", "true"}, `no instance "web" is running (looked`)
-	if r := lklctl(t, "list"); r.status != 1 || r.out != "" || r.errors != "lklctl: no instance is running\n" {
-		t.Errorf("list of none: %+v", r)
+	for _, args := range []string{"exec web -- true", "wait web", "stop web"} {
+		status := map[bool]int{true: 125, false: 3}[strings.HasPrefix(args, "exec")]
+		refused(t, status, strings.Fields(args), `no instance "web" is running (looked`)
 	}
-	if r := lklctl(t, "list", "-o", "json"); r != (result{1, "[]\n", ""}) {
-		t.Errorf("list of none: %+v", r)
+	refused(t, 125, []string{"exec", "-n", "web", "true"}, `no instance "web" is running (looked`)
+	for status, flags := range [][]string{{}, {"--fail-empty"}} {
+		for _, list := range []string{"list", "ps", "ls"} {
+			if r := lklctl(t, append([]string{list}, flags...)...); r != (result{status, "", "lklctl: no instance is running\n"}) {
+				t.Errorf("%s of none: %+v", list, r)
+			}
+			for _, json := range []string{"--json", "--output=json", "-ojson"} {
+				if r := lklctl(t, append([]string{list, json}, flags...)...); r != (result{status, "[]\n", ""}) {
+					t.Errorf("%s %s of none: %+v", list, json, r)
+				}
+			}
+		}
 	}
 }
 
@@ -159,7 +175,7 @@ func TestHelpWidth(t *testing.T) {
 
 func TestHelp(t *testing.T) {
 	for _, args := range []string{"", "--help"} {
-		if text := ok(t, strings.Fields(args)...); strings.Count(text, "\n") > 40 || !strings.Contains(text, "examples") {
+		if text := ok(t, strings.Fields(args)...); strings.Count(text, "\n") > 45 || !strings.Contains(text, "examples") {
 			t.Errorf("lklctl %s is longer than a screen, or names no examples:\n%s", args, text)
 		}
 	}

@@ -71,7 +71,7 @@ func abCommand() *cobra.Command {
 	f.StringArrayVar(&a.variants, "variant", nil, "add a variant `'NAME: FLAGS'` with these flags; repeatable")
 	f.BoolVar(&a.show, "show", false, "show the output of the command")
 	f.StringVar(&a.plot, "plot", "", "draw the times as box plots in `FILE`.svg")
-	f.VarP(&a.output, "output", "o", "print a table, or JSON with every run")
+	cli.OutputFlags(f, &a.output, "print a table, or JSON with every run")
 	a.add(f)
 	stack := f.Lookup("stack")
 	stack.Value, stack.DefValue, stack.Usage = &stackList{&a.stacks}, "", "add a variant that uses this stack; repeatable"

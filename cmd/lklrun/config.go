@@ -47,7 +47,7 @@ changes nothing. "lklrun help configuration" lists the sources.`,
 	f.BoolVar(&v.explain, "explain", false, "list each setting and its source (the default)")
 	f.BoolVar(&v.schema, "schema", false, "print the JSON Schema of configuration files")
 	f.StringVar(&v.check, "check", "", "report errors in `FILE`; print nothing if there are none")
-	f.VarP(&v.output, "output", "o", "print the settings as a table or JSON")
+	cli.OutputFlags(f, &v.output, "print the settings as a table or JSON")
 	v.add(f)
 	return cmd
 }
@@ -157,7 +157,7 @@ func profilesCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&src.File, "config", "", "read this configuration `FILE` instead of the user's")
 	f.BoolVar(&src.NoFile, "no-config", false, "do not read a configuration file")
-	f.VarP(&output, "output", "o", "print a table or JSON")
+	cli.OutputFlags(f, &output, "print a table or JSON")
 	return cmd
 }
 

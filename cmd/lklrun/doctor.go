@@ -66,7 +66,7 @@ runs and changes nothing.`,
 	f := cmd.Flags()
 	f.SetInterspersed(false)
 	f.StringVar(&stackName, "stack", stackName, "check for the stack `NAME`, or the stack in this folder")
-	f.VarP(&output, "output", "o", "print a table or JSON")
+	cli.OutputFlags(f, &output, "print a table or JSON")
 	devices.add(f, "check this `DEVICE`, after uploading lklrun to it")
 	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("stack", completeStack))
 	return cmd

@@ -156,7 +156,7 @@ func (r *runner) command() *cobra.Command {
 	cobra.CheckErr(f.MarkHidden("report"))
 	f.BoolVar(&r.dryRun, "dry-run", false, "print the plan without running it")
 	r.output = cli.OutputTable
-	f.VarP(&r.output, "output", "o", "print the plan as a table or JSON")
+	cli.OutputFlags(f, &r.output, "print the plan as a table or JSON")
 	f.BoolP("help", "h", false, "show this help")
 	f.Bool("version", false, "print the version")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {

@@ -54,7 +54,7 @@ lklrun, and whether their libraries can be loaded.`,
 			return listErr
 		},
 	}
-	cmd.Flags().VarP(&output, "output", "o", "print a table or JSON")
+	cli.OutputFlags(cmd.Flags(), &output, "print a table or JSON")
 	return cmd
 }
 

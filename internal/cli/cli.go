@@ -8,6 +8,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
+
+	"github.com/spf13/pflag"
 
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/base/text"
@@ -51,6 +54,40 @@ func (o *Output) Set(s string) error {
 		return nil
 	}
 	return fmt.Errorf("expected table or json")
+}
+
+// OutputFlags adds the flag -o for the format o, and --json as a short form. usage
+// describes -o.
+func OutputFlags(f *pflag.FlagSet, o pflag.Value, usage string) {
+	f.VarP(o, "output", "o", usage)
+	f.Var(jsonFlag{o}, "json", "same as -o json")
+	f.Lookup("json").NoOptDefVal = "true"
+}
+
+// jsonFlag is the flag --json for a format.
+type jsonFlag struct{ format pflag.Value }
+
+// IsBoolFlag tells pflag that the flag takes no value.
+func (j jsonFlag) IsBoolFlag() bool { return true }
+
+// Type describes the value in help texts.
+func (j jsonFlag) Type() string { return "bool" }
+
+// String returns the value that the help shows as the default: none.
+func (j jsonFlag) String() string { return "false" }
+
+// Set sets the format.
+func (j jsonFlag) Set(s string) error {
+	on, err := strconv.ParseBool(s)
+	switch {
+	case err != nil:
+		return fmt.Errorf("expected true or false")
+	case on:
+		return j.format.Set(string(OutputJSON))
+	case j.format.String() == string(OutputJSON):
+		return j.format.Set(string(OutputTable))
+	}
+	return nil
 }
 
 // WriteJSON writes v as one indented document and a newline. It does not escape HTML

@@ -52,7 +52,7 @@ func TestNarrowTable(t *testing.T) {
 	tab.Row(name, "1", "10", "the memory of the stack that was chosen, told in a long sentence")
 	tab.Row("mem", strings.Repeat("v", 72), "", "a "+strings.Repeat("w", 79))
 	var b strings.Builder
-	if err := tab.Write(&b); err != nil {
+	if err := tab.Write(Screen{&b, 80}); err != nil {
 		t.Fatal(err)
 	}
 	want := `SETTING  VALUE   N  FROM
@@ -69,10 +69,19 @@ mem
 		t.Errorf("got\n%swant\n%s", b.String(), want)
 	}
 
+	// In a pipe, each row has one line.
+	b.Reset()
+	if err := tab.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	if lines := strings.Split(b.String(), "\n"); len(lines) != 5 || !strings.HasSuffix(lines[2], "the memory of the stack that was chosen, told in a long sentence") {
+		t.Errorf("without a terminal\n%s", b.String())
+	}
+
 	b.Reset()
 	tab = NewTable("A", "B").Narrow()
 	tab.Row("one", "two three")
-	if err := tab.Write(&b); err != nil || b.String() != "A    B\none  two three\n" {
+	if err := tab.Write(Screen{&b, 80}); err != nil || b.String() != "A    B\none  two three\n" {
 		t.Errorf("%v:\n%s", err, b.String())
 	}
 }

@@ -7,12 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// terminal is the minimum width of a terminal. leastLast is the minimum width of the
-// last column of a narrow table.
-const (
-	terminal  = 80
-	leastLast = 16
-)
+// leastLast is the minimum width of the last column of a narrow table.
+const leastLast = 16
 
 // shrink reduces the widest column to the width of its next narrower cell. It repeats
 // this until the last column has enough room.

@@ -18,6 +18,7 @@ type Table struct {
 	rows  [][]string
 	below map[int]string // lines below each row, by the row's number
 	blank string         // blanks at the start of each line
+	wraps bool           // lines fit in a terminal
 	most  int            // columns of a line; 0: no limit
 	bare  bool           // without the headings
 }
@@ -64,10 +65,11 @@ func (t *Table) Bare() *Table {
 	return t
 }
 
-// Narrow limits the table to the width of a terminal. If a cell is wider than its column,
-// the row continues on the next line. The text of the last column wraps. No word is cut.
+// Narrow limits the table to the width of a terminal, if it is written to one. If a cell
+// is wider than its column, the row continues on the next line. The text of the last
+// column wraps. No word is cut.
 func (t *Table) Narrow() *Table {
-	t.most = terminal - len(t.blank)
+	t.wraps = true
 	return t
 }
 
@@ -81,6 +83,9 @@ func (t *Table) Write(w io.Writer) error {
 		}
 	}
 	var b strings.Builder
+	if t.most = 0; t.wraps {
+		t.most = max(Columns(w)-len(t.blank), 0)
+	}
 	if t.most > 0 {
 		t.shrink(width, lines)
 	}

@@ -283,8 +283,8 @@ func TestLinkHostStack(t *testing.T) {
 	} {
 		k.Refused(2, "lklctl does not change; use "+tool, strings.Fields(args)...)
 	}
-	r := kit.Run(t, kit.Limit, exec.Command(kit.Bin("lklctl"), "-n", k.Name, "-o", "json", "guard"))
-	if r.Status != 1 || !strings.Contains(r.Stdout, `"mode": ""`) { // no address is shared
+	r := kit.Run(t, kit.Limit, exec.Command(kit.Bin("lklctl"), "-n", k.Name, "guard", "--json"))
+	if r.Status != 0 || !strings.Contains(r.Stdout, `"mode": ""`) { // no address is shared
 		t.Errorf("guard: %v", r)
 	}
 	k.End()

@@ -128,7 +128,7 @@ while True: c.sendall(c.recv(100))`))
 
 	do("mptcp", "endpoint", "add", more, "dev", "eth0", "signal")
 	do("mptcp", "endpoint", "flush")
-	if r := kit.Run(t, kit.Limit, exec.Command(kit.Bin("lklctl"), "-n", k.Name, "mptcp", "endpoint")); r.Status != 1 || r.Stdout != "" {
+	if r := kit.Run(t, kit.Limit, exec.Command(kit.Bin("lklctl"), "-n", k.Name, "mptcp", "endpoint", "--fail-empty")); r.Status != 1 || r.Stdout != "" {
 		t.Errorf("after flush: %v", r)
 	}
 	k.End()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lklrun/lklrun/cmd/lklctl/internal/verb"
 	"github.com/lklrun/lklrun/internal/base/exit"
+	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/pkg/capture"
 )
 
@@ -55,7 +56,7 @@ end of the instance. Options and FILTER are those of tcpdump(8).`,
 	}
 	cmd.Flags().StringArrayVarP(&o.names, "name", "n", nil, "select the instance `NAME`, if several run; repeatable")
 	cmd.Flags().BoolVar(&o.all, "all-instances", false, "capture on all running instances")
-	cmd.Flags().VarP(&c.Output, "output", "o", "print a table or JSON")
+	cli.OutputFlags(cmd.Flags(), &c.Output, "print a table or JSON")
 	o.flags(cmd.Flags())
 	verb.Must(cmd.RegisterFlagCompletionFunc("interface", c.Complete(verb.LinkNames)))
 	verb.Must(cmd.RegisterFlagCompletionFunc("direction", cobra.FixedCompletions([]cobra.Completion{"in", "out", "inout"}, cobra.ShellCompDirectiveNoFileComp)))

@@ -54,13 +54,14 @@ it as a glob. Tables omit counters that are zero, unless -z or PATTERN is given.
 	}
 	f := cmd.Flags()
 	f.StringVarP(&c.Name, "name", "n", c.Name, "select the instance `NAME`, if several run")
-	f.VarP(promOutput{&c.Output}, "output", "o", "print a table, JSON, or the text format of Prometheus")
+	cli.OutputFlags(f, promOutput{&c.Output}, "print a table, JSON, or the text format of Prometheus")
 	f.BoolVarP(&n.zeros, "zeros", "z", false, "include counters that are zero or have not changed")
 	f.BoolVarP(&n.since, "differences", "d", false, "show the changes since the last -d, or since the start of the stack")
 	f.BoolVar(&n.around, "around", false, "run COMMAND on the host, and show the changes in the meantime")
 	verb.ListenFlags(f, &n.listen, "", &n.public)
 	f.StringVar(&n.token, "token-file", "", "with --listen: read the token of the address from `FILE`")
 	n.watch.Flag(f)
+	c.EmptyFlag(f)
 	verb.Must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]cobra.Completion{"table", "json", "prom"}, cobra.ShellCompDirectiveNoFileComp)))
 	verb.Document(cmd, map[string]counters.Value{})
 	verb.DocumentWith(cmd, "-d", map[string]counters.Change{})
@@ -173,7 +174,7 @@ func (n *counting) differences(ctx context.Context, info *instance.Info, conn *s
 // showChanges shows the counters that changed.
 func (n *counting) showChanges(all []counters.Named, name string) error {
 	object, rows, table := n.changes(all)
-	return n.Show(object, rows, n.Nothing("instance %q: no matching counter has changed", name), table.Write)
+	return n.Show(object, rows, n.Empty("instance %q: no matching counter has changed", name), table.Write)
 }
 
 func (n *counting) changes(all []counters.Named) (map[string]counters.Change, int, *cli.Table) {

@@ -32,12 +32,13 @@ and peers, and why connections are plain TCP.`,
 				return fmt.Errorf("instance %q: %w", info.Name, err)
 			}
 			a := account.Parse(stats)
-			return c.Show(a, len(a.Processes), c.Nothing("instance %q: no process has used the network yet", info.Name), func(w io.Writer) error {
+			return c.Show(a, len(a.Processes), c.Empty("instance %q: no process has used the network yet", info.Name), func(w io.Writer) error {
 				return writeAccount(w, a)
 			})
 		}),
 	}
 	c.Flags(cmd.Flags(), true)
+	c.EmptyFlag(cmd.Flags())
 	verb.Document(cmd, account.Account{})
 	return cmd
 }

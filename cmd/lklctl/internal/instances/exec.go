@@ -5,7 +5,9 @@ package instances
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	osexec "os/exec"
 
 	"github.com/spf13/cobra"
 
@@ -24,18 +26,56 @@ const exitOwn = 125
 // Exec is the verb exec.
 func Exec(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "exec [-n NAME] [--] COMMAND [ARG]...",
+		Use:   "exec [-n NAME] [NAME] [--] COMMAND [ARG]...",
 		Short: "run another program on an instance's stack",
 		Long: `exec runs another program on the stack of a running instance, with the user,
-rights and limits of the instance. It exits with the status of the program.`,
-		Example: "  lklctl exec ip addr\n  lklctl exec -n web -- curl -s http://127.0.0.1/\n  lklctl exec bash",
-		Args:    verb.SomeArgs("COMMAND"),
-		RunE:    func(cmd *cobra.Command, args []string) error { return execProgram(c, cmd, args) },
+rights and limits of the instance. It exits with the status of the program.
+
+In "exec NAME -- COMMAND", NAME is an instance if one of that name runs. In
+"exec -- COMMAND", every word belongs to the program.`,
+		Example:           "  lklctl exec ip addr\n  lklctl exec web -- curl -s http://127.0.0.1/\n  lklctl exec bash",
+		Args:              verb.SomeArgs("COMMAND"),
+		ValidArgsFunction: c.CompleteNameThen,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			args, err := execArgs(c, cmd, args)
+			if err != nil {
+				return err
+			}
+			return execProgram(c, cmd, args)
+		},
 	}
 	c.Flags(cmd.Flags(), true)
 	verb.Must(cmd.Flags().MarkHidden("output"))
+	verb.Must(cmd.Flags().MarkHidden("json"))
 	cmd.Flags().SetInterspersed(false) // arguments after the command belong to the command
 	return cmd
+}
+
+// execArgs returns the command of exec. It selects the instance that the words before --
+// name. Instances are often named after their program, so an instance takes precedence
+// over a program of the same name, whose first argument would be --.
+func execArgs(c *verb.Call, cmd *cobra.Command, args []string) ([]string, error) {
+	if cmd.ArgsLenAtDash() == 0 || c.Name != "" {
+		return args, nil
+	}
+	named := c.Running(args[0])
+	if len(args) > 1 && args[1] == "--" {
+		_, err := osexec.LookPath(args[0])
+		switch {
+		case !named && (err == nil || instance.CheckName(args[0]) != nil):
+			return args, nil
+		case len(args) == 2:
+			return nil, exit.Usagef("no COMMAND given; see %s --help", cmd.CommandPath())
+		}
+		c.Name = args[0]
+		return args[2:], nil
+	}
+	if named && len(args) > 1 && c.Far == nil {
+		if _, err := osexec.LookPath(args[0]); err != nil {
+			return nil, exit.Usagef("%q is an instance, not a program; use %s %[1]s -- COMMAND", args[0], cmd.CommandPath())
+		}
+	}
+	return args, nil
 }
 
 // execProgram runs the verb exec. It ends with the program's exit status or signal.
@@ -57,21 +97,30 @@ func execProgram(c *verb.Call, cmd *cobra.Command, args []string) error {
 
 // IP returns the verb ip, which is a shortcut for the most common use of exec.
 func IP(c *verb.Call) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "ip [ARG]...",
-		Short: "run ip(8) on a stack",
-		Long: `ip runs ip(8) on the stack of an instance, as "lklctl exec -- ip" does. Flags of
-lklctl precede the verb; the flags after it are those of ip.`,
-		Example:            "  lklctl ip -br addr\n  lklctl ip route show table all\n  lklctl -n web ip -s link",
+	return shortcut(c, "ip", "  lklctl ip -br addr\n  lklctl ip route show table all\n  lklctl -n web ip -s link")
+}
+
+// Ping returns the verb ping.
+func Ping(c *verb.Call) *cobra.Command {
+	return shortcut(c, "ping", "  lklctl ping -c 3 192.0.2.1\n  lklctl -n web ping -I eth1 -n example.com")
+}
+
+// shortcut returns a verb that runs the program of the same name.
+func shortcut(c *verb.Call, program, example string) *cobra.Command {
+	return &cobra.Command{
+		Use:   program + " [ARG]...",
+		Short: "run " + program + "(8) on a stack",
+		Long: fmt.Sprintf(`%[1]s runs %[1]s(8) on the stack of an instance, as "lklctl exec -- %[1]s"
+does. Flags of lklctl precede the verb; the flags after it are those of %[1]s.`, program),
+		Example:            example,
 		DisableFlagParsing: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 && (args[0] == "--help" || args[0] == "-h") {
 				return cmd.Help()
 			}
-			return execProgram(c, cmd, append([]string{"ip"}, args...))
+			return execProgram(c, cmd, append([]string{program}, args...))
 		},
 	}
-	return cmd
 }
 
 // exec runs a program on the selected instance's stack, with the standard streams

@@ -40,12 +40,13 @@ of the host's firewall that hide packets to these ports from the host.`,
 					return fmt.Errorf("instance %q: %w", info.Name, err)
 				}
 			}
-			return c.Show(st, len(st.Links), c.Nothing("instance %q: no interface shares an address with the host", info.Name), func(w io.Writer) error {
+			return c.Show(st, len(st.Links), c.Empty("instance %q: no interface shares an address with the host", info.Name), func(w io.Writer) error {
 				return writeGuard(w, &st)
 			})
 		}),
 	}
 	c.Flags(cmd.Flags(), true)
+	c.EmptyFlag(cmd.Flags())
 	verb.Document(cmd, guard.Status{})
 	return cmd
 }

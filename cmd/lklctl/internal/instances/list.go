@@ -23,8 +23,9 @@ import (
 // List returns the verb list.
 func List(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "list instances and the leftovers of killed ones",
+		Use:     "list",
+		Aliases: []string{"ps", "ls"},
+		Short:   "list instances and the leftovers of killed ones (ps, ls)",
 		Long: `list shows the instances of this user. "leftover" marks an instance that ended
 without cleanup; lklrun cleanup removes it.`,
 		Example: "  lklctl list\n  lklctl list -o json",
@@ -53,10 +54,11 @@ without cleanup; lklrun cleanup removes it.`,
 				}
 				t.Row(row...)
 			}
-			return c.Show(all, len(all), c.Nothing("no instance is running"), t.Write)
+			return c.Show(all, len(all), c.Empty("no instance is running"), t.Write)
 		},
 	}
 	c.Flags(cmd.Flags(), true)
+	c.EmptyFlag(cmd.Flags())
 	verb.Document(cmd, []instance.Info{})
 	return cmd
 }

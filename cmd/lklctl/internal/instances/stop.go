@@ -27,12 +27,12 @@ func Stop(c *verb.Call) *cobra.Command {
 	var signal string
 	var grace, limit time.Duration
 	cmd := &cobra.Command{
-		Use:   "stop [-s SIGNAL] [--grace TIME] [--limit TIME]",
+		Use:   "stop [-s SIGNAL] [--grace TIME] [--limit TIME] [NAME]",
 		Short: "stop an instance: first the program, then its stack",
 		Long: `stop sends SIGNAL to every process of an instance, and SIGKILL after the grace
 time. It returns when the instance and all its changes to the host are gone.`,
-		Example: "  lklctl stop\n  lklctl -n web stop -s INT --grace 30s",
-		Args:    verb.NoArgs,
+		Example: "  lklctl stop\n  lklctl stop web -s INT --grace 30s",
+		Args:    c.NameArg,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			sig, err := parseSignal(signal)
 			if err != nil {
@@ -54,6 +54,7 @@ time. It returns when the instance and all its changes to the host are gone.`,
 		},
 	}
 	c.Flags(cmd.Flags(), true)
+	cmd.ValidArgsFunction = c.CompleteName
 	cmd.Flags().StringVarP(&signal, "signal", "s", "TERM", "send `SIGNAL`, a name or a number")
 	cmd.Flags().DurationVar(&grace, "grace", 5*time.Second, "send SIGKILL after this `TIME`")
 	cmd.Flags().DurationVar(&limit, "limit", 15*time.Second, "wait at most this `TIME` after the grace time")

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/lklrun/lklrun/cmd/lklctl/internal/verbtest"
+	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/diag/account"
 	"github.com/lklrun/lklrun/internal/host/guard"
 	"github.com/lklrun/lklrun/internal/instance"
@@ -27,7 +28,7 @@ func TestAccountTable(t *testing.T) {
 		Hosted: []account.Place{{Addr: "127.0.0.1:5432", Sockets: 1}},
 	}
 	var b strings.Builder
-	if err := writeAccount(&b, &a); err != nil {
+	if err := writeAccount(cli.Screen{Writer: &b, Width: 80}, &a); err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(b.String()) {
@@ -49,7 +50,7 @@ func TestGuardTable(t *testing.T) {
 		},
 		{Mode: "off", Ports: ports, Links: []guard.Link{{Device: "tun0", Addrs: addrs[:1]}}},
 	} {
-		if err := writeGuard(&b, &st); err != nil {
+		if err := writeGuard(cli.Screen{Writer: &b, Width: 80}, &st); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -20,16 +20,17 @@ import (
 // Wait returns the verb wait.
 func Wait(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "wait",
+		Use:     "wait [NAME]",
 		Short:   "wait until an instance ends",
 		Long:    "wait returns when an instance ends, and exits with the status of its program.",
-		Example: "  lklctl -n web wait",
-		Args:    verb.NoArgs,
+		Example: "  lklctl wait web",
+		Args:    c.NameArg,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return wait(cmd.Context(), c)
 		},
 	}
 	c.Flags(cmd.Flags(), true)
+	cmd.ValidArgsFunction = c.CompleteName
 	return cmd
 }
 

@@ -55,10 +55,11 @@ advertisements. renew requests them again; release returns them until renew.`,
 			if err != nil {
 				return err
 			}
-			return c.Show(all, len(all), c.Nothing("no interface uses DHCP, DHCPv6 or router advertisements"), leaseTable(all, time.Now()).Write)
+			return c.Show(all, len(all), c.Empty("no interface uses DHCP, DHCPv6 or router advertisements"), leaseTable(all, time.Now()).Write)
 		}),
 	}
 	c.Flags(cmd.Flags(), true)
+	c.EmptyFlag(cmd.Flags())
 	return cmd
 }
 

@@ -55,6 +55,7 @@ instance ends. "lklctl help path-steps" lists the steps.`,
 		return show(cmd, args)
 	}
 	c.Flags(cmd.Flags(), true)
+	c.EmptyFlag(cmd.Flags())
 	f := cmd.Flags()
 	f.StringVar(&d.direction, "direction", "both", "affect packets in this direction, as seen by the stack: `in|out|both`")
 	f.DurationVar(&d.lasts, "for", 0, "wait for this `TIME` or Ctrl-C, then undo the step")
@@ -157,7 +158,7 @@ func showPaths(ctx context.Context, c *verb.Call, info *instance.Info, conn *sta
 		_, err := p.Check(drill.Step{Iface: args[0]})
 		return badStep(err)
 	}
-	return c.Show(rows, len(rows), c.Nothing("instance %q: the stack has no interface except lo", info.Name), func(w io.Writer) error {
+	return c.Show(rows, len(rows), c.Empty("instance %q: the stack has no interface except lo", info.Name), func(w io.Writer) error {
 		t := cli.NewTable("NAME", "CARRIER", "DIRECTION", ">DROPPED", "PACKETS").Narrow()
 		for _, r := range rows {
 			r.table(t)

@@ -38,6 +38,7 @@ changes them as ip-mptcp(8) does. Changes apply to open connections too.`,
 		RunE: show,
 	}
 	c.Flags(cmd.Flags(), true)
+	c.EmptyFlag(cmd.Flags())
 	verb.Document(cmd, []endpointRow{})
 	cmd.AddCommand(
 		endpointVerb(c, "show", "[ADDRESS|id ID]", "show the endpoints, or one", "",
@@ -342,5 +343,5 @@ func showEndpoints(ctx context.Context, c *verb.Call, n opened, which stacknet.E
 		}
 		t.Row(fmt.Sprint(r.ID), r.Address, port, r.Dev, fmt.Sprint(r.Used), strings.Join(r.Flags, " "))
 	}
-	return c.Show(rows, len(rows), c.Nothing("the stack has no MPTCP endpoint"), t.Write)
+	return c.Show(rows, len(rows), c.Empty("the stack has no MPTCP endpoint"), t.Write)
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -135,7 +134,7 @@ func (m *monitor) tell(e mptcpevent.Event) error {
 	if m.Output == cli.OutputJSON {
 		return json.NewEncoder(m.Stdout).Encode(row) // without indentation, so that it is one line
 	}
-	var b strings.Builder
+	b := page{columns: cli.Columns(m.Stdout)}
 	wrap(&b, 0, 13, row.words().joined(" "))
 	_, err := io.WriteString(m.Stdout, b.String())
 	return err

@@ -55,11 +55,12 @@ no subflow or a connection is plain TCP. Arguments select connections.`,
 			// Omit sockets that were never connected.
 			return !listeners && (k.State == sockdiag.Listen || k.State == sockdiag.Close) || !which.match(&k.Connection)
 		})
-		return c.Show(mptcpRows(all), len(all), c.Nothing("instance %q has no %sMPTCP connection", info.Name, which.such()), func(out io.Writer) error {
+		return c.Show(mptcpRows(all), len(all), c.Empty("instance %q has no %sMPTCP connection", info.Name, which.such()), func(out io.Writer) error {
 			return writeMPTCP(out, all, detail)
 		})
 	})
 	c.Flags(cmd.Flags(), true)
+	c.EmptyFlag(cmd.Flags())
 	verb.Document(cmd, []mptcpRow{})
 	w.Flag(cmd.Flags())
 	cmd.Flags().BoolVarP(&listeners, "all", "a", false, "include listening sockets")

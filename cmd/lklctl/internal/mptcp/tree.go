@@ -16,7 +16,7 @@ import (
 )
 
 func writeMPTCP(w io.Writer, conns []connection, detail bool) error {
-	var b strings.Builder
+	b := page{columns: cli.Columns(w)}
 	paint := text.Paint(w)
 	for i, c := range conns {
 		if i > 0 {
@@ -31,7 +31,7 @@ func writeMPTCP(w io.Writer, conns []connection, detail bool) error {
 			return err
 		}
 		for _, r := range c.why {
-			var text strings.Builder
+			text := page{columns: b.columns}
 			writeReason(&text, r)
 			for line := range strings.Lines(text.String()) {
 				b.WriteString(paint.Yellow(strings.TrimSuffix(line, "\n")) + "\n")
@@ -168,7 +168,7 @@ func subflowDetail(s sockdiag.Socket) facts {
 	return f
 }
 
-func writeSubflows(b *strings.Builder, c connection, detail bool) error {
+func writeSubflows(b *page, c connection, detail bool) error {
 	if len(c.Subflows) == 0 {
 		return nil
 	}
@@ -180,7 +180,7 @@ func writeSubflows(b *strings.Builder, c connection, detail bool) error {
 		}
 		t.Row(s.Iface, sockets.LocalAddr(s), sockets.RemoteAddr(s), s.State.String(), sockets.Micros(i.RTT), sockets.Number(i.Cwnd),
 			sockets.Bytes(i.BytesSent), sockets.Bytes(i.BytesRecv), sockets.Number(i.TotalRetrans))
-		var below strings.Builder
+		below := page{columns: b.columns}
 		if s.Subflow != nil && s.Subflow.Flags.Backup() {
 			wrap(&below, 6, 6, "backup")
 		}
@@ -193,7 +193,7 @@ func writeSubflows(b *strings.Builder, c connection, detail bool) error {
 }
 
 // writeReason writes why something is missing, and the remedy.
-func writeReason(b *strings.Builder, r whynot.Reason) {
+func writeReason(b *page, r whynot.Reason) {
 	what := "plain TCP"
 	if r.Iface != "" {
 		what = "no subflow on " + r.Iface
@@ -207,11 +207,19 @@ func writeReason(b *strings.Builder, r whynot.Reason) {
 	}
 }
 
-// wrap writes text in lines of at most 80 columns. It indents the first line by
+// page is text for an output with that many columns; 0: no limit.
+type page struct {
+	strings.Builder
+	columns int
+}
+
+// Columns returns the number of columns.
+func (p *page) Columns() int { return p.columns }
+
+// wrap writes text in lines that fit in the columns of b. It indents the first line by
 // first blanks and the others by rest. It does not break lines at U+00A0 (no-break
 // space).
-func wrap(b *strings.Builder, first, rest int, text string) {
-	const columns = 80
+func wrap(b *page, first, rest int, text string) {
 	at := 0
 	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ' ' }) {
 		n := utf8.RuneCountInString(word)
@@ -220,7 +228,7 @@ func wrap(b *strings.Builder, first, rest int, text string) {
 		case at == 0:
 			b.WriteString(strings.Repeat(" ", first))
 			at = first
-		case at+1+n > columns:
+		case b.columns > 0 && at+1+n > b.columns:
 			b.WriteString("\n" + strings.Repeat(" ", rest))
 			at = rest
 		default:

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/cmd/lklctl/internal/verbtest"
+	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/diag/whynot"
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 )
@@ -32,7 +33,7 @@ func sampleMPTCP() []connection {
 func TestMPTCPTable(t *testing.T) {
 	for _, detail := range []bool{false, true} {
 		var b strings.Builder
-		if err := writeMPTCP(&b, sampleMPTCP(), detail); err != nil {
+		if err := writeMPTCP(cli.Screen{Writer: &b, Width: 80}, sampleMPTCP(), detail); err != nil {
 			t.Fatal(err)
 		}
 		verbtest.Golden(t, map[bool]string{false: "mptcp.txt", true: "mptcp-v.txt"}[detail], b.String())

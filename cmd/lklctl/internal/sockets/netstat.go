@@ -57,6 +57,7 @@ that --timers is its -o; "lklctl help filters" describes FILTER.`,
 	}
 	f := cmd.Flags()
 	c.Flags(f, false)
+	c.EmptyFlag(f)
 	verb.Document(cmd, []netstatRow{})
 	w.Flag(f)
 	o.selecting(f)
@@ -102,7 +103,7 @@ func netstat(ctx context.Context, c *verb.Call, info *instance.Info, conn *stack
 	if err != nil {
 		return err
 	}
-	none := c.Nothing("instance %q has no matching sockets", info.Name)
+	none := c.Empty("instance %q has no matching sockets", info.Name)
 	if o.summary {
 		rows := summarize(sockets)
 		return c.Show(rows, len(rows), none, func(out io.Writer) error { return writeSummary(out, rows) })

@@ -29,7 +29,7 @@ func writeNetstat(w io.Writer, sockets []sockdiag.Socket, o *netstatOptions) err
 		}
 		t.Row(protoName(s), s.State.String(), Number(s.RecvQ), Number(s.SendQ), LocalAddr(s), RemoteAddr(s), process)
 		if !o.oneLine {
-			t.Below(below(groups))
+			t.Below(below(groups, cli.Columns(w)))
 		}
 	}
 	return t.Write(w)
@@ -49,14 +49,13 @@ func flat(groups []group) (words []string) {
 }
 
 // Layout of the lines below a socket: the group's name in one column, and its
-// words in the next, up to the width of a terminal.
+// words in the next, up to the width of the terminal.
 const (
 	groupIndent = 4
 	wordIndent  = groupIndent + 12
-	lineWidth   = 80
 )
 
-func below(groups []group) string {
+func below(groups []group, columns int) string {
 	var b strings.Builder
 	for _, g := range groups {
 		if len(g.words) == 0 {
@@ -64,7 +63,7 @@ func below(groups []group) string {
 		}
 		line := fmt.Sprintf("%*s%-*s", groupIndent, "", wordIndent-groupIndent-1, g.name)
 		for i, word := range g.words {
-			if i > 0 && len(line)+1+len(word) > lineWidth {
+			if i > 0 && columns > 0 && len(line)+1+len(word) > columns {
 				b.WriteString(line + "\n")
 				line = strings.Repeat(" ", wordIndent-1)
 			}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/cmd/lklctl/internal/verbtest"
+	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 )
 
@@ -62,7 +63,7 @@ func TestNetstatTable(t *testing.T) {
 		"netstat-O.txt":  {info: true, memory: true, extended: true, timer: true, oneLine: true, noHeader: true},
 	} {
 		var b strings.Builder
-		if err := writeNetstat(&b, sockets, &o); err != nil {
+		if err := writeNetstat(cli.Screen{Writer: &b, Width: 80}, sockets, &o); err != nil {
 			t.Fatal(err)
 		}
 		verbtest.Golden(t, name, b.String())

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -41,6 +42,12 @@ func (c *Call) Choose() (*instance.Info, error) {
 		return nil, &exit.UsageError{Err: err}
 	}
 	return nil, err
+}
+
+// Running reports whether an instance of that name runs.
+func (c *Call) Running(name string) bool {
+	all, err := c.Place.List()
+	return err == nil && slices.ContainsFunc(all, func(i instance.Info) bool { return i.Running && i.Name == name })
 }
 
 func running(all []instance.Info) (n int) {

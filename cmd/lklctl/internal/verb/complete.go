@@ -33,6 +33,24 @@ func (c *Call) CompleteInstances(*cobra.Command, []string, string) ([]cobra.Comp
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
+// CompleteName completes the only argument with the names of running instances.
+func (c *Call) CompleteName(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return c.CompleteInstances(cmd, args, toComplete)
+}
+
+// CompleteNameThen completes the first argument with the names of running instances, and
+// others with files.
+func (c *Call) CompleteNameThen(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	names, _ := c.CompleteInstances(cmd, args, toComplete)
+	return names, cobra.ShellCompDirectiveDefault
+}
+
 // completer returns the possible words for an argument. It may ignore the typed
 // part.
 type completer func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, toComplete string) []string

@@ -299,6 +299,11 @@ type prefixed struct {
 	within bool // inside a line
 }
 
+// Columns returns the width that the prefix leaves.
+func (p *prefixed) Columns() int {
+	return max(cli.Columns(p.w)-len(p.prefix), 0)
+}
+
 func (p *prefixed) Write(text []byte) (int, error) {
 	var b strings.Builder
 	for line := range strings.Lines(string(text)) {

@@ -8,6 +8,8 @@ import (
 	"io"
 	"io/fs"
 
+	"github.com/spf13/pflag"
+
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/cli"
 )
@@ -29,17 +31,38 @@ func (o output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// nothingError ends a verb that found nothing, with status 1 and a message that
-// is not an error. With JSON, the empty document replaces the message.
-type nothingError struct{ words string }
+// Columns returns the width of a terminal, or 0 for another output.
+func (o output) Columns() int { return cli.Columns(o.Writer) }
+
+// nothingError ends a verb that found nothing, with a message that is not an error. With
+// JSON, the empty document replaces the message.
+type nothingError struct {
+	words  string
+	status int
+}
 
 // Error returns the message.
 func (e *nothingError) Error() string { return e.words }
 
-// Nothing returns the error of a verb that found nothing, so that its table or
-// document is empty.
+// Nothing returns the error of a verb that found nothing of what the command line names.
+// The status is 1.
 func (c *Call) Nothing(format string, args ...any) error {
-	return &nothingError{fmt.Sprintf(format, args...)}
+	return &nothingError{fmt.Sprintf(format, args...), exit.Nothing}
+}
+
+// Empty returns the error of a verb whose list is empty. The status is 0, or 1 with
+// --fail-empty. The verb has added EmptyFlag.
+func (c *Call) Empty(format string, args ...any) error {
+	none := &nothingError{words: fmt.Sprintf(format, args...)}
+	if c.failEmpty {
+		none.status = exit.Nothing
+	}
+	return none
+}
+
+// EmptyFlag adds --fail-empty.
+func (c *Call) EmptyFlag(f *pflag.FlagSet) {
+	f.BoolVar(&c.failEmpty, "fail-empty", false, "exit with status 1 if the list is empty")
 }
 
 // Show prints the result of a verb: document as JSON, or the output of table. n
@@ -71,7 +94,7 @@ func (c *Call) Fail(err error) int {
 	if c.Output == cli.OutputTable {
 		cli.Note(c.Stderr, Program, "%s", none.words)
 	}
-	return exit.Nothing
+	return none.status
 }
 
 // EndError ends lklctl in the same way as a program, without a message.

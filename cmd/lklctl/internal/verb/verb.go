@@ -35,6 +35,8 @@ type Call struct {
 	Stderr io.Writer
 	Paint  text.Palette // colours for standard output, even while --watch buffers the output
 
+	failEmpty bool // --fail-empty
+
 	Began bool // a verb's body has started
 }
 
@@ -51,7 +53,7 @@ func (c *Call) Flags(f *pflag.FlagSet, short bool) {
 		n = "n"
 	}
 	f.StringVarP(&c.Name, "name", n, c.Name, "select the instance `NAME`, if several run")
-	f.VarP(&c.Output, "output", "o", "print a table or JSON")
+	cli.OutputFlags(f, &c.Output, "print a table or JSON")
 	f.StringVar(&c.Device, "device", c.Device, "use the `DEVICE`, such as adb or ssh:HOST")
 	f.Lookup("device").DefValue = "" // the help must not show the variable's value as a default
 }
@@ -60,6 +62,22 @@ func (c *Call) Flags(f *pflag.FlagSet, short bool) {
 func NoArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return exit.Usagef("unexpected argument %q; see %s --help", args[0], cmd.CommandPath())
+	}
+	return nil
+}
+
+// NameArg accepts the name of an instance as the only argument, in place of -n.
+func (c *Call) NameArg(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) > 1:
+		return NoArgs(cmd, args[1:])
+	case len(args) == 1 && c.Name != "" && c.Name != args[0]:
+		return exit.Usagef("-n %s conflicts with %q; name one instance", c.Name, args[0])
+	case len(args) == 1:
+		if err := instance.CheckName(args[0]); err != nil {
+			return &exit.UsageError{Err: err}
+		}
+		c.Name = args[0]
 	}
 	return nil
 }

@@ -109,7 +109,7 @@ func (c *Call) rounds(ctx context.Context, w *Watching, info *instance.Info, con
 	defer tick.Stop()
 	for first := true; ; first = false {
 		var b strings.Builder
-		c.Stdout = &b
+		c.Stdout = cli.Screen{Writer: &b, Width: cli.Columns(out)}
 		round, cancel := context.WithTimeout(ctx, QueryLimit)
 		err := body(round, info, conn, args)
 		cancel()
