@@ -79,6 +79,7 @@ func rootCommand(c *verb.Call) *cobra.Command {
 			mptcp.Command(c),
 			counters.Command(c),
 			capture.Command(c),
+			capture.Tcpdump(c),
 			capture.Extcap(c),
 			instances.Account(c),
 			link.Lease(c),
