@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/instance"
@@ -52,9 +53,12 @@ func Run(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []
 	}
 	signals := catch()
 	defer signal.Stop(signals)
+	root := os.Geteuid() == 0
 	if info.User != nil {
-		req.Env = info.User.Environ(req.Env)
+		req.Env, root = info.User.Environ(req.Env), info.User.UID == 0
 	}
+	terminal := term.IsTerminal(int(files[0].Fd())) && term.IsTerminal(int(files[2].Fd()))
+	req.Env = instance.Environ(req.Env, info.Name, args, terminal, root)
 	// From now on, signals go to the program and do not end the wait.
 	ctx = context.WithoutCancel(ctx)
 	p, err := conn.Exec(ctx, req, files)

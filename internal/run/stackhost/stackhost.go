@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"github.com/lklrun/lklrun/internal/base/errno"
 	"github.com/lklrun/lklrun/internal/instance"
@@ -122,9 +123,7 @@ func Start(ctx context.Context, opts Options) (*Process, error) {
 		// The target gets these streams unchanged.
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	}
-	if opts.Plan.User != nil {
-		h.cmd.Env = opts.Plan.User.Environ(os.Environ())
-	}
+	h.cmd.Env = environ(opts)
 	keepFromTarget(opts.Plan.Links, opts.Log)
 	outOfReach()
 	err = HandOver(ours, h.cmd.Start)
@@ -141,6 +140,16 @@ func Start(ctx context.Context, opts Options) (*Process, error) {
 		h.conn, h.err = stackconn.New(ctx, sock)
 	}()
 	return h, nil
+}
+
+// environ returns the environment of the target, which lklhost has, too.
+func environ(opts Options) []string {
+	env, root := os.Environ(), os.Geteuid() == 0
+	if u := opts.Plan.User; u != nil {
+		env, root = u.Environ(env), u.UID == 0
+	}
+	terminal := term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stderr.Fd()))
+	return instance.Environ(env, opts.Dir.Name, opts.Plan.Command, terminal, root)
 }
 
 // arguments returns lklhost's command line. The first descriptor is the control
