@@ -128,8 +128,10 @@ func (r *runner) command() *cobra.Command {
 			if err := checkFlags(cmd.Flags()); err != nil {
 				return err
 			}
-			if cmd.Flags().Changed("output") && !r.dryRun {
-				return cli.Usagef("--output: requires --dry-run; add --dry-run or remove --output")
+			for _, name := range []string{"output", "json"} {
+				if cmd.Flags().Changed(name) && !r.dryRun {
+					return cli.Usagef("--%s: requires --dry-run; add --dry-run or remove --%[1]s", name)
+				}
 			}
 			if r.background >= 0 {
 				var err error
@@ -268,7 +270,7 @@ func (r *runner) plan(args []string) (*plan.Plan, error) {
 	if err != nil {
 		return nil, located(r.config, fmt.Errorf("--stack: %w", err))
 	}
-	found, err := facts.Look(run, s)
+	found, err := facts.Look(run, s, r.dryRun)
 	if err != nil {
 		return nil, located(r.config, err)
 	}

@@ -61,6 +61,20 @@ type Query struct {
 	Publish []config.Publish
 
 	MayShare bool // set by Look: the interface may use addresses of the host
+
+	// Dry means that the run will only be planned. Lacks are then the missing
+	// rights, which are no errors.
+	Dry   bool
+	Lacks []error
+}
+
+// Lack returns err, unless the run is dry and err is only about a missing right.
+func (q *Query) Lack(err error) error {
+	if q.Dry && errors.As(err, new(*netdev.RightsError)) {
+		q.Lacks = append(q.Lacks, err)
+		return nil
+	}
+	return err
 }
 
 // Request contains the link that Plan completes, and the data it needs for

@@ -155,6 +155,34 @@ func TestTapCreated(t *testing.T) {
 	before.Same()
 }
 
+// TestDryRunWithoutRights checks that an ordinary user can print the plan of a run that
+// this user may not start. The missing rights are lines of the plan.
+func TestDryRunWithoutRights(t *testing.T) {
+	t.Parallel()
+	kit.Need(t)
+	bin := kit.PublicBin(t)
+	for args, want := range map[string][]string{
+		"--if tap:new0,ip=10.75.0.1/24":  {"create tap new0", `--if "tap:new0,ip=10.75.0.1/24": `},
+		"--if tap:new0,nat":              {"masquerade", "CAP_NET_ADMIN is required"},
+		"--if raw:lo0":                   nil,
+		"--user root":                    {"user      root", "--user root (0:0): only root can run a command as another user"},
+		"--if tap:new0,bridge=nonesuch0": nil,
+	} {
+		r := kit.Run(t, kit.Limit, kit.AsUser(exec.Command(bin+"/lklrun", append(strings.Fields("--dry-run "+args), "--", "true")...), ""))
+		if want == nil { // a device that does not exist is not about rights
+			kit.OneLine(t, r, 2, "--if")
+			continue
+		}
+		lacks := strings.Contains(r.Stdout, "\nlacks ")
+		for _, w := range want {
+			lacks = lacks && strings.Contains(r.Stdout, w)
+		}
+		if r.Status != 0 || r.Stderr != "" || !lacks {
+			t.Errorf("%s, want %q: %v", args, want, r)
+		}
+	}
+}
+
 // TestDryRun checks that --dry-run prints the plan and changes nothing.
 func TestDryRun(t *testing.T) {
 	s := kit.NewSite(t)

@@ -25,9 +25,6 @@ func CheckBridge(name, tap string, exists bool) (mtu int, err error) {
 	if b.Type() != "bridge" {
 		return 0, fmt.Errorf("%s is not a bridge; create one with `ip link add %[1]s type bridge`", name)
 	}
-	if !Capable(unix.CAP_NET_ADMIN) {
-		return 0, fmt.Errorf("attaching a tap to %s requires CAP_NET_ADMIN; run lklrun as root, or attach the tap in advance", name)
-	}
 	if exists {
 		d, err := lookDevice(tap)
 		if err != nil {
@@ -37,7 +34,10 @@ func CheckBridge(name, tap string, exists bool) (mtu int, err error) {
 			return 0, fmt.Errorf("tap %s is in another bridge; remove it with `ip link set %[1]s nomaster`", tap)
 		}
 	}
-	return b.Attrs().MTU, nil
+	if !Capable(unix.CAP_NET_ADMIN) {
+		err = rightsErrorf("attaching a tap to %s requires CAP_NET_ADMIN; run lklrun as root, or attach the tap in advance", name)
+	}
+	return b.Attrs().MTU, err
 }
 
 // Member reports whether the tap is a port of a bridge, or of another device

@@ -61,24 +61,26 @@ func CheckMacvtap(name string) (MacvtapState, error) {
 	st = MacvtapState{Name: name, Ifindex: d.Index, MTU: d.MTU, Up: d.Flags&net.FlagUp != 0, Exists: l.Type() == "macvtap"}
 	if st.Exists {
 		st.MAC = d.HardwareAddr
-		if err := canOpen(tapPath(d.Index)); err != nil {
-			return st, err
+		right := canOpen(tapPath(d.Index))
+		if right != nil && !errors.As(right, new(*RightsError)) {
+			return st, right
 		}
 		if who := holder(func(target, _ string) bool { return target == tapPath(d.Index) }); who != "" {
 			return st, fmt.Errorf("macvtap %s is in use by %s", name, who)
 		}
-		return st, nil
+		return st, right
 	}
 	switch {
 	case d.Flags&net.FlagLoopback != 0 || d.EncapType != "ether":
 		return st, fmt.Errorf("%s is not an Ethernet device, which a macvtap requires; use --if rawip:%[1]s or --if user", name)
 	case d.MasterIndex != 0 && kind(d.MasterIndex) != "vrf":
 		return st, fmt.Errorf("%s belongs to a bridge, bond or similar device, which receives all its frames; use that device instead, or tap:NAME,bridge=BRIDGE", name)
-	case !Capable(unix.CAP_NET_ADMIN):
-		return st, fmt.Errorf("creating a macvtap on %s requires CAP_NET_ADMIN; run lklrun as root, or use --if user", name)
 	}
 	if _, err := os.Stat("/sys/class/net/" + name + "/phy80211"); err == nil {
 		st.Wireless = true
+	}
+	if !Capable(unix.CAP_NET_ADMIN) {
+		return st, rightsErrorf("creating a macvtap on %s requires CAP_NET_ADMIN; run lklrun as root, or use --if user", name)
 	}
 	return st, nil
 }
@@ -103,7 +105,7 @@ func canOpen(path string) error {
 	case errors.Is(err, unix.ENOENT):
 		return fmt.Errorf("%s does not exist although its macvtap does, because this /dev belongs to a container; create and open the macvtap outside, and pass the descriptor with --if fd:N", path)
 	case err != nil:
-		return fmt.Errorf("%s: uid %d has no permission to open it; run `chown %d %[1]s` as root", path, os.Geteuid(), os.Geteuid())
+		return rightsErrorf("%s: uid %d has no permission to open it; run `chown %d %[1]s` as root", path, os.Geteuid(), os.Geteuid())
 	}
 	return nil
 }

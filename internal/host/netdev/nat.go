@@ -27,7 +27,7 @@ const natAlias = "lklrun nat "
 // CheckNAT returns an error if a new tap cannot have NAT.
 func CheckNAT(ctx context.Context) error {
 	if !Capable(unix.CAP_NET_ADMIN) {
-		return errors.New("CAP_NET_ADMIN is required; run lklrun as root, or use --if user")
+		return rightsErrorf("CAP_NET_ADMIN is required; run lklrun as root, or use --if user")
 	}
 	if err := checkForwarding(); err != nil {
 		return err

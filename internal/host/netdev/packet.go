@@ -61,7 +61,9 @@ func WantsRawIP(name string) (bool, error) {
 	if err != nil || withoutLinkLayer(d.Type) {
 		return err == nil, err
 	}
-	_, err = CheckPacket(name, false)
+	if _, err = CheckPacket(name, false); errors.As(err, new(*RightsError)) {
+		err = nil // this is about the device alone
+	}
 	return false, err
 }
 
@@ -71,7 +73,7 @@ func CheckPacketRight() error {
 	if Capable(unix.CAP_NET_RAW) {
 		return nil
 	}
-	return fmt.Errorf("packet sockets require CAP_NET_RAW, which uid %d lacks; run lklrun as root, run `setcap cap_net_raw+ep` on its file, or use --if user", os.Geteuid())
+	return rightsErrorf("packet sockets require CAP_NET_RAW, which uid %d lacks; run lklrun as root, run `setcap cap_net_raw+ep` on its file, or use --if user", os.Geteuid())
 }
 
 // withoutLinkLayer reports whether packets of a device with this ARPHRD_* type

@@ -6,6 +6,7 @@
 package netdev
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -88,8 +89,9 @@ func LookTap(name string) (TapState, error) {
 // CheckTap checks that the tap called name, or a queue of it, is available,
 // without attaching to it. Its error includes the remedy.
 func CheckTap(name string, queue bool) (TapState, error) {
-	if err := CheckTun(); err != nil {
-		return TapState{}, err
+	right := CheckTun()
+	if right != nil && !errors.As(right, new(*RightsError)) {
+		return TapState{}, right
 	}
 	st, err := LookTap(name)
 	if err != nil {
@@ -104,14 +106,14 @@ func CheckTap(name string, queue bool) (TapState, error) {
 		}
 	}
 	if !st.Exists && !Capable(unix.CAP_NET_ADMIN) {
-		return st, noRight(name)
+		right = cmp.Or(right, noRight(name))
 	}
-	return st, nil
+	return st, right
 }
 
 func noRight(name string) error {
 	user := fmt.Sprintf("uid %d", os.Geteuid())
-	return fmt.Errorf("tap %s does not exist and %s may not create it; as root, run `ip tuntap add %s mode tap user %d` and `ip link set %s up`, or use --if user",
+	return rightsErrorf("tap %s does not exist and %s may not create it; as root, run `ip tuntap add %s mode tap user %d` and `ip link set %s up`, or use --if user",
 		name, user, name, os.Geteuid(), name)
 }
 
@@ -156,7 +158,7 @@ func openTun() (int, error) {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
 		return -1, fmt.Errorf("%s does not exist: taps require the host's tun driver; run `modprobe tun` (in a container, pass the device in), or use --if user", tunDevice)
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		return -1, fmt.Errorf("%s: uid %d has no permission to open it; run `chmod 666 %s` as root, or use --if user", tunDevice, os.Geteuid(), tunDevice)
+		return -1, rightsErrorf("%s: uid %d has no permission to open it; run `chmod 666 %s` as root, or use --if user", tunDevice, os.Geteuid(), tunDevice)
 	case err != nil:
 		return -1, fmt.Errorf("opening %s: %w", tunDevice, err)
 	}

@@ -81,7 +81,8 @@ type Part struct {
 type driver struct{}
 
 func (driver) Look(ctx context.Context, q *link.Query) (Facts, error) {
-	return netdev.CheckMacvtap(q.Interface.Device)
+	st, err := netdev.CheckMacvtap(q.Interface.Device)
+	return st, q.Lack(err)
 }
 
 // Plan fills in the properties that the host's device determines. The MTU of a

@@ -59,7 +59,8 @@ type driver struct{ rawIP bool }
 
 func (d driver) Look(_ context.Context, q *link.Query) (Facts, error) {
 	q.MayShare = true
-	return netdev.CheckPacket(q.Interface.Device, d.rawIP)
+	st, err := netdev.CheckPacket(q.Interface.Device, d.rawIP)
+	return st, q.Lack(err)
 }
 
 // Plan fills in the properties that the interface takes from the host's device.

@@ -70,19 +70,25 @@ func (driver) Look(ctx context.Context, q *link.Query) (Facts, error) {
 	i := q.Interface
 	st, err := netdev.CheckTap(i.Device, i.Multiqueue)
 	f := Facts{TapState: st}
-	if err != nil {
+	if err := q.Lack(err); err != nil {
 		return f, err
 	}
 	if i.Bridge != "" {
-		if f.BridgeMTU, err = netdev.CheckBridge(i.Bridge, i.Device, st.Exists); err != nil {
-			return f, fmt.Errorf("bridge: %w", err)
+		f.BridgeMTU, err = netdev.CheckBridge(i.Bridge, i.Device, st.Exists)
+		if err != nil {
+			err = q.Lack(fmt.Errorf("bridge: %w", err))
+		}
+		if err != nil {
+			return f, err
 		}
 	}
 	if !i.NAT {
 		return f, nil
 	}
 	if err := netdev.CheckNAT(ctx); err != nil {
-		return f, fmt.Errorf("nat: %w", err)
+		if err = q.Lack(fmt.Errorf("nat: %w", err)); err != nil {
+			return f, err
+		}
 	}
 	f.IPv6 = routeIPv6()
 	f.Routed, err = netdev.Routed()

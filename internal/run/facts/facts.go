@@ -15,8 +15,11 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/lklrun/lklrun/internal/base/runas"
 	"github.com/lklrun/lklrun/internal/host/guard"
+	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/link"
 	_ "github.com/lklrun/lklrun/internal/link/all" // registers the interface types
@@ -41,6 +44,7 @@ type Facts struct {
 	User           *runas.User       // the user that the target runs as; nil: this process's
 	Links          []any             // result of the driver for each interface of the run
 	Sockets        []sockdiag.Socket // host's sockets at the ports of the run's servers
+	Lacks          []string          // rights that this process lacks for the run; only if the run is dry
 	NoGuard        string            // reason why addresses cannot be shared with the host; empty: sharing is possible
 }
 
@@ -55,25 +59,26 @@ func Interfaces(run config.Run, s *stack.Stack) []config.Interface {
 
 // Look gathers the facts for a run. It is also the preflight check: it returns
 // an error, with the remedy, for each condition that would make the run fail
-// later. It changes nothing.
-func Look(run config.Run, s *stack.Stack) (Facts, error) {
+// later. It changes nothing. If the run is dry, which means that it will only be
+// planned, missing rights are no errors.
+func Look(run config.Run, s *stack.Stack, dry bool) (Facts, error) {
 	f := Facts{RunRoot: instance.Root()}
 	if err := s.CheckLibrary(); err != nil {
 		return f, err
 	}
-	if err := f.lookUser(run.User); err != nil {
+	if err := f.lookUser(run.User, dry); err != nil {
 		return f, err
 	}
 	mayShare := false
 	publish := run.Publish
 	for _, i := range Interfaces(run, s) {
-		q := link.Query{Interface: &i, Publish: publish}
+		q := link.Query{Interface: &i, Publish: publish, Dry: dry}
 		if err := f.lookLink(&q); err != nil {
 			return f, err
 		}
 		publish, mayShare = q.Publish, mayShare || q.MayShare
 	}
-	if err := f.lookGuard(run, mayShare); err != nil {
+	if err := f.lookGuard(run, mayShare, dry); err != nil {
 		return f, err
 	}
 	if err := checkCaptures(run.Captures); err != nil {
@@ -113,6 +118,9 @@ func (f *Facts) lookLink(q *link.Query) error {
 	if err != nil {
 		return link.Explain(q.Interface, err)
 	}
+	for _, lack := range q.Lacks {
+		f.Lacks = append(f.Lacks, link.Explain(q.Interface, lack).Error())
+	}
 	f.Links = append(f.Links, found)
 	return nil
 }
@@ -125,7 +133,7 @@ func lookLimit() (context.Context, context.CancelFunc) {
 
 // lookGuard finds the sockets of the host at the --listen ports. It also checks
 // whether rules can be created, if the run may need them.
-func (f *Facts) lookGuard(run config.Run, mayShare bool) (err error) {
+func (f *Facts) lookGuard(run config.Run, mayShare, dry bool) (err error) {
 	ctx, cancel := lookLimit()
 	defer cancel()
 	var ports []uint16
@@ -138,6 +146,9 @@ func (f *Facts) lookGuard(run config.Run, mayShare bool) (err error) {
 	mode := cmp.Or(run.RSTGuard, config.GuardAuto)
 	if !mayShare || mode == config.GuardOff {
 		return nil
+	}
+	if dry && !netdev.Capable(unix.CAP_NET_ADMIN) {
+		return nil // nobody without this right can tell; the interface has reported its own
 	}
 	if _, err := guard.Choose(ctx, mode); err != nil {
 		f.NoGuard = err.Error()

@@ -3,6 +3,7 @@
 package facts
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -13,13 +14,17 @@ import (
 )
 
 // lookUser determines the user that the target runs as.
-func (f *Facts) lookUser(word string) error {
+func (f *Facts) lookUser(word string, dry bool) error {
 	if word == "" {
 		return nil
 	}
 	u, err := runas.Lookup(word)
 	if err == nil {
 		err = checkUser(u)
+	}
+	if dry && errors.As(err, new(*netdev.RightsError)) {
+		f.Lacks = append(f.Lacks, fmt.Sprintf("--user %v", err))
+		err = nil
 	}
 	if err != nil {
 		return fmt.Errorf("--user %w", err)
@@ -50,11 +55,11 @@ func checkUser(u *runas.User) error {
 		return nil
 	}
 	if os.Geteuid() != 0 {
-		return fmt.Errorf("%s: only root can run a command as another user, and this is uid %d; remove --user", u, os.Geteuid())
+		return &netdev.RightsError{Err: fmt.Errorf("%s: only root can run a command as another user, and this is uid %d; remove --user", u, os.Geteuid())}
 	}
 	for _, n := range userRights {
 		if !netdev.Capable(n.capability) {
-			return fmt.Errorf("%s: root lacks %s here, so it cannot run a command as another user; start lklrun itself as that user, with the capabilities of its interfaces as ambient capabilities", u, n.name)
+			return &netdev.RightsError{Err: fmt.Errorf("%s: root lacks %s here, so it cannot run a command as another user; start lklrun itself as that user, with the capabilities of its interfaces as ambient capabilities", u, n.name)}
 		}
 	}
 	return nil

@@ -108,6 +108,7 @@ type Plan struct {
 	Mount     []string         `json:"mount,omitempty"`    // file systems to mount in the stack
 	Dump      []string         `json:"dump,omitempty"`     // files of the stack to print at the end
 	Notes     []string         `json:"notes,omitempty"`    // printed once at the start
+	Lacks     []string         `json:"lacks,omitempty"`    // rights that this process lacks for the run; only for --dry-run
 	Steps     []Step           `json:"steps"`
 }
 
@@ -144,6 +145,7 @@ func Make(run config.Run, s *stack.Stack, found facts.Facts) (*Plan, error) {
 		RSTGuard:  cmp.Or(run.RSTGuard, config.GuardAuto),
 		PortRange: run.PortRange,
 		User:      found.User,
+		Lacks:     found.Lacks,
 		Detach:    run.Detach,
 		// With preload, the kernel ends when the process that contains
 		// it ends.

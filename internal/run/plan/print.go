@@ -82,6 +82,9 @@ func (p *Plan) Write(w io.Writer) error {
 	for _, n := range p.Notes {
 		line("note", "%s", n)
 	}
+	for _, l := range p.Lacks {
+		line("lacks", "%s", l)
+	}
 	b.WriteString("\n")
 	for i, s := range p.Steps {
 		fmt.Fprintf(&b, "%2d. %s", i+1, s.Do)
