@@ -103,6 +103,8 @@ func rootCommand(c *verb.Call) *cobra.Command {
 			instances.Ping(c),
 			instances.Wait(c),
 			instances.Stop(c),
+			instances.Logs(c),
+			instances.Remove(c),
 			instances.App(c),
 		}},
 	} {

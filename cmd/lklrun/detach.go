@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"syscall"
@@ -160,7 +161,11 @@ func runBackground(ctx context.Context, fd int) (exit.End, error) {
 	opts.Started = func(name string) { b.say(news{Started: name}) }
 	opts.Background = true
 	if t.Log != "" {
-		f, err := os.OpenFile(t.Log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+		path, err := filepath.Abs(t.Log) // for lklctl logs
+		if err != nil {
+			return b.failed(err)
+		}
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 		if err != nil {
 			return b.failed(cli.Usagef("--log: %w", err))
 		}

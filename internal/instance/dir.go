@@ -378,7 +378,7 @@ func sweep(root string) error {
 	var errs []error
 	for _, e := range entries {
 		path := filepath.Join(root, e.Name())
-		if !strings.HasPrefix(e.Name(), ".") || !e.IsDir() {
+		if !strings.HasPrefix(e.Name(), ".") || !e.IsDir() || e.Name() == endedDir {
 			continue
 		}
 		if held, _ := lockHeld(filepath.Join(path, LockFile)); !held {

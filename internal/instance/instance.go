@@ -75,6 +75,7 @@ type State struct {
 	User       *runas.User `json:"user,omitempty"`       // user of the program, if different
 	Started    time.Time   `json:"started"`              // start time of lklrun
 	Command    []string    `json:"command"`              // program and arguments
+	Output     string      `json:"output,omitempty"`     // file with the output of a run in the background; absent: it is not in the background
 }
 
 // Info describes an instance as other processes see it: its directory and its
@@ -83,7 +84,8 @@ type Info struct {
 	State
 	Device  string `json:"device,omitempty"` // device, as for --device; absent: this machine
 	Dir     string `json:"dir"`              // run directory on that device
-	Running bool   `json:"running"`          // false: leftovers of an ended run
+	Running bool   `json:"running"`          // false: leftovers of an ended run, or its record
+	Ended   *End   `json:"ended,omitempty"`  // how the run ended; only in a record
 
 	near string // if the instance is on another machine: the local folder that represents Dir
 }

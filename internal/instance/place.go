@@ -159,6 +159,12 @@ func open(root, where, name string) (*Info, error) {
 			return &running[i], nil
 		}
 	}
+	records, _ := ended(root) // they only improve the message
+	for _, r := range records {
+		if r.Name == name {
+			return nil, noneError{fmt.Errorf("instance %q has ended (%v); see lklctl logs %[1]s", name, r.Ended)}
+		}
+	}
 	switch {
 	case len(running) > 0:
 		return nil, noneError{fmt.Errorf("no instance %q is running; running instances: %s", name, names(running))}

@@ -32,6 +32,13 @@ func Lklctl(t *testing.T, args ...string) string {
 	return r.Stdout
 }
 
+// Forget deletes the record that a run in the background leaves at its end. The test
+// fails if there is none.
+func Forget(t *testing.T, name string) {
+	t.Helper()
+	Lklctl(t, "rm", name)
+}
+
 var runCount atomic.Int32
 
 // NewName returns a fresh instance name.

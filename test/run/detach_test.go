@@ -3,6 +3,7 @@
 package run
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -68,6 +69,7 @@ func TestDetach(t *testing.T) {
 		t.Errorf("lklctl wait: %v", w)
 	}
 	tidy()
+	kit.Forget(t, name)
 	before.Same()
 }
 
@@ -102,9 +104,13 @@ func TestDetachWait(t *testing.T) {
 		if err != nil || string(text) != "out\nerr\n" {
 			t.Errorf("the log: %q (%v)", text, err)
 		}
+		if out := kit.Lklctl(t, "logs", name); out != "out\nerr\n" {
+			t.Errorf("lklctl logs: %q", out)
+		}
 		if err := os.RemoveAll(dir); err != nil {
 			t.Fatal(err)
 		}
+		kit.Forget(t, name)
 	}
 	before.Same()
 }
@@ -174,7 +180,8 @@ func TestDetachKilled(t *testing.T) {
 	s := kit.NewSite(t)
 	before := kit.Take(t, s.Server)
 	nginx, tidy := daemonNginx(s)
-	kit.OK(t, kit.Limit, kit.Lklrun(append([]string{"--detach", "--name", kit.NewName(), "--if", s.TapIf(), "--"}, nginx...)...))
+	name := kit.NewName()
+	kit.OK(t, kit.Limit, kit.Lklrun(append([]string{"--detach", "--name", name, "--if", s.TapIf(), "--"}, nginx...)...))
 	pids, err := exec.Command("pgrep", "-f", "lklrun --detached").Output()
 	if err != nil {
 		t.Fatalf("pgrep: %v", err)
@@ -183,5 +190,99 @@ func TestDetachKilled(t *testing.T) {
 		kit.Host.Run(t, "kill", "-9", pid)
 	}
 	tidy()
+	var r kit.Result
+	kit.WaitFor(t, "the record of the run", kit.Limit, func() bool {
+		r = kit.Run(t, kit.Limit, exec.Command(kit.Bin("lklctl"), "wait", name))
+		return strings.Contains(r.Stderr, "lklrun was killed")
+	})
+	if r.Status != 125 || len(kit.Lines(r.Stderr)) != 1 {
+		t.Errorf("lklctl wait: %v", r)
+	}
+	kit.Forget(t, name)
 	before.Settles(kit.Limit)
+}
+
+// TestEndedRun checks the record of a run in the background: its status, its output, and
+// its deletion.
+func TestEndedRun(t *testing.T) {
+	s := kit.NewSite(t)
+	before := kit.Take(t, s.Server)
+	name := kit.NewName()
+	lklctl := func(args ...string) kit.Result {
+		t.Helper()
+		return kit.Run(t, kit.Limit, exec.Command(kit.Bin("lklctl"), args...))
+	}
+	run := func(script string) {
+		t.Helper()
+		r := kit.Run(t, kit.Limit, kit.Lklrun("-q", "--detach", "--name", name, "--", "sh", "-c", script))
+		if r.Status != 0 || r.Stdout != name+"\n" || r.Stderr != "" {
+			t.Fatalf("%s: %v", script, r)
+		}
+	}
+	// The program may end before lklrun does.
+	run("echo boom >&2; exit 3")
+	if r := lklctl("wait", name); r.Status != 3 || r.Stderr != "" {
+		t.Errorf("wait: %v", r)
+	}
+	if r := lklctl("logs", "-f", name); r.Status != 0 || r.Stdout != "boom\n" {
+		t.Errorf("logs: %v", r)
+	}
+	if r := lklctl("list"); r.Stdout != "" {
+		t.Errorf("list without -a: %v", r)
+	}
+	if r := lklctl("list", "-a"); !strings.Contains(r.Stdout, "exit 3") || !strings.Contains(r.Stdout, "echo boom") {
+		t.Errorf("list -a: %v", r)
+	}
+	if r := lklctl("-n", name, "netstat"); r.Status != 3 || r.Stderr != fmt.Sprintf("lklctl: instance %q has ended (exit 3); see lklctl logs %[1]s\n", name) {
+		t.Errorf("netstat: %v", r)
+	}
+	if r := kit.Run(t, kit.Limit, kit.Lklrun("cleanup")); r.Status != 0 || r.Stdout != "" {
+		t.Errorf("lklrun cleanup considers the record a leftover: %v", r)
+	}
+	st, err := os.Stat("/run/lklrun/.ended/" + name)
+	if err != nil || st.Mode().Perm() != 0o700 {
+		t.Errorf("the record: %v, %v", st, err)
+	}
+
+	// A run of the same name replaces it. logs -f follows until the end of the run.
+	dir := kit.Dir(t)
+	fifo := filepath.Join(dir, "fifo")
+	kit.Must(t, unix.Mkfifo(fifo, 0o600))
+	run("echo first; cat " + fifo + "; kill -TERM $$")
+	if r := lklctl("rm", name); r.Status != 2 || !strings.Contains(r.Stderr, "is running; stop it") {
+		t.Errorf("rm of a running instance: %v", r)
+	}
+	if r := lklctl("logs", name); r.Stdout != "first\n" {
+		t.Errorf("logs of a running instance: %v", r)
+	}
+	follow := kit.Start(t, exec.Command(kit.Bin("lklctl"), "logs", "-f", name))
+	kit.WaitFor(t, "the first line", kit.Limit, func() bool {
+		out, _ := follow.Output()
+		return out == "first\n"
+	})
+	kit.Must(t, os.WriteFile(fifo, []byte("second\nthird\n"), 0))
+	if r := follow.Wait(kit.Limit); r.Status != 0 || r.Stdout != "first\nsecond\nthird\n" {
+		t.Errorf("logs -f: %v", r)
+	}
+	if r := lklctl("logs", "--tail", "2", name); r.Stdout != "second\nthird\n" {
+		t.Errorf("logs --tail: %v", r)
+	}
+	if r := lklctl("wait", name, "--json"); r.Signal != unix.SIGTERM || !strings.Contains(r.Stdout, `"signal": 15`) {
+		t.Errorf("wait: %v", r)
+	}
+
+	// The end of a long output remains.
+	run("yes | head -c 20000000; echo last")
+	if r := lklctl("wait", name); r.Status != 0 {
+		t.Errorf("wait: %v", r)
+	}
+	if r := lklctl("logs", name); len(r.Stdout) != 1<<20 || !strings.HasSuffix(r.Stdout, "y\nlast\n") {
+		t.Errorf("logs: %d bytes that end with %q", len(r.Stdout), r.Stdout[max(len(r.Stdout)-20, 0):])
+	}
+	kit.Forget(t, name)
+	if r := lklctl("rm", name); r.Status != 1 || len(kit.Lines(r.Stderr)) != 1 {
+		t.Errorf("rm of nothing: %v", r)
+	}
+	kit.Must(t, os.RemoveAll(dir))
+	before.Same()
 }

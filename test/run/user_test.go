@@ -102,6 +102,7 @@ func TestUserDetached(t *testing.T) {
 	if err := os.Remove(log); err != nil {
 		t.Error(err)
 	}
+	kit.Forget(t, name)
 	before.Settles(kit.Limit)
 }
 

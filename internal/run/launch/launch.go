@@ -120,13 +120,15 @@ func Run(ctx context.Context, p *plan.Plan, opts Options) (exit.End, error) {
 	if err != nil {
 		r.gatherLate(ctx)
 	}
-	undone := r.teardown(ctx)
+	stopped := r.teardown(ctx)
 	if r.meter != nil {
 		opts.Report(r.meter.Report(r.account))
 	}
-	err = errors.Join(r.better(err), undone)
+	end, err = r.result(end, errors.Join(r.better(err), stopped))
+	r.keepRecord(end, err)
+	undone := r.undo(ctx)
 	r.keepBundle(err)
-	return r.result(end, err)
+	return end, errors.Join(err, undone)
 }
 
 // take performs the plan's steps in order.
@@ -178,7 +180,7 @@ func (r *run) step(ctx context.Context, s plan.Step) error {
 	return fmt.Errorf("unknown step %q", s.Kind)
 }
 
-// teardown undoes all changes. It continues if one part fails.
+// teardown ends all processes of the run. It continues if one part fails.
 func (r *run) teardown(ctx context.Context) error {
 	began := time.Now()
 	var errs []error
@@ -197,11 +199,19 @@ func (r *run) teardown(ctx context.Context) error {
 	if r.journal != nil {
 		r.journal.Close()
 	}
-	if r.dir != nil {
-		errs = append(errs, undo.Finish(r.dir, func() error { return undo.Replay(context.WithoutCancel(ctx), r.dir) }))
-	}
-	r.log.Debug("all changes to the host are undone", "took", time.Since(began).Round(time.Microsecond))
+	r.log.Debug("all processes have ended", "took", time.Since(began).Round(time.Microsecond))
 	return errors.Join(errs...)
+}
+
+// undo undoes all changes to the host, and removes the run directory.
+func (r *run) undo(ctx context.Context) error {
+	if r.dir == nil {
+		return nil
+	}
+	began := time.Now()
+	err := undo.Finish(r.dir, func() error { return undo.Replay(context.WithoutCancel(ctx), r.dir) })
+	r.log.Debug("all changes to the host are undone", "took", time.Since(began).Round(time.Microsecond))
+	return err
 }
 
 // better returns the kernel panic that caused err, if there was one. A panic makes

@@ -29,6 +29,7 @@ type service interface {
 // this run does not need the service.
 var runServices = []func(r *run) service{
 	func(r *run) service { return r.links.paths }, // the first, because it reacts to changes that the others make
+	outputs,
 	dumps,
 	samplers,
 	histories,

@@ -187,6 +187,12 @@ func (r *run) started() {
 	if err := reap.WriteTree(r.dir, int(r.conn.Hello().TargetPID)); err != nil {
 		r.log.Debug("recording the program's processes", "error", err)
 	}
+	if r.opts.Background {
+		r.publish()
+	}
+	if _, err := (instance.Place{}).Forget(r.dir.Name); err != nil {
+		r.log.Debug("deleting the record of an earlier run", "error", err)
+	}
 	if r.opts.Started != nil {
 		r.opts.Started(r.dir.Name)
 		r.opts.Started = nil

@@ -288,7 +288,12 @@ func Cleanup(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	return Finish(d, func() error { return TakeOver(ctx, d) })
+	return Finish(d, func() error {
+		if err := TakeOver(ctx, d); err != nil {
+			return err
+		}
+		return d.Keep(d.State(), instance.End{Time: time.Now(), Error: "lklrun was killed, and the command with it"})
+	})
 }
 
 // TakeOver ends the processes of a killed run and undoes its changes.

@@ -22,13 +22,15 @@ import (
 
 // List returns the verb list.
 func List(c *verb.Call) *cobra.Command {
+	var ended bool
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ps", "ls"},
 		Short:   "list instances and the leftovers of killed ones (ps, ls)",
 		Long: `list shows the instances of this user. "leftover" marks an instance that ended
-without cleanup; lklrun cleanup removes it.`,
-		Example: "  lklctl list\n  lklctl list -o json",
+without cleanup; lklrun cleanup removes it. With -a, list also shows how runs
+of lklrun --detach ended.`,
+		Example: "  lklctl list\n  lklctl list -a\n  lklctl list --json",
 		Args:    verb.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			all := []instance.Info{} // so that JSON has [] instead of null
@@ -41,33 +43,69 @@ without cleanup; lklrun cleanup removes it.`,
 					return err
 				}
 				all = append(all, some...)
+				if !ended {
+					continue
+				}
+				if some, err = place.Ended(); err != nil {
+					return err
+				}
+				all = append(all, superseded(some, all)...)
 			}
 			columns := []string{"NAME", ">PID", "STACK", "KERNEL", ">AGE", "INTERFACES", "COMMAND"}
+			if ended {
+				columns = slices.Insert(columns, 2, "END", ">SINCE")
+			}
 			if len(c.Places) > 0 {
 				columns = slices.Insert(columns, 0, "DEVICE")
 			}
 			t := cli.NewTable(columns...).Narrow()
 			for _, i := range all {
 				row := listRow(i, time.Now())
+				if ended {
+					row = slices.Insert(row, 2, endCells(i, time.Now())...)
+				}
 				if len(c.Places) > 0 {
 					row = slices.Insert(row, 0, i.Device)
 				}
 				t.Row(row...)
 			}
-			return c.Show(all, len(all), c.Empty("no instance is running"), t.Write)
+			none := c.Empty("no instance is running")
+			if ended {
+				none = c.Empty("no instance is running, and no run in the background has left a record")
+			}
+			return c.Show(all, len(all), none, t.Write)
 		},
 	}
 	c.Flags(cmd.Flags(), true)
 	c.EmptyFlag(cmd.Flags())
+	cmd.Flags().BoolVarP(&ended, "all", "a", false, "include runs in the background that have ended")
 	verb.Document(cmd, []instance.Info{})
 	return cmd
 }
 
+// superseded returns the records of runs whose name no present instance has.
+func superseded(records, present []instance.Info) []instance.Info {
+	return slices.DeleteFunc(records, func(r instance.Info) bool {
+		return slices.ContainsFunc(present, func(i instance.Info) bool { return i.Name == r.Name && i.Device == r.Device })
+	})
+}
+
+// endCells returns how an instance has ended, and when.
+func endCells(i instance.Info, now time.Time) []string {
+	if i.Ended == nil {
+		return []string{"", ""}
+	}
+	return []string{i.Ended.String(), text.ShortDuration(now.Sub(i.Ended.Time))}
+}
+
 func listRow(i instance.Info, now time.Time) []string {
 	pid, age := "", ""
-	if !i.Running {
+	switch {
+	case i.Ended != nil:
+		age = text.ShortDuration(i.Ended.Time.Sub(i.Started))
+	case !i.Running:
 		pid, age = "leftover", ""
-	} else {
+	default:
 		if i.TargetPID > 0 {
 			pid = fmt.Sprint(i.TargetPID)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/lklrun/lklrun/cmd/lklctl/internal/verb"
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
@@ -20,9 +21,10 @@ import (
 // Wait returns the verb wait.
 func Wait(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "wait [NAME]",
-		Short:   "wait until an instance ends",
-		Long:    "wait returns when an instance ends, and exits with the status of its program.",
+		Use:   "wait [NAME]",
+		Short: "wait until an instance ends",
+		Long: `wait returns when an instance ends, and exits with the status of its program.
+If a run of lklrun --detach has already ended, wait returns at once.`,
 		Example: "  lklctl wait web",
 		Args:    c.NameArg,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -37,6 +39,9 @@ func Wait(c *verb.Call) *cobra.Command {
 func wait(ctx context.Context, c *verb.Call) error {
 	info, conn, err := c.Dial(ctx)
 	if err != nil {
+		if record, rerr := endedRun(c, err); record != nil || rerr != nil {
+			return errors.Join(rerr, waited(c, record))
+		}
 		return err
 	}
 	defer conn.Close()
@@ -66,6 +71,13 @@ func wait(ctx context.Context, c *verb.Call) error {
 	limited, cancel := context.WithTimeout(ctx, verb.QueryLimit)
 	defer cancel()
 	gone := gone(limited, c, info)
+	if end == nil && gone == nil {
+		// lklctl may have connected too late to learn of the end. A record of this
+		// very run tells.
+		if record, err := c.Place.OpenEnded(info.Name); err == nil && record != nil && record.PID == info.PID {
+			return waited(c, record)
+		}
+	}
 	if end == nil {
 		cli.Fail(c.Stderr, verb.Program, errors.Join(fmt.Errorf("instance %q ended without the status of its program: %s", info.Name, why), gone))
 		return &verb.EndError{End: exit.End{Status: exitOwn}}
@@ -73,10 +85,40 @@ func wait(ctx context.Context, c *verb.Call) error {
 	if gone != nil {
 		return gone
 	}
+	return endAs(c, info.Name, *end)
+}
+
+// endAs ends lklctl as the program of an instance has ended.
+func endAs(c *verb.Call, name string, end exit.End) error {
 	if c.Output == cli.OutputJSON {
-		if err := cli.WriteJSON(c.Stdout, map[string]any{"name": info.Name, "status": end.Status, "signal": int(end.Signal)}); err != nil {
+		if err := cli.WriteJSON(c.Stdout, map[string]any{"name": name, "status": end.Status, "signal": int(end.Signal)}); err != nil {
 			return err
 		}
 	}
-	return &verb.EndError{End: *end}
+	return &verb.EndError{End: end}
+}
+
+// endedRun returns the record of the selected run if the error err means that no such
+// instance runs; nil if there is none.
+func endedRun(c *verb.Call, err error) (*instance.Info, error) {
+	if c.Name == "" || c.Far != nil || !errors.Is(err, instance.ErrNone) {
+		return nil, nil
+	}
+	return c.Place.OpenEnded(c.Name)
+}
+
+// waited ends lklctl as the program of an ended run.
+func waited(c *verb.Call, record *instance.Info) error {
+	if record == nil {
+		return nil
+	}
+	how := record.Ended
+	switch {
+	case how.Status != nil:
+		return endAs(c, record.Name, exit.End{Status: *how.Status})
+	case how.Signal != 0:
+		return endAs(c, record.Name, exit.End{Signal: syscall.Signal(how.Signal)})
+	}
+	cli.Fail(c.Stderr, verb.Program, fmt.Errorf("instance %q ended without the status of its program: %s", record.Name, how.Error))
+	return &verb.EndError{End: exit.End{Status: exitOwn}}
 }
