@@ -166,11 +166,14 @@ func TestDebian(t *testing.T) {
 					t.Errorf("%s as %s: %v", line, user, r)
 				}
 			}
-			// According to the stack's account, the connection used the stack, and
-			// MPTCP ended at the gateway.
-			line := "lklrun -q --require mptcp -- curl -sS -m 20 " + kit.ServerURL + "/hello"
-			if r := kit.Run(t, kit.Limit, d.command(user, line)); r.Status != 123 {
-				t.Errorf("%s as %s, through the gateway, where MPTCP ends: %v", line, user, r)
+			// According to the stack's account, the connection used the stack.
+			line := "lklrun -q --require stack -- curl -sS -m 20 " + kit.ServerURL + "/hello"
+			if r := kit.Run(t, kit.Limit, d.command(user, line)); r.Status != 0 {
+				t.Errorf("%s as %s: %v", line, user, r)
+			}
+			line = "lklrun -q --require mptcp -- true"
+			if r := kit.Run(t, kit.Limit, d.command(user, line)); r.Status != 2 {
+				t.Errorf("%s as %s, with the gateway, where TCP ends: %v", line, user, r)
 			}
 			line = "lklrun -q --detach --name t -- sleep 60; trap 'lklctl -n t stop' EXIT; lklctl -n t sysctl net.mptcp.enabled"
 			if got := d.run(user, line); !strings.Contains(got, "net.mptcp.enabled = 1\n") {

@@ -9,6 +9,9 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 )
 
+// anotherType is the remedy if TCP ends at lklrun's gateway.
+const anotherType = "for MPTCP to the peer, use --if tap:NAME,nat or --if raw:DEV instead of --if user"
+
 // A clue is a counter of fallbacks together with its meaning. Names and meanings are from
 // net/mptcp/mib.h.
 type clue struct {
@@ -47,7 +50,15 @@ func (s *stack) fallback(c *sockdiag.Connection) Reason {
 			flags |= f.Flags
 		}
 	}
+	l := s.gatewayOf(c)
 	switch {
+	case l != nil && s.onlyGateways():
+		return Reason{Code: Gateway, Text: fmt.Sprintf("TCP ends at lklrun's gateway on %s, and the host's kernel makes the connection to the peer", l.Name), Remedy: anotherType}
+	case l != nil:
+		return Reason{
+			Code: Gateway, Remedy: "remove --if user, or make it the last --if",
+			Text: fmt.Sprintf("the connection uses %s, and TCP ends at lklrun's gateway there", l.Name),
+		}
 	case c.MPTCP.RemoteKey || flags&sockdiag.FlagCapableRemote != 0:
 		return s.oneOf(late, "the connection started with MPTCP, and one side fell back to TCP")
 	case s.passive(c):

@@ -13,24 +13,26 @@ import (
 
 	"github.com/lklrun/lklrun/internal/diag/ask"
 	"github.com/lklrun/lklrun/internal/diag/counters"
+	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 	"github.com/lklrun/lklrun/internal/stack/mptcpevent"
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
+	"github.com/lklrun/lklrun/pkg/config"
 )
 
 // Explain returns the reasons for each of conns: why it is plain TCP, or why it has no
 // subflow over an interface. conns are all connections and listeners of the stack.
-// expected names the interfaces that should have an address; Explain omits other
-// interfaces without an address.
-func Explain(ctx context.Context, conn *stackconn.Conn, conns []sockdiag.Connection, expected []string) ([][]Reason, error) {
+// ifaces are the interfaces that lklrun created. Explain omits other interfaces without
+// an address.
+func Explain(ctx context.Context, conn *stackconn.Conn, conns []sockdiag.Connection, ifaces []instance.Interface) ([][]Reason, error) {
 	n, err := stacknet.Open(ctx, conn)
 	if err != nil {
 		return nil, err
 	}
 	defer n.Close()
-	all, err := links(n, expected)
+	all, err := links(n, ifaces)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +71,7 @@ func (s *stack) read(ctx context.Context, conn *stackconn.Conn, n *stacknet.Netl
 }
 
 // links lists the interfaces over which a connection should have a subflow.
-func links(n *stacknet.Netlink, expected []string) ([]Link, error) {
+func links(n *stacknet.Netlink, ifaces []instance.Interface) ([]Link, error) {
 	states, err := n.Links()
 	if err != nil {
 		return nil, err
@@ -84,6 +86,8 @@ func links(n *stacknet.Netlink, expected []string) ([]Link, error) {
 			continue
 		}
 		l := Link{LinkState: state}
+		own := slices.IndexFunc(ifaces, func(i instance.Interface) bool { return i.Name == l.Name })
+		l.Gateway = own >= 0 && ifaces[own].Type == config.DefaultType
 		for _, a := range addrs {
 			const unusable = unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED
 			if a.IfIndex == l.Index && a.Scope < unix.RT_SCOPE_LINK && a.Flags&unusable == 0 {
@@ -91,7 +95,7 @@ func links(n *stacknet.Netlink, expected []string) ([]Link, error) {
 			}
 		}
 		vlan := slices.ContainsFunc(states, func(o stacknet.LinkState) bool { return strings.HasPrefix(o.Name, l.Name+".") })
-		if len(l.Addrs) > 0 || slices.Contains(expected, l.Name) && !vlan {
+		if len(l.Addrs) > 0 || own >= 0 && !vlan {
 			all = append(all, l)
 		}
 	}

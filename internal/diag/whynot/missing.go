@@ -17,6 +17,8 @@ import (
 func (s *stack) missing(c *sockdiag.Connection, l *Link) Reason {
 	r := Reason{Iface: l.Name}
 	switch {
+	case l.Gateway:
+		return r.because(Gateway, "TCP ends at lklrun's gateway there, so the peer cannot get a subflow", "to use this path, replace --if user by --if tap:NAME,nat or --if raw:DEV")
 	case !l.Up():
 		return r.because(Down, "the interface is down", "lklctl link set %s up", l.Name)
 	case !l.Carries():

@@ -16,6 +16,7 @@ package whynot
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/lklrun/lklrun/internal/stack/mptcpevent"
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
@@ -33,6 +34,9 @@ type Reason struct {
 
 // Code identifies a reason.
 type Code string
+
+// Gateway is the reason of both kinds: TCP of the stack ends at lklrun's gateway.
+const Gateway Code = "gateway"
 
 // Reasons why a connection is plain TCP.
 const (
@@ -82,7 +86,8 @@ const (
 // Link is an interface of the stack other than lo.
 type Link struct {
 	stacknet.LinkState
-	Addrs []netip.Addr // addresses that a connection can use
+	Addrs   []netip.Addr // addresses that a connection can use
+	Gateway bool         // lklrun's gateway is behind it, and ends each TCP connection
 }
 
 // Route is the route of a subflow.
@@ -119,6 +124,20 @@ func newStack(links []Link, conns []sockdiag.Connection) *stack {
 		}
 	}
 	return s
+}
+
+// onlyGateways reports whether TCP ends at lklrun's gateway on each interface.
+func (s *stack) onlyGateways() bool {
+	return !slices.ContainsFunc(s.Links, func(l Link) bool { return !l.Gateway })
+}
+
+// gatewayOf returns the interface with lklrun's gateway that carries a plain TCP
+// connection, or nil.
+func (s *stack) gatewayOf(c *sockdiag.Connection) *Link {
+	if l := s.over(&c.Socket); l != nil && l.Gateway {
+		return l
+	}
+	return nil
 }
 
 // lacks reports whether c is plain TCP. If it is not, lacks returns the interfaces over

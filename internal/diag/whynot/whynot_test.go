@@ -154,6 +154,9 @@ func TestMissing(t *testing.T) {
 		"counters":         {func(s *stack, _ *sockdiag.Connection) { s.Counters["MPJoinSynTxConnectErr"] = 3 }, ConnectError, "3 joins could not be sent"},
 		"nothing":          {func(*stack, *sockdiag.Connection) {}, Unknown, "no record of a join"},
 		"nobody listened":  {func(s *stack, _ *sockdiag.Connection) { s.Past = nil }, Unknown, "is unknown"},
+		"gateway":          {func(s *stack, _ *sockdiag.Connection) { s.Links[1].Gateway = true }, Gateway, "lklrun's gateway"},
+		"gateway, down":    {func(s *stack, _ *sockdiag.Connection) { s.Links[1].Gateway, s.Links[1].Flags = true, 0 }, Gateway, "lklrun's gateway"},
+		"another gateway":  {func(s *stack, _ *sockdiag.Connection) { s.Links[0].Gateway = true }, Unknown, ""},
 		"server":           {passive(stacknet.EndpointSubflow), NotSignalled, "no endpoint announces"},
 		"server announces": {passive(stacknet.EndpointSignal), NotAccepted, "announced"},
 		"server, its limit": {func(s *stack, c *sockdiag.Connection) {
@@ -219,6 +222,39 @@ func TestFallback(t *testing.T) {
 	s.Listens[4000] = true
 	if got := s.explain(conn); len(got) != 1 || got[0].Code != Stripped {
 		t.Errorf("a server's: %+v", got)
+	}
+}
+
+// With lklrun's gateway, the peer is never the reason for plain TCP. A connection over
+// another interface of the same stack has its own reason.
+func TestFallbackGateway(t *testing.T) {
+	for name, c := range map[string]struct {
+		gateways []int // indexes of interfaces with a gateway
+		passive  bool
+		code     Code
+		remedy   string
+	}{
+		"only gateways":     {[]int{0, 1}, false, Gateway, "--if tap:NAME,nat or --if raw:DEV"},
+		"a published port":  {[]int{0, 1}, true, Gateway, "--if tap:NAME,nat or --if raw:DEV"},
+		"over the gateway":  {[]int{0}, false, Gateway, "make it the last --if"},
+		"over the other":    {[]int{1}, false, NoCapable, "net.mptcp.enabled"},
+		"without a gateway": {nil, false, NoCapable, "net.mptcp.enabled"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, conn := twoPaths()
+			for _, n := range c.gateways {
+				s.Links[n].Gateway = true
+			}
+			conn.MPTCP.Fallback, conn.MPTCP.RemoteKey = true, false
+			conn.Subflows[0].Subflow.Flags = sockdiag.FlagCapableLocal
+			if c.passive {
+				conn.Subflows[0].Subflow.Flags, s.Listens[4000] = 0, true
+			}
+			got := s.explain(conn)
+			if len(got) != 1 || got[0].Code != c.code || !strings.Contains(got[0].Remedy, c.remedy) {
+				t.Errorf("%+v, want %q with %q", got, c.code, c.remedy)
+			}
+		})
 	}
 }
 

@@ -170,6 +170,9 @@ func Make(run config.Run, s *stack.Stack, found facts.Facts) (*Plan, error) {
 	if err := p.links(run, s, found); err != nil {
 		return nil, err
 	}
+	if err := p.checkRequire(); err != nil {
+		return nil, err
+	}
 	if err := p.share(run, found); err != nil {
 		return nil, err
 	}
@@ -277,6 +280,16 @@ func (p *Plan) links(run config.Run, s *stack.Stack, found facts.Facts) error {
 			publish[0], p.Links[0].Name)
 	}
 	return nil
+}
+
+// checkRequire returns an error if no connection to another machine can meet the
+// requirement.
+func (p *Plan) checkRequire() error {
+	others := slices.ContainsFunc(p.Links, func(l Link) bool { return l.Type != config.DefaultType })
+	if p.Require != config.RequireMPTCP || others {
+		return nil
+	}
+	return fmt.Errorf("--require %s: TCP ends at lklrun's gateway (--if %s), so no connection can use MPTCP to its peer; use --if tap:NAME,nat or --if raw:DEV", p.Require, config.DefaultType)
 }
 
 func (p *Plan) note(format string, args ...any) {

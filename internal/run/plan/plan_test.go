@@ -291,6 +291,21 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// --require mptcp needs an interface over which MPTCP can reach its peer.
+func TestRequireMPTCP(t *testing.T) {
+	const gateway = "--require mptcp: TCP ends at lklrun's gateway (--if user), so no connection can use MPTCP to its peer; use --if tap:NAME,nat or --if raw:DEV"
+	for specs, want := range map[string]string{"": gateway, "user": gateway, "user user": gateway, "user tap:tap0": "", "tap:tap0": ""} {
+		run := config.Run{Command: []string{"true"}, Require: config.RequireMPTCP, Interfaces: ifs(t, strings.Fields(specs)...)}
+		if _, err := makePlan(run, bbr); err == nil && want != "" || err != nil && err.Error() != want {
+			t.Errorf("%q: %v, want %q", specs, err, want)
+		}
+		run.Require = config.RequireStack
+		if _, err := makePlan(run, bbr); err != nil {
+			t.Errorf("%q, --require stack: %v", specs, err)
+		}
+	}
+}
+
 func FuzzResolv(f *testing.F) {
 	f.Add("nameserver 1.2.3.4\nsearch a b\noptions x")
 	f.Add("nameserver\nnameserver fe80::1%2\r\n\x00")

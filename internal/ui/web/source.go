@@ -93,11 +93,7 @@ func (s *stackSource) missing(ctx context.Context) (map[string][]whynot.Reason, 
 	if err != nil {
 		return nil, err
 	}
-	var expected []string
-	for _, i := range s.info.Interfaces {
-		expected = append(expected, i.Name)
-	}
-	all, err := whynot.Explain(ctx, s.conn, conns, expected)
+	all, err := whynot.Explain(ctx, s.conn, conns, s.info.Interfaces)
 	if err != nil {
 		return nil, fmt.Errorf("finding the reasons for missing subflows: %w", err)
 	}

@@ -99,11 +99,7 @@ func explained(ctx context.Context, info *instance.Info, conn *stackconn.Conn) (
 	if file {
 		return all, nil
 	}
-	var expected []string
-	for _, i := range info.Interfaces {
-		expected = append(expected, i.Name)
-	}
-	why, err := whynot.Explain(ctx, conn, conns, expected)
+	why, err := whynot.Explain(ctx, conn, conns, info.Interfaces)
 	if err != nil {
 		return nil, err
 	}
