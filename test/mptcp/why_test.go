@@ -132,6 +132,18 @@ var whyStages = []whyStage{
 		code: "peer-without-mptcp-or-option-stripped", text: []string{"10.74.1.1 answered without MP_CAPABLE", "does not support MPTCP", "strips"}, remedy: "net.mptcp.enabled=1",
 	},
 	{
+		name: "gateways", before: func(p *kit.PathSite) { gateways(p, 0, 1) },
+		code: "gateway", text: []string{"lklrun's gateway on eth0"}, remedy: "--if tap:NAME,nat or --if raw:DEV",
+	},
+	{
+		name: "gateway first", before: func(p *kit.PathSite) { gateways(p, 0) },
+		code: "gateway", text: []string{"lklrun's gateway"}, remedy: "make it the last --if",
+	},
+	{
+		name: "gateway last", before: func(p *kit.PathSite) { gateways(p, 1) },
+		code: "gateway", iface: "eth1", text: []string{"lklrun's gateway"}, remedy: "--if tap:NAME,nat or --if raw:DEV",
+	},
+	{
 		name:   "options stripped",
 		before: func(p *kit.PathSite) { strips(p, 0, "") },
 		code:   "peer-without-mptcp-or-option-stripped", text: []string{"10.74.1.1 answered without MP_CAPABLE", "does not support MPTCP", "strips"},
@@ -204,6 +216,15 @@ func withPreload(names ...string) (all []whyStage) {
 		}
 	}
 	return all
+}
+
+// gateways replaces interfaces by the user-mode gateway. The host can reach the server.
+func gateways(p *kit.PathSite, which ...int) {
+	p.Helper()
+	for _, n := range which {
+		p.Ifs[n] = "user"
+	}
+	p.Host.Addr(p, "br0", "10.74.1.9/24")
 }
 
 // strips sets up a middlebox on a path, which removes MPTCP's options from packets.
