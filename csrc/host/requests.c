@@ -21,7 +21,7 @@
 #define CMDLINE_MAX	4096
 #define EV_ALL		(CTL_EV_EXIT | CTL_EV_PANIC | CTL_EV_PROC | \
 			 CTL_EV_SOCKET | CTL_EV_WARN | CTL_EV_NOTE | \
-			 CTL_EV_START | CTL_EV_SIGNAL)
+			 CTL_EV_START | CTL_EV_SIGNAL | CTL_EV_REFUSED)
 
 #if defined(__x86_64__)
 #define ARCH	"amd64"

@@ -76,6 +76,7 @@
 #define CTL_EV_NOTE		0x40	/* an additional line for verbose output */
 #define CTL_EV_START		0x80	/* the target executes its program (engine supervise) */
 #define CTL_EV_SIGNAL		0x100	/* from a terminal or to our process group; arg: SIGINT, SIGQUIT */
+#define CTL_EV_REFUSED		0x200	/* the stack refused a connect to loopback; text = ADDRESS:PORT */
 
 struct ctl_hdr {
 	uint32_t len;		/* of the frame, including this header */

@@ -39,6 +39,7 @@
 #define LINK_PANIC	0x4003	/* to lklhost: kernel panic, see the log */
 #define LINK_WARN	0x4004	/* to lklhost: a line for the user */
 #define LINK_ENDING	0x4005	/* to lklhost: the program is about to end */
+#define LINK_REFUSED	0x4006	/* to lklhost: text of CTL_EV_REFUSED */
 
 #define LINK_RING	(64 * 1024)
 #define LINK_ACCOUNT	(64 * 1024)

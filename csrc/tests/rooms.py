@@ -45,7 +45,7 @@ OFFERS = {  # "*": all of them
     "control": "control.h",
     "view": "view.h",
     "mirror": "mirror.h",
-    "engine/common": "account.h netd.h proc_text.h",
+    "engine/common": "account.h loopback.h netd.h proc_text.h",
     "engine/supervise": "supervise.h",
     "engine/link": "link.h",
     "engine/preload": "",

@@ -53,6 +53,10 @@ type Link struct {
 	Managed    bool       `json:"managed,omitempty"`
 	NameServer netip.Addr `json:"name_server,omitzero"`
 
+	// HostLoopback is an address at the other end of the link that stands for
+	// the host's own 127.0.0.1.
+	HostLoopback netip.Addr `json:"host_loopback,omitzero"`
+
 	// DetectDuplicates enables duplicate address detection for the link's
 	// IPv6 addresses.
 	DetectDuplicates bool `json:"detect_duplicates,omitempty"`

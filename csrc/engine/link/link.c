@@ -27,6 +27,7 @@
 #include "base/log.h"
 #include "base/loop.h"
 #include "control/control.h"
+#include "engine/common/loopback.h"
 #include "engine/link/link.h"
 #include "shared/preload_link.h"
 #include "stack/stack.h"
@@ -234,6 +235,12 @@ static void heard(const struct ctl_hdr *h, const uint8_t *body, size_t len)
 		replied(h, body, len);
 	} else if (h->type == LINK_WARN) {
 		warn_user("%.*s", (int)len, (const char *)body);
+	} else if (h->type == LINK_REFUSED) {
+		char text[LOOPBACK_TEXT];
+
+		snprintf(text, sizeof(text), "%.*s", (int)len,
+			 (const char *)body);
+		ctl_event(CTL_EV_REFUSED, (uint32_t)host.target_pid, 0, text);
 	} else if (h->type == LINK_PANIC) {
 		lost(-EIO);
 		stack_panicked();

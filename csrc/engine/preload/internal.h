@@ -174,6 +174,7 @@ extern HIDDEN struct inside *volatile parked_by;	/* set when all other threads a
 
 /* warn.c */
 void warn_line(const char *fmt, ...) HIDDEN __attribute__((format(printf, 1, 2)));
+void warn_refused(const char *text) HIDDEN;
 
 /* table.c */
 int table_init(void) HIDDEN;

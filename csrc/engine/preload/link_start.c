@@ -113,6 +113,12 @@ static void warned(const char *line)
 	link_send(LINK_WARN, 0, line);
 }
 
+/** refused - report a loopback address that refused a connect */
+static void refused(const char *text)
+{
+	link_send(LINK_REFUSED, 0, text);
+}
+
 /** prepare - do everything that can fail, before lklhost is told that we are ready */
 static int prepare(char *err, size_t errlen)
 {
@@ -174,6 +180,7 @@ static void start(void)
 	}
 	link_await_go();
 	preload_warn(warned);
+	preload_refused(refused);
 	preload_at_exit(at_exit);
 	preload_own(false);
 	ret = preload_install();

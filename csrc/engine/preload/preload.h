@@ -88,6 +88,11 @@ void preload_spin(unsigned int usec);
 void preload_warn(void (*fn)(const char *line));
 
 /*
+ * preload_refused - pass addresses for CTL_EV_REFUSED to @fn
+ */
+void preload_refused(void (*fn)(const char *text));
+
+/*
  * preload_at_exit - register a function for the end of the process
  *
  * @fn is called once, when the process that has the kernel ends: by exit or

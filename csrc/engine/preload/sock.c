@@ -5,12 +5,14 @@
 #include <fcntl.h>
 #include <linux/netlink.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
 
+#include "engine/common/loopback.h"
 #include "engine/common/netd.h"
 #include "engine/preload/internal.h"
 
@@ -197,6 +199,41 @@ static bool is_hidden(const long *a)
 	return family == AF_UNIX && (netd_marks(path) || netd_names(path));
 }
 
+/**
+ * note_refused - report that no server of the stack accepts a connect to
+ * loopback
+ *
+ * The stack's loopback interface has answered before the call returns, but a
+ * non-blocking call does not return that answer.
+ */
+static void note_refused(int sfd, const struct sock *s, const long *a, long ret)
+{
+	struct sockaddr_storage ss = { 0 };
+	char text[LOOPBACK_TEXT];
+	struct loopback to;
+	struct tcp_info info;
+	socklen_t len = (socklen_t)a[2];
+	bool first;
+
+	if (s->type != SOCK_STREAM || len > sizeof(ss) ||
+	    preload_copy(&ss, (void *)a[1], len))
+		return;
+	to = loopback_of(&ss, len);
+	if (!to.port)
+		return;
+	if (ret == -EINPROGRESS) {
+		len = sizeof(info);
+		if (STACK(getsockopt, sfd, IPPROTO_TCP, TCP_INFO, &info, &len,
+			  0) || info.tcpi_state != TCP_CLOSE)
+			return;
+	}
+	lock();
+	first = loopback_refused(to, text);
+	unlock();
+	if (first)
+		warn_refused(text);
+}
+
 /** call_connect - connect(2) */
 long call_connect(long nr, const long *a)
 {
@@ -214,6 +251,8 @@ long call_connect(long nr, const long *a)
 		s->fresh = false;
 		fallback_forget(s);
 	}
+	if (unlikely(ret == -EINPROGRESS || ret == -ECONNREFUSED))
+		note_refused(entries[a[0]].sfd, s, a, ret);
 	return ret;
 }
 

@@ -8,6 +8,7 @@
 #include "engine/preload/internal.h"
 
 static void (*tell)(const char *line);
+static void (*tell_refused)(const char *text);
 
 /** warn_line - print a line for the user; to stderr in a child, which has no link */
 void warn_line(const char *fmt, ...)
@@ -29,6 +30,18 @@ void warn_line(const char *fmt, ...)
 	line[n++] = '\n';
 	RAW3(write, 2, "lklrun: ", 8);
 	RAW3(write, 2, line, n);
+}
+
+/** warn_refused - report a loopback address that refused a connect */
+void warn_refused(const char *text)
+{
+	if (tell_refused && *alive)
+		tell_refused(text);
+}
+
+void preload_refused(void (*fn)(const char *text))
+{
+	tell_refused = fn;
 }
 
 void preload_warn(void (*fn)(const char *line))

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 
 #include "base/list.h"
+#include "engine/common/loopback.h"
 #include "engine/supervise/conn.h"
 
 struct call;
@@ -101,12 +102,14 @@ struct listener {
  * struct stream - a connection of KIND_STREAM
  * @rcvbuf: SO_RCVBUF as set by the target; 0 if not set
  * @inq_wanted: the target has set TCP_INQ, the number of bytes left to read
+ * @aim: loopback address that the stack connects it to
  */
 struct stream {
 	struct conn conn;
 	enum stream_state state;
 	int rcvbuf;
 	bool inq_wanted;
+	struct loopback aim;
 	struct cork cork;
 	struct stamps stamps;
 	struct listener listener;

@@ -19,11 +19,14 @@
 #include <unistd.h>
 
 #include "base/list.h"
+#include "control/control.h"
+#include "engine/common/loopback.h"
 #include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/notify.h"
 #include "engine/supervise/pump.h"
 #include "engine/supervise/stream.h"
+#include "shared/ctl_proto.h"
 #include "stack/stack.h"
 
 #define STREAM_EVENTS	(EPOLLIN | EPOLLOUT | EPOLLPRI | EPOLLRDHUP)
@@ -188,7 +191,17 @@ int64_t tcp_connect(struct call *c, const struct sockaddr_storage *ss,
 	if (ret != -EINPROGRESS)
 		return ret;
 	stream_set_state(s, STREAM_CONNECTING);
+	s->aim = loopback_of(ss, len);
 	return tcp_wait(c, false, connect_retry, 0, -EINPROGRESS);
+}
+
+/** refused - report that no server of the stack accepts a connect to loopback */
+static void refused(const struct stream *s)
+{
+	char text[LOOPBACK_TEXT];
+
+	if (!(s->conn.facts & F_HOSTED) && loopback_refused(s->aim, text))
+		ctl_event(CTL_EV_REFUSED, (uint32_t)s->conn.maker, 0, text);
 }
 
 /** connected - handle the result of a connect in the stack */
@@ -219,6 +232,8 @@ static void connected(struct stream *s)
 		held_wake(&conn->held);
 		return;
 	}
+	if (err == ECONNREFUSED)
+		refused(s);
 	conn->so_error = err;
 	if (conn->csrc.fd >= 0) {
 		stream_set_state(s, STREAM_DONE);

@@ -98,7 +98,7 @@ func (driver) Plan(r *link.Request, f Facts) (Part, error) {
 	if i.MTU != 0 {
 		c.MTU = i.MTU
 	}
-	l.Managed, l.NameServer = true, c.Gateway
+	l.Managed, l.NameServer, l.HostLoopback = true, c.Gateway, c.Host
 	l.Addrs, l.GW4, l.MTU = []netip.Prefix{c.Address}, c.Gateway, c.MTU
 	if f.IPv6 && c.MTU >= config.MinMTU6 {
 		c = c.WithIPv6(n)

@@ -96,6 +96,7 @@ type run struct {
 	meter    *cost.Meter         // nil if no report was requested
 	asked    questions
 	notes    []string // messages about this run, in addition to the plan's notes
+	hinted   bool     // the user knows how to reach the host's loopback interface
 
 	account *account.Final // set after the target's end
 	post    *crash.Report  // set after a panic

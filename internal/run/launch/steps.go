@@ -93,7 +93,7 @@ func (r *run) boot(ctx context.Context) error {
 	r.files.set(func(s *instance.State) { s.HostPID, s.TargetPID = int(hello.HostPID), int(hello.TargetPID) })
 	// ctx ends with the start. The events last for the whole run and end
 	// with the connection.
-	r.events, err = r.conn.Events(context.WithoutCancel(ctx), ctlproto.CTL_EV_EXIT|ctlproto.CTL_EV_PANIC|ctlproto.CTL_EV_WARN|ctlproto.CTL_EV_NOTE|ctlproto.CTL_EV_START|ctlproto.CTL_EV_SIGNAL)
+	r.events, err = r.conn.Events(context.WithoutCancel(ctx), ctlproto.CTL_EV_EXIT|ctlproto.CTL_EV_PANIC|ctlproto.CTL_EV_WARN|ctlproto.CTL_EV_NOTE|ctlproto.CTL_EV_START|ctlproto.CTL_EV_SIGNAL|ctlproto.CTL_EV_REFUSED)
 	if err != nil {
 		return err
 	}
@@ -203,7 +203,7 @@ func (r *run) started() {
 func (r *run) watch(ctx context.Context) (exit.End, error) {
 	w := watcher{
 		conn: r.conn, events: r.events, host: r.host, signals: r.signals, log: r.log, tell: r.opts.Tell,
-		started: r.started, ended: r.ended, panicked: r.gather,
+		started: r.started, refused: r.refused, ended: r.ended, panicked: r.gather,
 	}
 	return w.watch(ctx)
 }

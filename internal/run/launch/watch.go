@@ -49,6 +49,7 @@ type watcher struct {
 	tell    func(string)
 
 	started  func()                                  // called when the target runs
+	refused  func(ctx context.Context, to string)    // called when the stack has refused a connect to loopback
 	ended    func(account string)                    // called when the target has ended
 	panicked func(ctx context.Context, error string) // called when the kernel has panicked; lklhost still answers
 
@@ -118,6 +119,8 @@ func (w *watcher) heed(ctx context.Context, e ctlproto.Event) {
 		w.signals.Shared(syscall.Signal(e.Arg))
 	case ctlproto.CTL_EV_START:
 		w.started()
+	case ctlproto.CTL_EV_REFUSED:
+		w.refused(ctx, e.Text)
 	case ctlproto.CTL_EV_EXIT:
 		was := exit.Of(syscall.WaitStatus(e.Arg))
 		w.end = &was

@@ -40,14 +40,15 @@ const (
 	CTL_STATE_ENDING   = 3 // target has ended, sent data drains
 	CTL_STATE_PANICKED = 4 // the kernel is dead: only HELLO, LOG, STATS, STOP
 
-	CTL_EV_EXIT   = 0x01  // the target itself ended; arg = wait status, text = MPTcpExt, then STATS
-	CTL_EV_PANIC  = 0x02  // the kernel panicked; text = its message
-	CTL_EV_PROC   = 0x04  // a process of the target started or ended; arg: 1 started, 0 ended
-	CTL_EV_SOCKET = 0x08  // arg = connection number; text = what happened
-	CTL_EV_WARN   = 0x20  // a line for the user; also reports how many events were lost
-	CTL_EV_NOTE   = 0x40  // an additional line for verbose output
-	CTL_EV_START  = 0x80  // the target executes its program (engine supervise)
-	CTL_EV_SIGNAL = 0x100 // from a terminal or to our process group; arg: SIGINT, SIGQUIT
+	CTL_EV_EXIT    = 0x01  // the target itself ended; arg = wait status, text = MPTcpExt, then STATS
+	CTL_EV_PANIC   = 0x02  // the kernel panicked; text = its message
+	CTL_EV_PROC    = 0x04  // a process of the target started or ended; arg: 1 started, 0 ended
+	CTL_EV_SOCKET  = 0x08  // arg = connection number; text = what happened
+	CTL_EV_WARN    = 0x20  // a line for the user; also reports how many events were lost
+	CTL_EV_NOTE    = 0x40  // an additional line for verbose output
+	CTL_EV_START   = 0x80  // the target executes its program (engine supervise)
+	CTL_EV_SIGNAL  = 0x100 // from a terminal or to our process group; arg: SIGINT, SIGQUIT
+	CTL_EV_REFUSED = 0x200 // the stack refused a connect to loopback; text = ADDRESS:PORT
 
 	// hello.abi
 	CTL_ABI_NATIVE  = 1 // our library: the host's call numbers, loop mode
