@@ -92,6 +92,10 @@ All others use the lklrun stack. Unix sockets always belong to the host.
 
 -v reports how many connections used the host's stack. --require ignores them.
 
+127.0.0.1 and ::1 belong to the lklrun stack. If a program connects there and
+only the host has such a server, lklrun says so. With an interface of type user,
+192.168.127.254 is the host's 127.0.0.1 too, without --host-net.
+
   lklrun --host-net 127.0.0.1:5432 -- ./app    # its database is on the host
 `
 
@@ -206,7 +210,9 @@ command, or without one any program, cannot run.
 --require checks at the end what the program used:
 
   stack   it opened a socket on the stack, and none was refused
-  mptcp   it also had an MPTCP connection, and none was plain TCP or fell back
+  mptcp   it also had an MPTCP connection, and none was plain TCP or fell back.
+          Interfaces of type user alone do not allow this: TCP ends at their
+          gateway
 
   lklrun --require mptcp --if tap:tap0,ip=192.0.2.2/24 -- curl http://192.0.2.1/
 `
