@@ -4,22 +4,16 @@ package diag
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/lklrun/lklrun/test/kit"
 )
-
-// browserLimit bounds a whole browser script; each of its waits takes up to 30 s.
-const browserLimit = 4 * time.Minute
 
 // webPage starts lklctl web on the host and returns its process and the page.
 func webPage(p *kit.PathSite, args ...string) (*kit.Proc, string) {
@@ -34,45 +28,6 @@ func webPage(p *kit.PathSite, args ...string) (*kit.Proc, string) {
 		return json.Unmarshal([]byte(out), &said) == nil
 	})
 	return web, said.URL
-}
-
-// browse starts a script of testdata/web with a browser on the host. The script requests
-// actions, which do carries out.
-func browse(p *kit.PathSite, do func(what string), script string, args ...string) {
-	p.Helper()
-	modules := filepath.Join(kit.Root(), "build", "web", "node_modules")
-	kit.Need(p, "node", "/usr/bin/chromium")
-	if _, err := os.Stat(modules); err != nil {
-		if os.Getenv("CI") != "" {
-			p.Fatalf("make browser: %v", err)
-		}
-		p.Skipf("make browser: %v", err)
-	}
-	cmd := p.Host.Command(append([]string{"node", kit.TestData("web/" + script)}, args...)...)
-	cmd.Env = append(os.Environ(), "NODE_PATH="+modules, "TMPDIR="+kit.Dir(p), "HOME="+kit.Dir(p))
-	answers, err := cmd.StdinPipe()
-	if err != nil {
-		p.Fatal(err)
-	}
-	node := kit.Start(p, cmd)
-	for answered := 0; ; answered++ {
-		asked := func() []string {
-			out, _ := node.Output()
-			return strings.Split(out, "\n")[answered:]
-		}
-		if !kit.Within(browserLimit, func() bool { return len(asked()) > 1 || !node.Running() }) || len(asked()) == 1 {
-			break
-		}
-		do(asked()[0])
-		if _, err := fmt.Fprintln(answers, "done"); err != nil {
-			break // it has ended, and reports why
-		}
-	}
-	r := node.Wait(kit.Limit)
-	p.Logf("%s", r.Stderr)
-	if r.Status != 0 {
-		p.Fatalf("%s: %v", script, r)
-	}
 }
 
 // pictures returns the directory for the documentation's pictures. `make pictures` sets
@@ -110,7 +65,7 @@ func TestWeb(t *testing.T) {
 	web, page := webPage(p)
 	files := pictures(t)
 	var next *kit.Proc
-	browse(p, func(what string) {
+	kit.Browse(t, p.Host, func(what string) {
 		switch what {
 		case "cut eth1":
 			kit.CutDown.Away(p, 1)
@@ -128,7 +83,7 @@ func TestWeb(t *testing.T) {
 		default:
 			t.Errorf("the browser asks for %q", what)
 		}
-	}, "watch.cjs", page, p.Instance, files)
+	}, kit.TestData("web/watch.cjs"), page, p.Instance, files)
 	if err := os.Remove(files + "/web.pcapng"); err != nil {
 		t.Error(err)
 	}

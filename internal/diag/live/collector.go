@@ -56,6 +56,7 @@ type sample struct {
 	conns []sockdiag.Connection // plain TCP connections have no subflows
 
 	retrans Value
+	opened  Value // TCP connections, since boot
 	cpu     cpuSample
 	amounts map[uint64]amount // byte counts of all sockets, by cookie
 }
@@ -123,6 +124,11 @@ func (c *Collector) read(ctx context.Context) (*sample, error) {
 	}
 	if v, ok := protocols.Get("TcpRetransSegs"); ok {
 		s.retrans = sockdiag.Known(uint64(v.Int()))
+	}
+	for _, name := range []string{"TcpActiveOpens", "TcpPassiveOpens"} {
+		if v, ok := protocols.Get(name); ok {
+			s.opened = plus(s.opened, sockdiag.Known(uint64(v.Int())))
+		}
 	}
 	if s.cpu, err = readCPU(ctx, c.conn, c.info); err != nil {
 		return nil, err

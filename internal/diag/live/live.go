@@ -119,6 +119,7 @@ type Totals struct {
 	RxRate      Value    `json:"rx_bit_s,omitzero"`   // bits per second received by all interfaces except lo
 	Retrans     Value    `json:"retrans,omitzero"`    // TCP segments retransmitted since boot (TcpRetransSegs)
 	RetransRate *float64 `json:"retrans_s,omitempty"` // TCP segments retransmitted per second
+	OpenedRate  *float64 `json:"opened_s,omitempty"`  // TCP connections and subflows begun per second, by both sides
 	Connections int      `json:"connections"`         // number of connections, including omitted ones
 	Omitted     int      `json:"omitted"`             // number of connections that are not listed
 	Subflows    int      `json:"subflows"`            // number of MPTCP subflows

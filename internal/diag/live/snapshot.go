@@ -32,6 +32,7 @@ func newSnapshot(info *instance.Info, now, was *sample) *Snapshot {
 		s.Interval = took.Seconds()
 		s.CPU = now.cpu.since(was.cpu, took)
 		s.Totals.RetransRate = perSecond(now.retrans, was.retrans, took)
+		s.Totals.OpenedRate = perSecond(now.opened, was.opened, took)
 	} else {
 		was = &sample{}
 	}
@@ -46,9 +47,22 @@ func (s *Snapshot) addLinks(now, was *sample, took time.Duration) {
 	for _, l := range was.links {
 		before[l.Index] = bytesOfLink(l)
 	}
-	for _, l := range stacknet.Sorted(now.links) {
+	s.Links = newLinks(now.links, now.addrs, before, took)
+	for n, l := range stacknet.Sorted(now.links) {
+		if !l.Loopback() {
+			s.Totals.TxRate = plus(s.Totals.TxRate, s.Links[n].TxRate)
+			s.Totals.RxRate = plus(s.Totals.RxRate, s.Links[n].RxRate)
+		}
+	}
+}
+
+// newLinks describes links, ordered by index. before has their byte counts of the time
+// took ago.
+func newLinks(links []stacknet.LinkState, addrs []stacknet.Address, before map[int]amount, took time.Duration) []Link {
+	all := []Link{}
+	for _, l := range stacknet.Sorted(links) {
 		link := Link{Name: l.Name, Index: l.Index, State: linkState(l), Addrs: []string{}}
-		for _, a := range now.addrs {
+		for _, a := range addrs {
 			if a.IfIndex == l.Index {
 				link.Addrs = append(link.Addrs, a.Prefix.String())
 			}
@@ -58,12 +72,9 @@ func (s *Snapshot) addLinks(now, was *sample, took time.Duration) {
 		link.RxDropped, link.TxDropped = countOf(l, "rx_dropped"), countOf(l, "tx_dropped")
 		last, found := before[l.Index]
 		link.TxRate, link.RxRate = bytesOfLink(l).rates(last, found, took)
-		if !l.Loopback() {
-			s.Totals.TxRate = plus(s.Totals.TxRate, link.TxRate)
-			s.Totals.RxRate = plus(s.Totals.RxRate, link.RxRate)
-		}
-		s.Links = append(s.Links, link)
+		all = append(all, link)
 	}
+	return all
 }
 
 func linkState(l stacknet.LinkState) string {

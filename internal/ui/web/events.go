@@ -36,7 +36,8 @@ func subject(w http.ResponseWriter, r *http.Request) (name string, ok bool) {
 // events serves the event stream of a page. It sends "instances" (a list of Instance) at
 // the start and after changes, "snapshot" of the requested instance each second, and
 // "ended" (an Ended) when there are no more snapshots. If another instance of that name
-// starts, the stream continues with it.
+// starts, the stream continues with it. If the request names no instance, the stream
+// sends "overview" (an Overview) each second instead of "snapshot".
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	name, ok := subject(w, r)
 	if !ok {
@@ -56,7 +57,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 type follower struct {
 	server *Server
 	out    *stream
-	name   string   // the requested instance, or empty
+	name   string   // the requested instance; empty: all of them
 	listed []byte   // last list sent to the page
 	failed string   // last error of the instance sent to the page
 	watch  *watcher // nil: the instance sends no snapshots
@@ -88,7 +89,11 @@ func (f *follower) follow(ctx context.Context) error {
 			return ctx.Err()
 		case text := <-newest:
 			f.failed = ""
-			err = f.out.send("snapshot", text)
+			event := "snapshot"
+			if f.name == "" {
+				event = "overview"
+			}
+			err = f.out.send(event, text)
 		case <-ended:
 			reason := f.watch.err.Error()
 			f.leave()
@@ -120,9 +125,9 @@ func (f *follower) look() error {
 			return err
 		}
 	}
-	there := slices.ContainsFunc(list, func(i Instance) bool { return i.Name == f.name })
+	there := f.name == "" || slices.ContainsFunc(list, func(i Instance) bool { return i.Name == f.name })
 	switch {
-	case f.watch != nil || f.name == "":
+	case f.watch != nil:
 	case there:
 		f.watch = f.server.hubs.join(f.name)
 	default:

@@ -73,7 +73,7 @@ func newStage(t *testing.T) *stage {
 
 type counter struct{ s *stage }
 
-func (o counter) Snapshot(context.Context) (*Snapshot, error) {
+func (o counter) Snapshot(context.Context) (any, error) {
 	o.s.mu.Lock()
 	defer o.s.mu.Unlock()
 	return &Snapshot{Snapshot: &live.Snapshot{Interval: float64(o.s.asked.Add(1))}}, o.s.broken
@@ -166,16 +166,17 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// A page that requests no instance causes no queries.
-func TestEventsOfNone(t *testing.T) {
+// A page that requests no instance receives the overview, and the list when it changes.
+func TestEventsOfAll(t *testing.T) {
 	s := newStage(t)
 	next, _ := s.watch("")
 	s.wants(next(), `instances [{"name":"a"`)
+	s.wants(next(), `overview {"time":"0001-01-01T00:00:00Z","interval_s":1,`)
 	s.set(false, nil)
-	s.wants(next(), `instances []`)
-	if n := s.asked.Load(); n != 0 {
-		t.Errorf("%d snapshots", n)
+	for e := next(); e != `instances []`; e = next() {
+		s.wants(e, "overview ")
 	}
+	s.wants(next(), "overview ")
 }
 
 // Pages of one instance share its snapshots, and a page that does not read does not

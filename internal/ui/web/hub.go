@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// hubs contains a hub for each instance that is watched.
+// hubs contains a hub for each instance that is watched. The hub of the name "" queries
+// all instances.
 type hubs struct {
 	open  func(ctx context.Context, name string) (source, error)
 	every time.Duration

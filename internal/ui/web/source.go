@@ -24,9 +24,10 @@ type Attach func(ctx context.Context, name string) (*instance.Info, *stackconn.C
 // Snapshot is the data sent to the page each second.
 type Snapshot struct {
 	*live.Snapshot
-	// Why maps a connection's ID to the reasons why it is plain TCP, or why
-	// interfaces have no subflow of it.
-	Why map[string][]whynot.Reason `json:"why,omitempty"`
+	Types map[string]string `json:"types,omitempty"` // types of the interfaces that lklrun created, by name
+	// Why has the reasons why connections are plain TCP, or why interfaces have no
+	// subflow of them. It names connections by their IDs.
+	Why []whynot.Group `json:"why,omitempty"`
 }
 
 // whyEvery is the number of snapshots for which the reasons are reused while the
@@ -35,7 +36,7 @@ const whyEvery = 5
 
 // source queries one instance over a connection of its own.
 type source interface {
-	Snapshot(ctx context.Context) (*Snapshot, error)
+	Snapshot(ctx context.Context) (any, error) // encoded as JSON
 	Close() error
 }
 
@@ -46,7 +47,7 @@ type stackSource struct {
 
 	subflows []string // subflows of all MPTCP connections in the last snapshot
 	age      int      // snapshots since the last query for reasons
-	why      map[string][]whynot.Reason
+	why      []whynot.Group
 }
 
 // open connects to an instance.
@@ -58,8 +59,25 @@ func (a Attach) open(ctx context.Context, name string) (source, error) {
 	return &stackSource{live: live.New(conn, info), conn: conn, info: info}, nil
 }
 
+// linkSampler is a sampler with a connection of its own.
+type linkSampler struct {
+	*live.LinkSampler
+	conn *stackconn.Conn
+}
+
+func (s linkSampler) Close() error { return s.conn.Close() }
+
+// sampler connects to an instance for its interfaces only.
+func (a Attach) sampler(ctx context.Context, name string) (sampler, error) {
+	_, conn, err := a(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return linkSampler{live.NewLinkSampler(conn), conn}, nil
+}
+
 // Snapshot takes a snapshot of the instance.
-func (s *stackSource) Snapshot(ctx context.Context) (*Snapshot, error) {
+func (s *stackSource) Snapshot(ctx context.Context) (any, error) {
 	now, err := s.live.Snapshot(ctx)
 	if err != nil {
 		return nil, err
@@ -81,11 +99,15 @@ func (s *stackSource) Snapshot(ctx context.Context) (*Snapshot, error) {
 		}
 		s.subflows, s.age = subflows, 0
 	}
-	return &Snapshot{now, s.why}, nil
+	types := map[string]string{}
+	for _, i := range s.info.Interfaces {
+		types[i.Name] = i.Type
+	}
+	return &Snapshot{now, types, s.why}, nil
 }
 
 // missing finds the reasons for missing subflows and fallbacks of the MPTCP connections.
-func (s *stackSource) missing(ctx context.Context) (map[string][]whynot.Reason, error) {
+func (s *stackSource) missing(ctx context.Context) ([]whynot.Group, error) {
 	conns, err := sockdiag.Connections(ctx, s.conn)
 	if errors.Is(err, sockdiag.ErrUnsupported) {
 		return nil, nil // a stack without MPTCP has no reasons
@@ -97,13 +119,8 @@ func (s *stackSource) missing(ctx context.Context) (map[string][]whynot.Reason, 
 	if err != nil {
 		return nil, fmt.Errorf("finding the reasons for missing subflows: %w", err)
 	}
-	why := map[string][]whynot.Reason{}
-	for i, reasons := range all {
-		if len(reasons) > 0 {
-			why[strconv.FormatUint(conns[i].Cookie, 16)] = reasons // the ID of live.Connection
-		}
-	}
-	return why, nil
+	id := func(n int) string { return strconv.FormatUint(conns[n].Cookie, 16) } // as in live.Connection
+	return whynot.GroupBy(all, id), nil
 }
 
 // Close ends the connection.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package web serves the live view as a web page: it shows the instances of this user,
-// the values of one instance each second, and the packets of a connection.
+// Package web serves the live view as a web page: it shows the instances of this user and
+// the wires between them, the values of one instance each second, and the packets of a
+// connection.
 //
 // internal/ui/httpserve controls access. No request changes anything in a stack.
 package web
@@ -61,7 +62,7 @@ func New(list func() ([]instance.Info, error), attach Attach) *Server {
 		list:    list,
 		every:   time.Second,
 		files:   http.FileServerFS(files),
-		hubs:    newHubs(attach.open, time.Second),
+		hubs:    newHubs(attach.openAny(list), time.Second),
 		capture: attach.capture,
 		streams: semaphore.NewWeighted(maxStreams), captures: semaphore.NewWeighted(maxCaptures),
 	}
@@ -97,13 +98,17 @@ type Instance struct {
 	Started time.Time `json:"started,omitzero"` // start time of lklrun
 }
 
+func newInstance(i *instance.Info) Instance {
+	return Instance{i.Name, i.Stack, i.Kernel, i.Engine, i.Command, i.Started}
+}
+
 // running lists the running instances.
 func (s *Server) running() ([]Instance, error) {
 	all, err := s.list()
 	list := []Instance{}
 	for _, i := range all {
 		if i.Running {
-			list = append(list, Instance{i.Name, i.Stack, i.Kernel, i.Engine, i.Command, i.Started})
+			list = append(list, newInstance(&i))
 		}
 	}
 	return list, err

@@ -32,3 +32,15 @@ export function micros(n) {
 }
 
 export const clock = (ms) => new Date(ms).toTimeString().slice(0, 8);
+
+// short formats a rate for a picture, whose caption names the unit.
+export const short = (n) => (known(n) ? unit(n, "").replace(" ", "") : ABSENT);
+
+// duration formats milliseconds with one or two units.
+export function duration(ms) {
+  const s = Math.max(0, Math.floor(ms / 1000));
+  if (s < 60) return `${s} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min`;
+  if (s < 48 * 3600) return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
+  return `${Math.floor(s / 86400)} days`;
+}

@@ -8,7 +8,7 @@ const TOP = 6;
 const GAP = 4000; // in ms; a line is interrupted if there is no snapshot for longer than this
 
 // COLOURS is the number of line colours in style.css, from --line-0.
-export const COLOURS = 8;
+export const COLOURS = 6;
 
 // scale returns a step of 1, 2 or 5 times a power of ten, so that three or four steps
 // cover the largest number.
@@ -25,8 +25,9 @@ export class Graph {
     this.format = format;
   }
 
-  // draw shows lines ({line, metric, colour, dashed}) of the last `span` seconds
-  // before `now`, and marks ({time, text}) on the time axis.
+  // draw shows lines ({line, metric, colour, below}) of the last `span` seconds before
+  // `now`, and marks ({time, text}) on the time axis. Lines that are `below` have a
+  // mirrored axis below the others.
   draw(history, lines, marks, now, span) {
     const { canvas } = this;
     const width = canvas.clientWidth, height = canvas.clientHeight, ratio = devicePixelRatio || 1;
@@ -42,20 +43,21 @@ export class Graph {
     const since = now - span * 1000;
     let most = 0;
     for (const l of lines) history.points(l.line, l.metric, since, (_, n) => { if (n > most) most = n; });
-    const step = scale(most), top = Math.max(step, Math.ceil(most / step) * step);
+    const mirrored = lines.some((l) => l.below);
+    const step = scale(most), top = Math.max(step, Math.ceil(most / step) * step), low = mirrored ? -top : 0;
     const x = (ms) => LEFT + ((ms - since) / (span * 1000)) * (width - LEFT - 2);
-    const y = (n) => TOP + (1 - n / top) * (height - TOP - BOTTOM);
+    const y = (n) => TOP + ((top - n) / (top - low)) * (height - TOP - BOTTOM);
 
     ctx.textAlign = "right";
     ctx.textBaseline = "middle";
-    for (let n = 0; n <= top * 1.001; n += step) {
-      ctx.strokeStyle = colour("--grid");
+    for (let n = low; n <= top * 1.001; n += step) {
+      ctx.strokeStyle = colour(mirrored && Math.abs(n) < step / 2 ? "--quiet" : "--grid");
       ctx.beginPath();
       ctx.moveTo(LEFT, y(n));
       ctx.lineTo(width, y(n));
       ctx.stroke();
       ctx.fillStyle = colour("--quiet");
-      ctx.fillText(this.format(n), LEFT - 6, y(n));
+      ctx.fillText(this.format(Math.abs(n) < step / 2 ? 0 : Math.abs(n)), LEFT - 6, y(n));
     }
     ctx.textBaseline = "bottom";
     const every = span <= 60 ? 15 : span <= 120 ? 30 : 60;
@@ -74,22 +76,37 @@ export class Graph {
       ctx.stroke();
     }
 
+    ctx.setLineDash([]);
     ctx.lineWidth = 1.75;
     ctx.lineJoin = "round";
     for (const l of lines) {
-      ctx.strokeStyle = colour(`--line-${l.colour}`);
-      ctx.setLineDash(l.dashed ? [5, 4] : []);
-      ctx.beginPath();
+      ctx.strokeStyle = ctx.fillStyle = colour(`--line-${l.colour}`);
+      const sign = l.below ? -1 : 1;
+      let run = []; // points of a line without an interruption
+      const stroke = () => {
+        if (run.length === 0) return;
+        ctx.beginPath();
+        ctx.moveTo(run[0][0] - 0.5, run[0][1]);
+        for (const [px, py] of run) ctx.lineTo(px, py);
+        ctx.stroke();
+        if (mirrored) { // fill the area up to the axis
+          ctx.lineTo(run.at(-1)[0], y(0));
+          ctx.lineTo(run[0][0], y(0));
+          ctx.globalAlpha = 0.12;
+          ctx.fill();
+          ctx.globalAlpha = 1;
+        }
+        run = [];
+      };
       let before = -Infinity;
       history.points(l.line, l.metric, since, (ms, n) => {
-        if (Number.isNaN(n)) return void (before = -Infinity);
-        if (ms - before > GAP) ctx.moveTo(x(ms), y(n));
-        ctx.lineTo(x(ms) + (ms - before > GAP ? 0.5 : 0), y(n));
+        if (Number.isNaN(n) || ms - before > GAP) stroke();
+        if (Number.isNaN(n)) return;
+        run.push([x(ms), y(sign * n)]);
         before = ms;
       });
-      ctx.stroke();
+      stroke();
     }
-    ctx.setLineDash([]);
     ctx.lineWidth = 1;
     canvas.setAttribute("aria-label", this.words(history, lines));
   }
@@ -97,6 +114,6 @@ export class Graph {
   // words returns a text that describes the last values of the graph.
   words(history, lines) {
     if (lines.length === 0) return "nothing to draw";
-    return lines.map((l) => `${l.line.name}${l.dashed ? " out" : ""}: ${this.format(history.latest(l.line, l.metric))}`).join("; ");
+    return lines.map((l) => `${l.line.name}${l.below ? " out" : ""}: ${this.format(history.latest(l.line, l.metric))}`).join("; ");
   }
 }

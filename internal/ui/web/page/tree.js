@@ -26,12 +26,12 @@ export class Tree {
     });
   }
 
-  // update shows connections, the busiest first. why is part of the snapshot, and gone is
-  // from Changes. colourOf returns the colour of a key in the graph, or undefined.
-  update(connections, why, gone, selected, colourOf) {
-    this.last = [connections, why, gone, selected, colourOf];
+  // update shows connections, the busiest first. gone is from Changes. colourOf returns
+  // the colour of a key in the graph, or undefined.
+  update(connections, gone, selected, colourOf) {
+    this.last = [connections, gone, selected, colourOf];
     const shown = connections.slice(0, this.limit);
-    const wanted = shown.flatMap((c) => rowsOf(c, gone.get(c.id) ?? [], why?.[c.id] ?? []));
+    const wanted = shown.flatMap((c) => rowsOf(c, gone.get(c.id) ?? []));
     const keys = new Set(wanted.map((r) => r.key));
     for (const [key, row] of this.rows) {
       if (keys.has(key)) continue;
@@ -82,7 +82,7 @@ export class Tree {
   fill(row, model, selected, colour) {
     write(row.name, model.name);
     row.packets.setAttribute("aria-label", `packets of ${model.name}`);
-    row.packets.hidden = model.kind.endsWith("gone") || model.kind === "why";
+    row.packets.hidden = model.kind.endsWith("gone");
     write(row.notes, model.notes.join(" · "));
     model.cells.forEach((text, i) => write(row.cells[i], text));
     if (row.tr.className !== model.kind) row.tr.className = model.kind;
@@ -103,7 +103,7 @@ function write(node, text) {
 }
 
 // rowsOf returns the rows of a connection. A plain TCP connection has one row.
-function rowsOf(c, gone, why) {
+function rowsOf(c, gone) {
   const subflows = c.subflows ?? [];
   const tree = Boolean(c.token) && !c.fallback;
   const own = tree ? {} : (subflows[0] ?? {});
@@ -119,12 +119,6 @@ function rowsOf(c, gone, why) {
     cells: [c.state, rate(c.tx_bit_s), rate(c.rx_bit_s), bytes(c.bytes_sent), bytes(c.bytes_received),
       tree ? "" : micros(own.rtt_us), tree ? "" : count(own.cwnd), count(c.retrans)],
   }];
-    for (const w of why) {
-    rows.push({
-      key: `${c.id}/why/${w.code}/${w.iface ?? ""}`, kind: "why", connection: c.id, iface: w.iface,
-      name: `${w.iface ? `${w.iface}: ` : ""}${w.text}`, notes: w.remedy ? [w.remedy] : [], cells: LABELS.map(() => ""),
-    });
-  }
   if (!tree) return rows;
   for (const s of subflows) {
     rows.push({

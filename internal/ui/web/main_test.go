@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"testing"
+
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+func TestMain(m *testing.M) { kit.Main(m, nil) }
