@@ -133,7 +133,7 @@ func (m *inspected) sample(ctx context.Context, name string, open func(context.C
 	m.close()
 	m.problem = err.Error()
 	if errors.Is(err, context.DeadlineExceeded) {
-		m.problem, m.again = "the stack does not answer", time.Now().Add(againAfter)
+		m.problem, m.again = "does not answer", time.Now().Add(againAfter)
 	}
 }
 

@@ -39,7 +39,7 @@ export class Diagnosis {
     const what = g.iface ? `no subflow on ${g.iface}` : "plain TCP";
     const title = make("p", "what");
     title.append(make("b", "", `${g.count === 1 ? "1 connection" : `${g.count} connections`}: ${what}`));
-    li.append(title, make("p", "", `${g.varied ? "For example: " : ""}${g.text}.`));
+    li.append(title, make("p", "", `${g.varied ? `For example: ${g.text}` : g.text.charAt(0).toUpperCase() + g.text.slice(1)}.`));
     if (g.remedy) li.append(make("p", "remedy", `Remedy: ${g.remedy}`));
     const known = g.connections.filter((id) => names.has(id)).slice(0, MOST);
     if (known.length === 0) return li;
@@ -48,11 +48,12 @@ export class Diagnosis {
     details.open = this.open.has(key);
     details.addEventListener("toggle", () => this.open[details.open ? "add" : "delete"](key));
     details.append(make("summary", "", known.length < g.count ? `${known.length} of ${g.count} connections` : g.count === 1 ? "the connection" : "the connections"));
+    const list = details.appendChild(make("div"));
     for (const id of known) {
       const button = make("button", "", names.get(id));
       button.type = "button";
       button.addEventListener("click", () => this.choose(id));
-      details.append(button);
+      list.append(button);
     }
     li.append(details);
     return li;

@@ -34,7 +34,13 @@ export function micros(n) {
 export const clock = (ms) => new Date(ms).toTimeString().slice(0, 8);
 
 // short formats a rate for a picture, whose caption names the unit.
-export const short = (n) => (known(n) ? unit(n, "").replace(" ", "") : ABSENT);
+export function short(n) {
+  if (!known(n)) return ABSENT;
+  for (const prefix of ["", "k", "M", "G"]) {
+    if (n < 999.5 || prefix === "G") return `${n < 9.95 ? Number(n.toFixed(1)) : Math.round(n)}${prefix}`;
+    n /= 1000;
+  }
+}
 
 // duration formats milliseconds with one or two units.
 export function duration(ms) {

@@ -5,11 +5,12 @@
 // from its centre to both sides, and anything else in layers.
 
 // Sizes in pixels. A narrow page has smaller ones.
-const WIDE = { box: 140, gap: 130, rowGap: 18 };
-const NARROW = { box: 122, gap: 104, rowGap: 16 };
+const WIDE = { box: 144, gap: 124, rowGap: 18 };
+const NARROW = { box: 124, gap: 100, rowGap: 16 };
 const NARROW_BELOW = 600;
 const DOWN = 58; // vertical space for a wire with its label
 const PARALLEL = 42; // vertical distance of parallel wires
+const LEVEL = 0.8; // level part of an edge with a bend
 const LABEL = 100; // horizontal space for the label of a vertical wire
 const TITLE = 26;
 const BETWEEN = 22; // between parts
@@ -215,19 +216,24 @@ function finish(picture, graph, part, at, size) {
   for (const [id, p] of at) {
     const v = graph.all.get(id);
     const w = v.wire ? Math.min(size.box, 7 * v.wire.length + 20) : size.box;
-    const box = { id, degree: v.next.size, x: p.x + dx - w / 2, y: p.y + dy - v.height / 2, w, h: v.height };
+    const box = { id, x: p.x + dx - w / 2, y: p.y + dy - v.height / 2, w, h: v.height };
     boxes.set(id, box);
     if (v.wire) picture.hubs.push({ ...box, wire: v.wire });
     else picture.boxes.push(box);
     picture.height = Math.max(picture.height, box.y + box.h);
   }
+  // facing counts the edges of a vertex towards the side of another one.
+  const facing = (from, to) => {
+    const side = (id) => (beside(boxes.get(id), boxes.get(from)) ? Math.sign(at.get(id).x - at.get(from).x) : 2 * Math.sign(at.get(id).y - at.get(from).y));
+    return neighbours(graph, from).filter((id) => side(id) === side(to)).length;
+  };
   const done = new Set();
   for (const e of graph.edges) {
     if (!boxes.has(e.a) || done.has(e)) continue;
     const all = parallel(graph, e.a, e.b);
     all.forEach((each, n) => {
       done.add(each);
-      const drawn = { wire: each.wire, from: each.a, to: each.b, ...line(boxes.get(each.a), boxes.get(each.b), n - (all.length - 1) / 2, all.length) };
+      const drawn = { wire: each.wire, from: each.a, to: each.b, ...line(boxes.get(each.a), boxes.get(each.b), n - (all.length - 1) / 2, all.length, facing(each.a, each.b) - facing(each.b, each.a)) };
       // The label of a vertical edge is on its outer side, if there is room.
       const { x } = drawn.label;
       const outer = x < picture.width / 2 - 1 ? -1 : 1;
@@ -244,40 +250,40 @@ function labOf(nodes) {
   return lab && nodes.every((id) => id.startsWith(`${lab}.`)) ? lab : "";
 }
 
-// line returns the points of an edge between two boxes and the place of its label. offset
-// is the position among `count` parallel edges; 0 is the middle one.
-function line(a, b, offset, count) {
-  const ca = { x: a.x + a.w / 2, y: a.y + a.h / 2 }, cb = { x: b.x + b.w / 2, y: b.y + b.h / 2 };
-  const beside = a.x + a.w <= b.x || b.x + b.w <= a.x;
+// beside reports whether an edge between two boxes leaves them at their sides, and not at
+// their top and bottom.
+function beside(a, b) {
+  const apart = Math.max(b.x - (a.x + a.w), a.x - (b.x + b.w));
   const above = a.y + a.h <= b.y || b.y + b.h <= a.y;
-  if (beside && !(above && Math.abs(cb.x - ca.x) < a.w * 1.5 && a.x + a.w + 40 > b.x && b.x + b.w + 40 > a.x)) {
+  return apart >= 0 && !(above && apart < 40);
+}
+
+// line returns the points of an edge between two boxes and the place of its label. offset
+// is the position among `count` parallel edges; 0 is the middle one. more is the
+// difference of the numbers of edges that leave a and b on these sides.
+function line(a, b, offset, count, more) {
+  const ca = { x: a.x + a.w / 2, y: a.y + a.h / 2 }, cb = { x: b.x + b.w / 2, y: b.y + b.h / 2 };
+  if (beside(a, b)) {
     const right = cb.x > ca.x;
     const p = { x: right ? a.x + a.w : a.x, y: ca.y + offset * PARALLEL };
     const q = { x: right ? b.x : b.x + b.w, y: cb.y + offset * PARALLEL };
-    return { ...curve(p, q, "x", "y", a.degree - b.degree), vertical: false };
+    return { ...bent(p, q, "x", "y", more), vertical: false };
   }
   const down = cb.y > ca.y;
   const dx = count > 1 ? (offset * 2 * 40) / (count - 1) : 0;
   const p = { x: ca.x + dx, y: down ? a.y + a.h : a.y }, q = { x: cb.x + dx, y: down ? b.y : b.y + b.h };
-  return { ...curve(p, q, "y", "x", a.degree - b.degree), vertical: true };
+  return { ...bent(p, q, "y", "x", more), vertical: true };
 }
 
-// curve returns the points of an edge that starts and ends along an axis, and the place
-// of its label. If the edge is not straight, it runs along the axis near the vertex with
-// fewer edges, and its label is there. more is the difference of their edges.
-function curve(p, q, along, across, more) {
-  const straight = Math.abs(p[across] - q[across]) < 2;
-  const [near, far, t] = straight ? [0.5, 0.5, 0.5] : more > 0 ? [0.3, 0.9, 0.75] : [0.9, 0.3, 0.25];
-  const length = q[along] - p[along];
-  const points = [p, { [along]: p[along] + near * length, [across]: p[across] }, { [along]: q[along] - far * length, [across]: q[across] }, q];
-  return { points, label: bezier(points, t) };
-}
-
-// bezier returns a point of a curve.
-function bezier(points, t) {
-  const weights = [(1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t * t * (1 - t), t ** 3];
-  const sum = (axis) => points.reduce((total, p, n) => total + weights[n] * p[axis], 0);
-  return { x: sum("x"), y: sum("y") };
+// bent returns the points of an edge along an axis, and the place of its label. If the
+// edge is not straight, it runs along the axis from the vertex with fewer edges, with its
+// label there, and bends near the other vertex.
+function bent(p, q, along, across, more) {
+  if (Math.abs(p[across] - q[across]) < 2) return { points: [p, q], label: { x: (p.x + q.x) / 2, y: (p.y + q.y) / 2 } };
+  const [leaf, root] = more > 0 ? [q, p] : [p, q];
+  const place = (part) => ({ [along]: leaf[along] + part * (root[along] - leaf[along]), [across]: leaf[across] });
+  const points = [leaf, place(LEVEL), root];
+  return { points: more > 0 ? points.reverse() : points, label: place(LEVEL / 2 + 0.02) };
 }
 
 // grid places nodes without wires in rows below the parts.

@@ -180,8 +180,8 @@ function drawTotals() {
   if ($("about").textContent !== about) $("about").textContent = $("about").title = about;
   const entries = [
     ["In", rate(t.rx_bit_s)], ["Out", rate(t.tx_bit_s)],
-    ["Connections", count(t.connections)], ["Subflows", count(t.subflows)], ["New per second", perSecond(t.opened_s)],
-    ["Retransmissions per second", perSecond(t.retrans_s)], ["Stack CPU", percent(newest?.cpu?.stack_percent)],
+    ["Connections", count(t.connections)], ["Subflows", count(t.subflows)], ["New connections / s", perSecond(t.opened_s)],
+    ["Retransmissions / s", perSecond(t.retrans_s)], ["Stack CPU", percent(newest?.cpu?.stack_percent)],
   ];
   const dl = $("totals");
   if (dl.children.length === 0) {

@@ -51,10 +51,12 @@ const otherLinks = (node, wires) => node.links.filter((l) => l.type !== "wire" |
 // shortName returns the name of a wire without that of its lab.
 const shortName = (wire) => wire.replace(/^[^.]*\./, "");
 
-function linkText(l) {
+// linkText describes an interface in a box; a narrow box has no room for its type.
+function linkText(l, narrow) {
+  const type = narrow ? "" : `${l.type} `;
   if (l.type === "wire") return `${l.name} ${shortName(l.host)}: no peer`;
   if (l.state && l.state !== "up") return `${l.name} ${l.type}: ${l.state}`;
-  return `${l.name} ${l.type} ↓${short(l.rx_bit_s)} ↑${short(l.tx_bit_s)}`;
+  return `${l.name} ${type}↓${short(l.rx_bit_s)} ↑${short(l.tx_bit_s)}`;
 }
 
 export class Picture {
@@ -106,9 +108,9 @@ export class Picture {
 
   // edge draws a wire. `from` is a node; `to` is a node or the hub of the wire.
   edge(svg, e) {
-    const [p, c, d, q] = e.points;
+    const [p, q] = [e.points[0], e.points.at(-1)];
     const g = element(svg, "g", { class: "wire", "data-wire": e.wire });
-    const path = element(g, "path", { d: `M${p.x} ${p.y}C${c.x} ${c.y} ${d.x} ${d.y} ${q.x} ${q.y}` });
+    const path = element(g, "path", { d: `M${e.points.map((at) => `${at.x} ${at.y}`).join("L")}` });
     const hub = e.to.startsWith("wire:");
     let { x, y } = e.label, anchor = "middle";
     if (e.vertical) [x, anchor] = e.side < 0 ? [x - 6, "end"] : [x + 6, "start"];
@@ -137,10 +139,10 @@ export class Picture {
     element(a, "rect", { x: b.x, y: b.y, width: b.w, height: b.h, rx: 7 });
     const lab = node.name.slice(0, node.name.indexOf("."));
     const label = labs.has(lab) ? node.name.slice(lab.length + 1) : node.name;
-    const inner = b.w - 16;
+    const inner = b.w - 12;
     let y = b.y + (b.h - lines * LINE) / 2 + 12;
     const text = (content, kind) => {
-      const t = element(a, "text", { x: b.x + 8, y, class: kind });
+      const t = element(a, "text", { x: b.x + 7, y, class: kind });
       y += LINE;
       fit(t, content, inner);
       return t;
@@ -157,7 +159,7 @@ export class Picture {
       const others = otherLinks(now, wires);
       rows.forEach((row, n) => {
         const more = n === MOST_LINES - 1 && others.length > MOST_LINES;
-        fit(row, now.problem ?? (more ? `and ${others.length - n} more` : others[n] ? linkText(others[n]) : ""), inner);
+        fit(row, now.problem ?? (more ? `and ${others.length - n} more` : others[n] ? linkText(others[n], inner < 120) : ""), inner);
       });
       write(title, [node.name, now.stack, now.kernel, (now.command ?? []).join(" "), now.problem,
         ...now.links.map((l) => `${l.name} ${l.type}${l.host ? ` ${l.host}` : ""} ${(l.addrs ?? []).join(" ")}`)].filter(Boolean).join("\n"));

@@ -94,7 +94,7 @@ async function empty(page) {
 async function pictures(page) {
   await pictured(page, "two", 2, 2);
   assert.equal(await page.isVisible("#empty"), false);
-  await says(page, "#picture .wire[data-wire='demo.a'] .rates", /→1.10M ←93.2M/);
+  await says(page, "#picture .wire[data-wire='demo.a'] .rates", /→1.1M ←93M/);
   await says(page, "#picture .lab", /^lab demo$/);
   await says(page, "#instances tr[data-key='demo.client']", /141 Mbit\/s.*1.80 Mbit\/s/);
   await pictured(page, "chain", 5, 4);
@@ -112,7 +112,7 @@ async function one(page) {
   await says(page, "#status", /^live$/);
   assert.ok((await page.evaluate(() => location.hash)) === "#load");
   await says(page, "#links tr[data-key=eth0]", /eth0user.*Mbit\/s/);
-  await says(page, "#totals", /New per second812/);
+  await says(page, "#totals", /New connections \/ s812/);
   await page.waitForFunction(() => document.querySelectorAll("#diagnosis li").length === 2);
   await says(page, "#diagnosis li[data-code=gateway]", /12 connections: plain TCP.*lklrun's gateway.*Remedy: remove --if user/);
   await says(page, "#diagnosis li[data-iface=eth1]", /2 connections: no subflow on eth1/);

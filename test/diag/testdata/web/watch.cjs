@@ -97,7 +97,7 @@ async function cut(page) {
   await says(page, "#happened", /subflow eth1 10\.74\.2\.2\S* → \S+ .* is gone/);
   await says(page, "#happened", /interface eth1: no carrier/);
   await carrying(page, "eth0");
-  await says(page, "#connections tr.why[data-iface=eth1]", /eth1/);
+  await says(page, "#diagnosis li[data-iface=eth1]", /[1-9]\d* connections?: no subflow on eth1/);
   step("it is back");
   await ask("mend eth1");
   await Promise.all([carrying(page, "eth0"), carrying(page, "eth1")]);
