@@ -30,8 +30,10 @@ func Web(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "web [--listen PORT|ADDRESS:PORT] [--public]",
 		Short: "serve the live view as a web page on loopback",
-		Long: `web serves a page with live graphs and connections of a running instance, until
-Ctrl-C. Only someone who has its address, which contains a token, can open it.`,
+		Long: `web serves a page until Ctrl-C. It shows all instances and the wires between
+them with live rates and, for each instance, graphs of its interfaces and
+connections. Only someone who has its address, which contains a token, can open
+it.`,
 		Example: `  lklctl web
   lklctl -n web1 web --listen 8080
   lklctl web --listen 192.0.2.1:8080 --public`,

@@ -47,7 +47,7 @@ export class Diagnosis {
     const details = make("details");
     details.open = this.open.has(key);
     details.addEventListener("toggle", () => this.open[details.open ? "add" : "delete"](key));
-    details.append(make("summary", "", known.length < g.count ? `${known.length} of ${g.count} connections` : g.count === 1 ? "the connection" : "the connections"));
+    details.append(make("summary", "", known.length < g.count ? `Show ${known.length} of ${g.count} connections` : g.count === 1 ? "Show the connection" : "Show the connections"));
     const list = details.appendChild(make("div"));
     for (const id of known) {
       const button = make("button", "", names.get(id));

@@ -41,10 +41,16 @@ export class Graph {
     ctx.font = "11px system-ui, sans-serif";
 
     const since = now - span * 1000;
-    let most = 0;
-    for (const l of lines) history.points(l.line, l.metric, since, (_, n) => { if (n > most) most = n; });
+    const largest = (some) => {
+      let most = 0;
+      for (const l of some) history.points(l.line, l.metric, since, (_, n) => { if (n > most) most = n; });
+      return most;
+    };
     const mirrored = lines.some((l) => l.below);
-    const step = scale(most), top = Math.max(step, Math.ceil(most / step) * step), low = mirrored ? -top : 0;
+    const above = largest(lines.filter((l) => !l.below)), below = largest(lines.filter((l) => l.below));
+    const step = scale(Math.max(above, below));
+    const axis = (most) => Math.max(1, Math.ceil(most / step)) * step;
+    const top = axis(above), low = mirrored ? -axis(below) : 0;
     const x = (ms) => LEFT + ((ms - since) / (span * 1000)) * (width - LEFT - 2);
     const y = (n) => TOP + ((top - n) / (top - low)) * (height - TOP - BOTTOM);
 
