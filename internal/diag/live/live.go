@@ -29,7 +29,7 @@ type Snapshot struct {
 	Instance    Instance     `json:"instance"`             // the instance
 	CPU         CPU          `json:"cpu"`                  // CPU usage of the instance's processes
 	Totals      Totals       `json:"totals"`               // totals of the instance
-	Links       []Link       `json:"links"`                // interfaces of the stack, including lo, ordered by index
+	Links       []Link       `json:"links"`                // interfaces of the stack, including lo, ordered by index; without the helper devices of lklctl path
 	Connections []Connection `json:"connections"`          // TCP and MPTCP connections, busiest first, without listening sockets
 }
 
@@ -60,6 +60,8 @@ type Link struct {
 	TxDropped Value    `json:"tx_dropped,omitzero"` // outgoing packets dropped
 	RxRate    Value    `json:"rx_bit_s,omitzero"`   // bits per second received
 	TxRate    Value    `json:"tx_bit_s,omitzero"`   // bits per second sent
+
+	own bool // its traffic is not that of another interface, as that of a VLAN is
 }
 
 // Connection is a TCP or MPTCP connection. Its byte counts are those of the program: each
@@ -115,8 +117,8 @@ type CPU struct {
 
 // Totals are sums over an instance.
 type Totals struct {
-	TxRate      Value    `json:"tx_bit_s,omitzero"`   // bits per second sent by all interfaces except lo
-	RxRate      Value    `json:"rx_bit_s,omitzero"`   // bits per second received by all interfaces except lo
+	TxRate      Value    `json:"tx_bit_s,omitzero"`   // bits per second sent by all interfaces except lo and VLANs
+	RxRate      Value    `json:"rx_bit_s,omitzero"`   // bits per second received by all interfaces except lo and VLANs
 	Retrans     Value    `json:"retrans,omitzero"`    // TCP segments retransmitted since boot (TcpRetransSegs)
 	RetransRate *float64 `json:"retrans_s,omitempty"` // TCP segments retransmitted per second
 	OpenedRate  *float64 `json:"opened_s,omitempty"`  // TCP connections and subflows begun per second, by both sides

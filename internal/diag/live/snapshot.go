@@ -48,20 +48,24 @@ func (s *Snapshot) addLinks(now, was *sample, took time.Duration) {
 		before[l.Index] = bytesOfLink(l)
 	}
 	s.Links = newLinks(now.links, now.addrs, before, took)
-	for n, l := range stacknet.Sorted(now.links) {
-		if !l.Loopback() {
-			s.Totals.TxRate = plus(s.Totals.TxRate, s.Links[n].TxRate)
-			s.Totals.RxRate = plus(s.Totals.RxRate, s.Links[n].RxRate)
+	for _, l := range s.Links {
+		if l.own {
+			s.Totals.TxRate = plus(s.Totals.TxRate, l.TxRate)
+			s.Totals.RxRate = plus(s.Totals.RxRate, l.RxRate)
 		}
 	}
 }
 
-// newLinks describes links, ordered by index. before has their byte counts of the time
-// took ago.
+// newLinks describes links, ordered by index, without the helper devices of lklctl path.
+// before has their byte counts of the time took ago.
 func newLinks(links []stacknet.LinkState, addrs []stacknet.Address, before map[int]amount, took time.Duration) []Link {
 	all := []Link{}
 	for _, l := range stacknet.Sorted(links) {
+		if l.Kind == "ifb" {
+			continue
+		}
 		link := Link{Name: l.Name, Index: l.Index, State: linkState(l), Addrs: []string{}}
+		link.own = !l.Loopback() && l.Kind != "vlan"
 		for _, a := range addrs {
 			if a.IfIndex == l.Index {
 				link.Addrs = append(link.Addrs, a.Prefix.String())

@@ -182,3 +182,25 @@ func TestHistory(t *testing.T) {
 		t.Errorf("what is gone is remembered: %v", h.series)
 	}
 }
+
+// The totals count each byte once: neither VLANs, whose bytes their device counts too, nor
+// the helper devices of lklctl path, which the list does not contain.
+func TestTotals(t *testing.T) {
+	at := func(seconds int, bytes uint64) *sample {
+		s := &sample{at: time.Unix(1000+int64(seconds), 0), opened: known(10 * bytes)}
+		for n, kind := range []string{"", "vlan", "ifb"} {
+			s.links = append(s.links, stacknet.LinkState{
+				Index: n + 2, Name: []string{"eth0", "eth0.5", "eth0-out"}[n], Type: unix.ARPHRD_ETHER, Kind: kind,
+				Counters: []stacknet.LinkCounter{{Name: "rx_bytes", N: bytes}, {Name: "tx_bytes", N: 3 * bytes}},
+			})
+		}
+		return s
+	}
+	s := newSnapshot(&instance.Info{}, at(2, 200), at(0, 100))
+	if s.Totals.RxRate != known(400) || s.Totals.TxRate != known(1200) || s.Totals.OpenedRate == nil || *s.Totals.OpenedRate != 500 {
+		t.Errorf("totals: %+v", s.Totals)
+	}
+	if len(s.Links) != 2 || s.Links[1].Name != "eth0.5" || s.Links[1].RxRate != known(400) {
+		t.Errorf("links: %+v", s.Links)
+	}
+}

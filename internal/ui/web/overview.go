@@ -26,8 +26,8 @@ type Overview struct {
 type Node struct {
 	Instance
 	Problem string         `json:"problem,omitempty"` // reason why there are no rates
-	RxRate  sockdiag.Value `json:"rx_bit_s,omitzero"` // bits per second received by all interfaces except lo
-	TxRate  sockdiag.Value `json:"tx_bit_s,omitzero"` // bits per second sent by all interfaces except lo
+	RxRate  sockdiag.Value `json:"rx_bit_s,omitzero"` // bits per second received by these interfaces
+	TxRate  sockdiag.Value `json:"tx_bit_s,omitzero"` // bits per second sent by these interfaces
 	Links   []End          `json:"links"`             // interfaces that lklrun created
 }
 
@@ -148,16 +148,12 @@ func (m *inspected) close() {
 // newNode describes an instance. Interfaces that the stack does not report have no rates.
 func newNode(i *instance.Info, m *inspected) Node {
 	node := Node{Instance: newInstance(i), Problem: m.problem, Links: []End{}}
-	for _, l := range m.links {
-		if l.Name != "lo" {
-			node.RxRate, node.TxRate = sum(node.RxRate, l.RxRate), sum(node.TxRate, l.TxRate)
-		}
-	}
 	for _, f := range i.Interfaces {
 		end := End{Type: f.Type, Host: f.Host, Link: live.Link{Name: f.Name, Addrs: f.Addr}}
 		if n := slices.IndexFunc(m.links, func(l live.Link) bool { return l.Name == f.Name }); n >= 0 {
 			end.Link = m.links[n]
 		}
+		node.RxRate, node.TxRate = sum(node.RxRate, end.RxRate), sum(node.TxRate, end.TxRate)
 		node.Links = append(node.Links, end)
 	}
 	return node

@@ -20,6 +20,9 @@ const natural = (a, b) => a.localeCompare(b, "en", { numeric: true });
 // hub returns the vertex that stands for a wire with more than two ends.
 const hubId = (wire) => `wire:${wire}`;
 
+// shortName returns the name of a wire without that of its lab.
+export const shortName = (wire) => wire.replace(/^[^.]*\./, "");
+
 // layout places nodes ({id, height}) and wires ({name, ends: [id, ...]}) in a picture of
 // the given width. It returns the boxes ({id, x, y, w, h}), the hubs ({wire, x, y, w, h}),
 // the edges ({wire, from, to, points, label, vertical}) and the titles ({text, x, y}). x
@@ -180,15 +183,17 @@ function layers(graph, part, size, width) {
   const at = new Map();
   const columns = all.length * size.box + (all.length - 1) * size.gap <= width;
   let top = 0;
-  const heights = all.map((layer) => layer.reduce((sum, id) => sum + graph.all.get(id).height + 2 * size.rowGap, -2 * size.rowGap));
+  // below returns the space below the nth vertex of a layer: more if a wire is there.
+  const below = (layer, n) => (n + 1 === layer.length ? 0 : graph.all.get(layer[n]).next.has(layer[n + 1]) ? DOWN : 2 * size.rowGap);
+  const heights = all.map((layer) => layer.reduce((sum, id, n) => sum + graph.all.get(id).height + below(layer, n), 0));
   all.forEach((layer, n) => {
     if (columns) {
       let y = (Math.max(...heights) - heights[n]) / 2;
-      for (const id of layer) {
+      layer.forEach((id, i) => {
         const { height } = graph.all.get(id);
         at.set(id, { x: n * (size.box + size.gap), y: y + height / 2 });
-        y += height + 2 * size.rowGap;
-      }
+        y += height + below(layer, i);
+      });
       return;
     }
     const height = Math.max(...layer.map((id) => graph.all.get(id).height));
@@ -215,7 +220,7 @@ function finish(picture, graph, part, at, size) {
   const boxes = new Map();
   for (const [id, p] of at) {
     const v = graph.all.get(id);
-    const w = v.wire ? Math.min(size.box, 7 * v.wire.length + 20) : size.box;
+    const w = v.wire ? Math.min(size.box, 7 * shortName(v.wire).length + 20) : size.box;
     const box = { id, x: p.x + dx - w / 2, y: p.y + dy - v.height / 2, w, h: v.height };
     boxes.set(id, box);
     if (v.wire) picture.hubs.push({ ...box, wire: v.wire });
@@ -237,7 +242,7 @@ function finish(picture, graph, part, at, size) {
       // The label of a vertical edge is on its outer side, if there is room.
       const { x } = drawn.label;
       const outer = x < picture.width / 2 - 1 ? -1 : 1;
-      drawn.side = outer < 0 ? (x < LABEL ? 1 : -1) : picture.width - x < LABEL ? -1 : 1;
+      drawn.side ||= outer < 0 ? (x < LABEL ? 1 : -1) : picture.width - x < LABEL ? -1 : 1;
       picture.edges.push(drawn);
     });
   }
@@ -272,7 +277,7 @@ function line(a, b, offset, count, more) {
   const down = cb.y > ca.y;
   const dx = count > 1 ? (offset * 2 * 40) / (count - 1) : 0;
   const p = { x: ca.x + dx, y: down ? a.y + a.h : a.y }, q = { x: cb.x + dx, y: down ? b.y : b.y + b.h };
-  return { ...bent(p, q, "y", "x", more), vertical: true };
+  return { ...bent(p, q, "y", "x", more), vertical: true, side: Math.sign(offset) };
 }
 
 // bent returns the points of an edge along an axis, and the place of its label. If the

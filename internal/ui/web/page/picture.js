@@ -4,7 +4,7 @@
 // drawing changes only when an instance or a wire does; otherwise only texts change.
 
 import { rate, short } from "./format.js";
-import { layout } from "./layout.js";
+import { layout, shortName } from "./layout.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const LINE = 15;
@@ -47,9 +47,6 @@ export function wiresOf(nodes) {
 
 // otherLinks returns the interfaces of a node that the picture does not draw as lines.
 const otherLinks = (node, wires) => node.links.filter((l) => l.type !== "wire" || (wires.get(l.host)?.ends.length ?? 0) < 2);
-
-// shortName returns the name of a wire without that of its lab.
-const shortName = (wire) => wire.replace(/^[^.]*\./, "");
 
 // linkText describes an interface in a box; a narrow box has no room for its type.
 function linkText(l, narrow) {
@@ -96,7 +93,7 @@ export class Picture {
     for (const h of picture.hubs) {
       const g = element(svg, "g", { class: "hub" });
       element(g, "rect", { x: h.x, y: h.y, width: h.w, height: h.h, rx: h.h / 2 });
-      fit(element(g, "text", { x: h.x + h.w / 2, y: h.y + h.h / 2 + 4, "text-anchor": "middle" }), h.wire, h.w - 12);
+      fit(element(g, "text", { x: h.x + h.w / 2, y: h.y + h.h / 2 + 4, "text-anchor": "middle" }), shortName(h.wire), h.w - 12);
       element(g, "title", {}, `wire ${h.wire}`);
     }
     const titles = new Set(picture.titles.map((t) => t.text.slice(4)));
