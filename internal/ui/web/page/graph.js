@@ -27,7 +27,8 @@ export class Graph {
 
   // draw shows lines ({line, metric, colour, below}) of the last `span` seconds before
   // `now`, and marks ({time, text}) on the time axis. Lines that are `below` have a
-  // mirrored axis below the others.
+  // mirrored axis below the others. If there are such lines, lines are stacked: each one
+  // shows the sum of itself and the earlier ones.
   draw(history, lines, marks, now, span) {
     const { canvas } = this;
     const width = canvas.clientWidth, height = canvas.clientHeight, ratio = devicePixelRatio || 1;
@@ -41,13 +42,18 @@ export class Graph {
     ctx.font = "11px system-ui, sans-serif";
 
     const since = now - span * 1000;
-    const largest = (some) => {
-      let most = 0;
-      for (const l of some) history.points(l.line, l.metric, since, (_, n) => { if (n > most) most = n; });
-      return most;
-    };
     const mirrored = lines.some((l) => l.below);
-    const above = largest(lines.filter((l) => !l.below)), below = largest(lines.filter((l) => l.below));
+    const all = lines.map((l) => ({ ...l, points: [] })); // points are {ms, from, to}
+    const stacks = [new Map(), new Map()]; // sums so far by ms, above and below the axis
+    for (const l of all) {
+      const stack = stacks[l.below ? 1 : 0];
+      history.points(l.line, l.metric, since, (ms, n) => {
+        const from = mirrored ? stack.get(ms) ?? 0 : 0;
+        l.points.push({ ms, from, to: from + n });
+        if (!Number.isNaN(n)) stack.set(ms, mirrored ? from + n : Math.max(stack.get(ms) ?? 0, n));
+      });
+    }
+    const [above, below] = stacks.map((stack) => Math.max(0, ...stack.values()));
     const step = scale(Math.max(above, below));
     const axis = (most) => Math.max(1, Math.ceil(most / step)) * step;
     const top = axis(above), low = mirrored ? -axis(below) : 0;
@@ -85,32 +91,29 @@ export class Graph {
     ctx.setLineDash([]);
     ctx.lineWidth = 1.75;
     ctx.lineJoin = "round";
-    for (const l of lines) {
+    if (mirrored) all.reverse(); // so that a line without traffic does not hide the others
+    for (const l of all) {
       ctx.strokeStyle = ctx.fillStyle = colour(`--line-${l.colour}`);
       const sign = l.below ? -1 : 1;
       let run = []; // points of a line without an interruption
       const stroke = () => {
         if (run.length === 0) return;
         ctx.beginPath();
-        ctx.moveTo(run[0][0] - 0.5, run[0][1]);
-        for (const [px, py] of run) ctx.lineTo(px, py);
+        ctx.moveTo(x(run[0].ms) - 0.5, y(sign * run[0].to));
+        for (const p of run) ctx.lineTo(x(p.ms), y(sign * p.to));
         ctx.stroke();
-        if (mirrored) { // fill the area up to the axis
-          ctx.lineTo(run.at(-1)[0], y(0));
-          ctx.lineTo(run[0][0], y(0));
-          ctx.globalAlpha = 0.12;
+        if (mirrored) { // fill the area up to the line below
+          for (const p of run.toReversed()) ctx.lineTo(x(p.ms), y(sign * p.from));
+          ctx.globalAlpha = 0.25;
           ctx.fill();
           ctx.globalAlpha = 1;
         }
         run = [];
       };
-      let before = -Infinity;
-      history.points(l.line, l.metric, since, (ms, n) => {
-        if (Number.isNaN(n) || ms - before > GAP) stroke();
-        if (Number.isNaN(n)) return;
-        run.push([x(ms), y(sign * n)]);
-        before = ms;
-      });
+      for (const p of l.points) {
+        if (Number.isNaN(p.to) || p.ms - (run.at(-1)?.ms ?? p.ms) > GAP) stroke();
+        if (!Number.isNaN(p.to)) run.push(p);
+      }
       stroke();
     }
     ctx.lineWidth = 1;
