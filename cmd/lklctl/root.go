@@ -63,7 +63,8 @@ func rootCommand(c *verb.Call) *cobra.Command {
 			}
 			return exit.Usagef("unknown verb %q; %s", args[0], suggest.Or(args[0], verbs(cmd), "see "+verb.Program+" --help"))
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		ValidArgsFunction: completeAliases,
 	}
 	root.SetOut(c.Stdout)
 	root.SetErr(c.Stderr)
@@ -148,12 +149,14 @@ signal, except SIGKILL, which becomes 137. Otherwise:
   126    exec: the program cannot be executed
   127    exec: the program was not found
 `},
-	{Name: "examples", Short: "common commands", Text: `  lklctl list                            # running instances
+	{Name: "examples", Short: "common commands", Text: `  lklctl ps                              # running instances; -a: also ended ones
   lklctl mptcp                           # MPTCP connections and their subflows
   lklctl sysctl -w net.ipv4.tcp_congestion_control=bbr
   lklctl -n web netstat -ti              # TCP sockets of the run "web"
   lklctl capture -w trace.pcapng tcp port 80
-  lklctl exec -- ss -tin                 # any program, on the same stack
+  lklctl tcpdump -ni eth0 port 80        # the real tcpdump, on the stack's packets
+  lklctl exec web -- ss -tin             # any program, on the same stack
+  lklctl logs -f web                     # the output of lklrun --detach
   lklctl --device adb mptcp              # a stack that runs on a phone
 `},
 	{Name: "filters", Short: "select sockets for netstat and kill", Text: `FILTER selects sockets in the syntax of ss(8): states first, then conditions.
@@ -177,6 +180,21 @@ ends only connected ones. kill -l ends listening sockets, kill -a all of them.
   lklctl netstat state established dst 192.0.2.0/24
   lklctl netstat '( dport = :443 or dport = :80 )'
   lklctl kill -t dport = :443 and src 10.1.0.2
+`},
+	{Name: "instances", Short: "select an instance", Text: `If only one instance runs, no name is necessary. Otherwise:
+
+  lklctl -n NAME VERB            before the verb, -n selects the instance
+  lklctl VERB --name NAME        the same, after the verb
+  lklctl stop|wait|logs NAME     verbs about the instance itself
+  lklctl exec NAME -- COMMAND    if an instance of that name runs
+  lklctl exec -- COMMAND         every word belongs to the program
+
+After the verb, -n means what it means to the program whose name the verb has:
+numeric output for netstat, ss, tcpdump and ping. For the other verbs, -n selects
+the instance there, too.
+
+"lklctl list -a" also shows runs of "lklrun --detach" that have ended. wait, logs
+and rm accept their names.
 `},
 	{Name: "path-steps", Short: "impair the packets of an interface with path", Text: `A step changes the settings that it names and keeps the others. It applies to
 both directions, unless --direction selects one.
@@ -238,7 +256,7 @@ Usage: {{.UseLine}}
 {{.LocalFlags.FlagUsagesWrapped 80 | trimTrailingWhitespaces}}
 
 "lklctl help VERB" explains a verb, "lklctl help TOPIC" a topic: examples,
-exit-status, filters, path-steps, settings.
+exit-status, filters, instances, path-steps, settings.
 {{end}}`
 
 // verbs returns the names of a command's subcommands.
@@ -250,6 +268,19 @@ func verbs(cmd *cobra.Command) []string {
 		}
 	}
 	return names
+}
+
+// completeAliases completes the other names of verbs, which cobra omits.
+func completeAliases(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	var found []cobra.Completion
+	for _, c := range cmd.Commands() {
+		for _, name := range c.Aliases {
+			if len(args) == 0 && strings.HasPrefix(name, toComplete) {
+				found = append(found, cobra.CompletionWithDesc(name, c.Short))
+			}
+		}
+	}
+	return found, cobra.ShellCompDirectiveNoFileComp
 }
 
 // helpColumns is the width of the help.

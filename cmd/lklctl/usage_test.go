@@ -195,6 +195,11 @@ func TestHelp(t *testing.T) {
 		t.Error("no completion for bash")
 	}
 	// The completion script queries the program itself.
+	for prefix, want := range map[string]string{"p": "ps\t", "l": "ls\t", "s": "ss\t", "lo": "logs\t", "tc": "tcpdump\t", "pi": "ping\t"} {
+		if r := lklctl(t, "__complete", prefix); r.status != 0 || !strings.Contains("\n"+r.out, "\n"+want) {
+			t.Errorf("completion of %s: %+v", prefix, r)
+		}
+	}
 	if r := lklctl(t, "__complete", "-o", ""); r.status != 0 || !strings.Contains(r.out, "json") {
 		t.Errorf("completion of -o: %+v", r)
 	}

@@ -160,6 +160,7 @@ func runBackground(ctx context.Context, fd int) (exit.End, error) {
 	opts.Tell = func(line string) { b.tell(text.OneLine(line)) }
 	opts.Started = func(name string) { b.say(news{Started: name}) }
 	opts.Background = true
+	opts.NoRecord = t.Device // a device keeps nothing after a run
 	if t.Log != "" {
 		path, err := filepath.Abs(t.Log) // for lklctl logs
 		if err != nil {

@@ -199,7 +199,7 @@ func (r *runner) run(ctx context.Context, args []string) error {
 		return share.Print(ctx, os.Stdout, p)
 	}
 	run := &r.config.Run
-	t := &task{Plan: p, Verbose: run.Verbose, Quiet: run.Quiet, Log: run.Log}
+	t := &task{Plan: p, Verbose: run.Verbose, Quiet: run.Quiet, Log: run.Log, Device: r.configured != ""}
 	if err := t.find(); err != nil {
 		return &cli.UsageError{Err: err}
 	}
@@ -226,6 +226,7 @@ type task struct {
 	Verbose bool       `json:"verbose,omitempty"`
 	Quiet   bool       `json:"quiet,omitempty"`
 	Log     string     `json:"log,omitempty"`
+	Device  bool       `json:"device,omitempty"` // a desk has sent the configuration
 }
 
 // find finds the programs of the run.

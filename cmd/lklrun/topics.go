@@ -124,11 +124,14 @@ killed.
   --log FILE   With --detach: the file for the program's output.
 
 "lklctl stop" ends a run in the background. "lklctl wait" waits for its end and
-exits with the status of the program.
+exits with the status of the program. "lklctl logs" prints its output. A run
+that has ended leaves its status and the end of its output: "lklctl list -a"
+shows the last 20 such runs, "lklctl rm" deletes what they left.
 
   lklrun --detach --log redis.log -- redis-server
-  lklctl wait
-  lklctl stop
+  lklctl logs -f redis-server
+  lklctl stop redis-server
+  lklctl wait redis-server
 `
 
 const devicesTopic = `--device runs COMMAND on another machine, on a stack there. COMMAND is a program

@@ -175,7 +175,7 @@ func TestDebian(t *testing.T) {
 			if r := kit.Run(t, kit.Limit, d.command(user, line)); r.Status != 2 {
 				t.Errorf("%s as %s, with the gateway, where TCP ends: %v", line, user, r)
 			}
-			line = "lklrun -q --detach --name t -- sleep 60; trap 'lklctl -n t stop' EXIT; lklctl -n t sysctl net.mptcp.enabled"
+			line = "lklrun -q --detach --name t -- sleep 60; trap 'lklctl stop t; lklctl rm t' EXIT; lklctl -n t sysctl net.mptcp.enabled"
 			if got := d.run(user, line); !strings.Contains(got, "net.mptcp.enabled = 1\n") {
 				t.Errorf("lklctl as %s: %q", user, got)
 			}
@@ -226,7 +226,7 @@ func testDebianArm64(t *testing.T) {
 	if got := d.run("root", "lklrun stacks -o json"); strings.Contains(got, `"missing"`) || strings.Contains(got, `"unusable"`) || !strings.Contains(got, `"present"`) {
 		t.Errorf("lklrun stacks:\n%s", got)
 	}
-	if got := d.run("root", "lklctl list -o json || [ $? = 1 ]"); got != "[]\n" {
+	if got := d.run("root", "lklctl list -o json"); got != "[]\n" {
 		t.Errorf("lklctl list: %q", got)
 	}
 	line := "lklrun -q --engine preload -- curl -sS -m 60 " + kit.ServerURL + "/hello"

@@ -69,6 +69,7 @@ type Options struct {
 	// If Output is nil, it goes to a file in the run directory.
 	Background bool
 	Output     *os.File
+	NoRecord   bool              // leave no record of a run in the background
 	Started    func(name string) // called once the target runs; may be nil
 }
 

@@ -88,6 +88,9 @@ func (b *bounder) Stop() {
 // publish makes the output of a run in the background available to other processes. From
 // then on, the run leaves a record.
 func (r *run) publish() {
+	if r.opts.NoRecord {
+		return
+	}
 	path := r.dir.File(instance.OutputFile)
 	if r.opts.Output != nil {
 		path = r.opts.Output.Name()

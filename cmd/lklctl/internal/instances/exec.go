@@ -62,7 +62,7 @@ func execArgs(c *verb.Call, cmd *cobra.Command, args []string) ([]string, error)
 	if len(args) > 1 && args[1] == "--" {
 		_, err := osexec.LookPath(args[0])
 		switch {
-		case !named && (err == nil || instance.CheckName(args[0]) != nil):
+		case !named && (c.Far != nil || err == nil || instance.CheckName(args[0]) != nil):
 			return args, nil
 		case len(args) == 2:
 			return nil, exit.Usagef("no COMMAND given; see %s --help", cmd.CommandPath())

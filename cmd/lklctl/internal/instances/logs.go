@@ -31,8 +31,8 @@ func Logs(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs [-f] [--tail LINES] [NAME]",
 		Short: "print the output of a run in the background",
-		Long: `logs prints what the program of a run of lklrun --detach has printed. The run may
-have ended. lklrun keeps the last megabyte, or with --log everything in a file.`,
+		Long: `logs prints the output of a run of lklrun --detach, which may have ended. lklrun
+keeps the last megabyte, or with --log everything in a file.`,
 		Example:           "  lklctl logs web\n  lklctl logs -f --tail 20 web",
 		Args:              c.NameArg,
 		ValidArgsFunction: completeEnded(c, true),
@@ -43,7 +43,7 @@ have ended. lklrun keeps the last megabyte, or with --log everything in a file.`
 			case tail < -1:
 				return exit.Usagef("--tail %d: expected a number of lines, 0 or more", tail)
 			case c.Far != nil:
-				return exit.Usagef("--device %s: runs on a device keep no log; their output is at the terminal of lklrun", c.Device)
+				return exit.Usagef("--device %s: logs shows only runs of this machine; a device keeps nothing after a run", c.Device)
 			}
 			return logs(cmd.Context(), c, follow, tail)
 		},

@@ -30,7 +30,7 @@ lklrun keeps the records of the last 20 runs. "lklctl list -a" shows them.`,
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			if c.Far != nil {
-				return exit.Usagef("--device %s: runs on a device leave no record", c.Device)
+				return exit.Usagef("--device %s: rm deletes only records of this machine; a device keeps nothing after a run", c.Device)
 			}
 			if all {
 				records, err := c.Place.Ended()
