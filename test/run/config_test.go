@@ -9,9 +9,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/lklrun/lklrun/pkg/config"
 	"github.com/lklrun/lklrun/test/kit"
+	"github.com/lklrun/lklrun/test/kit/terminal"
 )
 
 // configFile writes a configuration file for one test.
@@ -345,15 +347,33 @@ func TestLKLExample(t *testing.T) {
 	before.Same()
 }
 
-// TestConfigTablesAreNarrow checks that the lists of settings and profiles fit a
-// terminal of 80 columns.
-func TestConfigTablesAreNarrow(t *testing.T) {
+// TestConfigTables checks that the lists of settings and profiles fit a terminal, and that
+// each setting has one line in a pipe.
+func TestConfigTables(t *testing.T) {
 	kit.Need(t, kit.Bin("lklrun"))
-	for _, args := range [][]string{{"profiles"}, {"profiles", "mobile"}, {"config", "--explain", "--profile", "mobile", "--if", "tap:t0"}} {
-		for _, line := range kit.Lines(kit.OK(t, kit.Limit, kit.Lklrun(args...))) {
-			if len(line) > 80 {
-				t.Errorf("lklrun %q has a line of %d columns: %s", args, len(line), line)
+	explain := []string{"config", "--explain", "--profile", "mobile", "--if", "tap:t0"}
+	for _, args := range [][]string{{"profiles"}, {"profiles", "mobile"}, explain} {
+		for _, columns := range []int{60, 80, 200} {
+			term := terminal.New(t, columns, 60, kit.Lklrun(args...))
+			term.Proc.Wait(kit.Limit)
+			kit.WaitFor(t, "the output", kit.Limit, func() bool { return strings.HasSuffix(term.Sent(), "\n") })
+			widest := 0
+			for _, line := range strings.Split(term.Sent(), "\n") {
+				widest = max(widest, utf8.RuneCountInString(strings.TrimSuffix(line, "\r")))
+			}
+			if widest > columns || columns == 200 && len(args) > 2 && widest <= 80 {
+				t.Errorf("lklrun %q on a terminal of %d columns is %d wide:\n%s", args, columns, widest, term.Sent())
 			}
 		}
+	}
+	rows := 0
+	for _, line := range kit.Lines(kit.OK(t, kit.Limit, kit.Lklrun(explain...))) {
+		if strings.HasPrefix(line, " ") {
+			t.Errorf("a wrapped line in a pipe: %q", line)
+		}
+		rows++
+	}
+	if rows < 20 {
+		t.Errorf("%d rows", rows)
 	}
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 	"github.com/lklrun/lklrun/test/kit"
+	"github.com/lklrun/lklrun/test/kit/terminal"
 )
 
 // startInside starts a program that prints "ready" when it runs.
@@ -452,4 +453,22 @@ func TestExecDmesg(t *testing.T) {
 	if r.Status != 1 || r.Stdout != "" || !strings.Contains(r.Stderr, "Operation not permitted") {
 		t.Errorf("--engine preload: %v", r)
 	}
+}
+
+// TestPrompt checks that the prompt of a shell at a terminal shows the instance, and that
+// a shell without a terminal has no hint.
+func TestPrompt(t *testing.T) {
+	t.Parallel()
+	name := kit.NewName()
+	term := terminal.New(t, 100, 24, kit.Lklrun("-q", "--name", name, "--", "bash", "--norc"))
+	term.Has("(lklrun:" + name + ") ")
+	inner := terminal.New(t, 100, 24, exec.Command(kit.Bin("lklctl"), "exec", name, "--", "sh"))
+	inner.Has("(lklrun:" + name + ") # ")
+	inner.Press("exit\n")
+	inner.Proc.Wait(kit.Limit)
+	if out := kit.OK(t, kit.Limit, exec.Command(kit.Bin("lklctl"), "exec", name, "--", "sh", "-c", "printenv PS1; echo $LKLRUN_NAME")); out != name+"\n" {
+		t.Errorf("without a terminal: %q", out)
+	}
+	term.Press("exit\n")
+	term.Proc.Wait(kit.Limit)
 }
