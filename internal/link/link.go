@@ -42,6 +42,7 @@ type Link struct {
 	Fullmesh bool               `json:"fullmesh,omitempty"`
 	VLAN     int                `json:"vlan,omitempty"`
 	Neigh    []config.Neighbour `json:"neigh,omitempty"`
+	Routes   []config.Route     `json:"routes,omitempty"`
 
 	// Impair is the step of `lklctl path` that impairs the packets that the
 	// link sends, as words.
@@ -75,7 +76,7 @@ func New(n int, i *config.Interface) Link {
 		Addrs: slices.Concat(i.IP, i.IP6), Table: i.Table,
 		DHCP: i.DHCP, DHCP6: i.DHCP6, SLAAC: i.SLAAC, DNS: i.DNS,
 		Group: i.Group, Qdisc: i.Qdisc, Offload: i.Offload, VLAN: i.VLAN,
-		Backup: i.Backup, Signal: i.Signal, Fullmesh: i.Fullmesh, Neigh: i.Neigh,
+		Backup: i.Backup, Signal: i.Signal, Fullmesh: i.Fullmesh, Neigh: i.Neigh, Routes: i.Routes,
 	}
 	if l.Table == 0 {
 		l.Table = config.FirstTable + n

@@ -46,6 +46,9 @@ func (i *Interface) check() *KeyError {
 			return err
 		}
 	}
+	if err := i.checkRoutes(t); err != nil {
+		return err
+	}
 	if i.Signal && i.Fullmesh {
 		return KeyErrorf("fullmesh", "MPTCP does not support signal together with fullmesh; remove one")
 	}
@@ -72,6 +75,27 @@ func (i *Interface) checkGateways(t *Type) *KeyError {
 	}
 	if !t.Lends || len(i.IP6) > 0 {
 		return checkGateway("gw6", i.GW6, "ip6", i.IP6)
+	}
+	return nil
+}
+
+// checkRoutes checks the gateways of static routes. If the interface gets its
+// address later, the gateway only has to be a valid address.
+func (i *Interface) checkRoutes(t *Type) *KeyError {
+	if t.AnyGateway {
+		return nil
+	}
+	for _, r := range i.Routes {
+		ipKey, ips, later := "ip", i.IP, i.DHCP
+		if r.Via.Is6() {
+			ipKey, ips, later = "ip6", i.IP6, i.DHCP6 || i.SLAAC
+		}
+		if len(ips) == 0 && (later || t.Lends) {
+			continue
+		}
+		if err := checkGateway("route", r.Via, ipKey, ips); err != nil {
+			return err
+		}
 	}
 	return nil
 }

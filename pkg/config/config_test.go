@@ -73,8 +73,8 @@ func TestParseInterfaceErrors(t *testing.T) {
 		"tap:t0,ip=10.0.0.255/24":             `"tap:t0,ip=10.0.0.255/24": ip: 10.0.0.255 is the network or broadcast address of 10.0.0.0/24; expected a host address in it`,
 		"tap:t0,ip=127.0.0.2/8":               `"tap:t0,ip=127.0.0.2/8": ip: 127.0.0.2 cannot be the address of an interface`,
 		"tap:t0,ip=10.0.0.1/24,ip=10.0.0.1/8": `"tap:t0,ip=10.0.0.1/24,ip=10.0.0.1/8": ip: 10.0.0.1: given twice`,
-		"tap:t0,addr=1":                       `"tap:t0,addr=1": "addr": unknown key; expected one of ip, ip6, gw, gw6, mac, mtu, dhcp, dhcp6, slaac, dns, group, qdisc, offload, backup, signal, fullmesh, table, vlan, bridge, nat, multiqueue, mode, neigh, delay, jitter, rate, limit, loss, duplicate, reorder, seed`,
-		"tap:t0,":                             `"tap:t0,": "": unknown key; expected one of ip, ip6, gw, gw6, mac, mtu, dhcp, dhcp6, slaac, dns, group, qdisc, offload, backup, signal, fullmesh, table, vlan, bridge, nat, multiqueue, mode, neigh, delay, jitter, rate, limit, loss, duplicate, reorder, seed`,
+		"tap:t0,addr=1":                       `"tap:t0,addr=1": "addr": unknown key; expected one of ip, ip6, gw, gw6, mac, mtu, dhcp, dhcp6, slaac, dns, group, qdisc, offload, backup, signal, fullmesh, table, vlan, bridge, nat, multiqueue, mode, neigh, route, delay, jitter, rate, limit, loss, duplicate, reorder, seed`,
+		"tap:t0,":                             `"tap:t0,": "": unknown key; expected one of ip, ip6, gw, gw6, mac, mtu, dhcp, dhcp6, slaac, dns, group, qdisc, offload, backup, signal, fullmesh, table, vlan, bridge, nat, multiqueue, mode, neigh, route, delay, jitter, rate, limit, loss, duplicate, reorder, seed`,
 		"tap:t0,ip":                           `"tap:t0,ip": ip: no value; expected ip=ADDRESS/PREFIX`,
 		"tap:t0,mtu=1,mtu=2":                  `"tap:t0,mtu=1,mtu=2": mtu: "1"; expected a number from 68 to 65520`,
 		"tap:t0,mtu=1500,mtu=2":               `"tap:t0,mtu=1500,mtu=2": mtu: given twice`,
@@ -130,6 +130,16 @@ func TestParseInterfaceErrors(t *testing.T) {
 		"user,ip6=fd00::2/64":                         `"user,ip6=fd00::2/64": ip6: the user-mode gateway assigns the IPv6 address if the host has IPv6; remove it`,
 		"user,ip=10.0.0.2/24,ip=10.0.0.3/24":          `"user,ip=10.0.0.2/24,ip=10.0.0.3/24": ip: the user-mode gateway supports only one address`,
 		"user,ip=10.0.0.1/30":                         `"user,ip=10.0.0.1/30": ip: 10.0.0.1/30 has no room for the gateway's addresses; expected a prefix length from 8 to 29`,
+
+		"tap:x,ip=10.0.0.2/24,route=10.1.0.0/24":                           `"tap:x,ip=10.0.0.2/24,route=10.1.0.0/24": route: "10.1.0.0/24"; expected PREFIX|GATEWAY, such as 198.51.100.0/24|192.0.2.1`,
+		"tap:x,ip=10.0.0.2/24,route=10.1.0.1/24|10.0.0.1":                  `"tap:x,ip=10.0.0.2/24,route=10.1.0.1/24|10.0.0.1": route: 10.1.0.1/24 has bits set after the prefix; expected 10.1.0.0/24`,
+		"tap:x,ip=10.0.0.2/24,route=0.0.0.0/0|10.0.0.1":                    `"tap:x,ip=10.0.0.2/24,route=0.0.0.0/0|10.0.0.1": route: 0.0.0.0/0 is the default route; use gw= for it`,
+		"tap:x,ip=10.0.0.2/24,route=10.1.0.0/24|fd00::1":                   `"tap:x,ip=10.0.0.2/24,route=10.1.0.0/24|fd00::1": route: "fd00::1" is not an IPv4 address`,
+		"tap:x,ip=10.0.0.2/24,route=10.1.0.0/24|10.9.0.1":                  `"tap:x,ip=10.0.0.2/24,route=10.1.0.0/24|10.9.0.1": route: 10.9.0.1 is not within 10.0.0.0/24`,
+		"tap:x,ip=10.0.0.2/24,route=n|10.0.0.1":                            `"tap:x,ip=10.0.0.2/24,route=n|10.0.0.1": route: "n" is not the prefix of a network; expected one such as 198.51.100.0/24`,
+		"tap:x,route=10.1.0.0/24|10.9.0.1":                                 `"tap:x,route=10.1.0.0/24|10.9.0.1": route: 10.9.0.1 requires an interface address; add ip=ADDRESS/PREFIX`,
+		"tap:x,dhcp,route=10.1.0.0/24|10.0.0.1,route=10.1.0.0/24|10.0.0.3": `"tap:x,dhcp,route=10.1.0.0/24|10.0.0.1,route=10.1.0.0/24|10.0.0.3": route: 10.1.0.0/24: given twice`,
+		"user,route=10.1.0.0/24|10.0.0.1":                                  `"user,route=10.1.0.0/24|10.0.0.1": route: the user-mode gateway is the only router; remove it`,
 	} {
 		_, err := ParseInterface(spec)
 		if err == nil {
@@ -212,7 +222,7 @@ func FuzzParseInterface(f *testing.F) {
 	for _, s := range []string{
 		"user", "tap:t0,ip=10.0.0.2/24,gw=10.0.0.1,mac=02:00:00:00:00:01,mtu=9000",
 		"fd:3,ip6=fd00::1/64,gw6=fe80::1", "tap:a,ip=0.0.0.1/0", "tap:a,ip6=::ffff:1.2.3.4/96", "tap:,ip==", "fd:99999999999",
-		"raw:a,dhcp=off,dns=1.1.1.1,group=7,qdisc=fq,offload=0x0F,backup,table=9,vlan=3,neigh=10.0.0.1|02:00:00:00:00:01", "macvtap:/dev/tap1,slaac,signal",
+		"raw:a,dhcp=off,dns=1.1.1.1,group=7,qdisc=fq,offload=0x0F,backup,table=9,vlan=3,neigh=10.0.0.1|02:00:00:00:00:01", "fd:3,ip=10.0.0.2/24,route=10.1.0.0/16|10.0.0.1", "macvtap:/dev/tap1,slaac,signal",
 	} {
 		f.Add(s)
 	}

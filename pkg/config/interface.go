@@ -56,6 +56,36 @@ func ParseNeighbour(s string) (Neighbour, error) {
 // String formats the neighbour for ParseNeighbour.
 func (n Neighbour) String() string { return n.IP.String() + "|" + n.MAC.String() }
 
+// Route is a static route through a gateway.
+type Route struct {
+	To  netip.Prefix `json:"to"`
+	Via netip.Addr   `json:"via"`
+}
+
+// ParseRoute parses PREFIX|GATEWAY.
+func ParseRoute(s string) (Route, error) {
+	to, via, ok := strings.Cut(s, "|")
+	if !ok {
+		return Route{}, fmt.Errorf("%q; expected PREFIX|GATEWAY, such as 198.51.100.0/24|192.0.2.1", s)
+	}
+	p, err := netip.ParsePrefix(to)
+	switch {
+	case err != nil || p.Addr().Is4In6():
+		return Route{}, fmt.Errorf("%q is not the prefix of a network; expected one such as 198.51.100.0/24", to)
+	case p != p.Masked():
+		return Route{}, fmt.Errorf("%s has bits set after the prefix; expected %s", p, p.Masked())
+	case p.Bits() == 0 && p.Addr().Is4():
+		return Route{}, fmt.Errorf("%s is the default route; use gw= for it", p)
+	case p.Bits() == 0:
+		return Route{}, fmt.Errorf("%s is the default route; use gw6= for it", p)
+	}
+	r := Route{To: p}
+	return r, setGateway(&r.Via, via, p.Addr().Is6())
+}
+
+// String formats the route for ParseRoute.
+func (r Route) String() string { return r.To.String() + "|" + r.Via.String() }
+
 // Interface is an interface of the stack and its connection to the host.
 // Interfaces become eth0, eth1, ... in the order given.
 type Interface struct {
@@ -84,6 +114,7 @@ type Interface struct {
 	NAT      bool           `json:"nat,omitempty"`      // tap: masquerade behind the host's addresses
 	Mode     string         `json:"mode,omitempty"`     // macvtap; empty: ModeBridge
 	Neigh    []Neighbour    `json:"neigh,omitempty"`
+	Routes   []Route        `json:"routes,omitempty"`
 
 	// Impairments of the packets that an end of a wire sends, as for `lklctl path`.
 	Delay     string `json:"delay,omitempty"`

@@ -97,6 +97,16 @@ var interfaceKeys = []key{
 			return err
 		},
 		get: func(i *Interface) []string { return texts(i.Neigh) }},
+	{name: "route", help: "a static route to a network", form: "PREFIX|GATEWAY", list: true,
+		set: func(i *Interface, v string) error {
+			r, err := ParseRoute(v)
+			if err == nil && slices.ContainsFunc(i.Routes, func(o Route) bool { return o.To == r.To }) {
+				err = fmt.Errorf("%s: given twice", r.To)
+			}
+			i.Routes = append(i.Routes, r)
+			return err
+		},
+		get: func(i *Interface) []string { return texts(i.Routes) }},
 	impairment("delay", "TIME", "hold each packet that this end sends, such as 20ms", delayOf),
 	impairment("jitter", "TIME", "change each packet's delay by a random time of up to this", jitterOf),
 	impairment("rate", "RATE", "limit the rate that this end sends at, such as 100mbit", rateOf),

@@ -35,6 +35,8 @@ func check(i *config.Interface) *config.KeyError {
 	switch {
 	case len(i.IP6) > 0 || i.GW6.IsValid():
 		return config.KeyErrorf("ip6", "the user-mode gateway assigns the IPv6 address if the host has IPv6; remove it")
+	case len(i.Routes) > 0:
+		return config.KeyErrorf("route", "the user-mode gateway is the only router; remove it")
 	case len(i.IP) > 1:
 		return config.KeyErrorf("ip", "the user-mode gateway supports only one address")
 	case len(i.IP) == 1 && (i.IP[0].Bits() > 29 || i.IP[0].Bits() < 8):

@@ -98,6 +98,9 @@ func stackLink(l *plan.Link) stacknet.Link {
 	for _, n := range l.Neigh {
 		to.Neigh = append(to.Neigh, stacknet.Neighbour{IP: n.IP, MAC: n.MAC[:]})
 	}
+	for _, r := range l.Routes {
+		to.Routes = append(to.Routes, stacknet.StaticRoute{To: r.To, Via: r.Via})
+	}
 	if !l.MAC.IsZero() {
 		to.MAC = l.MAC[:]
 	}

@@ -126,6 +126,9 @@ func describe(l *Link) string {
 	if l.GW6.IsValid() {
 		parts = append(parts, "via "+l.GW6.String())
 	}
+	for _, r := range l.Routes {
+		parts = append(parts, r.To.String()+" via "+r.Via.String())
+	}
 	if !l.MAC.IsZero() {
 		parts = append(parts, "mac "+l.MAC.String())
 	}

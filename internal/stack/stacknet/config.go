@@ -31,7 +31,8 @@ type Link struct {
 	Addrs []netip.Prefix
 
 	GW4, GW6 netip.Addr // zero: no default route
-	Metric   int        // of the default routes in the main table
+	Metric   int        // of the link's routes in the main table
+	Routes   []StaticRoute
 
 	Group int    // of devices; 0: the default group
 	Qdisc string // kind of the root queueing discipline; empty: the stack's default
@@ -53,6 +54,12 @@ func (l *Link) Top() string {
 		return l.Name
 	}
 	return fmt.Sprintf("%s.%d", l.Name, l.VLAN)
+}
+
+// StaticRoute leads to a network through a gateway on the link.
+type StaticRoute struct {
+	To  netip.Prefix
+	Via netip.Addr
 }
 
 // Neighbour is an address with a static link address.

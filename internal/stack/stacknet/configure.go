@@ -132,16 +132,23 @@ func configureLink(r *rtnl, state LinkState, l Link) error {
 			return fmt.Errorf("adding address %v: %w", p, err)
 		}
 	}
+	via := func(dst netip.Prefix, gw netip.Addr) error {
+		return r.setRoute(Route{
+			Table: unix.RT_TABLE_MAIN, Dst: dst, Gateway: gw, Ifindex: state.Index, Metric: l.Metric,
+			OnLink: !onLink(l.Addrs, gw), Proto: unix.RTPROT_STATIC,
+		})
+	}
 	for _, gw := range []netip.Addr{l.GW4, l.GW6} {
 		if !gw.IsValid() {
 			continue
 		}
-		e := Route{
-			Table: unix.RT_TABLE_MAIN, Dst: everywhere(gw), Gateway: gw, Ifindex: state.Index, Metric: l.Metric,
-			OnLink: !onLink(l.Addrs, gw), Proto: unix.RTPROT_STATIC,
-		}
-		if err := r.setRoute(e); err != nil {
+		if err := via(everywhere(gw), gw); err != nil {
 			return fmt.Errorf("adding the default route via %v: %w", gw, err)
+		}
+	}
+	for _, s := range l.Routes {
+		if err := via(s.To, s.Via); err != nil {
+			return fmt.Errorf("adding the route to %v via %v: %w", s.To, s.Via, err)
 		}
 	}
 	for _, dst := range directRoutes(l) {

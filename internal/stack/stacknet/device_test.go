@@ -80,7 +80,7 @@ func rootQdisc(t *testing.T, c *stackconn.Conn, index int) string {
 	return ""
 }
 
-// Configure sets a link's group, queueing discipline, neighbours and VLAN. A packet to an
+// Configure sets a link's group, queueing discipline, neighbours, static routes and VLAN. A packet to an
 // address on the link leaves with the VLAN tag and the neighbour's link address, without
 // neighbour discovery.
 func TestDevice(t *testing.T) {
@@ -90,6 +90,7 @@ func TestDevice(t *testing.T) {
 		Name: "eth1", MAC: net.HardwareAddr{2, 0, 0, 0, 1, 1}, MTU: 1400, Group: 7, Qdisc: "fq_codel", VLAN: 5,
 		Addrs: []netip.Prefix{netip.MustParsePrefix("10.5.0.2/24")}, GW4: netip.MustParseAddr("10.5.0.1"), Metric: 101,
 		Neigh: []stacknet.Neighbour{{IP: netip.MustParseAddr("10.5.0.1"), MAC: neighbour}},
+		Routes: []stacknet.StaticRoute{{To: netip.MustParsePrefix("10.88.0.0/16"), Via: netip.MustParseAddr("10.5.0.9")}},
 	}
 	for range 2 { // the second time there is nothing to change
 		if err := stacknet.ConfigureLinks(limit(t), c, link); err != nil {
@@ -119,6 +120,9 @@ func TestDevice(t *testing.T) {
 	}
 	if gw, oif := way(t, c, "10.77.0.1", "10.5.0.2"); gw != "10.5.0.1" || oif != index["eth1.5"] || oif == 0 {
 		t.Errorf("to 10.77.0.1: by %s, interface %d", gw, oif)
+	}
+	if gw, oif := way(t, c, "10.88.0.1", "10.5.0.2"); gw != "10.5.0.9" || oif != index["eth1.5"] {
+		t.Errorf("to 10.88.0.1: by %s, interface %d", gw, oif)
 	}
 
 	s, err := c.Socket(limit(t), unix.AF_INET, unix.SOCK_DGRAM, 0)
