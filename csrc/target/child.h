@@ -24,6 +24,7 @@ enum child_step {
 	STEP_VIEW,	/* value: 0 if mounted, or a negative errno */
 	STEP_COVER,
 	STEP_RESOLV,
+	STEP_HOSTS,
 	STEP_HIDE,
 	STEP_COVERS,	/* value: pid of the covers process, or negative errno */
 	STEP_USER,	/* value: a negative errno */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Covers: mounts in the target's mount namespace. They hide the host's name
- * services and the run directories, and show the run's resolv.conf.
+ * services and the run directories, and show the run's resolv.conf and hosts.
  *
  * Theory of operation
  *
@@ -54,7 +54,6 @@
 #include "target/covers.h"
 #include "target/mounts.h"
 
-#define RESOLV_CONF	"/etc/resolv.conf"
 #define MARKER		".inside"	/* InsideFile in package instance */
 #define NOTHING		".nothing"
 #define FLAGS		(MS_NOSUID | MS_NODEV | MS_NOEXEC)
@@ -71,13 +70,24 @@
 /* For programs that read the files of systemd-resolved, see resolv.conf(5). */
 static const char *const resolved_files[] = { "resolv.conf", "stub-resolv.conf" };
 
+/* Files of the run that the target sees instead of the host's. */
+enum { RESOLV, HOSTS, SHOWN };
+
+static struct shown {
+	const char *path;	/* where the target sees it */
+	enum child_step step;	/* to report that it sees the host's file */
+	int fd;			/* O_PATH of the run's file, or -1 */
+	struct stat st;
+} shown[SHOWN] = {
+	[RESOLV] = { .path = "/etc/resolv.conf", .step = STEP_RESOLV, .fd = -1 },
+	[HOSTS] = { .path = "/etc/hosts", .step = STEP_HOSTS, .fd = -1 },
+};
+
 static struct {
-	int resolv;		/* O_PATH of the run's resolv.conf, or -1 */
-	struct stat resolv_st;
 	char runs[PATH_MAX];	/* the folder with the run directories */
 	int watch;		/* an inotify, or /proc/self/mountinfo */
 	bool by_inotify;
-} covers = { .resolv = -1, .watch = -1 };
+} covers = { .watch = -1 };
 
 /** is_ours - whether a folder is a cover */
 static bool is_ours(const struct stat *st)
@@ -123,19 +133,19 @@ static int seal(int folder)
 }
 
 /**
- * show_resolv - mount the run's resolv.conf at @path, which must exist
+ * show - mount a file of the run at @path, which must exist
  *
  * If @path is a symbolic link, the link itself is covered and not the file it
  * points to. The folder of that file then need not be watched. This requires
  * system calls of Linux 5.2, which some containers forbid.
  */
-static int show_resolv(const char *path)
+static int show(const struct shown *s, const char *path)
 {
 	char fd[32];
 
-	if (!mounts_place(covers.resolv, "", path))
+	if (!mounts_place(s->fd, "", path))
 		return 0;
-	snprintf(fd, sizeof(fd), "/proc/self/fd/%d", covers.resolv);
+	snprintf(fd, sizeof(fd), "/proc/self/fd/%d", s->fd);
 	return mount(fd, path, NULL, MS_BIND, NULL) ? -errno : 0;
 }
 
@@ -152,7 +162,8 @@ static int fill_resolved(int folder)
 	for (i = 0; i < sizeof(resolved_files) / sizeof(resolved_files[0]) && !ret; i++) {
 		snprintf(path, sizeof(path), "/proc/self/fd/%d/%s", folder,
 			 resolved_files[i]);
-		ret = mknod(path, S_IFREG | 0444, 0) ? -errno : show_resolv(path);
+		ret = mknod(path, S_IFREG | 0444, 0) ? -errno :
+			show(&shown[RESOLV], path);
 	}
 	return ret;
 }
@@ -171,7 +182,7 @@ static int cover_folder(const char *path, bool resolved)
 	fd = empty(path, MODE_EMPTY, "64k");
 	if (fd < 0)
 		return fd;
-	if (resolved && covers.resolv >= 0)
+	if (resolved && shown[RESOLV].fd >= 0)
 		ret = fill_resolved(fd);
 	if (!ret)
 		ret = seal(fd);
@@ -243,23 +254,22 @@ static int cover_logs(void)
 }
 
 /**
- * cover_resolv - mount the run's resolv.conf
+ * cover_file - mount a file of the run, unless it is mounted
  *
  * On error, the target sees the host's file. Without such a file, lklrun serves
  * names on the stack's loopback (internal/stack/resolver).
  */
-static int cover_resolv(void)
+static int cover_file(const struct shown *s)
 {
 	struct stat st;
 
-	if (covers.resolv < 0)
+	if (s->fd < 0)
 		return 0;
-	if (lstat(RESOLV_CONF, &st))
+	if (lstat(s->path, &st))
 		return errno == ENOENT ? 0 : -errno;
-	if (st.st_dev == covers.resolv_st.st_dev &&
-	    st.st_ino == covers.resolv_st.st_ino)
+	if (st.st_dev == s->st.st_dev && st.st_ino == s->st.st_ino)
 		return 0;
-	return show_resolv(RESOLV_CONF);
+	return show(s, s->path);
 }
 
 /** watch_above - watch the parent folders of @path for new entries */
@@ -280,10 +290,10 @@ static void watch_above(const char *path)
 
 /**
  * cover_all - cover the existing files and folders, and watch for new ones
- * @resolv: set to 0, or to a negative errno if the host's resolv.conf is visible
+ * @files: set to 0, or to a negative errno if the host's file is visible
  * @hide: set to a negative errno if other parts of the host are visible
  */
-static void cover_all(int *resolv, int *hide)
+static void cover_all(int files[SHOWN], int *hide)
 {
 	char path[PATH_MAX];
 	size_t i, j;
@@ -298,8 +308,10 @@ static void cover_all(int *resolv, int *hide)
 			if (ret)
 				*hide = ret;
 		}
-	watch_above(RESOLV_CONF);
-	*resolv = cover_resolv();
+	for (i = 0; i < SHOWN; i++) {
+		watch_above(shown[i].path);
+		files[i] = cover_file(&shown[i]);
+	}
 	/* This folder is permanent, because it contains a run directory. */
 	ret = cover_runs();
 	if (ret)
@@ -366,20 +378,26 @@ static void open_watch(void)
  */
 static bool keep_fds(void)
 {
-	int null = open("/dev/null", O_RDWR), resolv = -1, watch, i;
+	int null = open("/dev/null", O_RDWR), kept[1 + SHOWN], i, next = HELPER_FDS;
 
-	watch = fcntl(covers.watch, F_DUPFD_CLOEXEC, HELPER_FDS + 2);
-	if (covers.resolv >= 0)
-		resolv = fcntl(covers.resolv, F_DUPFD_CLOEXEC, HELPER_FDS + 2);
+	kept[0] = fcntl(covers.watch, F_DUPFD_CLOEXEC, HELPER_FDS + 1 + SHOWN);
+	for (i = 0; i < SHOWN; i++)
+		kept[1 + i] = shown[i].fd < 0 ? -1 :
+			fcntl(shown[i].fd, F_DUPFD_CLOEXEC, HELPER_FDS + 1 + SHOWN);
 	for (i = 0; i < HELPER_FDS; i++)
 		if (dup2(null, i) < 0)
 			return false;
-	if (watch < 0 || dup3(watch, HELPER_FDS, O_CLOEXEC) < 0 ||
-	    (resolv >= 0 && dup3(resolv, HELPER_FDS + 1, O_CLOEXEC) < 0))
+	if (kept[0] < 0 || dup3(kept[0], next, O_CLOEXEC) < 0)
 		return false;
-	covers.watch = HELPER_FDS;
-	covers.resolv = resolv >= 0 ? HELPER_FDS + 1 : -1;
-	return helper_close_from(HELPER_FDS + (resolv >= 0 ? 2 : 1)) && !chdir("/");
+	covers.watch = next++;
+	for (i = 0; i < SHOWN; i++) {
+		if (shown[i].fd < 0)
+			continue;
+		if (kept[1 + i] < 0 || dup3(kept[1 + i], next, O_CLOEXEC) < 0)
+			return false;
+		shown[i].fd = next++;
+	}
+	return helper_close_from(next) && !chdir("/");
 }
 
 /** keep_covered - main loop of the covers process; never returns */
@@ -388,8 +406,8 @@ static void keep_covered(pid_t parent)
 {
 	struct pollfd p = { .events = POLLIN };
 	char events[4096];
+	int files[SHOWN], ignored;
 	sigset_t all;
-	int ignored;
 
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, NULL);
@@ -406,7 +424,7 @@ static void keep_covered(pid_t parent)
 		while (covers.by_inotify &&
 		       read(covers.watch, events, sizeof(events)) > 0)
 			;
-		cover_all(&ignored, &ignored);
+		cover_all(files, &ignored);
 	}
 }
 
@@ -423,6 +441,14 @@ static int start(void)
 	return pid < 0 ? -errno : pid;
 }
 
+/** open_shown - open a file of the run that the target will see */
+static void open_shown(int sync, struct shown *s, const char *path)
+{
+	s->fd = open(path, O_PATH | O_CLOEXEC);
+	if (s->fd < 0 || fstat(s->fd, &s->st))
+		child_report(sync, s->step, -errno);
+}
+
 /**
  * covers_make - cover files in the target's mount namespace, and keep them
  * covered
@@ -431,26 +457,30 @@ static int start(void)
  */
 void covers_make(int sync, const char *resolv)
 {
-	int failed_resolv = 0, hide = 0, pid;
+	int failed[SHOWN] = { 0 }, hide = 0, pid, i;
+	char hosts[PATH_MAX];
 
 	find_runs();
 	open_watch();
-	if (*resolv) {
-		covers.resolv = open(resolv, O_PATH | O_CLOEXEC);
-		if (covers.resolv < 0 || fstat(covers.resolv, &covers.resolv_st))
-			child_report(sync, STEP_RESOLV, -errno);
-	}
-	cover_all(&failed_resolv, &hide);
+	if (*resolv)
+		open_shown(sync, &shown[RESOLV], resolv);
+	/* lklrun writes this file only for --add-host. */
+	if (snprintf(hosts, sizeof(hosts), "%s/hosts", host.run_dir) <
+	    (int)sizeof(hosts) && !access(hosts, F_OK))
+		open_shown(sync, &shown[HOSTS], hosts);
+	cover_all(failed, &hide);
 	if (!hide)
 		hide = cover_logs();
-	if (failed_resolv)
-		child_report(sync, STEP_RESOLV, failed_resolv);
+	for (i = 0; i < SHOWN; i++)
+		if (failed[i])
+			child_report(sync, shown[i].step, failed[i]);
 	if (hide)
 		child_report(sync, STEP_HIDE, hide);
 	pid = start();
 	child_report(sync, STEP_COVERS, pid);
 	if (covers.watch >= 0)
 		close(covers.watch);
-	if (covers.resolv >= 0)
-		close(covers.resolv);
+	for (i = 0; i < SHOWN; i++)
+		if (shown[i].fd >= 0)
+			close(shown[i].fd);
 }

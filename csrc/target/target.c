@@ -249,6 +249,10 @@ static void child_reported(struct source *src, uint32_t events)
 		warn_user("the command sees the host's /etc/resolv.conf (%s): the stack must be able to reach these name servers",
 			  strerror(-r.value));
 		break;
+	case STEP_HOSTS:
+		warn_user("the command sees the host's /etc/hosts (%s): the names of --add-host do not resolve",
+			  strerror(-r.value));
+		break;
 	case STEP_HIDE:
 		warn_user("hiding the host's name services or the run directory from the command: %s: name lookups may use the host's network",
 			  strerror(-r.value));

@@ -295,7 +295,7 @@ func (d *Dir) WriteJSON(name string, v any) error {
 func (d *Dir) WriteFile(name string, data []byte) error {
 	tmp := d.File(name + ".new")
 	err := os.WriteFile(tmp, data, 0o600)
-	if err == nil && name == ResolvFile {
+	if err == nil && (name == ResolvFile || name == HostsFile) {
 		err = os.Chmod(tmp, 0o644) // the target may run as another user
 	}
 	if err != nil {

@@ -29,6 +29,7 @@ const (
 	JournalFile = "journal"
 	SocketFile  = "ctl.sock"
 	ResolvFile  = "resolv.conf"
+	HostsFile   = "hosts" // only with --add-host
 	LogFile     = "log"
 	OutputFile  = "output" // standard output and error of a run in the background
 	TreeFile    = "tree.json"

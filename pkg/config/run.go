@@ -39,6 +39,7 @@ type Run struct {
 	Ifaces     []string     `json:"iface,omitempty"` // devices of the host, which the plan turns into interfaces
 	Sysctls    []Sysctl     `json:"sysctls,omitempty"`
 	DNS        []netip.Addr `json:"dns,omitempty"`
+	AddHosts   []HostName   `json:"add_host,omitempty"`  // names for the program's /etc/hosts
 	HostNets   []HostNet    `json:"host_net,omitempty"`  // destinations that use the host's stack
 	Detach     bool         `json:"detach,omitempty"`    // run in the background
 	WaitAll    bool         `json:"wait_all,omitempty"`  // wait for the last process

@@ -92,6 +92,8 @@ var settings = []Setting{
 		add: addSysctl},
 	{Key: "dns", Flag: "dns", Kind: Texts, Form: "ADDRESS", Example: "192.0.2.53", Help: "use this name server (default: the host's)",
 		add: func(r *Run, w string) error { return appended(&r.DNS, w, ParseDNS) }},
+	{Key: "add_host", Flag: "add-host", Kind: Texts, Most: MaxAddHosts, Form: "NAME=ADDRESS", Example: "server=192.0.2.1", Help: "add this name to the program's /etc/hosts",
+		add: func(r *Run, w string) error { return appended(&r.AddHosts, w, ParseAddHost) }},
 	{Key: "host_net", Flag: "host-net", Kind: Texts, Most: MaxHostNets, Form: "CIDR[:PORT]", Example: "10.0.0.0/8", Help: "reach this destination over the host's stack",
 		add: func(r *Run, w string) error { return appended(&r.HostNets, w, ParseHostNet) }},
 	{Key: "publish", Flag: "publish", Kind: Texts, Most: MaxPublish, Form: "PORTS", Example: "8080:80", Help: "publish a port of the program on the host",

@@ -47,7 +47,7 @@ func (n *nameService) listen(path string) {
 	}()
 }
 
-// TestFinding04Covers checks that the host's name services and resolv.conf stay covered.
+// TestFinding04Covers checks that the host's name services, resolv.conf and hosts stay covered.
 // Daemons are restarted, are replaced, or start while the program is running.
 func TestFinding04Covers(t *testing.T) {
 	s := kit.NewSite(t)
@@ -81,9 +81,9 @@ func testCovers(s *kit.Site, lklrun func(args ...string) *exec.Cmd, engine strin
 		kit.Must(t, os.RemoveAll("/run/nscd"), os.RemoveAll("/run/systemd"), os.RemoveAll("/run/avahi-daemon"))
 	})
 	// An ordinary user cannot open a socket of root.
-	flags := []string{"-q", "--engine", engine, "--if", "user", "--dns", kit.ServerAddr}
+	flags := []string{"-q", "--engine", engine, "--if", "user", "--dns", kit.ServerAddr, "--add-host", "added.example=192.0.2.99"}
 	if engine == "supervise" && strings.HasSuffix(t.Name(), "root/supervise") {
-		flags = []string{"-q", "--engine", engine, "--if", s.TapIf(), "--dns", kit.ServerAddr}
+		flags = []string{"-q", "--engine", engine, "--if", s.TapIf(), "--dns", kit.ServerAddr, "--add-host", "added.example=192.0.2.99"}
 	}
 	k := s.TalkBy(lklrun, flags...)
 	k.Say(`keep.__setitem__("sp", __import__("subprocess"))`)
@@ -173,6 +173,12 @@ func testCovers(s *kit.Site, lklrun func(args ...string) *exec.Cmd, engine strin
 		settled("resolv.conf: "+how, "/etc/resolv.conf", ours)
 		asked("resolv.conf: "+how, nscd)
 	}
+	named := func() bool {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%s/root/etc/hosts", target))
+		return err == nil && strings.Contains(string(text), "192.0.2.99\tadded.example\n")
+	}
+	kit.Must(t, os.WriteFile("/etc/hosts.new", []byte("127.0.0.1 localhost\n"), 0o644), os.Rename("/etc/hosts.new", "/etc/hosts"))
+	settled("hosts: mv", "/etc/hosts", named)
 	if r := k.End(); r.Status != 0 || r.Stderr != "" {
 		t.Errorf("the run: %v", r)
 	}

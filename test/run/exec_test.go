@@ -49,13 +49,13 @@ func oneLineOf(t *testing.T, r kit.Result, names ...string) {
 }
 
 // TestExec checks that programs of `lklctl exec` use the instance's stack, with its
-// addresses, sockets and resolv.conf. They inherit everything else from the caller.
+// addresses, sockets, resolv.conf and hosts. They inherit everything else from the caller.
 func TestExec(t *testing.T) {
 	s := kit.NewSite(t)
 	s.Web(kit.Nginx{})
 	dir := kit.Dir(t)
 	before := kit.Take(t, s.Server)
-	k := s.Talk("--stack", "vanilla", "--if", s.TapIf(), "--dns", "192.0.2.53")
+	k := s.Talk("--stack", "vanilla", "--if", s.TapIf(), "--dns", "192.0.2.53", "--add-host", "web.example="+kit.ServerAddr)
 	k.Say(`keep.__setitem__("l", socket.create_server(("", 8080)))`)
 
 	if got := kit.OK(t, kit.Limit, k.Inside("curl", "-sS", kit.ServerURL+"/hello")); got != "hello\n" {
@@ -79,6 +79,9 @@ func TestExec(t *testing.T) {
 	}
 	if got := kit.OK(t, kit.Limit, k.Inside("cat", "/etc/resolv.conf")); !strings.Contains(got, "192.0.2.53") {
 		t.Errorf("resolv.conf by exec: %q", got)
+	}
+	if got := kit.OK(t, kit.Limit, k.Inside("getent", "hosts", "web.example")); !strings.Contains(got, kit.ServerAddr) {
+		t.Errorf("a name of --add-host by exec: %q", got)
 	}
 
 	// The two programs talk to each other over the stack's loopback.

@@ -41,6 +41,7 @@ type Facts struct {
 	Resolv         string            // content of /etc/resolv.conf
 	NoResolv       bool              // there is no such file
 	ResolvUpstream string            // content of systemd-resolved's resolv.conf
+	Hosts          string            // content of /etc/hosts
 	User           *runas.User       // the user that the target runs as; nil: this process's
 	Links          []any             // result of the driver for each interface of the run
 	Sockets        []sockdiag.Socket // host's sockets at the ports of the run's servers
@@ -91,6 +92,7 @@ func Look(run config.Run, s *stack.Stack, dry bool) (Facts, error) {
 	f.Resolv = readText("/etc/resolv.conf")
 	_, err := os.Lstat("/etc/resolv.conf")
 	f.NoResolv = errors.Is(err, fs.ErrNotExist)
+	f.Hosts = readText("/etc/hosts")
 	f.ResolvUpstream = readText("/run/systemd/resolve/resolv.conf")
 	return f, nil
 }

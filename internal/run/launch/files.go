@@ -17,7 +17,7 @@ import (
 )
 
 // files manages the files of the run directory that describe the run to other
-// processes: state.json, plan.json and the target's resolv.conf.
+// processes: state.json, plan.json and the target's resolv.conf and hosts.
 type files struct {
 	dir  *instance.Dir
 	plan *plan.Plan
@@ -45,6 +45,11 @@ func writeFiles(dir *instance.Dir, p *plan.Plan, log *slog.Logger) (*files, erro
 	}
 	if err := writePlan(dir, p); err != nil {
 		return nil, err
+	}
+	if p.Hosts != "" {
+		if err := dir.WriteFile(instance.HostsFile, []byte(p.Hosts)); err != nil {
+			return nil, err
+		}
 	}
 	if p.Resolv == "" {
 		return f, nil

@@ -81,35 +81,37 @@ type Step struct {
 
 // Plan is a complete description of a run.
 type Plan struct {
-	Command   []string         `json:"command"`
-	Name      string           `json:"name,omitempty"` // instance name; empty: derived from BaseName
-	BaseName  string           `json:"base_name"`
-	RunRoot   string           `json:"run_root"`
-	Stack     Stack            `json:"stack"`
-	Require   string           `json:"require,omitempty"`      // one of config's constants
-	Engine    string           `json:"engine"`                 // config.EngineSupervise or EnginePreload
-	Lacks     []string         `json:"engine_lacks,omitempty"` // features of the host's kernel that the engine does without
-	Spin      int              `json:"spin_us"`
-	Links     []Link           `json:"links"`
-	Sysctls   []config.Sysctl  `json:"sysctls,omitempty"`
-	HostNets  []config.HostNet `json:"host_net,omitempty"`
-	Detach    bool             `json:"detach,omitempty"`
-	WaitAll   bool             `json:"wait_all,omitempty"`    // the run ends when its last process ends
-	Resolv    string           `json:"resolv_conf,omitempty"` // content of resolv.conf; empty: keep the host's
-	DNSFrom   string           `json:"dns_from,omitempty"`
-	Names     Resolver         `json:"names,omitzero"` // the sources of Resolv
-	Listen    []int            `json:"listen,omitempty"`
-	Publish   []config.Publish `json:"publish,omitempty"`
-	Captures  []config.Capture `json:"capture,omitempty"`
-	RSTGuard  string           `json:"rst_guard,omitempty"`
-	PortRange config.PortRange `json:"port_range,omitzero"`
-	User      *runas.User      `json:"user,omitempty"`     // user of the target; nil: same as this process
-	Delay     int              `json:"delay_us,omitempty"` // delay before the command starts, in microseconds
-	Mount     []string         `json:"mount,omitempty"`    // file systems to mount in the stack
-	Dump      []string         `json:"dump,omitempty"`     // files of the stack to print at the end
-	Notes     []string         `json:"notes,omitempty"`    // printed once at the start
-	Lacks     []string         `json:"lacks,omitempty"`    // rights that this process lacks for the run; only for --dry-run
-	Steps     []Step           `json:"steps"`
+	Command     []string          `json:"command"`
+	Name        string            `json:"name,omitempty"` // instance name; empty: derived from BaseName
+	BaseName    string            `json:"base_name"`
+	RunRoot     string            `json:"run_root"`
+	Stack       Stack             `json:"stack"`
+	Require     string            `json:"require,omitempty"`      // one of config's constants
+	Engine      string            `json:"engine"`                 // config.EngineSupervise or EnginePreload
+	EngineLacks []string          `json:"engine_lacks,omitempty"` // features of the host's kernel that the engine does without
+	Spin        int               `json:"spin_us"`
+	Links       []Link            `json:"links"`
+	Sysctls     []config.Sysctl   `json:"sysctls,omitempty"`
+	HostNets    []config.HostNet  `json:"host_net,omitempty"`
+	Detach      bool              `json:"detach,omitempty"`
+	WaitAll     bool              `json:"wait_all,omitempty"`    // the run ends when its last process ends
+	Resolv      string            `json:"resolv_conf,omitempty"` // content of resolv.conf; empty: keep the host's
+	DNSFrom     string            `json:"dns_from,omitempty"`
+	Names       Resolver          `json:"names,omitzero"` // the sources of Resolv
+	AddHosts    []config.HostName `json:"add_host,omitempty"`
+	Hosts       string            `json:"hosts,omitempty"` // content of hosts; empty: keep the host's
+	Listen      []int             `json:"listen,omitempty"`
+	Publish     []config.Publish  `json:"publish,omitempty"`
+	Captures    []config.Capture  `json:"capture,omitempty"`
+	RSTGuard    string            `json:"rst_guard,omitempty"`
+	PortRange   config.PortRange  `json:"port_range,omitzero"`
+	User        *runas.User       `json:"user,omitempty"`     // user of the target; nil: same as this process
+	Delay       int               `json:"delay_us,omitempty"` // delay before the command starts, in microseconds
+	Mount       []string          `json:"mount,omitempty"`    // file systems to mount in the stack
+	Dump        []string          `json:"dump,omitempty"`     // files of the stack to print at the end
+	Notes       []string          `json:"notes,omitempty"`    // printed once at the start
+	Lacks       []string          `json:"lacks,omitempty"`    // rights that this process lacks for the run; only for --dry-run
+	Steps       []Step            `json:"steps"`
 }
 
 // MPTCPLimit returns the maximum number of subflows per connection. The same
@@ -131,22 +133,23 @@ func Make(run config.Run, s *stack.Stack, found facts.Facts) (*Plan, error) {
 			Name: s.Name, Kernel: s.Kernel, Library: s.LibraryPath(), ABI: s.ABI,
 			Mem: s.MemBytes(), MPTCP: s.MPTCP, Cmdline: run.Cmdline,
 		},
-		Require:   run.Require,
-		HostNets:  run.HostNets,
-		Engine:    found.Engine,
-		Lacks:     found.EngineLacks,
-		Spin:      run.Spin,
-		Delay:     run.Delay,
-		Mount:     run.Mount,
-		Dump:      run.Dump,
-		Listen:    run.Listen,
-		Publish:   run.Publish,
-		Captures:  run.Captures,
-		RSTGuard:  cmp.Or(run.RSTGuard, config.GuardAuto),
-		PortRange: run.PortRange,
-		User:      found.User,
-		Lacks:     found.Lacks,
-		Detach:    run.Detach,
+		Require:     run.Require,
+		HostNets:    run.HostNets,
+		AddHosts:    run.AddHosts,
+		Engine:      found.Engine,
+		EngineLacks: found.EngineLacks,
+		Spin:        run.Spin,
+		Delay:       run.Delay,
+		Mount:       run.Mount,
+		Dump:        run.Dump,
+		Listen:      run.Listen,
+		Publish:     run.Publish,
+		Captures:    run.Captures,
+		RSTGuard:    cmp.Or(run.RSTGuard, config.GuardAuto),
+		PortRange:   run.PortRange,
+		User:        found.User,
+		Lacks:       found.Lacks,
+		Detach:      run.Detach,
 		// With preload, the kernel ends when the process that contains
 		// it ends.
 		WaitAll: run.WaitAll || run.Detach && found.Engine != config.EnginePreload,
@@ -180,6 +183,7 @@ func Make(run config.Run, s *stack.Stack, found facts.Facts) (*Plan, error) {
 		return nil, err
 	}
 	p.resolv(run.DNS, found)
+	p.Hosts = hosts(run.AddHosts, found.Hosts)
 	p.steps()
 	return p, nil
 }
@@ -195,6 +199,8 @@ func onHost(run config.Run) error {
 		return fmt.Errorf("--sysctl %s: %s, whose settings lklrun does not change", run.Sysctls[0].Name, is)
 	case len(run.DNS) > 0:
 		return fmt.Errorf("--dns %s: %s, with the host's own name servers", run.DNS[0], is)
+	case len(run.AddHosts) > 0:
+		return fmt.Errorf("--add-host %s: %s, with the host's own names", run.AddHosts[0], is)
 	case run.Require == config.RequireMPTCP:
 		return fmt.Errorf("--require %s: %s, whose counters include connections of other programs", run.Require, is)
 	case len(run.HostNets) > 0:

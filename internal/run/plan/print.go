@@ -24,8 +24,8 @@ func (p *Plan) Write(w io.Writer) error {
 	line("instance", "%s", p.dir())
 	line("stack", "%s", p.Stack.describe())
 	switch {
-	case len(p.Lacks) > 0:
-		line("engine", "%s, without %s", p.Engine, strings.Join(p.Lacks, " and "))
+	case len(p.EngineLacks) > 0:
+		line("engine", "%s, without %s", p.Engine, strings.Join(p.EngineLacks, " and "))
 	case p.Engine == config.EnginePreload:
 		line("engine", "%s", p.Engine)
 	}
@@ -62,6 +62,9 @@ func (p *Plan) Write(w io.Writer) error {
 	}
 	if p.Detach {
 		line("detach", "in the background")
+	}
+	for _, h := range p.AddHosts {
+		line("add-host", "%s is %s", h.Name, h.Addr)
 	}
 	for _, h := range p.HostNets {
 		line("host-net", "%s, by the host's stack", h)

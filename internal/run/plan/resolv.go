@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/lklrun/lklrun/internal/run/facts"
+	"github.com/lklrun/lklrun/pkg/config"
 )
 
 // Limits of the C library: the number of name servers that it queries (MAXNS,
@@ -161,6 +162,21 @@ func ofLinks(links []LinkNames) (servers []netip.Addr, search []string, from str
 		}
 	}
 	return servers, search, strings.Join(sources, " and ")
+}
+
+// hosts returns the target's hosts file: the given names, and then the lines of
+// the host's file, which apply to other names. The result is empty if no name is
+// given.
+func hosts(given []config.HostName, host string) string {
+	if len(given) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString(resolvHeader)
+	for _, h := range given {
+		b.WriteString(h.Addr.String() + "\t" + h.Name + "\n")
+	}
+	return b.String() + host
 }
 
 // resolvConf holds the relevant parts of a resolv.conf(5).
