@@ -23,9 +23,15 @@ func (e *NoInterfaceError) Error() string {
 // Any is the name for all interfaces, including later ones.
 const Any = "any"
 
-// choose returns the interfaces with these names or numbers. Without names, it
-// returns all interfaces.
-func choose(have []Interface, names []string) ([]Interface, error) {
+// choose returns the interfaces with these names or numbers. If some is set, it
+// skips those that do not exist, unless all are missing.
+func choose(have []Interface, names []string, some bool) ([]Interface, error) {
+	exists := func(name string) bool {
+		return slices.ContainsFunc(have, func(i Interface) bool { return i.Name == name || strconv.Itoa(i.Index) == name })
+	}
+	if some && slices.ContainsFunc(names, exists) {
+		names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !exists(name) })
+	}
 	var chosen []Interface
 	for _, name := range names {
 		at := slices.IndexFunc(have, func(i Interface) bool { return i.Name == name || strconv.Itoa(i.Index) == name })

@@ -27,6 +27,7 @@ var ErrEnough = errors.New("enough packets")
 // Take describes which packets to capture.
 type Take struct {
 	Names     []string // names or numbers of interfaces; none, or Any: all, including later ones
+	Some      bool     // a stack may lack some of Names
 	Snaplen   int      // snap length in bytes; 0: MaxSnaplen
 	Filter    string   // filter in libpcap's language
 	Direction Direction
@@ -114,7 +115,7 @@ func (s *Session) Add(ctx context.Context, from Stack, instance string) error {
 	}
 	chosen := have
 	if !s.take.Every() {
-		if chosen, err = choose(have, s.take.Names); err != nil {
+		if chosen, err = choose(have, s.take.Names, s.take.Some); err != nil {
 			return err
 		}
 	}
