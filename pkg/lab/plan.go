@@ -86,7 +86,7 @@ type planner struct {
 // Plan assigns addresses, routes and names. The result depends only on the
 // topology. An error is a *TopologyError.
 func (t *Topology) Plan() (*Plan, error) {
-	p := &planner{t: t, plan: &Plan{Name: t.Name, Steps: t.Steps}, wires: map[string]int{}, nodes: map[string]int{}}
+	p := &planner{t: t, plan: &Plan{Name: cmp.Or(t.Name, "lab"), Steps: t.Steps}, wires: map[string]int{}, nodes: map[string]int{}}
 	for _, step := range []func() error{p.checkNames, p.addNodes, p.addNetworks, p.addAddresses, p.addRoutes, p.addNames, p.addFlags, p.checkSteps} {
 		if err := step(); err != nil {
 			return nil, err
@@ -111,7 +111,7 @@ func checkName(path, what, name string) error {
 }
 
 func (p *planner) checkNames() error {
-	if err := checkName("name", "lab", p.t.Name); err != nil {
+	if err := checkName("name", "lab", p.plan.Name); err != nil {
 		return err
 	}
 	switch n := len(p.t.Nodes); {
@@ -155,7 +155,7 @@ func (p *planner) addNodes() error {
 	for _, name := range sorted(p.t.Nodes) {
 		n := p.t.Nodes[name]
 		node := PlannedNode{
-			Name: name, Instance: p.t.Name + "." + name, Stack: cmp.Or(n.Stack, p.t.Stack, config.DefaultStack),
+			Name: name, Instance: p.plan.Name + "." + name, Stack: cmp.Or(n.Stack, p.t.Stack, config.DefaultStack),
 			Router: n.Router, Server: n.Server, Run: n.Run,
 		}
 		for k, e := range n.Wires {
@@ -197,7 +197,7 @@ func (p *planner) addNodes() error {
 	}
 	for _, name := range sorted(ends) {
 		p.wires[name] = len(p.plan.Wires)
-		p.plan.Wires = append(p.plan.Wires, PlannedWire{Name: name, Wire: p.t.Name + "." + name, Ends: ends[name], Settings: p.t.Wires[name].settings()})
+		p.plan.Wires = append(p.plan.Wires, PlannedWire{Name: name, Wire: p.plan.Name + "." + name, Ends: ends[name], Settings: p.t.Wires[name].settings()})
 	}
 	return nil
 }

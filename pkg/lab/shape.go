@@ -28,7 +28,7 @@ func Paths(n int, w Wire) *Topology {
 // are a1, a2 and so on, from the client to the server, and the routers are ra1,
 // ra2 and so on, or r1, r2 and so on if there is one path.
 func (s Shape) Topology() *Topology {
-	t := &Topology{Name: "lab", Stack: s.Stack, Wires: map[string]Wire{}, Nodes: map[string]Node{}}
+	t := &Topology{Stack: s.Stack, Wires: map[string]Wire{}, Nodes: map[string]Node{}}
 	t.Seed, s.Wire.Seed = s.Wire.Seed, 0 // otherwise all paths would lose the same packets
 	client := Node{}
 	server := Node{Stack: s.ServerStack, Run: s.Server, Server: len(s.Server) > 0}

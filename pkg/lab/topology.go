@@ -102,6 +102,7 @@ type Step struct {
 // Limits of a lab.
 const (
 	MaxNodes       = 64
+	MaxPaths       = 8  // of Shape
 	MaxRouters     = 62 // of Shape
 	maxName        = 15 // of a lab and a node, which form the name of an instance
 	defaultTimeout = time.Minute
