@@ -7,11 +7,14 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/cli"
 )
 
 // deskVerbs returns the verbs that are not useful on a device and need large
 // dependencies, such as manual pages.
-func deskVerbs(root *cobra.Command) []*cobra.Command {
-	return []*cobra.Command{abCommand(), cli.ManCommand(root, topics...)}
+//
+// A verb that runs a program sets end.
+func deskVerbs(root *cobra.Command, end *exit.End) []*cobra.Command {
+	return []*cobra.Command{abCommand(), labCommand(end), cli.ManCommand(root, topics...)}
 }

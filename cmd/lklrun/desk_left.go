@@ -4,8 +4,12 @@
 
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/lklrun/lklrun/internal/base/exit"
+)
 
 // deskVerbs returns none in the lklrun of a bundle, which is uploaded to a
 // device.
-func deskVerbs(*cobra.Command) []*cobra.Command { return nil }
+func deskVerbs(*cobra.Command, *exit.End) []*cobra.Command { return nil }

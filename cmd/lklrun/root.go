@@ -45,7 +45,7 @@ func execute(args []string) exit.End {
 	r := &runner{}
 	cmd := r.command()
 	cmd.AddCommand(verbs()...)
-	cmd.AddCommand(deskVerbs(cmd)...)
+	cmd.AddCommand(deskVerbs(cmd, &r.end)...)
 	cmd.SetHelpCommand(cli.HelpCommand(cmd, allTopics(cmd)))
 	cmd.InitDefaultHelpCmd()
 	cmd.InitDefaultCompletionCmd(args...)

@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !device
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lklrun/lklrun/internal/base/exit"
+	"github.com/lklrun/lklrun/internal/base/text"
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/pkg/lab"
+)
+
+// readTopology reads a topology file. All its errors are ones that the user can
+// fix.
+func readTopology(name string) (*lab.Topology, error) {
+	t, err := lab.ReadFile(name)
+	if err != nil {
+		return nil, &cli.UsageError{Err: err}
+	}
+	return t, nil
+}
+
+// oneFile checks that there is one argument, a topology file.
+func oneFile(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return cli.Usagef("%d arguments; expected one topology file; see %s --help", len(args), cmd.CommandPath())
+	}
+	return nil
+}
+
+func labUpCommand() *cobra.Command {
+	var (
+		shape   shapeFlags
+		name    string
+		explain bool
+	)
+	output := cli.OutputTable
+	cmd := &cobra.Command{
+		Use:   "up [FILE | FLAG...]",
+		Short: "start a lab in the background",
+		Long: `up starts a lab in the background: that of a topology file, or a client and a
+server with the shape that the flags describe. "lklrun lab down" ends it.`,
+		Example: "  lklrun lab up two-paths.json\n  lklrun lab up --paths 2 --loss 1% --name lossy\n  lklctl mptcp -n lossy.client",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkFlags(cmd.Flags()); err != nil {
+				return err
+			}
+			t, err := upTopology(cmd, &shape, name, args)
+			if err != nil {
+				return err
+			}
+			if explain {
+				return explainLab(t, output)
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+			defer stop()
+			if err := notRunning(ctx, t.Name); err != nil {
+				return err
+			}
+			l, err := startLab(ctx, t, lab.Options{Detach: true})
+			if err != nil {
+				return err
+			}
+			fmt.Println(l.Plan.Name)
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	shape.add(f)
+	f.StringVar(&name, "name", "", "call the lab `NAME` (default: after the file, or lab)")
+	f.BoolVar(&explain, "explain", false, "print the nodes, addresses, routes and wires without starting them")
+	f.VarP(&output, "output", "o", "with --explain: print text or JSON")
+	return cmd
+}
+
+// upTopology returns the topology of a file or of flags.
+func upTopology(cmd *cobra.Command, shape *shapeFlags, name string, args []string) (*lab.Topology, error) {
+	if len(args) == 0 {
+		t, _, err := shape.topology(name, nil)
+		if err == nil && name == "" {
+			t.Name = "lab"
+		}
+		return t, err
+	}
+	if err := oneFile(cmd, args); err != nil {
+		return nil, err
+	}
+	for _, flag := range shapeNames {
+		if cmd.Flags().Changed(flag) {
+			return nil, cli.Usagef("--%s: the file %s describes the lab; remove one of them", flag, args[0])
+		}
+	}
+	t, err := readTopology(args[0])
+	if err == nil && name != "" {
+		t.Name = name
+		if _, err = t.Plan(); err != nil {
+			err = cli.Usagef("--%w", err)
+		}
+	}
+	return t, err
+}
+
+// notRunning returns an error if a lab of this name is running.
+func notRunning(ctx context.Context, name string) error {
+	running, err := lab.All(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(running, func(l *lab.Lab) bool { return l.Plan.Name == name }) {
+		return cli.Usagef("lab %q is already running; \"lklrun lab down %s\" ends it", name, name)
+	}
+	return nil
+}
+
+// openLab returns a running lab.
+func openLab(ctx context.Context, name string) (*lab.Lab, error) {
+	l, err := lab.Open(ctx, name, nil)
+	if errors.As(err, new(*lab.NotFoundError)) {
+		err = &cli.UsageError{Err: err}
+	}
+	return l, err
+}
+
+func labExecCommand(end *exit.End) *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use:     "exec [-n LAB] NODE [--] COMMAND [ARG]...",
+		Short:   "run a program on a node of a lab",
+		Long:    "exec runs a program on a node of a running lab, and ends with its status.",
+		Example: "  lklrun lab exec client -- ping -c 3 server\n  lklrun lab exec -n lossy r1 -- ip route",
+		Args:    cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 && args[1] == "--" {
+				args = slices.Delete(args, 1, 2)
+			}
+			if len(args) < 2 {
+				return cli.Usagef("expected a node and a command; see %s --help", cmd.CommandPath())
+			}
+			l, err := openLab(cmd.Context(), name)
+			if err != nil {
+				return err
+			}
+			if !slices.ContainsFunc(l.Plan.Nodes, func(n lab.PlannedNode) bool { return n.Name == args[0] }) {
+				return &cli.UsageError{Err: l.Command(cmd.Context(), args[0], args[1]).Err}
+			}
+			*end, err = runClient(cmd.Context(), l, args[0], args[1:])
+			return err
+		},
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return completeProgram(cmd, args[1:], word)
+			}
+			l, err := lab.Open(cmd.Context(), name, nil)
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			var nodes []string
+			for _, n := range l.Plan.Nodes {
+				nodes = append(nodes, n.Name)
+			}
+			return nodes, cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+	cmd.Flags().SetInterspersed(false)
+	cmd.Flags().StringVarP(&name, "name", "n", "", "select the lab `LAB`, if several run")
+	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("name", completeLab))
+	return cmd
+}
+
+func completeLab(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	all, _ := lab.All(cmd.Context(), nil) // offer nothing after an error
+	var names []string
+	for _, l := range all {
+		names = append(names, l.Plan.Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+func labStatusCommand() *cobra.Command {
+	output := cli.OutputTable
+	cmd := &cobra.Command{
+		Use:     "status",
+		Short:   "list the running labs with their nodes",
+		Long:    "status lists the nodes of this user's running labs, with their stacks, wires and\naddresses.",
+		Example: "  lklrun lab status\n  lklrun lab status -o json",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			all, err := lab.All(cmd.Context(), nil)
+			if err != nil {
+				return err
+			}
+			if output == cli.OutputJSON {
+				plans := []*lab.Plan{}
+				for _, l := range all {
+					plans = append(plans, l.Plan)
+				}
+				return cli.WriteJSON(os.Stdout, plans)
+			}
+			if len(all) == 0 {
+				cli.Note(os.Stderr, self, "no lab is running")
+				return nil
+			}
+			t := cli.NewTable("LAB", "NODE", "STACK", "INTERFACES")
+			for _, l := range all {
+				for _, n := range l.Plan.Nodes {
+					var ifs []string
+					for _, i := range n.Interfaces {
+						at := i.Wire
+						for _, a := range i.Addresses {
+							at += " " + a.String()
+						}
+						ifs = append(ifs, at)
+					}
+					t.Row(l.Plan.Name, n.Name, n.Stack, strings.Join(ifs, ", "))
+				}
+			}
+			return t.Write(os.Stdout)
+		},
+	}
+	cmd.Flags().VarP(&output, "output", "o", "print a table or JSON")
+	return cmd
+}
+
+func labDownCommand() *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:     "down [LAB | --all]",
+		Short:   "end a lab",
+		Long:    "down ends a lab that \"lklrun lab up\" has started, with all its programs. Without\na name, it ends the only one.",
+		Example: "  lklrun lab down\n  lklrun lab down lossy\n  lklrun lab down --all",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 || all && len(args) > 0 {
+				return cli.Usagef("expected one lab or --all; see %s --help", cmd.CommandPath())
+			}
+			var labs []*lab.Lab
+			var err error
+			if all {
+				labs, err = lab.All(cmd.Context(), nil)
+			} else {
+				var l *lab.Lab
+				l, err = openLab(cmd.Context(), strings.Join(args, ""))
+				labs = append(labs, l)
+			}
+			if err != nil {
+				return err
+			}
+			for _, l := range labs {
+				if err := l.Down(cmd.Context()); err != nil {
+					return errRun{err}
+				}
+				fmt.Printf("%s: %s ended\n", l.Plan.Name, text.Plural(len(l.Plan.Nodes), "node"))
+			}
+			return nil
+		},
+		ValidArgsFunction: completeLab,
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "end all labs of this user")
+	return cmd
+}
+
+// labReport is the output of `lklrun lab run -o json`.
+type labReport struct {
+	Lab     string       `json:"lab"`
+	OK      bool         `json:"ok"`
+	Error   string       `json:"error,omitempty"`
+	Steps   []lab.Result `json:"steps"`
+	Folder  string       `json:"folder"`
+	Capture string       `json:"capture,omitempty"` // pcapng file with the packets on all wires
+}
+
+func labRunCommand() *cobra.Command {
+	var (
+		folder  string
+		explain bool
+		quiet   bool
+		without bool
+	)
+	output := cli.OutputTable
+	cmd := &cobra.Command{
+		Use:   "run FILE",
+		Short: "start a lab, perform the steps of its file, and end it",
+		Long: `run starts the lab of a topology file, performs its steps and ends it. The folder
+of the results contains wires.pcapng with the packets on all wires, the output
+of each node and step, and results.json. The exit status is 1 if a step failed.`,
+		Example: "  lklrun lab run test.json\n  lklrun lab run --results out -o json test.json",
+		Args:    oneFile,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkFlags(cmd.Flags()); err != nil {
+				return err
+			}
+			t, err := readTopology(args[0])
+			if err != nil {
+				return err
+			}
+			if explain {
+				return explainLab(t, output)
+			}
+			if len(t.Steps) == 0 {
+				return cli.Usagef("%s: the file has no steps; add \"steps\", or use lklrun lab up", args[0])
+			}
+			if folder == "" {
+				folder = t.Name + ".results"
+			}
+			report := &labReport{Lab: t.Name, Folder: folder, Steps: []lab.Result{}}
+			err = runLab(cmd.Context(), t, report, !without, output == cli.OutputTable && !quiet)
+			if output == cli.OutputJSON {
+				err = errors.Join(cli.WriteJSON(os.Stdout, report), err)
+			}
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVar(&folder, "results", "", "write the results to this `FOLDER` (default: NAME.results)")
+	f.BoolVar(&without, "no-capture", false, "do not capture the packets on the wires")
+	f.BoolVarP(&quiet, "quiet", "q", false, "do not print a line for each step")
+	f.BoolVar(&explain, "explain", false, "print the nodes, addresses, routes and wires without starting them")
+	f.VarP(&output, "output", "o", "print a line for each step, or JSON")
+	return cmd
+}
+
+// runLab performs the steps of a lab.
+func runLab(ctx context.Context, t *lab.Topology, report *labReport, capture, show bool) (err error) {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	if err := os.MkdirAll(report.Folder, 0o755); err != nil {
+		return cli.Usagef("--results: %w", err)
+	}
+	if err := notRunning(ctx, t.Name); err != nil {
+		return err
+	}
+	l, err := startLab(ctx, t, lab.Options{Logs: report.Folder})
+	if err != nil {
+		report.Error = err.Error()
+		return err
+	}
+	defer func() {
+		err = errors.Join(err, l.Down(context.WithoutCancel(ctx)))
+	}()
+	var packets *lab.Capture
+	if capture {
+		report.Capture = filepath.Join(report.Folder, "wires.pcapng")
+		if packets, err = l.Capture(ctx, report.Capture); err != nil {
+			return errRun{err}
+		}
+	}
+	report.Steps, err = l.Run(ctx, lab.RunOptions{Folder: report.Folder, Done: func(r lab.Result) {
+		if show && r.OK {
+			fmt.Printf("%d. %s: ok, %.1f s\n", r.Step, r.What, r.Seconds)
+		}
+	}})
+	if err != nil && ctx.Err() != nil {
+		err = errors.New("interrupted before all steps were done")
+	}
+	if report.OK = err == nil; err != nil {
+		report.Error = err.Error()
+	}
+	if packets != nil {
+		err = errors.Join(err, packets.Stop())
+	}
+	return errors.Join(err, writeResults(report))
+}
+
+// writeResults writes results.json.
+func writeResults(report *labReport) error {
+	f, err := os.Create(filepath.Join(report.Folder, "results.json"))
+	if err != nil {
+		return err
+	}
+	return errors.Join(cli.WriteJSON(f, report), f.Close())
+}
