@@ -110,6 +110,7 @@ const examples = `  lklrun curl http://example.com/               # no privilege
   sudo lklrun --if tap:tap0,nat -- curl http://example.com/
   sudo lklrun --if raw:eth0 --stack bbr -- iperf3 -c server
   lklrun --dry-run --if tap:tap0,dhcp -- true   # only print the plan
+  lklrun lab --paths 2 -- iperf3                # two stacks, joined by wires
   lklctl mptcp                                  # inspect the running stack`
 
 func (r *runner) command() *cobra.Command {
@@ -312,7 +313,7 @@ TOPICS           (lklrun help TOPIC)
   flags`+strings.TrimPrefix(cli.TopicList(topics), " ")+`{{else if .HasAvailableSubCommands}}
 
 NAMES{{range .Commands}}{{if .IsAvailableCommand}}
-  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{else if .HasAvailableLocalFlags}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{if and .HasParent .HasAvailableLocalFlags}}
 
 FLAGS
 {{.LocalFlags.FlagUsagesWrapped 80 | trimTrailingWhitespaces}}{{end}}{{if .HasExample}}

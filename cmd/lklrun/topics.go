@@ -20,6 +20,7 @@ var topics = []cli.Topic{
 	{Name: "background", Short: "daemons: --detach, --wait-all, --log", Text: backgroundTopic},
 	{Name: "devices", Short: "run on a phone or another machine: --device", Text: devicesTopic},
 	{Name: "captures", Short: "write packets to a file: --capture", Text: capturesTopic},
+	{Name: "labs", Short: "topology files of lklrun lab", Text: labsTopic},
 	{Name: "configuration", Short: "files, variables and profiles", Text: configurationTopic},
 	{Name: "exit-status", Short: "what each exit status means; --require", Text: exitTopic},
 }
@@ -195,6 +196,39 @@ name occurs several times, the last one applies.
   lklrun config --explain --profile mobile    # each value and its origin
   lklrun config --check lab.json              # check a file
   lklrun config --schema                      # JSON Schema for editors
+`
+
+const labsTopic = `A topology file describes a lab: nodes, each a stack of its own, and wires that
+join them. It is JSON with comments.
+
+  {
+    "wires": {"a": {"delay": "20ms", "rate": "100mbit"}, "b": {"loss": "1%"}},
+    "nodes": {
+      "client": {"wires": ["a", "b"]},
+      "server": {"wires": ["a", "b"], "run": "iperf3 -s", "server": true},
+    },
+    "steps": [
+      {"on": "client", "run": "iperf3 -c server -t 5", "background": true},
+      {"wait": "1s"}, {"wire": "a", "set": "down"},
+      {"wait": "1s"}, {"wire": "a", "set": "up"},
+    ],
+  }
+
+lklrun assigns the addresses: 10.0.1.0/24 to the first wire, 10.0.2.0/24 to the
+second one, and so on, in the order of their names. Nodes with "router": true
+forward packets, and all nodes get the routes. Each node reaches the others by
+their names. server.b is the address of the node server at the wire b.
+
+Settings of a wire apply to each direction. "server": true means that the lab is
+up when the program listens, and that the node announces all its addresses to
+MPTCP clients.
+
+  lklrun lab run FILE            # start, perform the steps, end; for CI
+  lklrun lab up FILE             # start in the background
+  lklrun lab exec NODE -- CMD    # run a program on a node
+  lklrun lab up --explain FILE   # print addresses, routes and names
+  lklrun lab --schema            # JSON Schema, for editors
+  lklctl path -n LAB.NODE eth0   # each node is an instance of lklrun
 `
 
 const exitTopic = `lklrun exits with the status of the program. If a signal ended the program,
