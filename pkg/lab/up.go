@@ -421,8 +421,8 @@ func (l *Lab) JSON(ctx context.Context, nodeName string, v any, verb ...string) 
 
 // Counters returns the counters of a node's kernel by name, such as
 // TcpRetransSegs.
-func (l *Lab) Counters(ctx context.Context, nodeName string) (map[string]uint64, error) {
-	counters := map[string]uint64{}
+func (l *Lab) Counters(ctx context.Context, nodeName string) (map[string]int64, error) {
+	counters := map[string]int64{}
 	return counters, l.JSON(ctx, nodeName, &counters, "counters")
 }
 
