@@ -2,7 +2,7 @@
 #
 # make            list the targets
 # make build      bin/lklrun, bin/lklctl, bin/lklhost and bin/stacks/
-# make demo       see the stack use two links at once
+# make demo       see the stack use two paths at once
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -37,13 +37,13 @@ help: ## list the targets
 
 # Each list has a stamp, so that dpkg is queried only after the list has changed.
 PACKAGES := $(OUT)/.packages
-$(PACKAGES)-build $(PACKAGES)-cross $(PACKAGES)-demo $(PACKAGES)-test $(PACKAGES)-all: $(PACKAGES)-%: .ci/packages/% .ci/install-packages
+$(PACKAGES)-build $(PACKAGES)-cross $(PACKAGES)-demo $(PACKAGES)-demo-tap $(PACKAGES)-test $(PACKAGES)-all: $(PACKAGES)-%: .ci/packages/% .ci/install-packages
 	@mkdir -p $(OUT)
 	@.ci/install-packages $*
 	@touch $@
 
 .PHONY: packages
-packages: $(PACKAGES)-build $(PACKAGES)-demo $(PACKAGES)-test ## install the Debian packages for make test (root), or name them
+packages: $(PACKAGES)-build $(PACKAGES)-demo $(PACKAGES)-demo-tap $(PACKAGES)-test ## install the Debian packages for make test (root), or name them
 
 .PHONY: packages-all
 packages-all: packages $(PACKAGES)-cross $(PACKAGES)-all ## install the packages for make test-all as well
@@ -141,8 +141,12 @@ deb-test: deb $(PACKAGES)-all
 	@.ci/fetch-debs --deps arm64 $(OUT)/deb-test/arm64 libpcap0.8 curl dash coreutils
 
 .PHONY: demo
-demo: $(PACKAGES)-demo build ## fetch 200 MB over two links at once, with an unmodified curl
+demo: $(PACKAGES)-demo build ## fetch 200 MB over two paths at once, in a lab of two stacks; needs no root
 	@test/demo.sh
+
+.PHONY: demo-tap
+demo-tap: $(PACKAGES)-demo-tap build ## fetch 200 MB over two taps at once, from the host's kernel (root)
+	@test/demo-tap.sh
 
 TOOLS := $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) $(OUT)/tools/.vale-$(VALE) $(OUT)/tools/.gotestsum-$(GOTESTSUM)
 

@@ -115,6 +115,9 @@ func flagError(err error) error {
 			return fmt.Errorf("--%s: %w", key, te.Err)
 		}
 	}
+	if te.Path == "name" {
+		return fmt.Errorf("--name: %w", te.Err)
+	}
 	if name, ok := strings.CutPrefix(te.Path, "sysctl."); ok {
 		return fmt.Errorf("--sysctl %s: %w", name, te.Err)
 	}
@@ -154,6 +157,7 @@ func knownPair(client []string) (lab.Command, []string) {
 // labRunner contains the flags of the verb lab.
 type labRunner struct {
 	shape   shapeFlags
+	name    string
 	end     *exit.End
 	explain bool
 	schema  bool
@@ -179,6 +183,7 @@ func labCommand(end *exit.End) *cobra.Command {
 	f.SetInterspersed(false)
 	f.SortFlags = false
 	r.shape.add(f)
+	f.StringVar(&r.name, "name", "", "call the lab `NAME`; its nodes are NAME.client and NAME.server (default: lab)")
 	f.BoolVar(&r.explain, "explain", false, "print the nodes, addresses, routes and wires without starting them")
 	f.BoolVar(&r.schema, "schema", false, "print the JSON Schema of topology files, for editors")
 	f.VarP(&r.output, "output", "o", "with --explain: print text or JSON")
@@ -186,7 +191,7 @@ func labCommand(end *exit.End) *cobra.Command {
 		cobra.CheckErr(cmd.RegisterFlagCompletionFunc(name, completeStack))
 	}
 	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("sysctl", completeSysctl))
-	cmd.AddCommand(labUpCommand(), labRunCommand(), labExecCommand(end), labStatusCommand(), labDownCommand())
+	cmd.AddCommand(labUpCommand(), labRunCommand(), labExecCommand(end), labSetCommand(), labStatusCommand(), labDownCommand())
 	return cmd
 }
 
@@ -203,19 +208,15 @@ func (r *labRunner) run(cmd *cobra.Command, args []string) error {
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	name := "lab"
-	if !r.explain {
-		var err error
-		if name, err = freeName(ctx); err != nil {
-			return err
-		}
-	}
-	t, client, err := r.shape.topology(name, args)
+	t, client, err := r.shape.topology(r.name, args)
 	if err != nil {
 		return err
 	}
 	if r.explain {
 		return explainLab(t, r.output)
+	}
+	if err := r.settle(ctx, t); err != nil {
+		return err
 	}
 	l, err := startLab(ctx, t, lab.Options{})
 	if err != nil {
@@ -223,6 +224,15 @@ func (r *labRunner) run(cmd *cobra.Command, args []string) error {
 	}
 	*r.end, err = runClient(cmd.Context(), l, "client", client)
 	return errors.Join(err, l.Down(context.WithoutCancel(ctx)))
+}
+
+// settle gives the lab a name that no running lab has.
+func (r *labRunner) settle(ctx context.Context, t *lab.Topology) (err error) {
+	if r.name != "" {
+		return notRunning(ctx, r.name)
+	}
+	t.Name, err = freeName(ctx)
+	return err
 }
 
 // explainLab prints the plan of a lab.

@@ -181,6 +181,46 @@ func labExecCommand(end *exit.End) *cobra.Command {
 	return cmd
 }
 
+func labSetCommand() *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use:   "set [-n LAB] WIRE STEP...",
+		Short: "cut or change a wire of a lab",
+		Long: `set changes a wire of a running lab, at all its ends. The steps are those of
+"lklctl path": down cuts the wire, up brings it back, loss 5% adds loss.`,
+		Example: "  lklrun lab set a down\n  lklrun lab set a up\n  lklrun lab set -n lossy b loss 5% delay 40ms",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return cli.Usagef("expected a wire and a step, such as down; see %s --help", cmd.CommandPath())
+			}
+			l, err := openLab(cmd.Context(), name)
+			if err != nil {
+				return err
+			}
+			err = l.Set(cmd.Context(), args[0], strings.Join(args[1:], " "))
+			var failed *lab.ExitError
+			if err != nil && (!errors.As(err, &failed) || failed.Status == cli.ExitUsage) {
+				err = &cli.UsageError{Err: err}
+			}
+			return err
+		},
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			l, err := lab.Open(cmd.Context(), name, nil)
+			if err != nil || len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			var wires []string
+			for _, w := range l.Plan.Wires {
+				wires = append(wires, w.Name)
+			}
+			return wires, cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+	cmd.Flags().StringVarP(&name, "name", "n", "", "select the lab `LAB`, if several run")
+	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("name", completeLab))
+	return cmd
+}
+
 func completeLab(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	all, _ := lab.All(cmd.Context(), nil) // offer nothing after an error
 	var names []string

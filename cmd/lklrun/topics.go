@@ -226,6 +226,7 @@ MPTCP clients.
   lklrun lab run FILE            # start, perform the steps, end; for CI
   lklrun lab up FILE             # start in the background
   lklrun lab exec NODE -- CMD    # run a program on a node
+  lklrun lab set WIRE down       # cut a wire; up brings it back
   lklrun lab up --explain FILE   # print addresses, routes and names
   lklrun lab --schema            # JSON Schema, for editors
   lklctl path -n LAB.NODE eth0   # each node is an instance of lklrun

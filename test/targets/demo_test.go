@@ -3,6 +3,7 @@
 package targets
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -15,20 +16,41 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// demo is the command line of `make demo`; env are further variables.
-func demo(env ...string) *exec.Cmd {
-	cmd := exec.Command(filepath.Join(kit.Root(), "test", "demo.sh"))
+// demoTap is the command line of `make demo-tap`; env are further variables.
+func demoTap(env ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(kit.Root(), "test", "demo-tap.sh"))
 	cmd.Env = append(cmd.Environ(), env...)
-	// Use a separate process group, like a foreground job of a terminal.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return inGroup(cmd)
+}
+
+// demo returns the command line of `make demo` by an ordinary user.
+func demo(t *testing.T) func() *exec.Cmd {
+	bin := kit.PublicBin(t)
+	script := filepath.Join(filepath.Dir(bin), "demo.sh")
+	kit.Must(t, os.WriteFile(script, []byte(kit.ReadFile(t, filepath.Join(kit.Root(), "test", "demo.sh"))), 0o755))
+	return func() *exec.Cmd {
+		cmd := kit.AsUser(exec.Command(script), "")
+		cmd.Env = append(cmd.Env, "LKLRUN_BIN="+bin)
+		return inGroup(cmd)
+	}
+}
+
+// inGroup gives a command its own process group, like a foreground job of a terminal.
+func inGroup(cmd *exec.Cmd) *exec.Cmd {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setpgid = true
 	return cmd
 }
 
-// TestDemo runs the demo, which checks its results itself.
+// TestDemo runs the demo as an ordinary user. It checks its results itself.
 func TestDemo(t *testing.T) {
+	kit.Need(t, "nginx", "curl", "ps")
 	kit.NewSite(t)
+	run := demo(t)
 	before := kit.Take(t)
-	r := kit.Run(t, 2*time.Minute, demo())
+	r := kit.Run(t, 2*time.Minute, run())
 	if r.Status != 0 {
 		t.Errorf("make demo: %v", r)
 	}
@@ -36,13 +58,25 @@ func TestDemo(t *testing.T) {
 	before.Same()
 }
 
-// TestDemoWires runs only the demo's network, with the host kernel's own MPTCP as the
-// client.
+// TestDemoTap runs the demo with taps, which checks its results itself.
+func TestDemoTap(t *testing.T) {
+	kit.NewSite(t)
+	before := kit.Take(t)
+	r := kit.Run(t, 2*time.Minute, demoTap())
+	if r.Status != 0 {
+		t.Errorf("make demo-tap: %v", r)
+	}
+	t.Log(r.Stdout)
+	before.Same()
+}
+
+// TestDemoWires runs only the network of the demo with taps, with the host kernel's own
+// MPTCP as the client.
 func TestDemoWires(t *testing.T) {
 	kit.Need(t, "ip", "tc", "nginx", "mptcpize", "curl", "nstat", "nft")
 	before := kit.Take(t)
-	if r := kit.Run(t, 2*time.Minute, demo("DEMO_CLIENT=host")); r.Status != 0 {
-		t.Errorf("make demo, host client: %v", r)
+	if r := kit.Run(t, 2*time.Minute, demoTap("DEMO_CLIENT=host")); r.Status != 0 {
+		t.Errorf("make demo-tap, host client: %v", r)
 	}
 	before.Same()
 }
@@ -50,18 +84,25 @@ func TestDemoWires(t *testing.T) {
 // TestDemoInterrupted checks that Ctrl-C leaves nothing behind, at any time.
 func TestDemoInterrupted(t *testing.T) {
 	kit.NewSite(t)
+	run := demo(t)
 	before := kit.Take(t)
-	for _, after := range []string{"Two links", "lklctl"} {
-		p := kit.Start(t, demo())
-		kit.WaitFor(t, after, time.Minute, func() bool {
+	for _, cut := range []struct {
+		after string
+		demo  func() *exec.Cmd
+	}{
+		{"Two paths", run}, {"lklctl mptcp", run}, {"lab set", run},
+		{"Two links", func() *exec.Cmd { return demoTap() }}, {"lklctl", func() *exec.Cmd { return demoTap() }},
+	} {
+		p := kit.Start(t, cut.demo())
+		kit.WaitFor(t, cut.after, time.Minute, func() bool {
 			out, _ := p.Output()
-			return strings.Contains(out, after) || !p.Running()
+			return strings.Contains(out, cut.after) || !p.Running()
 		})
 		if err := unix.Kill(-p.Pid(), unix.SIGINT); err != nil {
 			t.Fatal(err)
 		}
 		if r := p.Wait(kit.Limit); r.Status != 130 {
-			t.Errorf("Ctrl-C after %q: %v", after, r)
+			t.Errorf("Ctrl-C after %q: %v", cut.after, r)
 		}
 		before.Settles(5 * time.Second)
 	}
