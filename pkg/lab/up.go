@@ -242,8 +242,9 @@ func (n *node) text() string {
 // foreground, it reports that the node is up, and ends at the end of its standard
 // input: when Down closes the pipe, or when the process that has called Up ends.
 const (
-	program = `[ $# = 0 ] || { { "$@"; echo "lab: the program ended with status $?"; } </dev/null >&2 & }
+	program = `[ $# = 0 ] || { { "$@"; echo "` + ended + `$?"; } </dev/null >&2 & }
 `
+	ended = "lab: the program ended with status "
 	foreground = program + `echo up
 exec cat`
 	background = program + `exec sleep infinity`
@@ -349,13 +350,16 @@ func (l *Lab) awaitServer(ctx context.Context, n *PlannedNode) error {
 		} else if err != nil && limit.Err() == nil && !errors.As(err, new(*ExitError)) {
 			return err
 		}
+		if log := l.Log(n.Name); strings.Contains(log, ended) {
+			return &StartError{n.Name, log}
+		}
 		select {
 		case <-time.After(30 * time.Millisecond):
 		case <-limit.Done():
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			return &StartError{n.Name, fmt.Sprintf("%s%s does not listen on a port after %v", l.Log(n.Name), n.Run[0], serveLimit)}
+			return &StartError{n.Name, fmt.Sprintf("%s%s does not listen on a port after %v", l.Log(n.Name), n.Run, serveLimit)}
 		}
 	}
 }
