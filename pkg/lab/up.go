@@ -33,6 +33,8 @@ const (
 	// endLimit bounds the end of a node before Down kills it. lklrun ends
 	// the programs of the node (5 s) and waits until sent data has arrived.
 	endLimit = 20 * time.Second
+	// carrierLimit bounds the time until the nodes have found each other.
+	carrierLimit = 10 * time.Second
 	// serveLimit bounds the time until the program of a server listens.
 	serveLimit = 10 * time.Second
 	// queryLimit bounds a command of lklctl.
@@ -203,6 +205,9 @@ func (l *Lab) start(ctx context.Context, o *Options) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
+	if err := l.awaitCarriers(ctx, parallel); err != nil {
+		return err
+	}
 	for k := range l.Plan.Nodes {
 		if n := &l.Plan.Nodes[k]; n.Server {
 			if err := l.awaitServer(ctx, n); err != nil {
@@ -244,7 +249,7 @@ func (n *node) text() string {
 const (
 	program = `[ $# = 0 ] || { { "$@"; echo "` + ended + `$?"; } </dev/null >&2 & }
 `
-	ended = "lab: the program ended with status "
+	ended      = "lab: the program ended with status "
 	foreground = program + `echo up
 exec cat`
 	background = program + `exec sleep infinity`
@@ -337,6 +342,40 @@ func (l *Lab) detachNode(ctx context.Context, n *node) error {
 	return nil
 }
 
+// awaitCarriers waits until each interface has a carrier. Nodes learn of the
+// other ends of their wires some milliseconds after they are up.
+func (l *Lab) awaitCarriers(ctx context.Context, parallel int) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(parallel)
+	for _, n := range l.Plan.Nodes {
+		g.Go(func() error {
+			limit, cancel := context.WithTimeoutCause(ctx, carrierLimit, fmt.Errorf("node %s: an interface has no carrier after %v", n.Name, carrierLimit))
+			defer cancel()
+			for {
+				var paths []struct {
+					Carrier bool `json:"carrier"`
+				}
+				if err := l.JSON(limit, n.Name, &paths, "path"); err != nil {
+					return err
+				}
+				up := 0
+				for _, p := range paths {
+					if p.Carrier {
+						up++
+					}
+				}
+				if up >= len(n.Interfaces) {
+					return nil
+				}
+				if err := pause(limit, 10*time.Millisecond); err != nil {
+					return err
+				}
+			}
+		})
+	}
+	return g.Wait()
+}
+
 // awaitServer waits until the program of a node listens.
 func (l *Lab) awaitServer(ctx context.Context, n *PlannedNode) error {
 	limit, cancel := context.WithTimeout(ctx, serveLimit)
@@ -353,9 +392,7 @@ func (l *Lab) awaitServer(ctx context.Context, n *PlannedNode) error {
 		if log := l.Log(n.Name); strings.Contains(log, ended) {
 			return &StartError{n.Name, log}
 		}
-		select {
-		case <-time.After(30 * time.Millisecond):
-		case <-limit.Done():
+		if pause(limit, 30*time.Millisecond) != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
