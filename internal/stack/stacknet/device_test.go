@@ -89,7 +89,7 @@ func TestDevice(t *testing.T) {
 	link := stacknet.Link{
 		Name: "eth1", MAC: net.HardwareAddr{2, 0, 0, 0, 1, 1}, MTU: 1400, Group: 7, Qdisc: "fq_codel", VLAN: 5,
 		Addrs: []netip.Prefix{netip.MustParsePrefix("10.5.0.2/24")}, GW4: netip.MustParseAddr("10.5.0.1"), Metric: 101,
-		Neigh: []stacknet.Neighbour{{IP: netip.MustParseAddr("10.5.0.1"), MAC: neighbour}},
+		Neigh:  []stacknet.Neighbour{{IP: netip.MustParseAddr("10.5.0.1"), MAC: neighbour}},
 		Routes: []stacknet.StaticRoute{{To: netip.MustParsePrefix("10.88.0.0/16"), Via: netip.MustParseAddr("10.5.0.9")}},
 	}
 	for range 2 { // the second time there is nothing to change
