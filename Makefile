@@ -169,7 +169,7 @@ test-all: packages-all build cross san browser $(TOOLS) ## run the other tests: 
 
 .PHONY: pictures
 pictures: packages-all build browser ## make the pictures of the documentation from a run of one minute
-	@PICTURES=$(CURDIR)/docs/pictures CI=true $(GO) test ./test/diag -run '^Test(Top|Web)$$' -count=1 -timeout 10m
+	@PICTURES=$(CURDIR)/docs/pictures CI=true $(GO) test ./test/diag -run '^Test(Top|Web|WebWires)$$' -count=1 -timeout 10m
 
 # The browser's driver for the test of lklctl web. It is outside the source tree, because the go
 # command would look for packages in it.
