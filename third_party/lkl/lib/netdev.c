@@ -294,6 +294,17 @@ API int lkl_netdev_add(struct lkl_netdev *nd, struct lkl_netdev_args *args)
 	return id;
 }
 
+static long do_nothing(void *arg __attribute__((unused)))
+{
+	return 0;
+}
+
+/* A call that enters the kernel handles interrupts. */
+static void settle(void *arg)
+{
+	kernel_call(do_nothing, arg);
+}
+
 struct join_args {
 	struct wire *wire;
 	int bell;
@@ -316,8 +327,9 @@ API int lkl_netdev_wire_join(int id, int bell)
 	a.wire = devs[id]->wire;
 	ret = booted ? kernel_call(do_join, &a) : do_join(&a);
 	if (!ret && booted) {
+		/* The peer may have written frames already. */
 		netdev_event(id, EPOLLIN);
-		events_more();
+		settle(NULL);
 	}
 	return ret;
 }
@@ -344,17 +356,6 @@ static long do_remove(void *arg)
 {
 	lklk_net_remove(((struct lkl_netdev *)arg)->id);
 	return 0;
-}
-
-static long do_nothing(void *arg __attribute__((unused)))
-{
-	return 0;
-}
-
-/* A call that enters the kernel handles interrupts. */
-static void settle(void *arg)
-{
-	kernel_call(do_nothing, arg);
 }
 
 API void lkl_netdev_remove(int id)
