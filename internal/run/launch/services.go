@@ -67,7 +67,8 @@ func (r *run) serve(ctx context.Context) error {
 		if err := r.links.serve(ctx, l); err != nil {
 			return err
 		}
-		served = served || len(l.services) > 0
+		// A wire has its carrier only now.
+		served = served || len(l.services) > 0 || l.host.Join != nil
 	}
 	if served { // let the first connection use all paths
 		return r.links.paths.Sync(ctx)
