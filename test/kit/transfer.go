@@ -143,7 +143,7 @@ func (m *TransferPeer) take(c net.Conn, sum hash.Hash) error {
 // up, so that wrong bytes reveal their origin. If a single packet at the reader's
 // position contains bytes of a later position, this is an error of the peer's kernel:
 // Linux 6.18 misplaces data of a subflow whose join is not finished
-// (third_party/lkl/arch/lkl/fixes/mptcp_protocol.inc).
+// (mptcp-mapping-before-join.patch in third_party/lkl/patches).
 func (m *TransferPeer) compare(at int64, b []byte) {
 	for i := 0; i < len(b) && m.wrong == ""; i++ {
 		if pos := at + int64(i); b[i] != byte(pos/8>>(8*(pos%8))) {

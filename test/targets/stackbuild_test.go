@@ -3,6 +3,7 @@
 package targets
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -12,11 +13,11 @@ import (
 )
 
 // TestStackSourceDoesNotFit checks that third_party/lkl refuses a kernel source that its
-// fixes do not fit, and names the file. Without this check, a fix for a missing file
-// would be omitted silently.
+// patches do not fit, and names the file. Without this check, a patch could damage
+// another version of a function. None of these builds gets as far as the compiler.
 func TestStackSourceDoesNotFit(t *testing.T) {
 	t.Parallel()
-	kit.Need(t, "make", "gcc")
+	kit.Need(t, "make", "gcc", "patch")
 	source := kit.Dir(t)
 	builds := func(want ...string) {
 		t.Helper()
@@ -39,10 +40,22 @@ func TestStackSourceDoesNotFit(t *testing.T) {
 			}
 		}
 	}
+	version := func(major, minor string) {
+		kit.WriteFile(t, filepath.Join(source, "Makefile"), "VERSION = "+major+"\nPATCHLEVEL = "+minor+"\n")
+	}
 	builds("is no kernel source")
 	kit.WriteFile(t, filepath.Join(source, "Kbuild"), "")
 	kit.WriteFile(t, filepath.Join(source, "Makefile"), "")
-	builds("has no net/mptcp/subflow.c, which arch/lkl/fixes/mptcp_subflow.inc mends", "expected Linux 6.12.117 or a later")
+	builds("has no VERSION and PATCHLEVEL")
+	version("5", "4")
+	builds("is Linux 5.4: expected 6.1 or later")
+	version("6", "12")
+	kit.WriteFile(t, filepath.Join(source, ".config"), "")
+	builds("contains a build (.config)", "mrproper")
+	if err := os.Remove(filepath.Join(source, ".config")); err != nil {
+		t.Fatal(err)
+	}
+	builds("has no net/mptcp/subflow.c, which mptcp-fallback-mapping.patch mends")
 	kit.WriteFile(t, filepath.Join(source, "net/mptcp/subflow.c"), "static bool subflow_check_data_avail(struct sock *ssk)\n{\n\treturn true;\n}\n")
-	builds("subflow_check_data_avail() in", "mptcp_subflow.inc mends", "arch/lkl/fixes/list")
+	builds("subflow_check_data_avail() in", "mptcp-fallback-mapping.patch mends", "patches/6.12/series")
 }

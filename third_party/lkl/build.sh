@@ -7,22 +7,35 @@
 #
 # The cache, ${XDG_CACHE_HOME:-~/.cache}/lklrun:
 #   linux-ID/          kernel source, unpacked once, never changed
-#   build-ID-CC/       object tree, reused so that a change takes seconds
+#   work-ID-CC/        tree of links with our files, and the object tree, reused so that a
+#                      change takes seconds
 #   HASH/liblkl.*      result, by a hash of all its inputs
+#   live-ID-CC/        result of a directory given by LINUX_SOURCE, which may change
 #   lock*              one build of a kind at a time
+#
+# LKL_KERNEL=6.1|6.12|7.3 selects Debian's package linux-source-VERSION. The default is
+# 6.12. LINUX_SOURCE=DIR uses a source tree instead, which is not changed.
 #
 # LKL_ARCH=amd64|arm64|arm builds for a device: liblkl.so then depends on no other
 # library. The default is this machine. For another CPU it uses Debian's cross compiler.
 #
+# LKL_PATCHES and LKL_CONFIG name further patches, and files with kernel options, one per
+# line. LKL_FIXES=try omits those of the patches in patches/VERSION/ that do not fit the
+# kernel, with a message, instead of refusing the kernel.
+#
+# LKL_VERBOSE=1 prints the name of each file that is compiled. LKL_CHECK=1 only checks
+# whether the kernel and the patches fit.
+#
 # LKL_HZ=100|250|300 builds a kernel with another tick, for comparison. It uses an object
-# tree of its own (build-ID-CC-hzN), which takes as long as the first build.
+# tree of its own (work-ID-CC-hzN), which takes as long as the first build.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/lklrun
 hz=${LKL_HZ:-}
-package=linux-source-6.12
-tarball=/usr/src/$package.tar.xz
+quiet=-s
+[ -z "${LKL_VERBOSE:-}" ] || quiet=--no-print-directory
+oldest=6.1
 
 die() {
 	echo "lkl: $*" >&2
@@ -72,36 +85,67 @@ ours() {
 		! -name "$cpu" -prune -o -type f -print | LC_ALL=C sort
 }
 
-# Identifies the kernel without reading it.
-source_id() {
+# Refuses a version that the architecture does not support.
+recent() {
+	[ "$(printf '%s\n' $oldest "$version" | sort -V | head -n1)" = $oldest ] ||
+		die "$1: expected $oldest or later"
+}
+
+# Finds the kernel: $src, $id and $version. $live: the source may change at any time.
+find_kernel() {
+	live=''
 	if [ -n "${LINUX_SOURCE:-}" ]; then
 		[ -f "$LINUX_SOURCE/Kbuild" ] ||
 			die "$LINUX_SOURCE is no kernel source"
-		dir=$(cd "$LINUX_SOURCE" && pwd)
-		{ echo "$dir"; stat -c '%Y %n' "$dir" "$dir/Makefile"
-		  git -C "$dir" rev-parse HEAD 2>/dev/null || :; } | sha256sum | cut -c1-12
-	elif [ -f "$tarball" ]; then
-		stat -L -c '%s-%Y' "$tarball"
+		src=$(cd "$LINUX_SOURCE" && pwd) live=1
+		version=$(sed -n 's/^VERSION = //p' "$src/Makefile").$(sed -n 's/^PATCHLEVEL = //p' "$src/Makefile")
+		case $version in
+		[0-9]*.[0-9]*) ;;
+		*) die "$src/Makefile has no VERSION and PATCHLEVEL: $src is no kernel source" ;;
+		esac
+		recent "$src is Linux $version"
+		for f in .config include/config include/generated; do
+			[ ! -e "$src/$f" ] ||
+				die "$src contains a build ($f), which would mix with this one: make -C $src mrproper, or use a clean checkout (git worktree add)"
+		done
+		id=$(echo "$src" | sha256sum | cut -c1-12)
 	else
-		die "the kernel source is missing: apt install $package (or LINUX_SOURCE=DIR)"
+		version=${LKL_KERNEL:-6.12}
+		recent "Linux $version"
+		tarball=/usr/src/linux-source-$version.tar.xz
+		[ -f "$tarball" ] || tarball=$cache/linux-source-$version.tar.xz
+		[ -f "$tarball" ] ||
+			die "the kernel source is missing: apt install linux-source-$version (or LINUX_SOURCE=DIR)"
+		id=$(stat -L -c '%s-%Y' "$tarball")
+		src=$cache/linux-$id
 	fi
+	series=$here/patches/$version
 }
 
-# All inputs of the library.
+# All inputs of the library, except a source that may change.
 input_hash() {
 	{
-		echo "$id${hz:+ hz $hz}${device:+ device}"
+		echo "$version $id${hz:+ hz $hz}${device:+ device} ${LKL_FIXES:-}"
+		lines "${LKL_PATCHES:-}" "${LKL_CONFIG:-}" | while read -r f; do
+			sha256sum < "$f"
+		done
 		$cc -dumpmachine
 		$cc --version | head -n1
 		"${cross}ld" --version | head -n1
 		cd "$here"
 		ours arch lib include build.sh | xargs sha256sum
+		[ ! -d "$series" ] || ours "patches/$version" | xargs sha256sum
 	} | sha256sum | cut -c1-20
+}
+
+# The lines of the arguments.
+lines() {
+	printf '%s\n' "$@" | sed '/^$/d'
 }
 
 deliver() {
 	mkdir -p "$out"
-	for f in liblkl.so liblkl.a; do
+	for f in liblkl.so liblkl.a liblkl.info; do
 		cmp -s "$cache/$hash/$f" "$out/$f" && continue
 		cp "$cache/$hash/$f" "$out/.$f.$$"
 		mv "$out/.$f.$$" "$out/$f"
@@ -127,15 +171,34 @@ unpack() {
 	mv "$src.tmp" "$src"
 }
 
-# Links to the original tree, with our architecture as real files in it.
+# Links a directory's entries to the original, except those that are real files or
+# directories in the tree.
+link_entries() {
+	for f in "$src/$1"*; do
+		t=$work/tree/$1${f##*/}
+		if [ -L "$t" ]; then
+			[ "$(readlink "$t")" = "$f" ] || ln -sfn "$f" "$t"
+		elif [ ! -e "$t" ]; then
+			ln -s "$f" "$t"
+		fi
+	done
+	find "$work/tree/$1" -maxdepth 1 -xtype l -delete
+}
+
+# Makes a directory of the tree a real one with links, and the directories above it.
+real_dir() {
+	case $1 in */*) real_dir "${1%/*}" ;; esac
+	[ ! -L "$work/tree/$1" ] || rm "$work/tree/$1"
+	mkdir -p "$work/tree/$1"
+	link_entries "$1/"
+}
+
+# Links to the original tree, with our architecture and the patched files as real files.
 overlay() {
-	mkdir -p "$work/tree/arch"
-	for f in "$src"/*; do
-		[ "${f##*/}" = arch ] || ln -sfn "$f" "$work/tree/${f##*/}"
-	done
-	for f in "$src"/arch/*; do
-		ln -sfn "$f" "$work/tree/arch/${f##*/}"
-	done
+	mkdir -p "$work/tree"
+	link_entries ''
+	real_dir arch
+	[ ! -L "$work/tree/arch/lkl" ] || die "$src has an architecture lkl: expected an unmodified kernel"
 	# A header that is added or removed can change the result of #include, and
 	# kbuild's dependencies do not cover that: start over.
 	(cd "$here/arch/lkl" && ours . | grep '\.h$') > "$work/headers.new"
@@ -152,46 +215,117 @@ overlay() {
 	(cd "$work/tree/arch/lkl" && find . -type f) | while read -r f; do
 		[ -f "$here/arch/lkl/$f" ] || rm -f "$work/tree/arch/lkl/$f"
 	done
+
+	# A file that was patched once stays a copy, because the original's time is older
+	# than the object.
+	{ cat "$work/patched" 2>/dev/null || :; (cd "$tmp/patched" && find . -type f | cut -c3-); } | sort -u > "$tmp/list"
+	mv "$tmp/list" "$work/patched"
+	while read -r file; do
+		real_dir "$(dirname "$file")"
+		from=$tmp/patched/$file to=$work/tree/$file
+		[ -f "$from" ] || from=$src/$file
+		if [ ! -f "$from" ]; then
+			rm -f "$to"
+		elif [ -L "$to" ] || ! cmp -s "$from" "$to"; then
+			rm -f "$to"
+			cp "$from" "$to"
+			touch "$to"
+		fi
+	done < "$work/patched"
 }
 
-# The fixes for the kernel: arch/lkl/fixes/list without its comments.
-fixes() {
-	grep -v '^#' "$here/arch/lkl/fixes/list"
-}
-
-# A fix is only valid for the function that it was written for. kbuild would not report a
-# missing file, and the fix could damage another version of the function.
-check_fixes() {
-	fixes | while read -r fix file function sum; do
-		[ -f "$src/$file" ] ||
-			die "$src has no $file, which arch/lkl/fixes/$fix mends: expected Linux 6.12.117 or a later 6.12.y"
-		is=$(sed -n "/^[a-z].*\<$function(/,/^}/p" "$src/$file" | sha256sum | cut -c1-16)
-		[ "$is" = "$sum" ] ||
-			die "$function() in $src/$file is not the one that arch/lkl/fixes/$fix mends: see whether it still needs it, and put $is into arch/lkl/fixes/list"
+# Checks a patch of the series against the kernel: one line on standard output says what
+# does not fit. A patch is only valid for the functions that it was written for. It could
+# apply to another version of a function and damage it.
+misfit() {
+	sed -n "/^$1\$/,/^[^#]/{/^#= /p}" "$series/series" | while read -r _ file function sum; do
+		if [ ! -f "$src/$file" ]; then
+			echo "$src has no $file, which $1 mends"
+			return
+		fi
+		is=$(sed -n "/^\\([a-z].*[ *]\\)\\{0,1\\}$function(/,/^}/p" "$src/$file" | sha256sum | cut -c1-16)
+		if [ "$is" != "$sum" ]; then
+			echo "$function() in $src/$file is not the one that $1 mends: see whether it still needs the patch, and put $is into $series/series"
+			return
+		fi
 	done
+}
+
+# The kernel's files that patches change.
+patched() {
+	cat "$@" | sed -n 's,^[-+][-+][-+] [ab]/\([^	]*\).*,\1,p' | sort -u
+}
+
+# Applies the patches to a copy of the files that they change, $tmp/patched, and writes
+# down which ones: $tmp/fixes.
+apply_patches() {
+	set --
+	: > "$tmp/fixes"
+	[ -d "$series" ] ||
+		echo "lkl: no fixes are known for Linux $version (third_party/lkl/patches)" >&2
+	grep -v '^#' "$series/series" > "$tmp/series" 2>/dev/null || :
+	while read -r p; do
+		why=$(misfit "$p")
+		if [ -z "$why" ]; then
+			set -- "$@" "$series/$p"
+			echo "fix=${p%.patch}" >> "$tmp/fixes"
+		elif [ "${LKL_FIXES:-}" = try ]; then
+			echo "lkl: without ${p%.patch}: $why" >&2
+			echo "missing=${p%.patch}" >> "$tmp/fixes"
+		else
+			die "$why"
+		fi
+	done < "$tmp/series"
+	IFS='
+'
+	for p in ${LKL_PATCHES:-}; do
+		set -- "$@" "$p"
+	done
+	unset IFS
+	rm -rf "$tmp/patched"
+	mkdir -p "$tmp/patched"
+	patched "$@" /dev/null | while read -r f; do
+		[ -f "$src/$f" ] || continue
+		mkdir -p "$tmp/patched/$(dirname "$f")"
+		cp "$src/$f" "$tmp/patched/$f"
+	done
+	for p; do
+		patch -s -f -E -p1 -F0 --no-backup-if-mismatch -r - -d "$tmp/patched" < "$p" > "$tmp/patch.log" 2>&1 ||
+			die "$p does not apply to Linux $version in $src: $(grep -m1 'FAILED\|find file' "$tmp/patch.log" || head -n1 "$tmp/patch.log")"
+	done
+}
+
+# The kernel's options: ours, those of LKL_CONFIG, and what follows from them.
+configure() {
+	{
+		cat "$here/arch/lkl/configs/lkl_defconfig"
+		[ -z "$hz" ] || printf '%s\n' '# CONFIG_HZ_1000 is not set' "CONFIG_HZ_$hz=y"
+		lines "${LKL_CONFIG:-}" | while read -r f; do cat "$f"; done
+	} > "$tmp/options"
+	if [ -z "$live" ] && cmp -s "$tmp/options" "$work/obj/.options" &&
+	   cmp -s "$here/arch/lkl/Kconfig" "$work/obj/.kconfig"; then
+		return
+	fi
+	cmp -s "$tmp/options" "$work/obj/.options" || cp "$tmp/options" "$work/obj/.config"
+	$k olddefconfig 2>&1 | grep -v 'erofs/Kconfig\|reassigning to symbol' || :
+	[ -f "$work/obj/.config" ] || die "make olddefconfig failed in $work/tree"
+	lines "${LKL_CONFIG:-}" | while read -r f; do
+		grep -E '^CONFIG_[A-Z0-9_]+=[ym]$' "$f" | while read -r option; do
+			grep -qx "$option" "$work/obj/.config" ||
+				die "$option of $f has no effect: Linux $version does not have this option, or one that it depends on is missing"
+		done
+	done
+	cp "$tmp/options" "$work/obj/.options"
+	cp "$here/arch/lkl/Kconfig" "$work/obj/.kconfig"
 }
 
 kernel() {
 	mkdir -p "$work/obj"
-	k="make -s -C $work/tree O=$work/obj ARCH=lkl CC=$cc"
+	k="make $quiet -C $work/tree O=$work/obj ARCH=lkl CC=$cc"
 	k="$k CROSS_COMPILE=$cross"
 	k="$k KBUILD_BUILD_USER=lkl KBUILD_BUILD_HOST=lkl KBUILD_BUILD_VERSION=1"
-	# kbuild's flags for one object
-	k="$k $(fixes | while read -r fix file _; do
-		echo "CFLAGS_$(basename "$file" .c).o=--include=$work/tree/arch/lkl/fixes/$fix"
-	done | tr '\n' ' ')"
-	if ! cmp -s "$here/arch/lkl/configs/lkl_defconfig" "$work/obj/.defconfig" ||
-	   ! cmp -s "$here/arch/lkl/Kconfig" "$work/obj/.kconfig"; then
-		$k lkl_defconfig 2>&1 | grep -v erofs/Kconfig || :
-		cp "$here/arch/lkl/configs/lkl_defconfig" "$work/obj/.defconfig"
-		cp "$here/arch/lkl/Kconfig" "$work/obj/.kconfig"
-		if [ -n "$hz" ]; then
-			"$src/scripts/config" --file "$work/obj/.config" \
-				-d HZ_1000 -e "HZ_$hz"
-			$k olddefconfig
-		fi
-	fi
-	echo "  KERNEL  $($k kernelversion) (a few minutes the first time)"
+	configure
+	echo "  KERNEL  $($k -s kernelversion) (a few minutes the first time)"
 	$k -j"${JOBS:-$(nproc)}" lkl_object
 }
 
@@ -217,9 +351,12 @@ library() {
 
 	# Symbols for the kernel's own messages, in the steps of
 	# scripts/link-vmlinux.sh: an empty table, one of the right size, the final one.
-	: > "$tmp/syms"
+	# Versions differ in the option for tables with offsets. Older ones accept no empty
+	# table, and have a shell script that makes the list.
+	printf '%s\n' '0 T _text' '0 T _stext' '8 T _etext' > "$tmp/syms"
+	relative=$(sed -n 's/.*{"\(base-relative\|pc-relative\)".*/--\1/p' "$src/scripts/kallsyms.c")
 	for pass in 0 1 2; do
-		"$work/obj/scripts/kallsyms" "$tmp/syms" > "$tmp/kallsyms.S"
+		"$work/obj/scripts/kallsyms" $relative "$tmp/syms" > "$tmp/kallsyms.S"
 		# it contains an address, and text relocations must be avoided
 		sed -i 's/\.section \.rodata, "a"/.section .data.kallsyms, "aw"/' \
 			"$tmp/kallsyms.S"
@@ -229,7 +366,11 @@ library() {
 			-Wl,--version-script="$here/lib/liblkl.map" \
 			-Wl,-soname,liblkl.so -Wl,-z,noexecstack,-z,defs,-z,text \
 			-Wl,-Bsymbolic -Wl,--build-id $pages
-		"${cross}nm" -n "$tmp/liblkl.so" | sed -f "$src/scripts/mksysmap" > "$tmp/syms.new"
+		if head -n1 "$src/scripts/mksysmap" | grep -q sed; then
+			"${cross}nm" -n "$tmp/liblkl.so" | sed -f "$src/scripts/mksysmap" > "$tmp/syms.new"
+		else
+			NM=${cross}nm sh "$src/scripts/mksysmap" "$tmp/liblkl.so" "$tmp/syms.new"
+		fi
 		[ $pass = 0 ] || ! cmp -s "$tmp/syms" "$tmp/syms.new" || break
 		mv "$tmp/syms.new" "$tmp/syms"
 	done
@@ -251,33 +392,43 @@ library() {
 	"${cross}objcopy" --keep-global-symbols="$tmp/api" --remove-section=.comment \
 		"$tmp/all.o" "$tmp/lkl.o"
 	"${cross}ar" rcsD "$tmp/liblkl.a" "$tmp/lkl.o"
+	{ echo "kernel=$($k -s kernelversion)"; cat "$tmp/fixes"; } > "$tmp/liblkl.info"
 }
 
 target
 out=${OUT:-$here/../../build/stack}
-id=$(source_id)
+find_kernel
+if [ -n "${LKL_CHECK:-}" ]; then
+	tmp=$(mktemp -d)
+	trap 'rm -rf "$tmp"' EXIT
+	[ -n "$live" ] || (flock 9 && unpack) 9> "$cache/lock"
+	apply_patches
+	echo "Linux $version"
+	sed 's/^fix=/with the fix /; s/^missing=/without the fix /' "$tmp/fixes"
+	exit
+fi
+name=$id-$($cc -dumpmachine)-$($cc -dumpfullversion)${hz:+-hz$hz}
 hash=$(input_hash)
-if [ ! -f "$cache/$hash/liblkl.a" ]; then
+[ -z "$live" ] || hash=live-$name
+if [ -n "$live" ] || [ ! -f "$cache/$hash/liblkl.info" ]; then
 	mkdir -p "$cache"
-	src=${LINUX_SOURCE:+$(cd "${LINUX_SOURCE:-.}" && pwd)}
-	src=${src:-$cache/linux-$id}
-	name=$($cc -dumpmachine)-$($cc -dumpfullversion)${hz:+-hz$hz}
-	(flock 9 && unpack) 9> "$cache/lock"
+	[ -n "$live" ] || (flock 9 && unpack) 9> "$cache/lock"
 	exec 9> "$cache/lock-$name"
 	flock -n 9 || { echo "lkl: another build runs, waiting for it" >&2; flock 9; }
-	if [ ! -f "$cache/$hash/liblkl.a" ]; then
-		work=$cache/build-$id-$name
+	if [ -n "$live" ] || [ ! -f "$cache/$hash/liblkl.info" ]; then
+		work=$cache/work-$name
 		tmp=$cache/tmp-$name
-		check_fixes
 		rm -rf "$tmp"
 		mkdir -p "$tmp" "$work"
+		apply_patches
 		overlay
 		kernel
 		library
 		echo "  LD      liblkl.so"
 		mkdir -p "$cache/$hash"
-		mv "$tmp/liblkl.so" "$cache/$hash/liblkl.so"
-		mv "$tmp/liblkl.a" "$cache/$hash/liblkl.a"
+		for f in liblkl.so liblkl.a liblkl.info; do
+			mv "$tmp/$f" "$cache/$hash/$f"
+		done
 		rm -rf "$tmp"
 	fi
 fi
