@@ -55,7 +55,7 @@ build: stack host go ## build all programs and stacks into bin/
 # manifest and that library.
 .PHONY: stack
 stack: $(PACKAGES)-build ## build the Linux stack library and bin/stacks/
-	+@test ! -f third_party/lkl/Makefile || $(MAKE) --no-print-directory -C third_party/lkl OUT=$(STACK) $(if $(LINUX_SOURCE),LINUX_SOURCE=$(LINUX_SOURCE)) -j$(JOBS)
+	+@test ! -f third_party/lkl/Makefile || $(MAKE) --no-print-directory -C third_party/lkl KERNEL= OUT=$(STACK) $(if $(LINUX_SOURCE),LINUX_SOURCE=$(LINUX_SOURCE)) -j$(JOBS)
 	@for m in $(wildcard stacks/*/stack.json); do \
 		d=$(BIN)/stacks/$$(basename $$(dirname $$m)); \
 		mkdir -p $$d; \
@@ -63,7 +63,7 @@ stack: $(PACKAGES)-build ## build the Linux stack library and bin/stacks/
 		! grep -q '"library"' $$m || ln -sfn ../../../build/stack/liblkl.so $$d/liblkl.so; \
 	done
 
-CROSS_STACK = $(MAKE) --no-print-directory -C third_party/lkl LKL_ARCH=$(@:stack-%=%) OUT=$(OUT)/$@ $(if $(LINUX_SOURCE),LINUX_SOURCE=$(LINUX_SOURCE)) -j$(JOBS)
+CROSS_STACK = $(MAKE) --no-print-directory -C third_party/lkl KERNEL= LKL_ARCH=$(@:stack-%=%) OUT=$(OUT)/$@ $(if $(LINUX_SOURCE),LINUX_SOURCE=$(LINUX_SOURCE)) -j$(JOBS)
 
 .PHONY: stack-amd64
 stack-amd64: $(PACKAGES)-build ## build the stack library for static linking, build/stack-amd64/liblkl.a
@@ -99,13 +99,27 @@ $(ARCHS:%=cross-%): cross-%: stack-%
 	@GOARCH=$* packaging/licences -tags device ./cmd/lklrun > $(OUT)/parts-$*/licences.txt
 	@.ci/bundle $* $(OUT)/parts-$* $(OUT)/stack-$*/liblkl.so $(OUT)/cross/$* $(BIN)/bundles
 
+# A stack of another Linux version, such as linux-6.1. KERNEL=7.3 fetches the source from a
+# later release of Debian.
+KERNEL ?= 6.1
+
+.PHONY: stack-linux
+stack-linux: stack-linux-$(KERNEL) ## build the stack linux-VERSION of another kernel: KERNEL=6.1 or 7.3
+
+stack-linux-%: $(PACKAGES)-build
+	@.ci/linux-source $*
+	+@$(MAKE) --no-print-directory -C third_party/lkl KERNEL=$* OUT=$(OUT)/$@ -j$(JOBS)
+	@mkdir -p $(BIN)/stacks/linux-$*
+	@sed -e 's/"name": "mptcp"/"name": "linux-$*"/' -e 's/6\.12/$*/' stacks/mptcp/stack.json > $(BIN)/stacks/linux-$*/stack.json
+	@ln -sfn ../../../build/$@/liblkl.so $(BIN)/stacks/linux-$*/liblkl.so
+
 HZ ?= 100
 
 .PHONY: stack-hz
 stack-hz: stack-hz-$(HZ) ## build the stack bbr with another tick rate than 1000 Hz, to compare: HZ=100 or 250
 
 stack-hz-%: $(PACKAGES)-build
-	+@LKL_HZ=$* $(MAKE) --no-print-directory -C third_party/lkl OUT=$(OUT)/$@ $(if $(LINUX_SOURCE),LINUX_SOURCE=$(LINUX_SOURCE)) -j$(JOBS)
+	+@LKL_HZ=$* $(MAKE) --no-print-directory -C third_party/lkl KERNEL= OUT=$(OUT)/$@ $(if $(LINUX_SOURCE),LINUX_SOURCE=$(LINUX_SOURCE)) -j$(JOBS)
 	@mkdir -p $(BIN)/stacks/hz-$*
 	@sed -e 's/"name": "bbr"/"name": "hz-$*"/' -e 's/paced by fq"/paced by fq; HZ=$*"/' stacks/bbr/stack.json > $(BIN)/stacks/hz-$*/stack.json
 	@ln -sfn ../../../build/$@/liblkl.so $(BIN)/stacks/hz-$*/liblkl.so

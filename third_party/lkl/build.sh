@@ -307,7 +307,7 @@ configure() {
 		return
 	fi
 	cmp -s "$tmp/options" "$work/obj/.options" || cp "$tmp/options" "$work/obj/.config"
-	$k olddefconfig 2>&1 | grep -v 'erofs/Kconfig\|reassigning to symbol' || :
+	$k olddefconfig 2>&1 | grep -v 'erofs/Kconfig\|EROFS_FS\|reassigning to symbol' || :
 	[ -f "$work/obj/.config" ] || die "make olddefconfig failed in $work/tree"
 	lines "${LKL_CONFIG:-}" | while read -r f; do
 		grep -E '^CONFIG_[A-Z0-9_]+=[ym]$' "$f" | while read -r option; do
@@ -315,6 +315,11 @@ configure() {
 				die "$option of $f has no effect: Linux $version does not have this option, or one that it depends on is missing"
 		done
 	done
+	# What an option stands for may depend on another one in a later version. Some of
+	# these options are newer than the oldest version.
+	lost=$(grep -o '^CONFIG_[A-Z0-9_]*=y' "$here/arch/lkl/configs/lkl_defconfig" |
+		grep -v LEGACY | grep -vxF -f "$work/obj/.config" | tr '\n' ' ')
+	[ -z "$lost" ] || echo "lkl: Linux $version does not take these options: $lost" >&2
 	cp "$tmp/options" "$work/obj/.options"
 	cp "$here/arch/lkl/Kconfig" "$work/obj/.kconfig"
 }

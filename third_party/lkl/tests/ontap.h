@@ -5,6 +5,7 @@
 
 #include "nl.h"
 #include "peer.h"
+#include <sys/utsname.h>
 
 #define DEV	"lt0"
 #define HOST	"10.73.0.1"
@@ -27,6 +28,8 @@ static inline int attach(int offload, int *id_out)
 		*id_out = id;
 	return ifindex;
 }
+
+static int release_minor;	/* for release_at_least() */
 
 /* Whether this process has an io_uring */
 static inline int has_ring(void)
@@ -64,6 +67,26 @@ static inline int with_kernel(int offload, int (*fn)(int ifindex, int id), const
 	}
 	waitpid(pid, &status, 0);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static inline int release_at_least(int ifindex, int id)
+{
+	struct utsname u;
+	int major, minor;
+
+	(void)ifindex;
+	(void)id;
+	if (lkl_syscall(SYS_uname, (long[6]){ (long)&u }) ||
+	    sscanf(u.release, "%d.%d", &major, &minor) != 2)
+		return 9;
+	return major > 6 || (major == 6 && minor >= release_minor) ? 0 : 1;
+}
+
+/* Whether the stack is Linux 6.@minor or later */
+static inline int kernel_since(int minor)
+{
+	release_minor = minor;
+	return with_kernel(0, release_at_least, "mem=64M loglevel=0") == 0;
 }
 
 static inline int wait_carrier(int want)

@@ -35,9 +35,9 @@
 #include <linux/rtnetlink.h>
 #include <linux/skbuff.h>
 #include <linux/virtio_net.h>
-#include <net/gso.h>
 #include <linux/workqueue.h>
 #include <asm/lkl.h>
+#include LKL_GSO_H
 
 #define CHECK_PERIOD	HZ
 
@@ -580,6 +580,7 @@ static const struct net_device_ops net_ops = {
 	.ndo_stop		= net_stop,
 	.ndo_start_xmit		= net_xmit,
 	.ndo_change_carrier	= net_change_carrier,
+	.ndo_get_stats64	= dev_get_tstats64,
 	.ndo_set_mac_address	= eth_mac_addr,
 	.ndo_validate_addr	= eth_validate_addr,
 };
@@ -589,6 +590,7 @@ static const struct net_device_ops rawip_ops = {
 	.ndo_stop		= net_stop,
 	.ndo_start_xmit		= net_xmit,
 	.ndo_change_carrier	= net_change_carrier,
+	.ndo_get_stats64	= dev_get_tstats64,
 };
 
 static void get_drvinfo(struct net_device *dev, struct ethtool_drvinfo *info)
@@ -648,7 +650,7 @@ int lklk_net_add(int id, const unsigned char *mac, unsigned int flags)
 	 */
 	if (flags & LKL_NET_BIG) {
 		netif_set_tso_max_size(dev, BIG_SIZE);
-		dev->gso_ipv4_max_size = BIG_SIZE;
+		lkl_set_gso_ipv4_max_size(dev, BIG_SIZE);
 	}
 	if (!rawip)
 		eth_hw_addr_set(dev, mac);

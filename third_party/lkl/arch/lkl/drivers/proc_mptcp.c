@@ -112,10 +112,10 @@ static int m_show(struct seq_file *seq, void *v)
 	seq_printf(seq, " 0 %08X:%04X %24s %08X:%04X %24s",
 		   inet->inet_rcv_saddr, ntohs(inet->inet_sport), "",
 		   inet->inet_daddr, ntohs(inet->inet_dport), "");
-	seq_printf(seq, " %02X %02X %08X:%08X %lu\n",
+	seq_printf(seq, " %02X %02X %08X:%08X %llu\n",
 		   inet_sk_state_load(sk), ns,
 		   (u32)(msk->write_seq - msk->snd_una),
-		   (u32)sk_rmem_alloc_get(sk), sock_i_ino(sk));
+		   (u32)sk_rmem_alloc_get(sk), (u64)sock_i_ino(sk));
 	release_sock(sk);
 	return 0;
 }

@@ -24,6 +24,7 @@
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
 #include <net/net_namespace.h>
+#include <asm/lkl_compat.h>
 #include "protocol.h"
 
 /* As in the worker: mptcp_worker() holds the lock of the socket as well. */
@@ -32,7 +33,7 @@ static void try_endpoints(struct mptcp_sock *msk)
 	spin_lock_bh(&msk->pm.lock);
 	msk->pm.status |= BIT(MPTCP_PM_SUBFLOW_ESTABLISHED);
 	spin_unlock_bh(&msk->pm.lock);
-	mptcp_pm_nl_work(msk);
+	lkl_mptcp_pm_work(msk);
 }
 
 static bool has_live_subflow(struct mptcp_sock *msk, u8 local_id)
@@ -76,10 +77,10 @@ static int join_again(struct mptcp_sock *msk, u8 id, bool fullmesh)
 	if (!__test_and_set_bit(id, msk->pm.id_avail_bitmap) && local_id &&
 	    msk->pm.local_addr_used)
 		msk->pm.local_addr_used--;
-	before = msk->pm.subflows;
+	before = lkl_mptcp_pm_subflows(msk);
 	spin_unlock_bh(&msk->pm.lock);
 	try_endpoints(msk);
-	return msk->pm.subflows > before ? 0 : -ENETUNREACH;
+	return lkl_mptcp_pm_subflows(msk) > before ? 0 : -ENETUNREACH;
 }
 
 static int join_write(struct file *file, char *buf, size_t size)

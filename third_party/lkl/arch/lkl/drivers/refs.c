@@ -87,7 +87,7 @@ static int tcp_refs(struct sock *sk, struct refs *r)
 		offset = seq - TCP_SKB_CB(skb)->seq;
 		if (TCP_SKB_CB(skb)->tcp_flags & TCPHDR_SYN)
 			offset--;
-		if (!skb_frags_readable(skb))
+		if (!lkl_skb_frags_readable(skb))
 			break;
 		if (offset < skb->len) {
 			seq += skb->len - offset;
@@ -105,16 +105,16 @@ static int tcp_refs(struct sock *sk, struct refs *r)
 static int mptcp_refs(struct sock *sk, struct refs *r)
 {
 	struct sk_buff_head *queues[] = {
-		&mptcp_sk(sk)->receive_queue, &sk->sk_receive_queue,
+		lkl_mptcp_receive_queue(mptcp_sk(sk)), &sk->sk_receive_queue,
 	};
 	const struct sk_buff *skb;
 	bool more = sk->sk_state != TCP_LISTEN;
 	int i;
 
 	mptcp_data_lock(sk);
-	for (i = 0; i < ARRAY_SIZE(queues); i++)
+	for (i = queues[0] ? 0 : 1; i < ARRAY_SIZE(queues); i++)
 		skb_queue_walk(queues[i], skb)
-			more = more && add_skb(r, skb, MPTCP_SKB_CB(skb)->offset);
+			more = more && add_skb(r, skb, lkl_mptcp_skb_offset(skb));
 	mptcp_data_unlock(sk);
 	return 0;
 }

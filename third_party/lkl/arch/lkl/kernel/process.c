@@ -77,6 +77,22 @@ static struct lkl_hthread *next_new_task(void)
 	return t;
 }
 
+/*
+ * Not user_mode_thread(), whose threads have a root directory of their own in
+ * 7.3.
+ */
+static pid_t clone_for(struct lkl_hthread *t)
+{
+	struct kernel_clone_args args = {
+		.flags	= CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD |
+			  CLONE_SYSVSEM | CLONE_VM | CLONE_UNTRACED,
+		.fn	= lkl_host_task,
+		.fn_arg	= t,
+	};
+
+	return kernel_clone(&args);
+}
+
 /**
  * lkl_init_loop - pid 1 in "user mode": clones itself for the host's threads
  *
@@ -99,9 +115,7 @@ void __noreturn lkl_init_loop(void)
 			continue;
 		}
 		__set_current_state(TASK_RUNNING);
-		pid = user_mode_thread(lkl_host_task, t,
-				       CLONE_FS | CLONE_FILES | CLONE_SIGHAND |
-				       CLONE_THREAD | CLONE_SYSVSEM);
+		pid = clone_for(t);
 		if (pid < 0) {
 			t->task = NULL;
 			t->error = pid;

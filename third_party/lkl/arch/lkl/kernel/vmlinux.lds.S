@@ -5,6 +5,7 @@
  */
 #define RUNTIME_DISCARD_EXIT
 #include <asm-generic/vmlinux.lds.h>
+#include <asm/lkl_compat.h>
 #include <asm/thread_info.h>
 #include <asm/cache.h>
 
@@ -19,6 +20,7 @@ SECTIONS
 		TEXT_TEXT
 		SCHED_TEXT
 		LOCK_TEXT
+		LKL_CPUIDLE_TEXT
 		KPROBES_TEXT
 		IRQENTRY_TEXT
 		SOFTIRQENTRY_TEXT

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* The Internet checksum, one CPU word at a time, with carry. */
 #include <linux/types.h>
-#include <linux/unaligned.h>
 #include <asm/checksum.h>
+#include <asm/lkl_compat.h>
+#include LKL_UNALIGNED_H
 #include <asm/csum_cpu.h>
 
 static inline unsigned long add_word(unsigned long a, unsigned long b)

@@ -6,6 +6,7 @@
 #include <linux/compiler.h>
 #include <linux/virtio_net.h>
 #include <asm/host.h>
+#include <asm/lkl_compat.h>
 
 struct napi_struct;
 struct net_device;
@@ -66,5 +67,9 @@ struct lkl_burst {
 bool lkl_burst_add(struct lkl_burst *b, struct sk_buff *skb,
 		   const struct lkl_iov *iov, int cnt, int proto);
 void lkl_paging_init(void);
+
+/* Some versions declare these. */
+void arch_zone_limits_init(unsigned long *max_zone_pfns);
+void arch_setup_zero_pages(void);
 
 #endif

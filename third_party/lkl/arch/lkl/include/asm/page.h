@@ -2,10 +2,8 @@
 #ifndef _ASM_LKL_PAGE_H
 #define _ASM_LKL_PAGE_H
 
-#include <linux/const.h>
-#define PAGE_SHIFT	12
-#define PAGE_SIZE	(_AC(1, UL) << PAGE_SHIFT)
-#define PAGE_MASK	(~(PAGE_SIZE - 1))
+#include <asm/lkl_compat.h>
+#include LKL_PAGE_H
 
 #ifndef __ASSEMBLY__
 
@@ -52,12 +50,20 @@ extern unsigned long lkl_mem_start, lkl_mem_end;
 #define virt_to_page(addr)	pfn_to_page(virt_to_pfn(addr))
 #define page_to_virt(page)	pfn_to_virt(page_to_pfn(page))
 
-#define page_to_phys(page)	(page_to_pfn(page) << PAGE_SHIFT)
-
 #define virt_addr_valid(kaddr)	((unsigned long)(kaddr) >= lkl_mem_start && \
 				 (unsigned long)(kaddr) < lkl_mem_end)
 
+#define pfn_valid pfn_valid
+static inline int pfn_valid(unsigned long pfn)
+{
+	return pfn >= ARCH_PFN_OFFSET &&
+	       pfn - ARCH_PFN_OFFSET < (lkl_mem_end - lkl_mem_start) >> PAGE_SHIFT;
+}
+
 #include <asm-generic/memory_model.h>
+#ifndef page_to_phys
+#define page_to_phys(page)	(page_to_pfn(page) << PAGE_SHIFT)
+#endif
 #include <asm-generic/getorder.h>
 
 #endif

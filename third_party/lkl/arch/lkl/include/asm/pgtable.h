@@ -3,6 +3,7 @@
 #define _ASM_LKL_PGTABLE_H
 
 #include <asm-generic/pgtable-nopud.h>
+#include <asm/lkl_compat.h>
 #include <asm/page.h>
 
 /* There is no MMU: these definitions only let the generic headers compile. */
@@ -21,7 +22,6 @@
 #define swapper_pg_dir		((pgd_t *)0)
 
 extern void *lkl_zero_page;
-#define ZERO_PAGE(vaddr)	(virt_to_page(lkl_zero_page))
 
 #define VMALLOC_START		0
 #define VMALLOC_END		(~0UL)
