@@ -65,8 +65,11 @@ func testDemo(t *testing.T, m *vm.Machine, engine string) {
 }
 
 // device is the command line `lklrun --device` for the machine.
-func device(m *vm.Machine, args ...string) *exec.Cmd {
-	cmd := exec.Command(kit.Bin("lklrun"), append([]string{"--device", m.Target()}, args...)...)
+func device(m *vm.Machine, args ...string) *exec.Cmd { return deviceAs(m, m.Target(), args...) }
+
+// deviceAs is like device, for a target that names another user.
+func deviceAs(m *vm.Machine, target string, args ...string) *exec.Cmd {
+	cmd := exec.Command(kit.Bin("lklrun"), append([]string{"--device", target}, args...)...)
 	cmd.Env = m.Client.Env()
 	return cmd
 }

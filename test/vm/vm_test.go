@@ -23,8 +23,10 @@ const limit = time.Minute
 
 func TestMain(m *testing.M) {
 	kit.Main(m, func(root string) error {
-		if err := vm.Image(root); err != nil {
-			return err
+		for _, kernel := range []string{"", vm.OlderKernel} {
+			if err := vm.Image(root, kernel); err != nil {
+				return err
+			}
 		}
 		return build(root)
 	})
@@ -52,7 +54,7 @@ func TestARM64(t *testing.T) {
 			t.Fatalf("%v: make build cross-arm64 makes what these tests want", err)
 		}
 	}
-	m := vm.Start(t)
+	m := vm.Start(t, "")
 	t.Run("machine", func(t *testing.T) { testMachine(t, m) })
 	for _, engine := range []string{"supervise", "preload"} {
 		t.Run("demo "+engine, func(t *testing.T) { testDemo(t, m, engine) })
@@ -60,7 +62,7 @@ func TestARM64(t *testing.T) {
 	t.Run("conformance", func(t *testing.T) {
 		native := natively(t, m)
 		for _, engine := range []string{"supervise", "preload"} {
-			t.Run(engine, func(t *testing.T) { testConformance(t, m, native, engine) })
+			t.Run(engine, func(t *testing.T) { testConformance(t, m, m.Target(), native, engine) })
 		}
 	})
 	t.Run("library", func(t *testing.T) { testLibrary(t, m) })

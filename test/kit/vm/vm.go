@@ -27,16 +27,23 @@ const (
 )
 
 const (
-	imageEnv  = "LKLRUN_TEST_VM" // directory of the image
+	imageEnv  = "LKLRUN_TEST_VM" // directory of the image; with OlderKernel as a suffix, of that image
 	bootLimit = 3 * time.Minute  // a boot takes 12 s on an idle machine
 )
 
+// OlderKernel is the series of Debian 11's kernel.
+const OlderKernel = "5.10"
+
 // Image makes the machine's kernel and file systems unless they exist. It needs the
-// network of the test machine, so pass it to kit.Main as before.
-func Image(root string) error {
+// network of the test machine, so call it in kit.Main's before. The kernel is OlderKernel,
+// or "" for that of the current Debian.
+func Image(root, kernel string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(root, ".ci", "vm-image"))
+	if kernel != "" {
+		cmd.Args = append(cmd.Args, kernel)
+	}
 	cmd.WaitDelay = 5 * time.Second
 	var errs strings.Builder
 	cmd.Stderr = &errs
@@ -44,7 +51,7 @@ func Image(root string) error {
 	if err != nil {
 		return fmt.Errorf(".ci/vm-image: %w: %s", err, errs.String())
 	}
-	return os.Setenv(imageEnv, strings.TrimSpace(string(out)))
+	return os.Setenv(imageEnv+kernel, strings.TrimSpace(string(out)))
 }
 
 // A Machine is a booted emulated machine.
@@ -54,13 +61,14 @@ type Machine struct {
 	console string
 }
 
-// Start boots a machine, which ends with the test. Only one can run at a time.
-func Start(t testing.TB) *Machine {
+// Start boots a machine with a kernel, see Image. It ends with the test. Only one can run
+// at a time.
+func Start(t testing.TB, kernel string) *Machine {
 	t.Helper()
 	kit.Need(t, "qemu-system-aarch64", "ssh", "ssh-keygen", "ip", "cpio")
-	image := os.Getenv(imageEnv)
+	image := os.Getenv(imageEnv + kernel)
 	if image == "" {
-		t.Fatal("no image: TestMain does not call vm.Image")
+		t.Fatalf("no image: TestMain does not call vm.Image(root, %q)", kernel)
 	}
 	dir := kit.Dir(t)
 	m := &Machine{Client: kit.NewSSHClient(t), console: filepath.Join(dir, "console")}
