@@ -27,7 +27,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer l.Down(ctx)
+	defer func() { _ = l.Down(ctx) }()
 
 	if out, err := l.Command(ctx, "client", "iperf3", "-c", "server", "-n", "1M").CombinedOutput(); err != nil {
 		log.Fatalf("%v: %s", err, out)
@@ -48,7 +48,7 @@ func ExampleLab_Set() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer os.RemoveAll(folder)
+	defer func() { _ = os.RemoveAll(folder) }()
 	file := []byte(strings.Repeat("All these bytes arrive.\n", 200_000))
 	if err := os.WriteFile(filepath.Join(folder, "file"), file, 0o644); err != nil {
 		log.Fatal(err)
@@ -62,7 +62,7 @@ func ExampleLab_Set() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer l.Down(ctx)
+	defer func() { _ = l.Down(ctx) }()
 
 	curl := l.Command(ctx, "client", "curl", "-sS", "http://server/file")
 	out, err := curl.StdoutPipe()
@@ -111,7 +111,7 @@ func ExampleLab_Run() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer l.Down(ctx)
+	defer func() { _ = l.Down(ctx) }()
 
 	results, err := l.Run(ctx, lab.RunOptions{})
 	if err != nil {

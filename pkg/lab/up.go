@@ -588,5 +588,14 @@ func (l *Lab) stop(ctx context.Context) error {
 		})
 	}
 	_ = g.Wait() // errs has the errors
+	if len(errs) == 0 && len(l.Plan.Nodes) > 0 {
+		// lklrun keeps records of only a few ended runs. Those of a lab that
+		// ended as requested would displace others.
+		args := []string{"rm"}
+		for _, n := range l.Plan.Nodes {
+			args = append(args, n.Instance)
+		}
+		_, _ = run(ctx, l.programs.lklctl, args...) // a record may be missing
+	}
 	return errors.Join(errs...)
 }

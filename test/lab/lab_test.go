@@ -198,6 +198,8 @@ func TestUp(t *testing.T) {
 	}
 	kit.OneLine(t, kit.Run(t, kit.Limit, u.lab("down")), 2, `no lab is running`)
 	kit.OK(t, kit.Limit, u.lab("down", "--all"))
+	kit.OK(t, kit.Limit, u.command(u.bin+"/lklctl", "rm", "two.client")) // the record of the killed node
+	kit.Must(t, os.RemoveAll(filepath.Join(u.folder, "lklrun", ".ended")))
 	before.Settles(5 * time.Second)
 }
 
