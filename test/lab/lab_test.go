@@ -128,7 +128,7 @@ func TestChain(t *testing.T) {
 
 const twoPaths = `{
   // Two paths of different delays.
-  "wires": {"a": {"delay": "2ms"}, "b": {"delay": "4ms"}},
+  "wires": {"a": {"delay": "2ms", "rate": "20mbit"}, "b": {"delay": "4ms", "rate": "20mbit"}},
   "nodes": {
     "client": {"wires": ["a", "b"]},
     "server": {"wires": ["a", "b"], "server": true, "run": ["iperf3", "-s"], "stack": "vanilla"},
