@@ -42,7 +42,7 @@ runs and changes nothing.`,
 			if err != nil {
 				return cli.Usagef("--stack: %w", err)
 			}
-			all, _ := stack.List(stack.SearchPath()) // `lklrun stacks` reports unreadable stacks
+			all, _ := stack.List(stack.SearchPath()) // `lklrun stack list` reports unreadable stacks
 			q := doctor.Question{Stack: s, Stacks: all, FindHost: stackhost.Find, FindPreload: findPreload,
 				LookNotification: facts.LookNotification, CheckFilter: facts.CheckFilter, MakeNamespaces: makeNamespaces}
 			if len(args) > 0 {

@@ -63,7 +63,7 @@ func execute(args []string) exit.End {
 }
 
 func verbs() []*cobra.Command {
-	return []*cobra.Command{cleanupCommand(), configCommand(), deviceCommand(), doctorCommand(), profilesCommand(), stacksCommand(), versionCommand()}
+	return []*cobra.Command{cleanupCommand(), configCommand(), deviceCommand(), doctorCommand(), profilesCommand(), stackCommand(), stacksCommand(), versionCommand()}
 }
 
 func status(err error) int {

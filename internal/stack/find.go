@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/user"
 	"path/filepath"
+	"regexp"
 	"sort"
 	"strings"
 
@@ -18,9 +20,12 @@ import (
 // first, separated by colons.
 const EnvPath = "LKLRUN_STACKS"
 
-// SearchPath is the list of directories with stacks: $LKLRUN_STACKS, then the directory
-// beside this program. If a symbolic link started this program, the directory of its
-// target counts.
+// SystemDir contains stacks of packages other than lklrun.
+const SystemDir = "/usr/share/lklrun/stacks"
+
+// SearchPath is the list of directories with stacks: $LKLRUN_STACKS, the directory beside
+// this program, the user's own, and SystemDir. If a symbolic link started this program,
+// the directory of its target counts.
 func SearchPath() []string {
 	var dirs []string
 	for _, d := range filepath.SplitList(os.Getenv(EnvPath)) {
@@ -31,7 +36,39 @@ func SearchPath() []string {
 	if exe, err := os.Executable(); err == nil {
 		dirs = append(dirs, filepath.Join(filepath.Dir(exe), "stacks"))
 	}
-	return dirs
+	if d, err := UserDir(); err == nil {
+		dirs = append(dirs, d)
+	}
+	if d := sudoDir(); d != "" {
+		dirs = append(dirs, d)
+	}
+	return append(dirs, SystemDir)
+}
+
+// UserDir is the directory of the user's own stacks.
+func UserDir() (string, error) {
+	data := os.Getenv("XDG_DATA_HOME")
+	if !filepath.IsAbs(data) { // the specification says to ignore a relative path
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", err
+		}
+		data = filepath.Join(home, ".local/share")
+	}
+	return filepath.Join(data, "lklrun/stacks"), nil
+}
+
+// sudoDir is the directory of the user who called sudo; empty if there is none. Many runs
+// require root, and sudo changes $HOME.
+func sudoDir() string {
+	if os.Getuid() != 0 {
+		return ""
+	}
+	u, err := user.LookupId(os.Getenv("SUDO_UID"))
+	if err != nil || !filepath.IsAbs(u.HomeDir) {
+		return ""
+	}
+	return filepath.Join(u.HomeDir, ".local/share/lklrun/stacks")
 }
 
 // Find returns the stack for arg: a path (anything with a slash) to a stack's directory
@@ -41,7 +78,7 @@ func Find(arg string, dirs []string) (*Stack, error) {
 		return fromPath(arg)
 	}
 	if arg == "" {
-		return nil, errors.New("not a stack name; `lklrun stacks` lists the stacks")
+		return nil, errors.New("not a stack name; `lklrun stack list` lists the stacks")
 	}
 	for _, d := range dirs {
 		dir := filepath.Join(d, arg)
@@ -60,19 +97,25 @@ func Find(arg string, dirs []string) (*Stack, error) {
 // optional are the stacks that `make build` omits, with the commands that make them.
 var optional = map[string]string{"lkl-4.9": "make lkl-4.9"}
 
+// version is a stack's name that `lklrun stack build` gives by default.
+var version = regexp.MustCompile(`^linux-([0-9]+\.[0-9]+)$`)
+
 func notFound(arg string, dirs []string) error {
 	all, _ := List(dirs)
 	var names []string
 	for _, s := range all {
 		names = append(names, s.Name)
 	}
-	where := "(looked in " + strings.Join(dirs, ", ") + ")"
+	where := "(looked in " + strings.Join(existing(dirs), ", ") + ")"
 	hint := ""
 	if st, err := os.Stat(arg); err == nil && st.IsDir() {
 		hint = fmt.Sprintf("; for the directory here, write --stack ./%s", arg)
 	}
 	if make, ok := optional[arg]; ok {
 		return fmt.Errorf("no stack %q: it is not built by default; build it with `%s` %s", arg, make, where)
+	}
+	if m := version.FindStringSubmatch(arg); m != nil {
+		return fmt.Errorf("no stack %q; build it with `lklrun stack build --kernel %s` %s", arg, m[1], where)
 	}
 	if len(names) == 0 {
 		return fmt.Errorf("no stack %q, and no other stacks %s%s", arg, where, hint)
@@ -148,6 +191,20 @@ func List(dirs []string) ([]*Stack, error) {
 	}
 	sort.Slice(all, func(i, j int) bool { return all[i].Name < all[j].Name })
 	return all, errors.Join(errs...)
+}
+
+// existing returns those of dirs that exist, or the first one if none does.
+func existing(dirs []string) []string {
+	var some []string
+	for _, d := range dirs {
+		if isDir(d) {
+			some = append(some, d)
+		}
+	}
+	if some == nil && len(dirs) > 0 {
+		return dirs[:1]
+	}
+	return some
 }
 
 func isDir(path string) bool {

@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/lklrun/lklrun/internal/base/program"
 	"github.com/lklrun/lklrun/pkg/config"
@@ -50,8 +51,20 @@ type Stack struct {
 	MPTCP   bool              `json:"mptcp,omitempty"`   // TCP stream sockets become MPTCP
 	Sysctls map[string]string `json:"sysctls,omitempty"`
 	Mem     string            `json:"mem,omitempty"` // as --mem takes it
+	Built   *Built            `json:"built,omitempty"`
 
 	Dir string `json:"-"` // the folder
+}
+
+// Built describes how `lklrun stack build` made a stack.
+type Built struct {
+	Time    time.Time `json:"time"`
+	Source  string    `json:"source"`            // package or directory of the kernel source
+	Commit  string    `json:"commit,omitempty"`  // git's description of the directory
+	Patches []string  `json:"patches,omitempty"` // patches of --patch
+	Config  []string  `json:"config,omitempty"`  // kernel options of --config
+	Fixes   []string  `json:"fixes,omitempty"`   // lklrun's own patches for the kernel that were applied
+	Missing []string  `json:"missing,omitempty"` // those that did not fit this kernel
 }
 
 // MemBytes is the memory size in the manifest; 0: the library's default.

@@ -29,7 +29,7 @@ func TestOwnManifests(t *testing.T) {
 	for _, s := range all {
 		names = append(names, s.Name)
 		if s.Summary == "" || len(s.Summary) > 60 {
-			t.Errorf("%s: summary %q; expected 1 to 60 characters, for a line of `lklrun stacks`", s.Name, s.Summary)
+			t.Errorf("%s: summary %q; expected 1 to 60 characters, for a line of `lklrun stack list`", s.Name, s.Summary)
 		}
 		if (s.ABI == ABIHost) != (s.LibraryPath() == "") {
 			t.Errorf("%s: abi %s, library %q", s.Name, s.ABI, s.LibraryPath())

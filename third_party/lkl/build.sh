@@ -290,8 +290,8 @@ apply_patches() {
 		cp "$src/$f" "$tmp/patched/$f"
 	done
 	for p; do
-		patch -s -f -E -p1 -F0 --no-backup-if-mismatch -r - -d "$tmp/patched" < "$p" > "$tmp/patch.log" 2>&1 ||
-			die "$p does not apply to Linux $version in $src: $(grep -m1 'FAILED\|find file' "$tmp/patch.log" || head -n1 "$tmp/patch.log")"
+		patch -f -E -p1 -F0 --no-backup-if-mismatch -r - -d "$tmp/patched" < "$p" > "$tmp/patch.log" 2>&1 ||
+			die "$p does not apply to Linux $version in $src: $(awk '/^patching file/ { f = $3 ": " } /FAILED|find file|Only garbage/ { print f $0; exit }' "$tmp/patch.log")"
 	done
 }
 

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/stack"
+	"github.com/lklrun/lklrun/internal/stack/stackbuild"
+)
+
+func stackBuildCommand() *cobra.Command {
+	var opts stackbuild.Options
+	like := "vanilla"
+	cmd := &cobra.Command{
+		Use:   "build",
+		Short: "build a stack from a kernel source",
+		Long: `build makes a stack of a Debian kernel source, such as linux-source-6.1, or of
+your own kernel tree, from Linux 6.1 on. It does not change the tree, and takes
+over changed files in seconds. The result is in ~/.local/share/lklrun/stacks.`,
+		Example: `  lklrun stack build --kernel 6.1
+  lklrun stack build --kernel ~/linux --patch my.patch --name mine --like mptcp
+  lklrun ab --stack mptcp --stack mine -- curl -o /dev/null http://example.com/`,
+		Args:                  noArgs,
+		DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var err error
+			if opts.Like, err = findStack(like); err != nil {
+				return fmt.Errorf("--like: %w", err)
+			}
+			if opts.Dir, err = stack.UserDir(); err != nil {
+				return fmt.Errorf("looking for the directory of your stacks: %w", err)
+			}
+			return buildStack(cmd, opts)
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVar(&opts.Kernel, "kernel", stackbuild.DefaultKernel, "build this `VERSION` of Debian's packages, or this directory")
+	f.StringArrayVar(&opts.Patches, "patch", nil, "apply the patch in `FILE` to a copy; repeatable")
+	f.StringArrayVar(&opts.Config, "config", nil, "add the kernel options in `FILE`; repeatable")
+	f.StringVar(&opts.Name, "name", "", "`NAME` of the stack; by default linux-VERSION or the directory's name")
+	f.StringVar(&like, "like", like, "copy the settings of this `STACK`")
+	f.IntVarP(&opts.Jobs, "jobs", "j", 0, "run `N` compilers at once; by default one per CPU")
+	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("like", completeStack))
+	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("kernel", completeKernel))
+	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("name", cobra.NoFileCompletions))
+	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("jobs", cobra.NoFileCompletions))
+	return cmd
+}
+
+// completeKernel completes the installed packages and directories.
+func completeKernel(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	files, _ := filepath.Glob("/usr/src/linux-source-*.tar.xz")
+	var versions []string
+	for _, f := range files {
+		versions = append(versions, strings.TrimSuffix(strings.TrimPrefix(filepath.Base(f), "linux-source-"), ".tar.xz"))
+	}
+	return versions, cobra.ShellCompDirectiveFilterDirs
+}
+
+func buildStack(cmd *cobra.Command, opts stackbuild.Options) error {
+	ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	p := &buildProgress{to: os.Stderr, start: time.Now()}
+	p.terminal = term.IsTerminal(int(os.Stderr.Fd()))
+	opts.Progress = p.line
+	r, err := stackbuild.Build(ctx, opts)
+	p.clear()
+	var usage *stackbuild.UsageError
+	switch {
+	case ctx.Err() != nil:
+		return errors.New("interrupted; the next build continues where this one stopped")
+	case errors.As(err, &usage):
+		return &cli.UsageError{Err: err}
+	case err != nil:
+		return err
+	}
+	fmt.Printf("built the stack %s, Linux %s, in %s: %s\n", r.Stack.Name, r.Stack.Kernel, r.Took.Round(time.Second), r.Stack.Dir)
+	if r.Stack.Built.Missing != nil {
+		cli.Note(os.Stderr, self, "without lklrun's fix for %s", strings.Join(r.Stack.Built.Missing, ", "))
+	}
+	fmt.Printf("run it: lklrun --stack %s -- COMMAND\n", r.Stack.Name)
+	return nil
+}
+
+// buildProgress shows how a build gets on: on a terminal one line that changes, elsewhere a
+// line for each step.
+type buildProgress struct {
+	to       io.Writer
+	terminal bool
+	start    time.Time
+	files    int
+	shown    time.Time
+}
+
+func (p *buildProgress) line(line string, file bool) {
+	if !file {
+		p.clear()
+		cli.Note(p.to, self, "%s", line)
+		return
+	}
+	p.files++
+	if !p.terminal || time.Since(p.shown) < 100*time.Millisecond {
+		return
+	}
+	p.shown = time.Now()
+	if len(line) > 50 {
+		line = "..." + line[len(line)-47:]
+	}
+	fmt.Fprintf(p.to, "\r\x1b[K%s  %d files  %s", time.Since(p.start).Round(time.Second), p.files, line)
+}
+
+// clear removes the line that changes.
+func (p *buildProgress) clear() {
+	if p.terminal && p.files > 0 {
+		fmt.Fprint(p.to, "\r\x1b[K")
+	}
+}

@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package stackbuild builds stacks from kernel sources. It calls the build script of
+// lklrun's kernel library, which does the work, and adds the manifest.
+package stackbuild
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/stack"
+)
+
+// DefaultKernel is the version that is built by default.
+const DefaultKernel = "6.12"
+
+// stopLimit bounds the wait for a build that was interrupted.
+const stopLimit = 10 * time.Second
+
+// Options describe a stack to build.
+type Options struct {
+	Kernel  string       // version of a Debian package, or a directory
+	Patches []string     // files
+	Config  []string     // files with kernel options
+	Name    string       // name of the stack; empty: derived from Kernel
+	Like    *stack.Stack // stack whose settings are copied
+	Dir     string       // directory of stacks
+	Jobs    int          // compilers at once; 0: one per CPU
+
+	// Progress is called for each file that is compiled, and for each step and
+	// warning of the build, which is not a file.
+	Progress func(line string, file bool)
+}
+
+// Result is a stack that was built.
+type Result struct {
+	Stack *stack.Stack
+	Log   string // file with the output of the build
+	Took  time.Duration
+}
+
+var (
+	versions = regexp.MustCompile(`^[0-9]+\.[0-9]+$`)
+	names    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+)
+
+// UsageError is an error that the user can fix, as opposed to a build that failed.
+type UsageError struct{ error }
+
+// Unwrap returns the error itself.
+func (e *UsageError) Unwrap() error { return e.error }
+
+func usagef(format string, args ...any) error { return &UsageError{fmt.Errorf(format, args...)} }
+
+// Script returns the path of the build script: in the package lklrun-stack-dev, which is
+// installed beside this program, or in the source tree that contains this program.
+func Script() (string, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Dir(exe)
+	installed := filepath.Join(dir, "stack-dev", "build.sh")
+	for _, path := range []string{installed, filepath.Join(filepath.Dir(dir), "third_party", "lkl", "build.sh")} {
+		if unix.Access(path, unix.X_OK) == nil {
+			return path, nil
+		}
+	}
+	return "", usagef("%s does not exist; install the package lklrun-stack-dev", installed)
+}
+
+// build is a build with checked options.
+type build struct {
+	Options
+	script string
+	dir    string // absolute path of a kernel tree; empty: a version
+	log    string
+}
+
+// Build builds a stack and returns it. An interrupted or failed build leaves the previous
+// stack of that name unchanged.
+func Build(ctx context.Context, opts Options) (*Result, error) {
+	b, err := check(opts)
+	if err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	out := filepath.Join(b.Dir, "."+b.Name+".new")
+	if err := os.RemoveAll(out); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(out) }() // or the next build does
+	if err := b.run(ctx, out); err != nil {
+		return nil, err
+	}
+	s, err := b.finish(out)
+	if err != nil {
+		return nil, err
+	}
+	return &Result{Stack: s, Log: b.log, Took: time.Since(start)}, nil
+}
+
+// check completes and checks the options.
+func check(opts Options) (*build, error) {
+	b := &build{Options: opts}
+	var err error
+	if b.dir, err = Tree(b.Kernel); err != nil {
+		return nil, err
+	}
+	if b.Name == "" {
+		b.Name = "linux-" + b.Kernel
+		if b.dir != "" {
+			b.Name = filepath.Base(b.dir)
+		}
+	}
+	if !names.MatchString(b.Name) {
+		return nil, usagef("--name %q: expected a name of letters, digits, dots, underscores and hyphens", b.Name)
+	}
+	// A stack of the same name in an earlier directory would hide the new one.
+	for _, d := range stack.SearchPath() {
+		if d == b.Dir {
+			break
+		}
+		if _, err := os.Stat(filepath.Join(d, b.Name)); err == nil {
+			return nil, usagef("--name %s: %s already contains a stack of this name; choose another name", b.Name, d)
+		}
+	}
+	for flag, list := range map[string][]string{"patch": b.Patches, "config": b.Config} {
+		for i, file := range list {
+			if list[i], err = readable(file); err != nil {
+				return nil, usagef("--%s %s: %w", flag, file, err)
+			}
+		}
+	}
+	if b.script, err = Script(); err != nil {
+		return nil, err
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return nil, err
+	}
+	b.log = filepath.Join(cache, "lklrun", "stack-"+b.Name+".log")
+	return b, os.MkdirAll(filepath.Dir(b.log), 0o755)
+}
+
+// Tree returns the absolute path of a kernel tree, or "" if kernel is a version.
+func Tree(kernel string) (string, error) {
+	if versions.MatchString(kernel) {
+		return "", nil
+	}
+	st, err := os.Stat(kernel)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && !strings.Contains(kernel, "/"):
+		return "", usagef("--kernel %s: neither a version such as %s nor a directory", kernel, DefaultKernel)
+	case errors.Is(err, fs.ErrNotExist):
+		return "", usagef("--kernel %s: the directory does not exist", kernel)
+	case err != nil:
+		return "", usagef("--kernel %w", err)
+	case !st.IsDir():
+		return "", usagef("--kernel %s: not a directory; unpack it, and pass the directory that contains Kbuild", kernel)
+	}
+	return filepath.Abs(kernel)
+}
+
+// readable returns the absolute path of a file that can be read.
+func readable(file string) (string, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		var path *fs.PathError
+		if errors.As(err, &path) {
+			err = path.Err
+		}
+		return "", err
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		return "", errors.New("not a file")
+	}
+	if strings.ContainsAny(file, "\n") {
+		return "", errors.New("the name contains a line break")
+	}
+	return filepath.Abs(file)
+}
+
+// environ is the environment of the script.
+func (b *build) environ(out string) []string {
+	env := append(os.Environ(), "OUT="+out, "LKL_FIXES=try", "LKL_VERBOSE=1", "MAKEFLAGS=",
+		"LKL_PATCHES="+strings.Join(b.Patches, "\n"), "LKL_CONFIG="+strings.Join(b.Config, "\n"))
+	if b.Jobs > 0 {
+		env = append(env, fmt.Sprintf("JOBS=%d", b.Jobs))
+	}
+	return append(env, kernelEnv(b.Kernel, b.dir)...)
+}
+
+// kernelEnv is the part of the environment that selects the kernel.
+func kernelEnv(kernel, dir string) []string {
+	if dir != "" {
+		return []string{"LINUX_SOURCE=" + dir, "LKL_KERNEL="}
+	}
+	return []string{"LINUX_SOURCE=", "LKL_KERNEL=" + kernel}
+}
+
+// run runs the script, which writes the library to out.
+func (b *build) run(ctx context.Context, out string) error {
+	log, err := os.Create(b.log)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	pipe, theirs, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer pipe.Close()
+	cmd := exec.CommandContext(ctx, b.script)
+	cmd.Env = b.environ(out)
+	cmd.Stdout, cmd.Stderr = theirs, theirs
+	// The compilers are in the same process group, so they end, too.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGTERM) }
+	cmd.WaitDelay = stopLimit
+	err = cmd.Start()
+	theirs.Close()
+	if err != nil {
+		return fmt.Errorf("starting the build: %w", err)
+	}
+	f := &failure{}
+	lines := bufio.NewScanner(pipe)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		fmt.Fprintln(log, lines.Text())
+		warning := f.refused
+		line, file := f.read(lines.Text())
+		// The script's last message is the reason why it ended; it becomes the error.
+		if warning != "" && (f.refused != warning || file) {
+			b.report(warning, false)
+			if f.refused == warning {
+				f.refused = ""
+			}
+		}
+		if line != "" {
+			b.report(line, file)
+		}
+	}
+	err = cmd.Wait()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		return f.err(b.log, err)
+	}
+	return nil
+}
+
+func (b *build) report(line string, file bool) {
+	if b.Progress != nil {
+		b.Progress(line, file)
+	}
+}
+
+// failure collects the lines that explain why a build failed.
+type failure struct {
+	refused  string // message of the script itself, which is not a warning
+	compiler string // first error of a compiler
+	make     string // first error of make
+}
+
+var (
+	compiled = regexp.MustCompile(`^  (?:CC|AS|LD|AR|HOSTCC)\s+(?:\[M\]\s+)?(\S+)$`)
+	wrong    = regexp.MustCompile(`^(\S+?:\d+):(?:\d+:)? (?:fatal )?error: (.*)`)
+)
+
+// read takes a line of the build's output. It returns the line to report as progress.
+func (f *failure) read(line string) (report string, file bool) {
+	if m := compiled.FindStringSubmatch(line); m != nil && strings.Contains(m[1], "/") {
+		return m[1], true
+	}
+	if step, ok := strings.CutPrefix(line, "  "); ok && !strings.HasPrefix(step, " ") {
+		if word, rest, _ := strings.Cut(step, "  "); word == "UNPACK" || word == "KERNEL" {
+			return strings.ToLower(word) + " " + strings.TrimSpace(rest), false
+		}
+		return "", false
+	}
+	if message, ok := strings.CutPrefix(line, "lkl: "); ok {
+		f.refused = message
+		return "", false
+	}
+	if m := wrong.FindStringSubmatch(line); m != nil && f.compiler == "" {
+		at := m[1]
+		if _, rest, ok := strings.Cut(at, "/tree/"); ok { // the tree of links
+			at = rest
+		}
+		f.compiler = at + ": " + m[2]
+	}
+	if strings.HasPrefix(line, "make") && strings.Contains(line, "***") && f.make == "" {
+		f.make = line
+	}
+	return "", false
+}
+
+func (f *failure) err(log string, err error) error {
+	switch {
+	case f.compiler != "":
+		return fmt.Errorf("the kernel does not compile: %s; all output is in %s", f.compiler, log)
+	case f.make != "":
+		return fmt.Errorf("the build failed: %s; all output is in %s", f.make, log)
+	case f.refused != "":
+		return usagef("%s", f.refused)
+	}
+	return fmt.Errorf("the build failed: %w; all output is in %s", err, log)
+}
+
+// finish writes the manifest and puts the stack in its place.
+func (b *build) finish(out string) (*stack.Stack, error) {
+	info, err := readInfo(filepath.Join(out, "liblkl.info"))
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range []string{"liblkl.info", "liblkl.a"} { // the archive is for programs that link it
+		if err := os.Remove(filepath.Join(out, f)); err != nil {
+			return nil, err
+		}
+	}
+	s := *b.Like
+	s.Name, s.Kernel, s.ABI, s.Library = b.Name, info.kernel, stack.ABINative, stack.LibraryFile
+	s.Summary = "Linux " + info.kernel
+	s.Built = &stack.Built{
+		Time: time.Now().UTC().Truncate(time.Second), Source: "linux-source-" + b.Kernel,
+		Patches: b.Patches, Config: b.Config, Fixes: info.fixes, Missing: info.missing,
+	}
+	if b.dir != "" {
+		s.Built.Source, s.Built.Commit = b.dir, describe(b.dir)
+		s.Summary += ", " + filepath.Base(b.dir)
+	}
+	for _, p := range b.Patches {
+		s.Summary += " + " + filepath.Base(p)
+	}
+	if limit := 60; len(s.Summary) > limit { // for a line of `lklrun stack list`
+		s.Summary = s.Summary[:limit-3] + "..."
+	}
+	data, err := json.MarshalIndent(&s, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(out, stack.ManifestFile), append(data, '\n'), 0o644); err != nil {
+		return nil, err
+	}
+	s.Dir = filepath.Join(b.Dir, b.Name)
+	if err := replace(out, s.Dir); err != nil {
+		return nil, err
+	}
+	return &s, nil
+}
+
+// replace moves a directory to a place that may contain an older one.
+func replace(from, to string) error {
+	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_EXCHANGE)
+	if errors.Is(err, unix.ENOENT) {
+		err = os.Rename(from, to)
+	}
+	return err // the older one is now at from, and is removed with it
+}
+
+// describe is git's description of a tree; empty if it is not under git.
+func describe(dir string) string {
+	out, err := exec.Command("git", "-C", dir, "describe", "--always", "--dirty", "--tags").Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// info is what the script reports about a library.
+type info struct {
+	kernel         string
+	fixes, missing []string
+}
+
+func readInfo(path string) (*info, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	i := &info{}
+	for _, line := range strings.Split(strings.TrimSpace(string(data)), "\n") {
+		switch key, value, _ := strings.Cut(line, "="); key {
+		case "kernel":
+			i.kernel = value
+		case "fix":
+			i.fixes = append(i.fixes, value)
+		case "missing":
+			i.missing = append(i.missing, value)
+		}
+	}
+	return i, nil
+}
+
+// Fit checks whether a kernel tree can be built, without building it. It returns a line
+// for each fact about the tree, or why it cannot be built.
+func Fit(ctx context.Context, dir string) ([]string, error) {
+	script, err := Script()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, script)
+	cmd.Env = append(append(os.Environ(), "LKL_CHECK=1", "LKL_FIXES=try", "MAKEFLAGS="), kernelEnv("", dir)...)
+	out, err := cmd.CombinedOutput()
+	f := &failure{}
+	var facts []string
+	for _, line := range strings.Split(strings.TrimSpace(string(out)), "\n") {
+		f.read(line)
+		facts = append(facts, strings.TrimPrefix(line, "lkl: "))
+	}
+	if err != nil {
+		return nil, f.err(script, err)
+	}
+	return facts, nil
+}
