@@ -24,7 +24,7 @@ const EnvPath = "LKLRUN_STACKS"
 const SystemDir = "/usr/share/lklrun/stacks"
 
 // SearchPath is the list of directories with stacks: $LKLRUN_STACKS, the directory beside
-// this program, the user's own, and SystemDir. If a symbolic link started this program,
+// this program, the user's own, SystemDir, and, last, that of the user who called sudo. If a symbolic link started this program,
 // the directory of its target counts.
 func SearchPath() []string {
 	var dirs []string
@@ -39,10 +39,11 @@ func SearchPath() []string {
 	if d, err := UserDir(); err == nil {
 		dirs = append(dirs, d)
 	}
+	dirs = append(dirs, SystemDir)
 	if d := sudoDir(); d != "" {
 		dirs = append(dirs, d)
 	}
-	return append(dirs, SystemDir)
+	return dirs
 }
 
 // UserDir is the directory of the user's own stacks.
