@@ -45,7 +45,7 @@ type Link struct {
 	Routes   []config.Route     `json:"routes,omitempty"`
 
 	// Impair is the step of `lklctl path` that impairs the packets that the
-	// link sends, as words.
+	// link receives, as words.
 	Impair []string `json:"impair,omitempty"`
 
 	// Managed means that lklrun serves the other end of the link and chose

@@ -116,7 +116,7 @@ type Interface struct {
 	Neigh    []Neighbour    `json:"neigh,omitempty"`
 	Routes   []Route        `json:"routes,omitempty"`
 
-	// Impairments of the packets that an end of a wire sends, as for `lklctl path`.
+	// Impairments of the packets that an end of a wire receives, as for `lklctl path`.
 	Delay     string `json:"delay,omitempty"`
 	Jitter    string `json:"jitter,omitempty"`
 	Rate      string `json:"rate,omitempty"`

@@ -107,13 +107,13 @@ var interfaceKeys = []key{
 			return err
 		},
 		get: func(i *Interface) []string { return texts(i.Routes) }},
-	impairment("delay", "TIME", "hold each packet that this end sends, such as 20ms", delayOf),
+	impairment("delay", "TIME", "hold each packet that this end receives, such as 20ms", delayOf),
 	impairment("jitter", "TIME", "change each packet's delay by a random time of up to this", jitterOf),
-	impairment("rate", "RATE", "limit the rate that this end sends at, such as 100mbit", rateOf),
+	impairment("rate", "RATE", "limit the rate at which this end receives, such as 100mbit", rateOf),
 	{name: "limit", help: "the number of packets that wait for delay and rate (default: enough for both)", form: "PACKETS", least: 1, most: 1<<31 - 1, why: only, set: number(limitOf, 1, 1<<31-1), get: getNumber(limitOf)},
-	impairment("loss", "SHARE", "drop each packet that this end sends with that probability, such as 1%", lossOf),
-	impairment("duplicate", "SHARE", "send each packet twice with that probability", duplicateOf),
-	impairment("reorder", "SHARE", "send a packet without its delay with that probability", reorderOf),
+	impairment("loss", "SHARE", "drop each packet that this end receives with that probability, such as 1%", lossOf),
+	impairment("duplicate", "SHARE", "receive each packet twice with that probability", duplicateOf),
+	impairment("reorder", "SHARE", "receive a packet without its delay with that probability", reorderOf),
 	{name: "seed", help: "the seed of the random decisions, so that a run can be repeated", form: "NUMBER", least: 1, most: 1<<31 - 1, why: only, set: number(seedOf, 1, 1<<31-1), get: getNumber(seedOf)},
 }
 

@@ -35,7 +35,7 @@ type Topology struct {
 }
 
 // Wire is a network segment that joins two or more nodes. Its settings apply to
-// the packets that each end sends, so a delay applies to both directions. The
+// the packets that each end receives, so a delay applies to both directions. The
 // values have the form that the interface type wire of lklrun has.
 type Wire struct {
 	Network   List   `json:"network,omitempty" doc:"prefix of the addresses; one of IPv4, one of IPv6, or both (default: 10.0.1.0/24, 10.0.2.0/24 and so on)"`
@@ -66,7 +66,7 @@ type Node struct {
 type End struct {
 	Wire    string `json:"wire" doc:"name of the wire"`
 	IP      List   `json:"ip,omitempty" doc:"address of the node in the network of the wire (default: the next free one)"`
-	Options string `json:"options,omitempty" doc:"further keys of the interface in the form of --if, such as qdisc=fq,backup; they override those of the wire for the packets that this end sends"`
+	Options string `json:"options,omitempty" doc:"further keys of the interface in the form of --if, such as qdisc=fq,backup; they override those of the wire for the packets that this end receives"`
 }
 
 // Ends returns ends without options at the wires of these names.

@@ -468,7 +468,7 @@ func (l *Lab) Counters(ctx context.Context, nodeName string) (map[string]int64, 
 }
 
 // Set changes a wire, in the words of lklctl path: "down" cuts it, "up" brings it
-// back, "loss 5%" adds loss. Each end changes the packets that it sends.
+// back, "loss 5%" adds loss. Each end changes the packets that it receives.
 func (l *Lab) Set(ctx context.Context, wire, change string) error {
 	var names []string
 	for _, w := range l.Plan.Wires {
@@ -489,7 +489,7 @@ func (l *Lab) setEnds(ctx context.Context, ends []WireEnd, words []string) error
 		}
 		args := []string{"path", "-n", n.Instance}
 		if len(words) > 0 && !slices.Contains([]string{"down", "up", "clear"}, words[0]) {
-			args = append(args, "--direction", "out")
+			args = append(args, "--direction", "in")
 		}
 		g.Go(func() error {
 			_, err := run(ctx, l.programs.lklctl, append(append(args, e.Interface), words...)...)

@@ -139,11 +139,11 @@ func TestWireSeed(t *testing.T) {
 	arrived := func(seed int) string {
 		t.Helper()
 		wire := kit.NewName()
-		to := kit.Start(t, wired(kit.NewName(), "supervise", "wire:"+wire+",ip=10.75.0.1/24,mac=02:00:00:00:75:01,neigh=10.75.0.2|02:00:00:00:75:02", python(countDatagrams, "receive", "10.75.0.1")...))
+		to := kit.Start(t, wired(kit.NewName(), "supervise", fmt.Sprintf("wire:%s,ip=10.75.0.1/24,mac=02:00:00:00:75:01,neigh=10.75.0.2|02:00:00:00:75:02,loss=20%%,seed=%d", wire, seed), python(countDatagrams, "receive", "10.75.0.1")...))
 		ready(t, to)
 		// The address is known and IPv6 is off, so the datagrams are the first packets.
 		kit.OK(t, kit.Limit, kit.Lklrun("-q", "--name", kit.NewName(), "--sysctl", "net.ipv6.conf.all.disable_ipv6=1",
-			"--if", fmt.Sprintf("wire:%s,ip=10.75.0.2/24,mac=02:00:00:00:75:02,neigh=10.75.0.1|02:00:00:00:75:01,loss=20%%,seed=%d", wire, seed), "--",
+			"--if", "wire:"+wire+",ip=10.75.0.2/24,mac=02:00:00:00:75:02,neigh=10.75.0.1|02:00:00:00:75:01", "--",
 			"/usr/bin/python3", "-c", countDatagrams, "send", "10.75.0.1"))
 		r := to.Wait(kit.Limit)
 		_, numbers, _ := strings.Cut(r.Stdout, "\n")

@@ -80,7 +80,7 @@ func impairments(i *config.Interface) [][]string {
 func check(i *config.Interface) *config.KeyError {
 	var all []string
 	for _, words := range impairments(i) {
-		if _, err := drill.ParseStep(i.Target(), outgoing, words); err != nil {
+		if _, err := drill.ParseStep(i.Target(), incoming, words); err != nil {
 			return config.KeyErrorf(words[0], "%w", plain(err, i.Target()+": "+words[0]+" "))
 		}
 		all = append(all, words...)
@@ -88,19 +88,20 @@ func check(i *config.Interface) *config.KeyError {
 	if len(all) == 0 {
 		return nil
 	}
-	s, err := drill.ParseStep(i.Target(), outgoing, all)
+	s, err := drill.ParseStep(i.Target(), incoming, all)
 	if err == nil {
 		err = s.Possible()
 	}
 	if err != nil {
-		return config.KeyErrorf(all[0], "%w", plain(err, i.Target()+", direction out: "))
+		return config.KeyErrorf(all[0], "%w", plain(err, i.Target()+", direction in: "))
 	}
 	return nil
 }
 
-// outgoing is the direction that an end of a wire impairs. The other end impairs
-// the other direction.
-var outgoing = []stacknet.Way{stacknet.Out}
+// incoming is the direction that an end of a wire impairs. The other end impairs
+// the other direction. Impairments of outgoing packets would act before the
+// qdisc that paces them, so the pacing of BBR would have no effect.
+var incoming = []stacknet.Way{stacknet.In}
 
 // plain removes a prefix that repeats what the message says already.
 func plain(err error, prefix string) error {
@@ -142,7 +143,7 @@ func (driver) Describe(l *link.Link, _ Part) link.Words {
 		Do:    fmt.Sprintf("join wire %s as %s", l.Device, l.Name), Undo: "leave it",
 	}
 	if len(l.Impair) > 0 {
-		w.Last = []string{"what it sends: " + strings.Join(l.Impair, " ")}
+		w.Last = []string{"what it receives: " + strings.Join(l.Impair, " ")}
 	}
 	return w
 }

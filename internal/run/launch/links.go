@@ -154,7 +154,7 @@ func (v *links) impair(ctx context.Context, l *liveLink) error {
 	if len(l.Impair) == 0 {
 		return nil
 	}
-	step, err := drill.ParseStep(l.Name, []stacknet.Way{stacknet.Out}, l.Impair)
+	step, err := drill.ParseStep(l.Name, []stacknet.Way{stacknet.In}, l.Impair)
 	if err != nil {
 		return err
 	}
