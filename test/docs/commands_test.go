@@ -165,8 +165,16 @@ type session struct {
 // programs are the reader's own programs, which the pages call ./NAME.
 var programs = map[string]string{
 	"fetch":  "exec curl -s -o /dev/null http://SERVER/file\n",
-	"server": "exec python3 -m http.server 8080\n",
+	"server": "exec python3 -c '" + server + "'\n",
 }
+
+// With the handler of Python, Ctrl-C can interrupt the flush at exit, whose failure
+// ends Python with status 120.
+const server = `
+import http.server, signal
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+http.server.test(http.server.SimpleHTTPRequestHandler, http.server.ThreadingHTTPServer, port=8080)
+`
 
 // Each page has its own folders, because an instance is found without its name if it is
 // the only one of a page. Each command is a separate job, so that the test can interrupt
