@@ -5,6 +5,7 @@ package docs
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/lklrun/lklrun/test/kit"
 )
 
 // A command is a shell command of a page, or its hidden preparation.
@@ -32,6 +35,11 @@ type command struct {
 //	<!-- Ctrl-C after 2s `TEXT` -->
 //	<!-- status 123 `TEXT`: REASON -->
 //
+// Above a block between fences that is not of commands, a mark tells where its text belongs:
+//
+//	<!-- file: NAME -->    the test writes it to that file in the folder of the page
+//	<!-- copy of PATH -->  the text is part of that file of the project
+//
 // A comment that begins with "setup" contains commands that the reader need not see. They are
 // run at that place.
 type mark struct {
@@ -42,12 +50,17 @@ type mark struct {
 	skip   string
 	ctrl   time.Duration
 	status int
+
+	file string // the file that the block is written to
+	copy string // the file of the project that contains the block
 }
 
 var (
 	notRun   = regexp.MustCompile("^not run(?: `([^`]+)`)?:\\s*(.*)$")
 	ctrlC    = regexp.MustCompile("^Ctrl-C after (\\S+)(?: `([^`]+)`)?$")
 	status   = regexp.MustCompile("^status (\\d+)(?: `([^`]+)`)?:\\s*(.*)$")
+	file     = regexp.MustCompile(`^file: (\S+)$`)
+	copyOf   = regexp.MustCompile(`^copy of (\S+)$`)
 	listItem = regexp.MustCompile(`^ *([-*]|\d+\.) +`)
 	fence    = regexp.MustCompile("^ *```([a-z]*)$")
 )
@@ -70,6 +83,12 @@ func parseMark(text string) (mark, error) {
 		}
 		n, err := strconv.Atoi(m[1])
 		return mark{text: m[2], status: n}, err
+	}
+	if m := file.FindStringSubmatch(text); m != nil {
+		return mark{file: m[1]}, nil
+	}
+	if m := copyOf.FindStringSubmatch(text); m != nil {
+		return mark{copy: m[1]}, nil
 	}
 	return mark{}, fmt.Errorf("unknown mark %q", text)
 }
@@ -164,8 +183,28 @@ func (p *parser) fenced(language string) {
 	case "":
 		p.errorf(first, "the code block has no language: sh for commands, text for output")
 	default: // output, a file
-		p.unused()
+		p.text(first, strings.Join(block, "\n")+"\n")
 	}
+}
+
+// text applies the marks above a block that is not of commands.
+func (p *parser) text(first int, block string) {
+	for i := range p.marks {
+		m := &p.marks[i]
+		switch {
+		case m.file != "":
+			m.used = true
+			p.commands = append(p.commands, command{Line: first, Text: "cat > " + m.file + " <<'END'\n" + block + "END"})
+		case m.copy != "":
+			m.used = true
+			if text, err := os.ReadFile(filepath.Join(kit.Root(), m.copy)); err != nil {
+				p.errorf(m.line, "%v", err)
+			} else if !strings.Contains(string(text), block) {
+				p.errorf(first, "the code block is not part of %s", m.copy)
+			}
+		}
+	}
+	p.unused()
 }
 
 // indented reads a block that is indented by at least depth columns.
@@ -215,7 +254,7 @@ func (p *parser) block(first int, lines []string) {
 func (p *parser) mark(c *command) {
 	for i := range p.marks {
 		m := &p.marks[i]
-		if !strings.Contains(c.Text, m.text) {
+		if m.file != "" || m.copy != "" || !strings.Contains(c.Text, m.text) {
 			continue
 		}
 		m.used = true
@@ -233,7 +272,11 @@ func (p *parser) mark(c *command) {
 // unused reports the marks that have selected no command, and forgets all marks.
 func (p *parser) unused() {
 	for _, m := range p.marks {
-		if !m.used {
+		switch {
+		case m.used:
+		case m.file != "" || m.copy != "":
+			p.errorf(m.line, "the mark does not stand above the text of a file")
+		default:
 			p.errorf(m.line, "the mark stands above no command that contains %q", m.text)
 		}
 	}
@@ -260,6 +303,8 @@ func TestParsePage(t *testing.T) {
 		{Line: 47, Text: "echo in a list"},
 		{Line: 63, Text: "echo no reason"},
 		{Line: 67, Text: "echo unselected"},
+		{Line: 74, Text: "cat > hello.txt <<'END'\nhello\nEND"},
+		{Line: 90, Text: "echo no file"},
 	}
 	if d := cmp.Diff(want, commands); d != "" {
 		t.Errorf("commands (-want +got):\n%s", d)
@@ -270,6 +315,8 @@ func TestParsePage(t *testing.T) {
 		`page.md:61: no reason after "not run"`,
 		`page.md:65: the mark stands above no command that contains "absent"`,
 		`page.md:69: unknown mark "nto run: a typing error"`,
+		"page.md:84: the code block is not part of go.mod",
+		"page.md:88: the mark does not stand above the text of a file",
 	}
 	if d := cmp.Diff(wantErrs, errs); d != "" {
 		t.Errorf("errors (-want +got):\n%s", d)
