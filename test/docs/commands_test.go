@@ -144,7 +144,7 @@ func newHost(t *testing.T) *kit.Netns {
 	server.Iperf3(t)
 	server.EchoTCP(t, ":443")
 	server.Dnsmasq(t, map[string]string{"SERVER": serverAddr, "example.com": serverAddr})
-	conf := kit.WriteFile(t, filepath.Join(web, "rsyncd.conf"), fmt.Sprintf("use chroot = no\npid file = %[1]s/rsyncd.pid\n[srv]\npath = %[1]s\n", web))
+	conf := kit.WriteFile(t, filepath.Join(web, "rsyncd.conf"), fmt.Sprintf("use chroot = no\npid file = %[1]s/rsyncd.pid\n[srv]\npath = %[1]s\n[in]\npath = %[2]s\nread only = no\nuid = root\n", web, kit.Dir(t)))
 	kit.Start(t, server.Command("rsync", "--daemon", "--no-detach", "--config="+conf))
 	return host
 }
