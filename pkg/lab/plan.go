@@ -223,8 +223,11 @@ func (w Wire) keys() []keyValue {
 	return slices.DeleteFunc(all, func(k keyValue) bool { return k.value == "" })
 }
 
-// random reports whether the wire makes random decisions.
-func (w Wire) random() bool { return w.Jitter+w.Loss+w.Duplicate+w.Reorder != "" }
+// random reports whether the wire makes random decisions. It makes none if all
+// its values are zeros, such as 0%.
+func (w Wire) random() bool {
+	return strings.ContainsAny(w.Jitter+w.Loss+w.Duplicate+w.Reorder, "123456789")
+}
 
 // addNetworks gives each wire its networks.
 func (p *planner) addNetworks() error {

@@ -57,6 +57,19 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// A wire that loses 0 % takes no seed, because lklrun refuses a seed without
+// anything random. Tests in CI pass the loss as a parameter.
+func TestZeroLossTakesNoSeed(t *testing.T) {
+	for loss, want := range map[string]bool{"0%": false, "0.0": false, "0.5%": true, "10%": true} {
+		p, err := Paths(1, Wire{Delay: "1ms", Loss: loss, Seed: 7}).Plan()
+		if err != nil {
+			t.Errorf("loss %s: %v", loss, err)
+		} else if got := strings.Contains(strings.Join(p.Nodes[0].Flags, " "), "seed="); got != want {
+			t.Errorf("loss %s: the client has a seed: %v, expected %v", loss, got, want)
+		}
+	}
+}
+
 // In a long chain, each node can reach each other one by the planned routes.
 func TestChainRoutes(t *testing.T) {
 	p, err := Shape{Routers: MaxRouters}.Topology().Plan()
