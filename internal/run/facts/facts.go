@@ -92,6 +92,9 @@ func Look(run config.Run, s *stack.Stack, dry bool) (Facts, error) {
 	f.Resolv = readText("/etc/resolv.conf")
 	_, err := os.Lstat("/etc/resolv.conf")
 	f.NoResolv = errors.Is(err, fs.ErrNotExist)
+	if _, err := os.Stat("/etc/hosts"); err != nil && len(run.AddHosts) > 0 {
+		return f, fmt.Errorf("--add-host: this machine has no file that lklrun can cover with the names (%w); create /etc/hosts", err)
+	}
 	f.Hosts = readText("/etc/hosts")
 	f.ResolvUpstream = readText("/run/systemd/resolve/resolv.conf")
 	return f, nil
