@@ -366,7 +366,6 @@ func (m *meeting) close() {
 
 func (m *meeting) leave() {
 	m.listen.Close()
-	// If this fails, the socket is removed with the run directory.
-	os.Remove(m.path)
+	_ = os.Remove(m.path) // else the run directory is removed with it
 	m.drop()
 }

@@ -328,7 +328,7 @@ int wire_add(struct wire *w, int bell)
 		release(&w->peer[i]);
 		return ret;
 	}
-	/* The first frame shall ring. */
+	/* The first frame must ring. */
 	__atomic_store_n(&w->peer[i].in.ctl->asleep, 1, __ATOMIC_SEQ_CST);
 	w->n++;
 	if (i >= w->last)
