@@ -65,7 +65,7 @@ func (l *Lab) Capture(ctx context.Context, file string) (*Capture, error) {
 			return nil, c.failure(err)
 		case <-limit.Done():
 			_ = c.cmd.Process.Kill() // fails if it has ended
-			<-c.done                 // it was killed
+			_ = c.wait()             // it was killed
 			return nil, context.Cause(limit)
 		case <-time.After(10 * time.Millisecond):
 		}
@@ -80,7 +80,7 @@ func (c *Capture) Stop() error {
 		return c.failure(err)
 	case <-time.After(queryLimit):
 		_ = c.cmd.Process.Kill() // fails if it has ended meanwhile
-		<-c.done                 // it was killed
+		_ = c.wait()             // it was killed
 		return fmt.Errorf("capture: killed, because it did not end within %v", queryLimit)
 	}
 }
@@ -92,3 +92,6 @@ func (c *Capture) failure(err error) error {
 	}
 	return err
 }
+
+// wait returns how the capture's process ended.
+func (c *Capture) wait() error { return <-c.done }
