@@ -117,8 +117,8 @@ def frames():
     same(status_of(c.ask, 0x8001), -95, "a reply as a request: EOPNOTSUPP")
     same(status_of(c.ask, drive.LINK_ADD, struct.pack("<II6sH", 1, 0, b"\0" * 6, 0)), -9, "LINK_ADD without descriptor: EBADF")
     null = os.open("/dev/null", os.O_RDWR)
-    for kind in range(7):
-        same(status_of(c.ask, drive.LINK_ADD, struct.pack("<II6sH", kind, 0, b"\0" * 6, 0), null), -95 if 1 <= kind <= 5 else -22,
+    for kind in range(8):
+        same(status_of(c.ask, drive.LINK_ADD, struct.pack("<II6sH", kind, 0, b"\0" * 6, 0), null), -95 if 1 <= kind <= 6 else -22,
              "LINK_ADD of kind %d to the host's own stack: EOPNOTSUPP, or EINVAL of one that is not there" % kind)
     os.close(null)
     same(status_of(c.ask, drive.BOOT, struct.pack("<QII", 0, 0, 0)), -114, "BOOT twice: EALREADY")

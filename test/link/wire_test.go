@@ -125,11 +125,12 @@ func TestWireKilled(t *testing.T) {
 // processOf returns a process ID from the state of an instance.
 func processOf(t *testing.T, name, key string) int {
 	t.Helper()
-	var pid int
-	_, rest, _ := strings.Cut(kit.ReadFile(t, filepath.Join("/run/lklrun", name, "state.json")), `"`+key+`":`)
-	if _, err := fmt.Sscan(strings.TrimRight(strings.Fields(rest)[0], ","), &pid); err != nil {
-		t.Fatalf("%s of %s: %v", key, name, err)
-	}
+	pid := 0
+	kit.WaitFor(t, key+" of "+name, kit.Limit, func() bool { // it is not known at once
+		_, rest, _ := strings.Cut(kit.ReadFile(t, filepath.Join("/run/lklrun", name, "state.json")), `"`+key+`":`)
+		n, _ := fmt.Sscanf(strings.TrimSpace(rest), "%d", &pid)
+		return n == 1
+	})
 	return pid
 }
 

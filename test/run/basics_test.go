@@ -255,7 +255,7 @@ func TestTransparency(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := s.OnTap("sh", "-c", `cat; pwd; echo "$MARK"; echo err >&2; env | grep -ciE '^(lkl|LD_)'; umask; ulimit -n; ps -o ni= -p $$`)
+	cmd := s.OnTap("sh", "-c", `cat; pwd; echo "$MARK"; echo err >&2; env | grep -v ^LKLRUN_NAME= | grep -ciE '^(lkl|LD_)'; umask; ulimit -n; ps -o ni= -p $$`)
 	cmd.Stdin = strings.NewReader("in\n")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "MARK=mark")

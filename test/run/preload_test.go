@@ -348,7 +348,7 @@ except KeyboardInterrupt:
 // library that it preloads. The target must not pass lklrun's library on to its children.
 func TestPreloadTransparency(t *testing.T) {
 	s := kit.NewSite(t)
-	const text = `cat; pwd; echo "$MARK"; echo err >&2; env | grep -E '^(LKL|LD_)'; umask; ulimit -n; ps -o ni= -p $$`
+	const text = `cat; pwd; echo "$MARK"; echo err >&2; env | grep -E '^(LKL|LD_)' | grep -v ^LKLRUN_NAME=; umask; ulimit -n; ps -o ni= -p $$`
 	for _, env := range [][]string{{"MARK=mark"}, {"MARK=x", "LD_PRELOAD=libz.so.1"}} {
 		run := func(cmd *exec.Cmd) kit.Result {
 			cmd.Stdin, cmd.Dir = strings.NewReader("in\n"), "/usr"
