@@ -132,7 +132,7 @@ func (s *Step) value(key, v string) error {
 	case "seed":
 		n, err := strconv.ParseUint(v, 10, 64)
 		if err != nil || n > stacknet.MaxSeed {
-			return fmt.Errorf("%q; expected a number from 1 to %d, or 0 for none", v, stacknet.MaxSeed)
+			return fmt.Errorf("%q; expected a number from 1 to %d, or 0 for none", v, uint64(stacknet.MaxSeed))
 		}
 		s.seed = n != 0
 		s.add(func(i *stacknet.Impairment) { i.Netem.Seed = n })
