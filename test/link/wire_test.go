@@ -183,6 +183,23 @@ func TestWireUser(t *testing.T) {
 	server.Wait(kit.Limit)
 }
 
+// TestWireNames checks that a wire whose name ends like that of another one is another wire.
+func TestWireNames(t *testing.T) {
+	kit.NewSite(t)
+	one, two := kit.NewName(), kit.NewName()
+	a := kit.Start(t, wired(one, "supervise", "wire:n.wire.b,ip=10.75.0.1/24", "sleep", "600"))
+	kit.WaitFor(t, "the first end", kit.Limit, func() bool { return answers(one) })
+	b := kit.Start(t, wired(two, "supervise", "wire:b,ip=10.75.0.2/24", "sleep", "600"))
+	kit.WaitFor(t, "the second end", kit.Limit, func() bool { return answers(two) })
+	if carrier(one) || carrier(two) {
+		t.Error("the wires n.wire.b and b are joined")
+	}
+	for _, p := range []*kit.Proc{a, b} {
+		p.Signal(syscall.SIGTERM)
+		p.Wait(kit.Limit)
+	}
+}
+
 // TestWireEscape checks that a program on a stack cannot join a wire past its stack.
 func TestWireEscape(t *testing.T) {
 	s := kit.NewSite(t)

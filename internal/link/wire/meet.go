@@ -81,6 +81,10 @@ func meet(ctx context.Context, dir, iface, wire string, log *slog.Logger) (*meet
 		return nil, err
 	}
 	for _, path := range others {
+		// The pattern also matches the wire NAME.wire.WIRE.
+		if _, name, _ := strings.Cut(filepath.Base(path), ".wire."); name != wire {
+			continue
+		}
 		bell, err := greet(ctx, path)
 		switch {
 		case errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENOENT):
