@@ -23,9 +23,9 @@ import (
 // How the ends of a wire meet: each end listens on a socket in its run directory,
 // whose name contains the wire's name. A new end connects to all these sockets.
 // Over each connection it passes one half of a socket pair, the bell. Both
-// halves already contain a message with the shared memory of the two ends. Then
-// the connection has done its duty: the stacks notice by the bell when the other
-// end has gone.
+// halves already contain a message with the shared memory of the two ends. After
+// that, the connection is closed. When an end ends, its half of the bell is closed,
+// which the stack at the other end detects.
 
 // Layout of the shared memory and the first message of a bell, see
 // third_party/lkl/include/lkl.h.

@@ -50,15 +50,15 @@ func parseName(i *config.Interface, name string) error {
 		return fmt.Errorf("wire: no name; expected wire:NAME, such as wire:a")
 	case len(name) > maxName:
 		return fmt.Errorf("wire: %q has %d characters; the limit is %d", name, len(name), maxName)
-	case strings.TrimFunc(name, letter) != "" || strings.ContainsFunc(name, func(r rune) bool { return !letter(r) }):
+	case strings.ContainsFunc(name, func(r rune) bool { return !letter(r) }):
 		return fmt.Errorf("wire: %q; expected a name of letters, digits, \".\", \"_\" and \"-\"", name)
 	}
 	i.Device = name
 	return nil
 }
 
-// impairments returns the step that applies the interface's impairments, one
-// list of words for each key.
+// impairments returns the words of the step of `lklctl path` for each key that
+// is set.
 func impairments(i *config.Interface) [][]string {
 	var steps [][]string
 	add := func(key, value string) {
@@ -118,8 +118,9 @@ type Part struct{}
 
 type driver struct{}
 
-// Look chooses an Ethernet address for an interface without IP addresses. From
-// these, the default address is derived, which must differ on a wire.
+// Look chooses an Ethernet address for an interface without IP addresses. The
+// default Ethernet address is derived from the IP addresses, and the addresses of
+// the ends of a wire must differ.
 func (driver) Look(context.Context, *link.Query) (Facts, error) {
 	var f Facts
 	_, err := rand.Read(f.MAC[:])

@@ -6,9 +6,9 @@
  *
  * A wire joins any number of ends, which are devices of different processes.
  * Each two ends share two rings, one for each direction, and a socket pair, the
- * bell. So the ends are a switch without a centre: an end learns which peer has
- * which Ethernet address, and writes a frame into the ring of that peer, or
- * into all rings if the address is a group or unknown.
+ * bell. Together the ends work as a switch: an end learns which peer has which
+ * Ethernet address, and writes a frame into the ring of that peer, or into all
+ * rings if the address is a multicast address or unknown.
  *
  * A ring has one writer and one reader. Its memory is mapped twice in a row, so
  * that a frame at its end is contiguous. The writer moves @head, the reader
@@ -22,8 +22,8 @@
  * peer must not stop the others.
  *
  * The peer is not trusted. It may write anything into the shared memory at any
- * time, so each value is read once and checked, the own position is private,
- * and a frame is copied before anybody looks at it. The memory is sealed, so a
+ * time. So each value is read once and checked, the own position is private,
+ * and a frame is copied before it is parsed. The memory is sealed, so a
  * peer cannot shrink it. A peer that breaks the rules is dropped. A bell is a
  * socket and is always used with MSG_DONTWAIT, so a peer cannot make us wait.
  *

@@ -147,9 +147,12 @@ static int sender(const char *ip)
 static void kernels(int n, const char *what)
 {
 	static int sv[8][8][2];
-	char ip[8][16];
+	char ip[8][16], byte;
 	pid_t pid[8];
-	int i, j, status, good = 1;
+	int gate[2], i, j, status, good = 1;
+
+	if (pipe(gate))		/* it is closed when the transfer has ended */
+		return;
 
 	for (i = 0; i < n; i++) {
 		snprintf(ip[i], sizeof(ip[i]), "10.71.0.%d", i + 1);
@@ -177,9 +180,10 @@ static void kernels(int n, const char *what)
 			_exit(sender(ip[n - 1]));
 		if (i == n - 1)
 			_exit(receiver(ip[i]));
-		/* The others see the flooded frames only. */
-		usleep(200000);
-		_exit(becomes(id, 1) ? 0 : 7);
+		/* The others receive only flooded frames. */
+		close(gate[1]);
+		good = becomes(id, 1);
+		_exit(read(gate[0], &byte, 1) == 0 && good ? 0 : 7);
 	}
 	for (i = 0; i < n; i++)
 		for (j = i + 1; j < n; j++) {
@@ -187,11 +191,18 @@ static void kernels(int n, const char *what)
 			close(sv[i][j][1]);
 		}
 	for (i = 0; i < n; i++) {
-		waitpid(pid[i], &status, 0);
+		/* the sender, the receiver, then the others */
+		j = i == 0 ? 0 : i == 1 ? n - 1 : i - 1;
+		if (i == 2)
+			close(gate[1]);
+		waitpid(pid[j], &status, 0);
 		if (status)
-			printf("# kernel %d: status %#x\n", i, status);
+			printf("# kernel %d: status %#x\n", j, status);
 		good = good && !status;
 	}
+	if (n == 2)
+		close(gate[1]);
+	close(gate[0]);
 	ok(good, "%s: 100 MB, all bytes right", what);
 }
 
