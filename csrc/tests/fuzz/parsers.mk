@@ -52,7 +52,7 @@ $(HEADERS):
 $(P)/kernel/include/asm/%.h: $(LKL_SRC)/arch/lkl/include/asm/%.h
 	@mkdir -p $(@D)
 	cp $< $@
-$(P)/kernel/include/asm/lkl.h: $(P)/kernel/include/asm/host.h
+$(P)/kernel/include/asm/lkl.h: $(addprefix $(P)/kernel/include/asm/,host.h lkl_compat.h)
 
 $(PARSERS:%=$(P)/%): $(if $(FUZZ),,$(P)/replay.o)
 	@mkdir -p $(@D)
