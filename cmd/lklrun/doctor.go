@@ -17,7 +17,6 @@ import (
 	"github.com/lklrun/lklrun/internal/run/facts"
 	"github.com/lklrun/lklrun/internal/run/stackhost"
 	"github.com/lklrun/lklrun/internal/stack"
-	"github.com/lklrun/lklrun/pkg/config"
 )
 
 func doctorCommand() *cobra.Command {
@@ -95,12 +94,12 @@ func writeReport(r *doctor.Report, output cli.Output) error {
 	return t.Write(os.Stdout)
 }
 
-func findPreload() (string, error) {
+func findPreload(library string) (string, error) {
 	host, err := stackhost.Find()
 	if err != nil {
 		return "", err
 	}
-	return stackhost.FindPreload(host, config.EnginePreload)
+	return stackhost.FindPreload(host, library)
 }
 
 // makeNamespaces tries to create the namespaces of a run by a user without

@@ -235,7 +235,7 @@ func (t *task) find() (err error) {
 	if t.Host, err = stackhost.Find(); err != nil {
 		return err
 	}
-	t.Preload, err = stackhost.FindPreload(t.Host, t.Plan.Engine)
+	t.Preload, err = stackhost.FindPreload(t.Host, t.Plan.Preload)
 	return err
 }
 

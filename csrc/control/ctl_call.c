@@ -20,6 +20,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -61,7 +62,8 @@ static struct request *making;
 static uint8_t *room_end(void)
 {
 	static uint8_t *end;
-	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	/* Not sysconf(): bionic numbers its names differently. */
+	const size_t page = getauxval(AT_PAGESZ);
 	uint8_t *p;
 
 	if (end)

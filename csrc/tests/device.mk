@@ -32,7 +32,29 @@ $(M)/%: tests/%.c tests/conform.h tests/musl_gaps.h
 	$(CROSS)gcc -nostdlib -pie -Wl,-dynamic-linker,/lib/ld-musl-$(MUSL_$(ARCH)).so.1 -o $@ \
 		$(MUSL_DIR)/Scrt1.o $(MUSL_DIR)/crti.o $@.o $(ROOT)/lib/ld-musl-$(MUSL_$(ARCH)).so.1 -lgcc $(MUSL_DIR)/crtn.o
 
-.PHONY: root check-preload
+# A program whose C library has the form of bionic's, tests/bionic. BIONIC names libraries of
+# Android systems, for the check of the functions that they must contain.
+B := $(OBJ)/tests-bionic
+BIONIC ?=
+
+$(B)/libc.so: tests/bionic/stubs.S $(B)/libbase.so
+	$(CROSS)gcc -shared -nostdlib -Wl,-soname,libc.so -Wl,--no-as-needed -o $@ $^
+$(B)/libbase.so: tests/bionic/base.c
+	@mkdir -p $(@D)
+	$(CROSS)gcc $(DEVICE_CFLAGS) -fPIC -shared -Wl,-soname,libbase.so -o $@ $< -ldl
+$(B)/libdl.so:
+	@mkdir -p $(@D)
+	$(CROSS)gcc -shared -nostdlib -Wl,-soname,libdl.so -o $@ -x c /dev/null
+$(B)/program: tests/bionic/program.c $(B)/libc.so
+	$(CROSS)gcc $(DEVICE_CFLAGS) -Wl,--no-as-needed -o $@ $< $(B)/libc.so $(B)/libbase.so
+
+.PHONY: root check-preload check-bionic
+check-bionic: export LKL := $(DEVICE_LKL)
+check-bionic: export QEMU_LD_PREFIX := $(abspath $(ROOT))
+check-bionic:
+	$(MAKE) --no-print-directory $(OUT)/liblklpreload-bionic.so $(addprefix $(B)/,program libdl.so)
+	python3 -B tests/test_bionic.py $(OUT)/liblklpreload-bionic.so $(B) $(BIONIC)
+
 root:
 	../.ci/sysroot $(ARCH) $(SYSROOT)
 	../.ci/fetch-debs --deps $(DEBIAN_$(ARCH)) $(ROOT) libc6 musl curl

@@ -20,12 +20,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lklrun/lklrun/internal/base/program"
 	"github.com/lklrun/lklrun/internal/remote/ondevice"
 	"github.com/lklrun/lklrun/test/kit"
 )
 
 // maxBundle is the maximum size of a bundle in bytes.
-const maxBundle = 12_400_000
+const maxBundle = 12_500_000
 
 // bundleArchs are the architectures for which `make cross` builds bundles, with their
 // ELF machines.
@@ -121,7 +122,11 @@ func TestBundles(t *testing.T) {
 				}
 				checkSegments(t, name, f, strings.HasSuffix(name, ".so"))
 			}
-			for _, name := range []string{"lklrun", "lklhost", "stacks/mptcp/liblkl.so", "stacks/mptcp/stack.json", "LICENSES/GPL-2.0-only.txt", "LICENSES/modules.txt"} {
+			want := []string{"lklrun", "lklhost", "stacks/mptcp/liblkl.so", "stacks/mptcp/stack.json", "LICENSES/GPL-2.0-only.txt", "LICENSES/modules.txt"}
+			if arch != "arm" {
+				want = append(want, program.PreloadLibrary, program.PreloadLibraryBionic)
+			}
+			for _, name := range want {
 				if len(files[name]) == 0 {
 					t.Errorf("there is no %s", name)
 				}
@@ -164,9 +169,13 @@ func checkSegments(t *testing.T, name string, f *elf.File, library bool) {
 	if err != nil {
 		t.Errorf("%s: %v", name, err)
 	}
-	// The program has already loaded the C library. The libraries for arm64 and arm do
-	// not even name it.
-	if len(needed) != 0 && !(library && f.Machine == elf.EM_X86_64 && slices.Equal(needed, []string{"libc.so.6"})) {
+	// The program has already loaded the C library. Most libraries for devices do not even
+	// name it.
+	if name == program.PreloadLibraryBionic {
+		if !slices.Equal(needed, []string{"libc.so", "libdl.so"}) {
+			t.Errorf("%s: needs %q", name, needed)
+		}
+	} else if len(needed) != 0 && !(library && f.Machine == elf.EM_X86_64 && slices.Equal(needed, []string{"libc.so.6"})) {
 		t.Errorf("%s: needs %q", name, needed)
 	}
 	flags, err := f.DynValue(elf.DT_FLAGS)

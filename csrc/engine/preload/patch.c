@@ -28,6 +28,7 @@
 #include <sys/mman.h>
 
 #include "engine/preload/internal.h"
+#include "engine/preload/libc.h"
 #include "engine/preload/patch.h"
 
 #define POOL_SIZE	(256UL << 10)
@@ -50,6 +51,7 @@ static int find_text(struct dl_phdr_info *info, size_t size, void *arg)
 		    t->fn >= start && t->fn < start + ph->p_memsz) {
 			t->start = (unsigned char *)start;
 			t->end = t->start + ph->p_memsz;
+			t->readable = ph->p_flags & PF_R;
 			return 1;
 		}
 	}
@@ -108,6 +110,10 @@ static int text_copy(struct text *t)
 	t->page = (unsigned char *)((uintptr_t)t->start & ~(psize - 1));
 	end = ((uintptr_t)t->end + psize - 1) & ~(psize - 1);
 	t->len = end - (uintptr_t)t->page;
+	/* The text of Android 10 on arm64 is execute-only. */
+	if (!t->readable &&
+	    mprotect(t->page, t->len, PROT_READ | PROT_EXEC))
+		return -errno;
 	p = mmap(NULL, t->len, PROT_READ | PROT_WRITE,
 		 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (p == MAP_FAILED)
@@ -168,7 +174,7 @@ int patch_libc(char *err, size_t errlen)
 	n = arch_patch(&t);
 	if (n < 0)
 		return say(err, errlen, n, "patching the C library");
-	if (n < 50)	/* statically linked, or an unknown C library */
+	if (n < libc_calls)	/* statically linked, or an unknown C library */
 		return say(err, errlen, -ENOEXEC,
 			   "finding the system calls of the C library");
 	ret = text_replace(&t);

@@ -14,12 +14,14 @@
  * struct text - the executable part of the C library
  * @fn: an address inside it, to find it
  * @start, @end: its bounds; code is read here and written in the copy
+ * @readable: it is mapped readable, not only executable
  * @page: the page it begins with, @len bytes in all
  * @copy: a copy of all pages, which replaces them once it is patched
  */
 struct text {
 	uintptr_t fn;
 	unsigned char *start, *end;
+	bool readable;
 	unsigned char *page, *copy;
 	size_t len;
 };

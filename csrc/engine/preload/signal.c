@@ -26,10 +26,10 @@
 #include <string.h>
 
 #include "engine/preload/internal.h"
+#include "engine/preload/libc.h"
 #include "engine/preload/signal.h"
 
 #define SIG_LAST	64
-#define SIG_OWN		33	/* used by the C library, see is_cancel() */
 #define BIT(sig)	(1UL << ((sig) - 1))
 #define SA_RESTORER	0x04000000
 /* Caused by an instruction, so they cannot be deferred. */
@@ -63,29 +63,10 @@ static unsigned long restoring(void)
 	return restorer ? SA_RESTORER : 0;
 }
 
-/* Only glibc defines the first; glibc and bionic define the second. */
-extern const char *gnu_get_libc_version(void) __attribute__((weak));
-extern int __register_atfork(void (*prepare)(void), void (*parent)(void),
-			     void (*child)(void), void *dso) __attribute__((weak));
-
-/**
- * is_cancel - whether a signal is that of musl's pthread_cancel()
- *
- * glibc uses the same number for setuid() in all threads, and that handler must
- * run at once. musl's handler checks whether its thread waits at a certain
- * place in musl's code, which no longer happens. But when a call returns EINTR,
- * musl checks whether the thread is cancelled. So it is enough to interrupt the
- * wait.
- */
-static bool is_cancel(int sig)
-{
-	return sig == SIG_OWN && !gnu_get_libc_version && !__register_atfork;
-}
-
 /** is_theirs - whether a signal is left to the C library */
 static bool is_theirs(int sig)
 {
-	return sig == SIG_OWN && !is_cancel(sig);
+	return (libc_signals() & BIT(sig)) && !libc_cancels(sig);
 }
 
 static long sigaction_raw(int sig, const struct action *act, struct action *old)
@@ -141,7 +122,7 @@ static void die_of(int sig, const siginfo_t *si)
 /** put_off - store a signal until leave() */
 static void put_off(int sig, const siginfo_t *si, ucontext_t *uc)
 {
-	uint64_t all = ~(SYNCHRONOUS | BIT(SIG_OWN));
+	uint64_t all = ~(SYNCHRONOUS | libc_signals());
 
 	me.si = *si;
 	memcpy(&me.mask, &uc->uc_sigmask, sizeof(me.mask));
@@ -174,7 +155,7 @@ static void on_signal(int sig, siginfo_t *si, void *ctx)
 		put_off(sig, si, uc);
 		return;
 	}
-	if (is_cancel(sig) && arch_pc(uc) == native_call) {
+	if (libc_cancels(sig) && arch_pc(uc) == native_call) {
 		arch_interrupted(uc);
 		return;
 	}
@@ -212,7 +193,7 @@ int signal_run(void)
 	}
 	me.depth--;
 	me.pending = 0;
-	if (is_cancel(sig)) {
+	if (libc_cancels(sig)) {
 		/* The interrupted call returns EINTR. */
 	} else if (is_handler(&act)) {
 		memset(&uc, 0, sizeof(uc));

@@ -88,9 +88,8 @@ func TestStatic(t *testing.T) {
 	}
 }
 
-// A program header names a loader that does not exist, in a 64-bit and a 32-bit file.
-func TestLoader(t *testing.T) {
-	const name = "/lib/no-such-loader.so\x00"
+// loadedBy returns a 64-bit program for this machine whose program header names a loader.
+func loadedBy(loader string) []byte {
 	b := header(elf.ELFCLASS64, elf.EM_X86_64, elf.ET_DYN)
 	if m, ok := Machine(); ok {
 		binary.LittleEndian.PutUint16(b[18:], uint16(m))
@@ -101,21 +100,63 @@ func TestLoader(t *testing.T) {
 	h := make([]byte, 56)
 	binary.LittleEndian.PutUint32(h, uint32(elf.PT_INTERP))
 	binary.LittleEndian.PutUint64(h[8:], 64+56)
-	binary.LittleEndian.PutUint64(h[32:], uint64(len(name)))
-	p := wants(t, file(t, 0o755, append(append(b, h...), name...)), 127, "its loader /lib/no-such-loader.so does not exist")
+	binary.LittleEndian.PutUint64(h[32:], uint64(len(loader)+1))
+	return append(append(append(b, h...), loader...), 0)
+}
+
+// A program header names a loader that does not exist, in a 64-bit and a 32-bit file.
+func TestLoader(t *testing.T) {
+	const name = "/lib/no-such-loader.so\x00"
+	p := wants(t, file(t, 0o755, loadedBy("/lib/no-such-loader.so")), 127, "its loader /lib/no-such-loader.so does not exist")
 	if p.Linkage != "dynamic" {
 		t.Errorf("%+v", p)
 	}
-	b = header(elf.ELFCLASS32, elf.EM_386, elf.ET_DYN)
+	b := header(elf.ELFCLASS32, elf.EM_386, elf.ET_DYN)
 	binary.LittleEndian.PutUint32(b[28:], 52)
 	binary.LittleEndian.PutUint16(b[42:], 32)
 	binary.LittleEndian.PutUint16(b[44:], 1)
-	h = make([]byte, 32)
+	h := make([]byte, 32)
 	binary.LittleEndian.PutUint32(h, uint32(elf.PT_INTERP))
 	binary.LittleEndian.PutUint32(h[4:], 52+32)
 	binary.LittleEndian.PutUint32(h[16:], uint32(len(name)))
 	if p, _ := Look(file(t, 0o755, append(append(b, h...), name...))); p.Loader != "/lib/no-such-loader.so" {
 		t.Errorf("%+v", p)
+	}
+}
+
+// A program of bionic needs a library of its own, and a bionic with thread-local variables
+// for loaded libraries. It is at one of two places beside the loader.
+func TestBionic(t *testing.T) {
+	ls := wants(t, "ls", 0)
+	if err := ls.CheckPreload(); err != nil || ls.PreloadLibrary() != PreloadLibrary {
+		t.Errorf("%s for ls: %v", ls.PreloadLibrary(), err)
+	}
+	for _, tt := range []struct {
+		libc, like string // file, and the file with the same symbols
+		want       string // "": the library can be loaded
+	}{
+		{"lib64/libc.so", ls.Loader, ""}, // the loader of glibc defines __tls_get_addr, too
+		{"lib64/bionic/libc.so", ls.Loader, ""},
+		{"lib64/libc.so", ls.Path, "Android 9 or earlier"},
+		{"lib64/libc.so", "/etc/passwd", "cannot be examined"},
+		{"lib/libc.so", ls.Loader, "cannot be examined"},
+	} {
+		system := t.TempDir()
+		libc, err := os.ReadFile(tt.like)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, content := range map[string][]byte{"bin/linker64": nil, tt.libc: libc} {
+			path := filepath.Join(system, name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, content, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p := wants(t, file(t, 0o755, loadedBy(filepath.Join(system, "bin/linker64"))), 0)
+		err = p.CheckPreload()
+		if p.PreloadLibrary() != PreloadLibraryBionic || (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s like %s: %s, %v; want %q", tt.libc, tt.like, p.PreloadLibrary(), err, tt.want)
+		}
 	}
 }
 

@@ -64,11 +64,11 @@ type Question struct {
 	Stack   *stack.Stack
 	Stacks  []*stack.Stack // all available stacks
 
-	FindHost         func() (string, error)             // returns the path of lklhost
-	FindPreload      func() (string, error)             // returns the path of the engine preload's library
-	LookNotification func() (facts.Notification, error) // examines the host features that supervise needs
-	CheckFilter      func() error                       // checks that the host has seccomp filters
-	MakeNamespaces   func(ctx context.Context) error    // creates a user namespace and a network namespace in it
+	FindHost         func() (string, error)               // returns the path of lklhost
+	FindPreload      func(library string) (string, error) // returns the path of a library of the engine preload
+	LookNotification func() (facts.Notification, error)   // examines the host features that supervise needs
+	CheckFilter      func() error                         // checks that the host has seccomp filters
+	MakeNamespaces   func(ctx context.Context) error      // creates a user namespace and a network namespace in it
 }
 
 // Examine performs all checks.
@@ -112,15 +112,26 @@ func (r *Report) engines(q Question) {
 	}
 	_, err := q.LookNotification()
 	choice(config.EngineSupervise, "this host supports seccomp user notification, which works with dynamic and static programs", err)
-	_, err = q.FindPreload()
-	p := r.Program
-	if err == nil && p != nil {
-		_, p, err = program.ThroughEnv([]string{p.Path}, p)
+	choice(config.EnginePreload, "the kernel can be loaded into a dynamic program; programs that it starts have no network", r.checkPreload(q))
+}
+
+// checkPreload returns an error if the engine preload cannot run the command.
+func (r *Report) checkPreload(q Question) error {
+	p, library := r.Program, program.PreloadLibrary
+	if p != nil {
+		var err error
+		if _, p, err = program.ThroughEnv([]string{p.Path}, p); err != nil {
+			return err
+		}
+		library = p.PreloadLibrary()
 	}
-	if err == nil {
-		err = facts.CheckPreload(q.Stack, p)
+	if err := facts.CheckPreload(q.Stack, p); err != nil {
+		return err
 	}
-	choice(config.EnginePreload, "the kernel can be loaded into a dynamic program; programs that it starts have no network", err)
+	if _, err := q.FindPreload(library); err != nil {
+		return err
+	}
+	return nil
 }
 
 func (r *Report) host(ctx context.Context, q Question) {

@@ -181,7 +181,7 @@ func TestNoNotification(t *testing.T) {
 	q := Question{
 		Stack: here, Command: "/bin/ls",
 		FindHost:       func() (string, error) { return "/lklhost", nil },
-		FindPreload:    func() (string, error) { return "/lib.so", nil },
+		FindPreload:    func(string) (string, error) { return "/lib.so", nil },
 		MakeNamespaces: func(context.Context) error { return nil },
 
 		LookNotification: func() (facts.Notification, error) { return facts.Notification{}, errors.New("no user notification") },
@@ -190,7 +190,7 @@ func TestNoNotification(t *testing.T) {
 	if r := Examine(t.Context(), q); !r.Runs || r.Engine != "preload" || r.find(t, "seccomp").State != Limited || r.find(t, "seccomp filters").State != Limited {
 		t.Errorf("%+v", r)
 	}
-	q.FindPreload = func() (string, error) { return "", errors.New("no such library") }
+	q.FindPreload = func(string) (string, error) { return "", errors.New("no such library") }
 	if r := Examine(t.Context(), q); r.Runs || r.Why != "no user notification" || r.Engines[1].Why != "no such library" {
 		t.Errorf("%+v", r)
 	}
@@ -253,7 +253,7 @@ func TestLibrary(t *testing.T) {
 	q := Question{
 		Stack: here, Stacks: []*stack.Stack{here, gone},
 		FindHost:       func() (string, error) { return "/lklhost", nil },
-		FindPreload:    func() (string, error) { return "/lib.so", nil },
+		FindPreload:    func(string) (string, error) { return "/lib.so", nil },
 		MakeNamespaces: func(context.Context) error { return nil },
 
 		LookNotification: func() (facts.Notification, error) { return facts.Notification{}, nil },

@@ -47,6 +47,7 @@ func (f *Facts) lookEngine(run config.Run, s *stack.Stack) error {
 			return envErr
 		}
 		f.Command = command
+		f.Preload = p.PreloadLibrary()
 	}
 	if f.Engine == config.EnginePreload && len(run.HostNets) > 0 {
 		return fmt.Errorf("--host-net %s: the engine %s has no access to the host's stack; use --engine %s", run.HostNets[0], f.Engine, config.EngineSupervise)

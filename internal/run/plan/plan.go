@@ -89,6 +89,7 @@ type Plan struct {
 	Require     string            `json:"require,omitempty"`      // one of config's constants
 	Engine      string            `json:"engine"`                 // config.EngineSupervise or EnginePreload
 	EngineLacks []string          `json:"engine_lacks,omitempty"` // features of the host's kernel that the engine does without
+	Preload     string            `json:"preload,omitempty"`      // library that the engine preload loads into the program
 	Spin        int               `json:"spin_us"`
 	Links       []Link            `json:"links"`
 	Sysctls     []config.Sysctl   `json:"sysctls,omitempty"`
@@ -138,6 +139,7 @@ func Make(run config.Run, s *stack.Stack, found facts.Facts) (*Plan, error) {
 		AddHosts:    run.AddHosts,
 		Engine:      found.Engine,
 		EngineLacks: found.EngineLacks,
+		Preload:     found.Preload,
 		Spin:        run.Spin,
 		Delay:       run.Delay,
 		Mount:       run.Mount,

@@ -21,16 +21,14 @@ import (
 	"golang.org/x/term"
 
 	"github.com/lklrun/lklrun/internal/base/errno"
+	base "github.com/lklrun/lklrun/internal/base/program"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/run/plan"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-const (
-	program        = "lklhost"
-	preloadLibrary = "liblklpreload.so"
-)
+const program = "lklhost"
 
 const (
 	// stopLimit bounds the wait for an lklhost that was told to stop.
@@ -55,16 +53,20 @@ func Find() (string, error) {
 	return path, nil
 }
 
-// FindPreload returns the path of the library that the engine preload loads
-// into the program. The library must be in the directory of lklhost. For other
-// engines, FindPreload returns "".
-func FindPreload(hostPath, engine string) (string, error) {
-	if engine != config.EnginePreload {
+// FindPreload returns the path of a library that the engine preload loads into
+// the program. The library must be in the directory of lklhost. If library is
+// empty, FindPreload returns "".
+func FindPreload(hostPath, library string) (string, error) {
+	if library == "" {
 		return "", nil
 	}
-	path := filepath.Join(filepath.Dir(hostPath), preloadLibrary)
+	path := filepath.Join(filepath.Dir(hostPath), library)
 	if err := unix.Access(path, unix.R_OK); err != nil {
-		return "", fmt.Errorf("--engine %s: %s: %w; build it with `make build`", engine, path, err)
+		target := "build"
+		if library == base.PreloadLibraryBionic {
+			target = "cross" // it is only in bundles for devices
+		}
+		return "", fmt.Errorf("--engine %s: %s: %w; build it with `make %s`", config.EnginePreload, path, err, target)
 	}
 	return path, nil
 }

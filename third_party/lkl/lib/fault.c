@@ -12,6 +12,21 @@
 static struct sigaction old_segv, old_bus;
 static int installed;
 
+/*
+ * If the C library has another struct sigaction (bionic), the library that
+ * loads this one into a program provides this function.
+ */
+extern int lkl_host_sigaction(int sig, const struct sigaction *act,
+			      struct sigaction *old) __attribute__((weak));
+
+static int set_action(int sig, const struct sigaction *act,
+		      struct sigaction *old)
+{
+	if (lkl_host_sigaction)
+		return lkl_host_sigaction(sig, act, old);
+	return sigaction(sig, act, old);
+}
+
 #if defined(__x86_64__)
 static void regs_get(ucontext_t *uc, unsigned long *pc, unsigned long *sp)
 {
@@ -114,7 +129,7 @@ int fault_init(void)
 	};
 
 	sigemptyset(&sa.sa_mask);
-	if (sigaction(SIGSEGV, &sa, &old_segv) || sigaction(SIGBUS, &sa, &old_bus))
+	if (set_action(SIGSEGV, &sa, &old_segv) || set_action(SIGBUS, &sa, &old_bus))
 		return -1;
 	installed = 1;
 	return 0;
@@ -125,8 +140,8 @@ static void put_back(int sig, const struct sigaction *old)
 	struct sigaction now;
 
 	/* unless another handler has been installed since */
-	if (!sigaction(sig, NULL, &now) && now.sa_sigaction == on_fault)
-		sigaction(sig, old, NULL);
+	if (!set_action(sig, NULL, &now) && now.sa_sigaction == on_fault)
+		set_action(sig, old, NULL);
 }
 
 void fault_exit(void)
