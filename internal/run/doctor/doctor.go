@@ -56,6 +56,8 @@ type Report struct {
 	Host    []Finding        `json:"host"`
 	Command []Finding        `json:"command,omitempty"`
 	Program *program.Program `json:"program,omitempty"`
+
+	noNamespaces error // why this user cannot create the namespaces of a run
 }
 
 // Question describes what to examine.
@@ -131,6 +133,9 @@ func (r *Report) checkPreload(q Question) error {
 	if _, err := q.FindPreload(library); err != nil {
 		return err
 	}
+	if r.noNamespaces != nil {
+		return fmt.Errorf("it requires a network namespace: %w", r.noNamespaces)
+	}
 	return nil
 }
 
@@ -161,6 +166,7 @@ func (r *Report) host(ctx context.Context, q Question) {
 	}
 	if facts.NeedsUserNamespaces() {
 		if err := namespaces(ctx, q.MakeNamespaces); err != nil {
+			r.noNamespaces = err
 			add("user namespaces", Limited, "%v; without a network namespace, only the seccomp filter isolates the command from the host's network", err)
 		} else {
 			add("user namespaces", OK, "can be created, with a network namespace inside")

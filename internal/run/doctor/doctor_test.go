@@ -218,6 +218,10 @@ func TestNoUserNamespaces(t *testing.T) {
 	if f := r.find(t, "user namespaces"); f.State != Limited || !strings.Contains(f.Text, "sysctl -w user.max_user_namespaces=") || !r.Runs {
 		t.Errorf("without: %+v", r)
 	}
+	if c := r.Engines[1]; c.Engine != "preload" || c.Runs || !strings.Contains(c.Why, "requires a network namespace") {
+		t.Errorf("without: %+v", c)
+	}
+	kit.OneLine(t, kit.Run(t, limit, inside("--engine", "preload", "true")), 2, "sysctl -w user.max_user_namespaces=")
 	if run := kit.Run(t, limit, inside("true")); run.Status != 0 || !strings.Contains(run.Stderr, "cannot create a network namespace (No space left on device)") {
 		t.Errorf("and lklrun: %v", run)
 	}
