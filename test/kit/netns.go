@@ -91,19 +91,29 @@ func (n *Netns) Enter(f func() error) error {
 		// The thread is not unlocked: it ends with the goroutine, and no goroutine reuses
 		// it in the wrong namespace.
 		runtime.LockOSThread()
-		fd, err := os.Open("/run/netns/" + n.Name)
-		if err != nil {
+		if err := n.Join(); err != nil {
 			done <- err
-			return
-		}
-		defer fd.Close()
-		if err := unix.Setns(int(fd.Fd()), unix.CLONE_NEWNET); err != nil {
-			done <- fmt.Errorf("entering namespace %s: %w", n.Name, err)
 			return
 		}
 		done <- f()
 	}()
 	return <-done
+}
+
+// Join moves the calling thread, which must be locked, into the namespace.
+func (n *Netns) Join() error {
+	if n.Name == "" {
+		return nil
+	}
+	fd, err := os.Open("/run/netns/" + n.Name)
+	if err != nil {
+		return err
+	}
+	defer fd.Close()
+	if err := unix.Setns(int(fd.Fd()), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("entering namespace %s: %w", n.Name, err)
+	}
+	return nil
 }
 
 // Listen listens in the namespace; the listener is closed with the test.
