@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/lklrun/lklrun/internal/base/program"
 	"github.com/lklrun/lklrun/internal/base/suggest"
 )
 
@@ -242,22 +243,22 @@ func (n *node) text() string {
 	return string(b)
 }
 
-// program is the script that each node runs. It starts the node's own program in
+// script is what each node runs. It starts the node's own program in
 // the background, so that the node remains when the program ends. In the
 // foreground, it reports that the node is up, and ends at the end of its standard
 // input: when Down closes the pipe, or when the process that has called Up ends.
 const (
-	program = `[ $# = 0 ] || { { "$@"; echo "` + ended + `$?"; } </dev/null >&2 & }
+	script = program.NodeMark + `[ $# = 0 ] || { { "$@"; echo "` + ended + `$?"; } </dev/null >&2 & }
 `
 	ended      = "lab: the program ended with status "
-	foreground = program + `echo up
+	foreground = script + `echo up
 exec cat`
-	background = program + `exec sleep infinity`
+	background = script + `exec sleep infinity`
 )
 
 // args returns the arguments of lklrun for a node.
-func (n *PlannedNode) args(script string) []string {
-	return slices.Concat(n.Flags, []string{"--", "sh", "-c", script, "sh"}, n.Run)
+func (n *PlannedNode) args(line string) []string {
+	return slices.Concat(n.Flags, []string{"--", "sh", "-c", line, "sh"}, n.Run)
 }
 
 // environ returns the environment without the settings of lklrun. The topology

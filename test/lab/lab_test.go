@@ -187,10 +187,16 @@ func TestUp(t *testing.T) {
 		t.Fatalf("lab status -o json: %+v", labs)
 	}
 	var all []struct {
-		Name string
-		PID  int
+		Name    string
+		PID     int
+		Command []string
 	}
 	kit.Must(t, json.Unmarshal([]byte(kit.OK(t, kit.Limit, u.command(u.bin+"/lklctl", "list", "-o", "json"))), &all))
+	for _, i := range all {
+		if want := map[string]string{"two.client": "sleep infinity", "two.server": "iperf3 -s"}[i.Name]; strings.Join(i.Command, " ") != want {
+			t.Errorf("the command of %s is %q, want %s", i.Name, i.Command, want)
+		}
+	}
 	kit.Must(t, unix.Kill(all[0].PID, unix.SIGKILL))
 	kit.WaitFor(t, "the end of the killed node", kit.Limit, func() bool { return len(u.list()) == 1 })
 	if got := kit.OK(t, kit.Limit, u.lab("down")); got != "two: 1 node ended\n" {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lklrun/lklrun/internal/base/program"
 	"github.com/lklrun/lklrun/internal/diag/crash"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/run/plan"
@@ -35,7 +36,7 @@ func writeFiles(dir *instance.Dir, p *plan.Plan, log *slog.Logger) (*files, erro
 	f := &files{dir: dir, plan: p, log: log, resolv: p.Resolv}
 	f.state = instance.State{
 		Name: dir.Name, PID: os.Getpid(), Stack: p.Stack.Name, Engine: p.Engine,
-		Started: time.Now(), Command: p.Command, User: p.User,
+		Started: time.Now(), Command: program.Shown(p.Command), User: p.User,
 	}
 	for i := range p.Links {
 		f.state.Interfaces = append(f.state.Interfaces, shown(&p.Links[i]))
