@@ -8,8 +8,10 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 
-# The pristine kernel source: a directory, or Debian's package if empty.
-LINUX_SOURCE ?=
+ifdef LINUX_SOURCE
+$(error LINUX_SOURCE is not supported; build your tree with `lklrun stack build --kernel DIR`)
+endif
+
 JOBS ?= $(shell nproc)
 
 OUT   := $(CURDIR)/build
@@ -55,7 +57,7 @@ build: stack host go ## build all programs and stacks into bin/
 # manifest and that library.
 .PHONY: stack
 stack: $(PACKAGES)-build ## build the Linux stack library and bin/stacks/
-	+@test ! -f third_party/lkl/Makefile || $(MAKE) --no-print-directory -C third_party/lkl KERNEL= OUT=$(STACK) $(if $(LINUX_SOURCE),LINUX_SOURCE=$(LINUX_SOURCE)) -j$(JOBS)
+	+@test ! -f third_party/lkl/Makefile || $(MAKE) --no-print-directory -C third_party/lkl KERNEL= OUT=$(STACK) -j$(JOBS)
 	@for m in $(wildcard stacks/*/stack.json); do \
 		d=$(BIN)/stacks/$$(basename $$(dirname $$m)); \
 		mkdir -p $$d; \
@@ -63,7 +65,7 @@ stack: $(PACKAGES)-build ## build the Linux stack library and bin/stacks/
 		! grep -q '"library"' $$m || ln -sfn ../../../build/stack/liblkl.so $$d/liblkl.so; \
 	done
 
-CROSS_STACK = $(MAKE) --no-print-directory -C third_party/lkl KERNEL= LKL_ARCH=$(@:stack-%=%) OUT=$(OUT)/$@ $(if $(LINUX_SOURCE),LINUX_SOURCE=$(LINUX_SOURCE)) -j$(JOBS)
+CROSS_STACK = $(MAKE) --no-print-directory -C third_party/lkl KERNEL= LKL_ARCH=$(@:stack-%=%) OUT=$(OUT)/$@ -j$(JOBS)
 
 .PHONY: stack-amd64
 stack-amd64: $(PACKAGES)-build ## build the stack library for static linking, build/stack-amd64/liblkl.a
@@ -119,7 +121,7 @@ HZ ?= 100
 stack-hz: stack-hz-$(HZ) ## build the stack bbr with another tick rate than 1000 Hz, to compare: HZ=100 or 250
 
 stack-hz-%: $(PACKAGES)-build
-	+@LKL_HZ=$* $(MAKE) --no-print-directory -C third_party/lkl KERNEL= OUT=$(OUT)/$@ $(if $(LINUX_SOURCE),LINUX_SOURCE=$(LINUX_SOURCE)) -j$(JOBS)
+	+@LKL_HZ=$* $(MAKE) --no-print-directory -C third_party/lkl KERNEL= OUT=$(OUT)/$@ -j$(JOBS)
 	@mkdir -p $(BIN)/stacks/hz-$*
 	@sed -e 's/"name": "bbr"/"name": "hz-$*"/' -e 's/paced by fq"/paced by fq; HZ=$*"/' stacks/bbr/stack.json > $(BIN)/stacks/hz-$*/stack.json
 	@ln -sfn ../../../build/$@/liblkl.so $(BIN)/stacks/hz-$*/liblkl.so

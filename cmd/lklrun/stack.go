@@ -20,9 +20,9 @@ func stackCommand() *cobra.Command {
 		Use:   "stack NAME",
 		Short: "build, list and check stacks",
 		Long: `stack manages stacks: kernels built as a library, with their settings. They are
-in the directories of $` + stack.EnvPath + `, in stacks/ beside lklrun, in
-~/.local/share/lklrun/stacks, and in ` + stack.SystemDir + `. Of two
-stacks of the same name, the first one counts.`,
+in a project's directories ($` + stack.EnvPath + `), in ~/.local/share/lklrun/stacks, in
+` + stack.SystemDir + `, and in stacks/ beside lklrun. Of two stacks of
+the same name, the first one counts.`,
 		Example: `  lklrun stack list
   lklrun stack build --kernel ~/linux --patch my.patch --name mine
   lklrun --stack mine -- curl http://example.com/`,
@@ -51,18 +51,24 @@ type stackRow struct {
 	Default bool   `json:"default"`
 	Summary string `json:"summary"`
 	Path    string `json:"path"`
+	Origin  string `json:"origin"` // project, user, sudo, system or lklrun
+	// Another stack of this name comes first, so --stack NAME does not find this one.
+	Shadowed bool `json:"shadowed"`
 }
 
 func stackListCommand() *cobra.Command {
 	output := cli.OutputTable
 	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "list stacks",
-		Long:    "list lists all stacks, and whether their libraries can be loaded.",
+		Use:   "list",
+		Short: "list stacks",
+		Long: `list lists all stacks, where they come from, and whether their libraries can be
+loaded. ORIGIN is "project" ($` + stack.EnvPath + `), "user", "sudo" (the user who
+called sudo), "system", or "lklrun" (beside lklrun). "shadowed" means that a
+stack of the same name comes first; --stack PATH runs the shadowed one.`,
 		Example: "  lklrun stack list\n  lklrun stack list -o json",
 		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			all, listErr := stack.List(stack.SearchPath())
+			all, listErr := stack.ListAll(stack.SearchPath())
 			var rows []stackRow
 			for _, s := range all {
 				rows = append(rows, rowOf(s))
@@ -78,7 +84,10 @@ func stackListCommand() *cobra.Command {
 }
 
 func rowOf(s *stack.Stack) stackRow {
-	row := stackRow{Name: s.Name, Kernel: s.Kernel, Default: s.Name == stack.Default, Summary: s.Summary, Path: s.Dir}
+	row := stackRow{
+		Name: s.Name, Kernel: s.Kernel, Default: s.Name == stack.Default && !s.Shadowed,
+		Summary: s.Summary, Path: s.Dir, Origin: s.Origin, Shadowed: s.Shadowed,
+	}
 	if s.LibraryPath() != "" {
 		row.Library = "present"
 	}
@@ -99,13 +108,16 @@ func writeStacks(rows []stackRow, output cli.Output) error {
 		cli.Note(os.Stderr, self, "no stacks found; `make stack` builds them")
 		return nil
 	}
-	t := cli.NewTable("STACK", "KERNEL", "LIBRARY", "SUMMARY")
+	t := cli.NewTable("STACK", "KERNEL", "LIBRARY", "ORIGIN", "SUMMARY")
 	for _, r := range rows {
-		name := r.Name
+		name, origin := r.Name, r.Origin
 		if r.Default {
 			name += " *"
 		}
-		t.Row(name, r.Kernel, r.Library, r.Summary)
+		if r.Shadowed {
+			origin += ", shadowed"
+		}
+		t.Row(name, r.Kernel, r.Library, origin, r.Summary)
 	}
 	return t.Write(os.Stdout)
 }
@@ -122,7 +134,26 @@ func findStack(arg string) (*stack.Stack, error) {
 // stackDetails is a stack with everything that its manifest says.
 type stackDetails struct {
 	*stack.Stack
-	Path string `json:"path"`
+	Path    string   `json:"path"`
+	Origin  string   `json:"origin,omitempty"`
+	Fixes   []string `json:"fixes,omitempty"`   // lklrun's own patches for the kernel
+	Missing []string `json:"missing,omitempty"` // those that did not fit this kernel
+}
+
+// describe returns lklrun's own patches in a stack, and those that did not fit. It adds what
+// the stack offers, which only the manifest of a stack of `lklrun stack build` says.
+func describe(s *stack.Stack) (fixes, missing []string) {
+	info, err := s.ReadInfo()
+	if err != nil {
+		info = &stack.Info{} // the row about the library says why
+	}
+	if s.Offers == nil && info.Kernel != "" {
+		s.Offers = &info.Offers
+	}
+	if s.Built != nil {
+		return s.Built.Fixes, s.Built.Missing
+	}
+	return info.Fixes, info.Missing
 }
 
 func stackShowCommand() *cobra.Command {
@@ -130,7 +161,7 @@ func stackShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "show STACK",
 		Short:             "show a stack's settings and origin",
-		Long:              "show prints what a stack's manifest says: its kernel, its settings, and how it was\nbuilt. It does not load the stack; `lklrun stack check` does.",
+		Long:              "show prints what a stack's manifest and library say: its kernel, its settings, what\nit offers, and how it was built. It does not load the stack; `lklrun stack check`\ndoes.",
 		Example:           "  lklrun stack show mptcp\n  lklrun stack show ./mine -o json",
 		Args:              exactly("show", "STACK"),
 		ValidArgsFunction: completeStack,
@@ -139,48 +170,62 @@ func stackShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			fixes, missing := describe(s)
 			if output == cli.OutputJSON {
-				return cli.WriteJSON(os.Stdout, stackDetails{s, s.Dir})
+				return cli.WriteJSON(os.Stdout, stackDetails{s, s.Dir, s.Origin, fixes, missing})
 			}
-			return showStack(s)
+			return showStack(s, fixes, missing)
 		},
 	}
 	cli.OutputFlags(cmd.Flags(), &output, "print a table or JSON")
 	return cmd
 }
 
-func showStack(s *stack.Stack) error {
+func showStack(s *stack.Stack, fixes, missing []string) error {
 	t := cli.NewTable("PROPERTY", "VALUE").Narrow()
+	row := rowOf(s)
+	optional := func(name, value string) {
+		if value != "" {
+			t.Row(name, value)
+		}
+	}
+	rows := func(name string, values []string) {
+		for _, v := range values {
+			t.Row(name, v)
+		}
+	}
 	t.Row("name", s.Name)
 	t.Row("summary", s.Summary)
 	t.Row("path", s.Dir)
-	row := rowOf(s)
-	for _, p := range [][2]string{{"kernel", s.Kernel}, {"abi", s.ABI}, {"library", row.Library}, {"problem", row.Problem}, {"mem", s.Mem}} {
-		if p[1] != "" {
-			t.Row(p[0], p[1])
-		}
-	}
+	optional("origin", s.Origin)
+	optional("kernel", s.Kernel)
+	optional("abi", s.ABI)
+	optional("library", row.Library)
+	optional("problem", row.Problem)
+	optional("mem", s.Mem)
 	if s.MPTCP {
 		t.Row("mptcp", "TCP stream sockets become MPTCP")
 	}
 	for _, k := range s.SortedSysctls() {
 		t.Row("sysctl", k.Name+"="+k.Value)
 	}
-	if b := s.Built; b != nil {
-		t.Row("source", strings.TrimSpace(b.Source+" "+b.Commit))
-		t.Row("built", b.Time.Local().Format("2006-01-02 15:04:05"))
-		for name, list := range map[string][]string{"patch": b.Patches, "options": b.Config} {
-			for _, v := range list {
-				t.Row(name, v)
-			}
-		}
-		for _, v := range b.Fixes {
-			t.Row("fix", v)
-		}
-		for _, v := range b.Missing {
-			t.Row("without fix", v)
-		}
+	if o := s.Offers; o != nil {
+		optional("congestion", strings.Join(o.Congestion, " "))
+		optional("mptcp scheduler", strings.Join(o.Schedulers, " "))
+		optional("qdisc", strings.Join(o.Qdiscs, " "))
 	}
+	if b := s.Built; b != nil {
+		t.Row("source", b.Source)
+		if b.Dirty {
+			b.Commit += ", with uncommitted changes"
+		}
+		optional("commit", b.Commit)
+		t.Row("built", b.Time.Local().Format("2006-01-02 15:04:05"))
+		rows("patch", b.Patches)
+		rows("options", b.Config)
+	}
+	rows("fix", fixes)
+	rows("without fix", missing)
 	return t.Write(os.Stdout)
 }
 

@@ -10,7 +10,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"regexp"
-	"sort"
+	"slices"
 	"strings"
 
 	"github.com/lklrun/lklrun/internal/base/suggest"
@@ -20,30 +20,43 @@ import (
 // first, separated by colons.
 const EnvPath = "LKLRUN_STACKS"
 
-// SystemDir contains stacks of packages other than lklrun.
-const SystemDir = "/usr/share/lklrun/stacks"
+// SystemDir contains the administrator's stacks, for all users.
+const SystemDir = "/usr/local/lib/lklrun/stacks"
 
-// SearchPath is the list of directories with stacks: $LKLRUN_STACKS, the directory beside
-// this program, the user's own, SystemDir, and, last, that of the user who called sudo. If a symbolic link started this program,
-// the directory of its target counts.
-func SearchPath() []string {
-	var dirs []string
+// A Place is a directory with stacks, and its owner.
+type Place struct{ Dir, Origin string }
+
+// Origins of stacks.
+const (
+	OriginProject = "project" // $LKLRUN_STACKS
+	OriginUser    = "user"    // UserDir
+	OriginSudo    = "sudo"    // that of the user who called sudo
+	OriginSystem  = "system"  // SystemDir
+	OriginLklrun  = "lklrun"  // beside this program: its own stacks, and those of other packages
+)
+
+// SearchPath is the list of directories with stacks: those of the project, of the user, of
+// the user who called sudo, of the system, and of lklrun. The working directory is not
+// among them, because a project that was downloaded could otherwise replace the kernel.
+func SearchPath() []Place {
+	var places []Place
 	for _, d := range filepath.SplitList(os.Getenv(EnvPath)) {
 		if d != "" {
-			dirs = append(dirs, d)
+			places = append(places, Place{d, OriginProject})
 		}
 	}
-	if exe, err := os.Executable(); err == nil {
-		dirs = append(dirs, filepath.Join(filepath.Dir(exe), "stacks"))
-	}
 	if d, err := UserDir(); err == nil {
-		dirs = append(dirs, d)
+		places = append(places, Place{d, OriginUser})
 	}
-	dirs = append(dirs, SystemDir)
 	if d := sudoDir(); d != "" {
-		dirs = append(dirs, d)
+		places = append(places, Place{d, OriginSudo})
 	}
-	return dirs
+	places = append(places, Place{SystemDir, OriginSystem})
+	// If a symbolic link started this program, the directory of its target counts.
+	if exe, err := os.Executable(); err == nil {
+		places = append(places, Place{filepath.Join(filepath.Dir(exe), "stacks"), OriginLklrun})
+	}
+	return places
 }
 
 // UserDir is the directory of the user's own stacks.
@@ -73,16 +86,16 @@ func sudoDir() string {
 }
 
 // Find returns the stack for arg: a path (anything with a slash) to a stack's directory
-// or library, else the name of a stack in one of dirs.
-func Find(arg string, dirs []string) (*Stack, error) {
+// or library, else the name of a stack in one of the places.
+func Find(arg string, places []Place) (*Stack, error) {
 	if strings.Contains(arg, "/") {
 		return fromPath(arg)
 	}
 	if arg == "" {
 		return nil, errors.New("not a stack name; `lklrun stack list` lists the stacks")
 	}
-	for _, d := range dirs {
-		dir := filepath.Join(d, arg)
+	for _, p := range places {
+		dir := filepath.Join(p.Dir, arg)
 		if !isDir(dir) {
 			continue
 		}
@@ -90,9 +103,12 @@ func Find(arg string, dirs []string) (*Stack, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
+		if s != nil {
+			s.Origin = p.Origin
+		}
 		return s, err
 	}
-	return nil, notFound(arg, dirs)
+	return nil, notFound(arg, places)
 }
 
 // optional are the stacks that `make build` omits, with the commands that make them.
@@ -101,13 +117,13 @@ var optional = map[string]string{"lkl-4.9": "make lkl-4.9"}
 // version is a stack's name that `lklrun stack build` gives by default.
 var version = regexp.MustCompile(`^linux-([0-9]+\.[0-9]+)$`)
 
-func notFound(arg string, dirs []string) error {
-	all, _ := List(dirs)
+func notFound(arg string, places []Place) error {
+	all, _ := List(places)
 	var names []string
 	for _, s := range all {
 		names = append(names, s.Name)
 	}
-	where := "(looked in " + strings.Join(existing(dirs), ", ") + ")"
+	where := "(looked in " + strings.Join(existing(places), ", ") + ")"
 	hint := ""
 	if st, err := os.Stat(arg); err == nil && st.IsDir() {
 		hint = fmt.Sprintf("; for the directory here, write --stack ./%s", arg)
@@ -154,15 +170,27 @@ func plain(dir, library string) *Stack {
 	}
 }
 
-// List returns the stacks in dirs, sorted by name. Of two with the same name it returns
-// the first one, like Find. If a manifest cannot be read, List returns an error and the
-// rest of the list.
-func List(dirs []string) ([]*Stack, error) {
+// List returns the stacks that Find finds by name, sorted by name. If a manifest cannot be
+// read, List returns an error and the rest of the list.
+func List(places []Place) ([]*Stack, error) {
+	all, err := ListAll(places)
+	return slices.DeleteFunc(all, func(s *Stack) bool { return s.Shadowed }), err
+}
+
+// ListAll is like List, but includes the stacks that others of the same name shadow. These
+// follow the one that Find returns.
+func ListAll(places []Place) ([]*Stack, error) {
 	var all []*Stack
 	var errs []error
-	seen := map[string]bool{}
-	for _, d := range dirs {
-		entries, err := os.ReadDir(d)
+	seen := map[string]bool{} // names
+	dirs := map[string]bool{}
+	for _, p := range places {
+		if real, err := filepath.EvalSymlinks(p.Dir); err == nil && dirs[real] {
+			continue // no stack shadows itself
+		} else if err == nil {
+			dirs[real] = true
+		}
+		entries, err := os.ReadDir(p.Dir)
 		if err != nil {
 			if !errors.Is(err, fs.ErrNotExist) {
 				errs = append(errs, err)
@@ -170,40 +198,40 @@ func List(dirs []string) ([]*Stack, error) {
 			continue
 		}
 		for _, e := range entries {
-			if seen[e.Name()] {
-				continue
-			}
-			dir := filepath.Join(d, e.Name())
-			if !isDir(dir) {
+			dir := filepath.Join(p.Dir, e.Name())
+			if strings.HasPrefix(e.Name(), ".") || !isDir(dir) { // .NAME.new is being built
 				continue
 			}
 			s, err := load(dir)
 			if errors.Is(err, fs.ErrNotExist) {
 				continue
 			}
+			shadowed := seen[e.Name()]
 			seen[e.Name()] = true
 			if err != nil {
-				errs = append(errs, err)
+				if !shadowed {
+					errs = append(errs, err)
+				}
 				continue
 			}
-			s.Name = e.Name() // the name for --stack
+			s.Name, s.Origin, s.Shadowed = e.Name(), p.Origin, shadowed // the name is that of --stack
 			all = append(all, s)
 		}
 	}
-	sort.Slice(all, func(i, j int) bool { return all[i].Name < all[j].Name })
+	slices.SortStableFunc(all, func(a, b *Stack) int { return strings.Compare(a.Name, b.Name) })
 	return all, errors.Join(errs...)
 }
 
-// existing returns those of dirs that exist, or the first one if none does.
-func existing(dirs []string) []string {
+// existing returns the directories that exist, or the first one if none does.
+func existing(places []Place) []string {
 	var some []string
-	for _, d := range dirs {
-		if isDir(d) {
-			some = append(some, d)
+	for _, p := range places {
+		if isDir(p.Dir) {
+			some = append(some, p.Dir)
 		}
 	}
-	if some == nil && len(dirs) > 0 {
-		return dirs[:1]
+	if some == nil && len(places) > 0 {
+		return []string{places[0].Dir}
 	}
 	return some
 }

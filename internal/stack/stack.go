@@ -51,16 +51,27 @@ type Stack struct {
 	MPTCP   bool              `json:"mptcp,omitempty"`   // TCP stream sockets become MPTCP
 	Sysctls map[string]string `json:"sysctls,omitempty"`
 	Mem     string            `json:"mem,omitempty"` // as --mem takes it
+	Offers  *Offers           `json:"offers,omitempty"`
 	Built   *Built            `json:"built,omitempty"`
 
-	Dir string `json:"-"` // the folder
+	Dir      string `json:"-"` // the folder
+	Origin   string `json:"-"` // why it was found: one of Origin*; empty: by its path
+	Shadowed bool   `json:"-"` // another stack of this name comes first
+}
+
+// Offers lists what a kernel offers to programs and settings.
+type Offers struct {
+	Congestion []string `json:"congestion,omitempty"`       // congestion controls
+	Schedulers []string `json:"mptcp_schedulers,omitempty"` // packet schedulers of MPTCP
+	Qdiscs     []string `json:"qdiscs,omitempty"`           // queueing disciplines
 }
 
 // Built describes how `lklrun stack build` made a stack.
 type Built struct {
 	Time    time.Time `json:"time"`
 	Source  string    `json:"source"`            // package or directory of the kernel source
-	Commit  string    `json:"commit,omitempty"`  // git's description of the directory
+	Commit  string    `json:"commit,omitempty"`  // the commit that the directory has checked out
+	Dirty   bool      `json:"dirty,omitempty"`   // the directory had uncommitted changes
 	Patches []string  `json:"patches,omitempty"` // patches of --patch
 	Config  []string  `json:"config,omitempty"`  // kernel options of --config
 	Fixes   []string  `json:"fixes,omitempty"`   // lklrun's own patches for the kernel that were applied

@@ -21,7 +21,7 @@ func write(t *testing.T, path, text string) {
 
 // The manifests of this repository pass the strict checks and are complete.
 func TestOwnManifests(t *testing.T) {
-	all, err := List([]string{"../../stacks"})
+	all, err := List([]Place{{Dir: "../../stacks"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func TestOwnManifests(t *testing.T) {
 	if got := strings.Join(names, " "); got != "bbr host mptcp vanilla" {
 		t.Errorf("stacks: %s", got)
 	}
-	s, err := Find(Default, []string{"../../stacks"})
+	s, err := Find(Default, []Place{{Dir: "../../stacks"}})
 	if err != nil || !s.MPTCP {
 		t.Errorf("default stack: %+v, %v", s, err)
 	}
@@ -51,7 +51,7 @@ func TestFind(t *testing.T) {
 	write(t, filepath.Join(b, "y", "stack.json"), `{"summary":"y","mptcp":true,"library":"/lib/z.so"}`)
 	write(t, filepath.Join(b, "bare", "liblkl.so"), "no ELF")
 	write(t, filepath.Join(b, "file"), "")
-	dirs := []string{a, filepath.Join(a, "nowhere"), b}
+	dirs := []Place{{a, OriginProject}, {filepath.Join(a, "nowhere"), OriginUser}, {b, OriginSystem}}
 
 	s, err := Find("x", dirs)
 	if err != nil || s.Summary != "first" || s.Name != "x" || s.MemBytes() != 128<<20 || s.ABI != ABIAuto {
@@ -91,6 +91,66 @@ func TestFind(t *testing.T) {
 	}
 	if _, err = Find(a, nil); err == nil || !strings.Contains(err.Error(), "neither") {
 		t.Errorf("folder without anything: %v", err)
+	}
+}
+
+// TestShadows puts stacks of the same names into all directories of the search path.
+func TestShadows(t *testing.T) {
+	project, more, data, home := t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()
+	t.Setenv(EnvPath, project+":"+more)
+	t.Setenv("XDG_DATA_HOME", data)
+	t.Setenv("HOME", home)
+	t.Setenv("SUDO_UID", "")
+	places := SearchPath()
+	var origins []string
+	for _, p := range places {
+		origins = append(origins, p.Origin)
+	}
+	if got := strings.Join(origins, " "); got != "project project user system lklrun" || places[2].Dir != filepath.Join(data, "lklrun/stacks") || places[3].Dir != SystemDir {
+		t.Errorf("search path: %v", places)
+	}
+	places = places[:3]
+	for i, p := range places {
+		write(t, filepath.Join(p.Dir, "all", ManifestFile), `{"summary":"all"}`)
+		if i > 0 {
+			write(t, filepath.Join(p.Dir, "later", ManifestFile), `{"summary":"later"}`)
+		}
+	}
+	write(t, filepath.Join(places[2].Dir, "own", ManifestFile), `{"summary":"own"}`)
+	write(t, filepath.Join(places[2].Dir, ".own.new", ManifestFile), `{"summary":"being built"}`)
+	write(t, filepath.Join(places[0].Dir, "broken", ManifestFile), `{`)
+	write(t, filepath.Join(places[2].Dir, "broken", ManifestFile), `{"summary":"works"}`)
+
+	describe := func(all []*Stack) string {
+		var words []string
+		for _, s := range all {
+			word := s.Name + ":" + s.Origin
+			if s.Shadowed {
+				word = "(" + word + ")"
+			}
+			words = append(words, word)
+		}
+		return strings.Join(words, " ")
+	}
+	all, err := ListAll(append(places, Place{project, OriginLklrun})) // the same directory again
+	if got := describe(all); got != "all:project (all:project) (all:user) (broken:user) later:project (later:user) own:user" {
+		t.Errorf("all stacks: %s", got)
+	}
+	if err == nil || !strings.Contains(err.Error(), filepath.Join(project, "broken")) {
+		t.Errorf("the broken manifest: %v", err)
+	}
+	some, _ := List(places)
+	if got := describe(some); got != "all:project later:project own:user" {
+		t.Errorf("stacks by name: %s", got)
+	}
+	// --stack takes the first one, and does not silently take the next if it is broken.
+	for name, dir := range map[string]string{"all": project, "later": more, "own": places[2].Dir} {
+		if s, err := Find(name, places); err != nil || s.Dir != filepath.Join(dir, name) {
+			t.Errorf("%s: %+v, %v", name, s, err)
+		}
+	}
+	if s, err := Find("broken", places); err == nil {
+		t.Errorf("broken: %+v", s)
 	}
 }
 

@@ -115,7 +115,7 @@ find_kernel() {
 		tarball=/usr/src/linux-source-$version.tar.xz
 		[ -f "$tarball" ] || tarball=$cache/linux-source-$version.tar.xz
 		[ -f "$tarball" ] ||
-			die "the kernel source is missing: apt install linux-source-$version (or LINUX_SOURCE=DIR)"
+			die "the kernel source is missing: apt install linux-source-$version (or use the directory of a kernel source)"
 		id=$(stat -L -c '%s-%Y' "$tarball")
 		src=$cache/linux-$id
 	fi
@@ -158,7 +158,7 @@ unpack() {
 	echo "  UNPACK  $tarball"
 	rm -rf "$src.tmp"
 	mkdir -p "$src.tmp"
-	tar -xJf "$tarball" --strip-components=1 -C "$src.tmp" \
+	XZ_DEFAULTS=-T0 tar -xJf "$tarball" --strip-components=1 -C "$src.tmp" \
 		--exclude='*/drivers/gpu/*.[chS]' --exclude='*/drivers/media/*.[ch]' \
 		--exclude='*/drivers/net/ethernet/*.[ch]' \
 		--exclude='*/drivers/net/wireless/*.[ch]' \
@@ -251,6 +251,18 @@ misfit() {
 	done
 }
 
+# Refuses a kernel that lacks what the architecture uses of the files in arch/lkl/needs.
+needs() {
+	grep -v '^#' "$here/arch/lkl/needs" | while read -r user file words; do
+		[ -f "$src/$file" ] ||
+			die "$src has no $file, which arch/lkl/$user includes: change the include for this kernel"
+		for word in $words; do
+			grep -qwE "$word" "$src/$file" ||
+				die "$src/$file has no $word, which arch/lkl/$user uses: map its new name in arch/lkl/include/asm/lkl_compat.h"
+		done
+	done || exit 1
+}
+
 # The kernel's files that patches change.
 patched() {
 	cat "$@" | sed -n 's,^[-+][-+][-+] [ab]/\([^	]*\).*,\1,p' | sort -u
@@ -295,6 +307,18 @@ apply_patches() {
 	done
 }
 
+# Whether the configuration has an option's value, or does not have the option.
+effective() { # LINE
+	case $1 in
+	'# '*' is not set') set -- "${1#\# }" && set -- "${1% is not set}=n" ;;
+	'#'*) return 0 ;; # a comment
+	esac
+	case $1 in
+	*=n) ! grep -q "^${1%=n}=" "$work/obj/.config" ;;
+	*) grep -qxF "$1" "$work/obj/.config" ;;
+	esac
+}
+
 # The kernel's options: ours, those of LKL_CONFIG, and what follows from them.
 configure() {
 	{
@@ -306,22 +330,37 @@ configure() {
 	   cmp -s "$here/arch/lkl/Kconfig" "$work/obj/.kconfig"; then
 		return
 	fi
+	# Without .options, the next build does not use the result of one that fails here.
 	cmp -s "$tmp/options" "$work/obj/.options" || cp "$tmp/options" "$work/obj/.config"
+	rm -f "$work/obj/.options"
 	$k olddefconfig 2>&1 | grep -v 'erofs/Kconfig\|EROFS_FS\|reassigning to symbol' || :
 	[ -f "$work/obj/.config" ] || die "make olddefconfig failed in $work/tree"
 	lines "${LKL_CONFIG:-}" | while read -r f; do
-		grep -E '^CONFIG_[A-Z0-9_]+=[ym]$' "$f" | while read -r option; do
-			grep -qx "$option" "$work/obj/.config" ||
-				die "$option of $f has no effect: Linux $version does not have this option, or one that it depends on is missing"
+		grep -E '^(# )?CONFIG_' "$f" | while IFS= read -r option; do
+			effective "$option" ||
+				die "$option of $f has no effect: Linux $version does not have this option, or it depends on the value of another option"
 		done
 	done
 	# What an option stands for may depend on another one in a later version. Some of
-	# these options are newer than the oldest version.
+	# these options are newer than the oldest version. LKL_CONFIG may switch any off.
 	lost=$(grep -o '^CONFIG_[A-Z0-9_]*=y' "$here/arch/lkl/configs/lkl_defconfig" |
 		grep -v LEGACY | grep -vxF -f "$work/obj/.config" | tr '\n' ' ')
-	[ -z "$lost" ] || echo "lkl: Linux $version does not take these options: $lost" >&2
+	[ -z "$lost" ] || [ -n "${LKL_CONFIG:-}" ] || echo "lkl: Linux $version does not take these options: $lost" >&2
 	cp "$tmp/options" "$work/obj/.options"
 	cp "$here/arch/lkl/Kconfig" "$work/obj/.kconfig"
+}
+
+# Prints the names that the compiled files of a directory register: KEY=NAME.
+offers() { # KEY DIR STRUCTURE FIELD
+	"${cross}ar" t "$work/obj/$2/built-in.a" | sed "s,.*/,,; s,^,$work/tree/$2/,; s,\\.o\$,.c," | while read -r f; do
+		[ ! -f "$f" ] || awk -v type="$3" -v field="\\.$4[ \t]*=[ \t]*\"" '
+			match($0, "struct " type " [a-zA-Z0-9_]+") { split(substr($0, RSTART, RLENGTH), w, " "); name = w[3] }
+			name && $0 ~ field { split($0, w, "\""); print name, w[2]; name = "" }
+			/^}/ { name = "" }' "$f"
+	done | while read -r name value; do
+		# some structures are for internal use
+		! grep -qsE "register[a-z_]*\\(&$name\\)" "$work/tree/$2"/*.c || echo "$1=$value"
+	done | LC_ALL=C sort -u
 }
 
 kernel() {
@@ -397,7 +436,15 @@ library() {
 	"${cross}objcopy" --keep-global-symbols="$tmp/api" --remove-section=.comment \
 		"$tmp/all.o" "$tmp/lkl.o"
 	"${cross}ar" rcsD "$tmp/liblkl.a" "$tmp/lkl.o"
-	{ echo "kernel=$($k -s kernelversion)"; cat "$tmp/fixes"; } > "$tmp/liblkl.info"
+	{
+		echo "kernel=$($k -s kernelversion)"
+		cat "$tmp/fixes"
+		offers congestion net/ipv4 tcp_congestion_ops name
+		offers scheduler net/mptcp mptcp_sched_ops name
+		offers qdisc net/sched Qdisc_ops id
+	} > "$tmp/liblkl.info"
+	# lklrun stack show reads it from the library.
+	"${cross}objcopy" --add-section .lkl.info="$tmp/liblkl.info" "$tmp/liblkl.so"
 }
 
 target
@@ -407,6 +454,7 @@ if [ -n "${LKL_CHECK:-}" ]; then
 	tmp=$(mktemp -d)
 	trap 'rm -rf "$tmp"' EXIT
 	[ -n "$live" ] || (flock 9 && unpack) 9> "$cache/lock"
+	needs
 	apply_patches
 	echo "Linux $version"
 	sed 's/^fix=/with the fix /; s/^missing=/without the fix /' "$tmp/fixes"
@@ -425,6 +473,7 @@ if [ -n "$live" ] || [ ! -f "$cache/$hash/liblkl.info" ]; then
 		tmp=$cache/tmp-$name
 		rm -rf "$tmp"
 		mkdir -p "$tmp" "$work"
+		needs
 		apply_patches
 		overlay
 		kernel

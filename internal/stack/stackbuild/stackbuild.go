@@ -133,12 +133,12 @@ func check(opts Options) (*build, error) {
 		return nil, usagef("--name %q: expected a name of letters, digits, dots, underscores and hyphens", b.Name)
 	}
 	// A stack of the same name in an earlier directory would hide the new one.
-	for _, d := range stack.SearchPath() {
-		if d == b.Dir {
+	for _, p := range stack.SearchPath() {
+		if p.Dir == b.Dir {
 			break
 		}
-		if _, err := os.Stat(filepath.Join(d, b.Name)); err == nil {
-			return nil, usagef("--name %s: %s already contains a stack of this name; choose another name", b.Name, d)
+		if _, err := os.Stat(filepath.Join(p.Dir, b.Name)); err == nil {
+			return nil, usagef("--name %s: %s already contains a stack of this name; choose another name", b.Name, p.Dir)
 		}
 	}
 	for flag, list := range map[string][]string{"patch": b.Patches, "config": b.Config} {
@@ -146,6 +146,11 @@ func check(opts Options) (*build, error) {
 			if list[i], err = readable(file); err != nil {
 				return nil, usagef("--%s %s: %w", flag, file, err)
 			}
+		}
+	}
+	for _, file := range b.Config {
+		if err := checkOptions(file); err != nil {
+			return nil, err
 		}
 	}
 	if b.script, err = Script(); err != nil {
@@ -196,6 +201,26 @@ func readable(file string) (string, error) {
 		return "", errors.New("the name contains a line break")
 	}
 	return filepath.Abs(file)
+}
+
+var option = regexp.MustCompile(`^(CONFIG_\w+=\S.*|\s*|#.*)$`)
+
+// checkOptions checks the lines of a file with kernel options, because the kernel ignores
+// lines that it does not understand. The build checks the options themselves.
+func checkOptions(file string) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return usagef("--config %w", err)
+	}
+	for i, line := range strings.Split(string(data), "\n") {
+		switch {
+		case !option.MatchString(line):
+			return usagef("--config %s:%d: %q; expected CONFIG_NAME=VALUE or # CONFIG_NAME is not set", file, i+1, line)
+		case strings.HasPrefix(line, "CONFIG_") && strings.HasSuffix(line, "=m"):
+			return usagef("--config %s:%d: %s: a stack has no modules; use =y", file, i+1, line)
+		}
+	}
+	return nil
 }
 
 // environ is the environment of the script.
@@ -316,6 +341,8 @@ func (f *failure) read(line string) (report string, file bool) {
 
 func (f *failure) err(log string, err error) error {
 	switch {
+	case strings.HasPrefix(f.compiler, "arch/lkl/"):
+		return usagef("the kernel lacks something that lklrun's port uses: %s; add the difference to asm/lkl_compat.h, or use another version; all output is in %s", f.compiler, log)
 	case f.compiler != "":
 		return fmt.Errorf("the kernel does not compile: %s; all output is in %s", f.compiler, log)
 	case f.make != "":
@@ -328,24 +355,25 @@ func (f *failure) err(log string, err error) error {
 
 // finish writes the manifest and puts the stack in its place.
 func (b *build) finish(out string) (*stack.Stack, error) {
-	info, err := readInfo(filepath.Join(out, "liblkl.info"))
-	if err != nil {
-		return nil, err
-	}
 	for _, f := range []string{"liblkl.info", "liblkl.a"} { // the archive is for programs that link it
 		if err := os.Remove(filepath.Join(out, f)); err != nil {
 			return nil, err
 		}
 	}
 	s := *b.Like
-	s.Name, s.Kernel, s.ABI, s.Library = b.Name, info.kernel, stack.ABINative, stack.LibraryFile
-	s.Summary = "Linux " + info.kernel
+	s.Name, s.ABI, s.Library, s.Dir = b.Name, stack.ABINative, stack.LibraryFile, out
+	info, err := s.ReadInfo()
+	if err != nil {
+		return nil, err
+	}
+	s.Kernel, s.Summary, s.Offers = info.Kernel, "Linux "+info.Kernel, &info.Offers
 	s.Built = &stack.Built{
 		Time: time.Now().UTC().Truncate(time.Second), Source: "linux-source-" + b.Kernel,
-		Patches: b.Patches, Config: b.Config, Fixes: info.fixes, Missing: info.missing,
+		Patches: b.Patches, Config: b.Config, Fixes: info.Fixes, Missing: info.Missing,
 	}
 	if b.dir != "" {
-		s.Built.Source, s.Built.Commit = b.dir, describe(b.dir)
+		s.Built.Source = b.dir
+		s.Built.Commit, s.Built.Dirty = commit(b.dir)
 		s.Summary += ", " + filepath.Base(b.dir)
 	}
 	for _, p := range b.Patches {
@@ -377,38 +405,25 @@ func replace(from, to string) error {
 	return err // the older one is now at from, and is removed with it
 }
 
-// describe is git's description of a tree; empty if it is not under git.
-func describe(dir string) string {
-	out, err := exec.Command("git", "-C", dir, "describe", "--always", "--dirty", "--tags").Output()
+// commit returns the commit that a tree has checked out, and whether files under git have
+// changed since. It returns "" if the tree is not the top of a git work tree. It writes
+// nothing, unlike `git describe --dirty`, which updates the index.
+func commit(dir string) (name string, dirty bool) {
+	git := func(args ...string) (string, error) {
+		// The tree may belong to another user. Building it executes its Makefiles anyway.
+		all := []string{"--no-optional-locks", "-C", dir, "-c", "safe.directory=*", "-c", "core.fsmonitor=false"}
+		out, err := exec.Command("git", append(all, args...)...).Output()
+		return strings.TrimSpace(string(out)), err
+	}
+	if prefix, err := git("rev-parse", "--show-prefix"); err != nil || prefix != "" {
+		return "", false
+	}
+	name, err := git("describe", "--always", "--tags", "--abbrev=12")
 	if err != nil {
-		return ""
+		return "", false
 	}
-	return strings.TrimSpace(string(out))
-}
-
-// info is what the script reports about a library.
-type info struct {
-	kernel         string
-	fixes, missing []string
-}
-
-func readInfo(path string) (*info, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	i := &info{}
-	for _, line := range strings.Split(strings.TrimSpace(string(data)), "\n") {
-		switch key, value, _ := strings.Cut(line, "="); key {
-		case "kernel":
-			i.kernel = value
-		case "fix":
-			i.fixes = append(i.fixes, value)
-		case "missing":
-			i.missing = append(i.missing, value)
-		}
-	}
-	return i, nil
+	changes, err := git("status", "--porcelain", "--untracked-files=no")
+	return name, err == nil && changes != ""
 }
 
 // Fit checks whether a kernel tree can be built, without building it. It returns a line

@@ -3,10 +3,11 @@
 package stackbuild
 
 import (
+	"bytes"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 )
@@ -48,9 +49,14 @@ func TestFailure(t *testing.T) {
 			"my.patch does not apply to Linux 6.12", true, 0,
 		},
 		"a file does not compile": {
-			"  KERNEL  6.18.3\n  CC      net/ipv4/tcp.o\n  CC [M]  net/x/y.o\n/c/work-1/tree/arch/lkl/mm/init.c:12:9: error: implicit declaration of function 'f'\n" +
-				"make[3]: *** [/c/Makefile:243: arch/lkl/mm/init.o] Error 1\n",
-			"the kernel does not compile: arch/lkl/mm/init.c:12: implicit declaration of function 'f'; all output is in log", false, 2,
+			"  KERNEL  6.18.3\n  CC      net/ipv4/tcp.o\n  CC [M]  net/x/y.o\n/c/work-1/tree/net/x/y.c:12:9: error: implicit declaration of function 'f'\n" +
+				"make[3]: *** [/c/Makefile:243: net/x/y.o] Error 1\n",
+			"the kernel does not compile: net/x/y.c:12: implicit declaration of function 'f'; all output is in log", false, 2,
+		},
+		"a file of the port does not compile": {
+			"/c/work-1/tree/arch/lkl/mm/init.c:12:9: error: implicit declaration of function 'f'\n",
+			"the kernel lacks something that lklrun's port uses: arch/lkl/mm/init.c:12: implicit declaration of function 'f'; " +
+				"add the difference to asm/lkl_compat.h, or use another version; all output is in log", true, 0,
 		},
 		"make fails": {
 			"make[1]: *** No rule to make target 'net/nothing.o'.  Stop.\nmake: *** [Makefile:20: all] Error 2\n",
@@ -72,14 +78,78 @@ func TestFailure(t *testing.T) {
 	}
 }
 
-func TestInfo(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "liblkl.info")
-	if err := os.WriteFile(path, []byte("kernel=6.12.117\nfix=a\nfix=b\nmissing=c\n"), 0o644); err != nil {
+func TestCheckOptions(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "options")
+	for text, want := range map[string]string{
+		"# comment\n\nCONFIG_A=y\nCONFIG_B=\"x y\"\n# CONFIG_C is not set\nCONFIG_D=100\n": "",
+		"CONFIG_A=y\nCONFG_B=y\n": `options:2: "CONFG_B=y"; expected CONFIG_NAME=VALUE`,
+		"CONFIG_A\n":              `options:1: "CONFIG_A"; expected`,
+		"CONFIG_A=m\n":            "options:1: CONFIG_A=m: a stack has no modules",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		err := checkOptions(file)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v; expected %q", text, err, want)
+		}
+		if err != nil && !errors.As(err, new(*UsageError)) {
+			t.Errorf("%q: %v is no error of the user", text, err)
+		}
+	}
+}
+
+// TestCommit looks at a checkout, at a linked worktree, and at a folder below a checkout.
+// It must not change the index, even if git would update it.
+func TestCommit(t *testing.T) {
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	git := func(args ...string) {
+		t.Helper()
+		all := []string{"-C", dir, "-c", "user.name=test", "-c", "user.email=test@example.com", "-c", "commit.gpgsign=false"}
+		if out, err := exec.Command("git", append(all, args...)...).CombinedOutput(); err != nil {
+			t.Fatalf("git %v: %v: %s", args, err, out)
+		}
+	}
+	expect := func(where, dir, name string, dirty bool) {
+		t.Helper()
+		if n, d := commit(dir); n != name || d != dirty {
+			t.Errorf("%s: %q, %v; expected %q, %v", where, n, d, name, dirty)
+		}
+	}
+	expect("not a checkout", dir, "", false)
+	file := filepath.Join(dir, "sub", "file")
+	write := func(text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("a")
+	git("init", "-q")
+	git("add", "sub/file")
+	git("commit", "-qm", "first")
+	git("tag", "v7.9")
+	index, err := os.ReadFile(filepath.Join(dir, ".git/index"))
+	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := readInfo(path)
-	if want := (&info{"6.12.117", []string{"a", "b"}, []string{"c"}}); err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("%v, %v; expected %v", got, err, want)
+	write("a") // with another time, so that git would update the index
+	expect("a clean checkout", dir, "v7.9", false)
+	expect("a folder of a checkout", filepath.Dir(file), "", false)
+	worktree := filepath.Join(t.TempDir(), "linked")
+	git("worktree", "add", "-q", worktree)
+	expect("a linked worktree", worktree, "v7.9", false)
+	write("b")
+	expect("a dirty checkout", dir, "v7.9", true)
+	expect("the linked worktree", worktree, "v7.9", false)
+	if now, err := os.ReadFile(filepath.Join(dir, ".git/index")); err != nil || !bytes.Equal(now, index) {
+		t.Errorf("the index has changed (%v)", err)
 	}
 }
 
