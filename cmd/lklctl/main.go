@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	_ "github.com/lklrun/lklrun/internal/base/trap" // an app's seccomp filter traps calls
 )
 
 func main() {

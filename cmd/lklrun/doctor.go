@@ -3,12 +3,8 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
-	"os/exec"
-	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -43,7 +39,7 @@ runs and changes nothing.`,
 			}
 			all, _ := stack.List(stack.SearchPath()) // `lklrun stack list` reports unreadable stacks
 			q := doctor.Question{Stack: s, Stacks: all, FindHost: stackhost.Find, FindPreload: findPreload,
-				LookNotification: facts.LookNotification, CheckFilter: facts.CheckFilter, MakeNamespaces: makeNamespaces}
+				LookNotification: facts.LookNotification, CheckFilter: facts.CheckFilter, MakeNamespaces: facts.MakeNamespaces}
 			if len(args) > 0 {
 				if q.Command = args[0]; q.Command == "" {
 					return cli.Usagef("doctor: the COMMAND is empty; give a program")
@@ -100,19 +96,4 @@ func findPreload(library string) (string, error) {
 		return "", err
 	}
 	return stackhost.FindPreload(host, library)
-}
-
-// makeNamespaces tries to create the namespaces of a run by a user without
-// CAP_SYS_ADMIN: a user namespace with our own user and group IDs, and a network
-// namespace in it.
-func makeNamespaces(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", "version")
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: os.Geteuid(), HostID: os.Geteuid(), Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{ContainerID: os.Getegid(), HostID: os.Getegid(), Size: 1}},
-	}
-	return cmd.Run()
 }

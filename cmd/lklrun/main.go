@@ -3,7 +3,11 @@
 // Command lklrun runs a program on a network stack of the user's choice.
 package main
 
-import "os"
+import (
+	"os"
+
+	_ "github.com/lklrun/lklrun/internal/base/trap" // an app's seccomp filter traps calls
+)
 
 func main() {
 	end := execute(os.Args[1:])

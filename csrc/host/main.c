@@ -54,6 +54,7 @@
 #include "base/lklhost.h"
 #include "base/log.h"
 #include "base/loop.h"
+#include "base/trap.h"
 #include "control/control.h"
 #include "engine/link/link.h"
 #include "engine/supervise/supervise.h"
@@ -214,6 +215,14 @@ static char **parse(int argc, char **argv)
 	return argv + optind;
 }
 
+/** host_call - make a system call for trap_answer() */
+static long host_call(long nr, const long *a)
+{
+	long ret = syscall(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
+
+	return ret < 0 ? -errno : ret;
+}
+
 /** main - start lklhost, see the top of this file */
 int main(int argc, char **argv)
 {
@@ -221,6 +230,7 @@ int main(int argc, char **argv)
 	char **command;
 	int ret;
 
+	trap_init(host_call);
 	host.start_ns = now_ns();
 	stack_panicked = host_panicked;
 	ctl_ops = &host_ctl_ops;
@@ -253,9 +263,6 @@ int main(int argc, char **argv)
 	if (ret)
 		fatal("making a user namespace: its map of ids: %s: run as root",
 		      strerror(-ret));
-	if (host.preload && host.shared_netns)
-		fatal("making a private network namespace: %s: the engine preload needs one: run as root, allow user namespaces (sysctl user.max_user_namespaces), or use --engine supervise",
-		      strerror(host.shared_netns));
 	if (!host.preload && host.private_netns) {
 		ret = maker_start();
 		if (ret)

@@ -13,6 +13,7 @@
 #include "engine/link/link.h"
 #include "engine/supervise/supervise.h"
 #include "host/host.h"
+#include "process/process.h"
 #include "stack/stack.h"
 #include "target/target.h"
 
@@ -179,9 +180,8 @@ static int go(struct client *cl, const struct ctl_hdr *h, const uint8_t *body,
 				     req.resolv_len);
 	if (!ret)
 		host.state = CTL_STATE_RUNNING;
-	if (!ret && host.shared_netns)
-		warn_user("cannot create a network namespace (%s): only the seccomp filter isolates the command from the host's network",
-			  strerror(host.shared_netns));
+	if (!ret)
+		netns_warn();
 	if (!ret && host.shared_user_ns)
 		warn_user("--user: the command shares a user namespace with the user's other processes (%s) and can access them; allow user namespaces (sysctl user.max_user_namespaces)",
 			  strerror(host.shared_user_ns));

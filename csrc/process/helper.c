@@ -104,6 +104,7 @@ pid_t helper_fork(const char *name, const int *fds, unsigned int n)
 	if (n_helpers == HELPERS_MAX)
 		return -EAGAIN;
 	sigfillset(&all);
+	sigdelset(&all, SIGSYS);	/* base/trap.c */
 	sigprocmask(SIG_SETMASK, &all, &old);
 	pid = fork();
 	if (!pid) {

@@ -31,6 +31,7 @@
 #include <unistd.h>
 
 #include "base/lklhost.h"
+#include "base/log.h"
 #include "process/process.h"
 
 #define OVERFLOW_ID	65534	/* shown for ids without a mapping */
@@ -162,4 +163,12 @@ int netns_private(void)
 	 */
 	write_file("/proc/sys/net/unix/max_dgram_qlen", "2048");
 	return 0;
+}
+
+/** netns_warn - tell the user if no network namespace could be created */
+void netns_warn(void)
+{
+	if (host.shared_netns)
+		warn_user("cannot create a network namespace (%s): only the seccomp filter isolates the command from the host's network",
+			  strerror(host.shared_netns));
 }

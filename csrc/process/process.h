@@ -46,6 +46,7 @@ void user_file_ids(void);
 
 /* netns.c */
 int netns_private(void);
+void netns_warn(void);
 int netns_enter(bool userns);
 int netns_no_ipv6(void);
 int write_file(const char *path, const char *text);

@@ -9,6 +9,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -26,7 +27,7 @@ static int load(const char *path, const char *abi, char *err, size_t errlen)
 	bool is_auto = !strcmp(abi, "auto");
 	void *lib;
 
-	if (access(path, R_OK)) {
+	if (faccessat(AT_FDCWD, path, R_OK, 0)) {
 		int ret = -errno;
 
 		snprintf(err, errlen, "stack library %s: %s", path,

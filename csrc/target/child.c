@@ -8,6 +8,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/capability.h>
 #include <signal.h>
 #include <stdio.h>
@@ -90,7 +91,7 @@ static void child_preload(int sync, pid_t parent, char **argv)
 	int ret;
 
 	if (snprintf(resolv, sizeof(resolv), "%s/resolv.conf", host.run_dir) >=
-	    (int)sizeof(resolv) || access(resolv, F_OK))
+	    (int)sizeof(resolv) || faccessat(AT_FDCWD, resolv, F_OK, 0))
 		resolv[0] = '\0';
 	mounts_make(sync, resolv, VIEW_EMPTY);
 	ret = filter_preloaded(sync);
@@ -101,7 +102,8 @@ static void child_preload(int sync, pid_t parent, char **argv)
 		_exit(EXIT_NOT_FOUND);
 	}
 	become_user(sync, parent);
-	if (access(host.preload, R_OK) || access(host.stack_path, R_OK)) {
+	if (faccessat(AT_FDCWD, host.preload, R_OK, 0) ||
+	    faccessat(AT_FDCWD, host.stack_path, R_OK, 0)) {
 		child_report(sync, STEP_LIBRARY, -errno);
 		_exit(EXIT_NOT_FOUND);
 	}

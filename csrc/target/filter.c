@@ -32,6 +32,7 @@
 #include <errno.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
+#include <linux/if_tun.h>
 #include <linux/netlink.h>
 #include <linux/seccomp.h>
 #include <linux/sockios.h>
@@ -149,12 +150,12 @@ static void emit_key(void)
 	emit_ret(SECCOMP_RET_ERRNO | EPERM);
 }
 
-/** emit_terminal - TIOCSTI fails with EIO, as with dev.tty.legacy_tiocsti=0 */
-static void emit_terminal(void)
+/** emit_request - ioctl() with this request fails with @error */
+static void emit_request(uint32_t request, uint32_t error)
 {
 	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 4);
 	emit_load(ARG_LO(1));
-	emit_if(TIOCSTI, SECCOMP_RET_ERRNO | EIO);
+	emit_if(request, SECCOMP_RET_ERRNO | error);
 	emit_load(offsetof(struct seccomp_data, nr));
 }
 
@@ -166,7 +167,13 @@ static void emit_never(void)
 	for (i = 0; i < sizeof(never) / sizeof(never[0]); i++)
 		emit_if(never[i], SECCOMP_RET_ERRNO | ENOSYS);
 	emit_key();
-	emit_terminal();
+	emit_request(TIOCSTI, EIO);	/* as with dev.tty.legacy_tiocsti=0 */
+	/*
+	 * In the host's network namespace, a user may attach to a tap that root
+	 * has created for this user.
+	 */
+	if (host.shared_netns)
+		emit_request(TUNSETIFF, EPERM);
 }
 
 /**
@@ -252,6 +259,10 @@ static void emit_no_network(void)
 	emit_load(ARG_LO(2));
 	for (i = 0; i < sizeof(protocols) / sizeof(protocols[0]); i++)
 		emit_if(protocols[i], down);
+	if (host.shared_netns) {	/* as engine/supervise/sock.c */
+		emit_if(NETLINK_KOBJECT_UEVENT, SECCOMP_RET_ALLOW);
+		emit_ret(SECCOMP_RET_ERRNO | EPROTONOSUPPORT);
+	}
 	emit_ret(SECCOMP_RET_ALLOW);
 	prog[netlink].jf = (uint8_t)(len - netlink - 1);
 	emit_ret(SECCOMP_RET_ERRNO | EAFNOSUPPORT);

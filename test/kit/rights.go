@@ -31,7 +31,7 @@ type Rights struct {
 var AllRights = []Rights{
 	{"user", []string{fmt.Sprint("--reuid=", OrdinaryUID), fmt.Sprint("--regid=", OrdinaryUID), "--clear-groups",
 		"--inh-caps=-all,+net_admin,+net_raw", "--ambient-caps=-all,+net_admin,+net_raw", "--bounding-set=-all,+net_admin,+net_raw"}, []string{"supervise", "preload"}},
-	{"root", []string{"--inh-caps=-all", "--bounding-set=-all,+net_admin,+net_raw"}, []string{"supervise"}},
+	{"root", []string{"--inh-caps=-all", "--bounding-set=-all,+net_admin,+net_raw"}, []string{"supervise", "preload"}},
 }
 
 // Command is a command line of that caller.

@@ -94,9 +94,13 @@ func TestTwoCapabilities(t *testing.T) {
 		if got := k.Say(`__import__("fcntl").ioctl(open("/dev/net/tun", "r+b", 0), 0x400454ca, __import__("struct").pack("16sH22x", b"own0", 2))`); !strings.HasPrefix(got, "PermissionError") {
 			t.Errorf("the target makes a tap: %s", got)
 		}
-		// Root cannot create a user namespace without CAP_SETFCAP; two lines explain
-		// the consequences.
-		if res := k.End(); res.Status != 0 || len(kit.Lines(res.Stderr)) != map[string]int{"user": 0, "root": 2}[r.Who] {
+		// Root cannot create a user namespace without CAP_SETFCAP; lines explain the
+		// consequences. With preload, the log has the line about the mounts.
+		want := map[string]int{"user": 0, "root": 2}[r.Who]
+		if want > 0 && engine == "preload" {
+			want = 1
+		}
+		if res := k.End(); res.Status != 0 || len(kit.Lines(res.Stderr)) != want {
 			t.Errorf("the run: %v", res)
 		}
 		before.Same()

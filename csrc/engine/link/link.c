@@ -29,6 +29,7 @@
 #include "control/control.h"
 #include "engine/common/loopback.h"
 #include "engine/link/link.h"
+#include "process/process.h"
 #include "shared/preload_link.h"
 #include "stack/stack.h"
 
@@ -222,8 +223,10 @@ static void replied(const struct ctl_hdr *h, const uint8_t *body, size_t len)
 			host.state = CTL_STATE_BOOTED;
 		}
 	}
-	if (p->hdr.type == CTL_GO && !h->status)
+	if (p->hdr.type == CTL_GO && !h->status) {
 		host.state = CTL_STATE_RUNNING;
+		netns_warn();
+	}
 	answer(p, h->status, body, len);
 }
 

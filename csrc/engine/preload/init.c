@@ -16,6 +16,7 @@
 #include <unistd.h>
 #include <sys/resource.h>
 
+#include "base/trap.h"
 #include "engine/preload/internal.h"
 #include "engine/preload/signal.h"
 
@@ -54,8 +55,10 @@ int preload_bind(void *lib, struct preload_stack *st, char *err, size_t errlen)
 
 int preload_prepare(char *err, size_t errlen)
 {
-	int ret = table_init();
+	int ret;
 
+	trap_init(native);
+	ret = table_init();
 	if (!ret)
 		ret = threads_init();
 	if (ret) {

@@ -446,6 +446,7 @@ int link_serve(int fd)
 	 */
 	sigdelset(&all, SIGSEGV);
 	sigdelset(&all, SIGBUS);
+	sigdelset(&all, SIGSYS);	/* base/trap.c */
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	ret = thread_start(&thread, true, serve, NULL);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);

@@ -25,6 +25,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/trap.h"
 #include "engine/preload/internal.h"
 #include "engine/preload/libc.h"
 #include "engine/preload/signal.h"
@@ -138,6 +139,8 @@ static void on_signal(int sig, siginfo_t *si, void *ctx)
 	ucontext_t *uc = ctx;
 	struct action act;
 
+	if (sig == SIGSYS && (me.depth || me.own) && trap_answer(si, ctx))
+		return;
 	if (ours_forever(sig) && si->si_code > 0) {
 		const char *ip = arch_pc(uc);
 		struct action *lib = sig == SIGSEGV ? &lib_segv : &lib_bus;

@@ -56,8 +56,6 @@ type Report struct {
 	Host    []Finding        `json:"host"`
 	Command []Finding        `json:"command,omitempty"`
 	Program *program.Program `json:"program,omitempty"`
-
-	noNamespaces error // why this user cannot create the namespaces of a run
 }
 
 // Question describes what to examine.
@@ -92,7 +90,7 @@ func Examine(ctx context.Context, q Question) *Report {
 			return r
 		}
 	}
-	r.engines(q)
+	r.engines(ctx, q)
 	for _, c := range r.Engines { // choose the first engine that is available
 		if r.Runs = c.Runs; c.Runs {
 			r.Engine, r.Why = c.Engine, c.Why
@@ -105,7 +103,7 @@ func Examine(ctx context.Context, q Question) *Report {
 
 // engines checks, in order of preference, whether each engine can handle the
 // command's sockets.
-func (r *Report) engines(q Question) {
+func (r *Report) engines(ctx context.Context, q Question) {
 	choice := func(engine, why string, err error) {
 		if err != nil {
 			why = text.OneLine(err.Error())
@@ -114,7 +112,15 @@ func (r *Report) engines(q Question) {
 	}
 	_, err := q.LookNotification()
 	choice(config.EngineSupervise, "this host supports seccomp user notification, which works with dynamic and static programs", err)
-	choice(config.EnginePreload, "the kernel can be loaded into a dynamic program; programs that it starts have no network", r.checkPreload(q))
+	why := "the kernel can be loaded into a dynamic program; programs that it starts have no network"
+	err = r.checkPreload(q)
+	if err == nil {
+		var lacks []string
+		if lacks, err = facts.LookConfinement(ctx, q.MakeNamespaces, q.CheckFilter); len(lacks) > 0 {
+			why += "; without " + strings.Join(lacks, " and ") + ", only the seccomp filter isolates them from the host's network"
+		}
+	}
+	choice(config.EnginePreload, why, err)
 }
 
 // checkPreload returns an error if the engine preload cannot run the command.
@@ -130,13 +136,8 @@ func (r *Report) checkPreload(q Question) error {
 	if err := facts.CheckPreload(q.Stack, p); err != nil {
 		return err
 	}
-	if _, err := q.FindPreload(library); err != nil {
-		return err
-	}
-	if r.noNamespaces != nil {
-		return fmt.Errorf("it requires a network namespace: %w", r.noNamespaces)
-	}
-	return nil
+	_, err := q.FindPreload(library)
+	return err
 }
 
 func (r *Report) host(ctx context.Context, q Question) {
@@ -154,6 +155,9 @@ func (r *Report) host(ctx context.Context, q Question) {
 	var u unix.Utsname
 	err := unix.Uname(&u)
 	need("kernel", unix.ByteSliceToString(u.Sysname[:])+" "+unix.ByteSliceToString(u.Release[:])+", "+unix.ByteSliceToString(u.Machine[:]), err)
+	if p := facts.LookProcess(); p.Restricted() {
+		add("process", Limited, "%v", p)
+	}
 	if n, err := q.LookNotification(); err != nil {
 		add("seccomp", Limited, "%v", err)
 		if err := q.CheckFilter(); err != nil {
@@ -166,7 +170,6 @@ func (r *Report) host(ctx context.Context, q Question) {
 	}
 	if facts.NeedsUserNamespaces() {
 		if err := namespaces(ctx, q.MakeNamespaces); err != nil {
-			r.noNamespaces = err
 			add("user namespaces", Limited, "%v; without a network namespace, only the seccomp filter isolates the command from the host's network", err)
 		} else {
 			add("user namespaces", OK, "can be created, with a network namespace inside")

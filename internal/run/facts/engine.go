@@ -61,11 +61,12 @@ func (f *Facts) lookEngine(run config.Run, s *stack.Stack) error {
 	if run.Engine == config.EngineAuto && f.Engine == config.EnginePreload {
 		f.EngineNotes = append(f.EngineNotes, "the kernel is loaded into the command, because this host does not support the engine supervise (see lklrun doctor); programs that the command starts have no network")
 	}
-	// Unlike supervise, preload has no seccomp filter between the target
-	// and the host's network. Only an empty network namespace separates the
-	// two.
-	if f.Engine == config.EnginePreload && NeedsUserNamespaces() {
-		return CheckUserNamespaces()
+	if f.Engine == config.EnginePreload {
+		ctx, cancel := lookLimit()
+		defer cancel()
+		if f.EngineLacks, err = LookConfinement(ctx, MakeNamespaces, CheckFilter); err != nil {
+			return fmt.Errorf("--engine %s: %w", f.Engine, err)
+		}
 	}
 	return nil
 }

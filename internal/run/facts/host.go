@@ -3,10 +3,14 @@
 package facts
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
+	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -61,6 +65,41 @@ func CheckFuse() error {
 // namespace inside a user namespace. This is the case for processes without
 // CAP_SYS_ADMIN. The target then has no_new_privs set.
 func NeedsUserNamespaces() bool { return !netdev.Capable(unix.CAP_SYS_ADMIN) }
+
+// MakeNamespaces tries to create the namespaces of a run by a user without
+// CAP_SYS_ADMIN: a user namespace with our own user and group IDs, and a network
+// namespace in it.
+func MakeNamespaces(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", "version")
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: os.Geteuid(), HostID: os.Geteuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: os.Getegid(), HostID: os.Getegid(), Size: 1}},
+	}
+	return cmd.Run()
+}
+
+// LookConfinement returns the means that the engine preload lacks to isolate a program
+// from the host's network. It returns an error if it has none.
+func LookConfinement(ctx context.Context, makeNamespaces func(context.Context) error, checkFilter func() error) (lacks []string, err error) {
+	if !NeedsUserNamespaces() {
+		return nil, nil
+	}
+	return confinement(makeNamespaces(ctx), checkFilter())
+}
+
+// confinement is LookConfinement with the errors of the two means.
+func confinement(namespace, filter error) (lacks []string, err error) {
+	switch {
+	case namespace == nil:
+		return nil, nil
+	case filter != nil:
+		return nil, fmt.Errorf("%w; but this host allows no network namespace (%w); run lklrun as root, or allow user namespaces (sysctl user.max_user_namespaces)", filter, namespace)
+	}
+	return []string{"a network namespace"}, nil
+}
 
 // CheckUserNamespaces names the host's setting that prevents this user from
 // creating user namespaces.

@@ -76,7 +76,7 @@ func LookNotification() (Notification, error) {
 		return Notification{}, fmt.Errorf("this kernel has no seccomp user notification (%w), which the engine supervise requires (CONFIG_SECCOMP_FILTER)", err)
 	}
 	if _, _, errno := unix.Syscall(unix.SYS_PIDFD_GETFD, ^uintptr(0), ^uintptr(0), 0); errno == unix.ENOSYS {
-		return Notification{}, errors.New("this kernel cannot duplicate a descriptor of another process (pidfd_getfd), which the engine supervise requires")
+		return Notification{}, errors.New("no process can duplicate a descriptor of another one here, which the engine supervise requires: the kernel lacks pidfd_getfd, or a seccomp filter forbids it")
 	}
 	type result struct {
 		n   Notification

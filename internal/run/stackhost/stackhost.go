@@ -68,7 +68,25 @@ func FindPreload(hostPath, library string) (string, error) {
 		}
 		return "", fmt.Errorf("--engine %s: %s: %w; build it with `make %s`", config.EnginePreload, path, err, target)
 	}
+	if err := checkExecutable(path); err != nil {
+		return "", fmt.Errorf("--engine %s: %s: %w", config.EnginePreload, path, err)
+	}
 	return path, nil
+}
+
+// checkExecutable returns an error if a program cannot load the library at path. The file
+// system may be mounted noexec. On Android, SELinux forbids apps to execute most files.
+func checkExecutable(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	code, err := unix.Mmap(int(f.Fd()), 0, 1, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE)
+	if err != nil {
+		return fmt.Errorf("it cannot be executed there (%w): the file system is mounted noexec, or SELinux forbids it; install lklrun in another folder (for an Android app: its nativeLibraryDir)", err)
+	}
+	return unix.Munmap(code)
 }
 
 // Options are the parameters of lklhost.

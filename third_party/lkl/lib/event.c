@@ -420,6 +420,7 @@ int events_start(void)
 	sigfillset(&all);
 	sigdelset(&all, SIGSEGV);
 	sigdelset(&all, SIGBUS);
+	sigdelset(&all, SIGSYS);	/* the program may handle trapped calls */
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	pthread_attr_init(&attr);
 	pthread_attr_setstacksize(&attr, BG_STACK);

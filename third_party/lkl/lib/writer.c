@@ -213,6 +213,7 @@ static int start(void)
 	if (evfd < 0 || epoll_ctl(loop_epfd, EPOLL_CTL_ADD, evfd, &ev))
 		return -1;
 	sigfillset(&all);
+	sigdelset(&all, SIGSYS);	/* the program may handle trapped calls */
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	pthread_attr_init(&attr);
 	pthread_attr_setstacksize(&attr, STACK_SIZE);
