@@ -19,6 +19,12 @@
 #define LKL_GSO_H	"linux/netdevice.h"
 #endif
 
+#if __has_include(<net/dropreason-core.h>)
+#define LKL_DROPREASON_H	"net/dropreason-core.h"
+#else
+#define LKL_DROPREASON_H	"net/dropreason.h"
+#endif
+
 /* The architecture defines the size of a page, or the core does. */
 #if __has_include(<vdso/page.h>)
 #define LKL_PAGE_H	"vdso/page.h"
@@ -89,6 +95,33 @@ do {									\
 #define lkl_skb_frags_readable(skb)		skb_frags_readable(skb)
 #else
 #define lkl_skb_frags_readable(skb)		true
+#endif
+
+/* The reason for freeing a packet that was used. Before 6.3, any number can mean it. */
+#ifdef LKL_HAS_SKB_CONSUMED
+#define LKL_SKB_CONSUMED	SKB_CONSUMED
+#else
+#define LKL_SKB_CONSUMED	SKB_NOT_DROPPED_YET
+#endif
+
+/* The socket that a dropped packet was for, since 6.11 */
+#ifdef LKL_HAS_KFREE_SKB_SOCKET
+#define LKL_KFREE_SKB_RX_SK	, const struct sock *lkl_kfree_skb_rx_sk
+#else
+#define LKL_KFREE_SKB_RX_SK
+#define lkl_kfree_skb_rx_sk	NULL
+#endif
+
+/* Why the stack sends a reset, since 6.10. Older versions give no reason. */
+#ifdef LKL_HAS_RST_REASON
+#define LKL_SEND_RESET_REASON	, const enum sk_rst_reason lkl_send_reset_reason
+#define LKL_RST_REASON_NAME(reason)	[SK_RST_REASON_##reason] = #reason,
+#define LKL_RST_REASON_NAMES		\
+	{ DEFINE_RST_REASON(LKL_RST_REASON_NAME, LKL_RST_REASON_NAME) }
+#else
+#define LKL_SEND_RESET_REASON
+#define lkl_send_reset_reason	0
+#define LKL_RST_REASON_NAMES	{ "NOT_SPECIFIED" }
 #endif
 
 /* MPTCP's second queue of received data; later versions have only one. */

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * /proc/net/drops: the last packets that the stack dropped, and the last resets
+ * that it sent or received, one per line, each with its reason.
+ *
+ * The kernel calls the functions below in place of its tracepoints kfree_skb,
+ * tcp_send_reset and tcp_receive_reset (include/trace/events). A reader that
+ * keeps the file open reads only new lines. /proc/net/drop_counts has the
+ * totals per reason.
+ *
+ * Only packets count. The kernel frees messages of netlink and of unix sockets
+ * in the same way.
+ */
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/proc_fs.h>
+#include <linux/seq_file.h>
+#include <linux/tcp.h>
+#include <linux/timekeeping.h>
+#include <net/inet_sock.h>
+#include <net/ipv6.h>
+#include <net/net_namespace.h>
+#include <net/tcp.h>
+#include <trace/events/skb.h>
+#include <trace/events/tcp.h>
+#include <asm/lkl_compat.h>
+#include LKL_DROPREASON_H
+#include "protocol.h"
+
+#define RING	1024	/* records; a power of two */
+
+enum kind { DROP, RESET_SENT, RESET_RECEIVED, KINDS };
+
+static const char * const kind_names[] = { "drop", "reset-sent", "reset-received" };
+
+#define FN(reason) [SKB_DROP_REASON_##reason] = #reason,
+static const char * const skb_reasons[] = { DEFINE_DROP_REASON(FN, FN) };
+#undef FN
+
+static const char * const reset_reasons[] = LKL_RST_REASON_NAMES;
+
+struct record {
+	u64 time;		/* ns since 1970 */
+	void *place;		/* in the kernel, or NULL */
+	const char *reason;
+	struct in6_addr src, dst;
+	u32 len, token, ifindex;
+	u64 inode;
+	u16 sport, dport, ethertype;
+	u8 kind, protocol, flags;
+};
+
+static struct record ring[RING];
+static u64 written;		/* the number of the next record, from 0 */
+
+static u64 drop_count[ARRAY_SIZE(skb_reasons)];
+static u64 sent_count[ARRAY_SIZE(reset_reasons)];
+static u64 received_count;
+
+/* No lock: the kernel has one processor, and does not preempt its own code. */
+static struct record *next_record(enum kind kind, const char *reason)
+{
+	struct record *r = &ring[written++ % RING];
+
+	memset(r, 0, sizeof(*r));
+	r->time = ktime_get_real_ns();
+	r->kind = kind;
+	r->reason = reason ?: "NOT_SPECIFIED";
+	return r;
+}
+
+static bool inside(const struct sk_buff *skb, const void *p, size_t len)
+{
+	return (const u8 *)p >= skb->head && (const u8 *)p + len <= skb_tail_pointer(skb);
+}
+
+static void ports(struct record *r, const struct sk_buff *skb, const u8 *l4)
+{
+	const struct tcphdr *th = (const struct tcphdr *)l4;
+
+	if (r->protocol != IPPROTO_TCP && r->protocol != IPPROTO_UDP)
+		return;
+	if (!inside(skb, l4, 4))
+		return;
+	r->sport = ntohs(th->source);
+	r->dport = ntohs(th->dest);
+	if (r->protocol == IPPROTO_TCP && inside(skb, l4, sizeof(*th)))
+		r->flags = tcp_flag_byte(th);
+}
+
+/* Reads the addresses of a packet. Its headers may be wrong: they may be the reason. */
+static void addresses(struct record *r, const struct sk_buff *skb)
+{
+	const u8 *l3 = skb_network_header(skb);
+
+	if (skb->network_header == (typeof(skb->network_header))~0U)
+		return;
+	if (r->ethertype == ETH_P_IP && inside(skb, l3, sizeof(struct iphdr))) {
+		const struct iphdr *ip = (const struct iphdr *)l3;
+
+		ipv6_addr_set_v4mapped(ip->saddr, &r->src);
+		ipv6_addr_set_v4mapped(ip->daddr, &r->dst);
+		r->protocol = ip->protocol;
+		if (!(ip->frag_off & htons(IP_OFFSET)))
+			ports(r, skb, l3 + ip->ihl * 4);
+	} else if (r->ethertype == ETH_P_IPV6 && inside(skb, l3, sizeof(struct ipv6hdr))) {
+		const struct ipv6hdr *ip = (const struct ipv6hdr *)l3;
+
+		r->src = ip->saddr;
+		r->dst = ip->daddr;
+		r->protocol = ip->nexthdr;
+		ports(r, skb, l3 + sizeof(*ip));
+	}
+}
+
+static void socket_of(struct record *r, const struct sock *sk)
+{
+	if (!sk || !sk_fullsock(sk))
+		return;
+	r->inode = sock_i_ino((struct sock *)sk);
+	if (sk->sk_protocol == IPPROTO_TCP && sk_is_mptcp(sk))
+		r->token = mptcp_sk(mptcp_subflow_ctx(sk)->conn)->token;
+}
+
+/* The tuple of a socket, in the direction of its packets. */
+static void tuple_of(struct record *r, const struct sock *sk)
+{
+	const struct inet_sock *inet = inet_sk(sk);
+
+	r->protocol = IPPROTO_TCP;
+	r->sport = ntohs(inet->inet_sport);
+	r->dport = ntohs(inet->inet_dport);
+#if IS_ENABLED(CONFIG_IPV6)
+	if (sk->sk_family == AF_INET6) {
+		r->ethertype = ETH_P_IPV6;
+		r->src = inet6_sk(sk)->saddr;
+		r->dst = sk->sk_v6_daddr;
+		return;
+	}
+#endif
+	r->ethertype = ETH_P_IP;
+	ipv6_addr_set_v4mapped(inet->inet_saddr, &r->src);
+	ipv6_addr_set_v4mapped(inet->inet_daddr, &r->dst);
+}
+
+/* Returns 0 for a message that is no packet. */
+static u16 ethertype_of(const struct sk_buff *skb)
+{
+	u16 type = ntohs(skb->protocol);
+
+	if (type == ETH_P_IP || type == ETH_P_IPV6 || type == ETH_P_ARP)
+		return type;
+	if (type && skb->dev)
+		return type;
+	/* A packet that IP has not yet sent has only its socket. */
+	if (!type && skb->sk && sk_fullsock(skb->sk)) {
+		if (skb->sk->sk_family == AF_INET)
+			return ETH_P_IP;
+		if (skb->sk->sk_family == AF_INET6)
+			return ETH_P_IPV6;
+	}
+	return 0;
+}
+
+/**
+ * lkl_packet_dropped - record a packet that the stack frees without using it
+ * @skb: the packet
+ * @place: where in the kernel
+ * @reason: why
+ */
+void lkl_packet_dropped(struct sk_buff *skb, void *place,
+			enum skb_drop_reason reason LKL_KFREE_SKB_RX_SK)
+{
+	struct record *r;
+	u16 type = ethertype_of(skb);
+
+	if (!type || reason == LKL_SKB_CONSUMED)
+		return;
+	if (reason >= ARRAY_SIZE(skb_reasons))
+		reason = SKB_DROP_REASON_NOT_SPECIFIED;
+	drop_count[reason]++;
+	r = next_record(DROP, skb_reasons[reason]);
+	r->place = place;
+	r->ethertype = type;
+	r->len = skb->len;
+	r->ifindex = skb->dev ? skb->dev->ifindex : skb->skb_iif;
+	addresses(r, skb);
+	socket_of(r, skb->sk ?: lkl_kfree_skb_rx_sk);
+}
+
+/**
+ * lkl_reset_sent - record a reset that the stack sends
+ * @sk: its socket, or NULL if there is none
+ * @skb: the packet that it answers, or NULL
+ */
+void lkl_reset_sent(const struct sock *sk, const struct sk_buff *skb LKL_SEND_RESET_REASON)
+{
+	unsigned int reason = lkl_send_reset_reason;
+	struct record *r;
+
+	if (reason >= ARRAY_SIZE(reset_reasons))
+		reason = 0;
+	sent_count[reason]++;
+	r = next_record(RESET_SENT, reset_reasons[reason]);
+	r->flags = TCPHDR_RST;
+	if (sk && sk_fullsock(sk)) {
+		tuple_of(r, sk);
+		socket_of(r, sk);
+	} else if (skb) {
+		r->ethertype = ntohs(skb->protocol);
+		addresses(r, skb);
+		/* The reset goes back to the sender of the packet. */
+		swap(r->src, r->dst);
+		swap(r->sport, r->dport);
+		r->flags = TCPHDR_RST;
+	}
+	if (skb && skb->dev)
+		r->ifindex = skb->dev->ifindex;
+}
+
+/**
+ * lkl_reset_received - record a reset of a connection by its peer
+ * @sk: the connection
+ */
+void lkl_reset_received(struct sock *sk)
+{
+	struct record *r;
+
+	received_count++;
+	r = next_record(RESET_RECEIVED, "PEER");
+	tuple_of(r, sk);
+	socket_of(r, sk);
+	/* The reset came from the peer. */
+	swap(r->src, r->dst);
+	swap(r->sport, r->dport);
+	r->flags = TCPHDR_RST;
+}
+
+/* The number of the oldest record that the ring still has. */
+static u64 oldest(void)
+{
+	return written > RING ? written - RING : 0;
+}
+
+/* Position 0 is the head line; position N + 1 is record N. */
+static void *drops_start(struct seq_file *seq, loff_t *pos)
+{
+	if (!*pos)
+		return SEQ_START_TOKEN;
+	if (*pos - 1 < oldest())
+		*pos = oldest() + 1;
+	return *pos - 1 < written ? &ring[(*pos - 1) % RING] : NULL;
+}
+
+static void *drops_next(struct seq_file *seq, void *v, loff_t *pos)
+{
+	++*pos;
+	return drops_start(seq, pos);
+}
+
+static void drops_stop(struct seq_file *seq, void *v)
+{
+}
+
+static void show_address(struct seq_file *seq, const struct in6_addr *a, u16 port)
+{
+	if (ipv6_addr_v4mapped(a))
+		seq_printf(seq, " %pI4 %u", &a->s6_addr32[3], port);
+	else if (ipv6_addr_any(a))
+		seq_printf(seq, " - %u", port);
+	else
+		seq_printf(seq, " %pI6c %u", a, port);
+}
+
+static int drops_show(struct seq_file *seq, void *v)
+{
+	struct record *r = v;
+	struct net_device *dev;
+
+	if (v == SEQ_START_TOKEN) {
+		seq_puts(seq, "number time kind reason place interface bytes ethertype protocol source sport destination dport flags inode token\n");
+		return 0;
+	}
+	seq_printf(seq, "%llu %llu.%09llu %s %s ", (u64)seq->index - 1, r->time / NSEC_PER_SEC,
+		   r->time % NSEC_PER_SEC, kind_names[r->kind], r->reason);
+	if (r->place)
+		seq_printf(seq, "%ps", r->place);
+	else
+		seq_putc(seq, '-');
+	rcu_read_lock();
+	dev = dev_get_by_index_rcu(&init_net, r->ifindex);
+	seq_printf(seq, " %s %u %04x %u", dev ? dev->name : "-", r->len, r->ethertype,
+		   r->protocol);
+	rcu_read_unlock();
+	show_address(seq, &r->src, r->sport);
+	show_address(seq, &r->dst, r->dport);
+	seq_printf(seq, " %02x %llu %08x\n", r->flags, r->inode, r->token);
+	return 0;
+}
+
+static const struct seq_operations drops_ops = {
+	.start	= drops_start,
+	.next	= drops_next,
+	.stop	= drops_stop,
+	.show	= drops_show,
+};
+
+static void show_counts(struct seq_file *seq, enum kind kind, const u64 *count,
+			const char * const *reasons, int n)
+{
+	int i;
+
+	for (i = 0; i < n; i++)
+		if (count[i])
+			seq_printf(seq, "%s %s %llu\n", kind_names[kind], reasons[i], count[i]);
+}
+
+static int counts_show(struct seq_file *seq, void *v)
+{
+	show_counts(seq, DROP, drop_count, skb_reasons, ARRAY_SIZE(skb_reasons));
+	show_counts(seq, RESET_SENT, sent_count, reset_reasons, ARRAY_SIZE(reset_reasons));
+	if (received_count)
+		seq_printf(seq, "%s PEER %llu\n", kind_names[RESET_RECEIVED], received_count);
+	return 0;
+}
+
+static int __init drops_init(void)
+{
+	if (!proc_create_seq("drops", 0444, init_net.proc_net, &drops_ops) ||
+	    !proc_create_single("drop_counts", 0444, init_net.proc_net, counts_show))
+		return -ENOMEM;
+	return 0;
+}
+late_initcall(drops_init);
