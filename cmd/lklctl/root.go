@@ -14,6 +14,7 @@ import (
 
 	"github.com/lklrun/lklrun/cmd/lklctl/internal/capture"
 	"github.com/lklrun/lklrun/cmd/lklctl/internal/counters"
+	"github.com/lklrun/lklrun/cmd/lklctl/internal/drops"
 	"github.com/lklrun/lklrun/cmd/lklctl/internal/instances"
 	"github.com/lklrun/lklrun/cmd/lklctl/internal/kernel"
 	"github.com/lklrun/lklrun/cmd/lklctl/internal/link"
@@ -70,6 +71,7 @@ func rootCommand(c *verb.Call) *cobra.Command {
 	root.SetErr(c.Stderr)
 	c.Flags(root.Flags(), true)
 	root.Flags().Bool("version", false, "print the version")
+	verb.Must(root.Flags().MarkHidden("json")) // -o is enough on the first screen
 	for _, g := range []struct {
 		title string
 		verbs []*cobra.Command
@@ -79,6 +81,8 @@ func rootCommand(c *verb.Call) *cobra.Command {
 			sockets.Netstat(c),
 			mptcp.Command(c),
 			counters.Command(c),
+			drops.Drops(c),
+			drops.Resets(c),
 			capture.Command(c),
 			capture.Tcpdump(c),
 			capture.Extcap(c),

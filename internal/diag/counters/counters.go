@@ -80,6 +80,7 @@ func Read(ctx context.Context, c *stackconn.Conn) (Set, error) {
 		{"/proc/net/sockstat", parseSockstat},
 		{"/proc/net/sockstat6", parseSockstat},
 		{"/proc/net/softnet_stat", parseSoftnet},
+		{"/proc/net/drop_counts", parseDrops},
 	} {
 		some, err := readFile(ctx, c, src.path, src.parse)
 		if err != nil {
@@ -190,6 +191,8 @@ func BaseOf(name string) string {
 		return name
 	case strings.HasPrefix(name, "gateway."):
 		return name
+	case dropsBase(name) != "":
+		return dropsBase(name)
 	case strings.Contains(name, ".gateway."):
 		return name[strings.Index(name, ".gateway.")+1:]
 	case strings.Contains(name, ".qdisc."):

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drops
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestParse(t *testing.T) {
+	got, err := parse("7 1764180000.000000042 drop TCP_CSUM tcp_v4_rcv eth0 60 0800 6 10.0.0.1 4000 10.0.0.2 80 12 99 0000abcd\n")
+	want := Record{
+		Number: 7, Time: time.Unix(1764180000, 42), Kind: Drop, Reason: "TCP_CSUM", Meaning: "the TCP checksum is wrong",
+		Function: "tcp_v4_rcv", Interface: "eth0", Bytes: 60, Family: "inet", Protocol: "tcp", Flags: "S.", Token: "0000abcd", Inode: 99,
+		Source: netip.MustParseAddrPort("10.0.0.1:4000"), Destination: netip.MustParseAddrPort("10.0.0.2:80"),
+	}
+	if err != nil || got != want {
+		t.Errorf("got %+v, %v\nwant %+v", got, err, want)
+	}
+	got, err = parse("8 1764180000.000000000 reset-sent NO_SOCKET - - 0 86dd 6 fe80::1 1 - 0 04 0 00000000\n")
+	if err != nil || got.Function != "" || got.Destination.IsValid() || got.Family != "inet6" || got.Flags != "R" || got.Token != "" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	for _, line := range []string{"", "7 8 drop", strings.Repeat("x ", 16)} {
+		if r, err := parse(line); err == nil {
+			t.Errorf("%q became %+v", line, r)
+		}
+	}
+}
+
+func TestParseCounts(t *testing.T) {
+	got, err := ParseCounts("drop NO_SOCKET 3\nreset-received PEER 1\n")
+	if err != nil || len(got) != 2 || got[0] != (Count{Drop, "NO_SOCKET", "no socket has this port", 3}) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if got, err := ParseCounts("drop NO_SOCKET\n"); err == nil {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestMeaning(t *testing.T) {
+	if got := Meaning("VXLAN_INVALID_HDR"); got != "vxlan invalid hdr" {
+		t.Errorf("a reason without an explanation: %q", got)
+	}
+}
