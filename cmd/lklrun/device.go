@@ -4,6 +4,7 @@ package main
 
 import (
 	"os"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -68,6 +69,24 @@ func deviceCommand() *cobra.Command {
 	add("install FROM TO", "install an uploaded bundle", cobra.ExactArgs(2), func(_ *cobra.Command, args []string) error {
 		return ondevice.Install(args[0], args[1])
 	})
+	end := false
+	lend := add("lend SOCKET [UID IF...]", "open interfaces for runs of another user", cobra.MinimumNArgs(1), func(cmd *cobra.Command, args []string) error {
+		if end {
+			return ondevice.EndLend(args[0])
+		}
+		if len(args) < 3 {
+			return cli.Usagef("device lend: expected SOCKET UID IF...")
+		}
+		uid, err := strconv.ParseUint(args[1], 10, 31)
+		if err != nil {
+			return cli.Usagef("device lend: %q; expected the number of a user", args[1])
+		}
+		return ondevice.Lend(cmd.Context(), args[0], int(uid), args[2:])
+	})
+	lend.Flags().BoolVar(&end, "end", false, "end the process that serves SOCKET")
+	add("take SOCKET COMMAND [ARG]...", "receive interfaces, and execute a command with them", cobra.MinimumNArgs(2), func(_ *cobra.Command, args []string) error {
+		return ondevice.Take(args[0], args[1:])
+	}).Flags().SetInterspersed(false)
 	add("cleanup", "undo what killed runs left behind", noArgs, func(cmd *cobra.Command, _ []string) error {
 		return cleanupAll(cmd.Context())
 	})

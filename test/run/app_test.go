@@ -94,6 +94,49 @@ func TestApp(t *testing.T) {
 	before.Same()
 }
 
+// TestAppLent checks that a helper of root opens an interface for each run of an app, and
+// for nobody else.
+func TestAppLent(t *testing.T) {
+	s := kit.NewSite(t)
+	s.Web(kit.Nginx{})
+	dir := appPlace(t)
+	socket := dir + "/lent"
+	before := kit.Take(t, s.Server)
+	lend := kit.Start(t, exec.Command(dir+"/lklrun", "device", "lend", socket, fmt.Sprint(appUID), "tap:tap0"))
+	kit.WaitFor(t, "the helper", kit.Limit, func() bool {
+		st, err := os.Stat(socket)
+		return err == nil && st.Sys().(*syscall.Stat_t).Uid == appUID || !lend.Running()
+	})
+	take := []string{dir + "/lklrun", "device", "take", socket, dir + "/lklrun", "-q", "--name", kit.NewName(), "--if", "fd:100,ip=" + kit.StackAddr + "/24", "--",
+		"/usr/bin/python3", "-c", `import socket; c = socket.create_connection(("` + kit.ServerAddr + `", 80), 10); c.sendall(b"GET /hello HTTP/1.0\r\n\r\n"); print(c.makefile().readline().strip())`}
+	for range 2 { // an app is started again and again
+		if r := kit.Run(t, kit.Limit, asApp(dir, take...)); r.Status != 0 || r.Stdout != "HTTP/1.1 200 OK\n" {
+			t.Errorf("the app: %v", r)
+		}
+	}
+	// Another user can neither take the interface nor end the helper.
+	for _, args := range [][]string{take, {dir + "/lklrun", "device", "lend", "--end", socket}} {
+		if r := kit.Run(t, kit.Limit, kit.AsUser(exec.Command(args[0], args[1:]...), "")); r.Status == 0 || r.Stdout != "" || !strings.Contains(r.Stderr, "permission denied") {
+			t.Errorf("another user: %v", r)
+		}
+	}
+	if r := kit.Run(t, kit.Limit, asApp(dir, dir+"/lklrun", "device", "lend", "--end", socket)); r.Status != 0 || !lend.Running() {
+		t.Errorf("the app ended the helper: %v", r)
+	}
+	// If the interface cannot be opened, one line says why.
+	tap := kit.OpenTun(t, kit.Host, "tap0", unix.IFF_TAP|unix.IFF_NO_PI)
+	r := kit.Run(t, kit.Limit, asApp(dir, take...))
+	if said := kit.Lines(r.Stderr); r.Status != 2 || len(said) != 1 || !strings.Contains(said[0], "tap0 is in use by") {
+		t.Errorf("with the tap in use: %v", r)
+	}
+	tap.Close()
+	kit.OK(t, kit.Limit, exec.Command(dir+"/lklrun", "device", "lend", "--end", socket))
+	if r := lend.Wait(kit.Limit); r.Status != 0 || r.Stderr != "" {
+		t.Errorf("the helper: %v", r)
+	}
+	before.Same()
+}
+
 // TestAppFilter checks that the filter of TestApp ends programs that make other calls.
 func TestAppFilter(t *testing.T) {
 	dir := appPlace(t)

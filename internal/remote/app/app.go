@@ -4,7 +4,7 @@
 // wrap.PACKAGE, whose value the zygote prepends to the command line of an app's
 // process (frameworks/base, com.android.internal.os.Zygote and WrapperInit).
 // The value names our script, which makes lklrun start that process with
-// --engine preload.
+// the engine that the phone's kernel and the app's seccomp filter allow.
 package app
 
 import (
@@ -52,6 +52,7 @@ func CheckName(name string) error {
 type App struct {
 	ready *remote.Ready
 	name  string        // name of the package
+	uid   int           // the app's user ID, from check
 	limit time.Duration // timeout of the start
 }
 
@@ -60,7 +61,7 @@ func New(ready *remote.Ready, name string) (*App, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
 	}
-	return &App{ready, name, startLimit}, nil
+	return &App{ready: ready, name: name, limit: startLimit}, nil
 }
 
 func (a *App) refuse(format string, args ...any) error {
@@ -88,7 +89,11 @@ func (a *App) Run(ctx context.Context, flags []string) (err error) {
 	if len(value) > valueMost {
 		return a.refuse("the value of %s would have %d bytes (%s); the limit of a property is %d", a.property(), len(value), value, valueMost)
 	}
-	if err := a.put(ctx, flags); err != nil {
+	lent, flags, err := splitLent(flags)
+	if err != nil {
+		return a.refuse("%w", err)
+	}
+	if err := a.put(ctx, len(lent) > 0, flags); err != nil {
 		return err
 	}
 	defer func() {
@@ -97,6 +102,9 @@ func (a *App) Run(ctx context.Context, flags []string) (err error) {
 		}
 	}()
 	if _, _, err = a.shell(ctx, "am force-stop "+a.name); err != nil {
+		return err
+	}
+	if err = a.lend(ctx, lent); err != nil {
 		return err
 	}
 	if err = a.set(ctx, value); err != nil {
@@ -120,7 +128,9 @@ func (a *App) Unset(ctx context.Context) error {
 	if err := a.set(ctx, ""); err != nil {
 		return err
 	}
-	_, _, err := a.shell(ctx, "am force-stop "+a.name+"; rm -f "+remote.Quote(a.script()))
+	socket := remote.Quote(a.socket())
+	_, _, err := a.shell(ctx, "am force-stop "+a.name+"; rm -f "+remote.Quote(a.script())+
+		"; [ ! -S "+socket+" ] || "+remote.Quote(a.lklrun())+" device lend --end "+socket+"; rm -f "+socket)
 	return err
 }
 
@@ -149,10 +159,20 @@ func (a *App) script() string {
 	return path.Join(a.folder(), hex.EncodeToString(sum[:4]))
 }
 
+// lklrun returns the path of the device's lklrun.
+func (a *App) lklrun() string { return path.Join(a.ready.Dir, "lklrun") }
+
+// socket returns the path of the socket at which the app's lklrun receives interfaces.
+func (a *App) socket() string { return a.script() + ".sock" }
+
 // put writes the script to the device. If lklrun has been removed, the script
 // starts the app normally.
-func (a *App) put(ctx context.Context, flags []string) error {
-	lklrun := remote.Quote(path.Join(a.ready.Dir, "lklrun"))
+func (a *App) put(ctx context.Context, lent bool, flags []string) error {
+	lklrun := remote.Quote(a.lklrun())
+	take := ""
+	if lent {
+		take = fmt.Sprintf("%s device take %s ", lklrun, remote.Quote(a.socket()))
+	}
 	data := "/data/data/" + a.name
 	words := make([]string, len(flags))
 	for n, f := range flags {
@@ -161,8 +181,8 @@ func (a *App) put(ctx context.Context, flags []string) error {
 	text := fmt.Sprintf(`# lklctl app run %[1]s: what the property wrap.%[1]s names.
 [ -x %[2]s ] || exec "$@"
 export LKLRUN_RUN_DIR=%[3]s/lklrun TMPDIR=%[3]s/cache
-exec %[2]s --no-config --engine preload --name %[4]s %[5]s -- "$@"
-`, a.name, lklrun, data, instance.BaseName(a.name), strings.Join(words, " "))
+exec %[6]s%[2]s --no-config --name %[4]s %[5]s -- "$@"
+`, a.name, lklrun, data, instance.BaseName(a.name), strings.Join(words, " "), take)
 	out, status, err := a.shell(ctx, "mkdir -p "+remote.Quote(a.folder())+" && chmod 755 "+remote.Quote(a.folder()))
 	if err != nil {
 		return err
@@ -238,6 +258,7 @@ func (a *App) check(ctx context.Context) error {
 	}
 	debuggable, about, _ := strings.Cut(out, "\n")
 	p := parse(about, a.name)
+	a.uid = p.uid
 	switch {
 	case !p.found:
 		return a.refuse("there is no app %s; `adb shell pm list packages` lists the apps", a.name)

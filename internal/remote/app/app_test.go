@@ -129,7 +129,7 @@ pidof org.example.app
 	if diff := cmp.Diff(`# lklctl app run org.example.app: what the property wrap.org.example.app names.
 [ -x BASE/lklrun ] || exec "$@"
 export LKLRUN_RUN_DIR=/data/data/org.example.app/lklrun TMPDIR=/data/data/org.example.app/cache
-exec BASE/lklrun --no-config --engine preload --name org.example.app --stack bbr --sysctl 'a=b c' -- "$@"
+exec BASE/lklrun --no-config --name org.example.app --stack bbr --sysctl 'a=b c' -- "$@"
 `, strings.ReplaceAll(string(text), base, "BASE")); diff != "" {
 		t.Errorf("the script (-want +is):\n%s", diff)
 	}
@@ -137,6 +137,47 @@ exec BASE/lklrun --no-config --engine preload --name org.example.app --stack bbr
 		t.Fatal(err)
 	}
 	if got := strings.TrimPrefix(sent(), want); got != "setprop wrap.org.example.app \nam force-stop org.example.app\n" {
+		t.Errorf("unset: %q", got)
+	}
+	if left, err := os.ReadDir(filepath.Join(base, "app")); err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// Interfaces that an app may not open are opened by a helper, which Unset ends.
+func TestRunLent(t *testing.T) {
+	ready, sent, base := phone(t, good, map[string]string{"lklrun": `case "$2 $3" in
+"lend --end") rm "$4" ;;
+lend*) python3 -c 'import socket, sys; socket.socket(socket.AF_UNIX).bind(sys.argv[1])' "$3" ;;
+esac`})
+	a := newApp(t, ready, "org.example.app")
+	if err := a.Run(limit(t), []string{"--if", "rawip:rmnet0,ip=192.0.2.2/24", "--if=user", "--stack", "bbr", "--if=tap:tap0,mtu=1400"}); err != nil {
+		t.Fatal(err)
+	}
+	const script = "BASE/app/bbae1aaa"
+	want := `lklrun --no-config --dry-run --engine preload --if rawip:rmnet0,ip=192.0.2.2/24 --if=user --stack bbr --if=tap:tap0,mtu=1400 -- /system/bin/app_process64
+am force-stop org.example.app
+lklrun device lend ` + script + `.sock 10133 rawip:rmnet0,ip=192.0.2.2/24 tap:tap0,mtu=1400
+setprop wrap.org.example.app sh ` + script + `
+monkey -p org.example.app -c android.intent.category.LAUNCHER 1
+pidof org.example.app
+`
+	if diff := cmp.Diff(want, sent()); diff != "" {
+		t.Errorf("(-want +sent):\n%s", diff)
+	}
+	text, err := os.ReadFile(strings.Replace(script, "BASE", base, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const line = "exec BASE/lklrun device take BASE/app/bbae1aaa.sock BASE/lklrun --no-config --name org.example.app" +
+		` --if fd:100,ip=192.0.2.2/24 --if user --stack bbr --if fd:101,mtu=1400 -- "$@"` + "\n"
+	if got := strings.ReplaceAll(string(text), base, "BASE"); !strings.HasSuffix(got, line) {
+		t.Errorf("the script: %s\nwant at its end: %s", got, line)
+	}
+	if err := a.Unset(limit(t)); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.TrimPrefix(sent(), want); got != "setprop wrap.org.example.app \nam force-stop org.example.app\nlklrun device lend --end "+script+".sock\n" {
 		t.Errorf("unset: %q", got)
 	}
 	if left, err := os.ReadDir(filepath.Join(base, "app")); err != nil || len(left) != 0 {
@@ -156,6 +197,7 @@ func TestRefused(t *testing.T) {
 		facts    remote.Facts
 		programs map[string]string
 		app      string
+		flags    []string
 		want     string
 		undone   bool // the change was started, and is reverted
 	}{
@@ -167,6 +209,8 @@ func TestRefused(t *testing.T) {
 		"not debuggable": {facts: good, app: "org.example.app.other", want: "is debuggable, which Android requires"},
 		"32-bit app":     {facts: good, app: "org.example.app.other", programs: map[string]string{"getprop": "echo 1"}, want: "32-bit app (armeabi-v7a)"},
 		"C library":      {facts: good, programs: map[string]string{"lklrun": "echo 'lklrun: /system/bin/app_process64 uses the loader /system/bin/linker64' >&2; exit 2"}, want: "apps cannot run under lklrun there: /system/bin/app_process64 uses the loader"},
+		"nat":            {facts: good, flags: []string{"--if", "tap:tap0,nat,ip=192.0.2.2/24"}, want: "nat"},
+		"lend":           {facts: good, flags: []string{"--if", "rawip:rmnet0"}, programs: map[string]string{"lklrun": `[ "$2" != lend ] || { echo "lklrun: no such device" >&2; exit 2; }`}, want: "opening the app's interfaces: no such device", undone: true},
 		"no root":        {facts: good, programs: map[string]string{"setprop": `[ -z "$2" ] || { echo "setprop: failed to set property" >&2; exit 1; }`}, want: "root is required", undone: true},
 		"no launcher":    {facts: good, programs: map[string]string{"monkey": `echo "** No activities found to run, monkey aborted."; exit 252`}, want: "no activity", undone: true},
 		"cannot start":   {facts: good, programs: map[string]string{"monkey": `echo "Error: broken" >&2; exit 1`}, want: "monkey exited with status 1: Error: broken", undone: true},
@@ -179,7 +223,7 @@ func TestRefused(t *testing.T) {
 			ready, sent, base := phone(t, tc.facts, tc.programs)
 			a := newApp(t, ready, tc.app)
 			a.limit = 300 * time.Millisecond
-			err := a.Run(limit(t), nil)
+			err := a.Run(limit(t), tc.flags)
 			var known *remote.Error
 			if !errors.As(err, &known) || known.Status() != 2 || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%v", err)
