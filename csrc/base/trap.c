@@ -134,10 +134,15 @@ static long newer(long nr, const long *a)
 		b[1] = 0;
 		return host_call(SYS_pipe2, b);
 	case SYS_rename:
+	case SYS_link:
 		b[0] = b[2] = AT_FDCWD;
 		b[1] = a[0];
 		b[3] = a[1];
-		return host_call(SYS_renameat2, b);
+		return host_call(nr == SYS_link ? SYS_linkat : SYS_renameat2, b);
+	case SYS_symlink:
+		b[1] = AT_FDCWD;
+		b[2] = a[1];
+		return host_call(SYS_symlinkat, b);
 	case SYS_getpgrp:
 		b[0] = 0;
 		return host_call(SYS_getpgid, b);

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,6 +24,9 @@ const appUID = 10123
 
 //go:embed testdata/app_work.py
 var appWork string
+
+//go:embed testdata/app_old.py
+var appOld string
 
 // asApp returns a command line in the situation of an Android app: an ordinary user who
 // cannot create namespaces, under a seccomp filter with an app's calls.
@@ -143,6 +147,20 @@ func TestAppFilter(t *testing.T) {
 	r := kit.Run(t, kit.Limit, asApp(dir, "/usr/bin/python3", "-c", "import os; os.pidfd_open(os.getpid())"))
 	if r.Signal != syscall.SIGSYS {
 		t.Errorf("a program that opens a pidfd: %v", r)
+	}
+}
+
+// TestAppOldCalls checks calls of a program that only newer calls replace, and that a
+// program's own handler of SIGSYS still receives the signal.
+func TestAppOldCalls(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("only x86-64 has these calls")
+	}
+	dir := appPlace(t)
+	want := kit.OK(t, kit.Limit, exec.Command("/usr/bin/python3", "-c", appOld, "host")) + "pidfd_open ENOSYS\nown handler ['SIGSYS']\n"
+	r := kit.Run(t, kit.Limit, asApp(dir, dir+"/lklrun", "-q", "--name", kit.NewName(), "--", "/usr/bin/python3", "-c", appOld, "app"))
+	if r.Status != 0 || r.Stdout != want {
+		t.Errorf("%v\nwant: %s", r, want)
 	}
 }
 

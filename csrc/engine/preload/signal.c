@@ -20,6 +20,9 @@
  * SIGSEGV and SIGBUS are always handled by on_signal(). Inside, they go to the
  * library, which turns them into EFAULT. In preload_copy() they are handled
  * here. Otherwise they go to the program.
+ *
+ * SIGSYS too: the library makes calls that a seccomp filter may trap. Traps of
+ * its own calls, and those of a program without a handler, are answered here.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -83,7 +86,7 @@ static bool is_handler(const struct action *act)
 /** ours_forever - whether the signal's handler in the kernel is always on_signal() */
 static bool ours_forever(int sig)
 {
-	return sig == SIGSEGV || sig == SIGBUS;
+	return sig == SIGSEGV || sig == SIGBUS || sig == SIGSYS;
 }
 
 /** call_handler - call the handler that the signal belongs to */
@@ -139,7 +142,8 @@ static void on_signal(int sig, siginfo_t *si, void *ctx)
 	ucontext_t *uc = ctx;
 	struct action act;
 
-	if (sig == SIGSYS && (me.depth || me.own) && trap_answer(si, ctx))
+	if (sig == SIGSYS && (me.depth || me.own || !is_handler(&acts[sig])) &&
+	    trap_answer(si, ctx))
 		return;
 	if (ours_forever(sig) && si->si_code > 0) {
 		const char *ip = arch_pc(uc);
@@ -326,7 +330,8 @@ int signal_init(void (*on_end)(int status, int sig), const char *call)
 		}
 		k = wrap(sig, &now);
 		if (ours_forever(sig)) {
-			*(sig == SIGSEGV ? &lib_segv : &lib_bus) = now;
+			if (sig != SIGSYS)
+				*(sig == SIGSEGV ? &lib_segv : &lib_bus) = now;
 			memset(&acts[sig], 0, sizeof(acts[sig]));
 		} else {
 			acts[sig] = now;
