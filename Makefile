@@ -37,11 +37,12 @@ NFPM           := v2.43.0
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# Each list has a stamp, so that dpkg is queried only after the list has changed.
+# Each list has a stamp, so that dpkg is queried only after the list has changed. A demo also needs
+# the build, so a user without root gets one command for all packages.
 PACKAGES := $(OUT)/.packages
 $(PACKAGES)-build $(PACKAGES)-cross $(PACKAGES)-demo $(PACKAGES)-demo-tap $(PACKAGES)-test $(PACKAGES)-all: $(PACKAGES)-%: .ci/packages/% .ci/install-packages
 	@mkdir -p $(OUT)
-	@.ci/install-packages $*
+	@.ci/install-packages $(if $(filter demo demo-tap,$*),build) $*
 	@touch $@
 
 .PHONY: packages

@@ -12,25 +12,13 @@
 set -eu -o pipefail
 cd "$(dirname "$0")/.."
 
-megabytes=200 rate=100 # size of the file; rate of each link, in Mbit/s
+demo=demo-tap megabytes=200 rate=100 # size of the file; rate of each link, in Mbit/s
 client=lkl-demo-c-$$ server=lkl-demo-s-$$ name=demo-$$
-dir=$(mktemp -d) # the file, nginx's files, observations
-chmod 755 "$dir"
+# shellcheck source=test/demo-lib.sh
+. test/demo-lib.sh
 
-say() { printf '%s\n' "$*"; }
-title() { if [ -t 1 ]; then printf '\n\e[1m%s\e[0m\n' "$*"; else printf '\n%s\n' "$*"; fi; }
-die() { printf 'demo-tap: %s\n' "$*" >&2; exit 1; }
 in_client() { ip netns exec $client "$@"; }
 in_server() { ip netns exec $server "$@"; }
-
-# wait_for LIMIT-SECONDS WHAT CMD...: retries CMD until it succeeds.
-wait_for() {
-	local end=$((SECONDS + $1)) what=$2
-	shift 2
-	until "$@" >/dev/null 2>&1; do
-		[ $SECONDS -lt $end ] || die "$what: not within the limit"
-	done
-}
 
 # inventory lists everything that a run could leave on the host: devices, namespaces,
 # processes, mounts, firewall rules, run directories.
@@ -49,11 +37,11 @@ inventory() {
 cleanup() {
 	trap '' INT TERM
 	set +e
-	[ -z "${job:-}" ] || kill "$job" 2>/dev/null || :
+	[ -z "$job" ] || kill "$job" 2>/dev/null || :
 	for ns in $client $server; do
 		ip netns pids $ns 2>/dev/null | xargs -r kill 2>/dev/null || :
 	done
-	[ -z "${job:-}" ] || wait "$job" 2>/dev/null || :
+	[ -z "$job" ] || wait "$job" 2>/dev/null || :
 	for ns in $client $server; do
 		local end=$((SECONDS + 5))
 		while [ -n "$(ip netns pids $ns 2>/dev/null)" ] && [ $SECONDS -lt $end ]; do :; done
@@ -67,11 +55,8 @@ cleanup() {
 [ "$(id -u)" = 0 ] || die 'makes network namespaces, so it wants root: sudo make demo-tap'
 [ "$(sysctl -n net.mptcp.enabled 2>/dev/null)" = 1 ] ||
 	die 'the server side needs a host kernel with MPTCP: sysctl net.mptcp.enabled says no'
-trap cleanup EXIT
-# A plain exit is not enough: if the signal arrives while the EXIT trap is running,
-# exit would end that trap.
-trap 'cleanup; exit 130' INT
-trap 'cleanup; exit 143' TERM
+begin
+chmod 755 "$dir"
 
 # --- two namespaces, two links ---------------------------------------------
 ip netns add $client
@@ -95,8 +80,6 @@ done
 in_server sysctl -qw net.mptcp.enabled=1
 in_server ip mptcp limits set subflow 1 add_addr_accepted 0
 in_server ip mptcp endpoint add 10.71.2.1 dev s1 signal
-head -c ${megabytes}MB /dev/urandom >"$dir/file"
-want=$(sha256sum <"$dir/file")
 cat >"$dir/nginx.conf" <<END
 daemon off; master_process off; user root;
 pid $dir/nginx.pid; error_log $dir/error.log;
@@ -125,7 +108,6 @@ in_client "${run[@]}" >"$dir/speed" 2>"$dir/errors" &
 job=$!
 
 two_subflows() { # the server's kernel has two subflows, and both have sent much
-	[ -d /proc/$job ] || die "curl ended early: $(cat "$dir/errors")"
 	in_server ss -tinHO state established '( sport = :80 )' >"$dir/ss"
 	[ "$(grep -cE 'bytes_acked:[0-9]{7,}' "$dir/ss")" = 2 ]
 }
@@ -142,10 +124,9 @@ fi
 while [ -d /proc/$job ]; do
 	in_server ss -tinHO state established '( sport = :80 )' >"$dir/ss.now"
 	[ "$(wc -l <"$dir/ss.now")" != 2 ] || mv "$dir/ss.now" "$dir/ss"
-	timeout 0.2 tail --pid=$job -s 0.05 -f /dev/null || : # until curl ends, or until the next check
+	pause $job
 done
-wait $job || die "curl ended with status $?: $(cat "$dir/errors")"
-job=
+await_curl
 
 # --- the results of the server's kernel ----------------------------------------
 title 'What the server saw: ss -M, ss -ti, nstat'
@@ -158,14 +139,5 @@ in_server nstat -asz 'MPTcpExtMPCapableACKRX' 'MPTcpExtMPJoinAckRx' | awk '/^MPT
 grep -q 'MPJoinAckRx 1$' "$dir/nstat" || die 'the server counted no joined subflow'
 grep -q 'MPCapableACKRX 1$' "$dir/nstat" || die 'the server counted no MPTCP connection'
 
-title 'Result'
-[ "$(sha256sum <"$dir/got")" = "$want" ] || die 'the checksum differs'
-say "  $megabytes MB fetched, sha256 ${want:0:16}... is right"
-awk -v bytes="$(cat "$dir/speed")" -v rate=$rate 'BEGIN {
-	mbit = bytes * 8 / 1e6
-	printf "  %.0f Mbit/s over links of %d Mbit/s: %.2f times one link\n", mbit, rate, mbit / rate
-	exit !(mbit > 1.2 * rate) }' || die 'the rate is not above 1.2 times one link: the machine is too busy for two'
-
-inventory >"$dir/after"
-diff "$dir/before" "$dir/after" >"$dir/left" || die "left behind: $(cat "$dir/left")"
+finish link ''
 say '  nothing left behind: devices, namespaces, processes, mounts, rules, run directory as before'

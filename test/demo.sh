@@ -11,32 +11,18 @@
 set -eu -o pipefail
 
 PATH=$PATH:/usr/sbin:/sbin # for nginx
-megabytes=200 rate=100 # size of the file; rate of each path, in Mbit/s
+demo=demo megabytes=200 rate=100 # size of the file; rate of each path, in Mbit/s
 bin=${LKLRUN_BIN:-$(dirname "$0")/../bin}
 name=demo-$$
-dir=$(mktemp -d) # the file, nginx's files, observations
-job=
+# shellcheck source=test/demo-lib.sh
+. "$(dirname "$0")/demo-lib.sh"
 
-say() { printf '%s\n' "$*"; }
-title() { if [ -t 1 ]; then printf '\n\e[1m%s\e[0m\n' "$*"; else printf '\n%s\n' "$*"; fi; }
-die() { printf 'demo: %s\n' "$*" >&2; exit 1; }
 lklctl() { "$bin/lklctl" "$@"; }
 
 # run CMD...: prints a command as a user would type it, and runs it.
 run() {
 	title "$*"
 	"$bin/$1" "${@:2}" | sed 's/^/  /'
-}
-
-# wait_for LIMIT-SECONDS WHAT CMD...: retries CMD until it succeeds.
-wait_for() {
-	local end=$((SECONDS + $1)) what=$2
-	shift 2
-	until "$@" >/dev/null 2>&1; do
-		[ -d /proc/$job ] || die "curl ended early: $(cat "$dir/errors")"
-		[ $SECONDS -lt $end ] || die "$what: not within the limit"
-		timeout 0.1 tail --pid=$job -s 0.05 -f /dev/null || : # until curl ends, or until the next check
-	done
 }
 
 # inventory lists everything that a run could leave on the host.
@@ -58,15 +44,9 @@ cleanup() {
 	fi
 	rm -rf "$dir"
 }
-trap cleanup EXIT
-# A plain exit is not enough: if the signal arrives while the EXIT trap is running,
-# exit would end that trap.
-trap 'cleanup; exit 130' INT
-trap 'cleanup; exit 143' TERM
 
 # --- the server: an ordinary nginx ---------------------------------------------
-head -c ${megabytes}MB /dev/urandom >"$dir/file"
-want=$(sha256sum <"$dir/file")
+begin
 cat >"$dir/nginx.conf" <<END
 daemon off; master_process off;
 pid $dir/nginx.pid; error_log $dir/error.log;
@@ -102,17 +82,6 @@ run lklrun lab set -n "$name" a up
 wait_for 30 'the path is in use again' paths 3
 run lklctl mptcp -n "$name.client"
 
-wait $job || die "curl ended with status $?: $(cat "$dir/errors")"
-job=
-
-title 'Result'
-[ "$(sha256sum <"$dir/got")" = "$want" ] || die 'the checksum differs'
-say "  $megabytes MB fetched, sha256 ${want:0:16}... is right"
-awk -v bytes="$(cat "$dir/speed")" -v rate=$rate 'BEGIN {
-	mbit = bytes * 8 / 1e6
-	printf "  %.0f Mbit/s over paths of %d Mbit/s: %.2f times one path, although one was cut for a while\n", mbit, rate, mbit / rate
-	exit !(mbit > 1.2 * rate) }' || die 'the rate is not above 1.2 times one path: the machine is too busy for two'
-
-inventory >"$dir/after"
-diff "$dir/before" "$dir/after" >"$dir/left" || die "left behind: $(cat "$dir/left")"
+await_curl
+finish path ', although one was cut for a while'
 say '  nothing left behind: devices, processes, mounts and instances as before'

@@ -26,8 +26,11 @@ func demoTap(env ...string) *exec.Cmd {
 // demo returns the command line of `make demo` by an ordinary user.
 func demo(t *testing.T) func() *exec.Cmd {
 	bin := kit.PublicBin(t)
-	script := filepath.Join(filepath.Dir(bin), "demo.sh")
-	kit.Must(t, os.WriteFile(script, []byte(kit.ReadFile(t, filepath.Join(kit.Root(), "test", "demo.sh"))), 0o755))
+	folder := filepath.Dir(bin)
+	for _, name := range []string{"demo.sh", "demo-lib.sh"} {
+		kit.Must(t, os.WriteFile(filepath.Join(folder, name), []byte(kit.ReadFile(t, filepath.Join(kit.Root(), "test", name))), 0o755))
+	}
+	script := filepath.Join(folder, "demo.sh")
 	return func() *exec.Cmd {
 		cmd := kit.AsUser(exec.Command(script), "")
 		cmd.Env = append(cmd.Env, "LKLRUN_BIN="+bin)
