@@ -265,7 +265,7 @@ func freeName(ctx context.Context) (string, error) {
 
 // startLab starts a lab, with a progress bar on a terminal.
 func startLab(ctx context.Context, t *lab.Topology, o lab.Options) (*lab.Lab, error) {
-	if term.IsTerminal(int(os.Stderr.Fd())) && len(t.Nodes) > 2 {
+	if term.IsTerminal(int(os.Stderr.Fd())) && len(t.Nodes) > 2 && o.Progress == nil {
 		bar := progressbar.NewOptions(len(t.Nodes), progressbar.OptionSetWriter(os.Stderr), progressbar.OptionSetWidth(30),
 			progressbar.OptionClearOnFinish(), progressbar.OptionShowCount(), progressbar.OptionSetDescription("starting nodes"))
 		defer func() { _ = bar.Finish() }() // only a progress display

@@ -5,6 +5,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/base/text"
@@ -25,12 +27,34 @@ import (
 
 // readTopology reads a topology file. All its errors are ones that the user can
 // fix.
-func readTopology(name string) (*lab.Topology, error) {
-	t, err := lab.ReadFile(name)
+func readTopology(name string, vars lab.Vars) (*lab.Topology, error) {
+	t, err := vars.ReadFile(name)
 	if err != nil {
 		return nil, &cli.UsageError{Err: err}
 	}
 	return t, nil
+}
+
+// varFlag is the flag --var, which gives a variable of a topology file a value.
+type varFlag struct{ vars lab.Vars }
+
+func (f *varFlag) Set(word string) error {
+	name, value, ok := strings.Cut(word, "=")
+	if !ok || name == "" || value == "" {
+		return errors.New("expected NAME=VALUE, such as loss=1%")
+	}
+	f.vars[name] = value
+	return nil
+}
+
+func (f *varFlag) String() string { return "" }
+func (f *varFlag) Type() string   { return "NAME=VALUE" }
+
+// addVars adds the flag --var, and returns the values that it collects.
+func addVars(f *pflag.FlagSet) lab.Vars {
+	vars := lab.Vars{}
+	f.Var(&varFlag{vars}, "var", "give a variable of the file this value; repeatable")
+	return vars
 }
 
 // oneFile checks that there is one argument, a topology file.
@@ -45,6 +69,7 @@ func labUpCommand() *cobra.Command {
 	var (
 		shape   shapeFlags
 		name    string
+		vars    lab.Vars
 		explain bool
 	)
 	output := cli.OutputTable
@@ -58,7 +83,7 @@ server with the shape that the flags describe. "lklrun lab down" ends it.`,
 			if err := checkFlags(cmd.Flags()); err != nil {
 				return err
 			}
-			t, err := upTopology(cmd, &shape, name, args)
+			t, err := upTopology(cmd, &shape, name, vars, args)
 			if err != nil {
 				return err
 			}
@@ -82,14 +107,18 @@ server with the shape that the flags describe. "lklrun lab down" ends it.`,
 	f.SortFlags = false
 	shape.add(f)
 	f.StringVar(&name, "name", "", "call the lab `NAME` (default: after the file, or lab)")
+	vars = addVars(f)
 	f.BoolVar(&explain, "explain", false, "print the nodes, addresses, routes and wires without starting them")
 	f.VarP(&output, "output", "o", "with --explain: print text or JSON")
 	return cmd
 }
 
 // upTopology returns the topology of a file or of flags.
-func upTopology(cmd *cobra.Command, shape *shapeFlags, name string, args []string) (*lab.Topology, error) {
+func upTopology(cmd *cobra.Command, shape *shapeFlags, name string, vars lab.Vars, args []string) (*lab.Topology, error) {
 	if len(args) == 0 {
+		if len(vars) > 0 {
+			return nil, cli.Usagef("--var: requires a topology file; add one or remove it")
+		}
 		t, _, err := shape.topology(name, nil)
 		if err == nil && name == "" {
 			t.Name = "lab"
@@ -104,7 +133,7 @@ func upTopology(cmd *cobra.Command, shape *shapeFlags, name string, args []strin
 			return nil, cli.Usagef("--%s: the file %s describes the lab; remove one of them", flag, args[0])
 		}
 	}
-	t, err := readTopology(args[0])
+	t, err := readTopology(args[0], vars)
 	if err == nil && name != "" {
 		t.Name = name
 		if _, err = t.Plan(); err != nil {
@@ -314,12 +343,13 @@ func labDownCommand() *cobra.Command {
 
 // labReport is the output of `lklrun lab run -o json`.
 type labReport struct {
-	Lab     string       `json:"lab"`
-	OK      bool         `json:"ok"`
-	Error   string       `json:"error,omitempty"`
-	Steps   []lab.Result `json:"steps"`
-	Folder  string       `json:"folder"`
-	Capture string       `json:"capture,omitempty"` // pcapng file with the packets on all wires
+	Lab     string            `json:"lab"`
+	OK      bool              `json:"ok"`
+	Error   string            `json:"error,omitempty"`
+	Steps   []lab.Result      `json:"steps"`
+	Results map[string]string `json:"results"` // results that the file reports, by name
+	Folder  string            `json:"folder"`
+	Capture string            `json:"capture,omitempty"` // pcapng file with the packets on all wires
 }
 
 func labRunCommand() *cobra.Command {
@@ -328,6 +358,7 @@ func labRunCommand() *cobra.Command {
 		explain bool
 		quiet   bool
 		without bool
+		vars    lab.Vars
 	)
 	output := cli.OutputTable
 	cmd := &cobra.Command{
@@ -342,7 +373,7 @@ of each node and step, and results.json. The exit status is 1 if a step failed.`
 			if err := checkFlags(cmd.Flags()); err != nil {
 				return err
 			}
-			t, err := readTopology(args[0])
+			t, err := readTopology(args[0], vars)
 			if err != nil {
 				return err
 			}
@@ -356,7 +387,7 @@ of each node and step, and results.json. The exit status is 1 if a step failed.`
 				folder = t.Name + ".results"
 			}
 			report := &labReport{Lab: t.Name, Folder: folder, Steps: []lab.Result{}}
-			err = runLab(cmd.Context(), t, report, !without, output == cli.OutputTable && !quiet)
+			err = runLab(cmd.Context(), t, report, labRun{capture: !without, bar: true, lines: output == cli.OutputTable && !quiet})
 			if output == cli.OutputJSON {
 				err = errors.Join(cli.WriteJSON(os.Stdout, report), err)
 			}
@@ -365,6 +396,7 @@ of each node and step, and results.json. The exit status is 1 if a step failed.`
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
+	vars = addVars(f)
 	f.StringVar(&folder, "results", "", "write the results to this `FOLDER` (default: NAME.results)")
 	f.BoolVar(&without, "no-capture", false, "do not capture the packets on the wires")
 	f.BoolVarP(&quiet, "quiet", "q", false, "do not print a line for each step")
@@ -373,8 +405,15 @@ of each node and step, and results.json. The exit status is 1 if a step failed.`
 	return cmd
 }
 
+// labRun says what runLab does besides the steps.
+type labRun struct {
+	capture bool // capture the packets on the wires
+	bar     bool // show a progress bar while the nodes start
+	lines   bool // print a line for each step
+}
+
 // runLab performs the steps of a lab.
-func runLab(ctx context.Context, t *lab.Topology, report *labReport, capture, show bool) (err error) {
+func runLab(ctx context.Context, t *lab.Topology, report *labReport, r labRun) (err error) {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	if err := os.MkdirAll(report.Folder, 0o755); err != nil {
@@ -383,7 +422,11 @@ func runLab(ctx context.Context, t *lab.Topology, report *labReport, capture, sh
 	if err := notRunning(ctx, t.Name); err != nil {
 		return err
 	}
-	l, err := startLab(ctx, t, lab.Options{Logs: report.Folder})
+	options := lab.Options{Logs: report.Folder}
+	if !r.bar {
+		options.Progress = func(int, int) {}
+	}
+	l, err := startLab(ctx, t, options)
 	if err != nil {
 		report.Error = err.Error()
 		return err
@@ -392,22 +435,34 @@ func runLab(ctx context.Context, t *lab.Topology, report *labReport, capture, sh
 		err = errors.Join(err, l.Down(context.WithoutCancel(ctx)))
 	}()
 	var packets *lab.Capture
-	if capture {
+	if r.capture {
 		report.Capture = filepath.Join(report.Folder, "wires.pcapng")
 		if packets, err = l.Capture(ctx, report.Capture); err != nil {
 			return errRun{err}
 		}
 	}
-	report.Steps, err = l.Run(ctx, lab.RunOptions{Folder: report.Folder, Done: func(r lab.Result) {
-		if show && r.OK {
-			fmt.Printf("%d. %s: ok, %.1f s\n", r.Step, r.What, r.Seconds)
+	report.Steps, err = l.Run(ctx, lab.RunOptions{Folder: report.Folder, Done: func(step lab.Result) {
+		if r.lines && step.OK {
+			fmt.Printf("%d. %s: ok, %.1f s\n", step.Step, step.What, step.Seconds)
 		}
 	}})
+	if ctx.Err() == nil {
+		var failed error
+		report.Results, failed = l.Results(ctx, report.Steps)
+		err = cmp.Or(err, failed)
+	}
 	if err != nil && ctx.Err() != nil {
 		err = errors.New("interrupted before all steps were done")
 	}
 	if report.OK = err == nil; err != nil {
 		report.Error = err.Error()
+	}
+	if r.lines {
+		for _, name := range t.Reports() {
+			if value, ok := report.Results[name]; ok {
+				fmt.Printf("%s=%s\n", name, value)
+			}
+		}
 	}
 	if packets != nil {
 		err = errors.Join(err, packets.Stop())

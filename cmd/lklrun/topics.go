@@ -223,6 +223,12 @@ Settings of a wire apply to each direction. "server": true means that the lab is
 up when the program listens, and that the node announces all its addresses to
 MPTCP clients.
 
+"vars": {"loss": "1%"} gives ${loss} in a string this value, and --var loss=5%
+another one. ${dir} is the folder of the file. "report": ["rate"] in a step
+takes its output line rate=VALUE as a result. "report": {"resent":
+"TcpRetransSegs"} in a node does so with a counter of its kernel. "lklrun
+matrix" compares the results of several runs.
+
   lklrun lab run FILE            # start, perform the steps, end; for CI
   lklrun lab up FILE             # start in the background
   lklrun lab exec NODE -- CMD    # run a program on a node
@@ -242,8 +248,8 @@ lklrun ends by the same signal, except SIGKILL, which becomes 137. Otherwise:
   126    the program cannot be executed
   127    the program was not found
 
-"lklrun ab" exits with 1 if a run failed. "lklrun doctor" exits with 1 if the
-command, or without one any program, cannot run.
+"lklrun ab" and "lklrun matrix" exit with 1 if a run failed. "lklrun doctor"
+exits with 1 if the command, or without one any program, cannot run.
 
 --require checks at the end what the program used:
 

@@ -52,7 +52,10 @@ func wrong(path, format string, args ...any) error {
 }
 
 // ReadFile reads a topology from a file. See Parse.
-func ReadFile(name string) (*Topology, error) {
+func ReadFile(name string) (*Topology, error) { return Vars(nil).ReadFile(name) }
+
+// ReadFile reads a topology from a file, with these values of its variables.
+func (v Vars) ReadFile(name string) (*Topology, error) {
 	st, err := os.Stat(name)
 	switch {
 	case err == nil && st.IsDir():
@@ -70,14 +73,17 @@ func ReadFile(name string) (*Topology, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Parse(name, text)
+	return v.Parse(name, text)
 }
 
 // Parse parses a topology: JSON with comments and trailing commas. It rejects
 // unknown keys, invalid values and impossible topologies. Such an error is a
 // *TopologyError, which names the file, the line and the path in the file.
-func Parse(name string, text []byte) (*Topology, error) {
-	d := &document{name: name, text: text, lines: map[string]int{}}
+func Parse(name string, text []byte) (*Topology, error) { return Vars(nil).Parse(name, text) }
+
+// Parse parses a topology, with these values of its variables.
+func (v Vars) Parse(name string, text []byte) (*Topology, error) {
+	d := &document{name: name, text: text, lines: map[string]int{}, given: v}
 	t := new(Topology)
 	if err := d.read(t); err != nil {
 		return nil, err
@@ -113,6 +119,9 @@ type document struct {
 	name  string
 	text  []byte
 	lines map[string]int // line of each path
+
+	given, vars Vars            // values of variables: those of the caller, and all
+	used        map[string]bool // variables that the file uses
 }
 
 var parseError = regexp.MustCompile(`^hujson: line (\d+), column (\d+): (?s:(.*))$`)
@@ -133,7 +142,13 @@ func (d *document) read(t *Topology) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", d.name, err)
 	}
-	return d.value(&v, "", reflect.ValueOf(t).Elem())
+	if err := d.readVars(&v); err != nil {
+		return err
+	}
+	if err := d.value(&v, "", reflect.ValueOf(t).Elem()); err != nil {
+		return err
+	}
+	return d.checkVars(t)
 }
 
 // tooDeep reports whether values are nested deeper than maxDepth. Brackets in
@@ -189,6 +204,12 @@ func (d *document) value(v *hujson.Value, path string, to reflect.Value) error {
 	fail := func(format string, args ...any) error { return d.locate(wrong(path, format, args...)) }
 	expected := func(what string) error { return fail("%s; expected %s", describe(v), what) }
 	lit, _ := v.Value.(hujson.Literal)
+	if lit.Kind() == '"' {
+		var err error
+		if lit, err = d.expand(lit, path, to.Kind() == reflect.Int); err != nil {
+			return d.locate(err)
+		}
+	}
 	switch {
 	case to.Type() == reflect.TypeFor[Command]() && lit.Kind() == '"':
 		to.Set(reflect.ValueOf(Command{"sh", "-c", lit.String()}))

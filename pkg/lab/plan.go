@@ -51,7 +51,8 @@ type PlannedNode struct {
 	Interfaces []PlannedInterface `json:"interfaces"`
 	Names      []Name             `json:"names"` // for the node's /etc/hosts
 	Run        Command            `json:"run,omitempty"`
-	Flags      []string           `json:"flags"` // for lklrun
+	Report     map[string]string  `json:"report,omitempty"` // counters that are results, by name of the result
+	Flags      []string           `json:"flags"`            // for lklrun
 }
 
 // PlannedInterface is an interface of a node.
@@ -156,7 +157,7 @@ func (p *planner) addNodes() error {
 		n := p.t.Nodes[name]
 		node := PlannedNode{
 			Name: name, Instance: p.plan.Name + "." + name, Stack: cmp.Or(n.Stack, p.t.Stack, config.DefaultStack),
-			Router: n.Router, Server: n.Server, Run: n.Run,
+			Router: n.Router, Server: n.Server, Run: n.Run, Report: n.Report,
 		}
 		for k, e := range n.Wires {
 			path := fmt.Sprintf("%s[%d]", join(join("nodes", name), "wires"), k)
@@ -530,8 +531,20 @@ func family(key string, a netip.Addr) string {
 
 // checkSteps checks the steps of Run.
 func (p *planner) checkSteps() error {
+	reports := map[string]string{} // path of each result
+	for _, name := range sorted(p.t.Nodes) {
+		for _, result := range sorted(p.t.Nodes[name].Report) {
+			at := join(join(join("nodes", name), "report"), result)
+			if err := checkResult(at, result, reports); err != nil {
+				return err
+			}
+		}
+	}
 	for k, s := range p.t.Steps {
 		path := fmt.Sprintf("steps[%d]", k)
+		if err := checkReport(s, join(path, "report"), reports); err != nil {
+			return err
+		}
 		runs, sets, waits := s.On != "" || len(s.Run) > 0, s.Wire != "" || s.Set != "", s.Wait != ""
 		switch {
 		case !runs && !sets && !waits || runs && sets || waits && (runs || sets):
@@ -557,6 +570,31 @@ func (p *planner) checkSteps() error {
 			if _, ok := p.nodes[s.On]; !ok {
 				return wrong(join(path, "on"), "the lab has no node %q; %s", s.On, suggest.Or(s.On, sorted(p.nodes), "it has "+strings.Join(sorted(p.nodes), ", ")))
 			}
+		}
+	}
+	return nil
+}
+
+// checkResult checks the name of a result, which must be unique in the lab.
+func checkResult(at, name string, reports map[string]string) error {
+	if first := reports[name]; first != "" {
+		return wrong(at, "%q is also the name of a result in %s; rename one", name, first)
+	}
+	if !varName.MatchString(name) {
+		return wrong(at, "%q is not a name; expected letters, digits, '-' and '_'", name)
+	}
+	reports[name] = at
+	return nil
+}
+
+// checkReport checks the names of a step's results.
+func checkReport(s Step, path string, reports map[string]string) error {
+	if len(s.Report) > 0 && len(s.Run) == 0 {
+		return wrong(path, `only a program reports results; add "on" and "run"`)
+	}
+	for n, name := range s.Report {
+		if err := checkResult(fmt.Sprintf("%s[%d]", path, n), name, reports); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,6 +22,8 @@ type Result struct {
 	Seconds float64 `json:"seconds"`
 	Error   string  `json:"error,omitempty"`
 	Output  string  `json:"output,omitempty"` // file with the output of the program
+
+	Values map[string]string `json:"values,omitempty"` // results that the step reports, by name
 }
 
 // StepError is the error for a step that failed.
@@ -112,14 +113,13 @@ func (l *Lab) perform(ctx context.Context, k int, s Step, folder string, r *Resu
 	case s.Wire != "":
 		return l.Set(ctx, s.Wire, s.Set)
 	}
-	var out io.Writer
+	out, err := stepLog(k, folder)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
 	if folder != "" {
-		f, err := os.Create(filepath.Join(folder, fmt.Sprintf("step-%d.log", k+1)))
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		out, r.Output = f, f.Name()
+		r.Output = out.Name()
 	}
 	for {
 		cmd := l.Command(ctx, s.On, s.Run...)
@@ -130,7 +130,8 @@ func (l *Lab) perform(ctx context.Context, k int, s Step, folder string, r *Resu
 			return err
 		}
 		if r.Status = cmd.ProcessState.ExitCode(); r.Status == s.Expect {
-			return nil
+			r.Values, err = reported(tail(out), s.Report)
+			return err
 		}
 		err = fmt.Errorf("exit status %d, expected %d", r.Status, s.Expect)
 		if r.Status < 0 {
@@ -140,6 +141,15 @@ func (l *Lab) perform(ctx context.Context, k int, s Step, folder string, r *Resu
 			return err
 		}
 	}
+}
+
+// stepLog opens the file for the output of a step. Without a folder, it is a file
+// without a name.
+func stepLog(k int, folder string) (*os.File, error) {
+	if folder != "" {
+		return os.Create(filepath.Join(folder, fmt.Sprintf("step-%d.log", k+1)))
+	}
+	return unnamed()
 }
 
 // pause waits for a time, or until ctx is done.

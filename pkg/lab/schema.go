@@ -50,7 +50,7 @@ func typeSchema(t reflect.Type) object {
 	case reflect.Slice:
 		return array(typeSchema(t.Elem()))
 	case reflect.Int:
-		return object{"type": "integer", "minimum": 0}
+		return object{"anyOf": []object{{"type": "integer", "minimum": 0}, {"type": "string", "pattern": varUse.String()}}}
 	case reflect.Bool:
 		return object{"type": "boolean"}
 	}

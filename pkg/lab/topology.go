@@ -24,6 +24,7 @@ import "time"
 // Topology describes a lab.
 type Topology struct {
 	Schema string            `json:"$schema,omitempty" doc:"address of this schema, for editors"`
+	Vars   map[string]string `json:"vars,omitempty" doc:"variables, by name, with their values; ${NAME} in a string of the file stands for the value"`
 	Name   string            `json:"name,omitempty" doc:"name of the lab, with which the names of its instances begin (default: the name of the file)"`
 	Stack  string            `json:"stack,omitempty" doc:"stack of the nodes (default: mptcp)"`
 	Mem    string            `json:"mem,omitempty" doc:"memory of each node, such as 64M (default: the stack's)"`
@@ -59,6 +60,7 @@ type Node struct {
 	Server bool              `json:"server,omitempty" doc:"wait until the program listens on a port, and announce all addresses of the node to MPTCP clients"`
 	Sysctl map[string]string `json:"sysctl,omitempty" doc:"settings of the node's kernel"`
 	Run    Command           `json:"run,omitempty" doc:"program to start in the background, as an array of words or as a line for sh"`
+	Report map[string]string `json:"report,omitempty" doc:"results that are counters of the node's kernel after the last step, such as \"resent\": \"TcpRetransSegs\""`
 }
 
 // End is the interface of a node at a wire. In a file, the name of the wire is
@@ -92,6 +94,7 @@ type Step struct {
 	Timeout    string  `json:"timeout,omitempty" doc:"limit for the step, such as 30s (default 1m0s)"`
 	Retry      bool    `json:"retry,omitempty" doc:"repeat the program until it has the expected status"`
 	Background bool    `json:"background,omitempty" doc:"continue with the next step; the program must end before the lab does"`
+	Report     List    `json:"report,omitempty" doc:"names of results; the program prints a line NAME=VALUE for each"`
 
 	Wire string `json:"wire,omitempty" doc:"wire to change"`
 	Set  string `json:"set,omitempty" doc:"change in the form of lklctl path, such as down, up, loss 5% or delay 40ms"`

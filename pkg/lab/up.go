@@ -224,8 +224,8 @@ func (l *Lab) start(ctx context.Context, o *Options) error {
 func (n *node) open(folder string) (err error) {
 	if folder != "" {
 		n.log, err = os.Create(filepath.Join(folder, n.plan.Name+".log"))
-	} else if n.log, err = os.CreateTemp("", "lklrun-lab-"); err == nil {
-		err = os.Remove(n.log.Name())
+	} else {
+		n.log, err = unnamed()
 	}
 	if err != nil {
 		return fmt.Errorf("the log of node %s: %w", n.plan.Name, err)
@@ -233,13 +233,29 @@ func (n *node) open(folder string) (err error) {
 	return nil
 }
 
+// unnamed opens a temporary file without a name.
+func unnamed() (*os.File, error) {
+	f, err := os.CreateTemp("", "lklrun-lab-")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
 // text returns the last part of a node's log.
-func (n *node) text() string {
-	st, err := n.log.Stat()
+func (n *node) text() string { return tail(n.log) }
+
+// tail returns the last part of a file.
+func tail(f *os.File) string {
+	st, err := f.Stat()
 	if err != nil {
 		return ""
 	}
-	b, _ := io.ReadAll(io.NewSectionReader(n.log, max(0, st.Size()-maxLog), maxLog)) // an empty text is possible
+	b, _ := io.ReadAll(io.NewSectionReader(f, max(0, st.Size()-maxLog), maxLog)) // an empty text is possible
 	return string(b)
 }
 
