@@ -16,6 +16,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lklrun/lklrun/internal/host/netdev"
+
 	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/network/arp"
@@ -86,7 +88,7 @@ func Start(ctx context.Context, cfg Config, log *slog.Logger, warn func(string))
 	if err != nil {
 		return nil, nil, &PublishError{err}
 	}
-	conn, end, err := pair()
+	conn, end, err := netdev.Pair("gateway")
 	if err != nil {
 		for _, d := range doors {
 			d.close()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package gateway
+package netdev
 
 import (
 	"fmt"
@@ -14,23 +14,24 @@ import (
 // host silently reduces it to its limit (net.core.wmem_max).
 const bufferSize = 4 << 20
 
-// pair creates the link. It returns our end as a connection, and the other end
-// as a descriptor.
-func pair() (net.Conn, *os.File, error) {
+// Pair creates a link between this process and a stack, with one frame per
+// message. It returns our end as a connection, and the stack's end as a
+// descriptor.
+func Pair(name string) (*net.UnixConn, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
-		return nil, nil, fmt.Errorf("creating its link: %w", err)
+		return nil, nil, fmt.Errorf("creating the link of %s: %w", name, err)
 	}
 	widen(fds)
-	ours := os.NewFile(uintptr(fds[0]), "gateway")
+	ours := os.NewFile(uintptr(fds[0]), name)
 	defer ours.Close()
-	end := os.NewFile(uintptr(fds[1]), "gateway link")
+	end := os.NewFile(uintptr(fds[1]), name+" link")
 	conn, err := net.FileConn(ours)
 	if err != nil {
 		end.Close()
-		return nil, nil, fmt.Errorf("creating its link: %w", err)
+		return nil, nil, fmt.Errorf("creating the link of %s: %w", name, err)
 	}
-	return conn, end, nil
+	return conn.(*net.UnixConn), end, nil
 }
 
 // widen makes the buffers of both ends as large as the host allows.
