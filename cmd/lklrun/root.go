@@ -63,7 +63,7 @@ func execute(args []string) exit.End {
 }
 
 func verbs() []*cobra.Command {
-	return []*cobra.Command{cleanupCommand(), configCommand(), deviceCommand(), doctorCommand(), profilesCommand(), stackCommand(), stacksCommand(), versionCommand()}
+	return []*cobra.Command{cleanupCommand(), configCommand(), deviceCommand(), doctorCommand(), gatewayCommand(), profilesCommand(), stackCommand(), stacksCommand(), versionCommand()}
 }
 
 func status(err error) int {
@@ -301,7 +301,7 @@ USAGE
 
 COMMON FLAGS     (all: lklrun help flags)
   --stack NAME      mptcp (default), bbr, vanilla, host, or a folder
-  --if SPEC         add an interface: `+strings.Join(config.TypeNames(), ", ")+`
+  --if SPEC         interface: `+strings.Join(config.TypeNames(), ", ")+`
   --sysctl N=V      change a setting of the stack's kernel
   --dry-run         print the plan without running it
   -v, --verbose     report each step and a final account

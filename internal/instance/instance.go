@@ -73,6 +73,7 @@ type State struct {
 	Engine     string      `json:"engine,omitempty"`     // supervise or preload
 	Kernel     string      `json:"kernel,omitempty"`     // kernel release of the stack
 	Interfaces []Interface `json:"interfaces,omitempty"` // interfaces that lklrun created, without lo
+	Gateway    bool        `json:"gateway,omitempty"`    // `lklrun gateway`, which has no stack
 	User       *runas.User `json:"user,omitempty"`       // user of the program, if different
 	Started    time.Time   `json:"started"`              // start time of lklrun
 	Command    []string    `json:"command"`              // program and arguments

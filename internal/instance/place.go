@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 
@@ -26,6 +27,9 @@ type Place struct {
 // folder that does not exist contains no instances. If other users can change
 // the folder, List returns a *PlaceError.
 func (p Place) List() ([]Info, error) { return list(p.root()) }
+
+// All is like List, and includes gateways, which have no stack.
+func (p Place) All() ([]Info, error) { return all(p.root()) }
 
 // Open finds a running instance by name. An empty name selects the only running
 // instance.
@@ -47,6 +51,11 @@ func (p Place) where() string {
 }
 
 func list(root string) ([]Info, error) {
+	found, err := all(root)
+	return slices.DeleteFunc(found, func(i Info) bool { return i.Gateway }), err
+}
+
+func all(root string) ([]Info, error) {
 	if name, err := os.ReadFile(filepath.Join(root, InsideFile)); err == nil {
 		return nil, fmt.Errorf("this program runs on the stack of instance %q and may not control it; run lklctl outside the instance", name)
 	}
@@ -63,7 +72,7 @@ func list(root string) ([]Info, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing instances: %w", err)
 	}
-	var all []Info
+	var found []Info
 	for _, e := range entries {
 		if !e.IsDir() || CheckName(e.Name()) != nil {
 			continue
@@ -75,10 +84,10 @@ func list(root string) ([]Info, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, *info)
+		found = append(found, *info)
 	}
-	sort.Slice(all, func(i, j int) bool { return all[i].Name < all[j].Name })
-	return all, nil
+	sort.Slice(found, func(i, j int) bool { return found[i].Name < found[j].Name })
+	return found, nil
 }
 
 // inspect reads one run directory. If lklrun died while it was starting, the

@@ -91,7 +91,7 @@ func ExampleInterface_String() {
 
 func ExampleTypeNames() {
 	fmt.Println(config.TypeNames())
-	// Output: [user wire tap macvtap raw rawip fd]
+	// Output: [user wire udp tap macvtap raw rawip fd]
 }
 
 func ExampleParseInterface() {

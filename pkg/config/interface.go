@@ -126,6 +126,11 @@ type Interface struct {
 	Reorder   string `json:"reorder,omitempty"`
 	Seed      int    `json:"seed,omitempty"` // of the random decisions; 0: a random one
 
+	// Via is the device through which the datagrams of a udp interface leave the
+	// host, and Key is its file with keys.
+	Via string `json:"via,omitempty"`
+	Key string `json:"key,omitempty"`
+
 	// Multiqueue makes the run use only one queue of a tap, so that other runs with
 	// the same address can use the other queues.
 	Multiqueue bool `json:"multiqueue,omitempty"`

@@ -107,6 +107,12 @@ var interfaceKeys = []key{
 			return err
 		},
 		get: func(i *Interface) []string { return texts(i.Routes) }},
+	{name: "key", help: "the file with the keys of the tunnel, which \"lklrun gateway --new-key\" creates: a WireGuard configuration", form: "FILE", why: only,
+		set: func(i *Interface, v string) error { i.Key = v; return nil },
+		get: func(i *Interface) []string { return word(i.Key) }},
+	{name: "via", help: "the host's device through which the datagrams leave (default: as the host's routes say)", form: "DEVICE", why: only,
+		set: func(i *Interface, v string) error { i.Via = v; return CheckDevice(v) },
+		get: func(i *Interface) []string { return word(i.Via) }},
 	impairment("delay", "TIME", "hold each packet that this end receives, such as 20ms", delayOf),
 	impairment("jitter", "TIME", "change each packet's delay by a random time of up to this", jitterOf),
 	impairment("rate", "RATE", "limit the rate at which this end receives, such as 100mbit", rateOf),

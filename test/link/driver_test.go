@@ -72,6 +72,7 @@ var drivers = []driver{
 	{"fd, a tap", nil, layTapFD},
 	{"tap, bridged by the run", nil, layBridged},
 	{"tap, nat", nil, layNAT},
+	{"udp", nil, layUDP},
 	{"macvtap", nil, layMacvtap},
 	{"macvtap, one that exists", nil, layOldMacvtap},
 }

@@ -38,6 +38,24 @@ func CheckNAT(ctx context.Context) error {
 	return nil
 }
 
+// UseTun sets up a tun device that this process has opened, and returns it as the
+// host's side for NAT. The device disappears with its descriptor.
+func UseTun(name string, addrs []netip.Prefix) (*Tap, error) {
+	d, err := find(name)
+	if err != nil {
+		return nil, fmt.Errorf("looking for device %s: %w", name, err)
+	}
+	if err := netlink.LinkSetUp(d); err != nil {
+		return nil, fmt.Errorf("setting %s up: %w", name, err)
+	}
+	for _, a := range addrs {
+		if err := addAddress(d, a); err != nil {
+			return nil, fmt.Errorf("%s: adding the address %v: %w", name, a, err)
+		}
+	}
+	return &Tap{Name: name, Ifindex: d.Attrs().Index, Created: true, Up: true}, nil
+}
+
 // NAT assigns addrs to the host's side of the tap, and masquerades packets from
 // the networks of these addresses. The function earlier lists the undos of
 // other runs, including killed ones. NAT passes the undo to journal before it
@@ -146,6 +164,18 @@ func otherNATs(except int) ([]forwarding, error) {
 func addAddress(d netlink.Link, a netip.Prefix) error {
 	n := &net.IPNet{IP: a.Addr().AsSlice(), Mask: net.CIDRMask(a.Bits(), a.Addr().BitLen())}
 	return netlink.AddrAdd(d, &netlink.Addr{IPNet: n, Flags: unix.IFA_F_NODAD, Broadcast: net.IPv4zero})
+}
+
+// RoutesIPv6 reports whether the host has a route to the IPv6 internet
+// (2000::/3). It connects a datagram socket, which looks up a route and sends
+// nothing.
+func RoutesIPv6() bool {
+	c, err := net.DialUDP("udp6", nil, &net.UDPAddr{IP: net.ParseIP("2000::1"), Port: 9})
+	if err != nil {
+		return false
+	}
+	c.Close()
+	return true
 }
 
 // Routed lists the networks that the host has routes to, without default

@@ -55,6 +55,14 @@ func WatchDevice(ifindex int) (*Watch, error) {
 	return w, nil
 }
 
+// ReportedWatch returns a watch of an object whose owner reports each change of its
+// carrier.
+func ReportedWatch() (w *Watch, report func(carries bool)) {
+	w = &Watch{gone: make(chan struct{}), news: make(chan bool, 1), done: make(chan struct{})}
+	w.stop = func() { close(w.done) }
+	return w, w.tell
+}
+
 const carrying = unix.IFF_UP | unix.IFF_LOWER_UP
 
 // looksUp reports whether the device is up and has carrier. It returns an error

@@ -8,6 +8,7 @@ import (
 	_ "github.com/lklrun/lklrun/internal/link/macvtap"
 	_ "github.com/lklrun/lklrun/internal/link/packet"
 	_ "github.com/lklrun/lklrun/internal/link/tap"
+	_ "github.com/lklrun/lklrun/internal/link/udp"
 	_ "github.com/lklrun/lklrun/internal/link/user"
 	_ "github.com/lklrun/lklrun/internal/link/wire"
 )

@@ -6,7 +6,6 @@ package tap
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"strings"
@@ -90,21 +89,9 @@ func (driver) Look(ctx context.Context, q *link.Query) (Facts, error) {
 			return f, err
 		}
 	}
-	f.IPv6 = routeIPv6()
+	f.IPv6 = netdev.RoutesIPv6()
 	f.Routed, err = netdev.Routed()
 	return f, err
-}
-
-// routeIPv6 reports whether the host has a route to the IPv6 internet
-// (2000::/3). It connects a datagram socket, which looks up a route and sends
-// nothing.
-func routeIPv6() bool {
-	c, err := net.DialUDP("udp6", nil, &net.UDPAddr{IP: net.ParseIP("2000::1"), Port: 9})
-	if err != nil {
-		return false
-	}
-	c.Close()
-	return true
 }
 
 func (driver) Plan(r *link.Request, f Facts) (Part, error) {

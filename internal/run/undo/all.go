@@ -27,7 +27,7 @@ type Cleaned struct {
 
 // CleanupAll cleans up all leftovers of this user.
 func CleanupAll(ctx context.Context) (Cleaned, error) {
-	all, err := instance.Place{}.List()
+	all, err := instance.Place{}.All()
 	var c Cleaned
 	if errors.As(err, new(*instance.PlaceError)) {
 		return c, err // the directory belongs to another user

@@ -19,7 +19,7 @@ import (
 // including killed ones. It includes only undos for this network namespace. own
 // is the directory of the calling run.
 func Others(own *instance.Dir, op string, log *slog.Logger) ([]netdev.Undo, error) {
-	all, err := instance.Place{}.List()
+	all, err := instance.Place{}.All()
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !nogateway
+
+package tunnel
+
+import (
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+	"golang.zx2c4.com/wireguard/tun"
+)
+
+// pipeBatch is the number of packets that WireGuard handles together. A buffer
+// of 64 KiB belongs to each.
+const pipeBatch = 32
+
+// pipe is the tun device of WireGuard on the link to a stack.
+type pipe struct {
+	conn   *net.UnixConn
+	raw    syscall.RawConn
+	mtu    int
+	events chan tun.Event
+	closed sync.Once
+
+	monitor *monitor // nil: nobody wants to know whether the gateway answers
+	echo    *echo    // nil: the gateway's address in the tunnel is unknown
+	inject  *os.File // a copy of the stack's end, to send our own packets
+}
+
+// Read waits for packets of the stack and takes all that are there.
+func (p *pipe) Read(bufs [][]byte, sizes []int, offset int) (n int, err error) {
+	rerr := p.raw.Read(func(fd uintptr) bool {
+		n, err = 0, nil
+		for n < len(bufs) {
+			size, rerr := unix.Read(int(fd), bufs[n][offset:])
+			if errors.Is(rerr, unix.EINTR) {
+				continue
+			}
+			if errors.Is(rerr, unix.EAGAIN) {
+				return n > 0
+			}
+			if rerr != nil || size == 0 {
+				err = os.ErrClosed
+				return true
+			}
+			sizes[n] = size
+			n++
+		}
+		return true
+	})
+	if rerr != nil {
+		return 0, os.ErrClosed
+	}
+	if p.monitor != nil && (n > 1 || n == 1 && !p.isEcho(bufs[0][offset:offset+sizes[0]])) {
+		p.monitor.sent()
+	}
+	return n, err
+}
+
+// Write passes packets of the tunnel to the stack.
+func (p *pipe) Write(bufs [][]byte, offset int) (int, error) {
+	for n, b := range bufs {
+		packet := b[offset:]
+		ours := p.isEcho(packet)
+		if p.monitor != nil {
+			p.monitor.heard(!ours)
+		}
+		if ours {
+			continue
+		}
+		if _, err := p.conn.Write(packet); err != nil {
+			return n, err
+		}
+	}
+	return len(bufs), nil
+}
+
+func (p *pipe) isEcho(packet []byte) bool { return p.echo != nil && p.echo.is(packet) }
+
+// sendEcho asks the gateway for an answer. If the link is full, the stack is
+// sending anyway.
+func (p *pipe) sendEcho() { _, _ = p.inject.Write(p.echo.request) }
+
+// File and the following methods implement WireGuard's tun device.
+func (p *pipe) File() *os.File           { return nil }
+func (p *pipe) MTU() (int, error)        { return p.mtu, nil }
+func (p *pipe) Name() (string, error)    { return "lklrun", nil }
+func (p *pipe) Events() <-chan tun.Event { return p.events }
+func (p *pipe) BatchSize() int           { return pipeBatch }
+
+func (p *pipe) Close() error {
+	p.closed.Do(func() {
+		p.conn.Close()
+		if p.inject != nil {
+			p.inject.Close()
+		}
+		close(p.events)
+	})
+	return nil
+}
+
+// dup returns a copy of a descriptor, which must be non-blocking.
+func dup(f *os.File) (*os.File, error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	fd := -1
+	var derr error
+	if err := raw.Control(func(n uintptr) { fd, derr = unix.FcntlInt(n, unix.F_DUPFD_CLOEXEC, 3) }); err != nil {
+		return nil, err
+	}
+	if derr != nil {
+		return nil, os.NewSyscallError("fcntl(F_DUPFD_CLOEXEC)", derr)
+	}
+	return os.NewFile(uintptr(fd), "tunnel link"), nil
+}

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package udp is the interface type udp: a tunnel in UDP to an end of the user's
+// own. It requires no privileges, and MPTCP of the stack reaches that end.
+package udp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/link"
+	"github.com/lklrun/lklrun/internal/link/udp/keys"
+	"github.com/lklrun/lklrun/internal/link/udp/tunnel"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+const assigns = "the key file assigns the addresses; remove it"
+
+func init() {
+	link.Register(config.Type{
+		Name: "udp", Rank: 17, Arg: "device", Form: "HOST:PORT",
+		Help: "an encrypted tunnel in UDP to the gateway HOST, without privileges. udp:PORT is the gateway's end",
+		Keys: []string{"key", "via"},
+		Why:  map[string]string{"dhcp": assigns, "dhcp6": assigns, "slaac": assigns},
+		// All packets go to the other end.
+		AnyGateway: true, ParseArg: parseArg, Check: check,
+		// Each path to the same gateway is an interface.
+		Exclusive: func(i *config.Interface) bool { return listens(i.Device) }, Conflict: conflict,
+	}, driver{})
+}
+
+const argForms = "expected udp:HOST:PORT for the gateway HOST, or udp:PORT for the gateway's own end"
+
+// parseArg accepts HOST:PORT and PORT.
+func parseArg(i *config.Interface, arg string) error {
+	host, port := "", arg
+	if !listens(arg) {
+		var err error
+		if host, port, err = net.SplitHostPort(arg); err != nil || host == "" {
+			return fmt.Errorf("udp: %q; %s", arg, argForms)
+		}
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return fmt.Errorf("udp: %q is not a port from 1 to 65535; %s", port, argForms)
+	}
+	i.Device = arg
+	return nil
+}
+
+// listens reports whether the argument is only a port.
+func listens(arg string) bool {
+	_, err := strconv.Atoi(arg)
+	return err == nil
+}
+
+func check(i *config.Interface) *config.KeyError {
+	switch {
+	case i.Key == "":
+		return config.KeyErrorf("key", "missing; add key=FILE with a file that `lklrun gateway --new-key DIR` created")
+	case len(i.IP) > 0:
+		return config.KeyErrorf("ip", "%s", assigns)
+	case len(i.IP6) > 0:
+		return config.KeyErrorf("ip6", "%s", assigns)
+	case listens(i.Device) && i.Via != "":
+		return config.KeyErrorf("via", "a gateway accepts tunnels on all devices; remove via")
+	case listens(i.Device) && (i.GW.IsValid() || i.GW6.IsValid()):
+		return config.KeyErrorf("gw", "this end is the gateway; remove gw and gw6")
+	}
+	return nil
+}
+
+// conflict keeps two paths from the same key. The gateway would send the packets
+// of both to the one that was used last.
+func conflict(all []config.Interface, first, second int) string {
+	if all[first].Key == all[second].Key {
+		return fmt.Sprintf("key=%s is already used by eth%d; each interface requires its own key file (`lklrun gateway --new-key DIR --paths N`)", all[second].Key, first)
+	}
+	return ""
+}
+
+// DefaultMTU is WireGuard's own default: a packet with all headers fits into
+// 1500 bytes.
+const DefaultMTU = 1420
+
+// resolveLimit bounds the name lookup of the gateway.
+const resolveLimit = 10 * time.Second
+
+// Facts are the content of the key file, without its secrets, and the way to the
+// gateway.
+type Facts struct {
+	Key    string // absolute path
+	Open   bool   // other users may read it
+	Addrs  []netip.Prefix
+	DNS    []netip.Addr
+	MTU    int // of the tunnel
+	Remote netip.AddrPort
+	// Gateway is the gateway's address in the tunnel, and Own is ours of that
+	// family.
+	Gateway, Own netip.Addr
+}
+
+// Part is the plan of a tunnel. It contains no secrets.
+type Part struct {
+	Key     string         `json:"key"`
+	Remote  netip.AddrPort `json:"remote,omitzero"` // invalid: this end is the gateway
+	Via     string         `json:"via,omitempty"`
+	Listen  uint16         `json:"listen,omitempty"`
+	Gateway netip.Addr     `json:"gateway,omitzero"` // its address in the tunnel
+	Own     netip.Addr     `json:"own,omitzero"`
+}
+
+type driver struct{}
+
+func (driver) Look(ctx context.Context, q *link.Query) (f Facts, err error) {
+	if !tunnel.Available {
+		return f, &link.FlagError{Err: tunnel.ErrLeftOut}
+	}
+	i := q.Interface
+	if f.Key, err = filepath.Abs(i.Key); err != nil {
+		return f, err
+	}
+	file, err := keys.Read(f.Key)
+	if err != nil {
+		return f, fmt.Errorf("key: %w", err)
+	}
+	f.Open, f.Addrs, f.DNS, f.MTU = file.Open, file.Addrs, file.DNS, file.MTU
+	if listens(i.Device) {
+		return f, checkPort(ctx, i.Device)
+	}
+	if len(file.Peers) != 1 {
+		return f, fmt.Errorf("key: %s has %d peers, and a client's file has one, the gateway; use another file", i.Key, len(file.Peers))
+	}
+	f.Gateway, f.Own = file.Gateway()
+	f.Remote, err = f.find(ctx, i)
+	return f, err
+}
+
+// checkPort returns an error if the gateway's port cannot be opened.
+func checkPort(ctx context.Context, port string) error {
+	c, err := new(net.ListenConfig).ListenPacket(ctx, "udp", ":"+port)
+	switch {
+	case errors.Is(err, unix.EADDRINUSE):
+		return fmt.Errorf("port %s is in use; choose another port", port)
+	case errors.Is(err, unix.EACCES):
+		return fmt.Errorf("this user may not bind port %s; choose a port from 1024 upwards, or lower net.ipv4.ip_unprivileged_port_start", port)
+	case err != nil:
+		return fmt.Errorf("port %s: %w", port, err)
+	}
+	return c.Close()
+}
+
+// find returns the first address of the gateway to which the host has a route,
+// and limits the MTU to what fits into the packets of that route.
+func (f *Facts) find(ctx context.Context, i *config.Interface) (netip.AddrPort, error) {
+	host, port, _ := net.SplitHostPort(i.Device) // checked by parseArg
+	number, _ := strconv.ParseUint(port, 10, 16)
+	ctx, cancel := context.WithTimeout(ctx, resolveLimit)
+	defer cancel()
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("looking up the gateway: %w", err)
+	}
+	var errs []error
+	for _, a := range addrs {
+		remote := netip.AddrPortFrom(a.Unmap(), uint16(number))
+		mtu, err := tunnel.Route(ctx, remote, i.Via)
+		if err != nil {
+			through := ""
+			if i.Via != "" {
+				through = " through " + i.Via
+			}
+			errs = append(errs, fmt.Errorf("the host cannot reach the gateway %s%s: %w", remote.Addr(), through, err))
+			continue
+		}
+		room := mtu - tunnel.Overhead(remote.Addr())
+		if f.MTU == 0 {
+			f.MTU = DefaultMTU
+		}
+		f.MTU = min(f.MTU, room)
+		if i.MTU > room {
+			return remote, fmt.Errorf("mtu: the way to the gateway carries packets of %d bytes, which leaves %d for the tunnel; lower mtu", mtu, room)
+		}
+		return remote, nil
+	}
+	return netip.AddrPort{}, errors.Join(errs...)
+}
+
+func (driver) Plan(r *link.Request, f Facts) (Part, error) {
+	i, l := r.Interface, r.Link
+	p := Part{Key: f.Key, Remote: f.Remote, Via: i.Via, Gateway: f.Gateway, Own: f.Own}
+	if listens(i.Device) {
+		n, err := strconv.ParseUint(i.Device, 10, 16)
+		if err != nil {
+			return p, err
+		}
+		p.Listen = uint16(n)
+	}
+	if l.MTU == 0 {
+		l.MTU = max(f.MTU, config.MinMTU)
+		if f.MTU == 0 {
+			l.MTU = DefaultMTU
+		}
+	}
+	l.RawIP = true
+	for _, a := range f.Addrs {
+		if a.Addr().Is6() && l.MTU < config.MinMTU6 {
+			r.Note("%s has no IPv6: the MTU %d is too small for it", l.Name, l.MTU)
+			continue
+		}
+		l.Addrs = append(l.Addrs, a)
+	}
+	if len(l.DNS) == 0 {
+		l.DNS = f.DNS
+	}
+	p.choose(l)
+	if f.Open {
+		r.Note("other users can read the keys in %s; run `chmod 600 %s`", i.Key, i.Key)
+	}
+	return p, nil
+}
+
+// choose lets gw and gw6 replace the gateway's address in the tunnel. Routes need
+// no gateway, because the tunnel has only one other end.
+func (p *Part) choose(l *link.Link) {
+	for _, gw := range []netip.Addr{l.GW6, l.GW4} {
+		n := slices.IndexFunc(l.Addrs, func(a netip.Prefix) bool { return gw.IsValid() && a.Addr().Is4() == gw.Is4() })
+		if n >= 0 {
+			p.Gateway, p.Own = gw, l.Addrs[n].Addr()
+		}
+	}
+	l.GW4, l.GW6 = netip.Addr{}, netip.Addr{}
+}
+
+func (driver) Describe(l *link.Link, p Part) link.Words {
+	if p.Listen != 0 {
+		return link.Words{
+			About: []string{fmt.Sprintf("gateway for tunnels in UDP, port %d", p.Listen)},
+			Do:    fmt.Sprintf("accept tunnels on UDP port %d as %s", p.Listen, l.Name), Undo: "ends when lklrun exits",
+		}
+	}
+	w := link.Words{
+		About: []string{fmt.Sprintf("tunnel in UDP to %s", p.Remote)},
+		Do:    fmt.Sprintf("connect to the gateway %s as %s", p.Remote, l.Name), Undo: "ends when lklrun exits",
+	}
+	if p.Via != "" {
+		w.About[0] += " through " + p.Via
+		w.Do = fmt.Sprintf("connect to the gateway %s through %s as %s", p.Remote, p.Via, l.Name)
+	}
+	return w
+}
+
+func (driver) Check(ctx context.Context) []link.Finding {
+	err := tunnel.CheckVia(ctx)
+	if errors.Is(err, unix.EPERM) {
+		err = errors.New("via= uses the device's address, because this user cannot bind sockets to a device (Linux before 5.7)")
+	}
+	return []link.Finding{link.Found("udp", "tunnels can leave through each device of the host", "", err)}
+}
