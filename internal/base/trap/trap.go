@@ -26,8 +26,10 @@ type sigaction struct {
 // process sends.
 var runtimeHandler uintptr
 
-// handler handles SIGSYS. Go code must not call it.
+// handler handles SIGSYS. Go code must not call it; address uses it.
 func handler()
+
+var _ = handler
 
 // address returns the address of handler.
 func address() uintptr

@@ -34,7 +34,7 @@ import (
 type Facts struct {
 	Command        []string // command to execute instead of the run's; nil: execute the run's
 	Engine         string   // engine for the sockets, one of config's constants
-	EngineLacks    []string // features of the host's kernel that this engine does without
+	EngineLacks    []string // what this engine does without: features of the host's kernel, or a network namespace
 	Preload        string   // library that the engine preload loads into the program
 	EngineNotes    []string // messages to the user about the choice of the engine
 	RunRoot        string
