@@ -32,8 +32,8 @@ $(M)/%: tests/%.c tests/conform.h tests/musl_gaps.h
 	$(CROSS)gcc -nostdlib -pie -Wl,-dynamic-linker,/lib/ld-musl-$(MUSL_$(ARCH)).so.1 -o $@ \
 		$(MUSL_DIR)/Scrt1.o $(MUSL_DIR)/crti.o $@.o $(ROOT)/lib/ld-musl-$(MUSL_$(ARCH)).so.1 -lgcc $(MUSL_DIR)/crtn.o
 
-# A program whose C library has the form of bionic's, tests/bionic. BIONIC names libraries of
-# Android systems, for the check of the functions that they must contain.
+# A program whose C library has the form of bionic's, tests/bionic. BIONIC names the libc.so of
+# Android systems, for the checks of their code and of the functions that they must contain.
 B := $(OBJ)/tests-bionic
 BIONIC ?=
 
@@ -48,11 +48,15 @@ $(B)/libdl.so:
 $(B)/program: tests/bionic/program.c $(B)/libc.so
 	$(CROSS)gcc $(DEVICE_CFLAGS) -Wl,--no-as-needed -o $@ $< $(B)/libc.so $(B)/libbase.so
 
+$(B)/patch_file: tests/bionic/patch_file.c $(PRELOAD)/$(CPU)/patch.c $(PRELOAD)/$(CPU)/entry.S
+	@mkdir -p $(@D)
+	$(CROSS)gcc $(DEVICE_CFLAGS) -static -o $@ $^
+
 .PHONY: root check-preload check-bionic
 check-bionic: export LKL := $(DEVICE_LKL)
 check-bionic: export QEMU_LD_PREFIX := $(abspath $(ROOT))
 check-bionic:
-	$(MAKE) --no-print-directory $(OUT)/liblklpreload-bionic.so $(addprefix $(B)/,program libdl.so)
+	$(MAKE) --no-print-directory $(OUT)/liblklpreload-bionic.so $(addprefix $(B)/,program libdl.so patch_file)
 	python3 -B tests/test_bionic.py $(OUT)/liblklpreload-bionic.so $(B) $(BIONIC)
 
 root:

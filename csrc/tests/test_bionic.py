@@ -7,8 +7,8 @@
 DIR has the program and its C library (tests/bionic). LKL names the stack library. The host
 has no network.
 
-LIBC are libraries of Android systems. They must contain the functions that PRELOAD and the
-stack library need.
+LIBC are libraries of Android systems. All their calls must be patched. Those of Android 10
+and later must contain the functions that PRELOAD and the stack library need.
 """
 import os
 import struct
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 
-from tap import ok, run
+from tap import ok, run, skip
 from test_imports import WEAK, names, segments, symbols, tool
 
 PF_X, PT_LOAD = 1, 1
@@ -37,22 +37,31 @@ def execute_only(path, to):
         f.write(b)
 
 
-def program():
-    """run a program; its libc.so has execute-only code, and its environment comes late"""
-    with tempfile.TemporaryDirectory() as own:
-        execute_only(os.path.join(folder, "libc.so"), os.path.join(own, "libc.so"))
-        # The C library comes first, so glibc's loader would call its constructor last,
-        # if our library did not name it.
-        r = subprocess.run(["unshare", "-n", "env", "LD_LIBRARY_PATH=%s:%s" % (own, folder),
-                            "LKLRUN_PRELOAD_SELFTEST=" + lkl, "LD_PRELOAD=%s/libbase.so:%s/libc.so:%s:%s" % (folder, own, preload, lkl),
-                            os.path.join(folder, "program")],
-                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=LIMIT, text=True)
+def tap(cmd, env):
+    """run a program that prints TAP"""
+    r = subprocess.run(env + cmd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=LIMIT, text=True)
     got = r.stdout.splitlines()
     for line in got:
         if " - " in line:
             ok(line.startswith("ok "), line.split(" - ", 1)[1])
     if not ok(r.returncode == 0 and got and got[-1] == "1..%d" % (len(got) - 1), "ends with status 0 and its plan"):
         print("#", r.returncode, "\n# ".join((r.stdout + r.stderr).splitlines()[:20]))
+
+
+def patcher():
+    """what is patched in the code of our libc.so and of real ones"""
+    tap([os.path.join(folder, "patch_file"), os.path.join(folder, "libc.so"), *libcs], [])
+
+
+def program():
+    """run a program; its libc.so has execute-only code, and its environment comes late"""
+    with tempfile.TemporaryDirectory() as own:
+        execute_only(os.path.join(folder, "libc.so"), os.path.join(own, "libc.so"))
+        # The C library comes first, so glibc's loader would call its constructor last,
+        # if our library did not name it.
+        tap([os.path.join(folder, "program")],
+            ["unshare", "-n", "env", "LD_LIBRARY_PATH=%s:%s" % (own, folder), "LKLRUN_PRELOAD_SELFTEST=" + lkl,
+             "LD_PRELOAD=%s/libbase.so:%s/libc.so:%s:%s" % (folder, own, preload, lkl)])
 
 
 def needed():
@@ -72,6 +81,9 @@ def imports():
     ours = names(preload)
     for path in libcs:
         has = names(path) | ours
+        if "__tls_get_addr" not in has:
+            skip("imports from " + path, "Android 9 or earlier")
+            continue
         for lib in preload, lkl:
             # dlopen() and others are in libdl.so, which has had them in all versions.
             wanted = {s[-1] for s in symbols(lib, "--undefined-only") if s[-2] == "U" and not s[-1].startswith("dl")}
@@ -83,4 +95,4 @@ def imports():
 if __name__ == "__main__":
     preload, folder, lkl = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), os.environ["LKL"]
     libcs = sys.argv[3:]
-    run([needed, imports, program], 2 * LIMIT)
+    run([needed, imports, patcher, program], 2 * LIMIT)
