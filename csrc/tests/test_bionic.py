@@ -81,7 +81,7 @@ def imports():
     ours = names(preload)
     for path in libcs:
         has = names(path) | ours
-        if "__tls_get_addr" not in has:
+        if "LIBC_Q" not in tool("readelf", "-VW", path):
             skip("imports from " + path, "Android 9 or earlier")
             continue
         for lib in preload, lkl:

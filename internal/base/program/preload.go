@@ -10,6 +10,9 @@ import (
 	"strings"
 )
 
+// versionAndroid10 is the version of the symbols that Android 10 added to bionic.
+const versionAndroid10 = "LIBC_Q"
+
 // Libraries that the engine preload loads into the program, in the directory of lklhost.
 // Bundles for devices have both.
 const (
@@ -45,8 +48,8 @@ func (p *Program) CheckPreload() error {
 
 // knownLoader reports whether csrc/engine/preload can catch the system calls of the
 // loader's C library, if that is not bionic. It supports the GNU C library
-// (ld-linux-x86-64.so.2, ld-linux-aarch64.so.1). On arm64 it also supports musl (ld-musl-aarch64.so.1), because
-// one method works there for the code of every compiler.
+// (ld-linux-x86-64.so.2, ld-linux-aarch64.so.1). On arm64 it also supports musl
+// (ld-musl-aarch64.so.1), because one method works there for the code of every compiler.
 func knownLoader(name string) bool {
 	return strings.HasPrefix(name, "ld-linux") || name == "ld-musl-aarch64.so.1"
 }
@@ -69,7 +72,7 @@ func (p *Program) PreloadLibrary() string {
 func (p *Program) bionic() bool { return filepath.Base(p.Loader) == "linker64" }
 
 // checkBionic returns an error if the bionic of this system has no thread-local variables
-// for loaded libraries. It has them since Android 10, with the function __tls_get_addr.
+// for loaded libraries. It has them since Android 10.
 func (p *Program) checkBionic() error {
 	var path string
 	var f *elf.File
@@ -84,12 +87,12 @@ func (p *Program) checkBionic() error {
 		return fmt.Errorf("the C library of %s cannot be examined: %w", p.Path, err)
 	}
 	defer f.Close()
-	symbols, err := f.DynamicSymbols()
+	versions, err := f.DynamicVersions()
 	if err != nil {
 		return fmt.Errorf("the C library of %s cannot be examined: %s: %w", p.Path, path, err)
 	}
-	for _, s := range symbols {
-		if s.Name == "__tls_get_addr" && s.Section != elf.SHN_UNDEF {
+	for _, v := range versions {
+		if v.Name == versionAndroid10 {
 			return nil
 		}
 	}
