@@ -102,19 +102,20 @@ $(ARCHS:%=cross-%): cross-%: stack-%
 	@GOARCH=$* packaging/licences -tags device ./cmd/lklrun > $(OUT)/parts-$*/licences.txt
 	@.ci/bundle $* $(OUT)/parts-$* $(OUT)/stack-$*/liblkl.so $(OUT)/cross/$* $(BIN)/bundles
 
-# A stack of another Linux version, such as linux-6.1. KERNEL=7.3 fetches the source from a
-# later release of Debian.
+# A stack of another Linux version, such as linux-6.1. The source of a version that Debian 12 does
+# not have comes from a later release. KERNEL=newest is the newest version that Debian has.
 KERNEL ?= 6.1
 
 .PHONY: stack-linux
-stack-linux: stack-linux-$(KERNEL) ## build the stack linux-VERSION of another kernel: KERNEL=6.1 or 7.3
+stack-linux: stack-linux-$(KERNEL) ## build the stack linux-VERSION of another kernel: KERNEL=6.1, 7.3 or newest
 
-stack-linux-%: $(PACKAGES)-build
+stack-linux-newest: $(PACKAGES)-build
+	+@version=$$(.ci/linux-source newest); $(MAKE) --no-print-directory stack-linux-$$version
+
+# Stacks of the user, which have the same names, do not matter.
+stack-linux-%: $(PACKAGES)-build go
 	@.ci/linux-source $*
-	+@$(MAKE) --no-print-directory -C third_party/lkl KERNEL=$* OUT=$(OUT)/$@ -j$(JOBS)
-	@mkdir -p $(BIN)/stacks/linux-$*
-	@sed -e 's/"name": "mptcp"/"name": "linux-$*"/' -e 's/6\.12/$*/' stacks/mptcp/stack.json > $(BIN)/stacks/linux-$*/stack.json
-	@ln -sfn ../../../build/$@/liblkl.so $(BIN)/stacks/linux-$*/liblkl.so
+	@LKLRUN_STACKS= XDG_DATA_HOME=/nonexistent $(BIN)/lklrun stack build --kernel $* --like stacks/mptcp --dir $(BIN)/stacks --jobs $(JOBS)
 
 HZ ?= 100
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 
 func stackBuildCommand() *cobra.Command {
 	var opts stackbuild.Options
+	var dir string
 	like := "vanilla"
 	cmd := &cobra.Command{
 		Use:   "build",
@@ -40,7 +42,7 @@ over changed files in seconds. The result is in ~/.local/share/lklrun/stacks.`,
 			if opts.Like, err = findStack(like); err != nil {
 				return fmt.Errorf("--like: %w", err)
 			}
-			if opts.Dir, err = stack.UserDir(); err != nil {
+			if opts.Dir, err = stacksDir(dir); err != nil {
 				return fmt.Errorf("looking for the directory of your stacks: %w", err)
 			}
 			return buildStack(cmd, opts)
@@ -53,12 +55,22 @@ over changed files in seconds. The result is in ~/.local/share/lklrun/stacks.`,
 	f.StringArrayVar(&opts.Config, "config", nil, "add the kernel options in `FILE`; repeatable")
 	f.StringVar(&opts.Name, "name", "", "`NAME` of the stack; by default linux-VERSION or the directory's name")
 	f.StringVar(&like, "like", like, "copy the settings of this `STACK`")
+	f.StringVar(&dir, "dir", "", "put the stack in `DIR`/NAME instead of ~/.local/share/lklrun/stacks")
 	f.IntVarP(&opts.Jobs, "jobs", "j", 0, "run `N` compilers at once; by default one per CPU")
+	cobra.CheckErr(cmd.MarkFlagDirname("dir"))
 	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("like", completeStack))
 	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("kernel", completeKernel))
 	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("name", cobra.NoFileCompletions))
 	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("jobs", cobra.NoFileCompletions))
 	return cmd
+}
+
+// stacksDir returns the absolute path of the directory of stacks for --dir.
+func stacksDir(dir string) (string, error) {
+	if dir == "" {
+		return stack.UserDir()
+	}
+	return filepath.Abs(dir)
 }
 
 // completeKernel completes the installed packages and directories.
@@ -92,7 +104,12 @@ func buildStack(cmd *cobra.Command, opts stackbuild.Options) error {
 	if r.Stack.Built.Missing != nil {
 		cli.Note(os.Stderr, self, "without lklrun's fix for %s", strings.Join(r.Stack.Built.Missing, ", "))
 	}
-	fmt.Printf("run it: lklrun --stack %s -- COMMAND\n", r.Stack.Name)
+	arg := r.Stack.Name
+	found := func(p stack.Place) bool { return p.Dir == filepath.Dir(r.Stack.Dir) }
+	if !slices.ContainsFunc(stack.SearchPath(), found) {
+		arg = r.Stack.Dir
+	}
+	fmt.Printf("run it: lklrun --stack %s -- COMMAND\n", arg)
 	return nil
 }
 

@@ -125,7 +125,7 @@ find_kernel() {
 # All inputs of the library, except a source that may change.
 input_hash() {
 	{
-		echo "$version $id${hz:+ hz $hz}${device:+ device} ${LKL_FIXES:-}"
+		echo "$version $id${hz:+ hz $hz}${device:+ device}"
 		lines "${LKL_PATCHES:-}" "${LKL_CONFIG:-}" | while read -r f; do
 			sha256sum < "$f"
 		done
@@ -136,6 +136,13 @@ input_hash() {
 		ours arch lib include build.sh | xargs sha256sum
 		[ ! -d "$series" ] || ours "patches/$version" | xargs sha256sum
 	} | sha256sum | cut -c1-20
+}
+
+# Whether the cache has the library. One without some of the fixes does not count if all
+# of them are required.
+built() {
+	[ -f "$cache/$hash/liblkl.info" ] || return
+	[ "${LKL_FIXES:-}" = try ] || ! grep -q '^missing=' "$cache/$hash/liblkl.info"
 }
 
 # The lines of the arguments.
@@ -463,12 +470,12 @@ fi
 name=$id-$($cc -dumpmachine)-$($cc -dumpfullversion)${hz:+-hz$hz}
 hash=$(input_hash)
 [ -z "$live" ] || hash=live-$name
-if [ -n "$live" ] || [ ! -f "$cache/$hash/liblkl.info" ]; then
+if [ -n "$live" ] || ! built; then
 	mkdir -p "$cache"
 	[ -n "$live" ] || (flock 9 && unpack) 9> "$cache/lock"
 	exec 9> "$cache/lock-$name"
 	flock -n 9 || { echo "lkl: another build runs, waiting for it" >&2; flock 9; }
-	if [ -n "$live" ] || [ ! -f "$cache/$hash/liblkl.info" ]; then
+	if [ -n "$live" ] || ! built; then
 		work=$cache/work-$name
 		tmp=$cache/tmp-$name
 		rm -rf "$tmp"

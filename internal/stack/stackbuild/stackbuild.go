@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -132,14 +133,11 @@ func check(opts Options) (*build, error) {
 	if !names.MatchString(b.Name) {
 		return nil, usagef("--name %q: expected a name of letters, digits, dots, underscores and hyphens", b.Name)
 	}
-	// A stack of the same name in an earlier directory would hide the new one.
-	for _, p := range stack.SearchPath() {
-		if p.Dir == b.Dir {
-			break
-		}
-		if _, err := os.Stat(filepath.Join(p.Dir, b.Name)); err == nil {
-			return nil, usagef("--name %s: %s already contains a stack of this name; choose another name", b.Name, p.Dir)
-		}
+	if b.Dir, err = filepath.Abs(b.Dir); err != nil {
+		return nil, err
+	}
+	if d := hides(stack.SearchPath(), b.Dir, b.Name); d != "" {
+		return nil, usagef("--name %s: %s already contains a stack of this name; choose another name", b.Name, d)
 	}
 	for flag, list := range map[string][]string{"patch": b.Patches, "config": b.Config} {
 		for i, file := range list {
@@ -162,6 +160,18 @@ func check(opts Options) (*build, error) {
 	}
 	b.log = filepath.Join(cache, "lklrun", "stack-"+b.Name+".log")
 	return b, os.MkdirAll(filepath.Dir(b.log), 0o755)
+}
+
+// hides returns the directory of the search path whose stack would hide a new one of the
+// same name in dir, or "".
+func hides(path []stack.Place, dir, name string) string {
+	at := slices.IndexFunc(path, func(p stack.Place) bool { return p.Dir == dir })
+	for _, p := range path[:max(at, 0)] {
+		if _, err := os.Stat(filepath.Join(p.Dir, name)); err == nil {
+			return p.Dir
+		}
+	}
+	return ""
 }
 
 // Tree returns the absolute path of a kernel tree, or "" if kernel is a version.

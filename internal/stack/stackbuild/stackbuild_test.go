@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/lklrun/lklrun/internal/stack"
 )
 
 func TestTree(t *testing.T) {
@@ -173,6 +175,25 @@ func TestReplace(t *testing.T) {
 		}
 		if files, err := os.ReadDir(to); err != nil || len(files) != 1 || files[0].Name() != name {
 			t.Errorf("%v, %v; expected %s", files, err, name)
+		}
+	}
+}
+
+// TestHides looks for stacks that would hide a new one.
+func TestHides(t *testing.T) {
+	first, second := t.TempDir(), t.TempDir()
+	if err := os.Mkdir(filepath.Join(first, "old"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	path := []stack.Place{{Dir: first}, {Dir: second}}
+	for _, c := range []struct{ dir, name, want string }{
+		{second, "old", first},
+		{second, "new", ""},
+		{first, "old", ""},       // is replaced
+		{t.TempDir(), "old", ""}, // is found by its path only
+	} {
+		if got := hides(path, c.dir, c.name); got != c.want {
+			t.Errorf("%s in %s: %q, expected %q", c.name, c.dir, got, c.want)
 		}
 	}
 }
