@@ -178,7 +178,7 @@ check: $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) ## run the quick tests: lint
 	@$(GO) test ./cmd/... ./internal/... ./pkg/... ./test/kit ./test/conformance ./test/tally
 
 .PHONY: test
-test: packages build cross-amd64 $(TOOLS) ## run every lint, and every test that one machine can run; results in build/results
+test: packages build stack-linux-6.1 cross-amd64 $(TOOLS) ## run every lint, and every test that one machine can run; results in build/results
 	@.ci/test
 
 .PHONY: test-all

@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Runs programs on the host's own sockets and under lklhost, and compares the output.
 
-    test_conform.py PROGRAM...
+    test_conform.py [--library] PROGRAM...
 
 The tests use the back end "host" and, if LKL is set, the stack library that it names:
-with TCP, and with MPTCP in place of TCP. Permitted differences are listed here with
-their reasons.
+with TCP, and with MPTCP in place of TCP. --library: only the library. Permitted
+differences are listed here with their reasons.
 """
 import ctypes
 import difflib
@@ -138,8 +138,8 @@ def shared():
                 program=program, binary=binary, extra=["--no-userns"])
 
 
-def each(program):
-    """return the tests of one program"""
+def each(program, tests):
+    """return some tests, for one program"""
     def of(test):
         def it():
             global conform
@@ -147,7 +147,7 @@ def each(program):
             test()
         it.__name__ = "%s, %s" % (os.path.basename(program), test.__name__)
         return it
-    return [of(t) for t in ([host, library] if needs_root(program) else [host, unprivileged, library, shared])]
+    return [of(t) for t in tests]
 
 
 def needs_root(program):
@@ -157,4 +157,8 @@ def needs_root(program):
 if __name__ == "__main__":
     sys.path.insert(0, drive.HERE)
     alone()
-    run(sum((each(p) for p in sys.argv[1:]), []))
+    if sys.argv[1] == "--library":
+        run(sum((each(p, [library]) for p in sys.argv[2:]), []))
+    else:
+        run(sum((each(p, [host, library] if needs_root(p) else [host, unprivileged, library, shared])
+                 for p in sys.argv[1:]), []))
