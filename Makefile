@@ -148,14 +148,18 @@ go: $(PACKAGES)-build
 	@$(GOBUILD) -o $(BIN)/ ./cmd/lklrun
 	@$(GOBUILD_PCAP) -o $(BIN)/ ./cmd/lklctl
 
+# The versions of Linux of the packages lklrun-stack-VERSION
+DEB_STACKS ?= 6.1 7.3
+
 .PHONY: deb
-deb: build cross $(OUT)/tools/.nfpm-$(NFPM) ## build Debian packages in build/deb: VERSION=1.2.3
-	@GO=$(GO) packaging/deb/build
+deb: build cross $(DEB_STACKS:%=stack-linux-%) $(OUT)/tools/.nfpm-$(NFPM) ## build Debian packages in build/deb: VERSION=1.2.3
+	@GO=$(GO) STACKS='$(DEB_STACKS)' packaging/deb/build
 
 # Fetch the mirror's files that the test of the packages needs, because that test has no network.
 .PHONY: deb-test
 deb-test: deb $(PACKAGES)-all
 	@.ci/debian-root amd64 $(OUT)/deb-test/amd64.tar libpcap0.8 curl man-db bash-completion zsh fish
+	@.ci/debian-root amd64 $(OUT)/deb-test/amd64-build.tar libpcap0.8 curl git gcc libc6-dev make flex bison bc patch xz-utils linux-source-6.12
 	@.ci/fetch-debs --deps arm64 $(OUT)/deb-test/arm64 libpcap0.8 curl dash coreutils
 
 .PHONY: demo

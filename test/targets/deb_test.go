@@ -153,6 +153,9 @@ func TestDebian(t *testing.T) {
 		d := newDebian(t)
 		d.fill("amd64.tar", "tar", "--numeric-owner", "-xf")
 		debs := d.put(d.deb("lklrun", "amd64")) + " " + d.put(d.deb("lklrun-bundles", "all"))
+		for _, version := range packagedStacks {
+			debs += " " + d.put(d.deb("lklrun-stack-"+version, "amd64"))
+		}
 		d.run("root", "useradd -m user; apt-get -qy install --no-install-recommends curl man-db bash-completion zsh fish")
 		clean := d.files()
 		// The recommended packages of libpcap and dbus are not available without a
@@ -183,6 +186,7 @@ func TestDebian(t *testing.T) {
 		if got := d.run("user", "lklrun stacks -o json"); strings.Contains(got, `"missing"`) || !strings.Contains(got, `"/usr/lib/lklrun/stacks/mptcp"`) {
 			t.Errorf("lklrun stacks:\n%s", got)
 		}
+		d.stacks()
 		d.manuals()
 		d.completions()
 
@@ -232,6 +236,28 @@ func testDebianArm64(t *testing.T) {
 	line := "lklrun -q --engine preload -- curl -sS -m 60 " + kit.ServerURL + "/hello"
 	if r := kit.Run(t, 2*kit.Limit, d.command("root", line)); r.Status != 0 || r.Stdout != "hello\n" {
 		t.Errorf("%s: %v", line, r)
+	}
+}
+
+// packagedStacks are the versions of Linux with a package of their own.
+var packagedStacks = []string{"6.1", "7.3"}
+
+// stacks runs a program on the stacks that have packages of their own.
+func (d *debian) stacks() {
+	d.t.Helper()
+	for _, version := range packagedStacks {
+		name := "linux-" + version
+		line := "lklrun -q --require stack --stack " + name + " -- curl -sS -m 20 " + kit.ServerURL + "/hello"
+		if r := kit.Run(d.t, kit.Limit, d.command("user", line)); r.Status != 0 || r.Stdout != "hello\n" {
+			d.t.Errorf("%s: %v", line, r)
+		}
+		if got := d.run("user", "lklrun stack check "+name); !regexp.MustCompile(`kernel +` + regexp.QuoteMeta(version) + `\.[0-9]`).MatchString(got) {
+			d.t.Errorf("stack check %s:\n%s", name, got)
+		}
+		copyright := d.run("user", "cat /usr/share/doc/lklrun-stack-"+version+"/copyright")
+		if !strings.Contains(copyright, "source package linux "+version+".") {
+			d.t.Errorf("copyright of %s:\n%s", name, copyright)
+		}
 	}
 }
 
