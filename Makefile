@@ -276,7 +276,7 @@ bench: packages build ## compare all variants with the host, in turns, for five 
 	@$(BENCH) $(BENCHFLAGS)
 
 .PHONY: bench-full
-bench-full: packages build stack-hz-100 stack-hz-250 ## run every scenario for 45 minutes; writes docs/reference/benchmarks.md
+bench-full: packages build stack-hz-100 stack-hz-250 ## run every scenario for 60 minutes; writes docs/reference/benchmarks.md
 	@$(BENCH) -form full -profile missed -out $(OUT)/bench/full -docs docs/reference $(BENCHFLAGS)
 
 .PHONY: bench-compare

@@ -69,7 +69,7 @@ func makeLinks(ctx context.Context, l *lab.Lab, name string, paths, mbit int) (*
 
 // mptcpBuffers contains the buffer sizes of the stack named mptcp. They are options for a
 // library, because a library has no manifest.
-var mptcpBuffers = []string{"--sysctl", "net.ipv4.tcp_rmem=4096 131072 8388608", "--sysctl", "net.ipv4.tcp_wmem=4096 262144 8388608"}
+var mptcpBuffers = []string{"--sysctl", "net.ipv4.tcp_rmem=4096 131072 33554432", "--sysctl", "net.ipv4.tcp_wmem=4096 262144 8388608"}
 
 // command returns a command line of lklbench that uses MPTCP over the first paths, or
 // TCP for the variant host.

@@ -106,43 +106,51 @@ func makeFarPath(ctx context.Context, l *lab.Lab) (*farPath, error) {
 	return f, f.startMiddlebox(ctx)
 }
 
-// startMiddlebox starts the middlebox and enables forwarding.
+// startMiddlebox starts the middlebox between the two taps.
 func (f *farPath) startMiddlebox(ctx context.Context) error {
-	box, err := f.lab.Start(ctx, f.lab.In(f.near, lab.Unpinned, false, f.lab.Bin("lklrun"), "--name", farMbox, "--engine", "supervise", "--stack", "vanilla", "--mem", "1G", "--spin", "0",
-		"--if", "tap:tapa,offload=off", "--if", "tap:tapb,offload=off", "--", "sleep", "infinity")...)
+	return startBridges(ctx, f.lab, f.near, farMbox, "tapa", "tapb")
+}
+
+// startBridges starts a stack with this name in a namespace. It bridges each two taps: the
+// first with the second, the third with the fourth. It has no offloads and merges no packets.
+func startBridges(ctx context.Context, l *lab.Lab, netns, name string, taps ...string) error {
+	argv := []string{l.Bin("lklrun"), "--name", name, "--engine", "supervise", "--stack", "vanilla", "--mem", "1G", "--spin", "0"}
+	lines := []string{"sysctl -qw net.bridge.bridge-nf-call-iptables=0 net.bridge.bridge-nf-call-ip6tables=0 net.bridge.bridge-nf-call-arptables=0"}
+	for i, tap := range taps {
+		argv = append(argv, "--if", "tap:"+tap+",offload=off")
+		lines = append(lines, fmt.Sprintf("ethtool -K eth%d gro off", i))
+		if i%2 == 0 {
+			lines = append(lines, fmt.Sprintf("ip link add br%d type bridge", i/2), fmt.Sprintf("ip link set br%d up", i/2))
+		}
+		lines = append(lines, fmt.Sprintf("ip link set eth%d master br%d", i, i/2))
+	}
+	box, err := l.Start(ctx, l.In(netns, lab.Unpinned, false, append(argv, "--", "sleep", "infinity")...)...)
 	if err != nil {
 		return err
 	}
-	err = f.lab.Until(ctx, "the middlebox", func() (bool, error) {
+	err = l.Until(ctx, "the middlebox", func() (bool, error) {
 		select {
 		case <-box.Done():
 			return false, fmt.Errorf("it has ended: %s", strings.Join(box.Lines(), "; "))
 		default:
 		}
-		_, err := f.lab.Output(ctx, f.inBox("true")...)
+		_, err := l.Output(ctx, onStack(l, name, "true")...)
 		return err == nil, err
 	})
 	if err != nil {
 		return err
 	}
-	for _, line := range []string{
-		"sysctl -qw net.bridge.bridge-nf-call-iptables=0 net.bridge.bridge-nf-call-ip6tables=0 net.bridge.bridge-nf-call-arptables=0",
-		"ethtool -K eth0 gro off",
-		"ethtool -K eth1 gro off",
-		"ip link add br0 type bridge",
-		"ip link set eth0 master br0",
-		"ip link set eth1 master br0",
-		"ip link set br0 up",
-	} {
-		if _, err := f.lab.Output(ctx, f.inBox(strings.Fields(line)...)...); err != nil {
+	for _, line := range lines {
+		if _, err := l.Output(ctx, onStack(l, name, strings.Fields(line)...)...); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (f *farPath) inBox(argv ...string) []string {
-	return append([]string{f.lab.Bin("lklctl"), "-n", farMbox, "exec", "--"}, argv...)
+// onStack returns the command line that runs a program on a running stack.
+func onStack(l *lab.Lab, name string, argv ...string) []string {
+	return append([]string{l.Bin("lklctl"), "-n", name, "exec", "--"}, argv...)
 }
 
 // form sets the shape of the path.
@@ -164,7 +172,7 @@ func (f *farPath) form(ctx context.Context, s shape) error {
 		// timer for each packet would use most of a CPU.
 		argv = append(argv, "rate", fmt.Sprintf("%dmbit", s.Mbit), "slot", "200us")
 	}
-	_, err := f.lab.Output(ctx, f.inBox(argv...)...)
+	_, err := f.lab.Output(ctx, onStack(f.lab, farMbox, argv...)...)
 	return err
 }
 

@@ -135,7 +135,7 @@ func TestConfigurationSources(t *testing.T) {
 		"sysctl net.ipv4.tcp_ecn":      "0 flag  --sysctl",
 		"sysctl net.ipv4.tcp_sack":     "1 environment  LKLRUN_SYSCTL",
 		"sysctl net.ipv4.tcp_fastopen": "2 profile own " + path + ":6",
-		"sysctl net.ipv4.tcp_rmem":     "4096 131072 8388608 stack  stack mptcp",
+		"sysctl net.ipv4.tcp_rmem":     "4096 131072 33554432 stack  stack mptcp",
 		"sysctl net.ipv4.tcp_mem":      "16384 24576 32768 memory  the stack's memory",
 	} {
 		if got[setting] != want {
