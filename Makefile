@@ -186,7 +186,7 @@ test: packages build stack-linux-6.1 cross-amd64 $(TOOLS) ## run every lint, and
 	@.ci/test
 
 .PHONY: test-all
-test-all: packages-all build cross san browser $(TOOLS) ## run the other tests: other CPUs, emulated machines, browser, packages, fuzzers, -race
+test-all: packages-all build stack-linux-newest cross san browser $(TOOLS) ## run the other tests: other CPUs, emulated machines, browser, packages, fuzzers, -race
 	@.ci/test-all
 
 .PHONY: pictures

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -18,6 +19,41 @@ func TestLinux612(t *testing.T) { testKernel(t, "6.12", "mptcp") }
 
 // TestLinux61 tests the oldest version (make stack-linux KERNEL=6.1).
 func TestLinux61(t *testing.T) { testKernel(t, "6.1", "linux-6.1") }
+
+// TestLinuxNewest tests the newest version that is built (make stack-linux KERNEL=newest).
+func TestLinuxNewest(t *testing.T) {
+	version := newest(t)
+	if version == "" {
+		kit.Need(t, kit.Bin("stacks/linux-newest/liblkl.so"))
+	}
+	testKernel(t, version, "linux-"+version)
+}
+
+// newest returns the newest version after 6.12 of which there is a stack, or "".
+func newest(t *testing.T) string {
+	stacks, err := filepath.Glob(kit.Bin("stacks/linux-*"))
+	kit.Must(t, err)
+	best, name := []int{6, 12}, ""
+	for _, dir := range stacks {
+		version := strings.TrimPrefix(filepath.Base(dir), "linux-")
+		if v := numbers(version); slices.Compare(v, best) > 0 {
+			best, name = v, version
+		}
+	}
+	return name
+}
+
+// numbers splits a version such as 7.3; nil for any other text.
+func numbers(version string) (v []int) {
+	for part := range strings.SplitSeq(version, ".") {
+		n, err := strconv.Atoi(part)
+		if err != nil {
+			return nil
+		}
+		v = append(v, n)
+	}
+	return v
+}
 
 // A kernel is a stack of one version, by one engine.
 type kernel struct {
