@@ -24,7 +24,7 @@ type sigaction struct {
 
 // runtimeHandler is the Go runtime's handler of SIGSYS. It handles signals that another
 // process sends.
-var runtimeHandler uintptr
+var runtimeHandler uintptr //nolint:unused // the assembly code jumps to it
 
 // handler handles SIGSYS. Go code must not call it; address uses it.
 func handler()

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+#
 # Makes system calls of x86-64 that Android's C library does not make, and prints the results.
 # Argument: "app" under an app's filter.
 import ctypes

@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+#
 # Arguments: a server on the wire, a port of the host that the program must not reach, and a
 # static program.
 import ctypes
