@@ -52,6 +52,7 @@ over changed files in seconds. The result is in ~/.local/share/lklrun/stacks.`,
 	f.SortFlags = false
 	f.StringVar(&opts.Kernel, "kernel", stackbuild.DefaultKernel, "build this `VERSION` of Debian's packages, or this directory")
 	f.StringArrayVar(&opts.Patches, "patch", nil, "apply the patch in `FILE` to a copy; repeatable")
+	f.BoolVar(&opts.NoFixes, "no-fixes", false, "omit lklrun's own patches, to show the bugs that they mend")
 	f.StringArrayVar(&opts.Config, "config", nil, "add the kernel options in `FILE`; repeatable")
 	f.StringVar(&opts.Name, "name", "", "`NAME` of the stack; by default linux-VERSION or the directory's name")
 	f.StringVar(&like, "like", like, "copy the settings of this `STACK`")

@@ -21,7 +21,7 @@
 #
 # LKL_PATCHES and LKL_CONFIG name further patches, and files with kernel options, one per
 # line. LKL_FIXES=try omits those of the patches in patches/VERSION/ that do not fit the
-# kernel, with a message, instead of refusing the kernel.
+# kernel, with a message, instead of refusing the kernel. LKL_FIXES=none omits them all.
 #
 # LKL_VERBOSE=1 prints the name of each file that is compiled. LKL_CHECK=1 only checks
 # whether the kernel and the patches fit.
@@ -129,6 +129,7 @@ input_hash() {
 		lines "${LKL_PATCHES:-}" "${LKL_CONFIG:-}" | while read -r f; do
 			sha256sum < "$f"
 		done
+		[ "${LKL_FIXES:-}" != none ] || echo 'no fixes'
 		$cc -dumpmachine
 		$cc --version | head -n1
 		"${cross}ld" --version | head -n1
@@ -280,9 +281,14 @@ patched() {
 apply_patches() {
 	set --
 	: > "$tmp/fixes"
-	[ -d "$series" ] ||
+	: > "$tmp/series"
+	if [ "${LKL_FIXES:-}" = none ]; then
+		:
+	elif [ ! -d "$series" ]; then
 		echo "lkl: no fixes are known for Linux $version (third_party/lkl/patches)" >&2
-	grep -v '^#' "$series/series" > "$tmp/series" 2>/dev/null || :
+	else
+		grep -v '^#' "$series/series" > "$tmp/series" || :
+	fi
 	while read -r p; do
 		why=$(misfit "$p")
 		if [ -z "$why" ]; then

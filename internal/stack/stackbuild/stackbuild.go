@@ -40,6 +40,7 @@ type Options struct {
 	Like    *stack.Stack // stack whose settings are copied
 	Dir     string       // directory of stacks
 	Jobs    int          // compilers at once; 0: one per CPU
+	NoFixes bool         // omit lklrun's patches
 
 	// Progress is called for each file that is compiled, and for each step and
 	// warning of the build, which is not a file.
@@ -235,7 +236,11 @@ func checkOptions(file string) error {
 
 // environ is the environment of the script.
 func (b *build) environ(out string) []string {
-	env := append(os.Environ(), "OUT="+out, "LKL_FIXES=try", "LKL_VERBOSE=1", "MAKEFLAGS=",
+	fixes := "try"
+	if b.NoFixes {
+		fixes = "none"
+	}
+	env := append(os.Environ(), "OUT="+out, "LKL_FIXES="+fixes, "LKL_VERBOSE=1", "MAKEFLAGS=",
 		"LKL_PATCHES="+strings.Join(b.Patches, "\n"), "LKL_CONFIG="+strings.Join(b.Config, "\n"))
 	if b.Jobs > 0 {
 		env = append(env, fmt.Sprintf("JOBS=%d", b.Jobs))
@@ -377,6 +382,9 @@ func (b *build) finish(out string) (*stack.Stack, error) {
 		return nil, err
 	}
 	s.Kernel, s.Summary, s.Offers = info.Kernel, "Linux "+info.Kernel, &info.Offers
+	if b.NoFixes {
+		s.Summary += " without lklrun's fixes"
+	}
 	s.Built = &stack.Built{
 		Time: time.Now().UTC().Truncate(time.Second), Source: "linux-source-" + b.Kernel,
 		Patches: b.Patches, Config: b.Config, Fixes: info.Fixes, Missing: info.Missing,

@@ -30,6 +30,7 @@ def blocks(size):
 
 
 def send(conn, size, write):
+    conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # each write is a packet
     pending = b""
     for block in blocks(size):
         pending += block
