@@ -113,13 +113,23 @@ static void addresses(struct record *r, const struct sk_buff *skb)
 	}
 }
 
+/*
+ * The kernel also drops packets while it destroys their socket. The inode and
+ * the MPTCP connection of a closed subflow may be gone then.
+ */
 static void socket_of(struct record *r, const struct sock *sk)
 {
+	const struct sock *msk;
+
 	if (!sk || !sk_fullsock(sk))
 		return;
-	r->inode = sock_i_ino((struct sock *)sk);
-	if (sk->sk_protocol == IPPROTO_TCP && sk_is_mptcp(sk))
-		r->token = mptcp_sk(mptcp_subflow_ctx(sk)->conn)->token;
+	if (sk->sk_socket)
+		r->inode = SOCK_INODE(sk->sk_socket)->i_ino;
+	if (sk->sk_protocol != IPPROTO_TCP || sk->sk_state == TCP_CLOSE || !sk_is_mptcp(sk))
+		return;
+	msk = mptcp_subflow_ctx(sk)->conn;
+	if (msk)
+		r->token = mptcp_sk(msk)->token;
 }
 
 /* The tuple of a socket, in the direction of its packets. */
@@ -143,6 +153,26 @@ static void tuple_of(struct record *r, const struct sock *sk)
 	ipv6_addr_set_v4mapped(inet->inet_daddr, &r->dst);
 }
 
+/*
+ * The interface that received the packet, or else the one that would send it.
+ * While a packet waits in a socket, the protocols use the field skb->dev for
+ * something else, so it counts only if it is the address of a device.
+ */
+static u32 ifindex_of(const struct sk_buff *skb)
+{
+	struct net_device *dev;
+	u32 ifindex = skb->skb_iif;
+
+	if (ifindex)
+		return ifindex;
+	rcu_read_lock();
+	for_each_netdev_rcu(&init_net, dev)
+		if (dev == skb->dev)
+			ifindex = dev->ifindex;
+	rcu_read_unlock();
+	return ifindex;
+}
+
 /* Returns 0 for a message that is no packet. */
 static u16 ethertype_of(const struct sk_buff *skb)
 {
@@ -150,7 +180,7 @@ static u16 ethertype_of(const struct sk_buff *skb)
 
 	if (type == ETH_P_IP || type == ETH_P_IPV6 || type == ETH_P_ARP)
 		return type;
-	if (type && skb->dev)
+	if (type && ifindex_of(skb))
 		return type;
 	/* A packet that IP has not yet sent has only its socket. */
 	if (!type && skb->sk && sk_fullsock(skb->sk)) {
@@ -183,7 +213,7 @@ void lkl_packet_dropped(struct sk_buff *skb, void *place,
 	r->place = place;
 	r->ethertype = type;
 	r->len = skb->len;
-	r->ifindex = skb->dev ? skb->dev->ifindex : skb->skb_iif;
+	r->ifindex = ifindex_of(skb);
 	addresses(r, skb);
 	socket_of(r, skb->sk ?: lkl_kfree_skb_rx_sk);
 }
@@ -214,8 +244,8 @@ void lkl_reset_sent(const struct sock *sk, const struct sk_buff *skb LKL_SEND_RE
 		swap(r->sport, r->dport);
 		r->flags = TCPHDR_RST;
 	}
-	if (skb && skb->dev)
-		r->ifindex = skb->dev->ifindex;
+	if (skb)
+		r->ifindex = ifindex_of(skb);
 }
 
 /**
