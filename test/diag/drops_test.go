@@ -296,6 +296,7 @@ var causes = []struct {
 	}, []string{"drop TCP_INVALID_SYN"}, nil},
 	{"a close with unread data", func(p *framePeer) {
 		p.connect().send("hello")
+		p.Say(`keep["c"].recv(5, socket.MSG_PEEK)`) // the program has it, and does not read it
 		p.Say(`keep.pop("c").close()`)
 	}, []string{"reset-sent TCP_STATE"}, []string{"reset-sent TCP_ABORT_ON_CLOSE"}},
 	{"SO_LINGER 0", func(p *framePeer) {

@@ -60,7 +60,7 @@ func TestOneLine(t *testing.T) {
 }
 
 // wrong runs a command line and returns its output and status, without the paths of
-// this machine.
+// this machine, and without the stacks of other kernels that are built here.
 func wrong(t *testing.T, user bool, bin, dir, command string) string {
 	t.Helper()
 	cmd := exec.Command("sh", "-c", "PATH="+bin+":$PATH; exec 2>&1; "+command)
@@ -70,6 +70,7 @@ func wrong(t *testing.T, user bool, bin, dir, command string) string {
 	cmd.Dir = dir
 	r := kit.Run(t, kit.Limit, cmd)
 	text := regexp.MustCompile(`\(pid \d+\)`).ReplaceAllString(r.Stdout+r.Stderr, "(pid N)")
+	text = regexp.MustCompile(`linux-[\d.]+, `).ReplaceAllString(text, "")
 	text = strings.NewReplacer(bin, "BIN", dir, "DIR").Replace(text)
 	return fmt.Sprintf("%s[%d]\n", text, kit.ShellStatus(r))
 }
