@@ -16,6 +16,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 
 import drive
 import test_conform
@@ -23,16 +24,18 @@ from tap import ok, run, same
 
 SEND, KILLABLE = "addfd-send", "wait-killable"
 UNUSED = re.compile(r"^(descriptors left by|connections that nobody served).*: \d+$")
+# After the program, the shell waits, because lklhost may end as soon as the target does.
+WAITS = '"$1"; status=$?; exec >&-; read -r line <"$2"; exit $status'
 
 
-def under(lacks):
+def under(lacks, fifo):
     """return the program's status, its lines, and lklhost's counters at its end"""
     os.environ["LKLRUN_TEST_LACKS"] = lacks
     r, w = os.pipe()
     saved = os.dup(1)
     os.dup2(w, 1)
     try:
-        h = drive.Host([program], abi="auto", lib=os.environ["LKL"])
+        h = drive.Host(["/bin/sh", "-c", WAITS, "sh", program, fifo], abi="auto", lib=os.environ["LKL"])
     finally:
         os.dup2(saved, 1)
         os.close(saved)
@@ -40,8 +43,10 @@ def under(lacks):
     h.start()
     with os.fdopen(r) as out:
         got = out.read().splitlines()
-    h.ctl.events.append(h.ctl.next_event(drive.EV_EXIT))
     counters = dict(line.rsplit(" ", 1) for line in h.ctl.ask(drive.STATS).decode().splitlines())
+    with open(fifo, "w") as f:
+        f.write("\n")
+    h.ctl.events.append(h.ctl.next_event(drive.EV_EXIT))
     return h.wait(), got, counters
 
 
@@ -49,7 +54,10 @@ def interrupted():
     want = subprocess.run([program], stdout=subprocess.PIPE, timeout=60, check=True, text=True).stdout.splitlines()
     for lacks in "", SEND, SEND + "," + KILLABLE:
         what = "without " + (lacks or "nothing")
-        status, got, counters = under(lacks)
+        with tempfile.TemporaryDirectory(prefix="lklhost-test-") as d:
+            fifo = os.path.join(d, "fifo")
+            os.mkfifo(fifo)
+            status, got, counters = under(lacks, fifo)
         ok(status == 0, "%s: ends with status 0" % what)
         # Only without both can a signal arrive between the two steps.
         left = int(counters["calls.left"])
