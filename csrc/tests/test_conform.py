@@ -29,6 +29,8 @@ ALWAYS = {("recv on listener: ENOTCONN", "recv on listener: EINVAL"),
           ("unconnected send: EPIPE", "unconnected send: ENOTCONN"),
           ("listener send: EPIPE", "listener send: ENOTCONN"),
           ("unconnected shutdown: ENOTCONN", "unconnected shutdown: 0"),
+          # Linux 7.3 has no UDP-Lite.
+          ("udplite 6: 0", "udplite 6: EPROTONOSUPPORT"),
           # lklhost refuses requests that are private to a kind of device, for any device.
           ("unknown ioctl: ENODEV", "unknown ioctl: ENOTTY"),
           # lklhost holds a part of the queues.
