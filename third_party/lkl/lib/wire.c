@@ -18,9 +18,8 @@
  * of the ring is free. While both sides are busy, no frame needs a system call.
  *
  * With one peer, a frame that finds no room waits, as on a cable with flow
- * control. The device drops it if the peer reads nothing for two seconds, as an
- * end does that is set down. With several peers a frame without room is dropped
- * at once, as a switch drops it: one slow peer must not stop the others.
+ * control. With several peers it is dropped, as a switch drops it: one slow
+ * peer must not stop the others.
  *
  * The peer is not trusted. It may write anything into the shared memory at any
  * time. So each value is read once and checked, the own position is private,

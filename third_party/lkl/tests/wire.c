@@ -399,40 +399,6 @@ static void nonsense(int id)
 	ok(becomes(id, 0), "an end that leaves takes the carrier away");
 }
 
-/* Programs go on sending to an end that reads nothing, and it can read again. */
-static void stalls(int id)
-{
-	struct sockaddr_in sa = addr4("10.72.0.255", 7);
-	uint64_t end = now_ns() + (uint64_t)slow(20e9);
-	struct mine lazy;
-	int one = 1, n = 0;
-	long s, ret = 0;
-
-	if (mine_join(&lazy, id) || !becomes(id, 1)) {
-		ok(0, "an end that reads nothing");
-		return;
-	}
-	s = L3(socket, AF_INET, SOCK_DGRAM, 0);
-	L5(setsockopt, s, SOL_SOCKET, SO_BROADCAST, &one, sizeof(one));
-	while (n < 6000 && ret >= 0 && now_ns() < end) {	/* four times the ring */
-		ret = L6(sendto, s, buf, 1400, MSG_DONTWAIT, &sa, sizeof(sa));
-		if (ret == -EAGAIN) {
-			usleep(1000);
-			ret = 0;
-		} else {
-			n++;
-		}
-	}
-	L1(close, s);
-	ok(n == 6000, "an end that reads nothing stops no program (%d datagrams, %ld)", n, ret);
-	lazy.in->tail = lazy.in->head;
-	__atomic_store_n(&lazy.in->full, 0, __ATOMIC_SEQ_CST);
-	ring(&lazy);
-	ok(hears(&lazy), "it gets frames again after it has read");
-	mine_leave(&lazy);
-	ok(becomes(id, 0), "and takes the carrier away");
-}
-
 int main(void)
 {
 	int id, i, fds;
@@ -447,7 +413,6 @@ int main(void)
 	fds = dup(0);
 	close(fds);
 	nonsense(id);
-	stalls(id);
 	i = dup(0);
 	ok(i == fds, "no descriptor is left");
 	close(i);

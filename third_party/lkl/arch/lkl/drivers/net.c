@@ -13,9 +13,7 @@
  * that thread may own a frame for a while: lklh_net_written() returns it.
  *
  * A frame that finds no room is kept until there is room. If it went back to
- * the queue (NETDEV_TX_BUSY), packet sockets would see it twice. If the peer
- * makes no room for STALL_PERIOD, frames are dropped until it does: a peer that
- * does not read must not block the programs that send.
+ * the queue (NETDEV_TX_BUSY), packet sockets would see it twice.
  *
  * Incoming frames have an unknown size, up to 64 KiB: rx.c provides the memory.
  *
@@ -42,7 +40,6 @@
 #include LKL_GSO_H
 
 #define CHECK_PERIOD	HZ
-#define STALL_PERIOD	(2 * HZ)
 
 /* Largest frame with LKL_NET_BIG; larger ones are not faster. */
 #define BIG_SIZE	(256 * 1024)
@@ -58,7 +55,7 @@
  * struct lkl_net - a device
  * @dev: its net_device
  * @napi: reads frames
- * @check: checks whether a dead descriptor works again, and whether a peer reads
+ * @check: checks whether a dead descriptor works again
  * @id: the host library's number for it
  * @flags: LKL_NET_*
  * @held: the carrier was set off by netlink
@@ -68,8 +65,6 @@
  * @burst: frames that wait for the last of their list
  * @late: a frame that found no room; the queue is stopped
  * @late_stamp: its transmit timestamp is still to be reported
- * @blocked: time since which no frame has found room (jiffies); 0: there is room
- * @stalled: that is so long ago that frames without room are dropped
  */
 struct lkl_net {
 	struct net_device *dev;
@@ -84,8 +79,6 @@ struct lkl_net {
 	struct lkl_burst burst;
 	struct sk_buff *late;
 	bool late_stamp;
-	unsigned long blocked;
-	bool stalled;
 };
 
 static struct lkl_net *lkl_nets[LKL_NET_MAX];
@@ -111,46 +104,10 @@ static void drop_late(struct lkl_net *nd)
 	}
 }
 
-static void has_room(struct lkl_net *nd)
-{
-	nd->blocked = 0;
-	nd->stalled = false;
-}
-
-/* Stops the queue until there is room, or the peer has stalled. */
-static void block(struct lkl_net *nd)
-{
-	if (nd->stalled)
-		return;
-	if (!nd->blocked)
-		nd->blocked = jiffies ?: 1;
-	netif_stop_queue(nd->dev);
-	schedule_delayed_work(&nd->check, STALL_PERIOD);
-}
-
-/* Lets the queue go on if the peer has made no room for long. */
-static void check_stall(struct lkl_net *nd)
-{
-	unsigned long end = nd->blocked + STALL_PERIOD;
-
-	if (!nd->blocked || nd->stalled)
-		return;
-	if (time_before(jiffies, end)) {
-		schedule_delayed_work(&nd->check, end - jiffies);
-		return;
-	}
-	nd->stalled = true;
-	local_bh_disable();
-	drop_late(nd);
-	netif_wake_queue(nd->dev);
-	local_bh_enable();
-}
-
 static void set_carrier(struct lkl_net *nd, bool on)
 {
 	if (on == netif_carrier_ok(nd->dev))
 		return;
-	has_room(nd);
 	if (on) {
 		netif_carrier_on(nd->dev);
 		wake_queue(nd);
@@ -176,12 +133,8 @@ static void check_work(struct work_struct *work)
 {
 	struct lkl_net *nd = container_of(work, struct lkl_net, check.work);
 
-	if (!netif_running(nd->dev))
+	if (netif_carrier_ok(nd->dev) || !netif_running(nd->dev))
 		return;
-	if (netif_carrier_ok(nd->dev)) {
-		check_stall(nd);
-		return;
-	}
 	local_bh_disable();
 	try_carrier(nd);
 	local_bh_enable();
@@ -213,7 +166,6 @@ static void xmit_in_pieces(struct lkl_net *nd, struct sk_buff *skb)
 static void sent(struct lkl_net *nd, unsigned int len)
 {
 	lkl_net_sent++;
-	has_room(nd);
 	dev_sw_netstats_tx_add(nd->dev, 1, len);
 }
 
@@ -264,7 +216,7 @@ static void send_burst(struct lkl_net *nd)
 		}
 		failed(nd, ret);
 		if (ret == -EAGAIN)
-			block(nd);	/* restarted by LKL_NETEV_TX */
+			netif_stop_queue(nd->dev);	/* restarted by LKL_NETEV_TX */
 		if (ret != -EINPROGRESS)
 			dev_kfree_skb_any(b->frame[i].skb);
 	}
@@ -273,9 +225,8 @@ static void send_burst(struct lkl_net *nd)
 /* Keeps one frame; the stack sends at most one to a stopped queue. */
 static void too_late(struct lkl_net *nd, struct sk_buff *skb, bool stamp)
 {
-	block(nd);
-	/* @late: this is a piece of a frame that was too large */
-	if (nd->late || nd->stalled) {
+	netif_stop_queue(nd->dev);
+	if (nd->late) {		/* a piece of a frame that was too large */
 		DEV_STATS_INC(nd->dev, tx_dropped);
 		dev_kfree_skb_any(skb);
 	} else {
@@ -586,7 +537,6 @@ static int net_open(struct net_device *dev)
 	struct lkl_net *nd = netdev_priv(dev);
 
 	napi_enable(&nd->napi);
-	has_room(nd);
 	netif_start_queue(dev);
 	if (nd->held || lklh_net_poll(nd->id) & LKL_NETEV_HUP)
 		set_carrier(nd, false);
