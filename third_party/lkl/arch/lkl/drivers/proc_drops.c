@@ -125,7 +125,9 @@ static void socket_of(struct record *r, const struct sock *sk)
 		return;
 	if (sk->sk_socket)
 		r->inode = SOCK_INODE(sk->sk_socket)->i_ino;
-	if (sk->sk_protocol != IPPROTO_TCP || sk->sk_state == TCP_CLOSE || !sk_is_mptcp(sk))
+	/* A raw socket may have the protocol TCP, too. */
+	if (sk->sk_type != SOCK_STREAM || sk->sk_protocol != IPPROTO_TCP ||
+	    sk->sk_state == TCP_CLOSE || !sk_is_mptcp(sk))
 		return;
 	msk = mptcp_subflow_ctx(sk)->conn;
 	if (msk)
@@ -173,9 +175,16 @@ static u32 ifindex_of(const struct sk_buff *skb)
 	return ifindex;
 }
 
+/* Without a destructor, the packet does not hold its socket, or has other data there. */
+static const struct sock *owner_of(const struct sk_buff *skb)
+{
+	return skb->destructor ? skb->sk : NULL;
+}
+
 /* Returns 0 for a message that is no packet. */
 static u16 ethertype_of(const struct sk_buff *skb)
 {
+	const struct sock *sk = owner_of(skb);
 	u16 type = ntohs(skb->protocol);
 
 	if (type == ETH_P_IP || type == ETH_P_IPV6 || type == ETH_P_ARP)
@@ -183,10 +192,10 @@ static u16 ethertype_of(const struct sk_buff *skb)
 	if (type && ifindex_of(skb))
 		return type;
 	/* A packet that IP has not yet sent has only its socket. */
-	if (!type && skb->sk && sk_fullsock(skb->sk)) {
-		if (skb->sk->sk_family == AF_INET)
+	if (!type && sk && sk_fullsock(sk)) {
+		if (sk->sk_family == AF_INET)
 			return ETH_P_IP;
-		if (skb->sk->sk_family == AF_INET6)
+		if (sk->sk_family == AF_INET6)
 			return ETH_P_IPV6;
 	}
 	return 0;
@@ -215,7 +224,7 @@ void lkl_packet_dropped(struct sk_buff *skb, void *place,
 	r->len = skb->len;
 	r->ifindex = ifindex_of(skb);
 	addresses(r, skb);
-	socket_of(r, skb->sk ?: lkl_kfree_skb_rx_sk);
+	socket_of(r, owner_of(skb) ?: lkl_kfree_skb_rx_sk);
 }
 
 /**
