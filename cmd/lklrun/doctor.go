@@ -39,7 +39,7 @@ runs and changes nothing.`,
 			}
 			all, _ := stack.List(stack.SearchPath()) // `lklrun stack list` reports unreadable stacks
 			q := doctor.Question{Stack: s, Stacks: all, FindHost: stackhost.Find, FindPreload: findPreload,
-				LookNotification: facts.LookNotification, CheckFilter: facts.CheckFilter, MakeNamespaces: facts.MakeNamespaces}
+				LookNotification: facts.LookNotification, CheckFilter: facts.CheckFilter, CheckTrace: facts.CheckTrace, MakeNamespaces: facts.MakeNamespaces}
 			if len(args) > 0 {
 				if q.Command = args[0]; q.Command == "" {
 					return cli.Usagef("doctor: the COMMAND is empty; give a program")

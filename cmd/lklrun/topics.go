@@ -107,7 +107,11 @@ const enginesTopic = `--engine selects how lklrun intercepts the program's socke
   preload     The kernel is loaded into the program itself (LD_PRELOAD). Faster,
               but only for one dynamically linked program; programs that it
               starts have no network.
-  auto        supervise if the host supports it, else preload (default).
+  trace       As supervise, with ptrace in place of seccomp user notification.
+              For older kernels. Slower, and programs cannot use ptrace
+              themselves (strace, gdb).
+  auto        supervise if the host supports it, else preload if it can run
+              the program, else trace (default).
 
 "lklrun doctor COMMAND" reports which engines can run a command, and why.
 

@@ -19,7 +19,9 @@
  * @name: --name
  * @stack_path: --stack
  * @abi: --abi
- * @preload: --preload, the library to load into the target; NULL: supervise
+ * @preload: --preload, the library to load into the target; NULL: supervise or
+ *	trace
+ * @trace: --trace, ptrace(2) in place of seccomp notification
  * @ctl_fd: --ctl-fd, the launcher's control connection
  * @lock_fd: --lock-fd, -1: none, or the keeper has it
  * @cleanup_fd: --cleanup-fd, -1: none, or the keeper has it
@@ -44,6 +46,7 @@ struct lklhost {
 	const char *stack_path;
 	const char *abi;
 	const char *preload;
+	bool trace;
 	int ctl_fd;
 	int lock_fd;
 	int cleanup_fd;

@@ -69,6 +69,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -94,7 +95,7 @@
 
 /* lklhost never makes these calls; if it does, an attacker controls it. */
 static const uint32_t killed[] = {
-	SYS_execve, SYS_execveat, SYS_ptrace, SYS_setns,
+	SYS_execve, SYS_execveat, SYS_setns,
 	SYS_mount, SYS_umount2, SYS_pivot_root, SYS_chroot,
 	SYS_bpf, SYS_perf_event_open, SYS_userfaultfd,
 	SYS_init_module, SYS_finit_module, SYS_delete_module,
@@ -215,11 +216,37 @@ static void emit_numbers(void)
 	emit(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS, 0, 0);
 }
 
+/**
+ * emit_ptrace - kill lklhost on ptrace(2), except for the engine trace
+ *
+ * That engine controls the processes that it traces already. It cannot trace
+ * more.
+ */
+static void emit_ptrace(void)
+{
+	static const uint32_t allowed[] = {
+		PTRACE_CONT, PTRACE_SYSCALL, PTRACE_LISTEN, PTRACE_GETEVENTMSG,
+		PTRACE_GETSIGINFO, PTRACE_GETREGSET, PTRACE_SETREGSET,
+		PTRACE_GETSIGMASK, PTRACE_SETSIGMASK,
+	};
+	unsigned int jump = len;
+
+	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_ptrace, 0, 0);
+	if (host.trace) {
+		emit(BPF_LD | BPF_W | BPF_ABS, ARG(0), 0, 0);
+		emit_each(allowed, sizeof(allowed) / sizeof(allowed[0]),
+			  SECCOMP_RET_ALLOW);
+	}
+	emit(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS, 0, 0);
+	prog[jump].jf = (uint8_t)(len - jump - 1);
+}
+
 /** build - generate the filter */
 static void build(void)
 {
 	len = 0;
 	emit_numbers();
+	emit_ptrace();
 	emit_each(killed, sizeof(killed) / sizeof(killed[0]),
 		  SECCOMP_RET_KILL_PROCESS);
 	emit_each(refused, sizeof(refused) / sizeof(refused[0]),

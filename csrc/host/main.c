@@ -3,7 +3,7 @@
  * lklhost: the process that hosts the stack.
  *
  *	lklhost --run DIR --name NAME --stack LIB
- *		[--abi auto|native|new|old|host] [--preload LIB]
+ *		[--abi auto|native|new|old|host] [--preload LIB | --trace]
  *		[--ctl-fd N] [--lock-fd N] [--cleanup-fd N]
  *		[--no-userns] [--host-net ADDRESS/BITS[,PORT]]...
  *		[--user UID:GID[:GROUP,GROUP...]]
@@ -98,6 +98,7 @@ static const struct option options[] = {
 	{ "no-userns", no_argument, NULL, 'u' },
 	{ "host-net", required_argument, NULL, 'h' },
 	{ "preload", required_argument, NULL, 'p' },
+	{ "trace", no_argument, NULL, 't' },
 	{ "user", required_argument, NULL, 'U' },
 	{ "version", no_argument, NULL, 'v' },
 	{ 0 },
@@ -176,6 +177,9 @@ static char **parse(int argc, char **argv)
 		case 'p':
 			host.preload = optarg;
 			break;
+		case 't':
+			host.trace = true;
+			break;
 		case 'u':
 			host.no_userns = true;
 			break;
@@ -206,6 +210,8 @@ static char **parse(int argc, char **argv)
 		fatal("--stack LIB is required, except with --abi host");
 	if (stat(host.run_dir, &st) || !S_ISDIR(st.st_mode))
 		fatal("--run %s: not a directory", host.run_dir);
+	if (host.preload && host.trace)
+		fatal("--preload and --trace: use one of them");
 	if (host.preload && strcmp(host.abi, "auto") &&
 	    strcmp(host.abi, "native"))
 		fatal("--preload: not with --abi %s: a program loads a stack of our own only",

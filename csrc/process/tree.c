@@ -14,13 +14,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/loop.h"
 #include "process/process.h"
 #include "process/zygote_link.h"
+#include "trace/trace.h"
 
 #define TREE_MAX	8192
 
@@ -146,8 +146,7 @@ bool tree_kill(uint32_t limit_ms)
 			kill(pids[i], SIGKILL);
 		if (!n || (n == 1 && pids[0] == zygote))
 			return true;
-		while (waitpid(-1, NULL, WNOHANG) > 0)
-			;
+		trace_reap();
 		if (now_ns() >= end)
 			return false;
 		/* Dying processes need the CPU; the limit is above. */

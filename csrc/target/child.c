@@ -17,12 +17,14 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "base/fd_pass.h"
 #include "base/lklhost.h"
 #include "engine/link/link.h"
 #include "process/process.h"
 #include "stack/stack.h"
 #include "target/child.h"
 #include "target/mounts.h"
+#include "trace/trace.h"
 #include "view/view.h"
 
 #define EXIT_NOT_EXECUTABLE	126
@@ -111,6 +113,35 @@ static void child_preload(int sync, pid_t parent, char **argv)
 }
 
 /**
+ * catch_calls - make lklhost answer the calls of this process
+ *
+ * lklhost has what it needs when it writes a byte. Returns false on failure,
+ * which is reported.
+ */
+static bool catch_calls(int sync)
+{
+	struct child_report met = { .step = STEP_MEETING };
+	int fd = -1, ret;
+	char go;
+
+	if (host.trace) {
+		fd = trace_meeting_open();
+		met.value = fd < 0 ? fd : 0;
+		if (fd_pass_send(sync, &met, sizeof(met), &fd, fd >= 0, 0) < 0 ||
+		    fd < 0)
+			return false;
+		ret = filter_install_trace();
+	} else {
+		ret = fd = filter_install();
+	}
+	child_report(sync, STEP_FILTER, ret);
+	if (ret < 0 || !child_read(sync, &go, 1))
+		return false;
+	close(fd);
+	return true;
+}
+
+/**
  * child_main - main function of the child; never returns
  * @sync: the child's end of the socket pair
  * @zygote: the zygote's end of its own socket pair
@@ -122,7 +153,6 @@ void child_main(int sync, int zygote, pid_t parent, char **argv)
 	char resolv[RESOLV_MAX + 1];
 	bool userns = false;
 	uint32_t len;
-	char go;
 	int ret;
 
 	ret = host.shared_netns ? 0 : netns_enter(false);
@@ -141,11 +171,8 @@ void child_main(int sync, int zygote, pid_t parent, char **argv)
 		caps_drop(1ull << CAP_NET_ADMIN | 1ull << CAP_NET_RAW);
 	if (host.preload)
 		child_preload(sync, parent, argv);
-	ret = filter_install();
-	child_report(sync, STEP_FILTER, ret);
-	if (ret < 0 || !child_read(sync, &go, 1))
+	if (!catch_calls(sync))
 		_exit(EXIT_NOT_FOUND);
-	close(ret);
 
 	if (!child_read(sync, &len, sizeof(len)) || len > RESOLV_MAX ||
 	    !child_read(sync, resolv, len))

@@ -18,6 +18,7 @@
  */
 enum child_step {
 	STEP_NETNS,
+	STEP_MEETING,	/* trace: the socket is sent with the report */
 	STEP_FILTER,	/* value: number of the listener's descriptor */
 	STEP_UNFILTERED, /* preloaded: errno that prevented the filter */
 	STEP_MOUNTS,
@@ -53,6 +54,7 @@ void exec_reaped(pid_t pid, int status);
 
 /* filter.c */
 int filter_install(void);
+int filter_install_trace(void);
 int filter_install_plain(void);
 
 #endif

@@ -22,7 +22,9 @@
  *   as on a kernel without it.
  * - x32 calls fail with ENOSYS too.
  * - Calls of a foreign architecture (i386) are notified and refused with a
- *   message, because their numbers have other meanings.
+ *   message, because their numbers have other meanings. With the engine trace,
+ *   they kill the process: a filter of the target's own could change the data
+ *   that tells lklhost about them.
  * - request_key(2) with callout information makes the kernel start a program in
  *   the host's namespaces, which queries the host's name servers.
  * - TIOCSTI inserts input into the terminal from which lklrun was started. The
@@ -75,6 +77,9 @@ static const uint32_t never[] = {
 static struct sock_filter prog[MAX_INSNS];
 static unsigned int len;
 
+/* The action for calls that the supervisor answers. */
+static uint32_t caught = SECCOMP_RET_USER_NOTIF;
+
 /** emit - append an instruction */
 static void emit(uint16_t code, uint32_t k, uint8_t jt, uint8_t jf)
 {
@@ -115,7 +120,7 @@ static void emit_if_addr(uint32_t nr, uint32_t flags)
 	emit_load(ARG_HI(4));
 	emit(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 1);
 	emit_ret(SECCOMP_RET_ALLOW);
-	emit_ret(SECCOMP_RET_USER_NOTIF);
+	emit_ret(caught);
 }
 
 /**
@@ -302,17 +307,37 @@ static void emit_dumpable(void)
 	emit_ret(SECCOMP_RET_ALLOW);
 }
 
+/**
+ * emit_tracers - refuse other tracers and supervisors
+ *
+ * A process that is not traced could get the target itself as its tracer, which
+ * would let its calls pass. lklhost refuses ptrace(2) with a message. The answer
+ * of a seccomp listener of the target's own has priority over SECCOMP_RET_TRACE.
+ * With seccomp notification, the kernel itself refuses a second listener.
+ */
+static void emit_tracers(void)
+{
+	emit_if(SYS_ptrace, caught);
+	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_seccomp, 0, 4);
+	emit_load(ARG_LO(1));
+	emit(BPF_JMP | BPF_JSET | BPF_K, SECCOMP_FILTER_FLAG_NEW_LISTENER, 0, 1);
+	emit_ret(SECCOMP_RET_ERRNO | EBUSY);
+	emit_ret(SECCOMP_RET_ALLOW);
+}
+
 /** build - generate the filter */
 static void build(void)
 {
 	unsigned int jump;
 	size_t i;
 
-	emit_arch(SECCOMP_RET_USER_NOTIF);
+	emit_arch(host.trace ? SECCOMP_RET_KILL_PROCESS : caught);
 	for (i = 0; i < sizeof(always) / sizeof(always[0]); i++)
-		emit_if(always[i], SECCOMP_RET_USER_NOTIF);
+		emit_if(always[i], caught);
 	emit_never();
-	emit_socket(SECCOMP_RET_USER_NOTIF);
+	emit_socket(caught);
+	if (host.trace)
+		emit_tracers();
 
 	if (host.shared_netns)
 		emit_dumpable();
@@ -332,7 +357,7 @@ static void build(void)
 	emit(BPF_ALU | BPF_AND | BPF_K, 0xffffff00, 0, 0);
 	emit(BPF_JMP | BPF_JEQ | BPF_K, 0x8b00, 1, 0);
 	emit(BPF_JMP | BPF_JEQ | BPF_K, 0x8900, 0, 1);
-	emit_ret(SECCOMP_RET_USER_NOTIF);
+	emit_ret(caught);
 	prog[jump].jf = (uint8_t)(len - jump - 1);
 	emit_ret(SECCOMP_RET_ALLOW);
 }
@@ -358,6 +383,23 @@ int filter_install(void)
 	if (fd < 0 && errno == EINVAL)	/* Linux before 5.19 */
 		fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &fprog);
 	return fd < 0 ? -errno : (int)fd;
+}
+
+/**
+ * filter_install_trace - install the filter for the engine trace
+ *
+ * The calls that filter_install() notifies stop the calling thread instead. If
+ * the thread has no tracer, they fail with ENOSYS.
+ */
+int filter_install_trace(void)
+{
+	struct sock_fprog fprog = { .filter = prog };
+
+	caught = SECCOMP_RET_TRACE;
+	build();
+	fprog.len = (unsigned short)len;
+	return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &fprog) ?
+	       -errno : 0;
 }
 
 /**

@@ -17,6 +17,9 @@
  * Both directions use read and write, which the filter does not notify. The
  * listener cannot be passed in a message, because sendmsg is already notified.
  *
+ * With the engine trace, there is no listener. The child first sends a socket
+ * (trace/meeting.c), and lklhost traces the child before it writes "taken".
+ *
  * With a preloaded library, no calls are notified, and the program itself boots
  * the kernel before GO. Mounts and exec therefore come first, and the library
  * waits for GO (engine/link). child.c contains the child's side.
@@ -37,6 +40,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/fd_pass.h"
 #include "base/lklhost.h"
 #include "base/log.h"
 #include "base/loop.h"
@@ -47,6 +51,7 @@
 #include "shared/ctl_proto.h"
 #include "target/child.h"
 #include "target/target.h"
+#include "trace/trace.h"
 #include "view/view.h"
 
 static struct {
@@ -75,8 +80,10 @@ static void prepare_failed(const struct child_report *r, char *err,
 		step = "changing the command's user: %s";
 	else if (r->step == STEP_LIBRARY)
 		step = "the command's user cannot read the stack and the library that loads it: %s: install lklrun where everybody can read it, or use --engine supervise";
+	else if (r->step == STEP_MEETING)
+		step = "creating a socket in the target: %s";
 	else if (r->step == STEP_FILTER)
-		step = host.preload ? "installing the seccomp filter: %s" :
+		step = host.preload || host.trace ? "installing the seccomp filter: %s" :
 		       r->value == -EBUSY ? "installing the seccomp filter: %s: lklrun does not run inside lklrun or under another supervisor of system calls; `lklctl exec` runs another program on the same stack" :
 		       "installing the seccomp filter: %s: needs a kernel with seccomp user notification (see lklrun doctor), and no other supervisor above this one";
 	snprintf(err, errlen, step, strerror(-r->value));
@@ -118,14 +125,57 @@ static int wait_preload(char *err, size_t errlen)
 	 ": the container's seccomp profile, or a security module, forbids " name \
 	 "(2); allow it there, or run with CAP_SYS_PTRACE")
 
-/** take_listener - wait for the filter and fetch its descriptor */
-static int take_listener(char *err, size_t errlen)
+/** can_read - check that lklhost can read the target's memory */
+static int can_read(char *err, size_t errlen)
 {
 	uint64_t start;
 	struct iovec here = { &start, sizeof(start) };
 	struct iovec there = { &host.start_ns, sizeof(start) };
+	int ret;
+
+	if (process_vm_readv(target.pid, &here, 1, &there, 1, 0) >= 0)
+		return 0;
+	ret = -errno;
+	snprintf(err, errlen, "reading the target's memory: %s%s",
+		 strerror(-ret), CALL_FORBIDDEN("process_vm_readv"));
+	return ret;
+}
+
+/** take_trace - wait for the filter and start to trace the target */
+static int take_trace(char *err, size_t errlen)
+{
+	struct child_report r = { 0 };
+	int fds[FD_PASS_MAX], ret;
+	unsigned int n = 0;
+
+	if (fd_pass_recv(target.sync, &r, sizeof(r), fds, &n) != sizeof(r) ||
+	    (n && !child_read(target.sync, &r, sizeof(r)))) {
+		snprintf(err, errlen, "preparing the target: it ended early");
+		return -ESRCH;
+	}
+	if (r.value < 0) {
+		prepare_failed(&r, err, errlen);
+		return r.value;
+	}
+	trace_meeting_set(fds[0]);
+	ret = trace_seize(target.pid);
+	if (ret) {
+		errno = -ret;
+		snprintf(err, errlen, "tracing the target: %s%s", strerror(-ret),
+			 CALL_FORBIDDEN("ptrace"));
+		return ret;
+	}
+	ret = can_read(err, errlen);
+	if (ret)
+		return ret;
+	return write(target.sync, "", 1) == 1 ? 0 : -EPIPE;
+}
+
+/** take_listener - wait for the filter and fetch its descriptor */
+static int take_listener(char *err, size_t errlen)
+{
 	struct child_report r;
-	int pidfd, fd = -1;
+	int pidfd, fd = -1, ret;
 
 	if (!child_read(target.sync, &r, sizeof(r))) {
 		snprintf(err, errlen, "preparing the target: it ended early");
@@ -139,8 +189,7 @@ static int take_listener(char *err, size_t errlen)
 	if (pidfd >= 0)
 		fd = (int)syscall(SYS_pidfd_getfd, pidfd, r.value, 0);
 	if (fd < 0) {
-		int ret = -errno;
-
+		ret = -errno;
 		snprintf(err, errlen, "getting the seccomp listener: %s%s",
 			 strerror(-ret), CALL_FORBIDDEN("pidfd_getfd"));
 		if (pidfd >= 0)
@@ -149,13 +198,9 @@ static int take_listener(char *err, size_t errlen)
 	}
 	close(pidfd);
 	target.listener = fd;
-	if (process_vm_readv(target.pid, &here, 1, &there, 1, 0) < 0) {
-		int ret = -errno;
-
-		snprintf(err, errlen, "reading the target's memory: %s%s",
-			 strerror(-ret), CALL_FORBIDDEN("process_vm_readv"));
+	ret = can_read(err, errlen);
+	if (ret)
 		return ret;
-	}
 	if (write(target.sync, "", 1) != 1)
 		return -EPIPE;
 	return 0;
@@ -198,7 +243,7 @@ int target_fork(char **argv, char *err, size_t errlen)
 		zygote_forked();
 	target.sync = sv[0];
 	ret = host.preload ? wait_preload(err, errlen) :
-			     take_listener(err, errlen);
+	      host.trace ? take_trace(err, errlen) : take_listener(err, errlen);
 	if (ret)
 		kill(target.pid, SIGKILL);
 	/* If done earlier, we could not access the target before its exec. */
@@ -294,7 +339,7 @@ static void children_ended(void)
 	int status;
 	pid_t pid;
 
-	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+	while ((pid = trace_wait(&status)) > 0) {
 		if (pid != target.pid || target.ended) {
 			exec_reaped(pid, status);
 			continue;

@@ -7,7 +7,8 @@
 
 Uses the control protocol of csrc/shared/ctl_proto.h over descriptor 3: HELLO,
 EVENTS, LINK_ADD, BOOT, configuration by CTL_SYSCALL, GO. It then waits for
-CTL_EV_EXIT and exits with the target's status.
+CTL_EV_EXIT and exits with the target's status. With ENGINE=trace in the environment,
+lklhost catches calls by ptrace(2).
 """
 import argparse
 import array
@@ -223,6 +224,8 @@ class Host:
         cmd = [binary, "--run", self.dir, "--name", "test", "--abi", abi]
         if lib:
             cmd += ["--stack", lib]
+        if os.environ.get("ENGINE") == "trace":
+            cmd += ["--trace"]
         cmd += list(extra) + ["--"] + argv
         self.pid = os.fork()
         if not self.pid:

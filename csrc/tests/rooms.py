@@ -27,6 +27,7 @@ import sys
 ROOMS = [
     ["shared"],
     ["base"],
+    ["trace"],
     ["process"],
     ["stack"],
     ["control"],
@@ -40,6 +41,7 @@ LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
 OFFERS = {  # "*": all of them
     "shared": "*",
     "base": "*",
+    "trace": "trace.h",
     "process": "process.h zygote_link.h",
     "stack": "stack.h",
     "control": "control.h",

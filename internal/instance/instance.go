@@ -70,7 +70,7 @@ type State struct {
 	HostPID    int         `json:"host_pid,omitempty"`   // process ID of lklhost
 	TargetPID  int         `json:"target_pid,omitempty"` // process ID of the program
 	Stack      string      `json:"stack"`                // stack name: mptcp, bbr, host, ...
-	Engine     string      `json:"engine,omitempty"`     // supervise or preload
+	Engine     string      `json:"engine,omitempty"`     // supervise, preload or trace
 	Kernel     string      `json:"kernel,omitempty"`     // kernel release of the stack
 	Interfaces []Interface `json:"interfaces,omitempty"` // interfaces that lklrun created, without lo
 	Gateway    bool        `json:"gateway,omitempty"`    // `lklrun gateway`, which has no stack

@@ -12,6 +12,7 @@ const (
 	EngineAuto      = "auto"      // EngineSupervise if the host supports it
 	EngineSupervise = "supervise" // a process outside the program, with seccomp user notification
 	EnginePreload   = "preload"   // the kernel inside the program's own process
+	EngineTrace     = "trace"     // as EngineSupervise, with ptrace in place of seccomp user notification
 )
 
 // Default and maximum time in microseconds for which a waiting thread polls for
@@ -32,7 +33,7 @@ type Run struct {
 	Stack      string       `json:"stack,omitempty"`   // name or path of a stack
 	Name       string       `json:"name,omitempty"`    // name of the instance; empty: derived from the command
 	Mem        uint64       `json:"mem,omitempty"`     // memory of the stack, in bytes; 0: the stack's default
-	Engine     string       `json:"engine,omitempty"`  // EngineAuto, EngineSupervise or EnginePreload
+	Engine     string       `json:"engine,omitempty"`  // EngineAuto, EngineSupervise, EnginePreload or EngineTrace
 	Spin       int          `json:"spin_us"`           // time to poll before sleeping, in microseconds; see DefaultSpin
 	Require    string       `json:"require,omitempty"` // RequireStack, RequireMPTCP or empty
 	Interfaces []Interface  `json:"interfaces,omitempty"`
@@ -64,10 +65,10 @@ type Run struct {
 // ParseEngine checks the name of an engine.
 func ParseEngine(s string) (string, error) {
 	switch s {
-	case EngineAuto, EngineSupervise, EnginePreload:
+	case EngineAuto, EngineSupervise, EnginePreload, EngineTrace:
 		return s, nil
 	}
-	return "", fmt.Errorf("%q; expected %s, %s or %s", s, EngineAuto, EngineSupervise, EnginePreload)
+	return "", fmt.Errorf("%q; expected %s, %s, %s or %s", s, EngineAuto, EngineSupervise, EnginePreload, EngineTrace)
 }
 
 // ParseRequire checks the name of a requirement.

@@ -113,7 +113,7 @@ var settings = []Setting{
 		add: func(r *Run, w string) (err error) { r.Mem, err = ParseMem(w); return err }},
 	{Key: "cmdline", Flag: "cmdline", Form: "WORDS", Help: "boot parameters for the stack's kernel",
 		add: addCmdline},
-	{Key: "engine", Flag: "engine", Default: EngineAuto, Choices: []string{EngineAuto, EngineSupervise, EnginePreload},
+	{Key: "engine", Flag: "engine", Default: EngineAuto, Choices: []string{EngineAuto, EngineSupervise, EnginePreload, EngineTrace},
 		Help: "how to intercept the program's socket calls",
 		add:  func(r *Run, w string) (err error) { r.Engine, err = ParseEngine(w); return err }},
 	{Key: "spin", Flag: "spin", Kind: Number, Form: "USEC", Most: MaxSpin, Default: strconv.Itoa(DefaultSpin), Help: "poll for packets this many microseconds before sleeping",

@@ -37,7 +37,7 @@ type escapeSection struct {
 }
 
 var escapeWho = []string{"root", "user", "as-user"}
-var escapeEngines = []string{"supervise", "preload"}
+var escapeEngines = []string{"supervise", "preload", "trace"}
 
 // Common outcomes. The stack has no route to an address. The preload library does not see
 // a call, or a child of its program makes the call.
@@ -115,15 +115,15 @@ var escapeSections = []escapeSection{
 		{"io-uring-enter", "io_uring_enter()", "ENOSYS", 0},
 		{"io-uring-register", "io_uring_register()", "ENOSYS", 0},
 		{"x32-socket", "socket() by its number in the x32 table", "ENOSYS", 0},
-		{"i386-socketcall", "socketcall() by int 0x80", "SIGKILL; preload SIGSYS", 0},
-		{"i386-socket", "socket() by int 0x80", "SIGKILL; preload SIGSYS", 0},
-		{"i386-vsock", "the same with AF_VSOCK", "SIGKILL; preload SIGSYS", 0},
-		{"i386-io-uring", "io_uring_setup() by int 0x80", "SIGKILL; preload SIGSYS", 0},
+		{"i386-socketcall", "socketcall() by int 0x80", "SIGKILL; preload SIGSYS; trace SIGSYS", 0},
+		{"i386-socket", "socket() by int 0x80", "SIGKILL; preload SIGSYS; trace SIGSYS", 0},
+		{"i386-vsock", "the same with AF_VSOCK", "SIGKILL; preload SIGSYS; trace SIGSYS", 0},
+		{"i386-io-uring", "io_uring_setup() by int 0x80", "SIGKILL; preload SIGSYS; trace SIGSYS", 0},
 		{"seccomp-listener", "a seccomp listener of the target's own", "EBUSY; preload own", 0},
 		{"seccomp-allow", "a filter that allows everything, then AF_VSOCK", noKind, 0},
 		{"seccomp-tsync", "the same for all threads", noKind, 0},
-		{"seccomp-trace", "a filter that stops for a tracer, which changes the call", noKind, 0},
-		{"ptrace-syscall", "a tracer that changes the call without a filter", noKind, 0},
+		{"seccomp-trace", "a filter that stops for a tracer, which changes the call", noKind + "; trace EPERM", 0},
+		{"ptrace-syscall", "a tracer that changes the call without a filter", noKind + "; trace EPERM", 0},
 		{"ptrace-suspend-seccomp", "a tracer that suspends the filter", "EPERM", 0},
 		{"not-dumpable", "PR_SET_DUMPABLE 0, then connect", noStack, 0},
 		{"daemon", "connect from a daemon without parent and session", noStack, 0},
@@ -152,9 +152,9 @@ var escapeSections = []escapeSection{
 		{"tap", "make a tap device", "EACCES|EPERM; root own", 0},
 	}},
 	{"Processes", []escapeAttempt{
-		{"ptrace-outside", "trace a process of the same user outside, and have it send on its connection", ofRoot, 8},
-		{"ptrace-lklhost", "trace lklhost", ofRoot, 0},
-		{"ptrace-lklrun", "trace lklrun", ofRoot, 0},
+		{"ptrace-outside", "trace a process of the same user outside, and have it send on its connection", ofRoot + "; root trace EPERM", 8},
+		{"ptrace-lklhost", "trace lklhost", ofRoot + "; root trace EPERM", 0},
+		{"ptrace-lklrun", "trace lklrun", ofRoot + "; root trace EPERM", 0},
 		{"memory-outside", "write into the outside process's memory", ofRoot, 8},
 		{"memory-lklhost", "write into lklhost's memory", ofRoot, 0},
 		{"memory-lklrun", "write into lklrun's memory", ofRoot, 0},
@@ -188,9 +188,9 @@ var escapeSections = []escapeSection{
 		{"setns-bind-mount", "enter one by a bind mount of its file", "EPERM|EACCES", 0},
 		{"setns-exchanged", "exchange the descriptor during setns()", "EPERM", 0},
 		{"setns-mounts", "enter the outside process's mount namespace", "EPERM|EACCES; root allowed", 8},
-		{"unshare-net", "a new network namespace, then connect", "EPERM; root ENETUNREACH; root preload ENETDOWN", 0},
-		{"unshare-user-net", "new user and network namespaces, then connect", noStack, 0},
-		{"clone3-namespaces", "a child in new namespaces, then connect", noStack, 0},
+		{"unshare-net", "a new network namespace, then connect", "EPERM; root ENETUNREACH; root preload ENETDOWN; root trace ENETDOWN", 0},
+		{"unshare-user-net", "new user and network namespaces, then connect", noStack + "; trace ENETDOWN", 0},
+		{"clone3-namespaces", "a child in new namespaces, then connect", noStack + "; trace ENETDOWN", 0},
 		{"mount-proc", "mount /proc anew and look for the host's devices", "EPERM" + ownRoot, 0},
 		{"mount-sysfs", "mount /sys anew and look for them", "EPERM" + ownRoot, 0},
 		{"mount-network", "mount a network file system of the host's", "EPERM; root ENETUNREACH", 0},
@@ -323,9 +323,9 @@ func (a escapeAttempt) tried() string {
 func escapeTables() string {
 	var b strings.Builder
 	for _, s := range escapeSections {
-		fmt.Fprintf(&b, "### %s\n\n| attempt | what it tries | supervise | preload |\n|---|---|---|---|\n", s.title)
+		fmt.Fprintf(&b, "### %s\n\n| attempt | what it tries | supervise | preload | trace |\n|---|---|---|---|---|\n", s.title)
 		for _, a := range s.attempts {
-			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", a.name, a.tried(), a.cell("supervise"), a.cell("preload"))
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", a.name, a.tried(), a.cell("supervise"), a.cell("preload"), a.cell("trace"))
 		}
 		b.WriteString("\n")
 	}

@@ -1,48 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Answer notified calls, and install descriptors in the calling processes. */
-#include <errno.h>
+/* Answer caught calls, and exchange descriptors with the calling processes. */
 #include <fcntl.h>
-#include <linux/seccomp.h>
-#include <sys/ioctl.h>
 
-#include "base/lacks.h"
-#include "base/log.h"
+#include "engine/supervise/catch.h"
 #include "engine/supervise/notify.h"
 
 struct notify_stats notify_stats;
 
-static int listener = -1;
-static bool two_steps;	/* the kernel has no SECCOMP_ADDFD_FLAG_SEND */
+static const struct catch_ops *way;
 
-/**
- * call_listener - set the seccomp listener descriptor; -1 if it is closed
- *
- * The kernel checks the flags first, so the request without a descriptor to add
- * shows whether it knows SECCOMP_ADDFD_FLAG_SEND.
- */
-void call_listener(int fd)
+/** call_set_way - set how this run catches calls */
+void call_set_way(const struct catch_ops *ops)
 {
-	struct seccomp_notif_addfd add = {
-		.flags = SECCOMP_ADDFD_FLAG_SEND,
-		.srcfd = ~0u,
-	};
-
-	listener = fd;
-	if (fd < 0)
-		return;
-	two_steps = host_lacks("addfd-send") ||
-		    (ioctl(fd, SECCOMP_IOCTL_NOTIF_ADDFD, &add) &&
-		     errno == EINVAL);
-	if (two_steps)
-		log_line("this kernel adds and sends a descriptor in two steps");
+	way = ops;
 }
 
 /** call_valid - whether the caller still waits for the answer */
 bool call_valid(const struct call *c)
 {
-	uint64_t id = c->id;
-
-	return !ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id);
+	return way->valid(c);
 }
 
 /**
@@ -53,17 +29,8 @@ bool call_valid(const struct call *c)
  */
 bool call_answer(const struct call *c, int64_t ret)
 {
-	struct seccomp_notif_resp resp = { .id = c->id };
-
-	if (ret == CALL_NATIVE) {
-		resp.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
-		notify_stats.native++;
-	} else if (ret < 0) {
-		resp.error = (int32_t)ret;
-	} else {
-		resp.val = ret;
-	}
-	if (!ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &resp))
+	notify_stats.native += ret == CALL_NATIVE;
+	if (way->answer(c, ret))
 		return true;
 	notify_stats.gone++;
 	return false;
@@ -79,21 +46,7 @@ bool call_answer(const struct call *c, int64_t ret)
  */
 int call_addfd_send(struct call *c, int fd, bool cloexec)
 {
-	struct seccomp_notif_addfd add = {
-		.id = c->id,
-		.flags = SECCOMP_ADDFD_FLAG_SEND,
-		.srcfd = (uint32_t)fd,
-		.newfd_flags = cloexec ? O_CLOEXEC : 0,
-	};
-	int ret;
-
-	if (two_steps) {
-		ret = call_addfd(c, fd, cloexec);
-		c->left = ret >= 0 && !call_answer(c, ret);
-		return ret;
-	}
-	ret = ioctl(listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add);
-	return ret < 0 ? -errno : ret;
+	return way->addfd_send(c, fd, cloexec);
 }
 
 /**
@@ -103,14 +56,7 @@ int call_addfd_send(struct call *c, int fd, bool cloexec)
  */
 int call_addfd(const struct call *c, int fd, bool cloexec)
 {
-	struct seccomp_notif_addfd add = {
-		.id = c->id,
-		.srcfd = (uint32_t)fd,
-		.newfd_flags = cloexec ? O_CLOEXEC : 0,
-	};
-	int ret = ioctl(listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add);
-
-	return ret < 0 ? -errno : ret;
+	return way->addfd(c, fd, -1, cloexec);
 }
 
 /**
@@ -122,16 +68,29 @@ int call_addfd(const struct call *c, int fd, bool cloexec)
  */
 int call_addfd_replace(struct call *c, int fd, int newfd, bool cloexec)
 {
-	struct seccomp_notif_addfd add = {
-		.id = c->id,
-		.flags = SECCOMP_ADDFD_FLAG_SETFD,
-		.srcfd = (uint32_t)fd,
-		.newfd = (uint32_t)newfd,
-		.newfd_flags = cloexec ? O_CLOEXEC : 0,
-	};
+	int ret = way->addfd(c, fd, newfd, cloexec);
 
-	return ioctl(listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add) < 0 ?
-	       -errno : 0;
+	return ret < 0 ? ret : 0;
+}
+
+/** call_getfd - duplicate a descriptor of the caller, or return a negative errno */
+int call_getfd(const struct call *c, int fd)
+{
+	return way->getfd(c, fd);
+}
+
+/**
+ * call_dup - duplicate the caller's descriptor @fd into @c->dup
+ *
+ * The duplicate is closed when the handler returns. While it is open, no event
+ * reports that the target has closed its own descriptor. The duplicate shares
+ * the target's O_NONBLOCK, so operations on it that could block are not
+ * allowed.
+ */
+int call_dup(struct call *c, int fd)
+{
+	c->dup = call_getfd(c, fd);
+	return c->dup < 0 ? c->dup : 0;
 }
 
 /** call_nonblocking - whether the caller's descriptor is O_NONBLOCK */

@@ -409,7 +409,19 @@ int carrier_cork(struct stream *s, int dup)
 	while ((n = send(dup, filler, 1, MSG_DONTWAIT | MSG_NOSIGNAL)) > 0)
 		s->cork.bytes += (unsigned int)n;
 	s->cork.sndbuf = old / 2;	/* the kernel doubles it, socket(7) */
-	return errno == EAGAIN ? 0 : -errno;
+	if (errno != EAGAIN)
+		return -errno;
+	if (!task_can_getfd() && !s->cork.dup)
+		s->cork.dup = fcntl(dup, F_DUPFD_CLOEXEC, 1);
+	return 0;
+}
+
+/** cork_close - close the duplicate of a corked carrier */
+static void cork_close(struct stream *s)
+{
+	if (s->cork.dup > 0)
+		close(s->cork.dup);
+	s->cork.dup = 0;
 }
 
 /** carrier_drop - close our end of the carrier */
@@ -417,6 +429,8 @@ void carrier_drop(struct conn *conn)
 {
 	int fd = conn->csrc.fd;
 
+	if (conn->kind == KIND_STREAM)
+		cork_close(stream_of(conn));
 	carriers_roomy -= !!(conn->carrier & C_ROOMY);
 	conn->carrier &= ~C_ROOMY;
 	if (fd < 0)
@@ -446,7 +460,8 @@ static int borrow(const struct conn *conn, pid_t pid, int fd)
  * Some operations are impossible from our end. This first checks the process in
  * which the carrier was last seen, then the same descriptor number in every
  * process of the tree, because fork may have passed on an accepted connection.
- * Returns a negative errno if no process has the carrier there.
+ * Returns a negative errno if no process has the carrier there, or -ENOSYS if it
+ * cannot be obtained from a running process, before Linux 5.6.
  */
 int carrier_borrow(struct conn *conn)
 {
@@ -454,8 +469,10 @@ int carrier_borrow(struct conn *conn)
 	size_t i, n;
 	int dup;
 
+	if (conn->kind == KIND_STREAM && stream_of(conn)->cork.dup > 0)
+		return fcntl(stream_of(conn)->cork.dup, F_DUPFD_CLOEXEC, 0);
 	dup = borrow(conn, conn->pid, conn->tfd);
-	if (dup >= 0)
+	if (dup >= 0 || dup == -ENOSYS)
 		return dup;
 	n = tree_list(pids, sizeof(pids) / sizeof(pids[0]));
 	for (i = 0; i < n; i++) {
@@ -490,4 +507,5 @@ void carrier_uncork(struct stream *s)
 		s->cork.bytes -= (unsigned int)n;
 	}
 	s->cork.bytes = 0;
+	cork_close(s);
 }

@@ -186,7 +186,7 @@ int copies_replace(struct call *c, int fd, uint64_t ino)
 	}
 	for (i = 0; i < all.n_watches; i++) {
 		struct renewal r = {
-			.ep = task_getfd(c->task, all.watch[i].ep), .fd = fd,
+			.ep = call_getfd(c, all.watch[i].ep), .fd = fd,
 			.num = all.watch[i].num,
 			.ev = { .events = all.watch[i].events,
 				.data.u64 = all.watch[i].data },

@@ -23,12 +23,24 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/notify.h"
 #include "engine/supervise/pump.h"
 #include "engine/supervise/stream.h"
 #include "stack/stack.h"
+
+/** warn_reset - warn, once, that the target cannot see that the peer has reset */
+static void warn_reset(const struct conn *conn)
+{
+	static bool told;
+
+	if (!told)
+		warn_user("%.16s (pid %d): a connection was reset by its peer; the program sees an end of the data instead, because this kernel has no pidfd_getfd (Linux 5.6)",
+			  conn->comm, conn->maker);
+	told = true;
+}
 
 /**
  * finish_reset - pass an error of the stack to the target, after all earlier
@@ -51,6 +63,8 @@ static void finish_reset(struct stream *s)
 			unread = send(dup, "", 1,
 				      MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
 			close(dup);
+		} else if (dup == -ENOSYS) {
+			warn_reset(conn);
 		}
 	}
 	flag_set(&conn->carrier, C_FAILED, unread > 0);

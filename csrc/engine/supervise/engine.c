@@ -10,8 +10,10 @@
 #include <unistd.h>
 
 #include "base/list.h"
+#include "base/lklhost.h"
 #include "engine/common/proc_text.h"
 #include "engine/supervise/carrier.h"
+#include "engine/supervise/catch.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/dgram.h"
 #include "engine/supervise/hostnet.h"
@@ -46,16 +48,20 @@ int engine_init(int fd)
 	int i;
 
 	engine_ops = &ops;
+	call_set_way(host.trace ? &catch_by_trace : &catch_by_notify);
 	listener = fd;
 	for (i = 0; i < 3; i++)		/* the target's standard streams */
 		stray_allow(i);
 	return carrier_init();
 }
 
-/** engine_start - start to receive the target's notified calls */
+/** engine_start - start to receive the target's calls */
 int engine_start(void)
 {
-	return notify_init(listener);
+	if (!host.trace)
+		return notify_init(listener);
+	by_trace_start();
+	return 0;
 }
 
 /**
@@ -99,6 +105,8 @@ bool engine_drain(uint64_t *mark)
 void engine_stop(void)
 {
 	notify_stop();
+	if (host.trace)
+		by_trace_stop();
 	if (listener >= 0)
 		close(listener);
 	listener = -1;

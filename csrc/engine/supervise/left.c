@@ -103,7 +103,7 @@ void left_add(const struct call *c, int num, uint64_t ino,
 /** is_there - whether the process still has the descriptor */
 static bool is_there(const struct call *c, const struct left *l)
 {
-	int fd = task_getfd(c->task, l->num);
+	int fd = call_getfd(c, l->num);
 	bool same;
 
 	if (fd < 0)

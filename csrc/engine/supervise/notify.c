@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Seccomp notifications: receive, dispatch and answer them.
+ * Seccomp notifications: receive them. Caught calls: dispatch and answer them.
  *
  * Theory of operation
  *
- * A notified call of the target waits in the host kernel until it is answered
- * here. The answer is a result, a descriptor added to the caller, or CALL_NATIVE. CALL_NATIVE makes the host kernel execute the call, and is
- * used for calls on descriptors that are not carriers. A call that would block
- * is held (held.c).
+ * A caught call of the target waits in the host kernel until it is answered
+ * here. The answer is a result, a descriptor added to the caller, or
+ * CALL_NATIVE. CALL_NATIVE makes the host kernel execute the call, and is used
+ * for calls on descriptors that are not carriers. A call that would block is
+ * held (held.c).
+ *
+ * With the engine trace, the calls come from by_trace.c instead.
  *
  * SYNC_WAKE_UP tells the scheduler that this thread sleeps right after the
  * answer.
@@ -32,6 +35,7 @@
 #include "base/loop.h"
 #include "engine/common/netd.h"
 #include "engine/supervise/carrier.h"
+#include "engine/supervise/catch.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/dgram.h"
 #include "engine/supervise/hostnet.h"
@@ -135,6 +139,18 @@ static int64_t refuse_setns(const struct call *c)
 	return -EPERM;
 }
 
+/** refuse_ptrace - refuse ptrace(2), with the engine trace */
+static int64_t refuse_ptrace(const struct call *c)
+{
+	static bool told;
+
+	if (!told)
+		warn_user("%s (pid %d): ptrace is refused, because the engine trace itself traces the program; to trace programs, use --engine supervise or preload on a host that supports it",
+			  task_comm(c->task), task_tgid(c->task));
+	told = true;
+	return -EPERM;
+}
+
 /** refuse_foreign - kill a program of another architecture */
 static int64_t refuse_foreign(struct call *c)
 {
@@ -225,17 +241,19 @@ static bool is_hidden(const struct call *c)
 }
 
 /** dispatch - pass a call to its handler */
-static int64_t dispatch(struct call *c, uint32_t arch)
+static int64_t dispatch(struct call *c, bool foreign)
 {
 	int64_t ret;
 
-	if (arch != NOTIFY_ARCH)
+	if (foreign)
 		return refuse_foreign(c);
 	switch (c->nr) {
 	case SYS_socket:
 		return sock_socket(c);
 	case SYS_setns:
 		return refuse_setns(c);
+	case SYS_ptrace:
+		return refuse_ptrace(c);
 	case SYS_syslog:
 		return klog_call(c);
 	case SYS_pidfd_getfd:
@@ -249,12 +267,38 @@ static int64_t dispatch(struct call *c, uint32_t arch)
 	return c->conn && !ret ? by_conn(c) : ret;
 }
 
+/**
+ * call_handle - handle a caught call
+ * @c: its id, pid, nr and args are set
+ * @foreign: it is a call of a foreign architecture
+ */
+void call_handle(struct call *c, bool foreign)
+{
+	int64_t ret;
+
+	notify_stats.calls++;
+	c->dup = -1;
+	c->buf = call_buf;
+	if (zygote_is(c->pid)) {
+		call_answer(c, CALL_NATIVE);
+		return;
+	}
+	c->task = task_of(c);
+	ret = c->task ? dispatch(c, foreign) : -ENOMEM;
+	mem_close();
+	if (c->dup >= 0 && c->conn)
+		close(c->dup);
+	else if (c->dup >= 0)
+		stall_close(c->dup);
+	if (ret != CALL_HELD && ret != CALL_ANSWERED)
+		call_answer(c, ret);
+}
+
 /** notified - receive and handle a notification */
 static void notified(struct source *src, uint32_t events)
 {
 	struct seccomp_notif req;
-	struct call c = { .dup = -1, .buf = call_buf };
-	int64_t ret;
+	struct call c = { 0 };
 
 	if (!(events & EPOLLIN)) {
 		loop_del(src);	/* the last process with the filter has ended */
@@ -264,7 +308,6 @@ static void notified(struct source *src, uint32_t events)
 	memset(&req, 0, sizeof(req));
 	if (ioctl(src->fd, SECCOMP_IOCTL_NOTIF_RECV, &req))
 		return;		/* ENOENT: the caller is gone */
-	notify_stats.calls++;
 	c.id = req.id;
 	c.pid = (pid_t)req.pid;
 	c.nr = req.data.nr;
@@ -275,19 +318,7 @@ static void notified(struct source *src, uint32_t events)
 		c.args[4] = c.args[5] = 0;
 	}
 #endif
-	if (zygote_is(c.pid)) {
-		call_answer(&c, CALL_NATIVE);
-		return;
-	}
-	c.task = task_of(&c);
-	ret = c.task ? dispatch(&c, req.data.arch) : -ENOMEM;
-	mem_close();
-	if (c.dup >= 0 && c.conn)
-		close(c.dup);
-	else if (c.dup >= 0)
-		stall_close(c.dup);
-	if (ret != CALL_HELD && ret != CALL_ANSWERED)
-		call_answer(&c, ret);
+	call_handle(&c, req.data.arch != NOTIFY_ARCH);
 }
 
 /** notify_init - add the listener to the loop */

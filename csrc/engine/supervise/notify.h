@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Seccomp notifications: one struct call per notified system call. */
+/* Caught calls of the target: one struct call per call. */
 #ifndef LKLHOST_NOTIFY_H
 #define LKLHOST_NOTIFY_H
 
@@ -30,8 +30,8 @@ struct account;
 struct task;
 
 /**
- * struct call - a notified system call
- * @id: id of the notification
+ * struct call - a caught system call
+ * @id: id of the notification, or number of the stop
  * @pid: the calling thread
  * @nr: number of the system call
  * @args: its arguments
@@ -95,12 +95,13 @@ int notify_init(int fd);
 void notify_stop(void);
 
 /* call.c */
-void call_listener(int fd);
 bool call_valid(const struct call *c);
 int call_addfd(const struct call *c, int fd, bool cloexec);
 int call_addfd_send(struct call *c, int fd, bool cloexec);
 int call_addfd_replace(struct call *c, int fd, int newfd, bool cloexec);
 bool call_answer(const struct call *c, int64_t ret);
+int call_getfd(const struct call *c, int fd);
+int call_dup(struct call *c, int fd);
 bool call_nonblocking(const struct call *c);
 
 /* left.c */
@@ -131,12 +132,13 @@ int64_t mem_write(const struct call *c, uint64_t addr, const void *buf,
 int64_t mem_writev(const struct call *c, const struct iovec *to, size_t n,
 		   const void *buf, size_t len);
 void mem_close(void);
-int call_dup(struct call *c, int fd);
 
 /* proc.c */
 struct task *task_get(pid_t tid);
 struct task *task_of(const struct call *c);
+void task_gone(pid_t tid);
 void task_signal(const struct call *c, int sig);
+bool task_can_getfd(void);
 int task_getfd(const struct task *t, int fd);
 void task_count_socket(struct task *t, bool given);
 void task_count_hosted(struct task *t);

@@ -6,7 +6,9 @@
  *
  * A thread (struct task) is identified by its tid and has a pidfd. The engine
  * uses the pidfd to duplicate the thread's descriptors (pidfd_getfd(2)). The
- * loop watches the pidfd, which becomes readable when the thread ends. A
+ * loop watches the pidfd, which becomes readable when the thread ends. With the
+ * engine trace, the tracer reports the end, and a kernel without pidfds will
+ * do. A
  * process (struct proc) exists as long as one of its tasks. It contains the
  * account: how many sockets the stack provided and refused. When the process
  * ends, its account moves to the list of the dead, so that it is still
@@ -23,6 +25,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/lacks.h"
+#include "base/lklhost.h"
 #include "base/loop.h"
 #include "control/control.h"
 #include "engine/supervise/conn.h"
@@ -239,6 +243,27 @@ static void task_ended(struct source *src, uint32_t events)
 	engine_ops->task_ended();
 }
 
+/** task_find - find the entry of thread @tid, which may be outdated, or NULL */
+static struct task *task_find(pid_t tid)
+{
+	struct task *t = task_hash[(uint32_t)tid % TASK_HASH];
+
+	while (t && t->tid != tid)
+		t = t->next;
+	return t;
+}
+
+/** task_gone - handle the end of a traced thread */
+void task_gone(pid_t tid)
+{
+	struct task *t = task_find(tid);
+
+	if (!t)
+		return;
+	task_drop(t);
+	engine_ops->task_ended();
+}
+
 /**
  * comm_copy - copy the process name from a status file, as a terminated string
  */
@@ -271,7 +296,7 @@ static struct task *task_new(pid_t tid)
 	by_thread = fd >= 0;
 	if (fd < 0 && errno == EINVAL)	/* no PIDFD_THREAD: use the process */
 		fd = (int)syscall(SYS_pidfd_open, tgid, 0);
-	if (fd < 0)
+	if (fd < 0 && !host.trace)
 		return NULL;
 	t = calloc(1, sizeof(*t));
 	if (!t)
@@ -284,7 +309,8 @@ static struct task *task_new(pid_t tid)
 	t->by_thread = by_thread;
 	t->src.fn = task_ended;
 	t->src.fd = fd;
-	loop_add(&t->src, EPOLLIN);
+	if (!host.trace)
+		loop_add(&t->src, EPOLLIN);
 	t->next = task_hash[(uint32_t)tid % TASK_HASH];
 	task_hash[(uint32_t)tid % TASK_HASH] = t;
 	return t;
@@ -293,16 +319,6 @@ no_memory:
 	free(t);
 	close(fd);
 	return NULL;
-}
-
-/** task_find - find the entry of thread @tid, which may be outdated, or NULL */
-static struct task *task_find(pid_t tid)
-{
-	struct task *t = task_hash[(uint32_t)tid % TASK_HASH];
-
-	while (t && t->tid != tid)
-		t = t->next;
-	return t;
 }
 
 /**
@@ -325,6 +341,8 @@ struct task *task_get(pid_t tid)
  */
 static bool task_same(const struct task *t)
 {
+	if (host.trace)		/* task_gone() comes before another thread */
+		return true;
 	if (syscall(SYS_pidfd_send_signal, t->src.fd, 0, NULL, 0) &&
 	    errno == ESRCH)
 		return false;
@@ -359,7 +377,8 @@ struct task *task_of(const struct call *c)
  * task_signal - send a signal to the thread that made a call
  *
  * Without PIDFD_THREAD, the signal is sent to the thread's number, right after
- * a check that the thread still waits.
+ * a check that the thread still waits. The number of a traced thread stays its
+ * own, and only the loop's thread can make that check.
  */
 void task_signal(const struct call *c, int sig)
 {
@@ -367,15 +386,34 @@ void task_signal(const struct call *c, int sig)
 
 	if (t->by_thread)
 		syscall(SYS_pidfd_send_signal, t->src.fd, sig, NULL, 0);
-	else if (call_valid(c))
+	else if (host.trace || call_valid(c))
 		syscall(SYS_tgkill, t->proc->tgid, t->tid, sig);
 }
 
-/** task_getfd - duplicate a descriptor of the thread; -ESRCH if it has ended */
+/** task_can_getfd - whether the kernel has pidfd_getfd(2): since Linux 5.6 */
+bool task_can_getfd(void)
+{
+	static int can = -1;
+
+	if (can < 0)
+		can = !host_lacks("pidfd-getfd") &&
+		      (syscall(SYS_pidfd_getfd, -1, -1, 0) >= 0 ||
+		       errno != ENOSYS);
+	return can;
+}
+
+/**
+ * task_getfd - duplicate a descriptor of the thread
+ *
+ * Returns -ESRCH if the thread has ended, and -ENOSYS without pidfd_getfd(2).
+ */
 int task_getfd(const struct task *t, int fd)
 {
-	int ret = (int)syscall(SYS_pidfd_getfd, t->src.fd, fd, 0);
+	int ret;
 
+	if (!task_can_getfd())
+		return -ENOSYS;
+	ret = (int)syscall(SYS_pidfd_getfd, t->src.fd, fd, 0);
 	return ret < 0 ? -errno : ret;
 }
 

@@ -64,10 +64,13 @@ enum stream_state {
  * struct cork - filler that makes a carrier unwritable until the peer answers
  * @bytes: number of filler bytes in the carrier; 0 if there is no cork
  * @sndbuf: SO_SNDBUF to restore on the target's end when it is uncorked
+ * @dup: duplicate of the target's end, if there is no other way to get one
+ *	later; 0: none
  */
 struct cork {
 	unsigned int bytes;
 	int sndbuf;
+	int dup;
 };
 
 /**

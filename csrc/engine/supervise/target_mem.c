@@ -166,17 +166,3 @@ int64_t mem_writev(const struct call *c, const struct iovec *to, size_t n,
 	}
 	return ret;
 }
-
-/**
- * call_dup - duplicate the caller's descriptor @fd into @c->dup
- *
- * The duplicate is closed when the handler returns. While it is open, no event
- * reports that the target has closed its own descriptor. The duplicate shares
- * the target's O_NONBLOCK, so operations on it that could block are not
- * allowed.
- */
-int call_dup(struct call *c, int fd)
-{
-	c->dup = task_getfd(c->task, fd);
-	return c->dup < 0 ? c->dup : 0;
-}

@@ -13,7 +13,11 @@
  * A thread detects this. After KILL_MS, it kills the process. This closes the
  * process's userfaultfd, and the loop continues. If a userfaultfd or file
  * system outside the process blocks the access, the loop cannot continue. After
- * END_MS, the run then ends with an error message.
+ * END_MS more, the run then ends with an error message.
+ *
+ * With the engine trace, the loop also waits while a thread of the target
+ * executes calls for it. On a busy host the thread may wait for a CPU, so that
+ * limit is longer, KILL_RUN_MS.
  *
  * The variable "state" controls whether the loop or the thread may act. The
  * loop changes it from IDLE to BUSY and back, the thread from BUSY to ACTING
@@ -38,7 +42,8 @@
 
 #define TICK_MS		250
 #define KILL_MS		1000u
-#define END_MS		5000u
+#define END_MS		4000u	/* after that */
+#define KILL_RUN_MS	10000u	/* for a thread that must run */
 #define QUIET_TICKS	4
 
 enum { IDLE, BUSY, ACTING };
@@ -48,6 +53,7 @@ static pthread_cond_t woken = PTHREAD_COND_INITIALIZER;
 static bool asleep, started;
 static int state;
 static uint64_t since, accesses;
+static unsigned int kill_ms = KILL_MS;
 static const struct call *now;
 static char victim[256];	/* message that the loop prints */
 
@@ -60,11 +66,13 @@ static bool act(bool killed)
 {
 	uint64_t ms = (now_ns() - since) / 1000000;
 
-	if (ms < KILL_MS || (killed && ms < END_MS))
+	if (ms < kill_ms || (killed && ms < kill_ms + END_MS))
 		return killed;
 	snprintf(victim, sizeof(victim),
-		 "%s (pid %d): killed, because a page of its memory was not available within %u ms; its file system or userfaultfd does not answer",
-		 task_comm(now->task), task_tgid(now->task), KILL_MS);
+		 kill_ms == KILL_MS ?
+		 "%s (pid %d): killed, because a page of its memory was not available within %u ms; its file system or userfaultfd does not answer" :
+		 "%s (pid %d): killed, because it did not continue within %u ms; it is frozen, or its userfaultfd does not answer",
+		 task_comm(now->task), task_tgid(now->task), kill_ms);
 	if (!killed) {
 		task_signal(now, SIGKILL);
 		return true;
@@ -137,12 +145,13 @@ static void start(void)
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
-/** watchdog_enter - start the time limit before the loop accesses memory */
-void watchdog_enter(const struct call *c)
+/** enter - start the time limit */
+static void enter(const struct call *c, unsigned int limit)
 {
 	if (!started)
 		start();
 	now = c;
+	kill_ms = limit;
 	since = now_ns();
 	__atomic_fetch_add(&accesses, 1, __ATOMIC_RELAXED);
 	__atomic_store_n(&state, BUSY, __ATOMIC_SEQ_CST);
@@ -152,6 +161,18 @@ void watchdog_enter(const struct call *c)
 	asleep = false;
 	pthread_cond_signal(&woken);
 	pthread_mutex_unlock(&lock);
+}
+
+/** watchdog_enter - start the time limit before the loop accesses memory */
+void watchdog_enter(const struct call *c)
+{
+	enter(c, KILL_MS);
+}
+
+/** watchdog_enter_run - start the time limit before the caller of @c runs */
+void watchdog_enter_run(const struct call *c)
+{
+	enter(c, KILL_RUN_MS);
 }
 
 /** watchdog_leave - end the time limit after the access */

@@ -6,6 +6,7 @@
 struct call;
 
 void watchdog_enter(const struct call *c);
+void watchdog_enter_run(const struct call *c);
 void watchdog_leave(void);
 
 #endif

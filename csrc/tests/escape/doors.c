@@ -132,7 +132,8 @@ static const char *filter_allow(const struct attempt *at)
 /** traced - child that calls getppid(), which its tracer replaces by another call */
 static void traced(bool filtered)
 {
-	ptrace(PTRACE_TRACEME, 0, 0, 0);
+	if (ptrace(PTRACE_TRACEME, 0, 0, 0))
+		_exit(errno);	/* the engine trace */
 	raise(SIGSTOP);
 	if (filtered)
 		own_filter(SYS_getppid, SECCOMP_RET_TRACE, 0);
@@ -163,7 +164,8 @@ static const char *tracer_call(const struct attempt *at)
 	if (!pid)
 		traced(at->a);
 	if (waitpid(pid, &status, 0) != pid || !WIFSTOPPED(status))
-		return "silent";
+		return WIFEXITED(status) ? failure(WEXITSTATUS(status)) :
+					   "silent";
 	ptrace(PTRACE_SETOPTIONS, pid, 0, PTRACE_O_EXITKILL |
 	       PTRACE_O_TRACESECCOMP);
 	do {

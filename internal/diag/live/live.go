@@ -38,7 +38,7 @@ type Instance struct {
 	Name      string    `json:"name"`                 // instance name, as for lklctl -n
 	Stack     string    `json:"stack"`                // stack name: mptcp, bbr, host, ...
 	Release   string    `json:"release"`              // kernel release of the stack
-	Engine    string    `json:"engine"`               // supervise or preload
+	Engine    string    `json:"engine"`               // supervise, preload or trace
 	Command   string    `json:"command"`              // command line of the program, quoted for a shell
 	Started   time.Time `json:"started"`              // start time of lklrun
 	PID       int       `json:"pid"`                  // process ID of lklrun

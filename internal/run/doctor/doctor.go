@@ -68,6 +68,7 @@ type Question struct {
 	FindPreload      func(library string) (string, error) // returns the path of a library of the engine preload
 	LookNotification func() (facts.Notification, error)   // examines the host features that supervise needs
 	CheckFilter      func() error                         // checks that the host has seccomp filters
+	CheckTrace       func() error                         // examines the host features that trace needs
 	MakeNamespaces   func(ctx context.Context) error      // creates a user namespace and a network namespace in it
 }
 
@@ -121,6 +122,7 @@ func (r *Report) engines(ctx context.Context, q Question) {
 		}
 	}
 	choice(config.EnginePreload, why, err)
+	choice(config.EngineTrace, "this host supports ptrace and seccomp filters, which work with dynamic and static programs; slower than supervise, and programs cannot use ptrace (strace, gdb)", q.CheckTrace())
 }
 
 // checkPreload returns an error if the engine preload cannot run the command.

@@ -159,7 +159,7 @@ func TestPreload(t *testing.T) {
 		{"/bin/ls", false, "host", "the host's own kernel"},
 	} {
 		r, _ := doctor(t, bin, tt.user, "--stack", tt.stack, tt.command)
-		if len(r.Engines) != 2 || !r.Engines[0].Runs || r.Engines[1].Engine != "preload" || r.Engines[1].Runs != (tt.why == "") || !strings.Contains(r.Engines[1].Why, tt.why) {
+		if len(r.Engines) != 3 || !r.Engines[0].Runs || r.Engines[1].Engine != "preload" || r.Engines[1].Runs != (tt.why == "") || !strings.Contains(r.Engines[1].Why, tt.why) {
 			t.Errorf("%s on %s: %+v, want %q", tt.command, tt.stack, r.Engines, tt.why)
 		}
 		cmd := exec.Command(filepath.Join(bin, "lklrun"), "-q", "--engine", "preload", "--stack", tt.stack, "--", tt.command, "--version")
@@ -174,7 +174,7 @@ func TestPreload(t *testing.T) {
 }
 
 // If the host has no user notification, lklrun loads the kernel into the
-// program if possible.
+// program if possible, and otherwise traces the program.
 func TestNoNotification(t *testing.T) {
 	need(t)
 	here := &stack.Stack{Name: "here", ABI: stack.ABINative, Dir: kit.Bin("stacks/mptcp"), Library: stack.LibraryFile}
@@ -186,12 +186,17 @@ func TestNoNotification(t *testing.T) {
 
 		LookNotification: func() (facts.Notification, error) { return facts.Notification{}, errors.New("no user notification") },
 		CheckFilter:      func() error { return errors.New("no filters") },
+		CheckTrace:       func() error { return nil },
 	}
 	if r := Examine(t.Context(), q); !r.Runs || r.Engine != "preload" || r.find(t, "seccomp").State != Limited || r.find(t, "seccomp filters").State != Limited {
 		t.Errorf("%+v", r)
 	}
 	q.FindPreload = func(string) (string, error) { return "", errors.New("no such library") }
-	if r := Examine(t.Context(), q); r.Runs || r.Why != "no user notification" || r.Engines[1].Why != "no such library" {
+	if r := Examine(t.Context(), q); !r.Runs || r.Engine != "trace" || r.Engines[1].Why != "no such library" {
+		t.Errorf("%+v", r)
+	}
+	q.CheckTrace = func() error { return errors.New("no ptrace") }
+	if r := Examine(t.Context(), q); r.Runs || r.Why != "no user notification" || r.Engines[2].Why != "no ptrace" {
 		t.Errorf("%+v", r)
 	}
 }
@@ -264,6 +269,7 @@ func TestLibrary(t *testing.T) {
 
 		LookNotification: func() (facts.Notification, error) { return facts.Notification{}, nil },
 		CheckFilter:      func() error { return nil },
+		CheckTrace:       func() error { return nil },
 	}
 	if r := Examine(t.Context(), q); !r.Runs || r.find(t, "stack gone").State != Limited || r.find(t, "seccomp").State != OK {
 		t.Errorf("%+v", r)

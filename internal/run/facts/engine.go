@@ -58,6 +58,9 @@ func (f *Facts) lookEngine(run config.Run, s *stack.Stack) error {
 	if f.Engine == config.EnginePreload && run.WaitAll {
 		return fmt.Errorf("--wait-all: with the engine %s the kernel ends with the command's first process; use --engine %s", f.Engine, config.EngineSupervise)
 	}
+	if run.Engine == config.EngineAuto && f.Engine == config.EngineTrace {
+		f.EngineNotes = append(f.EngineNotes, "the engine trace catches the command's socket calls, because this host does not support the engine supervise (see lklrun doctor); it is slower, and programs cannot use ptrace (strace, gdb)")
+	}
 	if run.Engine == config.EngineAuto && f.Engine == config.EnginePreload {
 		f.EngineNotes = append(f.EngineNotes, "the kernel is loaded into the command, because this host does not support the engine supervise (see lklrun doctor); programs that the command starts have no network")
 	}
@@ -80,6 +83,11 @@ func ChooseEngine(want string, s *stack.Stack, p *program.Program) (string, erro
 			return "", fmt.Errorf("--engine %s: %w; use --engine %s", want, err, config.EngineSupervise)
 		}
 		return config.EnginePreload, nil
+	case config.EngineTrace:
+		if err := CheckTrace(); err != nil {
+			return "", fmt.Errorf("--engine %s: %w; use --engine %s", want, err, config.EngineSupervise)
+		}
+		return want, nil
 	case config.EngineSupervise:
 		return want, CheckNotification()
 	}
@@ -87,10 +95,14 @@ func ChooseEngine(want string, s *stack.Stack, p *program.Program) (string, erro
 	if err == nil {
 		return config.EngineSupervise, nil
 	}
-	if no := CheckPreload(s, p); no != nil {
-		return "", fmt.Errorf("%w; and the engine %s is not available: %w", err, config.EnginePreload, no)
+	noPreload := CheckPreload(s, p)
+	if noPreload == nil {
+		return config.EnginePreload, nil
 	}
-	return config.EnginePreload, nil
+	if noTrace := CheckTrace(); noTrace != nil {
+		return "", fmt.Errorf("%w; the engine %s is not available: %w; and the engine %s is not available: %w", err, config.EnginePreload, noPreload, config.EngineTrace, noTrace)
+	}
+	return config.EngineTrace, nil
 }
 
 // CheckPreload explains why the kernel, or this stack's kernel, cannot be

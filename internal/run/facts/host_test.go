@@ -36,6 +36,27 @@ func TestNotification(t *testing.T) {
 	}
 }
 
+func TestTrace(t *testing.T) {
+	scope := func(value string) func(string) string { return func(string) string { return value + "\n" } }
+	for value, want := range map[string]string{"": "", "0": "", "1": "", "3": "kernel.yama.ptrace_scope is 3"} {
+		if err := checkTrace("amd64", scope(value)); (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("ptrace_scope %q: %v, want %q", value, err, want)
+		}
+	}
+	if err := checkTrace("arm", scope("1")); err == nil {
+		t.Error("arm: no error")
+	}
+	for release, want := range map[string]bool{"4.8.0": true, "4.19.0-27-amd64": true, "5.10": true, "4.7.10": false, "3.18.140": false, "": false} {
+		if got := atLeast(release, traceRelease); got != want {
+			t.Errorf("release %q: %v", release, got)
+		}
+	}
+	t.Setenv(lacksEnv, "notify")
+	if _, err := LookNotification(); err == nil {
+		t.Error("without notify: notification is available")
+	}
+}
+
 func TestUserNamespaces(t *testing.T) {
 	read := func(values map[string]string) func(string) string {
 		return func(path string) string { return values[path] }

@@ -5,9 +5,7 @@ package facts
 import (
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"unsafe"
 
@@ -20,6 +18,7 @@ const lacksEnv = "LKLRUN_TEST_LACKS"
 
 // Names of these features. lklhost knows the last two as well.
 const (
+	lacksNotify   = "notify"
 	lacksAddFD    = "addfd"
 	lacksSend     = "addfd-send"
 	lacksKillable = "wait-killable"
@@ -72,7 +71,11 @@ func (n Notification) Limits() string {
 // if the engine supervise cannot use it.
 func LookNotification() (Notification, error) {
 	action := uint32(unix.SECCOMP_RET_USER_NOTIF)
-	if err := seccomp(unix.SECCOMP_GET_ACTION_AVAIL, &action); err != nil {
+	err := seccomp(unix.SECCOMP_GET_ACTION_AVAIL, &action)
+	if hidden(lacksNotify) {
+		err = unix.EOPNOTSUPP
+	}
+	if err != nil {
 		return Notification{}, fmt.Errorf("this kernel has no seccomp user notification (%w), which the engine supervise requires (CONFIG_SECCOMP_FILTER)", err)
 	}
 	if _, _, errno := unix.Syscall(unix.SYS_PIDFD_GETFD, ^uintptr(0), ^uintptr(0), 0); errno == unix.ENOSYS {
@@ -96,14 +99,12 @@ func LookNotification() (Notification, error) {
 // tryNotification installs a filter that allows every call, and tries requests of its
 // listener.
 func tryNotification() (n Notification, err error) {
-	hidden := strings.Split(os.Getenv(lacksEnv), ",")
-	lacks := func(feature string) bool { return slices.Contains(hidden, feature) }
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return n, fmt.Errorf("setting no_new_privs: %w", err)
 	}
 	flags := uintptr(unix.SECCOMP_FILTER_FLAG_NEW_LISTENER)
 	listener, errno := install(flags | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV)
-	n.Interruptible = errno == unix.EINVAL || lacks(lacksKillable)
+	n.Interruptible = errno == unix.EINVAL || hidden(lacksKillable)
 	if errno == unix.EINVAL {
 		listener, errno = install(flags)
 	}
@@ -123,10 +124,10 @@ func tryNotification() (n Notification, err error) {
 		_, _, errno := unix.Syscall(unix.SYS_IOCTL, listener, unix.SECCOMP_IOCTL_NOTIF_ADDFD, uintptr(unsafe.Pointer(&add)))
 		return errno == unix.EBADF
 	}
-	if !knows(0) || lacks(lacksAddFD) {
+	if !knows(0) || hidden(lacksAddFD) {
 		return n, errors.New("this kernel cannot add a descriptor to a process that waits for a seccomp notification (SECCOMP_IOCTL_NOTIF_ADDFD), which the engine supervise requires")
 	}
-	n.TwoSteps = !knows(unix.SECCOMP_ADDFD_FLAG_SEND) || lacks(lacksSend)
+	n.TwoSteps = !knows(unix.SECCOMP_ADDFD_FLAG_SEND) || hidden(lacksSend)
 	return n, nil
 }
 

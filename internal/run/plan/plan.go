@@ -87,7 +87,7 @@ type Plan struct {
 	RunRoot     string            `json:"run_root"`
 	Stack       Stack             `json:"stack"`
 	Require     string            `json:"require,omitempty"`      // one of config's constants
-	Engine      string            `json:"engine"`                 // config.EngineSupervise or EnginePreload
+	Engine      string            `json:"engine"`                 // config.EngineSupervise, EnginePreload or EngineTrace
 	EngineLacks []string          `json:"engine_lacks,omitempty"` // features of the host's kernel that the engine does without
 	Preload     string            `json:"preload,omitempty"`      // library that the engine preload loads into the program
 	Spin        int               `json:"spin_us"`

@@ -26,7 +26,7 @@ func (p *Plan) Write(w io.Writer) error {
 	switch {
 	case len(p.EngineLacks) > 0:
 		line("engine", "%s, without %s", p.Engine, strings.Join(p.EngineLacks, " and "))
-	case p.Engine == config.EnginePreload:
+	case p.Engine == config.EnginePreload, p.Engine == config.EngineTrace:
 		line("engine", "%s", p.Engine)
 	}
 	if p.User != nil {

@@ -198,6 +198,9 @@ func arguments(opts Options, fds []*os.File) []string {
 	if opts.Preload != "" {
 		args = append(args, "--preload", opts.Preload)
 	}
+	if p.Engine == config.EngineTrace {
+		args = append(args, "--trace")
+	}
 	return append(append(args, "--"), p.Command...)
 }
 

@@ -93,7 +93,7 @@ type Instance struct {
 	Name    string    `json:"name"`             // name of the instance
 	Stack   string    `json:"stack"`            // name of its stack
 	Kernel  string    `json:"kernel,omitempty"` // kernel release that the stack reported
-	Engine  string    `json:"engine,omitempty"` // supervise or preload
+	Engine  string    `json:"engine,omitempty"` // supervise, preload or trace
 	Command []string  `json:"command"`          // command line of the program
 	Started time.Time `json:"started,omitzero"` // start time of lklrun
 }

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Internal to trace/: a traced thread and its registers. */
+#ifndef LKLHOST_TRACE_INTERNAL_H
+#define LKLHOST_TRACE_INTERNAL_H
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/user.h>
+
+#ifdef __arm__
+/* The registers are not implemented: regs.c. */
+#define user_regs_struct user_regs
+#endif
+
+/**
+ * struct regs - the registers of a thread that waits in a stop
+ * @user: as in NT_PRSTATUS
+ * @nr: the number of the system call, which is separate on arm64
+ */
+struct regs {
+	struct user_regs_struct user;
+	long nr;
+};
+
+/*
+ * Where a thread is. RUNS includes all stops that tracee.c ends at once. In
+ * both other states the thread waits for an answer.
+ */
+enum at {
+	RUNS,
+	WAITS_ENTRY,	/* before its call, which has not been executed */
+	WAITS_EXIT,	/* after a call that was executed in place of its own */
+};
+
+/**
+ * struct tracee - a traced thread
+ * @next: the next thread with the same hash
+ * @at: where it is
+ * @id: number of its last stop for a call
+ * @regs: registers at that stop
+ * @page: address of a page for lklhost in its memory, 0 if there is none
+ * @mask: its signal mask, while lklhost executes calls in it
+ * @stop_sig: a SIGSTOP arrived meanwhile, and must be sent again
+ * @kept: the next thread whose @status trace_wait() must still handle
+ * @is_kept: it must
+ * @status: a wait status, or TRACEE_REPLACED
+ */
+struct tracee {
+	struct tracee *next;
+	pid_t tid;
+	enum at at;
+	uint64_t id;
+	struct regs regs;
+	uint64_t page;
+	uint64_t mask;
+	bool stop_sig;
+	struct tracee *kept;
+	bool is_kept;
+	int status;
+};
+
+/* Not a wait status: the thread executed a program, and has another number now. */
+#define TRACEE_REPLACED	(-1)
+
+/* tracee.c */
+struct tracee *tracee_find(pid_t tid);
+void tracee_keep(pid_t tid, int status);
+void tracee_executed(struct tracee *t);
+
+/* regs.c */
+int regs_read(pid_t tid, struct regs *r);
+int regs_write(pid_t tid, const struct regs *r);
+uint64_t regs_arg(const struct regs *r, int i);
+int64_t regs_result(const struct regs *r);
+void regs_set_result(struct regs *r, int64_t value);
+void regs_set_call(struct regs *r, long nr, const uint64_t args[6]);
+void regs_repeat(struct regs *r);
+
+#endif

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The registers of a system call, on x86-64 and arm64. Other processors have no
+ * engine trace.
+ */
+#define _GNU_SOURCE
+#include <elf.h>
+#include <errno.h>
+#include <sys/ptrace.h>
+#include <sys/uio.h>
+
+#include "trace/internal.h"
+
+#ifndef NT_ARM_SYSTEM_CALL
+#define NT_ARM_SYSTEM_CALL	0x404
+#endif
+
+#if defined(__x86_64__)
+
+#define CALL_SIZE	2	/* bytes of the instruction syscall */
+
+/** regs_read - read the registers of a thread that waits in a stop */
+int regs_read(pid_t tid, struct regs *r)
+{
+	struct iovec iov = { &r->user, sizeof(r->user) };
+
+	if (ptrace(PTRACE_GETREGSET, tid, NT_PRSTATUS, &iov))
+		return -errno;
+	r->nr = (long)r->user.orig_rax;
+	return 0;
+}
+
+/** regs_write - write the registers, and the number of the call */
+int regs_write(pid_t tid, const struct regs *r)
+{
+	struct regs copy = *r;
+	struct iovec iov = { &copy.user, sizeof(copy.user) };
+
+	copy.user.orig_rax = (unsigned long)r->nr;
+	return ptrace(PTRACE_SETREGSET, tid, NT_PRSTATUS, &iov) ? -errno : 0;
+}
+
+/** regs_arg - get argument @i of a call */
+uint64_t regs_arg(const struct regs *r, int i)
+{
+	const uint64_t args[] = { r->user.rdi, r->user.rsi, r->user.rdx,
+				  r->user.r10, r->user.r8, r->user.r9 };
+
+	return args[i];
+}
+
+/** regs_result - get the result of a call */
+int64_t regs_result(const struct regs *r)
+{
+	return (int64_t)r->user.rax;
+}
+
+/** regs_set_result - set the result of a call */
+void regs_set_result(struct regs *r, int64_t value)
+{
+	r->user.rax = (uint64_t)value;
+}
+
+/** regs_set_call - set a call and its arguments */
+void regs_set_call(struct regs *r, long nr, const uint64_t args[6])
+{
+	r->nr = nr;
+	r->user.rax = (uint64_t)nr;
+	r->user.rdi = args[0];
+	r->user.rsi = args[1];
+	r->user.rdx = args[2];
+	r->user.r10 = args[3];
+	r->user.r8 = args[4];
+	r->user.r9 = args[5];
+}
+
+/** regs_repeat - go back to the instruction that makes the call */
+void regs_repeat(struct regs *r)
+{
+	r->user.rip -= CALL_SIZE;
+	r->user.rax = (uint64_t)r->nr;
+	r->nr = -1;		/* the kernel must not restart the last call */
+}
+
+#elif defined(__aarch64__)
+
+#define CALL_SIZE	4	/* bytes of the instruction svc */
+
+/** regs_read - read the registers of a thread that waits in a stop */
+int regs_read(pid_t tid, struct regs *r)
+{
+	struct iovec iov = { &r->user, sizeof(r->user) };
+	int nr;
+
+	if (ptrace(PTRACE_GETREGSET, tid, NT_PRSTATUS, &iov))
+		return -errno;
+	iov = (struct iovec){ &nr, sizeof(nr) };
+	if (ptrace(PTRACE_GETREGSET, tid, NT_ARM_SYSTEM_CALL, &iov))
+		return -errno;
+	r->nr = nr;
+	return 0;
+}
+
+/** regs_write - write the registers, and the number of the call */
+int regs_write(pid_t tid, const struct regs *r)
+{
+	struct iovec iov = { (void *)(uintptr_t)&r->user, sizeof(r->user) };
+	int nr = (int)r->nr;
+
+	if (ptrace(PTRACE_SETREGSET, tid, NT_PRSTATUS, &iov))
+		return -errno;
+	iov = (struct iovec){ &nr, sizeof(nr) };
+	return ptrace(PTRACE_SETREGSET, tid, NT_ARM_SYSTEM_CALL, &iov) ?
+	       -errno : 0;
+}
+
+/** regs_arg - get argument @i of a call */
+uint64_t regs_arg(const struct regs *r, int i)
+{
+	return r->user.regs[i];
+}
+
+/** regs_result - get the result of a call */
+int64_t regs_result(const struct regs *r)
+{
+	return (int64_t)r->user.regs[0];
+}
+
+/** regs_set_result - set the result of a call */
+void regs_set_result(struct regs *r, int64_t value)
+{
+	r->user.regs[0] = (uint64_t)value;
+}
+
+/** regs_set_call - set a call and its arguments */
+void regs_set_call(struct regs *r, long nr, const uint64_t args[6])
+{
+	int i;
+
+	r->nr = nr;
+	r->user.regs[8] = (uint64_t)nr;
+	for (i = 0; i < 6; i++)
+		r->user.regs[i] = args[i];
+}
+
+/** regs_repeat - go back to the instruction that makes the call */
+void regs_repeat(struct regs *r)
+{
+	r->user.pc -= CALL_SIZE;
+	r->user.regs[8] = (uint64_t)r->nr;
+	r->nr = -1;		/* the kernel must not restart the last call */
+}
+
+#else
+
+/** regs_read - not supported */
+int regs_read(pid_t tid, struct regs *r)
+{
+	(void)tid;
+	(void)r;
+	return -ENOSYS;
+}
+
+/** regs_write - not supported */
+int regs_write(pid_t tid, const struct regs *r)
+{
+	(void)tid;
+	(void)r;
+	return -ENOSYS;
+}
+
+/** regs_arg - not supported */
+uint64_t regs_arg(const struct regs *r, int i)
+{
+	(void)r;
+	(void)i;
+	return 0;
+}
+
+/** regs_result - not supported */
+int64_t regs_result(const struct regs *r)
+{
+	(void)r;
+	return -ENOSYS;
+}
+
+/** regs_set_result - not supported */
+void regs_set_result(struct regs *r, int64_t value)
+{
+	(void)r;
+	(void)value;
+}
+
+/** regs_set_call - not supported */
+void regs_set_call(struct regs *r, long nr, const uint64_t args[6])
+{
+	(void)r;
+	(void)nr;
+	(void)args;
+}
+
+/** regs_repeat - not supported */
+void regs_repeat(struct regs *r)
+{
+	(void)r;
+}
+
+#endif

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Processes that lklhost traces with ptrace(2), for the engine trace. See
+ * tracee.c.
+ */
+#ifndef LKLHOST_TRACE_H
+#define LKLHOST_TRACE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Result of trace_step(): the thread has ended, or does not stop. */
+#define TRACE_GONE	INT64_MIN
+
+/**
+ * struct trace_call - a caught system call
+ * @id: number of the stop; no other stop has the same number
+ * @tid: the calling thread
+ * @nr: number of the system call
+ * @args: its arguments
+ */
+struct trace_call {
+	uint64_t id;
+	pid_t tid;
+	int nr;
+	uint64_t args[6];
+};
+
+/**
+ * struct trace_ops - callbacks for events of the traced threads
+ * @called: handles a caught call, which waits until it is answered
+ * @ended: handles the end of a thread
+ */
+struct trace_ops {
+	void (*called)(const struct trace_call *call);
+	void (*ended)(pid_t tid);
+};
+
+/* tracee.c */
+int trace_seize(pid_t pid);
+void trace_start(const struct trace_ops *ops);
+void trace_stop(void);
+pid_t trace_wait(int *status);
+void trace_reap(void);
+
+/* step.c */
+bool trace_waits(pid_t tid, uint64_t id);
+bool trace_answer(pid_t tid, uint64_t id, int64_t ret);
+bool trace_native(pid_t tid, uint64_t id);
+int trace_begin(pid_t tid, uint64_t id);
+int64_t trace_step(pid_t tid, long nr, const uint64_t args[6]);
+void trace_end(pid_t tid);
+uint64_t trace_page(pid_t tid);
+void trace_set_page(pid_t tid, uint64_t page);
+
+/* meeting.c */
+int trace_meeting_open(void);
+void trace_meeting_set(int fd);
+int trace_meeting(void);
+size_t trace_meeting_name(void *addr);
+
+#endif
