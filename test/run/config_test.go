@@ -266,7 +266,7 @@ func TestLKLKeys(t *testing.T) {
 		kit.OneLine(t, kit.Run(t, kit.Limit, kit.Lklrun("--config", path, "--engine", "preload", "--", "true")), 2, `lkl-hijack.json:1: dump /proc/version: with the engine preload`)
 	})
 	t.Run("debug", func(t *testing.T) {
-		says(t, lkl(t, `{"debug": "1"}`, "true"), "the stack runs", "nothing used the stack")
+		says(t, lkl(t, `{"debug": "1"}`, "true"), "the stack runs", "nothing used the stack", "lklhost has ended took=")
 		if r := lkl(t, `{"debug": "0"}`, "true"); strings.Contains(r.Stderr, "the stack runs") {
 			t.Errorf("%v", r)
 		}

@@ -149,7 +149,7 @@ func (r *run) take(ctx context.Context) (err error) {
 			}
 			return err
 		}
-		r.log.Debug(s.Do, "step", s.Kind, "took", time.Since(began).Round(time.Microsecond))
+		r.log.Debug(s.Do, "step", s.Kind, "took", took(began))
 	}
 	return nil
 }
@@ -182,6 +182,11 @@ func (r *run) step(ctx context.Context, s plan.Step) error {
 	return fmt.Errorf("unknown step %q", s.Kind)
 }
 
+// took returns the time since began, for the log.
+func took(began time.Time) time.Duration {
+	return time.Since(began).Round(time.Microsecond)
+}
+
 // teardown ends all processes of the run. It continues if one part fails.
 func (r *run) teardown(ctx context.Context) error {
 	began := time.Now()
@@ -191,8 +196,11 @@ func (r *run) teardown(ctx context.Context) error {
 	}
 	r.asked.end()
 	r.stopServing()
+	served := time.Now()
+	r.log.Debug("the services of the run have ended", "took", took(began))
 	if r.host != nil {
 		errs = append(errs, r.host.Stop(), reap.KillDescendants(r.spared))
+		r.log.Debug("lklhost has ended", "took", took(served))
 	}
 	r.recorder.End()
 	for _, l := range r.links.all() {
@@ -201,7 +209,7 @@ func (r *run) teardown(ctx context.Context) error {
 	if r.journal != nil {
 		r.journal.Close()
 	}
-	r.log.Debug("all processes have ended", "took", time.Since(began).Round(time.Microsecond))
+	r.log.Debug("all processes have ended", "took", took(began))
 	return errors.Join(errs...)
 }
 
@@ -212,7 +220,7 @@ func (r *run) undo(ctx context.Context) error {
 	}
 	began := time.Now()
 	err := undo.Finish(r.dir, func() error { return undo.Replay(context.WithoutCancel(ctx), r.dir) })
-	r.log.Debug("all changes to the host are undone", "took", time.Since(began).Round(time.Microsecond))
+	r.log.Debug("all changes to the host are undone", "took", took(began))
 	return err
 }
 

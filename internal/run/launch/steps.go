@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/diag/account"
@@ -83,13 +84,14 @@ func (r *run) startHost(ctx context.Context) (err error) {
 // boot passes the links to lklhost and boots the kernel.
 func (r *run) boot(ctx context.Context) error {
 	var err error
+	began := time.Now()
 	if r.conn, err = r.host.Connect(ctx); err != nil {
 		return err
 	}
 	r.links.conn = r.conn
 	r.links.leases.Options = lease.Options{Conn: r.conn, Name: r.dir.Name, Log: r.log, Tell: r.opts.Tell, Changed: r.links.leasesChanged}
 	hello := r.conn.Hello()
-	r.log.Debug("lklhost is ready", "pid", hello.HostPID, "target", hello.TargetPID)
+	r.log.Debug("lklhost is ready", "pid", hello.HostPID, "target", hello.TargetPID, "took", took(began))
 	r.files.set(func(s *instance.State) { s.HostPID, s.TargetPID = int(hello.HostPID), int(hello.TargetPID) })
 	// ctx ends with the start. The events last for the whole run and end
 	// with the connection.
