@@ -89,6 +89,10 @@ type Request struct {
 	// driver that can serve them takes them and sets this to nil.
 	Publish []config.Publish
 
+	// Allow are the only destinations that the run may reach; empty: all. The
+	// run then has only interfaces that apply this.
+	Allow []config.Allow
+
 	Notes []string // printed once at the start
 }
 

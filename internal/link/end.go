@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/lklrun/lklrun/internal/diag/egress"
 	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 )
@@ -28,6 +29,8 @@ type End struct {
 	Join func(ctx context.Context, to func(ctx context.Context, bell *os.File) error) error
 
 	Counts func() map[string]uint64 // counters of a gateway; nil: not a gateway
+
+	Egress func() *egress.Account // what the program asked of a gateway; nil, also as the result: no rules
 
 	Watch *netdev.Watch // reports the end; nil: watch the device, if there is one
 	Gone  string        // message at the end; empty: the device is gone

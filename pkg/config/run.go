@@ -42,6 +42,7 @@ type Run struct {
 	DNS        []netip.Addr `json:"dns,omitempty"`
 	AddHosts   []HostName   `json:"add_host,omitempty"`  // names for the program's /etc/hosts
 	HostNets   []HostNet    `json:"host_net,omitempty"`  // destinations that use the host's stack
+	Allows     []Allow      `json:"allow,omitempty"`     // the only destinations that the program may reach; empty: all
 	Detach     bool         `json:"detach,omitempty"`    // run in the background
 	WaitAll    bool         `json:"wait_all,omitempty"`  // wait for the last process
 	Listen     []int        `json:"listen,omitempty"`    // ports of servers at an address shared with the host

@@ -96,6 +96,8 @@ var settings = []Setting{
 		add: func(r *Run, w string) error { return appended(&r.AddHosts, w, ParseAddHost) }},
 	{Key: "host_net", Flag: "host-net", Kind: Texts, Most: MaxHostNets, Form: "CIDR[:PORT]", Example: "10.0.0.0/8", Help: "reach this destination over the host's stack",
 		add: func(r *Run, w string) error { return appended(&r.HostNets, w, ParseHostNet) }},
+	{Key: "allow", Flag: "allow", Kind: Texts, Most: MaxAllows, Form: "NAME|CIDR[:PORT]", Example: "*.example.com:443", Help: "reach only this destination (and others of --allow) through the gateway",
+		add: func(r *Run, w string) error { return appended(&r.Allows, w, ParseAllow) }},
 	{Key: "publish", Flag: "publish", Kind: Texts, Most: MaxPublish, Form: "PORTS", Example: "8080:80", Help: "publish a port of the program on the host",
 		add: func(r *Run, w string) error { return appended(&r.Publish, w, ParsePublish) }},
 	{Key: "listen", Flag: "listen", Kind: Numbers, Most: MaxListen, Form: "PORT", Help: "with a shared address: a port the program listens on",

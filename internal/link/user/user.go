@@ -106,6 +106,9 @@ func (driver) Plan(r *link.Request, f Facts) (Part, error) {
 		c = c.WithIPv6(n)
 		l.Addrs, l.GW6 = append(l.Addrs, c.Address6), c.Gateway6
 	}
+	if len(r.Allow) > 0 {
+		c.Allow, l.HostLoopback = r.Allow, netip.Addr{} // no hint about an address that is refused
+	}
 	c.Publish, r.Publish = r.Publish, nil
 	r.Note("%s is the user-mode gateway: the host's kernel carries its TCP connections, so MPTCP and congestion control of the stack do not reach the wire", l.Name)
 	for _, a := range f.Addrs {
@@ -133,9 +136,13 @@ func free(others []link.Link) int {
 }
 
 func (driver) Describe(l *link.Link, c Part) link.Words {
+	last := fmt.Sprintf("the host's 127.0.0.1 is %s", c.Host)
+	if len(c.Allow) > 0 {
+		last = "only to allowed destinations"
+	}
 	return link.Words{
 		About: []string{"user-mode gateway"},
-		Last:  []string{fmt.Sprintf("the host's 127.0.0.1 is %s", c.Host)},
+		Last:  []string{last},
 		Do:    fmt.Sprintf("start the user-mode gateway %s as %s", l.GW4, l.Name), Undo: "ends when lklrun exits",
 	}
 }
@@ -149,7 +156,7 @@ func (driver) Open(ctx context.Context, l *link.Link, c Part, env link.Env) (lin
 	if err != nil {
 		return link.End{}, err
 	}
-	return link.End{File: file, Kind: ctlproto.CTL_LINK_FRAME, Close: func() { g.Close() }, Counts: g.Counts}, nil
+	return link.End{File: file, Kind: ctlproto.CTL_LINK_FRAME, Close: func() { g.Close() }, Counts: g.Counts, Egress: g.Egress}, nil
 }
 
 func (driver) Check(context.Context) []link.Finding {

@@ -70,6 +70,9 @@ func (f *Facts) lookEngine(run config.Run, s *stack.Stack) error {
 		if f.EngineLacks, err = LookConfinement(ctx, MakeNamespaces, CheckFilter); err != nil {
 			return fmt.Errorf("--engine %s: %w", f.Engine, err)
 		}
+		if len(run.Allows) > 0 && len(f.EngineLacks) > 0 {
+			return fmt.Errorf("--allow %s: the engine %s has no network namespace here, so the program could use the host's network; run lklrun as root, or remove --allow", run.Allows[0], f.Engine)
+		}
 	}
 	return nil
 }

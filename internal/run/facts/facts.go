@@ -65,6 +65,9 @@ func Interfaces(run config.Run, s *stack.Stack) []config.Interface {
 // planned, missing rights are no errors.
 func Look(run config.Run, s *stack.Stack, dry bool) (Facts, error) {
 	f := Facts{RunRoot: instance.Root()}
+	if err := CheckAllow(run, s); err != nil {
+		return f, err
+	}
 	if err := s.CheckLibrary(); err != nil {
 		return f, err
 	}

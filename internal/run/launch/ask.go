@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/lklrun/lklrun/internal/diag/ask"
+	"github.com/lklrun/lklrun/internal/diag/egress"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
@@ -51,6 +52,7 @@ func (r *run) startAsking() {
 	ask.Handle(q, ask.Holders, about.holders)
 	ask.Handle(q, ask.Usage, about.usage)
 	ask.Handle(q, ask.Gateways, r.links.gateways)
+	ask.Handle(q, ask.Egress, r.links.egress)
 	r.asked.serve(r.conn)
 }
 
@@ -63,4 +65,14 @@ func (v *links) gateways(context.Context, struct{}, *os.File) (map[string]map[st
 		}
 	}
 	return counts, nil
+}
+
+// egress answers ask.Egress. A run with rules has only one gateway.
+func (v *links) egress(context.Context, struct{}, *os.File) (*egress.Account, error) {
+	for _, l := range v.all() {
+		if l.host.Egress != nil {
+			return l.host.Egress(), nil
+		}
+	}
+	return nil, nil
 }

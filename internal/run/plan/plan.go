@@ -94,6 +94,7 @@ type Plan struct {
 	Links       []Link            `json:"links"`
 	Sysctls     []config.Sysctl   `json:"sysctls,omitempty"`
 	HostNets    []config.HostNet  `json:"host_net,omitempty"`
+	Allow       []config.Allow    `json:"allow,omitempty"` // the only destinations; empty: all
 	Detach      bool              `json:"detach,omitempty"`
 	WaitAll     bool              `json:"wait_all,omitempty"`    // the run ends when its last process ends
 	Resolv      string            `json:"resolv_conf,omitempty"` // content of resolv.conf; empty: keep the host's
@@ -125,6 +126,9 @@ func Make(run config.Run, s *stack.Stack, found facts.Facts) (*Plan, error) {
 	if len(run.Command) == 0 {
 		return nil, errors.New("no command to run; expected lklrun [FLAG]... -- COMMAND [ARG]...")
 	}
+	if err := facts.CheckAllow(run, s); err != nil {
+		return nil, err
+	}
 	p := &Plan{
 		Command:  run.Command,
 		Name:     run.Name,
@@ -136,6 +140,7 @@ func Make(run config.Run, s *stack.Stack, found facts.Facts) (*Plan, error) {
 		},
 		Require:     run.Require,
 		HostNets:    run.HostNets,
+		Allow:       run.Allows,
 		AddHosts:    run.AddHosts,
 		Engine:      found.Engine,
 		EngineLacks: found.EngineLacks,
@@ -275,7 +280,7 @@ func (p *Plan) links(run config.Run, s *stack.Stack, found facts.Facts) error {
 	}
 	publish := run.Publish
 	for n, i := range ifs {
-		r := link.Request{Interface: &i, Machine: found.Machine, Others: p.Links, Publish: publish}
+		r := link.Request{Interface: &i, Machine: found.Machine, Others: p.Links, Publish: publish, Allow: run.Allows}
 		l, err := p.link(n, &r, found.Links[n])
 		if err != nil {
 			return err

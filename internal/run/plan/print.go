@@ -69,6 +69,9 @@ func (p *Plan) Write(w io.Writer) error {
 	for _, h := range p.HostNets {
 		line("host-net", "%s, by the host's stack", h)
 	}
+	for _, a := range p.Allow {
+		line("allow", "%s", a)
+	}
 	if p.DNSFrom != "" {
 		dns := "none"
 		if servers := parseResolv(p.Resolv).servers; len(servers) > 0 {

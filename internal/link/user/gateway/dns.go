@@ -79,8 +79,9 @@ func nameServers(text string) []netip.AddrPort {
 func (r *resolver) dialTCP(ctx context.Context) (net.Conn, error) {
 	var errs []error
 	for _, s := range r.current() {
-		d := net.Dialer{Timeout: queryLimit, KeepAlive: -1}
-		conn, err := d.DialContext(ctx, "tcp", s.String())
+		ctx, cancel := context.WithTimeout(ctx, queryLimit)
+		conn, err := dialServer(ctx, "tcp", s)
+		cancel()
 		if err == nil {
 			return conn, nil
 		}
@@ -110,8 +111,7 @@ func (r *resolver) exchange(ctx context.Context, query []byte) []byte {
 func ask(ctx context.Context, server netip.AddrPort, query []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryLimit)
 	defer cancel()
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "udp", server.String())
+	conn, err := dialServer(ctx, "udp", server)
 	if err != nil {
 		return nil, err
 	}
@@ -173,5 +173,7 @@ func (g *Gateway) resolve(ctx context.Context, to io.Writer, query []byte) {
 	e := &entry{g: g, end: cancel}
 	tables()[queries].add(e)
 	defer tables()[queries].remove(e)
-	_, _ = to.Write(g.dns.exchange(ctx, query)) // an answer can get lost, as on a wire
+	if a := g.ruled(query, func(query []byte) []byte { return g.dns.exchange(ctx, query) }); a != nil {
+		_, _ = to.Write(a) // an answer can get lost, as on a wire
+	}
 }

@@ -38,6 +38,8 @@ type Config struct {
 	Gateway6 netip.Addr   `json:"gw6,omitzero"`
 	Host6    netip.Addr   `json:"host6,omitzero"`
 
+	Allow []config.Allow `json:"allow,omitempty"` // the only destinations; empty: all
+
 	Publish []config.Publish `json:"publish,omitempty"` // ports of the host that lead to the stack's ports
 }
 

@@ -6,17 +6,18 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/lklrun/lklrun/internal/diag/egress"
 	"github.com/lklrun/lklrun/internal/host/netdev"
+	"github.com/lklrun/lklrun/internal/link/user/rules"
 
 	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/pkg/tcpip"
@@ -72,6 +73,7 @@ type Gateway struct {
 	stack  *stack.Stack
 	dns    *resolver
 	doors  []*door
+	rules  *rules.Rules // nil: all destinations are allowed
 
 	mu      sync.Mutex
 	closing bool
@@ -84,6 +86,9 @@ type Gateway struct {
 // socket with one frame per message. warn receives messages for the user, one
 // line each.
 func Start(ctx context.Context, cfg Config, log *slog.Logger, warn func(string)) (*Gateway, *os.File, error) {
+	if len(cfg.Allow) > 0 && len(cfg.Publish) > 0 {
+		return nil, nil, errors.New("starting the user-mode gateway: allowed destinations and published ports exclude each other")
+	}
 	doors, err := open(cfg.Publish)
 	if err != nil {
 		return nil, nil, &PublishError{err}
@@ -98,6 +103,10 @@ func Start(ctx context.Context, cfg Config, log *slog.Logger, warn func(string))
 	g := &Gateway{
 		cfg: cfg, log: log, warn: warn, relays: map[*relay]struct{}{}, doors: doors,
 		link: newLink(conn, cfg), dns: newResolver(resolvConf),
+	}
+	if len(cfg.Allow) > 0 {
+		g.rules = newRules(cfg, warn)
+		g.link.other = g.rules.Other
 	}
 	ctx, g.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if err := g.route(ctx); err != nil {
@@ -146,8 +155,8 @@ func (g *Gateway) route(ctx context.Context) error {
 		g.associate(ctx, r)
 		return true
 	})
-	s.SetTransportProtocolHandler(tcp.ProtocolNumber, g.unlessUnreachable(connections.HandlePacket))
-	s.SetTransportProtocolHandler(udp.ProtocolNumber, g.unlessUnreachable(datagrams.HandlePacket))
+	s.SetTransportProtocolHandler(tcp.ProtocolNumber, g.unlessRefused("tcp", g.unlessUnreachable(connections.HandlePacket)))
+	s.SetTransportProtocolHandler(udp.ProtocolNumber, g.unlessRefused("udp", g.unlessUnreachable(datagrams.HandlePacket)))
 	if err := s.CreateNIC(nic, g.link); err != nil {
 		return fmt.Errorf("creating its interface: %v", err)
 	}
@@ -199,11 +208,6 @@ func (c *Config) own(a netip.Addr) bool {
 		}
 	}
 	return false
-}
-
-// destination translates addr:port of the stack to the host's address and port.
-func (g *Gateway) destination(addr tcpip.Address, port uint16) string {
-	return net.JoinHostPort(g.onHost(addr).String(), strconv.Itoa(int(port)))
 }
 
 // onHost translates an address of the stack to the host's address.
@@ -258,4 +262,16 @@ func (g *Gateway) Close() {
 	g.mu.Unlock()
 	g.cancel()
 	g.stack.Close()
+	if g.rules != nil {
+		g.rules.Close()
+	}
+}
+
+// Egress returns what the program asked for, or nil if the gateway has no rules.
+func (g *Gateway) Egress() *egress.Account {
+	if g.rules == nil {
+		return nil
+	}
+	a := g.rules.Account()
+	return &a
 }

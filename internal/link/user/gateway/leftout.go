@@ -8,6 +8,8 @@ import (
 	"context"
 	"log/slog"
 	"os"
+
+	"github.com/lklrun/lklrun/internal/diag/egress"
 )
 
 // Available reports whether this lklrun includes the gateway.
@@ -26,3 +28,6 @@ func (*Gateway) Counts() map[string]uint64 { return nil }
 
 // Close does nothing.
 func (*Gateway) Close() {}
+
+// Egress returns nil.
+func (*Gateway) Egress() *egress.Account { return nil }

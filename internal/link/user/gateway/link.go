@@ -27,7 +27,10 @@ type link struct {
 	conn net.Conn
 	cfg  Config
 	mtu  atomic.Uint32
-	from atomic.Pointer[tcpip.LinkAddress] // source address of the last frame: the stack's address
+	// other is called for packets of the stack to elsewhere that are neither TCP
+	// nor UDP, which the gateway never forwards; nil: not called.
+	other func(protocol string, to netip.Addr)
+	from  atomic.Pointer[tcpip.LinkAddress] // source address of the last frame: the stack's address
 
 	mu         sync.Mutex
 	dispatcher stack.NetworkDispatcher
@@ -68,6 +71,9 @@ func (l *link) deliver(frame []byte) {
 	}
 	if src := eth.SourceAddress(); src != l.stackMAC() {
 		l.from.Store(&src)
+	}
+	if l.other != nil {
+		l.tellOther(eth.Type(), frame[header.EthernetMinimumSize:])
 	}
 	if l.echoElsewhere(eth.Type(), frame[header.EthernetMinimumSize:]) {
 		return

@@ -35,6 +35,10 @@ type relay struct {
 // the host's attempt.
 func (g *Gateway) connect(ctx context.Context, req *tcp.ForwarderRequest) {
 	id := req.ID()
+	if g.rules != nil && g.isDNS(id.LocalAddress, id.LocalPort) {
+		g.answerStream(ctx, req)
+		return
+	}
 	if tables()[carried].full() {
 		g.limited(carried)
 		req.Complete(true)
@@ -91,9 +95,7 @@ func (g *Gateway) dial(ctx context.Context, id stack.TransportEndpointID) (net.C
 	if g.isDNS(id.LocalAddress, id.LocalPort) {
 		return g.dns.dialTCP(ctx)
 	}
-	// The stack decides about keep-alive.
-	d := net.Dialer{KeepAlive: -1}
-	return d.DialContext(ctx, "tcp", g.destination(id.LocalAddress, id.LocalPort))
+	return g.dialHost(ctx, "tcp", id.LocalAddress, id.LocalPort)
 }
 
 func isTimeout(err error) bool {

@@ -58,7 +58,7 @@ func (g *Gateway) associate(ctx context.Context, req *udp.ForwarderRequest) {
 		return
 	}
 	tables()[udpPairs].makeRoom()
-	out, err := net.Dial("udp", g.destination(id.LocalAddress, id.LocalPort))
+	out, err := g.dialHost(ctx, "udp", id.LocalAddress, id.LocalPort)
 	if err != nil {
 		g.log.Debug("gateway: sending a datagram", "error", err)
 		in.Close()

@@ -5,6 +5,7 @@
 package gateway
 
 import (
+	"errors"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
@@ -41,7 +42,7 @@ func (g *Gateway) unlessUnreachable(next packetHandler) packetHandler {
 			return next(id, pkt)
 		}
 		g.log.Debug("gateway: the host has no route", "to", to)
-		if err := g.link.unreachable(pkt); err != nil {
+		if err := g.link.unreachable(pkt, noRoute); err != nil {
 			g.log.Debug("gateway: sending ICMP unreachable", "error", err)
 		}
 		return true
@@ -58,36 +59,38 @@ func begins(pkt *stack.PacketBuffer) bool {
 }
 
 // routed reports whether the host has a route to an address, and a source
-// address for it. It connects a datagram socket, which checks both and sends
-// nothing. The router waits in the meantime, so routed makes only three system
-// calls.
+// address for it. The router waits in the meantime, so routed makes only three
+// system calls.
 func routed(to netip.Addr) bool {
-	const discard = 9
-	family, sa := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: discard, Addr: to.As16()})
-	if to.Is4() {
-		family, sa = unix.AF_INET, &unix.SockaddrInet4{Port: discard, Addr: to.As4()}
-	}
-	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	fd, err := probe(to)
 	if err == nil {
-		err = unix.Connect(fd, sa)
 		unix.Close(fd)
+		return true
 	}
-	switch err {
-	case unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EADDRNOTAVAIL, unix.EAFNOSUPPORT:
-		return false
-	}
-	return true
+	return !errors.Is(err, unix.ENETUNREACH) && !errors.Is(err, unix.EHOSTUNREACH) &&
+		!errors.Is(err, unix.EADDRNOTAVAIL) && !errors.Is(err, unix.EAFNOSUPPORT)
 }
+
+// icmpCode is the code of an ICMP error "destination unreachable".
+type icmpCode struct {
+	four header.ICMPv4Code
+	six  header.ICMPv6Code
+}
+
+var (
+	noRoute    = icmpCode{header.ICMPv4NetUnreachable, header.ICMPv6NetworkUnreachable}
+	prohibited = icmpCode{header.ICMPv4AdminProhibited, header.ICMPv6Prohibited}
+)
 
 // unreachable answers a packet of the stack with an ICMP error from the
 // gateway.
-func (l *link) unreachable(pkt *stack.PacketBuffer) error {
+func (l *link) unreachable(pkt *stack.PacketBuffer, why icmpCode) error {
 	packet := pkt.ToView().AsSlice()
 	var answer []byte
 	if pkt.NetworkProtocolNumber == header.IPv6ProtocolNumber {
-		answer = unreachable6(l.cfg.Gateway6, packet)
+		answer = unreachable6(l.cfg.Gateway6, packet, why.six)
 	} else {
-		answer = unreachable4(l.cfg.Gateway, packet)
+		answer = unreachable4(l.cfg.Gateway, packet, why.four)
 	}
 	l.writing.Lock()
 	defer l.writing.Unlock()
@@ -98,9 +101,9 @@ func (l *link) unreachable(pkt *stack.PacketBuffer) error {
 	return err
 }
 
-// unreachable6 builds the answer "no route to destination" (RFC 4443, 3.1) to
+// unreachable6 builds the answer "destination unreachable" (RFC 4443, 3.1) to
 // packet.
-func unreachable6(from netip.Addr, packet []byte) []byte {
+func unreachable6(from netip.Addr, packet []byte, code header.ICMPv6Code) []byte {
 	quote := packet[:min(len(packet), quoteMax6)]
 	const head = header.IPv6MinimumSize + header.ICMPv6DstUnreachableMinimumSize
 	b := make([]byte, head, head+len(quote))
@@ -111,15 +114,15 @@ func unreachable6(from netip.Addr, packet []byte) []byte {
 	})
 	icmp := header.ICMPv6(b[header.IPv6MinimumSize:])
 	icmp.SetType(header.ICMPv6DstUnreachable)
-	icmp.SetCode(header.ICMPv6NetworkUnreachable)
+	icmp.SetCode(code)
 	icmp.SetChecksum(header.ICMPv6Checksum(header.ICMPv6ChecksumParams{
 		Header: icmp, Src: src, Dst: dst, PayloadCsum: checksum.Checksum(quote, 0), PayloadLen: len(quote),
 	}))
 	return append(b, quote...)
 }
 
-// unreachable4 builds the answer "net unreachable" (RFC 792) to packet.
-func unreachable4(from netip.Addr, packet []byte) []byte {
+// unreachable4 builds the answer "destination unreachable" (RFC 792) to packet.
+func unreachable4(from netip.Addr, packet []byte, code header.ICMPv4Code) []byte {
 	quote := packet[:min(len(packet), quoteMax4)]
 	const head = header.IPv4MinimumSize + header.ICMPv4MinimumSize
 	b := make([]byte, head, head+len(quote))
@@ -131,7 +134,7 @@ func unreachable4(from netip.Addr, packet []byte) []byte {
 	ip.SetChecksum(^ip.CalculateChecksum())
 	icmp := header.ICMPv4(b[header.IPv4MinimumSize:])
 	icmp.SetType(header.ICMPv4DstUnreachable)
-	icmp.SetCode(header.ICMPv4NetUnreachable)
+	icmp.SetCode(code)
 	icmp.SetChecksum(header.ICMPv4Checksum(icmp, checksum.Checksum(quote, 0)))
 	return append(b, quote...)
 }

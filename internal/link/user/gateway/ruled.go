@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !nogateway
+
+package gateway
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"gvisor.dev/gvisor/pkg/waiter"
+)
+
+// This file applies the rules (--allow) to packets and to name queries.
+
+// streamLimit bounds the time between two queries on a TCP connection.
+const streamLimit = 10 * time.Second
+
+// unlessRefused answers the first packet of a flow that the rules refuse, and
+// passes other packets to next. It only makes the program's call fail at once:
+// dialHost applies the same rules.
+func (g *Gateway) unlessRefused(protocol string, next packetHandler) packetHandler {
+	if g.rules == nil {
+		return next
+	}
+	return func(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
+		if !begins(pkt) || g.isDNS(id.LocalAddress, id.LocalPort) {
+			return next(id, pkt)
+		}
+		to := peer(id.LocalAddress)
+		if g.rules.Refuse(protocol, netip.AddrPortFrom(to, id.LocalPort)) == nil {
+			return next(id, pkt)
+		}
+		// Packets to multicast and similar addresses get no ICMP error
+		// (RFC 1122, 3.2.2).
+		if to.IsGlobalUnicast() || to.IsLinkLocalUnicast() {
+			if err := g.link.unreachable(pkt, prohibited); err != nil {
+				g.log.Debug("gateway: sending ICMP prohibited", "error", err)
+			}
+		}
+		return true
+	}
+}
+
+// tellOther reports a packet to elsewhere that is neither TCP nor UDP. Such
+// packets to multicast addresses belong to the stack itself, for example to
+// neighbour discovery.
+func (l *link) tellOther(protocol tcpip.NetworkProtocolNumber, packet []byte) {
+	var to netip.Addr
+	var transport uint8
+	switch {
+	case protocol == header.IPv4ProtocolNumber && len(packet) >= header.IPv4MinimumSize:
+		to, transport = netip.AddrFrom4([4]byte(packet[16:20])), packet[9]
+	case protocol == header.IPv6ProtocolNumber && len(packet) >= header.IPv6MinimumSize:
+		to, transport = netip.AddrFrom16([16]byte(packet[24:40])), packet[6]
+	default:
+		return
+	}
+	name := "IP protocol " + strconv.Itoa(int(transport))
+	switch tcpip.TransportProtocolNumber(transport) {
+	case header.TCPProtocolNumber, header.UDPProtocolNumber:
+		return
+	case header.ICMPv4ProtocolNumber, header.ICMPv6ProtocolNumber:
+		if l.cfg.own(to) {
+			return
+		}
+		name = "icmp"
+	}
+	if to.IsMulticast() || protocol == header.IPv6ProtocolNumber && (transport == 0 || transport == 43 || transport == 44 || transport == 60) {
+		return // the router interprets extension headers
+	}
+	l.other(name, to)
+}
+
+// ruled answers a query with exchange, if the rules permit it. The name server
+// receives a query without other data of the program. The answer is nil if query
+// is not a query.
+func (g *Gateway) ruled(query []byte, exchange func(query []byte) []byte) []byte {
+	if g.rules == nil {
+		return exchange(query)
+	}
+	q, refusal := g.rules.Query(query)
+	if q == nil {
+		return refusal
+	}
+	return q.Answer(exchange(q.Wire))
+}
+
+// answerStream serves the queries on a TCP connection.
+func (g *Gateway) answerStream(ctx context.Context, req *tcp.ForwarderRequest) {
+	var wq waiter.Queue
+	ep, terr := req.CreateEndpoint(&wq)
+	req.Complete(false)
+	if terr != nil {
+		g.log.Debug("gateway: accepting", "error", terr)
+		return
+	}
+	conn := gonet.NewTCPConn(&wq, ep)
+	defer conn.Close()
+	defer context.AfterFunc(ctx, ep.Abort)()
+	a := newAssociation(g, udpPairs, ep.Abort)
+	defer a.table.remove(&a.entry)
+	for {
+		if err := conn.SetDeadline(time.Now().Add(streamLimit)); err != nil {
+			return
+		}
+		query, err := readMessage(conn)
+		if err != nil {
+			return
+		}
+		a.touch()
+		answer := g.ruled(query, func(query []byte) []byte { return g.dns.exchangeTCP(ctx, query) })
+		if answer == nil || writeMessage(conn, answer) != nil {
+			return
+		}
+	}
+}
+
+// exchangeTCP is like exchange, over TCP.
+func (r *resolver) exchangeTCP(ctx context.Context, query []byte) []byte {
+	conn, err := r.dialTCP(ctx)
+	if err != nil {
+		return serverFailure(query)
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if err := conn.SetDeadline(time.Now().Add(2 * queryLimit)); err != nil {
+		return serverFailure(query)
+	}
+	if writeMessage(conn, query) != nil {
+		return serverFailure(query)
+	}
+	got, err := readMessage(conn)
+	if err != nil {
+		return serverFailure(query)
+	}
+	return got
+}
+
+// readMessage reads a DNS message and its length (RFC 1035, 4.2.2).
+func readMessage(from io.Reader) ([]byte, error) {
+	var n [2]byte
+	if _, err := io.ReadFull(from, n[:]); err != nil {
+		return nil, err
+	}
+	msg := make([]byte, binary.BigEndian.Uint16(n[:]))
+	_, err := io.ReadFull(from, msg)
+	return msg, err
+}
+
+func writeMessage(to net.Conn, msg []byte) error {
+	if len(msg) > 1<<16-1 {
+		return errors.New("the message is too long")
+	}
+	_, err := to.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(msg))), msg...))
+	return err
+}

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package rules decides which destinations a program may reach through the
+// user-mode gateway (--allow). Everything else is refused.
+//
+// A rule for a prefix permits the addresses of the prefix. A rule for a name
+// permits the addresses in the answers to queries for this name, for the lifetime
+// of each answer. Only queries through the gateway's own name server count. The
+// gateway forwards no query for another name.
+//
+// The rules know nothing about packets. The gateway calls Refuse for each new
+// flow, and Open before it opens a socket of the host.
+package rules
+
+import (
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/diag/egress"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+const (
+	// leastLifetime is the minimum time for which an answer permits its
+	// addresses. A program needs some time between the answer and its
+	// connection, also if the answer has the lifetime 0.
+	leastLifetime = 30 * time.Second
+	// mostLifetime bounds the lifetime that a name server can choose.
+	mostLifetime = 24 * time.Hour
+
+	// maxGrants is the maximum number of addresses that answers permit at
+	// the same time. Beyond it, those that expire first are dropped.
+	maxGrants = 4096
+
+	// maxLines is the maximum number of refusals that are reported to the
+	// user. The others are only counted.
+	maxLines = 50
+)
+
+// Options are the parameters of Rules.
+type Options struct {
+	Allow []config.Allow
+	Nets  []netip.Prefix // the gateway's own networks
+	Hosts []netip.Addr   // addresses that stand for the host's loopback addresses
+
+	// Local reports whether an address belongs to this machine.
+	Local func(netip.Addr) (bool, error)
+	// Tell prints a line for the user. It may block.
+	Tell func(string)
+	Now  func() time.Time
+}
+
+// Rules are the rules of one gateway, with the addresses that they permit now.
+type Rules struct {
+	Options
+	ledger *egress.Ledger
+
+	mu     sync.Mutex
+	grants map[netip.Addr][]grant
+
+	lines chan string // refusals for the user
+	done  chan struct{}
+	said  int
+	over  bool
+}
+
+// grant permits an address, because an allowed name resolved to it.
+type grant struct {
+	rule    int // index in Options.Allow
+	name    string
+	expires time.Time
+}
+
+// New returns rules, which must be closed.
+func New(o Options) *Rules {
+	r := &Rules{
+		Options: o, ledger: egress.NewLedger(), grants: map[netip.Addr][]grant{},
+		lines: make(chan string, maxLines+1), done: make(chan struct{}),
+	}
+	go func() {
+		defer close(r.done)
+		for line := range r.lines {
+			r.Tell(line)
+		}
+	}()
+	return r
+}
+
+// closeLimit bounds the wait for a terminal that accepts no output.
+const closeLimit = 2 * time.Second
+
+// Close prints the remaining refusals and a summary.
+func (r *Rules) Close() {
+	r.mu.Lock()
+	over := r.over
+	r.over = true
+	r.mu.Unlock()
+	if over {
+		return
+	}
+	close(r.lines)
+	select {
+	case <-r.done:
+	case <-time.After(closeLimit):
+		return
+	}
+	a := r.Account()
+	for _, line := range a.Summary() {
+		r.Tell(line)
+	}
+}
+
+// Account returns what the program has asked for so far.
+func (r *Rules) Account() egress.Account { return r.ledger.Account() }
+
+// RefusedError reports that the rules do not permit a destination.
+type RefusedError struct {
+	To     string
+	Reason string
+}
+
+// Error names the destination and the reason.
+func (e *RefusedError) Error() string { return "refused " + e.To + ": " + e.Reason }
+
+// Refuse checks a destination for a new flow. It counts a refusal, and reports
+// the first one of each destination to the user. Permitted flows are not counted.
+func (r *Rules) Refuse(protocol string, to netip.AddrPort) error {
+	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
+	_, reason := r.check(to)
+	if reason == "" {
+		return nil
+	}
+	return r.refused(protocol, to, reason)
+}
+
+// Open checks a destination, as Refuse does, and counts it if it is permitted.
+func (r *Rules) Open(protocol string, to netip.AddrPort) error {
+	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
+	name, reason := r.check(to)
+	if reason != "" {
+		return r.refused(protocol, to, reason)
+	}
+	r.ledger.Contact(protocol, to, name, "")
+	return nil
+}
+
+// Other refuses a packet that is neither TCP nor UDP.
+func (r *Rules) Other(protocol string, to netip.Addr) {
+	_ = r.refused(protocol, netip.AddrPortFrom(to.Unmap(), 0), "only TCP and UDP can be allowed")
+}
+
+func (r *Rules) refused(protocol string, to netip.AddrPort, reason string) error {
+	d := egress.Destination{Protocol: protocol, Address: to.Addr().String(), Port: to.Port()}
+	err := &RefusedError{d.String(), reason}
+	if r.ledger.Contact(protocol, to, "", reason) {
+		r.say(err.Error())
+	}
+	return err
+}
+
+// say passes a line to the user without waiting.
+func (r *Rules) say(line string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over || r.said > maxLines {
+		return
+	}
+	if r.said++; r.said > maxLines {
+		line = "further refusals are only counted; lklctl account --egress shows them"
+	}
+	r.lines <- line // has room for all lines
+}
+
+// nameServerPorts are ports of name servers: DNS, and DNS over TLS or QUIC.
+var nameServerPorts = map[uint16]bool{53: true, 853: true}
+
+// check returns the name whose answer permits a destination, if one does, or the
+// reason for which the destination is refused.
+func (r *Rules) check(to netip.AddrPort) (name, reason string) {
+	a, port := to.Addr(), to.Port()
+	if !a.IsValid() || a.Zone() != "" {
+		return "", "not a valid address"
+	}
+	for _, rule := range r.Allow {
+		if rule.Name == "" && rule.Prefix.IsSingleIP() && rule.Prefix.Addr() == a && permits(rule, port) && !never(a) {
+			return "", "" // such a rule also permits addresses of this machine
+		}
+	}
+	if reason := r.special(a); reason != "" {
+		return "", reason
+	}
+	permitted := false
+	for _, rule := range r.Allow {
+		permitted = permitted || rule.Name == "" && rule.Prefix.Contains(a) && permits(rule, port)
+	}
+	if !permitted {
+		if name, reason = r.granted(a, port); reason != "" {
+			return "", reason
+		}
+	}
+	return name, r.local(a)
+}
+
+// permits reports whether a rule permits a port. A rule without a port does not
+// permit the ports of name servers, because these could resolve any name, or
+// carry any data.
+func permits(rule config.Allow, port uint16) bool {
+	return rule.Port == port || rule.Port == 0 && !nameServerPorts[port]
+}
+
+// never reports whether no rule permits an address.
+func never(a netip.Addr) bool {
+	return a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}) ||
+		a.Is4() && a.As4()[0] == 0
+}
+
+// special returns the reason for which only a rule for exactly this address can
+// permit it, or an empty string.
+func (r *Rules) special(a netip.Addr) string {
+	for _, h := range r.Hosts {
+		if h == a {
+			return fmt.Sprintf("it stands for a loopback address of this machine, which only --allow %s permits", a)
+		}
+	}
+	for _, n := range r.Nets {
+		if n.Contains(a) {
+			return "it is in the gateway's own network"
+		}
+	}
+	switch {
+	case a.IsLoopback() || a.IsUnspecified() || a.Is4() && a.As4()[0] == 0:
+		return "it is an address of this machine"
+	case never(a):
+		return "it is a multicast or broadcast address"
+	case a.IsLinkLocalUnicast():
+		return fmt.Sprintf("it is a link-local address, which only --allow %s permits", a)
+	}
+	return ""
+}
+
+// local returns the reason for which an address of this machine is refused, or an
+// empty string.
+func (r *Rules) local(a netip.Addr) string {
+	local, err := r.Local(a)
+	switch {
+	case err != nil:
+		return "whether it is an address of this machine is unknown: " + err.Error()
+	case local:
+		return fmt.Sprintf("it is an address of this machine, which only --allow %s permits", a)
+	}
+	return ""
+}
+
+// granted returns the name whose answer permits a port of an address, or the
+// reason for which none does.
+func (r *Rules) granted(a netip.Addr, port uint16) (name, reason string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.Now()
+	reason = "no allowed name has resolved to this address"
+	for _, g := range r.grants[a] {
+		rule := r.Allow[g.rule]
+		switch {
+		case !now.Before(g.expires):
+			reason = fmt.Sprintf("the answer for %s has expired; resolve the name again", g.name)
+		case permits(rule, port):
+			return g.name, ""
+		case rule.Port == 0:
+			return "", fmt.Sprintf("port %d is for name servers; only --allow %s:%d permits it", port, rule.Name, port)
+		default:
+			reason = fmt.Sprintf("%s is only allowed on port %d", g.name, rule.Port)
+		}
+	}
+	if reason == "no allowed name has resolved to this address" && nameServerPorts[port] {
+		reason = "only the gateway resolves names"
+	}
+	return "", reason
+}
+
+// grant permits an address for the lifetime of an answer.
+func (r *Rules) grant(a netip.Addr, name string, lifetime time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.Now()
+	expires := now.Add(min(max(lifetime, leastLifetime), mostLifetime))
+	for n, rule := range r.Allow {
+		if !rule.Matches(name) {
+			continue
+		}
+		all, found := r.grants[a], false
+		for i := range all {
+			if all[i].rule == n && all[i].name == name {
+				found = true
+				if expires.After(all[i].expires) {
+					all[i].expires = expires
+				}
+			}
+		}
+		if !found {
+			if r.count() >= maxGrants {
+				r.evict()
+			}
+			r.grants[a] = append(r.grants[a], grant{n, name, expires})
+		}
+	}
+}
+
+func (r *Rules) count() (n int) {
+	for _, all := range r.grants {
+		n += len(all)
+	}
+	return n
+}
+
+// evict drops all grants of the address that expires first.
+func (r *Rules) evict() {
+	var victim netip.Addr
+	var first time.Time
+	for a, all := range r.grants {
+		last := all[0].expires
+		for _, g := range all {
+			if g.expires.After(last) {
+				last = g.expires
+			}
+		}
+		if !victim.IsValid() || last.Before(first) {
+			victim, first = a, last
+		}
+	}
+	delete(r.grants, victim)
+}

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+// fixture holds rules with a clock and the lines for the user.
+type fixture struct {
+	*Rules
+	now time.Time
+
+	mu    sync.Mutex
+	lines []string
+}
+
+func fixed(t *testing.T, allow ...string) *fixture {
+	t.Helper()
+	f := &fixture{now: time.Unix(1e9, 0)}
+	o := Options{
+		Nets: []netip.Prefix{netip.MustParsePrefix("192.168.127.0/24")}, Hosts: []netip.Addr{netip.MustParseAddr("192.168.127.254")},
+		Local: func(a netip.Addr) (bool, error) {
+			if a == netip.MustParseAddr("10.99.99.99") {
+				return false, errors.New("no answer")
+			}
+			return a == netip.MustParseAddr("10.0.0.7"), nil
+		},
+		Now: func() time.Time { return f.now },
+		Tell: func(line string) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.lines = append(f.lines, line)
+		},
+	}
+	for _, s := range allow {
+		a, err := config.ParseAllow(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Allow = append(o.Allow, a)
+	}
+	f.Rules = New(o)
+	t.Cleanup(f.Close)
+	return f
+}
+
+func (f *fixture) permits(to string) bool {
+	return f.Refuse("tcp", netip.MustParseAddrPort(to)) == nil
+}
+
+func query(name string, typ dnsmessage.Type) []byte {
+	m := dnsmessage.Message{
+		Header:    dnsmessage.Header{ID: 0x4242, RecursionDesired: true},
+		Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName(name), Type: typ, Class: dnsmessage.ClassINET}},
+	}
+	b, err := m.Pack()
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// record is a record of an answer.
+type record struct {
+	owner string
+	ttl   uint32
+	to    string // an address, or an alias
+}
+
+// resolve queries a name and answers with records. It returns the program's answer.
+func (f *fixture) resolve(t *testing.T, name string, records ...record) dnsmessage.Message {
+	t.Helper()
+	q, refusal := f.Query(query(name, dnsmessage.TypeA))
+	if q == nil {
+		return parsed(t, refusal)
+	}
+	m := parsed(t, q.Wire)
+	m.Response = true
+	for _, r := range records {
+		h := dnsmessage.ResourceHeader{Name: dnsmessage.MustNewName(r.owner), Class: dnsmessage.ClassINET, TTL: r.ttl}
+		a, err := netip.ParseAddr(r.to)
+		switch {
+		case err != nil:
+			m.Answers = append(m.Answers, dnsmessage.Resource{Header: h, Body: &dnsmessage.CNAMEResource{CNAME: dnsmessage.MustNewName(r.to)}})
+		case a.Is4():
+			m.Answers = append(m.Answers, dnsmessage.Resource{Header: h, Body: &dnsmessage.AResource{A: a.As4()}})
+		default:
+			m.Answers = append(m.Answers, dnsmessage.Resource{Header: h, Body: &dnsmessage.AAAAResource{AAAA: a.As16()}})
+		}
+	}
+	b, err := m.Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := parsed(t, q.Answer(b))
+	if got.ID != 0x4242 || got.Questions[0].Name.String() != name {
+		t.Errorf("%s: the answer has ID %#x and the name %s", name, got.ID, got.Questions[0].Name)
+	}
+	return got
+}
+
+func parsed(t *testing.T, b []byte) (m dnsmessage.Message) {
+	t.Helper()
+	if err := m.Unpack(b); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// TestAnswers checks which addresses an answer permits.
+func TestAnswers(t *testing.T) {
+	for _, tc := range []struct {
+		what    string
+		name    string
+		records []record
+		to      string
+		want    bool
+	}{
+		{"an address", "a.example.", []record{{"a.example.", 60, "10.1.0.1"}}, "10.1.0.1:443", true},
+		{"another case", "A.eXample.", []record{{"A.EXAMPLE.", 60, "10.1.0.1"}}, "10.1.0.1:443", true},
+		{"another port", "a.example.", []record{{"a.example.", 60, "10.1.0.1"}}, "10.1.0.1:80", false},
+		{"another address", "a.example.", []record{{"a.example.", 60, "10.1.0.1"}}, "10.1.0.2:443", false},
+		{"any port", "x.sub.example.", []record{{"x.sub.example.", 60, "10.1.0.1"}}, "10.1.0.1:8080", true},
+		{"DNS on any port", "x.sub.example.", []record{{"x.sub.example.", 60, "10.1.0.1"}}, "10.1.0.1:53", false},
+		{"DoT on any port", "x.sub.example.", []record{{"x.sub.example.", 60, "10.1.0.1"}}, "10.1.0.1:853", false},
+		{"IPv6", "a.example.", []record{{"a.example.", 60, "fd01::1"}}, "[fd01::1]:443", true},
+		{"a mapped address", "a.example.", []record{{"a.example.", 60, "::ffff:10.1.0.1"}}, "10.1.0.1:443", true},
+		{"a mapped destination", "a.example.", []record{{"a.example.", 60, "10.1.0.1"}}, "[::ffff:10.1.0.1]:443", true},
+		{"an alias", "a.example.", []record{{"a.example.", 60, "b.other."}, {"b.other.", 60, "10.1.0.1"}}, "10.1.0.1:443", true},
+		{"aliases in another order", "a.example.", []record{{"c.other.", 60, "10.1.0.1"}, {"b.other.", 60, "c.other."}, {"a.example.", 60, "b.other."}}, "10.1.0.1:443", true},
+		{"an alias to itself", "a.example.", []record{{"a.example.", 60, "a.example."}}, "10.1.0.1:443", false},
+		{"a record of another name", "a.example.", []record{{"b.other.", 60, "10.1.0.1"}}, "10.1.0.1:443", false},
+		{"a name that is not allowed", "b.other.", []record{{"b.other.", 60, "10.1.0.1"}}, "10.1.0.1:443", false},
+		{"loopback", "a.example.", []record{{"a.example.", 60, "127.0.0.1"}}, "127.0.0.1:443", false},
+		{"mapped loopback", "a.example.", []record{{"a.example.", 60, "::ffff:127.0.0.1"}}, "127.0.0.1:443", false},
+		{"IPv6 loopback", "a.example.", []record{{"a.example.", 60, "::1"}}, "[::1]:443", false},
+		{"this network", "a.example.", []record{{"a.example.", 60, "0.0.0.0"}}, "0.0.0.0:443", false},
+		{"an address of the host", "a.example.", []record{{"a.example.", 60, "10.0.0.7"}}, "10.0.0.7:443", false},
+		{"an address that may be the host's", "a.example.", []record{{"a.example.", 60, "10.99.99.99"}}, "10.99.99.99:443", false},
+		{"the host's alias", "a.example.", []record{{"a.example.", 60, "192.168.127.254"}}, "192.168.127.254:443", false},
+		{"link-local", "a.example.", []record{{"a.example.", 60, "169.254.169.254"}}, "169.254.169.254:443", false},
+		{"multicast", "a.example.", []record{{"a.example.", 60, "224.0.0.251"}}, "224.0.0.251:443", false},
+	} {
+		f := fixed(t, "a.example:443", "*.sub.example")
+		f.resolve(t, tc.name, tc.records...)
+		if f.permits(tc.to) != tc.want {
+			t.Errorf("%s: %s is permitted: %v", tc.what, tc.to, !tc.want)
+		}
+	}
+}
+
+// TestPrefixes checks rules for addresses.
+func TestPrefixes(t *testing.T) {
+	f := fixed(t, "10.0.0.0/8:443", "10.2.0.1", "192.168.127.254:8080", "10.0.0.7:22", "0.0.0.0/0:9", "[::/0]:9", "10.3.0.1:53", "127.0.0.1:1")
+	for to, want := range map[string]bool{
+		"10.1.0.1:443": true, "10.1.0.1:80": false, "10.2.0.1:80": true, "10.2.0.1:53": false, "10.3.0.1:53": true,
+		"192.168.127.254:8080": true, "192.168.127.254:9": false, "192.168.127.1:9": false, "10.0.0.7:22": true, "10.0.0.7:443": false,
+		"203.0.113.1:9": true, "0.0.0.0:9": false, "127.0.0.1:9": false, "127.0.0.1:1": false, "255.255.255.255:9": false,
+		"169.254.169.254:9": false, "[fe80::1]:9": false, "[fd00::1]:9": true, "[ff02::1]:9": false, "[::1]:9": false, "[::]:9": false,
+		"[::ffff:127.0.0.1]:9": false, "[::ffff:10.0.0.7]:443": false,
+	} {
+		if f.permits(to) != want {
+			t.Errorf("%s is permitted: %v", to, !want)
+		}
+	}
+}
+
+// TestLifetimes checks that an answer permits its addresses only for its lifetime.
+func TestLifetimes(t *testing.T) {
+	f := fixed(t, "a.example")
+	f.resolve(t, "a.example.", record{"a.example.", 300, "b.other."}, record{"b.other.", 100, "10.1.0.1"})
+	f.resolve(t, "a.example.", record{"a.example.", 0, "10.1.0.2"})
+	f.resolve(t, "a.example.", record{"a.example.", 1 << 31, "10.1.0.3"})
+	f.resolve(t, "a.example.", record{"a.example.", 1<<31 - 1, "10.1.0.4"})
+	for _, step := range []struct {
+		after time.Duration
+		want  [4]bool
+	}{
+		{29 * time.Second, [4]bool{true, true, true, true}},
+		{30 * time.Second, [4]bool{true, false, false, true}},
+		{100 * time.Second, [4]bool{false, false, false, true}},
+		{24 * time.Hour, [4]bool{}},
+	} {
+		f.now = time.Unix(1e9, 0).Add(step.after)
+		for n, want := range step.want {
+			to := fmt.Sprintf("10.1.0.%d:443", n+1)
+			if f.permits(to) != want {
+				t.Errorf("%s after %v is permitted: %v", to, step.after, !want)
+			}
+		}
+	}
+	if err := f.Refuse("tcp", netip.MustParseAddrPort("10.1.0.1:443")); err == nil || !strings.Contains(err.Error(), "a.example has expired") {
+		t.Error(err)
+	}
+}
+
+// TestQueries checks which queries reach a name server, and that they contain only
+// the name and the type.
+func TestQueries(t *testing.T) {
+	f := fixed(t, "a.example", "*.sub.example")
+	q := func(name string, typ dnsmessage.Type) []byte { return query(name, typ) }
+	change := func(b []byte, at int, c byte) []byte { b[at] = c; return b }
+	long := strings.Repeat("a.", 118) + "sub.example."
+	for what, tc := range map[string]struct {
+		msg  []byte
+		want dnsmessage.RCode // of the refusal; 255: passed on
+	}{
+		"allowed":          {q("A.Example.", dnsmessage.TypeA), 255},
+		"below":            {q("x.y.sub.example.", dnsmessage.TypeAAAA), 255},
+		"HTTPS":            {q("a.example.", dnsmessage.TypeHTTPS), 255},
+		"apex":             {q("sub.example.", dnsmessage.TypeA), dnsmessage.RCodeNameError},
+		"not allowed":      {q("evil.org.", dnsmessage.TypeA), dnsmessage.RCodeNameError},
+		"suffix":           {q("a.example.evil.org.", dnsmessage.TypeA), dnsmessage.RCodeNameError},
+		"prefix":           {q("nota.example.", dnsmessage.TypeA), dnsmessage.RCodeNameError},
+		"root":             {q(".", dnsmessage.TypeA), dnsmessage.RCodeNameError},
+		"strange letters":  {q("x\x00 \x1b.sub.example.", dnsmessage.TypeA), dnsmessage.RCodeNameError},
+		"a dot in a label": {change(q("axb.sub.example.", dnsmessage.TypeA), dnsHeader+2, '.'), dnsmessage.RCodeNameError},
+		"TXT":              {q("a.example.", dnsmessage.TypeTXT), dnsmessage.RCodeSuccess},
+		"NULL":             {q("a.example.", 10), dnsmessage.RCodeSuccess},
+		"ANY":              {q("a.example.", dnsmessage.TypeALL), dnsmessage.RCodeSuccess},
+		"class CHAOS":      {change(q("a.example.", dnsmessage.TypeA), dnsHeader+14, 3), dnsmessage.RCodeSuccess},
+		"two questions":    {change(q("a.example.", dnsmessage.TypeA), 5, 2), dnsmessage.RCodeFormatError},
+		"an update":        {change(q("a.example.", dnsmessage.TypeA), 2, 5<<3), dnsmessage.RCodeFormatError},
+		"a pointer":        {change(q("a.example.", dnsmessage.TypeA), dnsHeader, 0xc0), dnsmessage.RCodeFormatError},
+		"a cut name":       {q("a.example.", dnsmessage.TypeA)[:dnsHeader+5], dnsmessage.RCodeFormatError},
+		"a long name":      {q(long, dnsmessage.TypeA), 255},
+	} {
+		got, refusal := f.Query(tc.msg)
+		if (got != nil) != (tc.want == 255) {
+			t.Errorf("%s: passed on: %v", what, got != nil)
+			continue
+		}
+		if got == nil {
+			var p dnsmessage.Parser // the question may be too strange for the parser
+			if h, err := p.Start(refusal); err != nil || h.RCode != tc.want || !h.Response || h.ID != 0x4242 || refusal[7] != 0 {
+				t.Errorf("%s: %+v, %v", what, h, err)
+			}
+		}
+	}
+	m := parsed(t, q("a.example.", dnsmessage.TypeA))
+	m.Additionals = []dnsmessage.Resource{
+		{Header: dnsmessage.ResourceHeader{Name: dnsmessage.MustNewName("."), Class: 4096}, Body: &dnsmessage.OPTResource{Options: []dnsmessage.Option{{Code: 65001, Data: []byte("secret")}}}},
+		{Header: dnsmessage.ResourceHeader{Name: dnsmessage.MustNewName("secret."), Class: 1}, Body: &dnsmessage.TXTResource{TXT: []string{"secret"}}},
+	}
+	b, err := m.Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b = append(b, "secret"...)
+	got, _ := f.Query(b)
+	if got == nil || strings.Contains(string(got.Wire), "secret") {
+		t.Errorf("the name server receives the program's data: %q", got.Wire)
+	}
+	for _, short := range [][]byte{nil, make([]byte, 11), change(q("a.example.", dnsmessage.TypeA), 2, 0x80)} {
+		if got, refusal := f.Query(short); got != nil || refusal != nil {
+			t.Errorf("%x: %v, %x", short, got, refusal)
+		}
+	}
+}
+
+// TestForeignAnswers checks that an answer to another query permits nothing.
+func TestForeignAnswers(t *testing.T) {
+	f := fixed(t, "a.example")
+	q, _ := f.Query(query("a.example.", dnsmessage.TypeA))
+	for what, change := range map[string]func(*dnsmessage.Message){
+		"ID":       func(m *dnsmessage.Message) { m.ID++ },
+		"name":     func(m *dnsmessage.Message) { m.Questions[0].Name = dnsmessage.MustNewName("b.example.") },
+		"type":     func(m *dnsmessage.Message) { m.Questions[0].Type = dnsmessage.TypeAAAA },
+		"a query":  func(m *dnsmessage.Message) { m.Response = false },
+		"no name":  func(m *dnsmessage.Message) { m.Questions = nil },
+		"an error": func(m *dnsmessage.Message) { m.RCode = dnsmessage.RCodeServerFailure },
+	} {
+		m := parsed(t, q.Wire)
+		m.Response = true
+		m.Answers = []dnsmessage.Resource{{
+			Header: dnsmessage.ResourceHeader{Name: dnsmessage.MustNewName("a.example."), Class: dnsmessage.ClassINET, TTL: 60},
+			Body:   &dnsmessage.AResource{A: [4]byte{10, 1, 0, 1}},
+		}}
+		change(&m)
+		b, err := m.Pack()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a := parsed(t, q.Answer(b)); a.RCode != dnsmessage.RCodeServerFailure || f.permits("10.1.0.1:443") {
+			t.Errorf("%s: %v", what, a.RCode)
+		}
+	}
+	if a := parsed(t, q.Answer([]byte("rubbish"))); a.RCode != dnsmessage.RCodeServerFailure {
+		t.Error(a.RCode)
+	}
+}
+
+// TestBounds checks that neither a program nor a name server can fill the memory,
+// and that each destination is reported once.
+func TestBounds(t *testing.T) {
+	f := fixed(t, "*.example")
+	for i := range 200 {
+		for range 2 {
+			f.permits(fmt.Sprintf("10.5.0.%d:80", i))
+			f.Query(query(fmt.Sprintf("n%d.org.", i), dnsmessage.TypeA))
+		}
+	}
+	for i := range maxGrants + 100 {
+		f.grant(netip.AddrFrom4([4]byte{10, 6, byte(i >> 8), byte(i)}), "a.example", time.Duration(i)*time.Second)
+	}
+	if n := f.count(); n > maxGrants {
+		t.Errorf("%d grants", n)
+	}
+	a := f.Account()
+	if len(a.Names) != 50 || len(a.Destinations) != 50 || a.Refused.Queries != 400 || a.Refused.Connections != 400 {
+		t.Errorf("%d names, %d destinations, %+v", len(a.Names), len(a.Destinations), a.Refused)
+	}
+	f.Close()
+	if len(f.lines) != maxLines+3 || !strings.Contains(f.lines[maxLines], "only counted") || !strings.HasPrefix(f.lines[maxLines+1], "allowed: 0 queries") {
+		t.Errorf("%d lines: %q", len(f.lines), f.lines)
+	}
+}
