@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/lklrun/lklrun/internal/diag/egress"
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+//go:embed testdata/egress.py
+var egressTricks string
+
+const egressGood, egressEvil, egressHost = "10.71.8.2", "10.71.8.3", "10.71.8.1"
+
+// egressSite is a host and a network with a name server. command is a command line of
+// the host, whose name server is the network's.
+func egressSite(t *testing.T, names map[string]string) (host, net *kit.Netns, command func(args ...string) *exec.Cmd) {
+	t.Helper()
+	kit.Need(t, "ip", "dnsmasq", "unshare", "/usr/bin/python3")
+	host, net = kit.NewNetns(t, "host"), kit.NewNetns(t, "net")
+	host.Run(t, "ip", "link", "set", "lo", "up")
+	net.Run(t, "ip", "link", "set", "lo", "up")
+	kit.Veth(t, host, "v0", net, "n0")
+	host.Addr(t, "v0", egressHost+"/24")
+	net.Addr(t, "n0", egressGood+"/24", egressEvil+"/24")
+	net.Dnsmasq(t, names)
+	conf := kit.WriteFile(t, filepath.Join(kit.Dir(t), "resolv.conf"), "nameserver "+egressGood+"\n")
+	return host, net, func(args ...string) *exec.Cmd {
+		return host.Command(append([]string{"unshare", "-m", "sh", "-c", `mount --bind "$0" /etc/resolv.conf && exec "$@"`, conf}, args...)...)
+	}
+}
+
+// tricks maps the number of each trick of testdata/egress.py to its line for the user. The
+// page docs/how-to/egress.md lists the tricks.
+var tricks = map[int]string{
+	1:  `refused tcp 10\.71\.8\.3:80: no allowed name has resolved`,
+	2:  `refused udp 10\.71\.8\.3:443: no allowed name has resolved`,
+	3:  `refused udp 10\.71\.8\.3:53: only the gateway resolves names`,
+	4:  `refused tcp 10\.71\.8\.3:53: only the gateway resolves names`,
+	5:  `refused tcp 10\.71\.8\.3:853: only the gateway resolves names`,
+	6:  `refused tcp 10\.71\.8\.3:443: no allowed name has resolved`,
+	7:  `refused tcp 10\.71\.8\.2:8080: good\.test is only allowed on port 80`,
+	8:  `refused the name evil\.test: --allow does not name it`,
+	9:  `refused the name secret\.evil\.test: --allow does not name it`,
+	10: `refused the name good\.test: only addresses`,
+	11: `refused the name n\.wild\.test: only addresses`,
+	12: `refused the name any\.wild\.test: only addresses`,
+	13: `refused the name \(malformed query\): the query is malformed`,
+	14: `refused the name good\.test\.evil2\.test: --allow does not name it`,
+	15: `refused the name a\?b\.wild\.test: --allow does not name it`,
+	16: `refused tcp 192\.168\.127\.254:7777: it stands for a loopback address`,
+	17: `refused tcp 10\.71\.8\.1:7777: no allowed name has resolved`,
+	18: `ignored the address 127\.0\.0\.1 in the answer for rebind\.wild\.test: it is an address of this machine`,
+	19: `ignored the address 10\.71\.8\.1 in the answer for self\.wild\.test: it is an address of this machine`,
+	20: `refused tcp 169\.254\.169\.254:80: it is a link-local address`,
+	21: `refused icmp 10\.71\.8\.3: only TCP and UDP can be allowed`,
+	22: `refused tcp 10\.71\.8\.3:81: no allowed name has resolved`,
+	23: `refused tcp \[2001:db8::3\]:80: no allowed name has resolved`,
+	24: `refused tcp 10\.71\.8\.3:82: no allowed name has resolved`,
+	25: `refused udp 255\.255\.255\.255:67: it is a multicast or broadcast address`,
+}
+
+// TestEgressTricks tries to get around --allow. No trick works, and each is reported in one
+// line. The account names all of them.
+func TestEgressTricks(t *testing.T) {
+	t.Parallel()
+	host, net, command := egressSite(t, map[string]string{
+		"good.test": egressGood, "evil.test": egressEvil, "secret.evil.test": egressEvil, "good.test.evil2.test": egressEvil,
+		"rebind.wild.test": "127.0.0.1", "self.wild.test": egressHost,
+	})
+	for _, port := range []int{80, 8080, 81, 82, 443, 853} {
+		net.EchoTCP(t, fmt.Sprintf("0.0.0.0:%d", port))
+	}
+	net.EchoUDP(t, egressEvil+":443")
+	host.EchoTCP(t, "0.0.0.0:7777")
+	host.EchoTCP(t, "0.0.0.0:7778")
+	name := kit.NewName()
+	cmd := command(kit.Bin("lklrun"), "--name", name, "--allow", "Good.test.:80", "--allow", "*.wild.test", "--",
+		"/usr/bin/python3", "-c", egressTricks, egressEvil, egressGood, egressHost)
+	stdin, err := cmd.StdinPipe()
+	kit.Must(t, err)
+	p := kit.Start(t, cmd)
+	kit.WaitFor(t, "the program", 2*kit.Limit, func() bool {
+		out, _ := p.Output()
+		return strings.Contains(out, "done\n") || !p.Running()
+	})
+	var a egress.Account
+	kit.Must(t, json.Unmarshal([]byte(kit.Lklctl(t, "-n", name, "account", "--egress", "-o", "json")), &a))
+	table := kit.Lklctl(t, "-n", name, "account", "--egress")
+	add := kit.Run(t, kit.Limit, exec.Command(kit.Bin("lklctl"), "-n", name, "link", "add", "user"))
+	if add.Status != 2 || !strings.Contains(add.Stderr, "only interface") {
+		t.Errorf("lklctl link add: %v", add)
+	}
+	stdin.Close()
+	r := p.Wait(kit.Limit)
+	if r.Status != 0 || r.Stdout != "done\n" {
+		t.Errorf("a trick worked: %v", r)
+	}
+	for n := 1; n <= len(tricks); n++ {
+		if found := regexp.MustCompile(`(?m)^lklrun: eth0: `+tricks[n]).FindAllString(r.Stderr, -1); len(found) != 1 {
+			t.Errorf("trick %d: %d lines, want 1", n, len(found))
+		}
+	}
+	if a.Allowed.Connections != 1 || a.Refused.Connections < 14 || a.Refused.Queries < 8 || !strings.Contains(table, "tcp 10.71.8.3:80") {
+		t.Errorf("account: %+v\n%s", a, table)
+	}
+	if !strings.Contains(r.Stderr, "lklrun: eth0: allowed: ") || t.Failed() {
+		t.Errorf("standard error:\n%s", r.Stderr)
+	}
+	page := kit.ReadFile(t, filepath.Join(kit.Root(), "docs/how-to/egress.md"))
+	for n := range tricks {
+		if !strings.Contains(page, "\n| "+strconv.Itoa(n)+" | ") {
+			t.Errorf("docs/how-to/egress.md does not list trick %d", n)
+		}
+	}
+}
+
+// TestEgressOptions checks that options that lead around the gateway are refused.
+func TestEgressOptions(t *testing.T) {
+	t.Parallel()
+	conf := kit.WriteFile(t, filepath.Join(kit.Dir(t), "config.json"), `{"allow": "good.test", "interfaces": ["tap:tap0,ip=10.0.0.1/24"]}`)
+	for names, args := range map[string][]string{
+		"use --if user":      {"--allow", "good.test", "--if", "tap:tap0,ip=10.0.0.1/24"},
+		"--config|use --if":  {"--config", conf},
+		"one interface":      {"--allow", "good.test", "--if", "user", "--if", "user"},
+		"remove --host-net":  {"--allow", "good.test", "--host-net", "127.0.0.1"},
+		"remove --publish":   {"--allow", "good.test", "--publish", "8080:80"},
+		"remove --dns":       {"--allow", "good.test", "--dns", "192.0.2.1"},
+		"dns: with --allow":  {"--allow", "good.test", "--if", "user,dns=192.0.2.1"},
+		"host's own kernel":  {"--allow", "good.test", "--stack", "host"},
+		"neither a host":     {"--allow", "127.1"},
+		"--iface lo":         {"--allow", "good.test", "--iface", "lo"},
+		"is not a port; exp": {"--allow", "good.test:http"},
+	} {
+		kit.OneLine(t, kit.Run(t, kit.Limit, kit.Lklrun(append(args, "--", "true")...)), 2, names)
+	}
+	out := kit.OK(t, kit.Limit, kit.Lklrun("--dry-run", "--allow", "*.Test:80", "--", "true"))
+	if !strings.Contains(out, "allow     *.test:80\n") || !strings.Contains(out, "only to allowed destinations") {
+		t.Error(out)
+	}
+}
+
+// egressServer writes a package index with one package, and a git repository.
+const egressServer = `
+import os, zipfile
+os.makedirs("www/simple/demo")
+wheel = "demo-1.0-py3-none-any.whl"
+with zipfile.ZipFile("www/" + wheel, "w") as z:
+    z.writestr("demo.py", "answer = 42\n")
+    z.writestr("demo-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n")
+    z.writestr("demo-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+    z.writestr("demo-1.0.dist-info/RECORD", "demo.py,,\ndemo-1.0.dist-info/METADATA,,\ndemo-1.0.dist-info/WHEEL,,\ndemo-1.0.dist-info/RECORD,,\n")
+open("www/simple/demo/index.html", "w").write(f'<a href="../../{wheel}">{wheel}</a>')
+os.system("git init -q git/repo && cd git/repo && git -c user.name=t -c user.email=t@test commit -q --allow-empty -m first")
+`
+
+// TestEgressPrograms checks that pip and git work with two allowed names, for an ordinary
+// user, and that a third name does not.
+func TestEgressPrograms(t *testing.T) {
+	t.Parallel()
+	kit.Need(t, "git", "setpriv")
+	if kit.Run(t, kit.Limit, exec.Command("/usr/bin/python3", "-m", "pip", "--version")).Status != 0 {
+		t.Skip("python3 has no pip")
+	}
+	_, net, command := egressSite(t, map[string]string{"index.test": egressGood, "git.test": egressGood, "evil.test": egressEvil})
+	dir, bin := kit.Dir(t), kit.PublicBin(t)
+	build := exec.Command("/usr/bin/python3", "-c", egressServer)
+	build.Dir = dir
+	kit.OK(t, kit.Limit, build)
+	net.PythonHTTP(t, 80, filepath.Join(dir, "www"))
+	daemon := kit.Start(t, net.Command("git", "-c", "safe.directory=*", "daemon", "--reuseaddr", "--export-all", "--base-path="+filepath.Join(dir, "git"), "--port=9418"))
+	kit.WaitFor(t, "git daemon", kit.Limit, func() bool { return net.Listening(t, "t", 9418) || !daemon.Running() })
+	script := `set -e
+d=$(mktemp -d); export HOME=$d TMPDIR=$d
+/usr/bin/python3 -m pip install -q --no-cache-dir --disable-pip-version-check --target $d/lib --index-url http://index.test/simple --trusted-host index.test demo
+PYTHONPATH=$d/lib /usr/bin/python3 -c 'import demo; print(demo.answer)'
+git clone -q git://git.test/repo $d/repo
+git -C $d/repo log --format=%s
+! git clone -q git://evil.test/repo $d/other 2>/dev/null
+rm -rf $d`
+	r := kit.Run(t, 2*kit.Limit, command("setpriv", "--reuid=54321", "--regid=54321", "--clear-groups", filepath.Join(bin, "lklrun"),
+		"--name", kit.NewName(), "--allow", "index.test:80", "--allow", "git.test:9418", "--", "sh", "-c", script))
+	if r.Status != 0 || r.Stdout != "42\nfirst\n" || strings.Count(r.Stderr, "refused the name evil.test:") != 1 {
+		t.Error(r)
+	}
+}
