@@ -88,7 +88,7 @@ func Read(ctx context.Context, c *stackconn.Conn) (Set, error) {
 		}
 		all = append(all, some...)
 	}
-	devices, err := readDevices(ctx, c)
+	devices, err := Devices(ctx, c)
 	if err != nil {
 		return nil, fmt.Errorf("reading the counters of interfaces: %w", err)
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
-// readDevices reads the counters of all interfaces and of their qdiscs.
-func readDevices(ctx context.Context, c *stackconn.Conn) (Set, error) {
+// Devices reads only the counters of the interfaces and of their qdiscs.
+func Devices(ctx context.Context, c *stackconn.Conn) (Set, error) {
 	conn, err := c.Netlink(ctx, unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/lklrun/lklrun/internal/diag/drops"
+	"github.com/lklrun/lklrun/internal/diag/live"
+	"github.com/lklrun/lklrun/internal/stack/sockdiag"
+	"github.com/lklrun/lklrun/internal/stack/stacknet"
+)
+
+var update = flag.Bool("update", false, "update the golden file")
+
+func known(n uint64) sockdiag.Value { return sockdiag.Known(n) }
+
+const (
+	local  = "10.0.0.1:40000"
+	remote = "10.0.0.2:443"
+	every  = 100 * time.Millisecond
+)
+
+// made makes n readings of one connection over eth0. change sets what differs at reading k.
+func made(n int, change func(k uint64, i *sockdiag.TCPInfo, r *Reading)) *Judge {
+	j := &Judge{}
+	for k := range uint64(n) {
+		i := &sockdiag.TCPInfo{
+			RTT: known(20000), MinRTT: known(20000), Cwnd: known(40), Unacked: known(10), SndMSS: known(1448), SndWnd: known(60000), RcvWnd: known(60000),
+			Busy: known(k * 100000), RwndLimited: known(0), SndbufLimited: known(0), TotalRetrans: known(0), RcvOOO: known(0),
+			BytesSent: known(k * 125000), BytesRecv: known(0), DataSegsOut: known(k * 90), DataSegsIn: known(0),
+		}
+		sock := sockdiag.Socket{Proto: sockdiag.TCP, State: sockdiag.Established, Congestion: "cubic", TCP: i, Cookie: 7,
+			Local: netip.MustParseAddrPort(local), Remote: netip.MustParseAddrPort(remote), Memory: &sockdiag.MemInfo{Sndbuf: known(87040), Rcvbuf: known(131072)}}
+		r := &Reading{At: time.Unix(1000, 0).Add(time.Duration(k) * every), Ifaces: map[string]Iface{"eth0": {Qdisc: "fq_codel"}},
+			CPU: Usage{Known: true, Stack: time.Duration(k) * every / 10, Gateway: time.Duration(k) * every / 100, Target: time.Duration(k) * every / 20}}
+		change(k, i, r)
+		c := live.Connection{ID: "7", Proto: "tcp", Local: local, Remote: remote, Process: "curl", PID: 42, BytesSent: i.BytesSent, BytesReceived: i.BytesRecv,
+			Subflows: []live.Subflow{{ID: "7", Iface: "eth0"}}}
+		if len(r.Conns) == 1 { // change has set the queue
+			sock.RecvQ = r.Conns[0].Sockets.RecvQ
+		}
+		c.Sockets.Socket = sock
+		r.Conns = []live.Connection{c}
+		j.Add(r)
+	}
+	return j
+}
+
+// on changes the interface of a reading.
+func on(r *Reading, change func(*Iface)) {
+	i := r.Ifaces["eth0"]
+	change(&i)
+	r.Ifaces["eth0"] = i
+}
+
+// cases are made-up situations, each with the limit that must come first.
+var cases = []struct {
+	name   string
+	want   Code
+	change func(k uint64, i *sockdiag.TCPInfo, r *Reading)
+}{
+	{"program", Program, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) { i.Busy = known(k * 5000) }},
+	{"answers", Program, func(uint64, *sockdiag.TCPInfo, *Reading) {}},
+	{"idle", Idle, func(_ uint64, i *sockdiag.TCPInfo, _ *Reading) {
+		i.Busy, i.BytesSent, i.Unacked = known(0), known(0), known(0)
+	}},
+	{"send buffer of the kernel", SendBuffer, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) { i.SndbufLimited = known(k * 90000) }},
+	{"slow peer", PeerWindow, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) {
+		i.RwndLimited, i.SndWnd = known(k*80000), known(k%3*30000)
+	}},
+	{"small window", PeerWindow, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) { i.RwndLimited = known(k * 80000) }},
+	{"congestion window", Congestion, func(_ uint64, i *sockdiag.TCPInfo, _ *Reading) { i.Unacked, i.NotSent = known(40), known(99999) }},
+	{"pacing", Pacing, func(_ uint64, i *sockdiag.TCPInfo, _ *Reading) { i.MaxPacingRate = known(1250000) }},
+	{"loss beyond", Loss, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) {
+		i.TotalRetrans, i.Unacked, i.NotSent = known(k/2), known(40), known(99999)
+	}},
+	{"loss in the stack", Loss, func(k uint64, i *sockdiag.TCPInfo, r *Reading) {
+		i.TotalRetrans, i.Unacked, i.NotSent = known(k), known(40), known(99999)
+		r.Drops = []drops.Record{{Kind: drops.Drop, Reason: "NEIGH_FAILED", Interface: "eth0", Source: netip.MustParseAddrPort(local), Destination: netip.MustParseAddrPort(remote)}}
+	}},
+	{"loss by lklctl path", Loss, func(k uint64, i *sockdiag.TCPInfo, r *Reading) {
+		i.TotalRetrans, i.Unacked, i.NotSent = known(k), known(40), known(99999)
+		on(r, func(f *Iface) {
+			f.Ways[stacknet.Out] = stacknet.Impairment{Netem: stacknet.Netem{Loss: 0.01}, Dropped: uint32(k)}
+		})
+	}},
+	{"bufferbloat", PathRate, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) {
+		i.RTT, i.TotalRetrans, i.Unacked, i.NotSent = known(400000), known(k/10), known(40), known(99999)
+	}},
+	{"rate of lklctl path", PathRate, func(k uint64, i *sockdiag.TCPInfo, r *Reading) {
+		on(r, func(f *Iface) {
+			f.TxBytes, f.Ways[stacknet.Out].Netem.Rate = k*125000, 10000000
+		})
+	}},
+	{"cpu", CPU, func(k uint64, i *sockdiag.TCPInfo, r *Reading) {
+		r.CPU.Stack, r.CPU.StackWait = time.Duration(k)*every*8/10, time.Duration(k)*every*2/10
+	}},
+	{"gateway", Gateway, func(k uint64, i *sockdiag.TCPInfo, r *Reading) {
+		on(r, func(f *Iface) { f.Gateway = true })
+		r.CPU.Gateway = time.Duration(k) * every * 9 / 10
+	}},
+	{"behind the gateway", Gateway, func(k uint64, i *sockdiag.TCPInfo, r *Reading) {
+		on(r, func(f *Iface) { f.Gateway = true })
+		i.RwndLimited = known(k * 90000)
+	}},
+	{"slow reader", Reader, func(k uint64, i *sockdiag.TCPInfo, r *Reading) {
+		receives(k, i)
+		i.RcvWnd = known(1000)
+		r.Conns = []live.Connection{{Sockets: sockdiag.Connection{Socket: sockdiag.Socket{RecvQ: known(64000)}}}}
+	}},
+	{"small receive buffer", ReceiveBuffer, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) {
+		receives(k, i)
+		i.RcvWnd = known(26000)
+	}},
+	{"loss on the way here", Loss, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) {
+		receives(k, i)
+		i.RcvWnd, i.RcvOOO = known(900000), known(k/3*5)
+	}},
+	{"peer", Peer, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) {
+		receives(k, i)
+		i.RcvWnd = known(900000)
+	}},
+}
+
+// receives turns the connection around.
+func receives(k uint64, i *sockdiag.TCPInfo) {
+	i.Busy, i.BytesSent, i.BytesRecv, i.DataSegsOut, i.DataSegsIn, i.RcvRTT = known(0), known(0), known(k*125000), known(0), known(k*90), known(20000)
+}
+
+// TestJudge checks the first limit of each made-up situation, and the words of all.
+func TestJudge(t *testing.T) {
+	var b strings.Builder
+	for _, tt := range cases {
+		r := made(21, tt.change).Report()
+		if len(r.Connections) != 1 || len(r.Connections[0].Limits) == 0 {
+			t.Errorf("%s: %+v", tt.name, r)
+			continue
+		}
+		c := r.Connections[0]
+		if l := c.Limits[0]; l.Code != tt.want || l.Share < 0.5 {
+			t.Errorf("%s: the first limit is %s, %.2f of the time; want %s", tt.name, l.Code, l.Share, tt.want)
+		}
+		var sum float64
+		for _, l := range c.Limits {
+			sum += l.Share
+		}
+		if sum < 0.97 || sum > 1.03 {
+			t.Errorf("%s: the shares add up to %v", tt.name, sum)
+		}
+		fmt.Fprintf(&b, "%s\n\n    %s\n\n", tt.name, strings.ReplaceAll(c.Text, ". ", ".\n    "))
+	}
+	const path = "testdata/texts.golden"
+	if *update {
+		if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), b.String()); diff != "" {
+		t.Errorf("%s (-golden +now):\n%s", path, diff)
+	}
+}
+
+// An MPTCP connection whose window is full waits for the slow path.
+func TestJudgeSlowPath(t *testing.T) {
+	for _, inFlight := range []uint64{0, 5} {
+		j := &Judge{}
+		for k := range uint64(21) {
+			c := live.Connection{ID: "1", Proto: "mptcp", Remote: remote, Token: "00000001", BytesSent: known(k * 125000)}
+			c.Sockets.Proto = sockdiag.MPTCP
+			c.Sockets.MPTCP = &sockdiag.MPTCPInfo{WriteSeq: known(k*125000 + 60000), SndUna: known(k * 125000)}
+			for n, i := range []*sockdiag.TCPInfo{
+				{RTT: known(10000), Busy: known(k * 30000), BytesSent: known(k * 120000)},
+				{RTT: known(500000), Busy: known(k * 100000), Unacked: known(inFlight), BytesSent: known(k * 5000)},
+			} {
+				i.SndWnd, i.Cwnd, i.SndMSS = known(65000), known(40), known(1448)
+				id := fmt.Sprint(n)
+				c.Subflows = append(c.Subflows, live.Subflow{ID: id, Iface: "eth" + id})
+				c.Sockets.Subflows = append(c.Sockets.Subflows, sockdiag.Socket{Proto: sockdiag.TCP, TCP: i, Iface: "eth" + id})
+			}
+			j.Add(&Reading{At: time.Unix(1000, 0).Add(time.Duration(k) * every), Conns: []live.Connection{c}})
+		}
+		want := map[uint64]Code{0: PeerWindow, 5: SlowPath}[inFlight]
+		l := j.Report().Connections[0].Limits[0]
+		if l.Code != want || want == SlowPath && l.Interface != "eth1" {
+			t.Errorf("with %d segments on the slow path: %+v, want %s", inFlight, l, want)
+		}
+	}
+}
+
+// The memory of a Judge is bounded, and a report names what it has not seen.
+func TestJudgeForgets(t *testing.T) {
+	j := &Judge{}
+	for k := range 3 * tracksMost {
+		c := live.Connection{ID: fmt.Sprint(k), Proto: "tcp", Remote: remote, BytesSent: known(uint64(k))}
+		j.Add(&Reading{At: time.Unix(1000+int64(k), 0), Conns: []live.Connection{c}, Opened: uint64(k)})
+	}
+	r := j.Report()
+	if len(j.tracks) > tracksMost || len(r.Connections) > tracksMost || r.Unseen < tracksMost {
+		t.Errorf("%d tracks, %d connections, %d unseen", len(j.tracks), len(r.Connections), r.Unseen)
+	}
+	if s := r.Shortened(); len(s.Connections) != recordedMost {
+		t.Errorf("an answer has %d connections", len(s.Connections))
+	}
+	if r := (&Judge{}).Report(); r.Connections == nil || len(r.Connections) != 0 {
+		t.Errorf("without a reading: %+v", r)
+	}
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"time"
+
+	"github.com/lklrun/lklrun/internal/diag/drops"
+	"github.com/lklrun/lklrun/internal/diag/live"
+	"github.com/lklrun/lklrun/internal/stack/sockdiag"
+	"github.com/lklrun/lklrun/internal/stack/stacknet"
+)
+
+// Reading is the state of a stack at one time.
+type Reading struct {
+	At     time.Time
+	Conns  []live.Connection
+	Ifaces map[string]Iface // by name
+	CPU    Usage
+	Drops  []drops.Record // events since the previous reading
+	Opened uint64         // TCP connections since the start of the stack
+}
+
+// Iface is the state of an interface.
+type Iface struct {
+	Gateway          bool   // lklrun's gateway is behind it, and ends each TCP connection
+	Qdisc            string // kind of its root queueing discipline
+	Backlog          uint64 // bytes in it
+	Drops            uint64 // packets that it has dropped
+	Overlimits       uint64 // packets that it has delayed because of a rate
+	TxBytes, RxBytes uint64
+	Ways             [2]stacknet.Impairment // as set by lklctl path
+}
+
+// Usage is the CPU time used so far.
+type Usage struct {
+	Stack       time.Duration // the stack's thread, or the program that contains it
+	StackWait   time.Duration // time for which that thread waited for a core
+	Gateway     time.Duration // lklrun
+	GatewayWait time.Duration // time for which its threads waited for a core
+	Target      time.Duration // the program and its children
+	Known       bool
+	Inside      bool // the stack is a part of the program (preload)
+}
+
+// delta is the increase of a counter; 0 if it is unknown or restarted.
+func delta(now, was sockdiag.Value) uint64 {
+	if !now.Known || now.N < was.N {
+		return 0
+	}
+	return now.N - was.N
+}

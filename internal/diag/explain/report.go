@@ -1,0 +1,506 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/lklrun/lklrun/internal/base/text"
+	"github.com/lklrun/lklrun/internal/diag/drops"
+	"github.com/lklrun/lklrun/internal/diag/live"
+	"github.com/lklrun/lklrun/internal/stack/stacknet"
+)
+
+// least is the smallest share that a report contains.
+const least = 0.01
+
+// lossLeast is the smallest share of lost segments that explains a small window of the
+// sender, which only the sender knows.
+const lossLeast = 0.001
+
+// Report explains the connections that were observed so far.
+func (j *Judge) Report() *Report {
+	r := &Report{Connections: []Connection{}, Unseen: j.forgotten}
+	if j.last == nil {
+		return r
+	}
+	r.Seconds = rounded(j.last.At.Sub(j.first.At).Seconds())
+	var begun int64
+	for _, id := range slices.Sorted(maps.Keys(j.tracks)) {
+		t := j.tracks[id]
+		if !slices.ContainsFunc(j.first.Conns, func(c live.Connection) bool { return c.ID == id }) {
+			begun++
+		}
+		if t.observed > 0 {
+			r.Connections = append(r.Connections, j.explain(t))
+		}
+	}
+	r.Unseen += max(0, int64(j.last.Opened-j.first.Opened)-begun-j.forgotten)
+	slices.SortStableFunc(r.Connections, func(a, b Connection) int {
+		return cmp.Compare(b.BytesSent+b.BytesReceived, a.BytesSent+a.BytesReceived)
+	})
+	r.Describe()
+	return r
+}
+
+// Describe sets the text of the report to that of its first connection.
+func (r *Report) Describe() {
+	switch {
+	case len(r.Connections) > 0:
+		r.Text = r.Connections[0].Text
+	case r.Unseen > 0:
+		r.Text = fmt.Sprintf("%s began and ended too fast to be observed, so nothing is known about their limits.", text.Plural(int(r.Unseen), "connection"))
+	default:
+		r.Text = "There was no TCP connection, so nothing limits one."
+	}
+}
+
+func rounded(f float64) float64 { return math.Round(f*1000) / 1000 }
+
+// explain judges one connection.
+func (j *Judge) explain(t *track) Connection {
+	c := Connection{
+		Proto: t.conn.Proto, Local: t.conn.Local, Remote: t.conn.Remote, Process: t.conn.Process, PID: t.conn.PID, Token: t.conn.Token,
+		Seconds: rounded(t.observed.Seconds()), BytesSent: t.sent, BytesReceived: t.received,
+		Direction: Sends, Interfaces: []string{}, Limits: []Limit{}, socket: t.conn, Cookie: t.conn.Sockets.Cookie,
+	}
+	bytes := t.sent
+	if t.received > t.sent || t.received == t.sent && t.recvQ > 0 {
+		c.Direction, bytes = Receives, t.received
+	}
+	c.Rate = uint64(float64(8*bytes) / t.observed.Seconds())
+	for _, f := range t.flows {
+		if f.iface != "" && !slices.Contains(c.Interfaces, f.iface) {
+			c.Interfaces = append(c.Interfaces, f.iface)
+		}
+	}
+	slices.Sort(c.Interfaces)
+	v := view{j, t, c.Direction}
+	for code, share := range v.shares() {
+		if share < least {
+			continue
+		}
+		l := Limit{Code: code, Share: math.Round(share*100) / 100, Interface: v.iface(code)}
+		l.Evidence, l.Remedy = v.evidence(&l), v.remedy(&l)
+		c.Limits = append(c.Limits, l)
+	}
+	slices.SortFunc(c.Limits, func(a, b Limit) int { return cmp.Or(cmp.Compare(b.Share, a.Share), cmp.Compare(a.Code, b.Code)) })
+	c.describe(&v)
+	return c
+}
+
+// view is a connection in the direction of most of its data.
+type view struct {
+	*Judge
+	t         *track
+	direction string
+}
+
+func (v *view) times() map[place]float64 {
+	if v.direction == Receives {
+		return v.t.receive
+	}
+	return v.t.send
+}
+
+// shares returns the part of the time of each limit.
+func (v *view) shares() map[Code]float64 {
+	all, t := map[Code]float64{}, v.t
+	for p, seconds := range v.times() {
+		all[p.code] += seconds / t.observed.Seconds()
+	}
+	f := v.main()
+	if t.sent+t.received == 0 && t.recvQ == 0 && outstanding(&t.conn) == 0 {
+		return map[Code]float64{Idle: 1}
+	}
+	become := func(to, from Code) {
+		all[to] += all[from]
+		delete(all, from)
+	}
+	if v.direction == Receives {
+		if f.ooo > 0 && float64(f.ooo) >= lossLeast*float64(f.arrived) {
+			become(Loss, moving)
+		} else {
+			become(Peer, moving)
+		}
+		return all
+	}
+	// After a loss, the window is small because of the loss.
+	switch {
+	case f.retrans == 0:
+	case all[PathRate] > all[Loss]:
+		become(PathRate, Congestion)
+	default:
+		become(Loss, Congestion)
+	}
+	return all
+}
+
+// iface returns the interface where a limit applied most of the time.
+func (v *view) iface(code Code) string {
+	var at string
+	var most float64
+	for p, seconds := range v.times() {
+		same := p.code == code || code == Loss && (p.code == moving || p.code == Congestion)
+		if same && (seconds > most || seconds == most && p.iface < at) {
+			at, most = p.iface, seconds
+		}
+	}
+	switch code {
+	case Loss, PathRate, SlowPath, Gateway, Congestion, Pacing:
+		return at
+	}
+	return ""
+}
+
+// main returns the subflow with the most data.
+func (v *view) main() *flow { return v.of("") }
+
+// of returns the subflow with the most data over an interface; empty: over any.
+func (v *view) of(iface string) *flow {
+	var best *flow
+	for _, id := range slices.Sorted(maps.Keys(v.t.flows)) {
+		f := v.t.flows[id]
+		if iface == "" || f.iface == iface {
+			if best == nil || f.sent+f.received > best.sent+best.received {
+				best = f
+			}
+		}
+	}
+	if best == nil {
+		return &flow{}
+	}
+	return best
+}
+
+// cores returns the average usage of cores between the first reading and the last one.
+func (j *Judge) cores() (stack, waits, gateway, target float64, known bool) {
+	a, b := j.first.CPU, j.last.CPU
+	took := j.last.At.Sub(j.first.At).Seconds()
+	if !a.Known || !b.Known || took <= 0 {
+		return 0, 0, 0, 0, false
+	}
+	return (b.Stack - a.Stack).Seconds() / took, (b.StackWait - a.StackWait).Seconds() / took,
+		(b.Gateway - a.Gateway + b.GatewayWait - a.GatewayWait).Seconds() / took, (b.Target - a.Target).Seconds() / took, true
+}
+
+func (f *flow) mean(sum float64) float64 { return sum / max(f.rounds, 1) }
+
+func percent(share float64) string {
+	p := 100 * share
+	if p > 0 && p < 10 {
+		return fmt.Sprintf("%.1f%%", p)
+	}
+	return fmt.Sprintf("%.0f%%", p)
+}
+
+// evidence lists the observations that show a limit.
+func (v *view) evidence(l *Limit) (all []string) {
+	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	f, on := v.of(l.Interface), v.last.Ifaces[l.Interface]
+	rtt, window := f.mean(f.rtt), f.mean(float64(f.wndMean))
+	stack, waits, gateway, target, known := v.cores()
+	switch l.Code {
+	case Idle:
+		add("no data in either direction")
+	case Program:
+		if f.idle > f.busy {
+			add("no data to send for %s of the time", percent(f.idle/(f.idle+f.busy)))
+		} else {
+			add("all that it has sent is in flight, and the window of %.0f segments permits more: it waits for answers", f.mean(f.cwnd))
+		}
+		if known {
+			add("the program uses %s of a core", percent(target))
+		}
+	case Reader:
+		add("up to %s wait for the program to read them", text.Scaled(float64(v.t.recvQ), "B"))
+		if known {
+			add("the program uses %s of a core", percent(target))
+		}
+	case SendBuffer:
+		add("the send buffer is %s", text.Scaled(float64(f.sndbuf), "B"))
+		add("a round trip takes %s", text.Millis(uint64(rtt)))
+	case ReceiveBuffer:
+		add("the advertised window is at most %s", text.Scaled(float64(f.rcvWndMost), "B"))
+		add("the receive buffer is %s", text.Scaled(float64(f.rcvbuf), "B"))
+	case PeerWindow:
+		add("the peer's window is %s to %s, on average %s", text.Scaled(float64(f.wndLeast), "B"), text.Scaled(float64(f.wndMost), "B"), text.Scaled(window, "B"))
+		add("a round trip takes %s", text.Millis(uint64(rtt)))
+	case Peer:
+		add("the peer sends no more; this side's window is open (up to %s)", text.Scaled(float64(f.rcvWndMost), "B"))
+	case Congestion:
+		add("the congestion window of %s is full: %.0f segments on average", f.congestion, f.mean(f.cwnd))
+		add("a round trip takes %s", text.Millis(uint64(rtt)))
+		add("no segment was lost")
+	case Pacing:
+		if f.maxPacing > 0 {
+			add("the program limits pacing to %s (SO_MAX_PACING_RATE)", text.Scaled(8*float64(f.maxPacing), "bit/s"))
+		} else {
+			add("%s paces at %s, its estimate of the path's rate", f.congestion, text.Scaled(8*float64(f.pacing), "bit/s"))
+		}
+	case Loss:
+		all = append(all, v.lost(f, on)...)
+	case PathRate:
+		all = append(all, v.queue(f, on, l.Interface)...)
+	case SlowPath:
+		add("a round trip over %s takes %s, over %s %s", l.Interface, text.Millis(uint64(rtt)), v.main().iface, text.Millis(uint64(v.main().mean(v.main().rtt))))
+		add("%s carries %s of the bytes, and the other subflows wait for them", l.Interface, percent(float64(f.sent)/max(1, float64(v.t.sent))))
+	case CPU:
+		add("the thread of the stack uses %s of a core", percent(stack))
+		if waits >= 0.05 {
+			add("it waits for a core for %s of the time", percent(waits))
+		}
+		add("the program uses %s of a core", percent(target))
+	case Gateway:
+		add("lklrun, which contains the gateway, uses or waits for %s of a core", percent(gateway))
+		if f.wndMost > 0 && v.direction == Sends {
+			add("the gateway's window is %s to %s", text.Scaled(float64(f.wndLeast), "B"), text.Scaled(float64(f.wndMost), "B"))
+		}
+	}
+	return all
+}
+
+// lost says how much was lost, and where.
+func (v *view) lost(f *flow, on Iface) (all []string) {
+	way, word, before := stacknet.Out, "retransmitted", f.netemOutBefore
+	n, of := f.retrans, f.segments
+	if v.direction == Receives {
+		way, word, before = stacknet.In, "out of order, behind missing ones", f.netemBefore
+		n, of = f.ooo, f.arrived
+	}
+	all = append(all, fmt.Sprintf("%d of %d segments were %s (%s)", n, of, word, percent(float64(n)/float64(max(of, 1)))))
+	if f.timeouts > 0 {
+		all = append(all, fmt.Sprintf("%s of the retransmission timer", text.Plural(int(f.timeouts), "timeout")))
+	}
+	if v.direction == Sends {
+		all = append(all, fmt.Sprintf("the congestion window is only %.0f segments, at a round trip of %s", f.mean(f.cwnd), text.Millis(uint64(f.mean(f.rtt)))))
+	}
+	imp := on.Ways[way]
+	switch reasons := v.reasons(f); {
+	case imp.Drop:
+		all = append(all, fmt.Sprintf("lklctl path drops all packets of %s, direction %v", f.iface, way))
+	case imp.Netem.Loss > 0:
+		all = append(all, fmt.Sprintf("lklctl path drops %s of the packets of %s, direction %v: %d during this time", percent(imp.Netem.Loss), f.iface, way, imp.Dropped-before))
+	case len(reasons) > 0:
+		all = append(all, reasons...)
+	case on.Drops > f.dropsBefore && way == stacknet.Out:
+		all = append(all, fmt.Sprintf("the queue of %s (%s) dropped %d packets", f.iface, on.Qdisc, on.Drops-f.dropsBefore))
+	default:
+		all = append(all, fmt.Sprintf("the stack dropped none of them, so they were lost beyond %s", f.iface))
+	}
+	return all
+}
+
+// reasons lists why the stack dropped packets of a connection.
+func (v *view) reasons(f *flow) (all []string) {
+	a, b := v.t.conn.Local, v.t.conn.Remote
+	counts := map[string]uint64{}
+	for d, n := range v.dropped {
+		if d.local == a && d.remote == b || d.local == b && d.remote == a || d.remote == f.remote {
+			counts[d.reason] += n
+		}
+	}
+	for _, reason := range slices.Sorted(maps.Keys(counts)) {
+		all = append(all, fmt.Sprintf("the stack dropped %d packets: %s (%s)", counts[reason], reason, drops.Meaning(reason)))
+	}
+	return all
+}
+
+// queue says where the queue is, and how long.
+func (v *view) queue(f *flow, on Iface, iface string) (all []string) {
+	way := stacknet.Out
+	if v.direction == Receives {
+		way = stacknet.In
+	}
+	switch {
+	case on.Ways[way].Netem.Rate > 0:
+		all = append(all, fmt.Sprintf("lklctl path limits %s to %s, direction %v", iface, text.Scaled(float64(on.Ways[way].Netem.Rate), "bit/s"), way))
+	case on.Overlimits > f.overlimits:
+		all = append(all, fmt.Sprintf("the queueing discipline %s of %s delays packets: %s wait in it", on.Qdisc, iface, text.Scaled(float64(on.Backlog), "B")))
+	default:
+		all = append(all, fmt.Sprintf("the queue is not in the stack, but beyond %s", iface))
+	}
+	if rtt := uint64(f.mean(f.rtt)); v.direction == Sends && rtt > f.minRTT {
+		all = append(all, fmt.Sprintf("a round trip takes %s, and at least %s without the queue", text.Millis(rtt), text.Millis(f.minRTT)))
+	}
+	if f.retrans > 0 {
+		all = append(all, fmt.Sprintf("%d of %d segments were lost in the full queue", f.retrans, f.segments))
+	}
+	return all
+}
+
+// bloat is the factor between the round-trip time and its minimum that deserves a remedy.
+const bloat = 4
+
+// remedy lists what to change.
+func (v *view) remedy(l *Limit) []string {
+	f, on := v.of(l.Interface), v.last.Ifaces[l.Interface]
+	window := uint64(f.mean(f.rtt)) // of 1 Gbit/s, in units of 125 bytes
+	switch l.Code {
+	case Program:
+		return []string{"send sooner or more at a time, if the program can; the network would carry more"}
+	case Reader:
+		return []string{"make the program read faster, or read in a thread of its own"}
+	case SendBuffer:
+		return []string{
+			"remove SO_SNDBUF from the program, so that the kernel sizes the buffer",
+			"or raise net.ipv4.tcp_wmem: lklctl sysctl -w net.ipv4.tcp_wmem='4096 262144 16777216'",
+		}
+	case ReceiveBuffer:
+		return []string{
+			"remove SO_RCVBUF from the program, so that the kernel sizes the buffer",
+			"or raise net.ipv4.tcp_rmem: lklctl sysctl -w net.ipv4.tcp_rmem='4096 262144 33554432'",
+		}
+	case PeerWindow:
+		if v.starved(f) {
+			return []string{"make the program on " + v.t.conn.Remote + " read faster; nothing in this stack limits the transfer"}
+		}
+		return []string{fmt.Sprintf("on the peer, remove SO_RCVBUF or raise net.ipv4.tcp_rmem: 1Gbit/s needs a window of %s at this round-trip time", text.Scaled(125*float64(window), "B"))}
+	case Peer:
+		if on.Gateway || v.gatewayed() {
+			return []string{"look at the host's connection behind the gateway: ss -ti on the host"}
+		}
+		return []string{"ask the peer, which knows its own limits: lklctl explain if it runs under lklrun, or ss -ti there"}
+	case Congestion:
+		return []string{"nothing, if the transfer is short: the window still grows", "for a long path, try another algorithm: lklrun --stack bbr"}
+	case Pacing:
+		if f.maxPacing > 0 {
+			return []string{"raise or remove SO_MAX_PACING_RATE in the program"}
+		}
+		return []string{"nothing, if the estimate is right"}
+	case Loss:
+		if i := on.Ways[stacknet.Out]; i.Drop || i.Netem.Loss > 0 {
+			return []string{"lklctl path " + l.Interface + " clear"}
+		}
+		if i := on.Ways[stacknet.In]; i.Drop || i.Netem.Loss > 0 {
+			return []string{"lklctl path " + l.Interface + " clear"}
+		}
+		return []string{"repair the path or use another one", "if the loss is not congestion, try an algorithm that tolerates it: lklrun --stack bbr"}
+	case PathRate:
+		remedy := []string{}
+		if on.Ways[stacknet.Out].Netem.Rate > 0 || on.Ways[stacknet.In].Netem.Rate > 0 {
+			remedy = append(remedy, "lklctl path "+l.Interface+" clear")
+		} else {
+			remedy = append(remedy, "use a faster path, or add a second one with MPTCP: lklrun --stack mptcp with two --if")
+		}
+		if v.direction == Sends && f.mean(f.rtt) >= bloat*float64(f.minRTT) {
+			remedy = append(remedy, "the queue is too long (bufferbloat); shorten it with fq_codel or cake, or keep it short from here: lklrun --stack bbr")
+		}
+		return remedy
+	case SlowPath:
+		return []string{fmt.Sprintf("use %s only if no other path works: --if ...,backup", l.Interface), "or raise the receive buffer of the peer (net.ipv4.tcp_rmem), so that it can hold what waits for the slow path"}
+	case CPU:
+		if v.last.CPU.Inside {
+			return []string{"give the program its own core; with --engine supervise, the stack has a thread of its own"}
+		}
+		return []string{"give the run more or faster cores, and check that nothing else uses them", "use a larger MTU, or --engine preload if the program permits it"}
+	case Gateway:
+		return []string{"replace --if user by --if tap:NAME,nat or --if raw:DEV, which have no gateway", "look at the host's connection behind the gateway: ss -ti on the host"}
+	}
+	return nil
+}
+
+// starved reports whether the peer's window shrinks because its program does not read. A
+// small buffer whose data is read has a window of constant size.
+func (v *view) starved(f *flow) bool { return f.wndLeast*8 < f.wndMost || f.wndMost < f.mss }
+
+// gatewayed reports whether the gateway ends the connection.
+func (v *view) gatewayed() bool {
+	return slices.ContainsFunc(slices.Collect(maps.Values(v.t.flows)), func(f *flow) bool { return v.last.Ifaces[f.iface].Gateway })
+}
+
+// headline returns the sentence that names the limit.
+func (v *view) headline(l *Limit) string {
+	f, share := v.of(l.Interface), percent(l.Share)
+	who := v.subject()
+	at := ""
+	if l.Interface != "" {
+		at = " over " + l.Interface
+	}
+	switch l.Code {
+	case Idle:
+		return fmt.Sprintf("Nothing limits %s: it was idle.", who)
+	case Program:
+		return fmt.Sprintf("The program limits %s, %s of the time: it gives the stack too little to send. The network would carry more.", who, share)
+	case Reader:
+		return fmt.Sprintf("The program limits %s, %s of the time: it reads too slowly, and the receive window closes.", who, share)
+	case SendBuffer:
+		return fmt.Sprintf("The send buffer limits %s, %s of the time: it is too small for what the path can hold.", who, share)
+	case ReceiveBuffer:
+		return fmt.Sprintf("The receive buffer limits %s, %s of the time: the window that this side advertises is too small for the round-trip time.", who, share)
+	case PeerWindow:
+		if v.starved(f) {
+			return fmt.Sprintf("The peer limits %s, %s of the time: its program reads too slowly, and its window closes.", who, share)
+		}
+		return fmt.Sprintf("The peer's receive window limits %s, %s of the time: it is too small for the round-trip time.", who, share)
+	case Peer:
+		return fmt.Sprintf("The peer, or the path from it, limits %s, %s of the time. This side could receive more.", who, share)
+	case Congestion:
+		return fmt.Sprintf("The congestion window limits %s%s, %s of the time, without any loss.", who, at, share)
+	case Pacing:
+		return fmt.Sprintf("Pacing limits %s%s, %s of the time.", who, at, share)
+	case Loss:
+		return fmt.Sprintf("Packet loss limits %s%s, %s of the time.", who, at, share)
+	case PathRate:
+		more := ""
+		if rtt := f.mean(f.rtt); v.direction == Sends && rtt >= bloat*float64(f.minRTT) && rtt > float64(f.minRTT) {
+			more = fmt.Sprintf(" Its queue adds %s to each round trip (bufferbloat).", text.Millis(uint64(rtt)-f.minRTT))
+		}
+		return fmt.Sprintf("The path's rate limits %s%s, %s of the time.%s", who, at, share, more)
+	case SlowPath:
+		return fmt.Sprintf("The slow path over %s limits %s, %s of the time: the other subflows wait for data that is on its way there.", l.Interface, who, share)
+	case CPU:
+		return fmt.Sprintf("The CPU limits %s, %s of the time: the thread of the stack has no idle time.", who, share)
+	case Gateway:
+		if _, _, busy, _, known := v.cores(); known && busy < gatewayFull {
+			return fmt.Sprintf("The connection behind lklrun's gateway limits %s%s, %s of the time: the gateway takes no more data.", who, at, share)
+		}
+		return fmt.Sprintf("The gateway in lklrun limits %s%s, %s of the time: its CPU time is used up.", who, at, share)
+	}
+	return ""
+}
+
+// subject names a connection in a sentence.
+func (v *view) subject() string {
+	c := &v.t.conn
+	preposition := "to"
+	if v.direction == Receives {
+		preposition = "from"
+	}
+	kind := "the connection"
+	if c.Token != "" {
+		kind = "the MPTCP connection"
+	}
+	who := kind + " " + preposition + " " + c.Remote
+	if c.Process != "" {
+		who = fmt.Sprintf("%s(%d)'s%s", c.Process, c.PID, strings.TrimPrefix(who, "the"))
+	}
+	return who
+}
+
+// describe sets the text of a connection.
+func (c *Connection) describe(v *view) {
+	if len(c.Limits) == 0 {
+		c.Text = fmt.Sprintf("No limit of %s is known.", v.subject())
+		return
+	}
+	l := &c.Limits[0]
+	parts := []string{v.headline(l)}
+	if l.Code != Idle {
+		verb := "sends"
+		if c.Direction == Receives {
+			verb = "receives"
+		}
+		facts := append([]string{fmt.Sprintf("It %s %s", verb, text.Scaled(float64(c.Rate), "bit/s"))}, l.Evidence...)
+		parts = append(parts, strings.Join(facts, "; ")+".")
+	}
+	if len(l.Remedy) > 0 {
+		parts = append(parts, "To change that: "+strings.Join(l.Remedy, "; ")+".")
+	}
+	c.Text = strings.Join(parts, " ")
+}

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/base/procstat"
+	"github.com/lklrun/lklrun/internal/diag/counters"
+	"github.com/lklrun/lklrun/internal/diag/drill"
+	"github.com/lklrun/lklrun/internal/diag/drops"
+	"github.com/lklrun/lklrun/internal/diag/live"
+	"github.com/lklrun/lklrun/internal/diag/whynot"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/stack/ctlproto"
+	"github.com/lklrun/lklrun/internal/stack/sockdiag"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+// Watcher takes readings of one instance. It is not safe for concurrent use.
+type Watcher struct {
+	conn  *stackconn.Conn
+	info  *instance.Info
+	live  *live.Collector
+	drops *drops.Reader // nil if the stack does not report drops
+}
+
+// NewWatcher makes a Watcher that uses conn. The caller must close it, and still has to
+// close conn.
+func NewWatcher(ctx context.Context, conn *stackconn.Conn, info *instance.Info) (*Watcher, error) {
+	w := &Watcher{conn: conn, info: info, live: live.New(conn, info)}
+	r, err := drops.Open(ctx, conn)
+	if errors.Is(err, drops.ErrUnsupported) {
+		return w, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	w.drops = r
+	if _, err := r.Read(ctx); err != nil { // skip the past
+		return nil, errors.Join(err, r.Close())
+	}
+	return w, nil
+}
+
+// Close ends the use of the connection.
+func (w *Watcher) Close() error {
+	if w.drops == nil {
+		return nil
+	}
+	return w.drops.Close()
+}
+
+// Read takes a reading.
+func (w *Watcher) Read(ctx context.Context) (*Reading, error) {
+	s, err := w.live.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := &Reading{At: s.Time, Conns: s.Connections, Ifaces: map[string]Iface{}}
+	r.CPU = w.usage()
+	if r.CPU.Inside && r.CPU.Known {
+		r.CPU.Stack = r.CPU.Target
+	}
+	for _, l := range s.Links {
+		i := Iface{TxBytes: l.TxBytes.N, RxBytes: l.RxBytes.N}
+		for _, own := range w.info.Interfaces {
+			i.Gateway = i.Gateway || own.Name == l.Name && own.Type == config.DefaultType
+		}
+		r.Ifaces[l.Name] = i
+	}
+	if err := w.queues(ctx, r); err != nil {
+		return nil, err
+	}
+	if protocols, err := counters.Protocols(ctx, w.conn); err == nil {
+		for _, name := range []string{"TcpActiveOpens", "TcpPassiveOpens"} {
+			v, _ := protocols.Get(name)
+			r.Opened += uint64(v.Int())
+		}
+	}
+	if w.drops != nil {
+		if r.Drops, err = w.drops.Read(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// queues reads the queueing disciplines and the impairments.
+func (w *Watcher) queues(ctx context.Context, r *Reading) error {
+	set, err := counters.Devices(ctx, w.conn)
+	if err != nil {
+		return err
+	}
+	for i := range set {
+		name, field, ok := strings.Cut(set[i].Name, ".qdisc.root.")
+		on, known := r.Ifaces[name]
+		if !ok || !known {
+			continue
+		}
+		n := uint64(set[i].Value.Int())
+		switch field {
+		case "backlog":
+			on.Backlog = n
+		case "drops":
+			on.Drops = n
+		case "overlimits":
+			on.Overlimits = n
+		}
+		for _, l := range set[i].Labels {
+			if l.Name == "kind" {
+				on.Qdisc = l.Value
+			}
+		}
+		r.Ifaces[name] = on
+	}
+	if w.conn.Hello().ABI == ctlproto.CTL_ABI_HOST {
+		return nil
+	}
+	p, err := drill.Open(ctx, w.conn)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	paths, err := p.List()
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
+		if on, ok := r.Ifaces[path.Name]; ok {
+			on.Ways = path.Ways
+			r.Ifaces[path.Name] = on
+		}
+	}
+	return nil
+}
+
+// usage reads the CPU time of the run's processes. It is unknown for a run on another
+// machine.
+func (w *Watcher) usage() (u Usage) {
+	host := int(w.conn.Hello().HostPID)
+	u.Inside = w.info.Engine == config.EnginePreload
+	if host == 0 {
+		return u
+	}
+	all, err := procstat.List(procstat.Root)
+	if err != nil {
+		return u
+	}
+	var ok bool
+	if u.Stack, u.StackWait, ok = scheduled(fmt.Sprintf("%s/%d/schedstat", procstat.Root, host)); !ok { // of the thread that runs the kernel
+		return u
+	}
+	u.Known = true
+	threads, _ := filepath.Glob(fmt.Sprintf("%s/%d/task/*/schedstat", procstat.Root, w.info.PID)) // the pattern is valid
+	for _, thread := range threads {
+		run, wait, _ := scheduled(thread)
+		u.Gateway, u.GatewayWait = u.Gateway+run, u.GatewayWait+wait
+	}
+	for _, pid := range procstat.Below(all, host) {
+		u.Target += all[pid].CPU
+	}
+	return u
+}
+
+// scheduled returns how long a thread ran, and how long it waited for a core
+// (Documentation/scheduler/sched-stats.rst).
+func scheduled(path string) (run, wait time.Duration, ok bool) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, 0, false
+	}
+	var ran, waited int64
+	if _, err := fmt.Sscan(string(text), &ran, &waited); err != nil {
+		return 0, 0, false
+	}
+	return time.Duration(ran), time.Duration(waited), true
+}
+
+// Every is the time between two readings of Observe.
+const Every = 100 * time.Millisecond
+
+// Observe takes readings for the time d, and reports. If the run ends earlier, the report
+// covers the time until then.
+func Observe(ctx context.Context, conn *stackconn.Conn, info *instance.Info, d time.Duration) (_ *Report, err error) {
+	w, err := NewWatcher(ctx, conn, info)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if cerr := w.Close(); err == nil && conn.Err() == nil {
+			err = cerr
+		}
+	}()
+	j := &Judge{}
+	tick := time.NewTicker(min(Every, d))
+	defer tick.Stop()
+	end := time.Now().Add(d)
+	for over := false; !over; {
+		r, err := w.Read(ctx)
+		if errors.Is(err, live.ErrEnded) && j.last != nil {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		j.Add(r)
+		over = r.At.After(end)
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-conn.Done():
+			over = true
+		case <-tick.C:
+		}
+	}
+	rep := j.Report()
+	rep.Instance = info.Name
+	if conn.Err() != nil {
+		return rep, nil
+	}
+	return rep, WhyNot(ctx, conn, info, rep)
+}
+
+// WhyNot adds the reasons for missing subflows and plain TCP.
+func WhyNot(ctx context.Context, conn *stackconn.Conn, info *instance.Info, r *Report) error {
+	conns, err := sockdiag.Connections(ctx, conn)
+	if errors.Is(err, sockdiag.ErrUnsupported) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	reasons, err := whynot.Explain(ctx, conn, conns, info.Interfaces)
+	if err != nil {
+		return err
+	}
+	for i := range r.Connections {
+		for k := range conns {
+			if conns[k].Cookie == r.Connections[i].Cookie {
+				r.Connections[i].WhyNot = reasons[k]
+			}
+		}
+	}
+	return nil
+}
