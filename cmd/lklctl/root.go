@@ -15,6 +15,7 @@ import (
 	"github.com/lklrun/lklrun/cmd/lklctl/internal/capture"
 	"github.com/lklrun/lklrun/cmd/lklctl/internal/counters"
 	"github.com/lklrun/lklrun/cmd/lklctl/internal/drops"
+	"github.com/lklrun/lklrun/cmd/lklctl/internal/explain"
 	"github.com/lklrun/lklrun/cmd/lklctl/internal/instances"
 	"github.com/lklrun/lklrun/cmd/lklctl/internal/kernel"
 	"github.com/lklrun/lklrun/cmd/lklctl/internal/link"
@@ -80,6 +81,7 @@ func rootCommand(c *verb.Call) *cobra.Command {
 			instances.List(c),
 			sockets.Netstat(c),
 			mptcp.Command(c),
+			explain.Command(c),
 			counters.Command(c),
 			drops.Drops(c),
 			drops.Resets(c),

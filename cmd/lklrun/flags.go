@@ -70,11 +70,12 @@ func (f *wordsFlag) Type() string {
 // shorthands maps the names of flags to their short forms.
 var shorthands = map[string]string{"verbose": "v", "quiet": "q"}
 
-// add adds the flags of all settings to a flag set.
+// add adds the flags of all settings to a flag set. A verb's own flag takes precedence over
+// the setting of that name: --explain of config.
 func (s *sources) add(f *pflag.FlagSet) {
 	s.words = map[string][]string{}
 	for _, setting := range config.Settings() {
-		if setting.Flag == "" {
+		if setting.Flag == "" || f.Lookup(setting.Flag) != nil {
 			continue
 		}
 		help := setting.Help

@@ -18,6 +18,7 @@ import (
 	"github.com/lklrun/lklrun/internal/base/program"
 	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/cli/explained"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/run/facts"
 	"github.com/lklrun/lklrun/internal/run/launch"
@@ -243,9 +244,10 @@ func (t *task) find() (err error) {
 func (t *task) options() launch.Options {
 	return launch.Options{
 		HostPath: t.Host, PreloadPath: t.Preload,
-		Log:   logger(t.Verbose),
-		Tell:  func(line string) { cli.Note(os.Stderr, self, "%s", text.OneLine(line)) },
-		Quiet: t.Quiet,
+		Log:     logger(t.Verbose),
+		Tell:    func(line string) { cli.Note(os.Stderr, self, "%s", text.OneLine(line)) },
+		Quiet:   t.Quiet,
+		Explain: explained.AtEnd(self, os.Stderr),
 	}
 }
 

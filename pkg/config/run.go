@@ -56,6 +56,7 @@ type Run struct {
 	Delay      int          `json:"delay_us,omitempty"` // delay before the command starts, in microseconds
 	Mount      []string     `json:"mount,omitempty"`    // types of file systems to mount in the stack
 	Dump       []string     `json:"dump,omitempty"`     // files of the stack to print at the end
+	Explain    bool         `json:"explain,omitempty"`  // say at the end what limited the connections
 	Log        string       `json:"log,omitempty"`      // file for the output, with Detach
 	Verbose    bool         `json:"verbose,omitempty"`
 	Quiet      bool         `json:"quiet,omitempty"`

@@ -22,6 +22,7 @@ import (
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/diag/account"
 	"github.com/lklrun/lklrun/internal/diag/crash"
+	"github.com/lklrun/lklrun/internal/diag/explain"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/run/cost"
 	"github.com/lklrun/lklrun/internal/run/plan"
@@ -58,12 +59,13 @@ const (
 
 // Options are the parameters of a run that are not part of its plan.
 type Options struct {
-	HostPath    string            // path of lklhost from stackhost.Find
-	PreloadPath string            // path of the engine's library from stackhost.FindPreload
-	Log         *slog.Logger      // receives the steps and their durations
-	Tell        func(string)      // prints a line for the user
-	Quiet       bool              // do not print the plan's notes
-	Report      func(cost.Report) // receives the costs of the run at its end; may be nil
+	HostPath    string                // path of lklhost from stackhost.Find
+	PreloadPath string                // path of the engine's library from stackhost.FindPreload
+	Log         *slog.Logger          // receives the steps and their durations
+	Tell        func(string)          // prints a line for the user
+	Quiet       bool                  // do not print the plan's notes
+	Report      func(cost.Report)     // receives the costs of the run at its end; may be nil
+	Explain     func(*explain.Report) // prints what limited the connections, if the plan requests it
 
 	// Background gives the target an empty standard input. Its output goes to Output.
 	// If Output is nil, it goes to a file in the run directory.

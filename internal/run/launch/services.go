@@ -31,6 +31,7 @@ var runServices = []func(r *run) service{
 	func(r *run) service { return r.links.paths }, // the first, because it reacts to changes that the others make
 	outputs,
 	dumps,
+	explainers,
 	samplers,
 	histories,
 	resolvers,

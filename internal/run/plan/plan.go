@@ -111,6 +111,7 @@ type Plan struct {
 	Delay       int               `json:"delay_us,omitempty"` // delay before the command starts, in microseconds
 	Mount       []string          `json:"mount,omitempty"`    // file systems to mount in the stack
 	Dump        []string          `json:"dump,omitempty"`     // files of the stack to print at the end
+	Explain     bool              `json:"explain,omitempty"`  // say at the end what limited the connections
 	Notes       []string          `json:"notes,omitempty"`    // printed once at the start
 	Lacks       []string          `json:"lacks,omitempty"`    // rights that this process lacks for the run; only for --dry-run
 	Steps       []Step            `json:"steps"`
@@ -149,6 +150,7 @@ func Make(run config.Run, s *stack.Stack, found facts.Facts) (*Plan, error) {
 		Delay:       run.Delay,
 		Mount:       run.Mount,
 		Dump:        run.Dump,
+		Explain:     run.Explain,
 		Listen:      run.Listen,
 		Publish:     run.Publish,
 		Captures:    run.Captures,
