@@ -19,8 +19,7 @@ import (
 // least is the smallest share that a report contains.
 const least = 0.01
 
-// lossLeast is the smallest share of lost segments that explains a small window of the
-// sender, which only the sender knows.
+// lossLeast is the smallest share of lost segments that explains a small congestion window.
 const lossLeast = 0.001
 
 // Report explains the connections that were observed so far.
@@ -132,7 +131,7 @@ func (v *view) shares() map[Code]float64 {
 	}
 	// After a loss, the window is small because of the loss.
 	switch {
-	case f.retrans == 0:
+	case f.retrans == 0 || float64(f.retrans) < lossLeast*float64(f.segments):
 	case all[PathRate] > all[Loss]:
 		become(PathRate, Congestion)
 	default:
@@ -407,7 +406,10 @@ func (v *view) remedy(l *Limit) []string {
 
 // starved reports whether the peer's window shrinks because its program does not read. A
 // small buffer whose data is read has a window of constant size.
-func (v *view) starved(f *flow) bool { return f.wndLeast*8 < f.wndMost || f.wndMost < f.mss }
+// The kernel also enlarges a window during a transfer, so only a window near zero counts.
+func (v *view) starved(f *flow) bool {
+	return f.wndLeast < 4*f.mss && f.wndLeast*8 < f.wndMost || f.wndMost < f.mss
+}
 
 // gatewayed reports whether the gateway ends the connection.
 func (v *view) gatewayed() bool {
