@@ -2,6 +2,7 @@
 /* The requests of control clients. ctl_proto.h describes each request. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,7 @@
 #define TEXT_MAX	(256 * 1024)
 #define STATS_OWN	64	/* for the line of the control server */
 #define CMDLINE_MAX	4096
+#define SERVED_GRACE_MS	5000
 #define EV_ALL		(CTL_EV_EXIT | CTL_EV_PANIC | CTL_EV_PROC | \
 			 CTL_EV_SOCKET | CTL_EV_WARN | CTL_EV_NOTE | \
 			 CTL_EV_START | CTL_EV_SIGNAL | CTL_EV_REFUSED)
@@ -213,6 +215,28 @@ static int text(struct client *cl, const struct ctl_hdr *h)
 	return 0;
 }
 
+/** served_over - end the run, because all served processes have ended */
+static void served_over(void)
+{
+	host_stop(SIGTERM, SERVED_GRACE_MS);
+}
+
+/** serve - serve processes whose listeners arrive on the socket received */
+static int serve(struct client *cl, const struct ctl_hdr *h)
+{
+	int fd = ctl_claim_fd(cl), ret = -EBADF;
+
+	if (fd >= 0) {
+		ret = host.preload ? -EOPNOTSUPP :
+		      host.state != CTL_STATE_RUNNING ? -EAGAIN :
+		      engine_serve(fd, served_over);
+		if (ret)
+			close(fd);
+	}
+	ctl_reply(cl, h, ret, NULL, 0);
+	return 0;
+}
+
 /** owners - answer OWNERS */
 static int owners(struct client *cl, const struct ctl_hdr *h)
 {
@@ -310,6 +334,7 @@ static bool length_ok(uint16_t type, size_t len)
 	case CTL_STATS:
 	case CTL_OWNERS:
 	case CTL_LOG:
+	case CTL_SERVE:
 		return len == 0;
 	}
 	return true;
@@ -362,6 +387,8 @@ static int request(struct client *cl, const struct ctl_hdr *h,
 		return text(cl, h);
 	case CTL_OWNERS:
 		return owners(cl, h);
+	case CTL_SERVE:
+		return serve(cl, h);
 	case CTL_EVENTS:
 		return events(cl, h, body);
 	case CTL_STOP:

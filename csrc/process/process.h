@@ -52,6 +52,7 @@ int netns_no_ipv6(void);
 int write_file(const char *path, const char *text);
 
 /* tree.c: the processes of the target */
+size_t tree_below(pid_t *pids, size_t n, size_t max);
 size_t tree_list(pid_t *pids, size_t max);
 bool tree_empty(void);
 bool tree_has(pid_t pid);

@@ -44,35 +44,47 @@ static size_t children_of(const char *path, pid_t *pids, size_t n, size_t max)
 	return n;
 }
 
+/** children_all - append the children of all threads of a process */
+static size_t children_all(pid_t pid, pid_t *pids, size_t n, size_t max)
+{
+	char path[320];
+	struct dirent *d;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", pid);
+	dir = opendir(path);
+	while (dir && (d = readdir(dir))) {
+		if (d->d_name[0] == '.')
+			continue;
+		snprintf(path, sizeof(path), "/proc/%d/task/%s/children", pid,
+			 d->d_name);
+		n = children_of(path, pids, n, max);
+	}
+	if (dir)
+		closedir(dir);
+	return n;
+}
+
 /**
- * tree_list - list the pids of all descendants
+ * tree_below - append the descendants of the first @n of @pids
+ * @pids: room for @max
+ */
+size_t tree_below(pid_t *pids, size_t n, size_t max)
+{
+	size_t done;
+
+	for (done = 0; done < n; done++)
+		n = children_all(pids[done], pids, n, max);
+	return n;
+}
+
+/**
+ * tree_list - list the pids of all descendants of lklhost
  * @pids: room for @max
  */
 size_t tree_list(pid_t *pids, size_t max)
 {
-	size_t n = 0, done = 0;
-	pid_t pid = getpid();
-	char path[320];
-
-	for (;;) {
-		struct dirent *d;
-		DIR *dir;
-
-		snprintf(path, sizeof(path), "/proc/%d/task", pid);
-		dir = opendir(path);
-		while (dir && (d = readdir(dir))) {
-			if (d->d_name[0] == '.')
-				continue;
-			snprintf(path, sizeof(path), "/proc/%d/task/%s/children",
-				 pid, d->d_name);
-			n = children_of(path, pids, n, max);
-		}
-		if (dir)
-			closedir(dir);
-		if (done == n)
-			return n;
-		pid = pids[done++];
-	}
+	return tree_below(pids, children_all(getpid(), pids, 0, max), max);
 }
 
 /** parent_of - parent of a process; 0 if there is no such process */

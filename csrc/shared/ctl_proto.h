@@ -57,6 +57,7 @@
 #define CTL_ASKED		17	/* a forwarded CTL_ASK, pushed to lklrun; id 0 */
 #define CTL_ANSWER		18	/* lklrun's answer to CTL_ASKED */
 #define CTL_LINK_JOIN		19	/* join a device of kind WIRE to another one; its bell in SCM_RIGHTS */
+#define CTL_SERVE		20	/* serve processes that are not ours; a listening socket in SCM_RIGHTS */
 
 /* State of lklhost, reported in HELLO. */
 #define CTL_STATE_NEW		0	/* before CTL_BOOT: LINK_ADD, BOOT */
@@ -268,6 +269,22 @@ struct ctl_stop {
 	uint32_t signal;
 	uint32_t grace_ms;
 };
+
+/*
+ * CTL_SERVE: also serve processes that lklhost has not started, such as those
+ * of a container. The descriptor is a listening unix socket. An OCI runtime
+ * connects to it and sends a seccomp listener (linux.seccomp.listenerPath), one
+ * for each filter that it installs. When all of them have hung up, the run
+ * ends as with CTL_STOP; lklhost sends no signal to these processes. Request
+ * and reply have no body.
+ *
+ * Errors:
+ *
+ * - -EBADF: the descriptor is missing
+ * - -EAGAIN: before CTL_GO, or while the run is ending
+ * - -EALREADY: there is such a socket already
+ * - -EOPNOTSUPP: the kernel is inside the target (engine preload)
+ */
 
 /*
  * CTL_EXEC: run another program in the target's environment, with the

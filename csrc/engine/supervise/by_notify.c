@@ -13,25 +13,22 @@
 #include "engine/supervise/catch.h"
 #include "engine/supervise/notify.h"
 
-static int listener = -1;
 static bool two_steps;	/* the kernel has no SECCOMP_ADDFD_FLAG_SEND */
 
 /**
- * call_listener - set the seccomp listener descriptor; -1 if it is closed
+ * call_probe - find out how this kernel adds descriptors
+ * @fd: a seccomp listener
  *
  * The kernel checks the flags first, so the request without a descriptor to add
  * shows whether it knows SECCOMP_ADDFD_FLAG_SEND.
  */
-void call_listener(int fd)
+void call_probe(int fd)
 {
 	struct seccomp_notif_addfd add = {
 		.flags = SECCOMP_ADDFD_FLAG_SEND,
 		.srcfd = ~0u,
 	};
 
-	listener = fd;
-	if (fd < 0)
-		return;
 	two_steps = host_lacks("addfd-send") ||
 		    (ioctl(fd, SECCOMP_IOCTL_NOTIF_ADDFD, &add) &&
 		     errno == EINVAL);
@@ -44,7 +41,7 @@ static bool valid(const struct call *c)
 {
 	uint64_t id = c->id;
 
-	return !ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id);
+	return !ioctl(c->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id);
 }
 
 /** answer - answer a call, see call_answer() */
@@ -58,7 +55,7 @@ static bool answer(const struct call *c, int64_t ret)
 		resp.error = (int32_t)ret;
 	else
 		resp.val = ret;
-	return !ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &resp);
+	return !ioctl(c->listener, SECCOMP_IOCTL_NOTIF_SEND, &resp);
 }
 
 /** addfd - add a descriptor to the caller, see struct catch_ops */
@@ -71,7 +68,7 @@ static int addfd(const struct call *c, int fd, int newfd, bool cloexec)
 		.newfd = newfd < 0 ? 0 : (uint32_t)newfd,
 		.newfd_flags = cloexec ? O_CLOEXEC : 0,
 	};
-	int ret = ioctl(listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add);
+	int ret = ioctl(c->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add);
 
 	return ret < 0 ? -errno : ret;
 }
@@ -92,7 +89,7 @@ static int addfd_send(struct call *c, int fd, bool cloexec)
 		c->left = ret >= 0 && !call_answer(c, ret);
 		return ret;
 	}
-	ret = ioctl(listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add);
+	ret = ioctl(c->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add);
 	return ret < 0 ? -errno : ret;
 }
 

@@ -459,7 +459,8 @@ static int borrow(const struct conn *conn, pid_t pid, int fd)
  *
  * Some operations are impossible from our end. This first checks the process in
  * which the carrier was last seen, then the same descriptor number in every
- * process of the tree, because fork may have passed on an accepted connection.
+ * process that has made a call and its descendants, because fork may have
+ * passed on an accepted connection.
  * Returns a negative errno if no process has the carrier there, or -ENOSYS if it
  * cannot be obtained from a running process, before Linux 5.6.
  */
@@ -474,7 +475,7 @@ int carrier_borrow(struct conn *conn)
 	dup = borrow(conn, conn->pid, conn->tfd);
 	if (dup >= 0 || dup == -ENOSYS)
 		return dup;
-	n = tree_list(pids, sizeof(pids) / sizeof(pids[0]));
+	n = tasks_tree(pids, sizeof(pids) / sizeof(pids[0]));
 	for (i = 0; i < n; i++) {
 		dup = borrow(conn, pids[i], conn->tfd);
 		if (dup >= 0)

@@ -39,7 +39,7 @@ void call_set_way(const struct catch_ops *ops);
 void call_handle(struct call *c, bool foreign);
 
 /* by_notify.c */
-void call_listener(int fd);
+void call_probe(int fd);
 
 /* by_trace.c */
 void by_trace_start(void);

@@ -196,6 +196,19 @@ void held_fail(struct list *on, int64_t ret)
 		held_end(container_of(on->next, struct held, link), ret);
 }
 
+/** held_listener_gone - free the held calls of a listener that has hung up */
+void held_listener_gone(int listener)
+{
+	struct list *pos, *tmp;
+
+	list_for_each_safe(pos, tmp, &all_held) {
+		struct held *h = container_of(pos, struct held, all);
+
+		if (h->call.listener == listener)
+			held_end(h, -EINTR);
+	}
+}
+
 /** held_signal - end @h if a signal is pending for its caller */
 static void held_signal(struct held *h)
 {

@@ -302,13 +302,15 @@ static void notified(struct source *src, uint32_t events)
 
 	if (!(events & EPOLLIN)) {
 		loop_del(src);	/* the last process with the filter has ended */
-		call_listener(-1);
+		if (src != &listener)
+			served_gone(src);
 		return;
 	}
 	memset(&req, 0, sizeof(req));
 	if (ioctl(src->fd, SECCOMP_IOCTL_NOTIF_RECV, &req))
 		return;		/* ENOENT: the caller is gone */
 	c.id = req.id;
+	c.listener = src->fd;
 	c.pid = (pid_t)req.pid;
 	c.nr = req.data.nr;
 	memcpy(c.args, req.data.args, sizeof(c.args));
@@ -321,16 +323,25 @@ static void notified(struct source *src, uint32_t events)
 	call_handle(&c, req.data.arch != NOTIFY_ARCH);
 }
 
-/** notify_init - add the listener to the loop */
-int notify_init(int fd)
+/**
+ * notify_add - receive the notifications of a listener
+ * @src: stays in use until the listener hangs up, or notify_stop()
+ */
+int notify_add(struct source *src, int fd)
 {
 	/* The flag requires Linux 6.6. It is optional and improves speed. */
 	(void)ioctl(fd, SECCOMP_IOCTL_NOTIF_SET_FLAGS,
 		    SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP);
-	listener.fn = notified;
-	listener.fd = fd;
-	call_listener(fd);
-	return loop_add(&listener, EPOLLIN);
+	src->fn = notified;
+	src->fd = fd;
+	return loop_add(src, EPOLLIN);
+}
+
+/** notify_init - add the target's listener to the loop */
+int notify_init(int fd)
+{
+	call_probe(fd);
+	return notify_add(&listener, fd);
 }
 
 /** notify_stop - answer the held calls and stop receiving notifications */
@@ -339,6 +350,7 @@ void notify_stop(void)
 	held_stop();
 	left_stop();
 	mem_close();
+	served_stop();
 	if (listener.fd >= 0)
 		loop_del(&listener);
 }

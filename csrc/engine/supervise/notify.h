@@ -28,10 +28,12 @@ struct conn;
 struct iovec;
 struct account;
 struct task;
+struct source;
 
 /**
  * struct call - a caught system call
  * @id: id of the notification, or number of the stop
+ * @listener: the seccomp listener that it came from; unused with engine trace
  * @pid: the calling thread
  * @nr: number of the system call
  * @args: its arguments
@@ -45,6 +47,7 @@ struct task;
  */
 struct call {
 	uint64_t id;
+	int listener;
 	pid_t pid;
 	int nr;
 	uint64_t args[6];
@@ -92,6 +95,7 @@ struct held {
 };
 
 int notify_init(int fd);
+int notify_add(struct source *src, int fd);
 void notify_stop(void);
 
 /* call.c */
@@ -120,8 +124,13 @@ void held_cancel(struct held *h);
 void held_wake(struct list *on);
 void held_fail(struct list *on, int64_t ret);
 void held_stop(void);
+void held_listener_gone(int listener);
 void held_task_gone(const struct task *t);
 uint64_t hold_deadline(const struct call *c, int optname);
+
+/* served.c */
+void served_gone(struct source *src);
+void served_stop(void);
 
 /* target_mem.c */
 int64_t mem_read(const struct call *c, uint64_t addr, void *buf, size_t len);
@@ -150,6 +159,7 @@ pid_t task_tgid(const struct task *t);
 size_t tasks_stats(char *buf, size_t len);
 void tasks_stop(void);
 int task_signal_waits(pid_t tid);
+size_t tasks_tree(pid_t *pids, size_t max);
 
 enum { SIGNAL_NONE, SIGNAL_OWN, SIGNAL_MAYBE };
 

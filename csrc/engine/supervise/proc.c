@@ -31,6 +31,7 @@
 #include "control/control.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/notify.h"
+#include "process/process.h"
 #include "shared/ctl_proto.h"
 
 #ifndef PIDFD_THREAD			/* Linux 6.9, include/uapi/linux/pidfd.h */
@@ -527,6 +528,23 @@ size_t tasks_stats(char *buf, size_t len)
 	n += account_print(&forgotten, "ended.0.earlier processes", buf + n,
 			   len - n);
 	return n + list_stats(&dead, "ended", buf + n, len - n);
+}
+
+/**
+ * tasks_tree - list the processes that have made a call, and their descendants
+ * @pids: room for @max
+ */
+size_t tasks_tree(pid_t *pids, size_t max)
+{
+	struct list *pos;
+	size_t n = 0;
+
+	list_for_each(pos, &procs) {
+		if (n == max)
+			break;
+		pids[n++] = container_of(pos, struct proc, link)->tgid;
+	}
+	return tree_below(pids, n, max);
 }
 
 /** tasks_stop - free the entries of all threads */

@@ -82,6 +82,16 @@ func (c *Conn) Stop(ctx context.Context, sig syscall.Signal, grace time.Duration
 	return nil
 }
 
+// Serve makes the stack host serve processes that it has not started. An OCI runtime
+// sends their seccomp listeners to the listening unix socket l, which the caller may
+// close afterwards.
+func (c *Conn) Serve(ctx context.Context, l *os.File) error {
+	if _, err := c.request(ctx, ctlproto.CTL_SERVE, nil, l); err != nil {
+		return fmt.Errorf("serving the processes of a container: %w", err)
+	}
+	return nil
+}
+
 // Stat is one counter of the stack host.
 type Stat struct {
 	Name  string
