@@ -146,6 +146,7 @@ host: $(PACKAGES)-build
 go: $(PACKAGES)-build
 	@mkdir -p $(BIN)
 	@$(GOBUILD) -o $(BIN)/ ./cmd/lklrun
+	@ln -sfn lklrun $(BIN)/lklrun-oci
 	@$(GOBUILD_PCAP) -o $(BIN)/ ./cmd/lklctl
 
 # The versions of Linux of the packages lklrun-stack-VERSION

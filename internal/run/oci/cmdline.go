@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package oci
+
+import (
+	"path/filepath"
+	"strings"
+)
+
+// valued are the options of crun and runc, before and after the verb, that take
+// their value from the next argument.
+var valued = []string{
+	"--root", "--log", "--log-format", "--cgroup-manager", "--criu", "--rootless",
+	"-b", "--bundle", "-f", "--config", "--console-socket", "--pid-file", "--preserve-fds",
+}
+
+// A commandLine is that of an OCI runtime: [OPTION]... VERB [OPTION]... ID.
+type commandLine struct {
+	verb, id string
+	options  map[string]string // those with a value
+}
+
+// parse parses the arguments as far as lklrun-oci must know them. The OCI
+// runtime reports what it does not understand.
+func parse(args []string) commandLine {
+	c := commandLine{options: map[string]string{}}
+	for i := 0; i < len(args); i++ {
+		a := args[i]
+		name, value, has := strings.Cut(a, "=")
+		switch {
+		case strings.HasPrefix(a, "-") && has:
+			c.options[name] = value
+		case isValued(a):
+			if i++; i < len(args) {
+				c.options[a] = args[i]
+			}
+		case strings.HasPrefix(a, "-"):
+		case c.verb == "":
+			c.verb = a
+		case c.id == "":
+			c.id = a
+		}
+	}
+	return c
+}
+
+func isValued(option string) bool {
+	for _, v := range valued {
+		if v == option {
+			return true
+		}
+	}
+	return false
+}
+
+// spec returns the path of the container's configuration.
+func (c commandLine) spec() string {
+	for _, name := range []string{"-f", "--config"} {
+		if v := c.options[name]; v != "" {
+			return v
+		}
+	}
+	for _, name := range []string{"-b", "--bundle"} {
+		if v := c.options[name]; v != "" {
+			return filepath.Join(v, specFile)
+		}
+	}
+	return specFile
+}

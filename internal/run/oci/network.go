@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package oci
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// within calls f on a thread in the network namespace at path. The thread ends with
+// f, because other goroutines must not run in that namespace. Processes that f
+// starts are in it.
+func within(path string, f func() error) error {
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked
+		result <- func() error {
+			fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+			if err != nil {
+				return fmt.Errorf("opening the container's network namespace %s: %w", path, err)
+			}
+			defer unix.Close(fd)
+			if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
+				return fmt.Errorf("entering the container's network namespace %s: %w", path, err)
+			}
+			return f()
+		}()
+	}()
+	return <-result
+}
+
+// takeOver removes the addresses from the interfaces of this network namespace, and
+// returns the interfaces that give them to a stack. The host's side of each
+// interface remains as it is: the stack has the same Ethernet and IP addresses.
+func takeOver() (interfaces []string, err error) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("listing the container's interfaces: %w", err)
+	}
+	for _, l := range links {
+		a := l.Attrs()
+		if a.Flags&net.FlagLoopback != 0 || a.EncapType != "ether" {
+			continue
+		}
+		text, err := takeLink(l)
+		if err != nil {
+			return nil, fmt.Errorf("interface %s of the container: %w", a.Name, err)
+		}
+		if text != "" {
+			interfaces = append(interfaces, text)
+		}
+	}
+	if len(interfaces) == 0 {
+		return nil, errors.New("the container's network has no Ethernet interface with an address; use --network with a bridge")
+	}
+	return interfaces, nil
+}
+
+// takeLink returns "" if the interface has no address but link-local ones.
+func takeLink(l netlink.Link) (string, error) {
+	addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+	if err != nil {
+		return "", fmt.Errorf("reading its addresses: %w", err)
+	}
+	words := []string{"raw:" + l.Attrs().Name, "mac=" + l.Attrs().HardwareAddr.String()}
+	for _, a := range addrs {
+		if !a.IP.IsLinkLocalUnicast() {
+			words = append(words, key("ip", a.IP)+a.IPNet.String())
+		}
+	}
+	if len(words) == 2 {
+		return "", nil
+	}
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		gw, err := gateway(l, family)
+		if err != nil {
+			return "", err
+		}
+		if gw != nil {
+			words = append(words, key("gw", gw)+gw.String())
+		}
+	}
+	for _, a := range addrs {
+		// An address that goes with another one is missing already.
+		if err := netlink.AddrDel(l, &a); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
+			return "", fmt.Errorf("removing its address %s: %w", a.IPNet, err)
+		}
+	}
+	return strings.Join(words, ","), nil
+}
+
+// key returns the key of an interface for an address: ip= or ip6=, gw= or gw6=.
+func key(name string, a net.IP) string {
+	if a.To4() == nil {
+		name += "6"
+	}
+	return name + "="
+}
+
+// gateway returns the gateway of the default route, or nil.
+func gateway(l netlink.Link, family int) (net.IP, error) {
+	routes, err := netlink.RouteList(l, family)
+	if err != nil {
+		return nil, fmt.Errorf("reading its routes: %w", err)
+	}
+	for _, r := range routes {
+		ones := 0
+		if r.Dst != nil {
+			ones, _ = r.Dst.Mask.Size()
+		}
+		if ones == 0 && r.Gw != nil {
+			return r.Gw, nil
+		}
+	}
+	return nil, nil
+}

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package oci is the program lklrun-oci: an OCI runtime that runs containers on a stack.
+//
+// lklrun-oci passes all commands on to crun or runc. A container with the annotation
+// lklrun.dev/stack is created as follows:
+//
+//	conmon ── lklrun-oci create ┬─ takes the addresses from the container's interfaces
+//	                            ├─ lklrun --detach, in the container's network namespace
+//	                            ├─ CTL_SERVE: a listening socket for lklhost
+//	                            ├─ rewrites the seccomp profile in config.json
+//	                            └─ crun create ── sends the seccomp listener to lklhost
+//
+// The command of lklrun only waits (Hold). The run ends when all processes of the
+// container have ended, or with the command delete.
+package oci
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/base/text"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+)
+
+const (
+	// Name is the name of the program.
+	Name = "lklrun-oci"
+
+	// HoldVerb is the verb of lklrun oci that only waits.
+	HoldVerb = "hold"
+
+	socketFile = "oci.sock"
+	idLen      = 12 // of a container's id, as podman ps shows it
+
+	startLimit = 30 * time.Second
+	stopLimit  = 10 * time.Second
+	grace      = 2 * time.Second
+)
+
+// Run carries out one command of the OCI runtime. It returns its exit status, unless
+// the process becomes the OCI runtime.
+func Run(ctx context.Context, args []string) (int, error) {
+	c := parse(args)
+	status, err := c.run(ctx, args)
+	if err != nil {
+		c.report(err)
+	}
+	return status, err
+}
+
+func (c commandLine) run(ctx context.Context, args []string) (int, error) {
+	path, err := findRuntime()
+	if err != nil {
+		return 1, err
+	}
+	setRunDir()
+	switch c.verb {
+	case "create", "run":
+		s, err := readSpec(c.spec())
+		if err != nil {
+			return 1, err
+		}
+		r, err := s.request()
+		switch {
+		case err != nil:
+			return 1, err
+		case r == nil:
+			return 1, become(path, args)
+		case c.verb == "run":
+			return 1, fmt.Errorf("run: a container on a stack needs the commands create and start instead")
+		}
+		return c.create(ctx, s, r, path, args)
+	case "delete":
+		return c.delete(ctx, path, args)
+	}
+	return 1, become(path, args)
+}
+
+// setRunDir chooses the folder of run directories for podman without root: user 0 in
+// a user namespace, who must not use the folder of the host's root.
+func setRunDir() {
+	ids, err := os.ReadFile("/proc/self/uid_map")
+	dir := os.Getenv("XDG_RUNTIME_DIR")
+	if err != nil || strings.Join(strings.Fields(string(ids)), " ") == "0 0 4294967295" || os.Geteuid() != 0 || os.Getenv(instance.EnvRoot) != "" || !filepath.IsAbs(dir) {
+		return
+	}
+	_ = os.Setenv(instance.EnvRoot, filepath.Join(dir, "lklrun"))
+}
+
+var hexID = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// name is the name of the instance for a container.
+func name(id string) string {
+	if hexID.MatchString(id) {
+		return id[:idLen]
+	}
+	return id
+}
+
+// report writes an error where podman and containerd look for those of the runtime.
+func (c commandLine) report(err error) {
+	path := c.options["--log"]
+	if path == "" {
+		return
+	}
+	f, oerr := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_CLOEXEC, 0o600)
+	if oerr != nil {
+		return // standard error has the message, too
+	}
+	defer f.Close()
+	line := text.OneLine(err.Error())
+	if c.options["--log-format"] != "json" {
+		fmt.Fprintln(f, line)
+		return
+	}
+	_ = json.NewEncoder(f).Encode(map[string]string{"msg": line, "level": "error", "time": time.Now().UTC().Format(time.RFC3339Nano)})
+}
+
+// create starts the stack, and then creates the container.
+func (c commandLine) create(ctx context.Context, s *spec, r *request, path string, args []string) (status int, err error) {
+	files, err := keepFiles()
+	if err != nil {
+		return 1, err
+	}
+	id := name(c.id)
+	if err := instance.CheckName(id); err != nil {
+		return 1, fmt.Errorf("container %q: its id is the name of the instance: %w", c.id, err)
+	}
+	netns, err := s.netns()
+	if err != nil {
+		return 1, err
+	}
+	socket := filepath.Join(instance.Root(), id, socketFile)
+	if err := s.supervise(socket); err != nil {
+		return 1, err
+	}
+	if err := within(netns, func() error { return r.start(ctx, id, s.args()) }); err != nil {
+		return 1, err
+	}
+	defer func() {
+		if status != 0 || err != nil {
+			err = errors.Join(err, stop(ctx, id))
+		}
+	}()
+	if err := serve(ctx, id, socket); err != nil {
+		return 1, err
+	}
+	if err := s.write(); err != nil {
+		return 1, err
+	}
+	return call(path, args, files)
+}
+
+// start starts a run in the background, in this thread's network namespace.
+func (r *request) start(ctx context.Context, id string, command []string) error {
+	interfaces := r.interfaces
+	if len(interfaces) == 0 {
+		var err error
+		if interfaces, err = takeOver(); err != nil {
+			return err
+		}
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding the lklrun program: %w", err)
+	}
+	exe = filepath.Join(filepath.Dir(exe), "lklrun") // this program may be a copy with our name
+	args := []string{"--detach", "--engine", "supervise", "--name", id, "--stack", r.stack}
+	for _, i := range interfaces {
+		args = append(args, "--if", i)
+	}
+	for _, s := range r.sysctls {
+		args = append(args, "--sysctl", s)
+	}
+	args = append(append(args, "--", exe, "oci", HoldVerb), command...)
+	// The run in the background keeps its standard error, so a pipe would not end.
+	fd, err := unix.MemfdCreate("messages", unix.MFD_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("creating a file for messages: %w", err)
+	}
+	messages := os.NewFile(uintptr(fd), "messages")
+	defer messages.Close()
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, exe, args...)
+	cmd.Dir, cmd.Stderr = "/", messages
+	if err := cmd.Run(); err != nil {
+		if _, serr := messages.Seek(0, io.SeekStart); serr != nil {
+			return errors.Join(err, serr)
+		}
+		said, _ := io.ReadAll(messages)
+		return fmt.Errorf("starting the stack %s: %s (%w)", r.stack, strings.TrimSpace(string(said)), err)
+	}
+	return nil
+}
+
+// serve makes lklhost listen for the container's seccomp listeners.
+func serve(ctx context.Context, id, path string) error {
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return fmt.Errorf("listening for the container's processes: %w", err)
+	}
+	l.SetUnlinkOnClose(false) // lklhost listens
+	defer l.Close()
+	if err := os.Chmod(path, 0o600); err != nil {
+		return fmt.Errorf("listening for the container's processes: %w", err)
+	}
+	f, err := l.File()
+	if err != nil {
+		return fmt.Errorf("listening for the container's processes: %w", err)
+	}
+	defer f.Close()
+	c, err := dial(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return c.Serve(ctx, f)
+}
+
+func dial(ctx context.Context, id string) (*stackconn.Conn, error) {
+	info, err := instance.Place{}.Open(id)
+	if err != nil {
+		return nil, err
+	}
+	return stackconn.Dial(ctx, info.Socket())
+}
+
+// stop ends the run of a container, if it still exists, and waits for its end.
+func stop(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, stopLimit)
+	defer cancel()
+	c, err := dial(ctx, id)
+	if errors.Is(err, instance.ErrNone) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("ending the stack of container %s: %w", id, err)
+	}
+	defer c.Close()
+	if err := c.Stop(ctx, unix.SIGTERM, grace); err != nil {
+		return fmt.Errorf("ending the stack of container %s: %w", id, err)
+	}
+	select {
+	case <-c.Done():
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("ending the stack of container %s: %w", id, ctx.Err())
+	}
+}
+
+// delete deletes the container, and then ends its run. If the container has run, the
+// run ends with it.
+func (c commandLine) delete(ctx context.Context, path string, args []string) (int, error) {
+	id := name(c.id)
+	if instance.CheckName(id) != nil {
+		return 1, become(path, args)
+	}
+	if _, err := os.Lstat(filepath.Join(instance.Root(), id)); err != nil {
+		return 1, become(path, args)
+	}
+	files, err := keepFiles()
+	if err != nil {
+		return 1, err
+	}
+	status, err := call(path, args, files)
+	if status != 0 || err != nil {
+		return status, err // the container may still run
+	}
+	return status, stop(ctx, id)
+}
+
+// Hold is the command of a run for a container. It waits for a signal that ends it.
+func Hold() {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
+	<-signals
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package docs
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+// ociPage is the page whose commands TestOCI runs, with ociMark as the reason for which
+// TestCommands does not.
+const (
+	ociPage = "docs/how-to/containers.md"
+	ociMark = "TestOCI runs it"
+)
+
+// ociConf is podmanConf with a bridge as the network.
+const ociConf = `[containers]
+cgroups = "disabled"
+default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
+volumes = ["/usr:/usr:ro"]
+[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+runtime = "lklrun-oci"
+runtime_supports_json = ["lklrun-oci"]
+runtime_supports_nocgroup = ["lklrun-oci"]
+[engine.runtimes]
+lklrun-oci = ["/opt/lklrun/lklrun-oci"]
+`
+
+// ociRest follows the page's commands. If lklhost dies, the container has no network,
+// and no process remains. A bad annotation and a missing network are errors of podman.
+const ociRest = `
+echo untouched: $(podman run --rm IMAGE echo yes)
+podman run -d --name dead --annotation lklrun.dev/stack=bbr -p 127.0.0.1:8081:80 IMAGE busybox httpd -f -p 80 -h /etc
+curl -sS http://127.0.0.1:8081/passwd >/dev/null
+mkdir /run/www && echo from outside >/run/www/index.html
+busybox httpd -p 10.88.0.1:82 -h /run/www
+podman exec dead curl -sS -m 10 http://10.88.0.1:82/
+kill -KILL $(pgrep -x lklhost)
+while ls /run/lklrun/*/lock; do sleep 0.1; done
+if curl -sS -m 1 http://127.0.0.1:8081/passwd; then echo alive; fi
+if podman exec dead busybox nc 10.88.0.1 81; then echo alive; fi
+podman rm -f -t 1 dead
+if podman run --rm --annotation lklrun.dev/stack=nope IMAGE true; then echo alive; fi
+if podman run --rm --network host --annotation lklrun.dev/stack=bbr IMAGE true; then echo alive; fi
+if pgrep -l 'lklrun|lklhost'; then echo alive; fi
+test -z "$(podman ps -aq)"
+`
+
+// TestOCI runs the commands of the page about lklrun-oci with the real podman.
+func TestOCI(t *testing.T) {
+	kit.Need(t, "podman", "crun", "curl", "busybox", "iptables", "pgrep", "unshare", "setpriv", kit.Bin("lklrun-oci"))
+	commands, errs := parsePage(ociPage, kit.ReadFile(t, filepath.Join(kit.Root(), ociPage)))
+	for _, e := range errs {
+		t.Error(e)
+	}
+	dir, bin, host := kit.Dir(t), kit.PublicBin(t), kit.NewNetns(t, "host")
+	conf := kit.WriteFile(t, filepath.Join(dir, "containers.conf"), ociConf)
+	storage := kit.WriteFile(t, filepath.Join(dir, "storage.conf"), podmanStorage)
+	script, ran := podmanImage, 0
+	for _, c := range commands {
+		if strings.HasPrefix(c.Skip, ociMark) {
+			script += c.Text + "\n"
+			ran++
+		}
+	}
+	if ran != 8 {
+		t.Fatalf("%s: the test runs %d commands, expected 8", ociPage, ran)
+	}
+	script = "mkdir -p /run/netns\n" + strings.ReplaceAll(script+ociRest, "IMAGE", "localhost/image")
+	before := kit.Take(t)
+	cmd := host.Command("unshare", "-m", "-p", "-f", "--mount-proc", "--kill-child", "sh", "-c", podmanMounts, "sh", script)
+	cmd.Env = []string{
+		"PATH=/opt/lklrun:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=/run/home", "LANG=C.UTF-8",
+		"uid=0", "bin=" + bin, "XDG_RUNTIME_DIR=/run/user/0", "CONTAINERS_CONF=" + conf, "CONTAINERS_STORAGE_CONF=" + storage,
+	}
+	r := kit.Run(t, commandLimit, cmd)
+	if r.Status != 0 || strings.Contains(r.Stdout, "alive") {
+		t.Errorf("the container has a network without a stack, or a command failed: %v", r)
+	}
+	for _, want := range []string{
+		"root:x:0:0::/root:/bin/sh", // from the published port
+		"bbr ", "oci hold busybox httpd", "[::]:80",
+		"inet 10.88.0.", "qdisc fq", // of the stack bbr; the host's interface has noqueue
+		"untouched: yes", "from outside\n",
+	} {
+		if !strings.Contains(r.Stdout, want) {
+			t.Errorf("the output lacks %q: %v", want, r)
+		}
+	}
+	for _, want := range []string{`no stack "nope"`, "uses the host's network"} {
+		if !strings.Contains(r.Stderr, want) {
+			t.Errorf("the errors lack %q: %v", want, fmt.Sprint(r))
+		}
+	}
+	before.Settles(interruptLimit)
+}
