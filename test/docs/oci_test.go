@@ -38,7 +38,7 @@ lklrun-oci = ["/opt/lklrun/lklrun-oci"]
 const ociRest = `
 echo untouched: $(podman run --rm IMAGE echo yes)
 podman run -d --name dead --annotation lklrun.dev/stack=bbr -p 127.0.0.1:8081:80 IMAGE busybox httpd -f -p 80 -h /etc
-curl -sS http://127.0.0.1:8081/passwd >/dev/null
+curl -sS --retry 5 --retry-connrefused http://127.0.0.1:8081/passwd >/dev/null
 mkdir /run/www && echo from outside >/run/www/index.html
 busybox httpd -p 10.88.0.1:82 -h /run/www
 podman exec dead curl -sS -m 10 http://10.88.0.1:82/

@@ -241,26 +241,34 @@ func dial(ctx context.Context, id string) (*stackconn.Conn, error) {
 	return stackconn.Dial(ctx, info.Socket())
 }
 
-// stop ends the run of a container, if it still exists, and waits for its end.
+// stop ends the run of a container, if it still exists, and waits for its end. A run
+// whose processes have ended is about to end without this.
 func stop(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, stopLimit)
 	defer cancel()
 	c, err := dial(ctx, id)
-	if errors.Is(err, instance.ErrNone) {
-		return nil
+	if err == nil {
+		defer c.Close()
+		err = c.Stop(ctx, unix.SIGTERM, grace)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, instance.ErrNone):
+		return nil
+	case errors.Is(err, stackconn.ErrClosed), errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT):
+	case err != nil:
 		return fmt.Errorf("ending the stack of container %s: %w", id, err)
 	}
-	defer c.Close()
-	if err := c.Stop(ctx, unix.SIGTERM, grace); err != nil {
-		return fmt.Errorf("ending the stack of container %s: %w", id, err)
-	}
-	select {
-	case <-c.Done():
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("ending the stack of container %s: %w", id, ctx.Err())
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if _, err := (instance.Place{}).Open(id); errors.Is(err, instance.ErrNone) {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("the stack of container %s has not ended within %s; run lklrun cleanup", id, stopLimit)
+		}
 	}
 }
 
