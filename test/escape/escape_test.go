@@ -505,8 +505,8 @@ var withoutNamespaces = map[string]string{
 	"pidfd-getfd-zygote": "EPERM|reached", // like the target, the zygote is in the run
 }
 
-// withoutMirror are the outcomes that differ with supervise, because the mirror of packet
-// sockets requires a namespace.
+// withoutMirror are the outcomes that differ with supervise and trace, because the mirror
+// of packet sockets requires a namespace.
 var withoutMirror = map[string]string{"packet-raw": "EAFNOSUPPORT", "packet-dgram": "EAFNOSUPPORT", "bare-packet": "EAFNOSUPPORT"}
 
 // TestEscapeWithoutNamespaces checks that no socket, system call or namespace leads out
@@ -547,7 +547,7 @@ func escapeWithoutNamespaces(t *testing.T, engine string) {
 		want := a.expected("user", engine)
 		if other, ok := withoutNamespaces[a.name]; ok {
 			want = strings.Split(other, "|")
-		} else if other, ok := withoutMirror[a.name]; ok && engine == "supervise" {
+		} else if other, ok := withoutMirror[a.name]; ok && engine != "preload" {
 			want = strings.Split(other, "|")
 		}
 		if g := got[a.name]; g != "absent" && !slices.Contains(want, g) {
