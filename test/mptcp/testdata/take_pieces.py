@@ -3,7 +3,7 @@
 # Reads eight-byte numbers that count up from 0, on several connections at once,
 # and prints how many it received on each.
 
-import socket, struct, sys, threading
+import os, socket, struct, sys, threading
 all = []
 for _ in range(int(sys.argv[3])):
     s = socket.socket()
@@ -14,5 +14,6 @@ for _ in range(int(sys.argv[3])):
 def take(s):
     data = bytearray()
     while piece := s.recv(65536): data += piece
-    print(sum(n == i for i, (n,) in enumerate(struct.iter_unpack("=Q", data))), flush=True)
+    count = sum(n == i for i, (n,) in enumerate(struct.iter_unpack("=Q", data)))
+    os.write(1, b"%d\n" % count)  # print() of several threads would mix the lines
 for s in all: threading.Thread(target=take, args=(s,)).start()
