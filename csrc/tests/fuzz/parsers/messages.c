@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "fuzz.h"
+#include "engine/supervise/catch.h"
 #include "engine/supervise/msg.h"
 
 #define ARENA	8192
@@ -39,13 +40,15 @@ int64_t mem_read(const struct call *c, uint64_t addr, void *buf, size_t len)
 	return 0;
 }
 
-/** call_dup - see notify.h */
-int call_dup(struct call *c, int fd)
+/** no_descriptor - the target has no descriptors */
+static int no_descriptor(const struct call *c, int fd)
 {
 	(void)c;
 	(void)fd;
 	return -EBADF;
 }
+
+static const struct catch_ops nothing = { .getfd = no_descriptor };
 
 /** mem_write - see notify.h */
 int64_t mem_write(const struct call *c, uint64_t addr, const void *buf,
@@ -205,6 +208,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	struct input in = { data, data + len };
 	unsigned int n;
 
+	call_set_way(&nothing);
 	arena = calloc(1, ARENA);
 	for (n = 0; left(&in) && n < 64; n++) {
 		if (get8(&in) & 1)
