@@ -185,12 +185,13 @@ func TestAppLibrary(t *testing.T) {
 	library := dir + "/liblklpreload.so"
 	kit.Must(t, unix.Mount(library, library, "", unix.MS_BIND, ""), unix.Mount("", library, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_NOEXEC, ""))
 	t.Cleanup(func() { kit.Must(t, unix.Unmount(library, 0)) })
-	for _, args := range [][]string{{"doctor", "true"}, {"--engine", "preload", "--", "true"}} {
-		r := kit.Run(t, kit.Limit, asApp(dir, append([]string{dir + "/lklrun"}, args...)...))
-		if said := kit.Lines(r.Stderr); r.Status == 0 || r.Status > 2 || len(said) != 1 {
-			t.Errorf("lklrun %s: %v", args[0], r)
-		} else if text := r.Stdout + r.Stderr; !strings.Contains(text, "liblklpreload.so: it cannot be executed there") {
-			t.Errorf("lklrun %s: %v", args[0], r)
-		}
+	const why = "liblklpreload.so: it cannot be executed there"
+	r := kit.Run(t, kit.Limit, asApp(dir, dir+"/lklrun", "doctor", "true"))
+	if r.Status != 0 || !strings.Contains(r.Stdout, why) { // the engine trace does without the library
+		t.Errorf("lklrun doctor: %v", r)
+	}
+	r = kit.Run(t, kit.Limit, asApp(dir, dir+"/lklrun", "--engine", "preload", "--", "true"))
+	if r.Status == 0 || r.Status > 2 || len(kit.Lines(r.Stderr)) != 1 || !strings.Contains(r.Stderr, why) {
+		t.Errorf("lklrun --engine preload: %v", r)
 	}
 }

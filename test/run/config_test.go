@@ -50,7 +50,7 @@ func TestBrokenConfigurations(t *testing.T) {
 		`{"stack": 7}`:                           `FILE:1: stack: 7; expected a string`,
 		`{"stack": "nosuch"}`:                    `FILE:1: --stack: `,
 		`{"stack": ""}`:                          `FILE:1: stack: empty value; remove it or add a value`,
-		`{"engine": "steam"}`:                    `FILE:1: engine: "steam"; expected auto, supervise or preload`,
+		`{"engine": "steam"}`:                    `FILE:1: engine: "steam"; expected auto, supervise, preload or trace`,
 		`{"mem": "1M"}`:                          `FILE:1: mem: "1M"; expected a size from 32M to 1024G`,
 		`{"mem": 1.5}`:                           `FILE:1: mem: 1.5; expected a size such as "64M" or "1G"`,
 		`{"spin": "50"}`:                         `FILE:1: spin: "50"; expected a number from 0 to 1000000`,
