@@ -33,6 +33,7 @@ type framePeer struct {
 	*kit.Talker
 	end  *os.File
 	segs chan *layers.TCP // TCP segments of the stack
+	port layers.TCPPort   // source port of the latest connection
 	seen uint64           // number of the next record of drops that was not checked
 }
 
@@ -49,7 +50,7 @@ func newFramePeer(t *testing.T, flags ...string) *framePeer {
 		flags, []string{"--", "/usr/bin/python3", "-uc", kit.TalkerProgram})
 	cmd := kit.Lklrun(args...)
 	cmd.ExtraFiles = []*os.File{theirs}
-	p := &framePeer{end: ours, segs: make(chan *layers.TCP, 256)}
+	p := &framePeer{end: ours, segs: make(chan *layers.TCP, 256), port: 5000}
 	p.Talker = kit.StartTalker(t, name, cmd)
 	theirs.Close()
 	t.Cleanup(func() { ours.Close() })
@@ -156,19 +157,17 @@ type connection struct {
 	next layers.TCP
 }
 
-var peerPort layers.TCPPort = 5000
-
 // connect opens a connection. The target keeps its end as keep["c"], and those of earlier
 // connections elsewhere.
 func (p *framePeer) connect() *connection {
 	p.T.Helper()
-	peerPort++
-	c := &connection{p, layers.TCP{SrcPort: peerPort, DstPort: 80, Seq: 1000, SYN: true}}
+	p.port++
+	c := &connection{p, layers.TCP{SrcPort: p.port, DstPort: 80, Seq: 1000, SYN: true}}
 	p.tcp(c.next, nil, "")
-	synack := p.segment(peerPort, func(s *layers.TCP) bool { return s.SYN && s.ACK })
+	synack := p.segment(p.port, func(s *layers.TCP) bool { return s.SYN && s.ACK })
 	c.next.Seq, c.next.SYN, c.next.ACK, c.next.Ack = 1001, false, true, synack.Seq+1
 	p.tcp(c.next, nil, "")
-	p.Say(`keep.__setitem__(%d, keep.get("c"))`, peerPort)
+	p.Say(`keep.__setitem__(%d, keep.get("c"))`, p.port)
 	if got := p.Say(`keep.__setitem__("c", keep["l"].accept()[0])`); got != "None" {
 		p.T.Fatalf("accept: %s", got)
 	}
