@@ -10,7 +10,7 @@
 #include <sys/user.h>
 
 #ifdef __arm__
-/* The registers are not implemented: regs.c. */
+/* So that this compiles: 32-bit arm has no engine trace, and regs.c says so. */
 #define user_regs_struct user_regs
 #endif
 

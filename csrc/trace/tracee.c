@@ -28,8 +28,8 @@
  * lklhost is in the middle of a call. It keeps them for trace_wait().
  *
  * A traced process stops and continues as usual (PTRACE_LISTEN), and its
- * parent's waitpid(2) works as usual. What does not work in the target is
- * ptrace(2), because a thread has only one tracer.
+ * parent's waitpid(2) works as usual. The target itself cannot use ptrace(2),
+ * because a thread has only one tracer.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -15,9 +15,9 @@
  *	dup3, close		so that it gets the lowest free number
  *
  * The caller keeps no descriptor for this, because a program may close all
- * descriptors that it does not know. What it keeps is one page of memory for
- * the arguments of these calls. A new process inherits this page. If it does
- * not contain the expected number any more, lklhost maps another one.
+ * descriptors that it does not know. It keeps one page of memory for the
+ * arguments of these calls. A new process inherits this page. If the page no
+ * longer contains the expected number, lklhost maps another one.
  *
  * lklhost duplicates a descriptor of the caller with pidfd_getfd(2). Without
  * this call, before Linux 5.6, the caller sends it in the same way.
