@@ -25,13 +25,15 @@ import (
 
 const abHelp = `ab runs a command repeatedly with two or more stacks or other variants, and
 compares time, CPU time, bytes and retransmissions. Flags of lklrun apply to all
-runs, those in --variant to one variant.`
+runs, those in --variant to one variant. --merge combines the results of several
+machines into one.`
 
 const abExamples = `  lklrun ab --stack host --stack mptcp --if tap:t0,ip=10.0.1.2/24,gw=10.0.1.1 \
         -- curl -s -o /dev/null http://10.0.1.1/file
   lklrun ab -n 20 --stack vanilla --stack bbr --plot bbr.svg -- ./fetch
   lklrun ab --variant 'plain: --stack vanilla' \
-        --variant 'ecn: --stack vanilla --sysctl net.ipv4.tcp_ecn=1' -- ./fetch`
+        --variant 'ecn: --stack vanilla --sysctl net.ipv4.tcp_ecn=1' -- ./fetch
+  lklrun ab --merge node1.json node2.json       # results of ab -o json`
 
 // comparer contains the flags and the state of the verb ab.
 type comparer struct {
@@ -42,6 +44,7 @@ type comparer struct {
 	warmups  uint
 	show     bool
 	plot     string
+	merge    bool
 	output   cli.Output
 }
 
@@ -56,6 +59,9 @@ func abCommand() *cobra.Command {
 		DisableFlagsInUseLine: true,
 		ValidArgsFunction:     completeProgram,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if a.merge {
+				return a.combine(cmd.Flags(), args)
+			}
 			p, c, err := a.prepare(cmd, args)
 			if err != nil {
 				return err
@@ -71,6 +77,7 @@ func abCommand() *cobra.Command {
 	f.StringArrayVar(&a.variants, "variant", nil, "add a variant `'NAME: FLAGS'` with these flags; repeatable")
 	f.BoolVar(&a.show, "show", false, "show the output of the command")
 	f.StringVar(&a.plot, "plot", "", "draw the times as box plots in `FILE`.svg")
+	f.BoolVar(&a.merge, "merge", false, "run nothing; combine results of ab -o json, given as files (- is standard input)")
 	cli.OutputFlags(f, &a.output, "print a table, or JSON with every run")
 	a.add(f)
 	stack := f.Lookup("stack")
@@ -182,6 +189,53 @@ func (a *comparer) compare(ctx context.Context, p *ab.Program, c *ab.Comparison)
 		}
 	}
 	err := c.Compare(ctx, p.Run, next)
+	return a.report(c, err)
+}
+
+// combine merges the results in the files and prints the whole.
+func (a *comparer) combine(flags *pflag.FlagSet, files []string) error {
+	var err error
+	flags.Visit(func(f *pflag.Flag) {
+		switch f.Name {
+		case "merge", "plot", "output", "json":
+		default:
+			err = cli.Usagef("--%s: does not work with --merge, which runs nothing; remove it", f.Name)
+		}
+	})
+	switch {
+	case err != nil:
+		return err
+	case len(files) == 0:
+		return cli.Usagef("--merge: no file to merge; expected lklrun ab --merge FILE...")
+	case a.plot != "":
+		if err := ab.CheckPlot(a.plot); err != nil {
+			return cli.Usagef("--plot %w", err)
+		}
+	}
+	var parts []ab.Part
+	for _, name := range files {
+		file, name, err := os.Stdin, name, error(nil)
+		if name == "-" {
+			name = "standard input"
+		} else if file, err = os.Open(name); err != nil {
+			return &cli.UsageError{Err: err}
+		}
+		some, err := ab.ReadParts(name, file)
+		file.Close()
+		if err != nil {
+			return &cli.UsageError{Err: err}
+		}
+		parts = append(parts, some...)
+	}
+	c, err := ab.Merge(parts)
+	if err != nil {
+		return &cli.UsageError{Err: err}
+	}
+	return a.report(c, nil)
+}
+
+// report prints a comparison. It returns an error if the comparison or one of its runs failed.
+func (a *comparer) report(c *ab.Comparison, err error) error {
 	failed := 0
 	for i := range c.Variants {
 		failed += c.Variants[i].Failed()

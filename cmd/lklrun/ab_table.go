@@ -63,6 +63,11 @@ func writeComparison(w io.Writer, c *ab.Comparison) error {
 			return err
 		}
 	}
+	if len(c.Sources) > 0 {
+		if err := writeSources(&b, c); err != nil {
+			return err
+		}
+	}
 	for i := range c.Variants {
 		v := &c.Variants[i]
 		if n := v.Failed(); n > 0 {
@@ -71,7 +76,11 @@ func writeComparison(w io.Writer, c *ab.Comparison) error {
 		for _, r := range v.Runs {
 			if r.Failed {
 				lines := strings.Split(r.Words, "\n")
-				fmt.Fprintf(&b, "  run %d: status %d: %s\n", r.Number, r.Status, lines[len(lines)-1])
+				of := ""
+				if r.Source != "" {
+					of = " of " + r.Source
+				}
+				fmt.Fprintf(&b, "  run %d%s: status %d: %s\n", r.Number, of, r.Status, lines[len(lines)-1])
 			}
 		}
 	}
@@ -80,6 +89,29 @@ func writeComparison(w io.Writer, c *ab.Comparison) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// writeSources prints the ratios of the times in each source of a merged comparison. A
+// source that disagrees with the others is thus visible.
+func writeSources(b *strings.Builder, c *ab.Comparison) error {
+	columns := []string{"RATIO OF TIME IN"}
+	for i := range c.Variants[1:] {
+		columns = append(columns, ">"+c.Variants[i+1].Name)
+	}
+	t := cli.NewTable(columns...).Narrow()
+	for _, s := range c.Sources {
+		cells := []string{s.Name}
+		for i := range c.Variants[1:] {
+			cell := ""
+			if ratio, ok := s.Ratios[c.Variants[i+1].Name]; ok {
+				cell = fmt.Sprintf("%.3f", ratio)
+			}
+			cells = append(cells, cell)
+		}
+		t.Row(cells...)
+	}
+	b.WriteString("\n")
+	return t.Write(b)
 }
 
 func seconds(v float64) string { return strconv.FormatFloat(v, 'f', 3, 64) + "s" }

@@ -67,11 +67,34 @@ func TestAB(t *testing.T) {
 		t.Errorf("the plot: %v, %.40q", err, data)
 	}
 
+	// The results of two machines, merged.
+	var files []string
+	for _, name := range []string{"one.json", "two.json"} {
+		files = append(files, filepath.Join(kit.Dir(t), name))
+		if err := os.WriteFile(files[len(files)-1], []byte(r.Stdout), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r = kit.Run(t, kit.Limit, kit.Lklrun(append([]string{"ab", "--merge", "-o", "json"}, files...)...))
+	merged := c
+	merged.Variants = nil
+	if err := json.Unmarshal([]byte(r.Stdout), &merged); err != nil || r.Status != 0 || len(merged.Variants) != 3 || merged.Variants[1].Metrics[0].N != 4 || merged.Variants[1].Metrics[0].TooFew {
+		t.Errorf("merged: %v: %v", err, r)
+	}
+	r = kit.Run(t, kit.Limit, kit.Lklrun(append([]string{"ab", "--merge"}, files...)...))
+	if r.Status != 0 || !strings.Contains(r.Stdout, "RATIO OF TIME IN") || !strings.Contains(r.Stdout, files[1]) {
+		t.Errorf("merged, as a table: %v", r)
+	}
+
 	for _, c := range []struct {
 		args   []string
 		status int
 		says   string
 	}{
+		{[]string{"--merge"}, 2, "no file to merge"},
+		{[]string{"--merge", "/nonexistent/a.json"}, 2, "/nonexistent/a.json"},
+		{[]string{"--merge", plot}, 2, "is not the output of lklrun ab -o json"},
+		{[]string{"--merge", "--stack", "mptcp", files[0]}, 2, "--stack: does not work with --merge"},
 		{[]string{"--stack", "host", "--stack", "mptcp", "-n", "1", "--warmups", "0", "--", "sh", "-c", "echo so it is >&2; exit 9"}, 1, "status 9: so it is"},
 		{[]string{"--stack", "mptcp", "--", "true"}, 2, "at least two variants"},
 		{[]string{"--stack", "mptcp", "--stack", "none-such", "--", "true"}, 2, `no stack "none-such"`},

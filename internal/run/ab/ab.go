@@ -22,6 +22,8 @@ type Comparison struct {
 	Warmups  int       `json:"warmups"`  // warm-up runs per variant, which are not measured
 	Stopped  bool      `json:"stopped"`  // the comparison was interrupted, so runs are missing
 	Variants []Variant `json:"variants"` // variants in the given order; ratios are relative to the first
+
+	Sources []Source `json:"sources,omitempty"` // after --merge: the results that were merged
 }
 
 // Variant is one way to run the command.
@@ -46,6 +48,7 @@ type Run struct {
 	Sent     *float64         `json:"bytes_sent,omitempty"`     // bytes sent by the command over sockets of the stack
 	Retrans  *float64         `json:"retrans,omitempty"`        // TCP segments retransmitted
 	Counters map[string]int64 `json:"counters,omitempty"`       // changes of the stack's counters, except those that are 0
+	Source   string           `json:"source,omitempty"`         // after --merge: name of the source that contains the run
 }
 
 // cpu returns the sum of user and system time.
