@@ -82,12 +82,13 @@ stack-arm: $(PACKAGES)-build $(PACKAGES)-cross ## cross-compile the stack librar
 
 # These files are copied by --device, see .ci/bundle. lklrun can be loaded at any address and needs
 # no libraries of the device only if a C linker links it with musl's startup code.
+COMMA := ,
 ARCHS ?= amd64 arm64 arm
 CC_amd64 := gcc
 CC_arm64 := aarch64-linux-gnu-gcc
 CC_arm := arm-linux-gnueabihf-gcc
-GOBUILD_DEVICE = CGO_ENABLED=1 GOARCH=$* GOARM=7 CC='$(CC_$*) -specs=$(OUT)/sysroot-$*/musl.specs' \
-	$(GO) build -trimpath -buildvcs=false -buildmode=pie -tags device,netgo,osusergo,nopcap \
+GOBUILD_STATIC = CGO_ENABLED=1 GOARCH=$* GOARM=7 CC='$(CC_$*) -specs=$(OUT)/sysroot-$*/musl.specs' \
+	$(GO) build -trimpath -buildvcs=false -buildmode=pie -tags $(1)netgo,osusergo,nopcap \
 	-ldflags='-s -w -linkmode external -extldflags "-static-pie -Wl,-z,noexecstack,-z,max-page-size=16384"'
 
 .PHONY: cross
@@ -98,9 +99,18 @@ $(ARCHS:%=cross-%): cross-%: stack-%
 	@.ci/install-packages libdeflate-tools
 	@.ci/sysroot $* $(OUT)/sysroot-$*
 	+@$(MAKE) -s --no-print-directory -C csrc ARCH=$* -j$(JOBS) all
-	@$(GOBUILD_DEVICE) -o $(OUT)/parts-$*/ ./cmd/lklrun
+	@$(call GOBUILD_STATIC,device$(COMMA)) -o $(OUT)/parts-$*/ ./cmd/lklrun
 	@GOARCH=$* packaging/licences -tags device ./cmd/lklrun > $(OUT)/parts-$*/licences.txt
 	@.ci/bundle $* $(OUT)/parts-$* $(OUT)/stack-$*/liblkl.so $(OUT)/cross/$* $(BIN)/bundles
+
+.PHONY: image
+image: image-amd64 ## make a container image of lklrun and lklctl, bin/lklrun-amd64.oci.tar, for podman load
+
+image-%: cross-%
+	@.ci/install-packages umoci
+	@rm -rf $(OUT)/image-$* && cp -R $(OUT)/cross/$* $(OUT)/image-$*
+	@$(call GOBUILD_STATIC) -o $(OUT)/image-$*/ ./cmd/lklctl
+	@.ci/image $* $(OUT)/image-$* $(BIN)
 
 # A stack of another Linux version, such as linux-6.1. The source of a version that Debian 12 does
 # not have comes from a later release. KERNEL=newest is the newest version that Debian has.
@@ -187,7 +197,7 @@ test: packages build stack-linux-6.1 cross-amd64 $(TOOLS) ## run every lint, and
 	@.ci/test
 
 .PHONY: test-all
-test-all: packages-all build stack-linux-newest cross san browser $(TOOLS) ## run the other tests: other CPUs, emulated machines, browser, packages, fuzzers, -race
+test-all: packages-all build stack-linux-newest cross image-amd64 san browser $(TOOLS) ## run the other tests: other CPUs, emulated machines, browser, packages, fuzzers, -race
 	@.ci/test-all
 
 .PHONY: pictures

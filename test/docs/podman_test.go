@@ -57,13 +57,16 @@ mkdir -p etc proc sys dev run tmp opt usr var/tmp root
 for l in bin lib lib64 sbin; do ln -s usr/$l $l; done
 echo root:x:0:0::/root:/bin/sh >etc/passwd
 tar --owner=0 --group=0 -c . | podman import - localhost/image >&2
-cd /
+cd $HOME && ln -s /opt/lklrun bin
 `
 
 // TestPodman runs the commands of the page about containers with the real podman, as root
 // and as an ordinary user.
 func TestPodman(t *testing.T) {
 	kit.Need(t, "podman", "crun", "curl", "nginx", "dnsmasq", "unshare", "setpriv", kit.Bin("lklrun"))
+	if _, err := os.Stat(kit.Bin("lklrun-amd64.oci.tar")); err != nil {
+		t.Fatalf("%v; `make image` makes the image", err)
+	}
 	commands, errs := parsePage(podmanPage, kit.ReadFile(t, filepath.Join(kit.Root(), podmanPage)))
 	for _, e := range errs {
 		t.Error(e)
@@ -80,7 +83,7 @@ func TestPodman(t *testing.T) {
 	before := kit.Take(t)
 	for _, user := range []struct {
 		uid, commands, pages int
-	}{{0, 6, 2}, {kit.OrdinaryUID, 5, 1}} {
+	}{{0, 9, 3}, {kit.OrdinaryUID, 8, 2}} {
 		t.Run(fmt.Sprint("user ", user.uid), func(t *testing.T) {
 			script, ran := podmanImage, 0
 			for _, c := range commands {
