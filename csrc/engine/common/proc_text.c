@@ -8,13 +8,21 @@
 
 #include "engine/common/proc_text.h"
 
+/* A socket's state, queue of sent data, and inode. */
+static const char mptcp_line[] = " %*u: %*x %*x %*u %*s %*s %x %*x %x:%*x %lu";
+static const char tcp_line[] = " %*u: %*s %*s %x %x:%*x %*s %*s %*u %*u %lu";
+
 /**
  * text_orphans - count sockets that still have data to deliver
- * @text: /proc/net/tcp or tcp6
+ * @text: /proc/net/tcp, tcp6 or mptcp
  *
  * Sockets without an owner show inode 0. The state, in hexadecimal as in
  * include/net/tcp_states.h, tells whether data or a FIN may be in transit. The
  * bytes in the queues of all sockets are added to @queued.
+ *
+ * The TCP sockets of an MPTCP connection do not replace the file mptcp: their
+ * queues lack what the connection still holds back, such as its end, and Linux
+ * 7.3 shows their inodes after the connection was closed.
  */
 unsigned int text_orphans(char *text, uint64_t *queued)
 {
@@ -24,8 +32,9 @@ unsigned int text_orphans(char *text, uint64_t *queued)
 
 	for (line = strtok_r(text, "\n", &save); line;
 	     line = strtok_r(NULL, "\n", &save)) {
-		if (sscanf(line, " %*u: %*s %*s %x %x:%*x %*s %*s %*u %*u %lu",
-			   &state, &tx, &ino) != 3)
+		/* Only lines of the first kind can be taken for the other. */
+		if (sscanf(line, mptcp_line, &state, &tx, &ino) != 3 &&
+		    sscanf(line, tcp_line, &state, &tx, &ino) != 3)
 			continue;
 		*queued += tx;
 		if (ino)

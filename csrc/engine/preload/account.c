@@ -216,7 +216,8 @@ bool preload_drain(void)
 	let_go();
 	for (;;) {
 		mark = 0;
-		n = orphans("/proc/net/tcp", &mark) + orphans("/proc/net/tcp6", &mark);
+		n = orphans("/proc/net/tcp", &mark) + orphans("/proc/net/tcp6", &mark) +
+		    orphans("/proc/net/mptcp", &mark);
 		now = mono_ns();
 		mark += n;
 		if (mark != last) {

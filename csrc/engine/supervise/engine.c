@@ -93,6 +93,7 @@ bool engine_drain(uint64_t *mark)
 		out += container_of(pos, struct conn, link)->bytes_out;
 	n = orphans("/proc/net/tcp", &queued);
 	n += orphans("/proc/net/tcp6", &queued);
+	n += orphans("/proc/net/mptcp", &queued);
 	*mark = out * 31 + queued + n;
 	return list_empty(&conns) && !n && !neigh_pending();
 }

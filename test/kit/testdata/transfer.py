@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# The client of ServeTransfers. It fetches or sends, and prints the number of bytes, their
-# checksum, and the longest time without a received byte. It sends 64-bit words that count
-# up (TransferPeer.compare).
+# The client of ServeTransfers. It fetches ("get") or sends ("put"), and prints the number
+# of bytes, their checksum, and the longest time without a received byte. It sends 64-bit
+# words that count up (TransferPeer.compare). With "part", it sends and ends at once, while
+# the data is still in its socket.
 
 import array, hashlib, socket, sys, time
 address, port, what, size = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
@@ -17,11 +18,12 @@ while what == "get":
     if not b: break
     n += len(b)
     h.update(b)
-while what == "put" and n < size:
+while what != "get" and n < size:
     b = array.array("Q", range(n // 8, (n + min(1 << 18, size - n)) // 8)).tobytes()
     s.sendall(b)
     n += len(b)
     h.update(b)
-s.shutdown(socket.SHUT_WR)
-s.recv(1)
+if what != "part":
+    s.shutdown(socket.SHUT_WR)
+    s.recv(1)
 print(n, h.hexdigest(), worst)
