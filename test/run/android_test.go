@@ -32,6 +32,9 @@ const androidEnv = "LKLRUN_TEST_ANDROID"
 // shellUID is the user of `adb shell`.
 const shellUID = 2000
 
+// androidEngines are the engines that run the system's programs.
+var androidEngines = []string{"supervise", "preload", "trace"}
+
 // An android is an Android system as the root of all mounts, as on a phone. The bundle for
 // devices is in /data/local/tmp/lklrun.
 type android struct {
@@ -100,7 +103,7 @@ func (a *android) enter(f func()) error {
 	return <-done
 }
 
-// TestAndroidRoot runs programs of a real Android system with both engines, as root on a tap
+// TestAndroidRoot runs programs of a real Android system with each engine, as root on a tap
 // and as the user of `adb shell` on the gateway. The system's C library passes each socket to
 // netd and has no /etc/resolv.conf.
 func TestAndroidRoot(t *testing.T) {
@@ -130,7 +133,7 @@ func TestAndroidRoot(t *testing.T) {
 		{"iperf3 -R -c " + kit.ServerAddr + " -t 1", "", `iperf Done`}, // with -n, this iperf3 does not end
 		{"iperf3 -u -c " + kit.ServerAddr + " -b 20M -n 2M", "", `iperf Done`},
 	} {
-		for _, engine := range []string{"supervise", "preload"} {
+		for _, engine := range androidEngines {
 			for _, by := range users {
 				fill := strings.NewReplacer("ADDRESS", by.address, "ANSWER6", by.answer6, "ANSWER", by.answer)
 				args := append([]string{"--engine", engine, "--if", by.spec, "--"}, strings.Fields(fill.Replace(p.command))...)
@@ -138,7 +141,7 @@ func TestAndroidRoot(t *testing.T) {
 			}
 		}
 	}
-	for _, engine := range []string{"supervise", "preload"} {
+	for _, engine := range androidEngines {
 		t.Run("accept/"+engine, func(t *testing.T) { a.accepts(s.In(t), engine) })
 	}
 	if c := n.asked.Load(); c != 0 {
@@ -192,7 +195,7 @@ func TestAndroidPaths(t *testing.T) {
 	a := newAndroid(t, p.Host)
 	kit.Start(t, p.Server.Command("mptcpize", "run", "iperf3", "-s"))
 	kit.WaitFor(t, "iperf3's server", kit.Limit, func() bool { return strings.Contains(p.Server.Run(t, "ss", "-Htln"), ":5201") })
-	for _, engine := range []string{"supervise", "preload"} {
+	for _, engine := range androidEngines {
 		for _, direction := range [][]string{nil, {"-R"}} {
 			args := []string{"-q", "--engine", engine, "--if", p.Ifs[0], "--if", p.Ifs[1], "--", "iperf3", "-J", "-t", "5", "-c", p.Addr}
 			r := a.start(t, 0, nil, append(args, direction...)...).Wait(kit.Limit)
