@@ -37,8 +37,9 @@ $(M)/%: tests/%.c tests/conform.h tests/musl_gaps.h
 B := $(OBJ)/tests-bionic
 BIONIC ?=
 
+# Execute-only code must not share a page with the tables that the loader reads.
 $(B)/libc.so: tests/bionic/stubs.S $(B)/libbase.so
-	$(CROSS)gcc -shared -nostdlib -Wl,-soname,libc.so -Wl,--no-as-needed -o $@ $^
+	$(CROSS)gcc -shared -nostdlib -Wl,-soname,libc.so -Wl,-z,separate-code -Wl,--no-as-needed -o $@ $^
 $(B)/libbase.so: tests/bionic/base.c
 	@mkdir -p $(@D)
 	$(CROSS)gcc $(DEVICE_CFLAGS) -fPIC -shared -Wl,-soname,libbase.so -o $@ $< -ldl
@@ -55,7 +56,7 @@ $(B)/patch_file: tests/bionic/patch_file.c $(PRELOAD)/$(CPU)/patch.c $(PRELOAD)/
 .PHONY: root check-preload check-bionic
 check-bionic: export LKL := $(DEVICE_LKL)
 check-bionic: export QEMU_LD_PREFIX := $(abspath $(ROOT))
-check-bionic:
+check-bionic: $(if $(filter arm64,$(ARCH)),root)
 	$(MAKE) --no-print-directory $(OUT)/liblklpreload-bionic.so $(addprefix $(B)/,program libdl.so patch_file)
 	python3 -B tests/test_bionic.py $(OUT)/liblklpreload-bionic.so $(B) $(BIONIC)
 

@@ -16,6 +16,8 @@
 #include "engine/preload/arch.h"
 #include "tests/tap.h"
 
+#define SA_RESTORER	0x04000000	/* <asm/signal.h> */
+
 struct kernel_action {
 	void (*handler)(int sig);
 	unsigned long flags;
@@ -73,10 +75,10 @@ static bool installs(int sig)
 {
 	struct kernel_action act = { .handler = handler }, now = { 0 };
 
-	/* The restorer of the C library's own actions */
+	/* The restorer of the C library's own actions. arm64 needs none. */
 	raw6(SYS_rt_sigaction, SIGSEGV, 0, (long)&now, sizeof(now.mask), 0, 0);
 	act.restorer = now.restorer;
-	act.flags = now.restorer ? 0x04000000 : 0;
+	act.flags = now.flags & SA_RESTORER;
 	return !__rt_sigaction(sig, &act, NULL, sizeof(act.mask)) &&
 	       !raise(sig) && last == sig;
 }
