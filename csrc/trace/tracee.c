@@ -45,7 +45,7 @@
 #include "trace/trace.h"
 
 #define HASH		1024
-#define STOPS_MAX	64	/* stops handled before the loop continues */
+#define STOPS_MAX	64	/* other stops handled before the loop continues */
 #define SYSCALL_STOP	(SIGTRAP | 0x80)
 #define OPTIONS (PTRACE_O_TRACESECCOMP | PTRACE_O_TRACEFORK | \
 		 PTRACE_O_TRACEVFORK | PTRACE_O_TRACECLONE | \
@@ -267,13 +267,22 @@ static bool is_stop(int status)
 	return status != TRACEE_REPLACED && WIFSTOPPED(status);
 }
 
+/** is_call - whether it has stopped for a call */
+static bool is_call(int status)
+{
+	return status >> 16 == PTRACE_EVENT_SECCOMP;
+}
+
 /**
- * trace_wait - reap one child or traced thread, and handle all stops
+ * trace_wait - reap one child or traced thread, and handle stops
  * @status: set to its wait status
  *
- * Returns its number; 0 or a negative number if there is none at the moment. A
- * thread that makes many calls must not keep the loop busy: after STOPS_MAX
- * stops this returns 0, and another SIGCHLD makes the loop call it again.
+ * Returns its number; 0 or a negative number if there is none at the moment.
+ *
+ * After a call or STOPS_MAX other stops, this returns 0, and another SIGCHLD
+ * makes the loop call it again. Meanwhile the loop handles the events that the
+ * call has caused in the stack. Otherwise the next call could overtake them: a
+ * connection would be accepted whose client is not connected yet.
  */
 pid_t trace_wait(int *status)
 {
@@ -293,7 +302,7 @@ pid_t trace_wait(int *status)
 			stopped(t, *status);
 		else
 			kill(pid, SIGKILL);
-		if (++stops < STOPS_MAX)
+		if (!is_call(*status) && ++stops < STOPS_MAX)
 			continue;
 		kill(getpid(), SIGCHLD);
 		return 0;
