@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/lklrun/lklrun/test/kit"
 )
@@ -84,6 +85,60 @@ func TestTrace(t *testing.T) {
 				t.Errorf("%v", r)
 			}
 		})
+	}
+}
+
+// TestTraceFilter checks that lklrun notices a seccomp filter that refuses listeners.
+func TestTraceFilter(t *testing.T) {
+	kit.Need(t, "gcc", "/usr/bin/python3")
+	lklrun := func(args ...string) *exec.Cmd {
+		return exec.Command("/usr/bin/python3", append([]string{"-c", kit.NoListener, kit.Bin("lklrun")}, args...)...)
+	}
+	if plan := kit.OK(t, kit.Limit, lklrun("--dry-run", "--", compile(t, "untraced"))); !strings.Contains(plan, "engine    trace\n") {
+		t.Errorf("the plan:\n%s", plan)
+	}
+	kit.OneLine(t, kit.Run(t, kit.Limit, lklrun("--engine", "supervise", "--", "true")), 2, "no seccomp user notification.*SECCOMP_FILTER_FLAG_NEW_LISTENER")
+}
+
+// TestTraceConformance checks that the tests of CPython that pass on the host's own sockets
+// also pass with the engine trace, without seccomp user notification.
+func TestTraceConformance(t *testing.T) {
+	kit.Need(t, "/usr/bin/python3", "unshare", "ip")
+	bin := kit.PublicBin(t)
+	shared := kit.Dir(t)
+	kit.Must(t, os.Chmod(shared, 0o777))
+	runner := filepath.Join(shared, "runner.py")
+	kit.WriteFile(t, runner, kit.ReadFile(t, filepath.Join(kit.Root(), "test", "conformance", "python", "runner.py")))
+	t.Run("each", func(t *testing.T) {
+		for _, who := range []string{"natively", "root", "user"} {
+			tests := kit.CPython{Runner: runner, Report: filepath.Join(shared, who)}
+			cmd := exec.Command("sh", "-c", tests.Natively())
+			if who != "natively" {
+				args := []string{"-c", kit.NoListener, filepath.Join(bin, "lklrun"), "--engine", "trace", "--stack", "vanilla", "--"}
+				cmd = exec.Command("/usr/bin/python3", append(args, tests.Args()...)...)
+			}
+			if who == "user" {
+				kit.AsUser(cmd, "")
+			}
+			cmd.Dir = shared
+			t.Run(who, func(t *testing.T) {
+				t.Parallel() // they mostly wait
+				r := kit.Run(t, 4*time.Minute, cmd)
+				if r.Status != 0 {
+					t.Fatalf("%v", r)
+				}
+				kit.WriteFile(t, tests.Report+".errors", r.Stderr)
+			})
+		}
+	})
+	results := func(who string) kit.CPythonResults {
+		return kit.ReadCPython(kit.ReadFile(t, filepath.Join(shared, who)))
+	}
+	for _, who := range []string{"root", "user"} {
+		passed, lost := results(who).Lost(results("natively"), who == "root")
+		if len(lost) != 0 || passed < 200 {
+			t.Errorf("%s: %d pass; these pass only on the host's own sockets:\n%s\n%s", who, passed, strings.Join(lost, "\n"), kit.ReadFile(t, filepath.Join(shared, who+".errors")))
+		}
 	}
 }
 

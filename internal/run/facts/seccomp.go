@@ -108,6 +108,9 @@ func tryNotification() (n Notification, err error) {
 	if errno == unix.EINVAL {
 		listener, errno = install(flags)
 	}
+	if errno == unix.EINVAL {
+		return n, errors.New("no seccomp user notification, which the engine supervise requires: the kernel or a seccomp filter refuses SECCOMP_FILTER_FLAG_NEW_LISTENER")
+	}
 	if errno != 0 {
 		// Another supervisor has a listener for this process (EBUSY), or a security
 		// module refuses this one. lklhost reports that when it installs its own.
