@@ -6,6 +6,7 @@ package reap
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strconv"
@@ -23,43 +24,47 @@ const limit = 5 * time.Second
 
 // Children returns the PIDs of this process's children.
 func Children() (map[int]bool, error) {
-	if mine, ok := listedChildren(); ok {
-		return mine, nil
-	}
-	parents, err := procstat.List(procstat.Root)
-	if err != nil {
-		return nil, err
+	list, ok := childrenOf(os.Getpid())
+	if !ok {
+		parents, err := procstat.List(procstat.Root)
+		if err != nil {
+			return nil, err
+		}
+		for pid, p := range parents {
+			if p.Parent == os.Getpid() {
+				list = append(list, pid)
+			}
+		}
 	}
 	mine := map[int]bool{}
-	for pid, p := range parents {
-		if p.Parent == os.Getpid() {
-			mine[pid] = true
-		}
+	for _, pid := range list {
+		mine[pid] = true
 	}
 	return mine, nil
 }
 
-// listedChildren returns the PIDs of the children without scanning all
-// processes. It works only if the host's kernel lists children by thread
-// (CONFIG_PROC_CHILDREN).
-func listedChildren() (map[int]bool, bool) {
-	tasks, err := os.ReadDir("/proc/self/task")
+// childrenOf returns the PIDs of a process's children without scanning all processes. It
+// returns none for a process that has ended. It works only if the host's kernel lists
+// children by thread (CONFIG_PROC_CHILDREN).
+func childrenOf(pid int) ([]int, bool) {
+	dir := fmt.Sprintf("/proc/%d/task", pid)
+	tasks, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, false
+		return nil, errors.Is(err, fs.ErrNotExist)
 	}
-	mine := map[int]bool{}
+	var all []int
 	for _, task := range tasks {
-		list, err := os.ReadFile("/proc/self/task/" + task.Name() + "/children")
+		list, err := os.ReadFile(dir + "/" + task.Name() + "/children")
 		if err != nil {
 			return nil, false // a thread may have ended; scan all processes instead
 		}
 		for _, f := range strings.Fields(string(list)) {
-			if pid, err := strconv.Atoi(f); err == nil {
-				mine[pid] = true
+			if child, err := strconv.Atoi(f); err == nil {
+				all = append(all, child)
 			}
 		}
 	}
-	return mine, true
+	return all, true
 }
 
 // KillDescendants kills all descendants of this process, except the children in
@@ -69,8 +74,7 @@ func listedChildren() (map[int]bool, bool) {
 func KillDescendants(spared map[int]bool) error {
 	deadline := time.Now().Add(limit)
 	for {
-		reapZombies(spared)
-		if mine, err := Children(); err == nil && !beyond(mine, spared) {
+		if reapZombies(spared) {
 			return nil // without children there are no descendants
 		}
 		below, err := descendants(spared)
@@ -83,20 +87,12 @@ func KillDescendants(spared map[int]bool) error {
 		for _, pid := range below {
 			_ = unix.Kill(pid, unix.SIGKILL) // fails only if the process has already ended
 		}
-		if !awaitEnd(below[0], deadline) {
-			return fmt.Errorf("%d processes did not exit after SIGKILL: %v", len(below), below)
+		for _, pid := range below {
+			if !awaitEnd(pid, deadline) {
+				return fmt.Errorf("%d processes did not exit after SIGKILL: %v", len(below), below)
+			}
 		}
 	}
-}
-
-// beyond reports whether all contains a PID that is not in some.
-func beyond(all, some map[int]bool) bool {
-	for pid := range all {
-		if !some[pid] {
-			return true
-		}
-	}
-	return false
 }
 
 // awaitEnd waits until a process has ended. The process need not be our child.
@@ -123,8 +119,8 @@ func awaitEnd(pid int, deadline time.Time) bool {
 	}
 }
 
-// reapZombies reaps children that have ended.
-func reapZombies(spared map[int]bool) {
+// reapZombies reaps children that have ended. It reports whether no others are left.
+func reapZombies(spared map[int]bool) bool {
 	if len(spared) == 0 {
 		for {
 			pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
@@ -132,22 +128,49 @@ func reapZombies(spared map[int]bool) {
 				continue
 			}
 			if err != nil || pid <= 0 {
-				return
+				return errors.Is(err, unix.ECHILD)
 			}
 		}
 	}
-	mine, _ := Children() // if this fails, the caller's next scan reports the error
+	mine, err := Children() // if this fails, the caller's next scan reports the error
+	none := err == nil
 	for pid := range mine {
 		if !spared[pid] {
 			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // if the child has not ended, the next call reaps it
+			none = false
 		}
 	}
+	return none
 }
 
 // descendants lists the running descendants of this process, parents before
 // children. Killing in this order keeps shells silent: a shell whose child is
 // killed first would print a message.
 func descendants(spared map[int]bool) ([]int, error) {
+	if below := walk(spared); len(below) > 0 {
+		return below, nil
+	}
+	return scan(spared)
+}
+
+// walk is like descendants. It reads only the processes below this one, and may miss some
+// while processes end. It returns none if the kernel does not list children.
+func walk(spared map[int]bool) []int {
+	below, ok := childrenOf(os.Getpid())
+	below = slices.DeleteFunc(below, func(pid int) bool { return spared[pid] })
+	for i := 0; ok && i < len(below); i++ {
+		var more []int
+		more, ok = childrenOf(below[i])
+		below = append(below, more...)
+	}
+	if !ok {
+		return nil
+	}
+	return below
+}
+
+// scan is like descendants. It reads all processes of the host.
+func scan(spared map[int]bool) ([]int, error) {
 	parents, err := procstat.List(procstat.Root)
 	if err != nil {
 		return nil, err
