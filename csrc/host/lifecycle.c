@@ -112,6 +112,8 @@ static void ending(void)
 	view_stop();	/* while we wait for a process, it must not wait for us */
 	if (!tree_kill(KILL_MS))
 		log_line("processes of the target still exist after SIGKILL");
+	else
+		target_uncover();
 	exec_run_ended();
 	if (host.state == CTL_STATE_PANICKED)
 		return;

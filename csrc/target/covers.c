@@ -16,8 +16,13 @@
  * with it. systemd removes a RuntimeDirectory= when the service stops, and most
  * programs replace /etc/resolv.conf with rename(2). No mount below /run or /etc
  * is safe from this. A process in the target's mount namespace therefore
- * watches the parent folders with inotify(7), and covers files and folders that
- * appear again. It has the rights that the target had before its exec.
+ * watches the parent folders, and covers files and folders that appear again.
+ * It has the rights that the target had before its exec.
+ *
+ * It watches with F_NOTIFY of fcntl(2). The kernel frees the watches of an
+ * inotify instance synchronously, which takes 5 to 20 ms at the end of each
+ * run, and a user can only have 128 instances. inotify(7) is used if the kernel
+ * does not have F_NOTIFY.
  *
  *	lklhost -- target	(fork)
  *	   `------ covers	(clone with CLONE_PARENT, by the target;
@@ -58,6 +63,7 @@
 #define NOTHING		".nothing"
 #define FLAGS		(MS_NOSUID | MS_NODEV | MS_NOEXEC)
 #define WATCHED		(IN_CREATE | IN_MOVED_TO | IN_ONLYDIR)
+#define FOLDERS_MAX	64	/* more than there are parent folders */
 
 /*
  * The sticky bit distinguishes covers from the host's folders, which do not
@@ -85,9 +91,17 @@ static struct shown {
 
 static struct {
 	char runs[PATH_MAX];	/* the folder with the run directories */
-	int watch;		/* an inotify, or /proc/self/mountinfo */
-	bool by_inotify;
-} covers = { .watch = -1 };
+	int inotify;		/* -1: F_NOTIFY is used */
+	bool watches;		/* this process is the one that watches */
+} covers = { .inotify = -1 };
+
+/* Folders that are watched with F_NOTIFY. */
+static struct folder {
+	int fd;
+	dev_t dev;
+	ino_t ino;
+} folders[FOLDERS_MAX];
+static size_t n_folders;
 
 /** is_ours - whether a folder is a cover */
 static bool is_ours(const struct stat *st)
@@ -101,7 +115,7 @@ static bool is_ours(const struct stat *st)
  *
  * Returns a descriptor of its root, or a negative errno. The caller must use
  * the descriptor instead of @path, which may refer to another folder later. If
- * @path refers to another folder already, this returns -ESTALE, and inotify
+ * @path refers to another folder already, this returns -ESTALE, and a watch
  * reports the new folder.
  */
 static int empty(const char *path, mode_t mode, const char *size)
@@ -272,17 +286,66 @@ static int cover_file(const struct shown *s)
 	return show(s, s->path);
 }
 
+/** folder_slot - where to record a further folder; NULL if there is no room */
+static struct folder *folder_slot(void)
+{
+	struct stat st;
+	size_t i;
+
+	for (i = 0; i < n_folders; i++)
+		if (!fstat(folders[i].fd, &st) && !st.st_nlink) {
+			close(folders[i].fd);	/* it was removed */
+			return &folders[i];
+		}
+	return n_folders < FOLDERS_MAX ? &folders[n_folders++] : NULL;
+}
+
+/**
+ * watch_folder - send this process SIGIO for new entries of a folder
+ *
+ * The descriptor of a watched folder stays open, so no other folder gets its
+ * inode number. If the folder is missing, the watch of its parent reports it.
+ */
+static void watch_folder(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct folder *f = NULL;
+	struct stat st;
+	size_t i;
+
+	if (fd < 0)
+		return;
+	if (!fstat(fd, &st)) {
+		for (i = 0; i < n_folders; i++)
+			if (folders[i].dev == st.st_dev &&
+			    folders[i].ino == st.st_ino)
+				break;
+		if (i == n_folders)
+			f = folder_slot();
+	}
+	if (!f) {
+		close(fd);
+		return;
+	}
+	*f = (struct folder){ .fd = fd, .dev = st.st_dev, .ino = st.st_ino };
+	(void)fcntl(fd, F_NOTIFY, DN_CREATE | DN_MULTISHOT);
+}
+
 /** watch_above - watch the parent folders of @path for new entries */
 static void watch_above(const char *path)
 {
 	char above[PATH_MAX];
 	char *p;
 
+	if (!covers.watches)
+		return;
 	snprintf(above, sizeof(above), "%s", path);
-	while (covers.by_inotify && (p = strrchr(above, '/')) && p != above) {
+	while ((p = strrchr(above, '/')) && p != above) {
 		*p = '\0';
-		/* On ENOENT, the parent's watch reports the creation. */
-		(void)inotify_add_watch(covers.watch, above, WATCHED);
+		if (covers.inotify < 0)
+			watch_folder(above);
+		else	/* on ENOENT, the parent's watch reports the creation */
+			(void)inotify_add_watch(covers.inotify, above, WATCHED);
 		if (!strcmp(above, service_bases[0]) || !strcmp(above, service_bases[1]))
 			break;
 	}
@@ -356,19 +419,28 @@ static void find_runs(void)
 }
 
 /**
- * open_watch - open an inotify, or mountinfo if the user has no instances left
+ * notify_works - whether the kernel has F_NOTIFY and the user may use it
  *
- * mountinfo only shows that a cover has disappeared, and not that a folder is
- * new.
+ * By default, a process ignores the signal that this watch may cause.
  */
-static void open_watch(void)
+static bool notify_works(void)
 {
-	covers.watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-	covers.by_inotify = covers.watch >= 0;
-	if (!covers.by_inotify)
-		covers.watch = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
-	if (covers.watch < 0)
-		covers.watch = -errno;
+	int fd = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	bool works = fd >= 0 && !fcntl(fd, F_SETSIG, SIGURG) &&
+		     !fcntl(fd, F_NOTIFY, DN_CREATE);
+
+	if (fd >= 0)
+		close(fd);	/* ends the watch */
+	return works;
+}
+
+/** open_watch - choose how to watch; returns 0 or a negative errno */
+static int open_watch(void)
+{
+	if (notify_works())
+		return 0;
+	covers.inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+	return covers.inotify < 0 ? -errno : 0;
 }
 
 /**
@@ -378,34 +450,53 @@ static void open_watch(void)
  */
 static bool keep_fds(void)
 {
-	int null = open("/dev/null", O_RDWR), kept[1 + SHOWN], i, next = HELPER_FDS;
+	int null = open("/dev/null", O_RDWR), kept[SHOWN], i, next = HELPER_FDS;
 
-	kept[0] = fcntl(covers.watch, F_DUPFD_CLOEXEC, HELPER_FDS + 1 + SHOWN);
 	for (i = 0; i < SHOWN; i++)
-		kept[1 + i] = shown[i].fd < 0 ? -1 :
-			fcntl(shown[i].fd, F_DUPFD_CLOEXEC, HELPER_FDS + 1 + SHOWN);
+		kept[i] = shown[i].fd < 0 ? -1 :
+			fcntl(shown[i].fd, F_DUPFD_CLOEXEC, HELPER_FDS + SHOWN);
 	for (i = 0; i < HELPER_FDS; i++)
 		if (dup2(null, i) < 0)
 			return false;
-	if (kept[0] < 0 || dup3(kept[0], next, O_CLOEXEC) < 0)
-		return false;
-	covers.watch = next++;
 	for (i = 0; i < SHOWN; i++) {
 		if (shown[i].fd < 0)
 			continue;
-		if (kept[1 + i] < 0 || dup3(kept[1 + i], next, O_CLOEXEC) < 0)
+		if (kept[i] < 0 || dup3(kept[i], next, O_CLOEXEC) < 0)
 			return false;
 		shown[i].fd = next++;
 	}
 	return helper_close_from(next) && !chdir("/");
 }
 
-/** keep_covered - main loop of the covers process; never returns */
+/** await_change - wait until a watched folder may have a new entry */
+static void await_change(void)
+{
+	struct pollfd p = { .fd = covers.inotify, .events = POLLIN };
+	char events[4096];
+	sigset_t io;
+
+	if (covers.inotify < 0) {
+		sigemptyset(&io);
+		sigaddset(&io, SIGIO);
+		while (sigwaitinfo(&io, NULL) < 0)
+			;
+		return;
+	}
+	while (poll(&p, 1, -1) <= 0)
+		;
+	while (read(covers.inotify, events, sizeof(events)) > 0)
+		;
+}
+
+/**
+ * keep_covered - main loop of the covers process; never returns
+ *
+ * The watches belong to this process, so they start only here. cover_all()
+ * covers whatever has appeared since the target called it.
+ */
 __attribute__((noreturn))
 static void keep_covered(pid_t parent)
 {
-	struct pollfd p = { .events = POLLIN };
-	char events[4096];
 	int files[SHOWN], ignored;
 	sigset_t all;
 
@@ -413,18 +504,12 @@ static void keep_covered(pid_t parent)
 	sigprocmask(SIG_SETMASK, &all, NULL);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	prctl(PR_SET_NAME, "lklhost-covers");
-	if (getppid() != parent || !keep_fds())
+	if (getppid() != parent || !keep_fds() || open_watch())
 		_exit(EXIT_OWN);
-	p.fd = covers.watch;
-	if (!covers.by_inotify)
-		p.events = POLLPRI;
+	covers.watches = true;
 	for (;;) {
-		if (poll(&p, 1, -1) <= 0)
-			continue;
-		while (covers.by_inotify &&
-		       read(covers.watch, events, sizeof(events)) > 0)
-			;
 		cover_all(files, &ignored);
+		await_change();
 	}
 }
 
@@ -432,9 +517,13 @@ static void keep_covered(pid_t parent)
 static int start(void)
 {
 	pid_t parent = getppid(), pid;
+	int ret = open_watch();
 
-	if (covers.watch < 0)
-		return covers.watch;
+	if (ret)
+		return ret;
+	if (covers.inotify >= 0)	/* the new process opens its own */
+		close(covers.inotify);
+	covers.inotify = -1;
 	pid = (pid_t)syscall(SYS_clone, CLONE_PARENT | SIGCHLD, 0, 0, 0, 0);
 	if (!pid)
 		keep_covered(parent);
@@ -461,7 +550,6 @@ void covers_make(int sync, const char *resolv)
 	char hosts[PATH_MAX];
 
 	find_runs();
-	open_watch();
 	if (*resolv)
 		open_shown(sync, &shown[RESOLV], resolv);
 	/* lklrun writes this file only for --add-host. */
@@ -478,8 +566,6 @@ void covers_make(int sync, const char *resolv)
 		child_report(sync, STEP_HIDE, hide);
 	pid = start();
 	child_report(sync, STEP_COVERS, pid);
-	if (covers.watch >= 0)
-		close(covers.watch);
 	for (i = 0; i < SHOWN; i++)
 		if (shown[i].fd >= 0)
 			close(shown[i].fd);

@@ -56,6 +56,7 @@
 
 static struct {
 	pid_t pid;
+	pid_t covers;	/* 0: it has ended */
 	int sync;
 	const struct target_ops *ops;
 	int listener;
@@ -304,7 +305,7 @@ static void child_reported(struct source *src, uint32_t events)
 		break;
 	case STEP_COVERS:
 		if (r.value > 0)
-			helper_add(r.value);
+			helper_add(target.covers = r.value);
 		else if (r.value == -EINVAL)	/* qemu-user has no CLONE_PARENT */
 			log_line("the host's name services are not watched: emulated");
 		else
@@ -329,6 +330,17 @@ bool target_lingers(void)
 }
 
 /**
+ * target_uncover - end the covers process, after all processes of the target
+ *
+ * The kernel then removes their mounts while lklhost ends the stack.
+ */
+void target_uncover(void)
+{
+	if (target.covers > 0)
+		kill(target.covers, SIGKILL);
+}
+
+/**
  * children_ended - reap children, and end the run with the target or its tree
  *
  * Orphans become children of lklhost, so this also sees the end of the last
@@ -340,6 +352,8 @@ static void children_ended(void)
 	pid_t pid;
 
 	while ((pid = trace_wait(&status)) > 0) {
+		if (pid == target.covers)
+			target.covers = 0;
 		if (pid != target.pid || target.ended) {
 			exec_reaped(pid, status);
 			continue;

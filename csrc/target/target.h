@@ -29,6 +29,7 @@ int target_listener(void);
 int target_watch(const struct target_ops *ops);
 int target_release(const char *resolv, uint32_t resolv_len);
 bool target_lingers(void);
+void target_uncover(void);
 
 /* exec.c */
 int exec_request(struct client *cl, const struct ctl_hdr *hdr,
