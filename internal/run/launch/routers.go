@@ -16,9 +16,6 @@ import (
 // configured addresses does not expect others, nor a route that a neighbour
 // announces.
 func setRouters(ctx context.Context, conn *stackconn.Conn, device string, l *plan.Link, heed bool) error {
-	if err := stacknet.MountFilesystems(ctx, conn); err != nil {
-		return err
-	}
 	ra := map[string]string{"accept_ra": "0", "autoconf": "0"}
 	switch {
 	case heed:
@@ -38,9 +35,12 @@ func setRouters(ctx context.Context, conn *stackconn.Conn, device string, l *pla
 		// requests when a new address appears.
 		ra["accept_dad"] = "0"
 	}
+	var all []stacknet.Sysctl
 	for key, value := range ra {
+		all = append(all, stacknet.Sysctl{Key: "net/ipv6/conf/" + device + "/" + key, Value: value})
+	}
+	for _, err := range stacknet.SetSysctls(ctx, conn, all) {
 		var missing *stacknet.SysctlError
-		err := stacknet.SetSysctl(ctx, conn, "net/ipv6/conf/"+device+"/"+key, value)
 		if errors.As(err, &missing) && !heed {
 			continue // the stack has no IPv6
 		}

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
-	"github.com/lklrun/lklrun/internal/stack/stacknet"
 	"github.com/lklrun/lklrun/test/kit"
 	"github.com/lklrun/lklrun/test/kit/hoststack"
 )
@@ -53,9 +52,6 @@ func (n *network) client(change ...func(*Link)) *Client {
 	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
 	eth := n.stack.Run(n.t, "ip", "-o", "link", "show", "dev", "eth0")
-	if err := stacknet.MountFilesystems(ctx, n.conn); err != nil {
-		n.t.Fatal(err)
-	}
 	if !strings.Contains(eth, "UP") {
 		n.stack.Run(n.t, "ip", "link", "set", "eth0", "up")
 	}

@@ -28,9 +28,6 @@ func BenchmarkCall(b *testing.B) {
 func BenchmarkReadFile(b *testing.B) {
 	h := lklhost.Start(b, kit.NewNetns(b, "stack"), lklhost.Library(b), "true").Boot(b)
 	ctx := limit(b)
-	if err := stacknet.MountFilesystems(ctx, h.Conn); err != nil {
-		b.Fatal(err)
-	}
 	for b.Loop() {
 		if _, err := h.Conn.ReadFile(ctx, "/proc/net/netstat"); err != nil {
 			b.Fatal(err)

@@ -35,10 +35,31 @@ type File struct {
 
 // Open opens a file in the stack; flags are unix.O_*.
 func (c *Conn) Open(ctx context.Context, path string, flags int) (*File, error) {
-	fd, err := c.Syscall(ctx, Call{
+	p, err := c.startOpen(ctx, path, flags)
+	if err != nil {
+		return nil, &fs.PathError{Op: OpOpen, Path: path, Err: err}
+	}
+	return p.file(ctx)
+}
+
+// opening is a file that is being opened.
+type opening struct {
+	*Pending
+	path string
+}
+
+func (c *Conn) startOpen(ctx context.Context, path string, flags int) (opening, error) {
+	p, err := c.Start(ctx, Call{
 		Nr:   unix.SYS_OPENAT,
 		Args: []any{unix.AT_FDCWD, CString(path), flags | unix.O_NONBLOCK | unix.O_CLOEXEC | unix.O_NOCTTY, 0},
 	})
+	return opening{p, path}, err
+}
+
+// file waits for the file.
+func (p opening) file(ctx context.Context) (*File, error) {
+	c, path := p.c, p.path
+	fd, err := p.Result(ctx)
 	if err != nil {
 		return nil, &fs.PathError{Op: OpOpen, Path: path, Err: err}
 	}
@@ -71,7 +92,16 @@ func (f *File) Await(ctx context.Context, p []byte) (int, error) {
 
 // Write writes p with one call: a file in /proc/sys accepts a value only in one piece.
 func (f *File) Write(ctx context.Context, p []byte) (int, error) {
-	n, err := f.c.Syscall(ctx, Call{Nr: unix.SYS_WRITE, Args: []any{f.fd, In(p), len(p)}})
+	n, err := f.c.Syscall(ctx, f.write(p))
+	return f.wrote(p, n, err)
+}
+
+func (f *File) write(p []byte) Call {
+	return Call{Nr: unix.SYS_WRITE, Args: []any{f.fd, In(p), len(p)}}
+}
+
+// wrote returns what Write returns, from the result of its call.
+func (f *File) wrote(p []byte, n int64, err error) (int, error) {
 	if err != nil {
 		return 0, &fs.PathError{Op: "writing", Path: f.path, Err: err}
 	}
@@ -141,6 +171,42 @@ func (c *Conn) WriteFile(ctx context.Context, path string, data []byte) error {
 	}
 	_, err = f.Write(ctx, data)
 	return errors.Join(err, f.Close())
+}
+
+// Content is the new content of an existing file.
+type Content struct {
+	Path string
+	Data []byte
+}
+
+// WriteFiles is like WriteFile for several files, in order. It returns the error of each.
+// It writes all files, even if one fails. It opens all files before it writes the first.
+func (c *Conn) WriteFiles(ctx context.Context, all []Content) []error {
+	errs := make([]error, len(all))
+	opens, files, writes := make([]opening, len(all)), make([]*File, len(all)), make([]*Pending, len(all))
+	for i, to := range all {
+		opens[i], errs[i] = c.startOpen(ctx, to.Path, unix.O_WRONLY)
+	}
+	for i, p := range opens {
+		if errs[i] == nil {
+			files[i], errs[i] = p.file(ctx)
+		}
+	}
+	for i, f := range files {
+		if f == nil {
+			continue
+		}
+		writes[i], errs[i] = c.Start(ctx, f.write(all[i].Data))
+		errs[i] = errors.Join(errs[i], f.Close())
+	}
+	for i, p := range writes {
+		if p != nil {
+			n, err := p.Result(ctx)
+			_, err = files[i].wrote(all[i].Data, n, err)
+			errs[i] = errors.Join(err, errs[i])
+		}
+	}
+	return errs
 }
 
 // DirEntry is one name in a directory of the stack.

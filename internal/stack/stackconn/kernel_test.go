@@ -21,7 +21,6 @@ import (
 
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
-	"github.com/lklrun/lklrun/internal/stack/stacknet"
 	"github.com/lklrun/lklrun/test/kit"
 	"github.com/lklrun/lklrun/test/kit/hoststack"
 	"github.com/lklrun/lklrun/test/kit/lklhost"
@@ -49,9 +48,6 @@ func each(t *testing.T, test func(t *testing.T, h host)) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := lklhost.Start(t, kit.NewNetns(t, "stack"), library(t), "sleep", "100").Boot(t)
-			if err := stacknet.MountFilesystems(limit(t), h.Conn); err != nil {
-				t.Fatal(err)
-			}
 			if _, err := h.Conn.Go(limit(t), ctlproto.Go{}); err != nil {
 				t.Fatal(err)
 			}

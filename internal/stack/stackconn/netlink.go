@@ -23,7 +23,8 @@ const netlinkBuffer = 64 << 10
 type netlinkSocket struct {
 	ctx     context.Context //nolint:containedctx // the interface's methods take none
 	s       *Socket
-	listens bool // member of a group: the time of messages is unknown
+	listens bool      // member of a group: the time of messages is unknown
+	answer  *received // the answer to what Send has sent; nil: Receive has taken it
 }
 
 var _ netlink.Socket = (*netlinkSocket)(nil) //nolint:staticcheck // SA1019: deprecated in favour of Conn, which opens host sockets only
@@ -47,35 +48,90 @@ func (c *Conn) Netlink(ctx context.Context, family int, groups ...uint32) (*netl
 	return netlink.NewConn(n, pid), nil
 }
 
+// bindNetlink makes all calls at once, because each answer takes long compared with its
+// call.
 func bindNetlink(ctx context.Context, s *Socket, groups []uint32) (uint32, error) {
 	// struct sockaddr_nl, include/uapi/linux/netlink.h. Port id 0: the stack picks.
 	addr := make([]byte, unix.SizeofSockaddrNetlink)
 	binary.NativeEndian.PutUint16(addr, unix.AF_NETLINK)
-	if err := s.Bind(ctx, addr); err != nil {
-		return 0, err
-	}
-	// The stack then says which attribute it refused, and why. Linux before 4.12 does
-	// not support this option.
-	if err := s.SetsockoptInt(ctx, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1); err != nil && !errors.Is(err, unix.ENOPROTOOPT) {
-		return 0, err
+	name := make([]byte, unix.SizeofSockaddrNetlink)
+	size := binary.LittleEndian.AppendUint32(nil, uint32(len(name)))
+	calls := []Call{
+		s.bind(addr),
+		s.setsockopt(unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, integer(1)),
+		{Nr: unix.SYS_GETSOCKNAME, Args: []any{s.fd, Out(name), InOut(size)}},
 	}
 	for _, g := range groups {
-		if err := s.SetsockoptInt(ctx, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, int(g)); err != nil {
+		calls = append(calls, s.setsockopt(unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, integer(int(g))))
+	}
+	for i, err := range s.c.all(ctx, calls...) {
+		// The stack then says which attribute it refused, and why. Linux before
+		// 4.12 does not support this option.
+		if i == 1 && errors.Is(err, unix.ENOPROTOOPT) {
+			continue
+		}
+		if err != nil {
 			return 0, err
 		}
 	}
-	name, err := s.Sockname(ctx)
-	if err != nil {
-		return 0, err
-	}
-	if len(name) < unix.SizeofSockaddrNetlink {
+	if binary.LittleEndian.Uint32(size) < unix.SizeofSockaddrNetlink {
 		return 0, errors.New("the stack returned a short netlink address")
 	}
 	return binary.NativeEndian.Uint32(name[4:]), nil
 }
 
+// received is a call that receives one message into a buffer that is larger than most
+// messages. Only the bytes of the message are transferred.
+type received struct {
+	call      *Pending
+	hdr, data *Buffer
+	flags     int // offset of msg_flags in hdr
+}
+
+// receive starts to wait for a message.
+func (n *netlinkSocket) receive(ctx context.Context) (*received, error) {
+	w := n.s.c.WordSize()
+	// struct mmsghdr, include/linux/socket.h: seven words, of which two have 32 bits,
+	// then msg_len.
+	const iovAt, iovLen, flags, count, words = 2, 3, 6, 7, 8
+	hdr, iov := make([]byte, words*w), make([]byte, 2*w)
+	binary.LittleEndian.PutUint32(hdr[iovLen*w:], 1)
+	binary.LittleEndian.PutUint32(iov[w:], netlinkBuffer)
+	r := &received{hdr: InOut(hdr), flags: flags * w}
+	r.data = Received(netlinkBuffer, r.hdr, count*w)
+	r.hdr.Point(iovAt*w, In(iov).Point(0, r.data))
+	var err error
+	r.call, err = n.s.c.Start(ctx, waiting(ctx, Call{
+		Nr: unix.SYS_RECVMMSG, Args: []any{n.s.fd, r.hdr, 1, unix.MSG_DONTWAIT, nil}, Wait: unix.EPOLLIN,
+	}))
+	return r, err
+}
+
+// result waits for the message.
+func (r *received) result(ctx context.Context) ([]byte, error) {
+	if _, err := r.call.Result(ctx); err != nil {
+		return nil, err
+	}
+	if binary.LittleEndian.Uint32(r.hdr.Data[r.flags:])&unix.MSG_TRUNC != 0 {
+		return nil, fmt.Errorf("a netlink datagram has more than %d bytes", len(r.data.Data))
+	}
+	return r.data.Data, nil
+}
+
+// drop cancels the call. It may have received a message that nobody wants.
+func (r *received) drop() {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, _ = r.call.Result(ctx) // the error of ctx
+}
+
 // Close closes the socket.
-func (n *netlinkSocket) Close() error { return n.s.Close() }
+func (n *netlinkSocket) Close() error {
+	if n.answer != nil {
+		n.answer.drop()
+	}
+	return n.s.Close()
+}
 
 // Send sends one message.
 func (n *netlinkSocket) Send(m netlink.Message) error {
@@ -83,8 +139,7 @@ func (n *netlinkSocket) Send(m netlink.Message) error {
 	if err != nil {
 		return err
 	}
-	_, err = n.s.Send(n.ctx, b)
-	return err
+	return n.send(b)
 }
 
 // SendMessages sends several messages in one datagram.
@@ -97,7 +152,29 @@ func (n *netlinkSocket) SendMessages(msgs []netlink.Message) error {
 		}
 		all = append(all, b...)
 	}
-	_, err := n.s.Send(n.ctx, all)
+	return n.send(all)
+}
+
+// send sends a request and, at the same time, asks for its answer.
+func (n *netlinkSocket) send(b []byte) error {
+	if n.listens || n.answer != nil {
+		_, err := n.s.Send(n.ctx, b)
+		return err
+	}
+	sent, err := n.s.c.Start(n.ctx, Call{Nr: unix.SYS_SENDTO, Args: []any{n.s.fd, In(b), len(b), unix.MSG_NOSIGNAL, nil, 0}})
+	if err != nil {
+		return err
+	}
+	answer, err := n.receive(n.ctx)
+	if _, serr := sent.Result(n.ctx); serr != nil {
+		if err == nil {
+			answer.drop()
+		}
+		return serr
+	}
+	if err == nil {
+		n.answer = answer
+	}
 	return err
 }
 
@@ -119,15 +196,26 @@ func (n *netlinkSocket) Receive() ([]netlink.Message, error) {
 		ctx, cancel = limited(ctx, answerLimit)
 		defer cancel()
 	}
-	b := make([]byte, netlinkBuffer)
-	got, _, err := n.s.RecvFrom(ctx, b, unix.MSG_TRUNC)
-	if err != nil {
-		return nil, err
+	for {
+		r := n.answer
+		n.answer = nil
+		if r == nil {
+			var err error
+			if r, err = n.receive(ctx); err != nil {
+				return nil, err
+			}
+		}
+		b, err := r.result(ctx)
+		if err == nil {
+			return parseNetlink(b)
+		}
+		if !errors.Is(err, unix.EAGAIN) {
+			return nil, err
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 	}
-	if got > len(b) {
-		return nil, fmt.Errorf("netlink datagram of %d bytes, room for %d", got, len(b))
-	}
-	return parseNetlink(b[:got])
 }
 
 // ReceiveIter is like Receive, for newer versions of the library.

@@ -80,11 +80,7 @@ func (c *Conn) closeFD(fd int) error {
 // wait makes a call that may wait until ctx ends.
 func (c *Conn) wait(ctx context.Context, call Call) (int64, error) {
 	for {
-		call.Timeout = waitSlice
-		if d, ok := ctx.Deadline(); ok {
-			call.Timeout = min(call.Timeout, max(time.Until(d), time.Millisecond))
-		}
-		n, err := c.Syscall(ctx, call)
+		n, err := c.Syscall(ctx, waiting(ctx, call))
 		if !errors.Is(err, syscall.EAGAIN) || call.Wait == 0 {
 			return n, err
 		}
@@ -94,10 +90,23 @@ func (c *Conn) wait(ctx context.Context, call Call) (int64, error) {
 	}
 }
 
+// waiting returns call with the longest timeout that one call may have.
+func waiting(ctx context.Context, call Call) Call {
+	call.Timeout = waitSlice
+	if d, ok := ctx.Deadline(); ok {
+		call.Timeout = min(call.Timeout, max(time.Until(d), time.Millisecond))
+	}
+	return call
+}
+
 // Bind binds the socket to addr.
 func (s *Socket) Bind(ctx context.Context, addr []byte) error {
-	_, err := s.c.Syscall(ctx, Call{Nr: unix.SYS_BIND, Args: []any{s.fd, In(addr), len(addr)}})
+	_, err := s.c.Syscall(ctx, s.bind(addr))
 	return err
+}
+
+func (s *Socket) bind(addr []byte) Call {
+	return Call{Nr: unix.SYS_BIND, Args: []any{s.fd, In(addr), len(addr)}}
 }
 
 // Connect connects the socket to addr and waits until it is connected.
@@ -182,9 +191,16 @@ func (s *Socket) RecvFrom(ctx context.Context, p []byte, flags int) (n int, from
 
 // Setsockopt sets an option.
 func (s *Socket) Setsockopt(ctx context.Context, level, name int, value []byte) error {
-	_, err := s.c.Syscall(ctx, Call{Nr: unix.SYS_SETSOCKOPT, Args: []any{s.fd, level, name, In(value), len(value)}})
+	_, err := s.c.Syscall(ctx, s.setsockopt(level, name, value))
 	return err
 }
+
+func (s *Socket) setsockopt(level, name int, value []byte) Call {
+	return Call{Nr: unix.SYS_SETSOCKOPT, Args: []any{s.fd, level, name, In(value), len(value)}}
+}
+
+// integer returns the value of an option that is an int.
+func integer(value int) []byte { return binary.LittleEndian.AppendUint32(nil, uint32(value)) }
 
 // AttachFilter attaches a filter: the socket receives only packets that the program
 // accepts (struct sock_fprog, include/uapi/linux/filter.h).
@@ -206,7 +222,7 @@ func (s *Socket) AttachFilter(ctx context.Context, program []bpf.RawInstruction)
 
 // SetsockoptInt sets an option that is an int.
 func (s *Socket) SetsockoptInt(ctx context.Context, level, name, value int) error {
-	return s.Setsockopt(ctx, level, name, binary.LittleEndian.AppendUint32(nil, uint32(value)))
+	return s.Setsockopt(ctx, level, name, integer(value))
 }
 
 // Getsockopt reads an option into value and returns its length.

@@ -153,6 +153,21 @@ func (c *Conn) Start(ctx context.Context, call Call) (*Pending, error) {
 	return &Pending{c, id, answer, outs, call.Timeout + answerLimit}, nil
 }
 
+// all makes calls in order, without waiting for one before the next, and returns their
+// errors.
+func (c *Conn) all(ctx context.Context, calls ...Call) []error {
+	pending, errs := make([]*Pending, len(calls)), make([]error, len(calls))
+	for i, call := range calls {
+		pending[i], errs[i] = c.Start(ctx, call)
+	}
+	for i, p := range pending {
+		if p != nil {
+			_, errs[i] = p.Result(ctx)
+		}
+	}
+	return errs
+}
+
 // Result waits for the result of a call and returns the same as Syscall.
 func (p *Pending) Result(ctx context.Context) (int64, error) {
 	ctx, cancel := limited(ctx, p.limit)

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -30,12 +29,8 @@ func Configure(ctx context.Context, c *stackconn.Conn, cfg Config) error {
 // Configure is like the function Configure, over n.
 func (n *Netlink) Configure(ctx context.Context, cfg Config) error {
 	c := n.c
-	if err := MountFilesystems(ctx, c); err != nil {
-		return err
-	}
-	for _, s := range cfg.Sysctls {
-		err := SetSysctl(ctx, c, s.Key, s.Value)
-		if setting := new(SysctlError); s.Optional && cfg.Without != nil && errors.As(err, &setting) {
+	for i, err := range SetSysctls(ctx, c, cfg.Sysctls) {
+		if setting := new(SysctlError); cfg.Sysctls[i].Optional && cfg.Without != nil && errors.As(err, &setting) {
 			cfg.Without(setting)
 		} else if err != nil {
 			return err
@@ -50,7 +45,7 @@ func (n *Netlink) Configure(ctx context.Context, cfg Config) error {
 			return fmt.Errorf("setting lo up: %w", err)
 		}
 	}
-	if err := configureLinks(n.r, cfg.Links); err != nil {
+	if err := configureLinks(n.r, states, cfg.Links); err != nil {
 		return err
 	}
 	if m := cfg.MPTCP; m != nil {
@@ -68,36 +63,14 @@ func ConfigureLinks(ctx context.Context, c *stackconn.Conn, links ...Link) error
 		return err
 	}
 	defer r.close()
-	return configureLinks(r, links)
-}
-
-// MountFilesystems mounts /proc and /sys in the stack unless they are mounted.
-func MountFilesystems(ctx context.Context, c *stackconn.Conn) error {
-	for _, m := range []struct{ fstype, path, probe string }{
-		{"proc", "/proc", "/proc/sys"},
-		{"sysfs", "/sys", "/sys/class"},
-	} {
-		if f, err := c.Open(ctx, m.probe, unix.O_RDONLY|unix.O_DIRECTORY); err == nil {
-			f.Close()
-			continue
-		} else if !errors.Is(err, syscall.ENOENT) {
-			return err
-		}
-		if err := c.Mkdir(ctx, m.path); err != nil {
-			return err
-		}
-		if err := c.Mount(ctx, m.fstype, m.path); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func configureLinks(r *rtnl, links []Link) error {
 	states, err := r.links()
 	if err != nil {
 		return err
 	}
+	return configureLinks(r, states, links)
+}
+
+func configureLinks(r *rtnl, states []LinkState, links []Link) error {
 	for _, l := range links {
 		state, ok := findLink(states, l.Name)
 		if !ok {

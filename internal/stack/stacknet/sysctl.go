@@ -114,6 +114,28 @@ func SetSysctl(ctx context.Context, c *stackconn.Conn, key, value string) error 
 	return nil
 }
 
+// SetSysctls writes settings in order, and returns the error of each. It is faster than
+// SetSysctl for each of them. It writes all settings, even if one fails.
+func SetSysctls(ctx context.Context, c *stackconn.Conn, all []Sysctl) []error {
+	errs, files := make([]error, len(all)), make([]stackconn.Content, 0, len(all))
+	index := make([]int, 0, len(all)) // of the settings in files
+	for i, s := range all {
+		path, err := SysctlPath(s.Key)
+		if err != nil {
+			errs[i] = err
+			continue
+		}
+		index = append(index, i)
+		files = append(files, stackconn.Content{Path: path, Data: []byte(s.Value + "\n")})
+	}
+	for n, err := range c.WriteFiles(ctx, files) {
+		if s := all[index[n]]; err != nil {
+			errs[index[n]] = &SysctlError{Key: s.Key, Value: s.Value, Write: true, Err: err}
+		}
+	}
+	return errs
+}
+
 // GetSysctl reads a setting, without the newline at its end.
 func GetSysctl(ctx context.Context, c *stackconn.Conn, key string) (string, error) {
 	path, err := SysctlPath(key)

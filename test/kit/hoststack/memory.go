@@ -39,6 +39,9 @@ func newMemory(m *ctlproto.Syscall) (*memory, error) {
 		copy(all[mem.at[i]:], b.Data)
 	}
 	for i, b := range m.Bufs {
+		if b.Flags == ctlproto.CTL_BUF_USED {
+			continue // outcome reads it
+		}
 		addr := base + uint64(mem.at[i])
 		if b.Flags&ctlproto.CTL_BUF_IN_BUF == 0 {
 			m.Args[b.Place] = addr
@@ -53,9 +56,15 @@ func newMemory(m *ctlproto.Syscall) (*memory, error) {
 func (mem *memory) outcome(m *ctlproto.Syscall) []byte {
 	var out []byte
 	for i, b := range m.Bufs {
-		if b.Flags&ctlproto.CTL_BUF_OUT != 0 {
-			out = append(out, mem.all[mem.at[i]:mem.at[i]+int(b.Len)]...)
+		if b.Flags&ctlproto.CTL_BUF_OUT == 0 {
+			continue
 		}
+		n := int(b.Len)
+		if i+1 < len(m.Bufs) && m.Bufs[i+1].Flags == ctlproto.CTL_BUF_USED {
+			used := m.Bufs[i+1]
+			n = min(n, int(binary.NativeEndian.Uint32(mem.all[mem.at[used.Place]+int(used.Offset):])))
+		}
+		out = append(out, mem.all[mem.at[i]:mem.at[i]+n]...)
 	}
 	return out
 }

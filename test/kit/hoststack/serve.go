@@ -63,7 +63,19 @@ func (h *host) serve(sock *net.UnixConn) {
 			// Register the call before the next frame is read, because that frame may
 			// cancel it.
 			cancel := p.await(f.ID, m)
-			calls.Go(func() { p.syscall(f, m, cancel) })
+			p.h.calls.Add(1)
+			// Calls are made in the order of their frames. Only those that wait
+			// are repeated in the background.
+			mem, merr := newMemory(&m)
+			if merr != nil {
+				p.answer(f, cancel, -int64(merr.(unix.Errno)), nil) //nolint:errorlint // newMemory returns bare ones
+				continue
+			}
+			if ret := p.call(m); ret != -int64(unix.EAGAIN) || cancel < 0 {
+				p.finish(f, m, mem, cancel, ret)
+				continue
+			}
+			calls.Go(func() { p.finish(f, m, mem, cancel, p.wait(m, cancel)) })
 			continue
 		}
 		body, errno := p.request(f)
@@ -181,9 +193,18 @@ func (p *peer) cancelAll() {
 	}
 }
 
-func (p *peer) syscall(f ctlproto.Frame, m ctlproto.Syscall, cancel int) {
-	p.h.calls.Add(1)
-	ret, out := p.make(m, cancel)
+// finish answers a call that has ended.
+func (p *peer) finish(f ctlproto.Frame, m ctlproto.Syscall, mem *memory, cancel int, ret int64) {
+	defer mem.free()
+	var out []byte
+	if ret >= 0 {
+		p.track(m, int(ret))
+		out = mem.outcome(&m)
+	}
+	p.answer(f, cancel, ret, out)
+}
+
+func (p *peer) answer(f ctlproto.Frame, cancel int, ret int64, out []byte) {
 	if cancel >= 0 {
 		p.mu.Lock()
 		delete(p.waiting, f.ID)
@@ -193,27 +214,23 @@ func (p *peer) syscall(f ctlproto.Frame, m ctlproto.Syscall, cancel int) {
 	p.reply(f, 0, ctlproto.SyscallReply{Ret: ret, Out: out}.Append(nil))
 }
 
-// make makes the call. It repeats a call that would block.
-func (p *peer) make(m ctlproto.Syscall, cancel int) (int64, []byte) {
-	mem, err := newMemory(&m)
-	if err != nil {
-		return -int64(err.(unix.Errno)), nil //nolint:errorlint // newMemory returns bare ones
+// call makes a call and returns its result, or a negative error number.
+func (p *peer) call(m ctlproto.Syscall) int64 {
+	r, _, errno := unix.Syscall6(uintptr(m.Nr), uintptr(m.Args[0]), uintptr(m.Args[1]),
+		uintptr(m.Args[2]), uintptr(m.Args[3]), uintptr(m.Args[4]), uintptr(m.Args[5]))
+	if errno != 0 {
+		return -int64(errno)
 	}
-	defer mem.free()
+	return int64(r)
+}
+
+// wait repeats a call that would block.
+func (p *peer) wait(m ctlproto.Syscall, cancel int) int64 {
 	deadline := time.Now().Add(time.Duration(m.TimeoutMS) * time.Millisecond)
 	for {
-		r, _, errno := unix.Syscall6(uintptr(m.Nr), uintptr(m.Args[0]), uintptr(m.Args[1]),
-			uintptr(m.Args[2]), uintptr(m.Args[3]), uintptr(m.Args[4]), uintptr(m.Args[5]))
-		if errno == 0 {
-			p.track(m, int(r))
-			return int64(r), mem.outcome(&m)
-		}
-		if errno != unix.EAGAIN || cancel < 0 {
-			return -int64(errno), nil
-		}
 		left := time.Until(deadline)
 		if left <= 0 {
-			return -int64(unix.EAGAIN), nil
+			return -int64(unix.EAGAIN)
 		}
 		fds := []unix.PollFd{
 			{Fd: int32(cancel), Events: unix.POLLIN},
@@ -221,7 +238,10 @@ func (p *peer) make(m ctlproto.Syscall, cancel int) (int64, []byte) {
 		}
 		_, _ = unix.Poll(fds, int(left/time.Millisecond)+1) // the call is repeated whatever the result
 		if fds[0].Revents != 0 {
-			return -int64(unix.EINTR), nil
+			return -int64(unix.EINTR)
+		}
+		if ret := p.call(m); ret != -int64(unix.EAGAIN) {
+			return ret
 		}
 	}
 }
