@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime/debug"
 	"time"
 
 	"github.com/lklrun/lklrun/internal/base/exit"
@@ -49,6 +50,10 @@ const (
 	// kills the remaining processes (5 s) and waits for sent data to drain (60 s, or
 	// 3 s without progress at any peer); see csrc/host.
 	endLimit = 70 * time.Second
+
+	// collectAfter is the time after the start when the garbage collector begins to
+	// work. A short run ends before that.
+	collectAfter = 50 * time.Millisecond
 
 	// answerLimit bounds the wait for lklhost's answer to a greeting.
 	answerLimit = 5 * time.Second
@@ -117,7 +122,11 @@ func Run(ctx context.Context, p *plan.Plan, opts Options) (exit.End, error) {
 	defer r.signals.Stop()
 
 	var end exit.End
+	// A start allocates few megabytes. The collector would run several times, each time
+	// on both CPUs, while lklhost and the stack also start.
+	collect := debug.SetGCPercent(-1)
 	err := r.take(start)
+	time.AfterFunc(collectAfter, func() { debug.SetGCPercent(collect) })
 	if err == nil {
 		end, err = r.watch(ctx)
 	}
