@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/lklrun/lklrun/internal/diag/egress"
 	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
@@ -28,6 +30,14 @@ type End struct {
 	// nil: not a wire.
 	Join func(ctx context.Context, to func(ctx context.Context, bell *os.File) error) error
 
+	// Bell joins a wire to its only other end, which is in this process. It is
+	// closed once lklhost has it; nil: not such a wire.
+	Bell *os.File
+
+	// Plain returns a descriptor of kind CTL_LINK_FRAME without flags, for stacks
+	// that do not support wires; nil: there is none.
+	Plain func() (*os.File, error)
+
 	Counts func() map[string]uint64 // counters of a gateway; nil: not a gateway
 
 	Egress func() *egress.Account // what the program asked of a gateway; nil, also as the result: no rules
@@ -43,6 +53,19 @@ func (e *End) Passed() {
 		e.File.Close()
 		e.File = nil
 	}
+	if e.Bell != nil {
+		e.Bell.Close()
+		e.Bell = nil
+	}
+}
+
+// Wire creates the descriptor of a device of kind CTL_LINK_WIRE.
+func Wire(name string) (*os.File, error) {
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("epoll_create1", err)
+	}
+	return os.NewFile(uintptr(fd), "wire "+name), nil
 }
 
 // Release releases this process's part of the host's end.

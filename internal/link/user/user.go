@@ -148,7 +148,7 @@ func (driver) Describe(l *link.Link, c Part) link.Words {
 }
 
 func (driver) Open(ctx context.Context, l *link.Link, c Part, env link.Env) (link.End, error) {
-	g, file, err := gateway.Start(ctx, c, env.Log, func(words string) { env.Tell(l.Name + ": " + words) })
+	g, bell, err := gateway.Start(ctx, c, env.Log, func(words string) { env.Tell(l.Name + ": " + words) })
 	var taken *gateway.PublishError
 	if errors.As(err, &taken) { // in use since the plan was made
 		return link.End{}, &link.RefusedError{Err: err}
@@ -156,7 +156,16 @@ func (driver) Open(ctx context.Context, l *link.Link, c Part, env link.Env) (lin
 	if err != nil {
 		return link.End{}, err
 	}
-	return link.End{File: file, Kind: ctlproto.CTL_LINK_FRAME, Close: func() { g.Close() }, Counts: g.Counts, Egress: g.Egress}, nil
+	file, err := link.Wire(l.Name)
+	if err != nil {
+		bell.Close()
+		g.Close()
+		return link.End{}, err
+	}
+	return link.End{
+		File: file, Kind: ctlproto.CTL_LINK_WIRE, Flags: link.Headed(true), Bell: bell,
+		Plain: g.Plain, Close: func() { g.Close() }, Counts: g.Counts, Egress: g.Egress,
+	}, nil
 }
 
 func (driver) Check(context.Context) []link.Finding {

@@ -4,7 +4,6 @@ package wire
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/base/procstat"
+	"github.com/lklrun/lklrun/internal/link/ring"
 )
 
 // How the ends of a wire meet: each end listens on a socket in its run directory,
@@ -26,13 +26,6 @@ import (
 // halves already contain a message with the shared memory of the two ends. After
 // that, the connection is closed. When an end ends, its half of the bell is closed,
 // which the stack at the other end detects.
-
-// Layout of the shared memory and the first message of a bell, see
-// third_party/lkl/include/lkl.h.
-const (
-	magic      = 0x31726977
-	memorySize = 2 * (65536 + 2<<20)
-)
 
 const (
 	meetLimit = 10 * time.Second // for all other ends
@@ -187,7 +180,7 @@ func greet(ctx context.Context, path string) (*os.File, error) {
 			return nil, errors.New("it does not accept the connection")
 		}
 	}
-	ours, theirs, err := bell()
+	ours, theirs, err := ring.Bell()
 	if err != nil {
 		return nil, err
 	}
@@ -197,36 +190,6 @@ func greet(ctx context.Context, path string) (*os.File, error) {
 		return nil, os.NewSyscallError("sendmsg", err)
 	}
 	return ours, nil
-}
-
-// bell creates the memory and the bell of two ends.
-func bell() (ours, theirs *os.File, err error) {
-	mem, err := unix.MemfdCreate("lklrun-wire", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	if err != nil {
-		return nil, nil, os.NewSyscallError("memfd_create", err)
-	}
-	defer unix.Close(mem)
-	if err := unix.Ftruncate(mem, memorySize); err != nil {
-		return nil, nil, os.NewSyscallError("ftruncate", err)
-	}
-	if _, err := unix.FcntlInt(uintptr(mem), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
-		return nil, nil, os.NewSyscallError("fcntl(F_ADD_SEALS)", err)
-	}
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, os.NewSyscallError("socketpair", err)
-	}
-	ours, theirs = os.NewFile(uintptr(fds[0]), "bell"), os.NewFile(uintptr(fds[1]), "bell")
-	for side, from := range fds { // what one half sends, the other one receives
-		hello := binary.NativeEndian.AppendUint32(nil, magic)
-		hello = binary.NativeEndian.AppendUint32(hello, uint32(side))
-		if err := unix.Sendmsg(from, hello, unix.UnixRights(mem), nil, unix.MSG_NOSIGNAL); err != nil {
-			ours.Close()
-			theirs.Close()
-			return nil, nil, os.NewSyscallError("sendmsg", err)
-		}
-	}
-	return ours, theirs, nil
 }
 
 // accept receives the bells of later ends.

@@ -10,11 +10,8 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/diag/drill"
 	"github.com/lklrun/lklrun/internal/link"
@@ -150,12 +147,12 @@ func (driver) Describe(l *link.Link, _ Part) link.Words {
 }
 
 func (driver) Open(ctx context.Context, l *link.Link, _ Part, env link.Env) (link.End, error) {
-	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	file, err := link.Wire(l.Name)
 	if err != nil {
-		return link.End{}, fmt.Errorf("wire %s: epoll_create1: %w", l.Device, err)
+		return link.End{}, fmt.Errorf("wire %s: %w", l.Device, err)
 	}
 	end := link.End{
-		File: os.NewFile(uintptr(fd), "wire "+l.Device),
+		File: file,
 		Kind: ctlproto.CTL_LINK_WIRE, Flags: link.Headed(true),
 	}
 	m, err := meet(ctx, env.Dir, l.Name, l.Device, env.Log)

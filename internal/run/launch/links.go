@@ -98,6 +98,15 @@ func (v *links) open(ctx context.Context, l plan.Link, passed *os.File) (*liveLi
 func (v *links) attach(ctx context.Context, k *liveLink) (ifindex int, err error) {
 	add := ctlproto.LinkAdd{Kind: k.host.Kind, Flags: k.host.Flags, MAC: k.MAC, MTU: uint16(k.MTU)}
 	k.dev, ifindex, err = v.conn.AddLink(ctx, add, k.host.File)
+	if errors.Is(err, unix.EOPNOTSUPP) && k.host.Plain != nil {
+		k.host.Passed()
+		if k.host.File, err = k.host.Plain(); err == nil {
+			add.Kind, add.Flags = ctlproto.CTL_LINK_FRAME, 0
+			k.dev, ifindex, err = v.conn.AddLink(ctx, add, k.host.File)
+		}
+	} else if err == nil && k.host.Bell != nil {
+		err = v.conn.JoinLink(ctx, k.dev, k.host.Bell)
+	}
 	k.host.Passed()
 	if err != nil {
 		k.dev = -1

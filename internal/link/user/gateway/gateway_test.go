@@ -67,7 +67,12 @@ func client(t testing.TB, cfg Config) *kit.Netns {
 // side and then the gateway.
 func closable(t testing.TB, cfg Config) (*kit.Netns, func()) {
 	t.Helper()
-	g, end, err := Start(context.Background(), cfg, slog.New(slog.DiscardHandler), func(string) {})
+	g, bell, err := Start(context.Background(), cfg, slog.New(slog.DiscardHandler), func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bell.Close()
+	end, err := g.Plain() // the tests of test/link use the shared memory
 	if err != nil {
 		t.Fatal(err)
 	}

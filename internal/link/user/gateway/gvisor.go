@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/lklrun/lklrun/internal/diag/egress"
-	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/link/user/rules"
 
 	"gvisor.dev/gvisor/pkg/log"
@@ -82,9 +81,9 @@ type Gateway struct {
 	sending sync.WaitGroup // relays from the stack to the host
 }
 
-// Start runs a gateway until Close and returns the stack's end of its link: a
-// socket with one frame per message. warn receives messages for the user, one
-// line each.
+// Start runs a gateway until Close. It returns the bell of the memory that the gateway
+// shares with the stack, for a device of kind CTL_LINK_WIRE. warn receives messages for the
+// user, one line each.
 func Start(ctx context.Context, cfg Config, log *slog.Logger, warn func(string)) (*Gateway, *os.File, error) {
 	if len(cfg.Allow) > 0 && len(cfg.Publish) > 0 {
 		return nil, nil, errors.New("starting the user-mode gateway: allowed destinations and published ports exclude each other")
@@ -93,7 +92,7 @@ func Start(ctx context.Context, cfg Config, log *slog.Logger, warn func(string))
 	if err != nil {
 		return nil, nil, &PublishError{err}
 	}
-	conn, end, err := netdev.Pair("gateway")
+	l, bell, err := newLink(cfg)
 	if err != nil {
 		for _, d := range doors {
 			d.close()
@@ -102,7 +101,7 @@ func Start(ctx context.Context, cfg Config, log *slog.Logger, warn func(string))
 	}
 	g := &Gateway{
 		cfg: cfg, log: log, warn: warn, relays: map[*relay]struct{}{}, doors: doors,
-		link: newLink(conn, cfg), dns: newResolver(resolvConf),
+		link: l, dns: newResolver(resolvConf),
 	}
 	if len(cfg.Allow) > 0 {
 		g.rules = newRules(cfg, warn)
@@ -110,16 +109,20 @@ func Start(ctx context.Context, cfg Config, log *slog.Logger, warn func(string))
 	}
 	ctx, g.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if err := g.route(ctx); err != nil {
-		conn.Close()
-		end.Close()
+		l.close()
+		bell.Close()
 		g.closeDoors()
 		g.cancel()
 		return nil, nil, fmt.Errorf("starting the user-mode gateway: %w", err)
 	}
-	go g.link.receive()
+	g.link.start()
 	g.publish(ctx)
-	return g, end, nil
+	return g, bell, nil
 }
+
+// Plain makes the gateway use a socket with one frame per message instead of shared memory.
+// It returns the stack's end. It must be called before the stack uses the link.
+func (g *Gateway) Plain() (*os.File, error) { return g.link.plain() }
 
 func (g *Gateway) closeDoors() {
 	for _, d := range g.doors {

@@ -23,6 +23,9 @@ func Start(context.Context, Config, *slog.Logger, func(string)) (*Gateway, *os.F
 	return nil, nil, ErrLeftOut
 }
 
+// Plain returns ErrLeftOut.
+func (*Gateway) Plain() (*os.File, error) { return nil, ErrLeftOut }
+
 // Counts returns no counters.
 func (*Gateway) Counts() map[string]uint64 { return nil }
 

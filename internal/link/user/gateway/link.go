@@ -8,8 +8,12 @@ import (
 	"encoding/binary"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
+
+	"github.com/lklrun/lklrun/internal/host/netdev"
+	"github.com/lklrun/lklrun/internal/link/ring"
 
 	"gvisor.dev/gvisor/pkg/buffer"
 	"gvisor.dev/gvisor/pkg/tcpip"
@@ -20,13 +24,13 @@ import (
 // mac is the gateway's own, locally administered Ethernet address.
 var mac = tcpip.LinkAddress([]byte{0x02, 'l', 'k', 'l', 0, 1})
 
-// link is the router's network device. It transfers frames over a socket that
-// preserves message boundaries. If the socket is full, the router waits, so no
-// frame between the two stacks is dropped.
+// link is the router's network device. Frames go through memory that this process shares
+// with the stack, or over a socket that preserves message boundaries if the stack does not
+// support that. If there is no room for a frame, the router waits, so no frame between the
+// two stacks is dropped.
 type link struct {
-	conn net.Conn
-	cfg  Config
-	mtu  atomic.Uint32
+	cfg Config
+	mtu atomic.Uint32
 	// other is called for packets of the stack to elsewhere that are neither TCP
 	// nor UDP, which the gateway never forwards; nil: not called.
 	other func(protocol string, to netip.Addr)
@@ -36,38 +40,106 @@ type link struct {
 	dispatcher stack.NetworkDispatcher
 
 	writing sync.Mutex
-	frame   []byte // the frame being written
+	shared  *ring.End // nil: conn is used
+	conn    net.Conn
+	closed  bool
+	frame   []byte // the frame being written to conn
 
 	received sync.WaitGroup
 }
 
-func newLink(conn net.Conn, cfg Config) *link {
-	l := &link{conn: conn, cfg: cfg, frame: make([]byte, 0, cfg.MTU+header.EthernetMinimumSize)}
+// newLink creates a link. It returns the stack's end: the bell of the shared memory.
+func newLink(cfg Config) (*link, *os.File, error) {
+	shared, bell, err := ring.New()
+	if err != nil {
+		return nil, nil, err
+	}
+	l := &link{cfg: cfg, shared: shared}
 	l.mtu.Store(uint32(cfg.MTU))
-	l.received.Add(1)
-	return l
+	return l, bell, nil
 }
 
-// receive passes frames to the router until the link is closed.
-func (l *link) receive() {
-	defer l.received.Done()
+// plain replaces the shared memory by a socket, whose other end it returns. No frame may
+// have been transferred.
+func (l *link) plain() (*os.File, error) {
+	conn, end, err := netdev.Pair("gateway")
+	if err != nil {
+		return nil, err
+	}
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	l.shared.Close()
+	l.received.Wait()
+	l.shared.Release()
+	l.shared, l.conn = nil, conn
+	l.frame = make([]byte, 0, l.cfg.MTU+header.EthernetMinimumSize)
+	l.start()
+	return end, nil
+}
+
+// start passes frames to the router until the link is closed.
+func (l *link) start() {
+	if shared := l.shared; shared != nil {
+		l.received.Go(func() { l.receiveShared(shared) })
+		return
+	}
+	conn := l.conn
+	l.received.Go(func() { l.receive(conn) })
+}
+
+func (l *link) receiveShared(shared *ring.End) {
+	for {
+		var v *buffer.View
+		err := shared.Receive(func(size int) []byte {
+			v = buffer.NewViewSize(size)
+			return v.AsSlice()
+		})
+		if err != nil { // the stack has ended, or breaks the rules
+			return
+		}
+		l.deliver(v)
+	}
+}
+
+func (l *link) receive(conn net.Conn) {
 	frame := make([]byte, header.EthernetMinimumSize+1<<16)
 	for {
-		n, err := l.conn.Read(frame)
+		n, err := conn.Read(frame)
 		if err != nil || n == 0 {
 			return
 		}
-		l.deliver(frame[:n])
+		l.deliver(buffer.NewViewWithData(frame[:n]))
 	}
 }
 
-func (l *link) deliver(frame []byte) {
-	if len(frame) < header.EthernetMinimumSize {
+// deliver passes a frame to the router. It owns v from then on.
+func (l *link) deliver(v *buffer.View) {
+	frame := v.AsSlice()
+	if len(frame) < header.EthernetMinimumSize || !l.wanted(frame) {
+		v.Release()
 		return
 	}
+	l.mu.Lock()
+	d := l.dispatcher
+	l.mu.Unlock()
+	if d == nil {
+		v.Release()
+		return
+	}
+	protocol := header.Ethernet(frame).Type()
+	v.TrimFront(header.EthernetMinimumSize)
+	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithView(v)})
+	// Short frames may or may not be padded. Checksums are trusted, because
+	// the frame has crossed no wire.
+	d.DeliverNetworkPacket(protocol, pkt)
+	pkt.DecRef()
+}
+
+// wanted reports whether the router gets a frame.
+func (l *link) wanted(frame []byte) bool {
 	eth := header.Ethernet(frame)
 	if dst := eth.DestinationAddress(); dst != mac && !header.IsMulticastEthernetAddress(dst) {
-		return
+		return false
 	}
 	if src := eth.SourceAddress(); src != l.stackMAC() {
 		l.from.Store(&src)
@@ -75,22 +147,7 @@ func (l *link) deliver(frame []byte) {
 	if l.other != nil {
 		l.tellOther(eth.Type(), frame[header.EthernetMinimumSize:])
 	}
-	if l.echoElsewhere(eth.Type(), frame[header.EthernetMinimumSize:]) {
-		return
-	}
-	l.mu.Lock()
-	d := l.dispatcher
-	l.mu.Unlock()
-	if d == nil {
-		return
-	}
-	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{
-		Payload: buffer.MakeWithData(frame[header.EthernetMinimumSize:]),
-	})
-	// Short frames may or may not be padded. Checksums are trusted, because
-	// the frame has crossed no wire.
-	d.DeliverNetworkPacket(eth.Type(), pkt)
-	pkt.DecRef()
+	return !l.echoElsewhere(eth.Type(), frame[header.EthernetMinimumSize:])
 }
 
 // stackMAC returns the stack's Ethernet address. It is known after the first
@@ -120,9 +177,19 @@ func (l *link) echoElsewhere(protocol tcpip.NetworkProtocolNumber, packet []byte
 	return false
 }
 
+// close passes the remaining frames of the stack to the router, and ends the link.
 func (l *link) close() {
-	l.conn.Close()
+	if l.conn != nil {
+		l.conn.Close()
+		l.received.Wait()
+		return
+	}
+	l.shared.Close() // a write that waits for room ends
 	l.received.Wait()
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	l.closed = true
+	l.shared.Release()
 }
 
 // WritePackets sends frames.
@@ -135,18 +202,85 @@ func (l *link) WritePackets(pkts stack.PacketBufferList) (int, tcpip.Error) {
 		if pkt.EgressRoute.LocalLinkAddress != "" {
 			src = pkt.EgressRoute.LocalLinkAddress
 		}
-		f := append(l.frame[:0], pkt.EgressRoute.RemoteLinkAddress...)
-		f = append(f, src...)
-		f = binary.BigEndian.AppendUint16(f, uint16(pkt.NetworkProtocolNumber))
-		for _, part := range pkt.AsSlices() {
-			f = append(f, part...)
-		}
-		if _, err := l.conn.Write(f); err != nil {
+		if l.write(virtioHeader(pkt), pkt.EgressRoute.RemoteLinkAddress, src, pkt.NetworkProtocolNumber, pkt.AsSlices()...) != nil {
 			return n, &tcpip.ErrClosedForSend{}
 		}
 		n++
 	}
+	l.flush()
 	return n, nil
+}
+
+// write sends a frame; over shared memory, the stack learns of it with flush. The caller
+// holds l.writing.
+func (l *link) write(head [ring.HeaderSize]byte, dst, src tcpip.LinkAddress, protocol tcpip.NetworkProtocolNumber, packet ...[]byte) error {
+	var eth [header.EthernetMinimumSize]byte
+	copy(eth[:], dst)
+	copy(eth[header.EthernetAddressSize:], src)
+	binary.BigEndian.PutUint16(eth[2*header.EthernetAddressSize:], uint16(protocol))
+	switch {
+	case l.closed:
+		return net.ErrClosed
+	case l.shared != nil:
+		return l.shared.Send(&head, append([][]byte{eth[:]}, packet...)...)
+	}
+	l.frame = append(l.frame[:0], eth[:]...)
+	for _, part := range packet {
+		l.frame = append(l.frame, part...)
+	}
+	_, err := l.conn.Write(l.frame)
+	return err
+}
+
+func (l *link) flush() {
+	if l.shared != nil && !l.closed {
+		l.shared.Flush()
+	}
+}
+
+// virtioHeader returns the struct virtio_net_hdr_v1 of a packet. The router leaves the
+// checksums of TCP to the stack's device, which trusts them, because the memory between the
+// two does not change them. It also leaves the segmentation to the device. If the stack
+// forwards the packet, its kernel completes the packet.
+func virtioHeader(pkt *stack.PacketBuffer) (h [ring.HeaderSize]byte) {
+	const (
+		needsChecksum  = 1
+		segmentTCP4    = 1
+		segmentTCP6    = 4
+		ethernetHeader = header.EthernetMinimumSize
+	)
+	gso := pkt.GSOOptions
+	if gso.Type == stack.GSONone {
+		return h
+	}
+	le := binary.LittleEndian
+	le.PutUint16(h[2:], uint16(ethernetHeader+pkt.HeaderSize()))
+	if gso.NeedsCsum {
+		h[0] = needsChecksum
+		le.PutUint16(h[6:], ethernetHeader+gso.L3HdrLen)
+		le.PutUint16(h[8:], gso.CsumOffset)
+	}
+	if pkt.Data().Size() > int(gso.MSS) {
+		h[1] = segmentTCP4
+		if gso.Type == stack.GSOTCPv6 {
+			h[1] = segmentTCP6
+		}
+		le.PutUint16(h[4:], gso.MSS)
+	}
+	return h
+}
+
+// GSOMaxSize is the largest size of a packet that SupportedGSO allows.
+func (l *link) GSOMaxSize() uint32 { return 1<<16 - 1 }
+
+// SupportedGSO reports whether the stack's device completes packets of TCP.
+func (l *link) SupportedGSO() stack.SupportedGSO {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	if l.shared == nil {
+		return stack.GSONotSupported
+	}
+	return stack.HostGSOSupported
 }
 
 // Attach and the following methods implement the router's device interface.

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"net/netip"
 
+	"github.com/lklrun/lklrun/internal/link/ring"
+
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/checksum"
@@ -94,11 +96,8 @@ func (l *link) unreachable(pkt *stack.PacketBuffer, why icmpCode) error {
 	}
 	l.writing.Lock()
 	defer l.writing.Unlock()
-	f := append(l.frame[:0], l.stackMAC()...)
-	f = append(f, mac...)
-	f = append(f, byte(pkt.NetworkProtocolNumber>>8), byte(pkt.NetworkProtocolNumber))
-	_, err := l.conn.Write(append(f, answer...))
-	return err
+	defer l.flush()
+	return l.write([ring.HeaderSize]byte{}, l.stackMAC(), mac, pkt.NetworkProtocolNumber, answer)
 }
 
 // unreachable6 builds the answer "destination unreachable" (RFC 4443, 3.1) to
