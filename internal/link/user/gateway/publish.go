@@ -116,7 +116,7 @@ func (g *Gateway) dialStack(ctx context.Context, from netip.Addr, port uint16) (
 		ep.Close()
 		return nil, fmt.Errorf("port %d: %v", port, terr)
 	}
-	return &relay{stack: gonet.NewTCPConn(&wq, ep), endpoint: ep}, nil
+	return &relay{stack: gonet.NewTCPConn(&wq, ep), endpoint: ep, events: &wq}, nil
 }
 
 // knownSenders are the pairs of ports through which datagrams from outside

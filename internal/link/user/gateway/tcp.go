@@ -5,10 +5,12 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"net"
+	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -26,6 +28,7 @@ var copyBuffers = sync.Pool{New: func() any { b := make([]byte, 256<<10); return
 type relay struct {
 	stack    *gonet.TCPConn
 	endpoint tcpip.Endpoint // endpoint of the stack's side
+	events   *waiter.Queue  // of endpoint
 	host     *net.TCPConn
 	entry
 }
@@ -62,7 +65,7 @@ func (g *Gateway) connect(ctx context.Context, req *tcp.ForwarderRequest) {
 		reset(conn.(*net.TCPConn)) // the stack has given up in the meantime
 		return
 	}
-	g.relay(&relay{stack: gonet.NewTCPConn(&wq, ep), endpoint: ep, host: conn.(*net.TCPConn)})
+	g.relay(&relay{stack: gonet.NewTCPConn(&wq, ep), endpoint: ep, events: &wq, host: conn.(*net.TCPConn)})
 }
 
 // relay copies the data of a connection in both directions until both have
@@ -138,11 +141,115 @@ func (r *relay) send() {
 
 // receive copies the host's data to the stack.
 func (r *relay) receive() {
-	if err := carry(r.stack, r.host); err != nil {
+	if err := r.feed(); err != nil {
 		r.abort()
 		return
 	}
 	_ = r.stack.CloseWrite()
+}
+
+// feed is like carry, from the host to the stack. The router reads from the host's socket
+// into its own memory, which saves a copy.
+func (r *relay) feed() error {
+	raw, err := r.host.SyscallConn()
+	if err != nil {
+		return err
+	}
+	entry, writable := waiter.NewChannelEntry(waiter.WritableEvents)
+	r.events.EventRegister(&entry)
+	defer r.events.EventUnregister(&entry)
+	for {
+		var step feedStep
+		var failed error
+		err := raw.Read(func(fd uintptr) bool {
+			step, failed = r.feedOnce(int(fd))
+			return step != feedEmpty
+		})
+		if err := cmp.Or(err, failed); err != nil {
+			return err
+		}
+		switch step {
+		case feedEnd:
+			return nil
+		case feedFull:
+			<-writable
+		case feedUrgent:
+			// What follows urgent data, which is dropped, has an unknown length.
+			b := make([]byte, 4096)
+			n, err := r.host.Read(b)
+			if err == nil {
+				_, err = r.stack.Write(b[:n])
+			}
+			if err != nil && !errors.Is(err, io.EOF) {
+				return err
+			}
+		}
+	}
+}
+
+// feedStep is the result of feedOnce.
+type feedStep int
+
+const (
+	feedMore   feedStep = iota // there may be more
+	feedEmpty                  // the host's socket is empty
+	feedEnd                    // end of file
+	feedFull                   // the router's buffer is full
+	feedUrgent                 // there are bytes that FIONREAD does not count
+)
+
+// feedOnce passes available bytes of the host's socket to the router.
+func (r *relay) feedOnce(fd int) (feedStep, error) {
+	n, err := unix.IoctlGetInt(fd, unix.TIOCINQ) // FIONREAD
+	if err != nil {
+		return feedMore, os.NewSyscallError("ioctl", err)
+	}
+	if n == 0 {
+		n, _, err := unix.Recvfrom(fd, make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return feedEmpty, nil
+		case errors.Is(err, unix.EINTR):
+			return feedMore, nil
+		case err != nil:
+			return feedMore, os.NewSyscallError("recvfrom", err)
+		case n == 0:
+			return feedEnd, nil
+		}
+		if n, err := unix.IoctlGetInt(fd, unix.TIOCINQ); err == nil && n == 0 {
+			return feedUrgent, nil
+		}
+		return feedMore, nil // data has arrived in the meantime
+	}
+	_, terr := r.endpoint.Write(&available{fd, n}, tcpip.WriteOptions{})
+	switch terr.(type) {
+	case nil:
+		return feedMore, nil
+	case *tcpip.ErrWouldBlock:
+		return feedFull, nil
+	}
+	return feedMore, errors.New(terr.String())
+}
+
+// available is the content of a socket that has at least n bytes. It implements
+// tcpip.Payloader.
+type available struct{ fd, n int }
+
+func (a *available) Len() int { return a.n }
+
+func (a *available) Read(p []byte) (int, error) {
+	for {
+		n, err := unix.Read(a.fd, p)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return 0, os.NewSyscallError("read", err)
+		case n == 0 && len(p) > 0:
+			return 0, io.ErrUnexpectedEOF // io.EOF would make the router wait for the rest
+		}
+		return n, nil
+	}
 }
 
 // carry copies until end of file. After an error on either side, it resets the
