@@ -20,7 +20,8 @@
  * Waiting: waking a halted virtual CPU costs tens of microseconds. While
  * traffic flows (the last wait was short), the loop therefore polls for a while
  * before it sleeps. It yields while it polls, so that a target on the same CPU
- * runs.
+ * runs. On a slow link, waits are short but longer than the polling: after each
+ * failure, the number of waits without polling doubles, until polling succeeds.
  *
  * A panic of the stack jumps back here from whatever function called the
  * library (loop_panic()). From then on the library is never entered again.
@@ -43,10 +44,16 @@
 #define LOOP_EVENTS	64
 #define SHORT_WAIT_NS	500000		/* a shorter wait indicates traffic */
 #define LOAD_WINDOW_NS	2000000
+#define FAILS_MAX	5		/* at most 1 << FAILS_MAX waits until it polls again */
 
 static bool quit;
 static bool rush;
+static bool traffic;			/* the last sleep was short */
 static uint64_t spin_ns;
+static struct {
+	unsigned int fails;		/* since the last success */
+	unsigned int skip;		/* waits without polling */
+} spin;
 static bool (*look)(bool sleeps);
 
 /** loop_set_spin - poll for @us before sleeping while traffic flows */
@@ -145,42 +152,68 @@ static void load_account(uint64_t now, uint64_t idle)
 	st_load(!saturated ? ST_LOAD_EASY : rush ? ST_LOAD_RUSH : ST_LOAD_FULL);
 }
 
+/** spin_pays - whether to poll before this sleep */
+static bool spin_pays(void)
+{
+	if (!traffic || !spin_ns)
+		return false;
+	if (!spin.skip)
+		return true;
+	spin.skip--;
+	return false;
+}
+
+/** spin_failed - the loop polled in vain */
+static void spin_failed(void)
+{
+	if (spin.fails < FAILS_MAX)
+		spin.fails++;
+	spin.skip = (1U << spin.fails) - 1;
+}
+
 /**
  * look_then_sleep - fetch events, for at most @ns
  * @start: current time
  */
 static int look_then_sleep(struct epoll_event *ev, int64_t ns, uint64_t start)
 {
-	static bool traffic;
-	uint64_t waited;
+	uint64_t now = start, end;
+	int64_t t;
 	int n;
 
-	if (traffic && spin_ns) {
-		uint64_t end = start + spin_ns;
-
-		if ((uint64_t)ns < spin_ns)
-			end = start + (uint64_t)ns;
+	if (spin_pays()) {
+		end = start + ((uint64_t)ns < spin_ns ? (uint64_t)ns : spin_ns);
 		do {
 			n = epoll_wait(loop_epfd(), ev, LOOP_EVENTS, 0);
 			loop_stats.spins++;
-			if (n || (look && look(false)))
+			if (n || (look && look(false))) {
+				spin.fails = 0;
 				return n;
+			}
 			sched_yield();
-			waited = now_ns();
-		} while (waited < end);
+			now = now_ns();
+		} while (now < end);
 		if (ns != TIMER_NEVER) {
-			ns -= (int64_t)(waited - start);
+			ns -= (int64_t)(now - start);
 			if (ns <= 0)
 				return 0;
 		}
-		start = waited;
+		spin_failed();
 	}
 	if (look && look(true))
 		return 0;
+	ns = stack_rest(ns);
+	if (ns < 0)
+		ns = TIMER_NEVER;
+	t = timers_next();
+	if (t < ns)
+		ns = t;
+	if (ns == 0)
+		return 0;
 	loop_stats.sleeps++;
+	start = now_ns();
 	n = wait_ns(ev, ns);
-	waited = now_ns() - start;
-	traffic = n > 0 && waited < SHORT_WAIT_NS;
+	traffic = n > 0 && now_ns() - start < SHORT_WAIT_NS;
 	return n;
 }
 

@@ -215,6 +215,23 @@ int64_t stack_turn(void)
 }
 
 /**
+ * stack_rest - let the stack stop its tick before the loop sleeps
+ * @ns: as from stack_turn(); returned if the stack does not support this
+ *
+ * Returns the same as stack_turn().
+ */
+int64_t stack_rest(int64_t ns)
+{
+	if (!alive || !stack->rest)
+		return ns;
+	ns = stack->rest();
+	if (ns >= -1)
+		return ns;
+	stack_panicked();
+	return -1;
+}
+
+/**
  * stack_catch_up - update the kernel's time before the first call of a turn
  *
  * Otherwise its jiffies are as old as the loop's sleep, and timers set by that

@@ -52,6 +52,8 @@ enum st_load { ST_LOAD_EASY, ST_LOAD_FULL, ST_LOAD_RUSH };
  * @step: run the kernel until idle; returns ns to its next timer, 0: more to do
  *	at once, -1: nothing to wait for, below -1: a negative errno, the kernel
  *	is dead
+ * @rest: stop the kernel's tick before a sleep; returns the same as @step. May
+ *	be NULL
  * @event: handle an event of one of the library's own descriptors in the loop's
  *	epoll
  * @watch: set the stack's epoll whose readiness the back end reports
@@ -75,6 +77,7 @@ struct stack_ops {
 	int (*boot)(uint64_t mem, const char *cmdline);
 	long (*call)(long nr, const long args[6]);
 	int64_t (*step)(void);
+	int64_t (*rest)(void);
 	void (*event)(uint64_t data, uint32_t events);
 	int (*watch)(int epfd);
 	bool (*asked)(void);
@@ -107,6 +110,7 @@ extern void (*stack_panicked)(void);
 int stack_open(const char *path, const char *abi, char *err, size_t errlen);
 int stack_boot(uint64_t mem, const char *cmdline);
 int64_t stack_turn(void);
+int64_t stack_rest(int64_t ns);
 void stack_catch_up(void);
 void stack_event(uint64_t data, uint32_t events);
 bool stack_alive(void);

@@ -12,6 +12,7 @@
 	X(loop_init) \
 	X(loop_event) \
 	X(loop_step) \
+	X(loop_rest) \
 	X(loop_watch) \
 	X(loop_refs) \
 	X(loop_load) \

@@ -65,6 +65,7 @@ static struct {
 	int (*loop_init)(int epfd, uint64_t tag);
 	void (*loop_event)(uint64_t data, uint32_t events);
 	long long (*loop_step)(void);
+	long long (*loop_rest)(void);
 	int (*loop_watch)(int epfd, int *flag);
 	int (*loop_refs)(int fd, struct iovec *iov, int max, unsigned long len);
 	void (*loop_load)(int load);
@@ -184,6 +185,12 @@ static long native_call(long nr, const long args[6])
 static int64_t native_step(void)
 {
 	return lkl.loop_step();
+}
+
+/** native_rest - stop the kernel's tick */
+static int64_t native_rest(void)
+{
+	return lkl.loop_rest();
 }
 
 /** native_event - an event of a device of the library */
@@ -342,6 +349,7 @@ const struct stack_ops stack_native_ops = {
 	.boot = native_boot,
 	.call = native_call,
 	.step = native_step,
+	.rest = native_rest,
 	.event = native_event,
 	.watch = native_watch,
 	.asked = native_asked,

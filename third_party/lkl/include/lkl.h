@@ -298,6 +298,18 @@ void lkl_loop_event(uint64_t data, uint32_t events);
 long long lkl_loop_step(void);
 
 /**
+ * lkl_loop_rest - stop the kernel's tick, because the caller is about to sleep
+ *
+ * Without it, the tick runs for a few milliseconds after the last frame or
+ * call. The next step starts it again. If the caller only polls, this is not
+ * worthwhile.
+ *
+ * Returns the same as lkl_loop_step(). 0 also means that there may be new
+ * events.
+ */
+long long lkl_loop_rest(void);
+
+/**
  * lkl_loop_watch - set @flag to 1 whenever the stack's epoll @epfd becomes
  * ready
  *

@@ -178,6 +178,22 @@ void cpu_run(struct thread *t)
 	t->busy = old;
 }
 
+/**
+ * cpu_rest - stop the kernel's tick, because the thread is about to sleep
+ *
+ * If the thread's own task is to run after all, the CPU is granted to it.
+ */
+void cpu_rest(struct thread *t)
+{
+	enum busy old = t->busy;
+
+	t->busy = IN_KERNEL;
+	if (cpu_trylock() &&
+	    cpu_put(t, lklk_ticks(&t->k) ? lklk_rest(&t->k) : NULL))
+		__atomic_store_n(&t->k.granted, 1, __ATOMIC_SEQ_CST);
+	t->busy = old;
+}
+
 /* Like cpu_run(), for a waiting thread. 1: it has the CPU now. */
 static int run_waiting(struct thread *t)
 {

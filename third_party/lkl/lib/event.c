@@ -12,6 +12,8 @@
  *
  * When it leaves, there is no leader for a while. The background thread checks
  * every LEAD_NS whether another thread has led since, and if not, leads itself.
+ * While it finds the leader asleep each time, the program mostly waits: then the
+ * intervals double, up to LEAD_NS << CALM_MAX.
  * A thread that sends many frames without ever blocking checks for events in
  * passing.
  *
@@ -38,7 +40,7 @@
 
 #define LEAD_NS		1000000
 #define BG_STACK	(256 << 10)
-#define LEAD_ROUNDS	64	/* of LEAD_NS, then the background thread waits until woken */
+#define CALM_MAX	3
 
 static struct thread *sleeper;		/* the leader, if it sleeps or is about to */
 static struct thread *leader;
@@ -255,6 +257,7 @@ int events_lead(struct thread *t)
 
 	if (more_frames() || (t != bg && spin(t)))
 		goto out;
+	cpu_rest(t);
 	sleep_begin(t);
 	clock_arm();
 	/*
@@ -333,11 +336,43 @@ void events_glance(struct thread *t)
 	events_unlead(t);
 }
 
+/* Waits until the leader leaves. */
+static void wait_for_unlead(void)
+{
+	__atomic_store_n(&bg_asleep, 1, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&leader, __ATOMIC_SEQ_CST) && !bg_stop && !lkl_dead)
+		futex(FUTEX_WAIT_PRIVATE, 1, NULL);
+	__atomic_store_n(&bg_asleep, 0, __ATOMIC_SEQ_CST);
+}
+
+/* Another thread leads. Waits until there was no leader for one interval. */
+static void wait_for_absence(void)
+{
+	struct timespec interval = { 0, 0 };
+	unsigned int seen, calm = 0;
+
+	while (!bg_stop && !lkl_dead) {
+		seen = __atomic_load_n(&lead_count, __ATOMIC_SEQ_CST);
+		interval.tv_nsec = LEAD_NS << calm;
+		futex(FUTEX_WAIT_PRIVATE, 0, &interval);
+		if (!events_sleeps())
+			calm = 0;
+		else if (calm < CALM_MAX)
+			calm++;
+		if (seen != __atomic_load_n(&lead_count, __ATOMIC_SEQ_CST))
+			continue;
+		if (!__atomic_load_n(&leader, __ATOMIC_SEQ_CST))
+			return;
+		if (calm == CALM_MAX) {
+			wait_for_unlead();
+			calm = 0;
+		}
+	}
+}
+
 /* The main function of the background thread */
 static void *background(void *arg)
 {
-	static const struct timespec lead_time = { .tv_nsec = LEAD_NS };
-	unsigned int seen, rounds = 0;
 	struct thread *old;
 
 	self = bg = arg;
@@ -358,29 +393,8 @@ static void *background(void *arg)
 			 */
 			if (lkl_irq_pending)
 				cpu_run(bg);
-			rounds = 0;
 		}
-		/*
-		 * Another thread leads. Wait until there was no leader for
-		 * LEAD_NS.
-		 */
-		do {
-			seen = __atomic_load_n(&lead_count, __ATOMIC_SEQ_CST);
-			if (rounds++ < LEAD_ROUNDS) {
-				futex(FUTEX_WAIT_PRIVATE, 0, &lead_time);
-			} else {
-				__atomic_store_n(&bg_asleep, 1, __ATOMIC_SEQ_CST);
-				if (__atomic_load_n(&leader, __ATOMIC_SEQ_CST) &&
-				    !bg_stop && !lkl_dead)
-					futex(FUTEX_WAIT_PRIVATE, 1, NULL);
-				__atomic_store_n(&bg_asleep, 0, __ATOMIC_SEQ_CST);
-				rounds = 0;
-			}
-			if (seen != __atomic_load_n(&lead_count, __ATOMIC_SEQ_CST))
-				rounds = 0;
-		} while (!bg_stop && !lkl_dead &&
-			 (__atomic_load_n(&leader, __ATOMIC_SEQ_CST) ||
-			  seen != __atomic_load_n(&lead_count, __ATOMIC_SEQ_CST)));
+		wait_for_absence();
 	}
 	self = NULL;
 	return NULL;

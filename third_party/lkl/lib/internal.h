@@ -72,6 +72,7 @@ int cpu_put(struct thread *t, struct lkl_hthread *next);
 int cpu_enter(struct thread *t);
 void cpu_leave(struct thread *t);
 void cpu_run(struct thread *t);
+void cpu_rest(struct thread *t);
 void cpu_interrupt(struct thread *t);
 void cpu_wake_all(void);
 void cpu_reset(void);

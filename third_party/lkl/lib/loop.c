@@ -31,10 +31,20 @@ API void lkl_loop_event(uint64_t data, uint32_t events)
 	netdev_event(data & 0xffff, events);
 }
 
+/* Nanoseconds until the deadline, -1 if there is none */
+static long long until_deadline(void)
+{
+	unsigned long long d = events_deadline(), now;
+
+	if (!d)
+		return -1;
+	now = lklh_mono();
+	return d > now ? (long long)(d - now) : 0;
+}
+
 API long long lkl_loop_step(void)
 {
 	struct thread *t = self;
-	unsigned long long d, now;
 
 	if (unlikely(!lkl_usable()))
 		return -EIO;
@@ -49,11 +59,24 @@ API long long lkl_loop_step(void)
 		return 0;
 	if (writer_rest())
 		return 0;
-	d = events_deadline();
-	if (!d)
-		return -1;
-	now = lklh_mono();
-	return d > now ? (long long)(d - now) : 0;
+	return until_deadline();
+}
+
+API long long lkl_loop_rest(void)
+{
+	struct thread *t = self;
+	unsigned long irqs = loop_irqs;
+
+	if (unlikely(!lkl_usable()))
+		return -EIO;
+	if (unlikely(!t || !loop_mode || t->busy != IN_USER))
+		return -EDEADLK;
+	if (lklk_has_work())
+		return 0;
+	cpu_rest(t);
+	if (unlikely(lkl_dead))
+		return -EIO;
+	return irqs == loop_irqs ? until_deadline() : 0;
 }
 
 struct watch_args {

@@ -39,6 +39,7 @@
 #include <linux/start_kernel.h>
 #include <linux/cpu.h>
 #include <linux/hardirq.h>
+#include <linux/tick.h>
 #include <asm/context.h>
 #include <asm/irq_regs.h>
 #include <asm/switch_to.h>
@@ -58,6 +59,8 @@ static struct lkl_hthread *lkl_lazy_enter;
 static struct task_struct *lkl_last;
 /* Handlers run while the current task is in user mode */
 static bool lkl_user;
+/* The host is about to sleep: stop the tick */
+static bool lkl_resting;
 
 asmlinkage void schedule_tail(struct task_struct *prev);
 
@@ -108,6 +111,15 @@ void lkl_floating_entry(void)
 	current->thread.fn(current->thread.arg);
 	/* Only pid 1 gets here: it has "executed" /init. */
 	lkl_init_loop();
+}
+
+/**
+ * arch_cpu_idle_enter - a turn of the idle loop, before it checks the tick
+ */
+void arch_cpu_idle_enter(void)
+{
+	if (lkl_resting)
+		tick_nohz_idle_stop_tick();
 }
 
 /**
@@ -234,15 +246,51 @@ static long run(void *arg)
 	return 0;
 }
 
-struct lkl_hthread *lklk_run(struct lkl_hthread *me)
+/*
+ * The idle loop keeps the tick until it has seen one, and a lazy current task
+ * is parked at the second tick. So without this, the host would wake up three
+ * times after a packet. It is not done while the host polls: the tick would
+ * have to be started again at once.
+ */
+static long rest(void *arg)
+{
+	struct lkl_hthread *me = arg;
+
+	lkl_handoff = NULL;
+	lkl_resting = true;
+	if (is_idle_task(current))
+		lkl_switch(&me->anchor, current->thread.sp);
+	else
+		park(me);
+	lkl_resting = false;
+	return 0;
+}
+
+static struct lkl_hthread *execute(struct lkl_hthread *me, long (*fn)(void *))
 {
 	void *unwind = me->unwind;
 
 	lkl_runner = me;
-	if (lkl_anchor_call(&me->unwind, run, me))
+	if (lkl_anchor_call(&me->unwind, fn, me))
 		lkl_handoff = NULL;	/* dead */
 	me->unwind = unwind;
 	return lkl_handoff;
+}
+
+struct lkl_hthread *lklk_run(struct lkl_hthread *me)
+{
+	return execute(me, run);
+}
+
+struct lkl_hthread *lklk_rest(struct lkl_hthread *me)
+{
+	return execute(me, rest);
+}
+
+int lklk_ticks(const struct lkl_hthread *me)
+{
+	return is_idle_task(current) ? !tick_nohz_tick_stopped() :
+	       current->thread.host == me;
 }
 
 int lklk_has_work(void)

@@ -85,6 +85,15 @@ struct lkl_hthread *lklk_run(struct lkl_hthread *me);
 /* Whether lklk_run() has anything to do. */
 int lklk_has_work(void);
 
+/*
+ * Stops the tick, as the host is about to sleep. First parks @me's task if it
+ * is current. Returns the same as lklk_run().
+ */
+struct lkl_hthread *lklk_rest(struct lkl_hthread *me);
+
+/* Whether lklk_rest() has anything to do. */
+int lklk_ticks(const struct lkl_hthread *me);
+
 /* Makes a system call; lklk_run() has made @me current, or it still is. */
 long lklk_syscall(struct lkl_hthread *me, long no, const long *params);
 
