@@ -17,11 +17,16 @@
  * one origin at a time. The origin mostly changes with the ancillary data,
  * which most programs do not request.
  *
- * If the queue of a carrier is full, the datagram waits in a chunk, and no more
- * datagrams are received from the stack. The stack then drops datagrams as for
- * any slow reader. Our end, connected to the carrier, reports EPOLLOUT when
- * there is room again. If the send buffer of a peer's socket (peer.c) was full
- * instead, a timer triggers the retry.
+ * If the queue of a carrier is full, the datagrams wait in a chunk, and no more
+ * are received from the stack. The stack then drops datagrams as for any slow
+ * reader. Our end, connected to the carrier, reports EPOLLOUT when there is room
+ * again, as does the socket of a peer (peer.c) whose send buffer was full. Only
+ * if all sockets of peers are in use does a timer trigger the retry.
+ *
+ * Datagrams are moved in batches: those of one size from the same origin with
+ * one call into the stack (dgram_run.c), and a batch with one call of the host
+ * (recvmmsg, sendmmsg). A batch keeps its order, and what does not fit waits as
+ * a whole, so that nothing overtakes it.
  *
  * A netlink carrier is a connected SOCK_SEQPACKET pair. Its messages have one
  * origin at a time: the kernel, and the multicast group of the message.
@@ -46,26 +51,58 @@
 #include "stack/stack.h"
 
 #define DGRAMS		64	/* messages moved per call */
+#define DGRAMS_IN	256	/* the same, to the target: as many as the stack
+				 * receives in one turn of the loop */
+#define MANY		32	/* datagrams in one turn that are worth merging */
 #define QUEUE_MAX	2048	/* queue length of a carrier, see netns_private() */
 #define RETRY_NS	1000000ull
+#define OUR_EVENTS	(EPOLLIN | EPOLLRDHUP | EPOLLET)
+
+/*
+ * Room for a datagram of the target, see dgram_sndbuf(). The odd number of
+ * cache lines keeps the beginnings of the datagrams in different sets of the
+ * cache.
+ */
+#define OUT_MAX		(65536 + 33 * 64)
 
 static void retry_due(struct timer *t);
 /* The message that is being moved. */
 static char msg_buf[DGRAM_MAX] __attribute__((aligned(4096)));
+/* The datagrams that the target has sent; mostly only their first page is used. */
+static char out_buf[DGRAMS][OUT_MAX] __attribute__((aligned(4096)));
 static struct timer retry_timer = TIMER_INIT(retry_timer, retry_due);
 
-/** retry_due - retry carriers that were full */
-static void retry_due(struct timer *t)
+/** dgram_retry - retry carriers that were full */
+static void dgram_retry(void)
 {
 	struct list *pos, *tmp;
 
-	(void)t;
 	list_for_each_safe(pos, tmp, &conns) {
 		struct conn *conn = container_of(pos, struct conn, link);
 
 		if (conn->kind != KIND_STREAM && conn->to_target.len)
 			work_queue(&conn->work);
 	}
+}
+
+/** retry_due - retry when a socket of a peer may be free */
+static void retry_due(struct timer *t)
+{
+	(void)t;
+	dgram_retry();
+}
+
+/**
+ * want_out - set whether the loop reports that our end accepts data
+ *
+ * Otherwise each read of the target would wake the loop.
+ */
+static int want_out(struct conn *conn, bool want)
+{
+	if (conn->csrc.fd < 0 || !(conn->carrier & C_WANT_OUT) == !want)
+		return 0;
+	flag_set(&conn->carrier, C_WANT_OUT, want);
+	return loop_mod(&conn->csrc, OUR_EVENTS | (want ? EPOLLOUT : 0));
 }
 
 /** dgram_our_end - create our end of the carrier, once */
@@ -91,7 +128,7 @@ int dgram_our_end(struct dgram *d)
 		return ret;
 	}
 	conn->csrc.fd = fd;
-	return loop_add(&conn->csrc, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+	return loop_add(&conn->csrc, OUR_EVENTS);
 }
 
 /**
@@ -116,34 +153,73 @@ static int set_origin(struct dgram *d, const struct origin *o)
 	return 0;
 }
 
-/** carrier_send - send one message to the target; 0 or a negative errno */
-static int carrier_send(struct dgram *d, const char *buf, size_t len,
-			const struct origin *o)
+/**
+ * send_split - send @len bytes to a carrier as messages of @size bytes
+ * @un: the carrier's name, of @unlen bytes; 0: @fd is connected to it
+ *
+ * Returns the bytes sent, or a negative errno if the first message failed.
+ */
+static ssize_t send_split(int fd, const char *buf, size_t len, size_t size,
+			  struct sockaddr_un *un, socklen_t unlen)
+{
+	static struct mmsghdr mm[DGRAMS];
+	static struct iovec iov[DGRAMS];
+	size_t n = 0, at, put;
+	int ret;
+
+	if (len <= size) {
+		ssize_t one = sendto(fd, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL,
+				     unlen ? (struct sockaddr *)un : NULL, unlen);
+
+		return one < 0 ? -errno : one;
+	}
+	for (at = 0; at < len && n < DGRAMS; at += size, n++) {
+		iov[n].iov_base = (void *)(uintptr_t)(buf + at);
+		iov[n].iov_len = len - at < size ? len - at : size;
+		mm[n].msg_hdr = (struct msghdr){
+			.msg_name = unlen ? un : NULL, .msg_namelen = unlen,
+			.msg_iov = &iov[n], .msg_iovlen = 1,
+		};
+	}
+	ret = sendmmsg(fd, mm, (unsigned int)n, MSG_DONTWAIT | MSG_NOSIGNAL);
+	if (ret < 0)
+		return -errno;
+	put = (size_t)ret * size;
+	return put < len ? (ssize_t)put : (ssize_t)len;
+}
+
+/**
+ * carrier_send - send datagrams to the target
+ * @len: length of @buf
+ * @size: size of a datagram; the last one may be shorter
+ *
+ * Returns the bytes sent, or a negative errno if the first datagram failed.
+ */
+static ssize_t carrier_send(struct dgram *d, const char *buf, size_t len,
+			    size_t size, const struct origin *o)
 {
 	struct conn *conn = &d->conn;
 	struct sockaddr_un un;
-	socklen_t unlen;
-	ssize_t n;
-	int fd, ret;
+	ssize_t ret;
+	int fd;
 
 	if (conn->kind == KIND_NETLINK || (conn->carrier & C_CONNECTED)) {
 		ret = set_origin(d, o);
-		if (ret)
-			return ret;
-		n = send(conn->csrc.fd, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL);
-		return n < 0 ? -errno : 0;
+		return ret ? ret : send_split(conn->csrc.fd, buf, len, size,
+					      NULL, 0);
 	}
 	fd = peer_socket(o);
 	if (fd < 0)
 		return fd;
-	unlen = carrier_name(&un, NAME_INBOX, conn->id);
-	n = sendto(fd, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL,
-		   (struct sockaddr *)&un, unlen);
-	return n < 0 ? -errno : 0;
+	ret = send_split(fd, buf, len, size, &un,
+			 carrier_name(&un, NAME_INBOX, conn->id));
+	if (ret == -EAGAIN)
+		peer_want_out(o, dgram_retry);
+	return ret;
 }
 
 /** keep - store @buf, after its origin, because the carrier is full */
-static void keep(struct dgram *d, const char *buf, size_t len,
+static void keep(struct dgram *d, const char *buf, size_t len, size_t size,
 		 const struct origin *o)
 {
 	struct conn *conn = &d->conn;
@@ -157,38 +233,50 @@ static void keep(struct dgram *d, const char *buf, size_t len,
 	memcpy(ch->buf, o, sizeof(*o));
 	memcpy(ch->buf + sizeof(*o), buf, len);
 	ch->len = sizeof(*o) + len;
+	d->kept_size = size;
 	dgram_our_end(d);
-	timer_arm(&retry_timer, now_ns() + RETRY_NS);
+	want_out(conn, true);
 }
 
 /**
- * put - send one message to the target, or store it
+ * put - send datagrams to the target, or store them
+ * @len: length of @buf
+ * @size: size of a datagram; the last one may be shorter
  *
  * Returns false if no more messages should be received: the carrier is full, or
  * @conn is gone.
  */
-static bool put(struct dgram *d, const char *buf, size_t len,
+static bool put(struct dgram *d, const char *buf, size_t len, size_t size,
 		const struct origin *o)
 {
 	struct conn *conn = &d->conn;
-	int ret = carrier_send(d, buf, len, o);
+	size_t at = 0;
 
-	switch (ret) {
-	case 0:
-		conn_stats.dgrams_in++;
-		return true;
-	case -EAGAIN:
-	case -ENOBUFS:
-		keep(d, buf, len, o);
-		return false;
-	case -ECONNREFUSED:
-		if (conn->kind == KIND_DGRAM && carrier_gone(conn)) {
-			dgram_gone(d);
+	do {
+		ssize_t n = carrier_send(d, buf + at, len - at, size, o);
+
+		switch (n) {
+		case -ENOBUFS:
+			timer_arm(&retry_timer, now_ns() + RETRY_NS);
+			/* fall through */
+		case -EAGAIN:
+			keep(d, buf + at, len - at, size, o);
 			return false;
+		case -ECONNREFUSED:
+			if (conn->kind == KIND_DGRAM && carrier_gone(conn)) {
+				dgram_gone(d);
+				return false;
+			}
+			break;
 		}
-		break;
-	}
-	conn_stats.dgrams_dropped++;
+		if (n < 0) {
+			conn_stats.dgrams_dropped++;
+			n = (ssize_t)(len - at < size ? len - at : size);
+		} else {
+			conn_stats.dgrams_in += size ? ((size_t)n + size - 1) / size : 1;
+		}
+		at += (size_t)n;
+	} while (at < len);
 	return true;
 }
 
@@ -196,10 +284,12 @@ static bool put(struct dgram *d, const char *buf, size_t len,
 int dgram_put_back(struct dgram *d, const char *buf, size_t len,
 		   const struct origin *o)
 {
-	return carrier_send(d, buf, len, o);
+	ssize_t n = carrier_send(d, buf, len, len, o);
+
+	return n < 0 ? (int)n : 0;
 }
 
-/** put_kept - retry the stored message; false if it could not be sent */
+/** put_kept - retry the stored datagrams; false if some could not be sent */
 static bool put_kept(struct dgram *d)
 {
 	struct conn *conn = &d->conn;
@@ -211,8 +301,10 @@ static bool put_kept(struct dgram *d)
 	memcpy(&o, buf, sizeof(o));
 	conn->to_target.buf = NULL;
 	conn->to_target.len = 0;
-	ok = put(d, buf + sizeof(o), len, &o);
+	ok = put(d, buf + sizeof(o), len, d->kept_size, &o);
 	free(buf);
+	if (ok)
+		want_out(conn, false);
 	return ok;
 }
 
@@ -246,9 +338,12 @@ static size_t room(struct dgram *d)
 }
 
 /**
- * pull - move messages from the stack to the carrier; true if there may be more
+ * pull_one - move one message from the stack to the carrier
+ *
+ * Returns the number of datagrams in it, 0 if not all of them could be sent, or
+ * a negative errno of the stack.
  */
-static bool pull(struct dgram *d)
+static long pull_one(struct dgram *d)
 {
 	struct conn *conn = &d->conn;
 	union {
@@ -256,37 +351,62 @@ static bool pull(struct dgram *d)
 		char buf[512];
 	} ctl;
 	struct sockaddr_storage ss;
-	struct iovec iov = { msg_buf, DGRAM_MAX };
+	struct iovec iov = { msg_buf, room(d) };
+	struct msghdr mh = {
+		.msg_name = &ss, .msg_namelen = sizeof(ss),
+		.msg_iov = &iov, .msg_iovlen = 1,
+		.msg_control = ctl.buf, .msg_controllen = sizeof(ctl.buf),
+	};
 	struct origin o;
-	long n;
-	int i;
+	size_t size;
+	long n = st_recvmsg(conn->sfd, &mh, MSG_DONTWAIT);
 
-	for (i = 0; i < DGRAMS && (conn->stack & S_IN); i++) {
-		struct msghdr mh = {
-			.msg_name = &ss, .msg_namelen = sizeof(ss),
-			.msg_iov = &iov, .msg_iovlen = 1,
-			.msg_control = ctl.buf,
-			.msg_controllen = sizeof(ctl.buf),
-		};
+	if (n < 0)
+		return n;
+	conn->bytes_in += (uint64_t)n;
+	owners_translate(conn, msg_buf, (size_t)n);
+	size = dgram_run_split(d, &mh, (size_t)n);
+	origin_set(&o, &mh);
+	if (!put(d, msg_buf, (size_t)n, size, &o))
+		return 0;
+	return size ? (long)(((size_t)n + size - 1) / size) : 1;
+}
 
+/**
+ * dgram_fetch - move a message of the stack to the carrier, for a call that
+ * found the carrier empty
+ *
+ * Returns a negative errno of the stack.
+ */
+int dgram_fetch(struct dgram *d)
+{
+	long n = pull_one(d);
+
+	return n < 0 ? (int)n : 0;
+}
+
+/**
+ * pull - move messages from the stack to the carrier; true if there may be more
+ */
+static bool pull(struct dgram *d)
+{
+	struct conn *conn = &d->conn;
+	long i = 0, n;
+
+	while (i < DGRAMS_IN && (conn->stack & S_IN)) {
 		if (conn->to_target.len && !put_kept(d))
 			return false;
-		iov.iov_len = room(d);
-		n = st_recvmsg(conn->sfd, &mh, MSG_DONTWAIT);
-		if (n == -EAGAIN) {
+		n = pull_one(d);
+		if (!n)
+			return false;
+		if (n == -EAGAIN)
 			conn->stack &= ~S_IN;
-			return false;
-		}
-		if (n < 0) {
+		else if (n < 0)
 			dgram_failed(d, (int)-n);
-			continue;
-		}
-		conn->bytes_in += (uint64_t)n;
-		owners_translate(conn, msg_buf, (size_t)n);
-		origin_set(&o, &mh);
-		if (!put(d, msg_buf, (size_t)n, &o))
-			return false;
+		i += n > 0 ? n : 1;
 	}
+	if (i > MANY)
+		dgram_run_many(d);
 	return conn->stack & S_IN;
 }
 
@@ -295,30 +415,23 @@ static bool pull(struct dgram *d)
  *
  * Returns false if the message must wait.
  */
-static bool forward(struct dgram *d, const char *buf, size_t len)
+static bool forward(struct dgram *d, const struct iovec *v)
 {
 	struct conn *conn = &d->conn;
-	long n = st_sendto(conn->sfd, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL,
-			   NULL, 0);
+	long n = st_sendto(conn->sfd, v->iov_base, v->iov_len,
+			   MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
 	int err = 0;
 
-	if (n == -EAGAIN) {
-		conn->to_stack.buf = malloc(len ? len : 1);
-		if (conn->to_stack.buf) {
-			memcpy(conn->to_stack.buf, buf, len);
-			conn->to_stack.len = len;
-			st_rewatch(conn->sfd, &conn->ssrc, EPOLLIN | EPOLLOUT);
-			return false;
-		}
-	}
+	if (n == -EAGAIN)
+		return false;
 	if (n < 0 && conn->kind == KIND_DGRAM) {
 		/*
 		 * This may be the error of an earlier datagram, which is
 		 * reported only once.
 		 */
 		err = (int)-n;
-		n = st_sendto(conn->sfd, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL,
-			      NULL, 0);
+		n = st_sendto(conn->sfd, v->iov_base, v->iov_len,
+			      MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
 	}
 	if (n < 0) {
 		conn_stats.dgrams_dropped++;
@@ -332,6 +445,150 @@ static bool forward(struct dgram *d, const char *buf, size_t len)
 }
 
 /**
+ * forward_run - send as many messages as possible with one call to the stack
+ * @n: number of messages in @v; set to the number of those sent
+ *
+ * Returns false if the messages must wait.
+ */
+static bool forward_run(struct dgram *d, struct iovec *v, size_t *n)
+{
+	size_t run = dgram_run_length(d, v, *n), i;
+	int ret = run > 1 ? dgram_run_send(d, v, run) : -EINVAL;
+
+	if (ret == -EAGAIN)
+		return false;
+	*n = 1;
+	if (ret) {
+		/* An error of an earlier datagram was reported, see forward(). */
+		if (run > 1 && !(d->runs & D_NO_GSO))
+			dgram_failed(d, -ret);
+		return forward(d, v);
+	}
+	for (i = 0; i < run; i++)
+		d->conn.bytes_out += v[i].iov_len;
+	conn_stats.dgrams_out += run;
+	*n = run;
+	return true;
+}
+
+/**
+ * keep_out - store messages that the stack does not accept now
+ *
+ * Each one is stored behind its length. Without memory they are lost.
+ */
+static bool keep_out(struct conn *conn, const struct iovec *v, size_t n)
+{
+	struct chunk *ch = &conn->to_stack;
+	size_t len = 0, i;
+	char *p;
+
+	for (i = 0; i < n; i++)
+		len += sizeof(size_t) + v[i].iov_len;
+	ch->buf = p = malloc(len);
+	if (!p) {
+		conn_stats.dgrams_dropped += n;
+		return false;
+	}
+	ch->len = len;
+	for (i = 0; i < n; i++) {
+		memcpy(p, &v[i].iov_len, sizeof(size_t));
+		memcpy(p + sizeof(size_t), v[i].iov_base, v[i].iov_len);
+		p += sizeof(size_t) + v[i].iov_len;
+	}
+	return true;
+}
+
+/** kept_out - list stored messages, DGRAMS at most; returns their number */
+static size_t kept_out(char *buf, size_t len, struct iovec *v)
+{
+	char *end = buf + len;
+	size_t n;
+
+	for (n = 0; buf < end; n++) {
+		memcpy(&v[n].iov_len, buf, sizeof(size_t));
+		v[n].iov_base = buf + sizeof(size_t);
+		buf += sizeof(size_t) + v[n].iov_len;
+	}
+	return n;
+}
+
+/**
+ * forward_all - send messages to the stack, and store those that must wait
+ *
+ * Returns false if some must wait.
+ */
+static bool forward_all(struct dgram *d, struct iovec *v, size_t n)
+{
+	struct conn *conn = &d->conn;
+	size_t at, sent;
+
+	for (at = 0; at < n && !(conn->facts & F_DEAD); at += sent) {
+		sent = n - at;
+		if (forward_run(d, v + at, &sent))
+			continue;
+		if (!keep_out(conn, v + at, n - at))
+			return true;
+		st_rewatch(conn->sfd, &conn->ssrc, EPOLLIN | EPOLLOUT);
+		return false;
+	}
+	return true;
+}
+
+/**
+ * take_many - receive the messages in the carrier
+ * @v: set to the messages, DGRAMS at most
+ *
+ * Returns their number. If there are no more, this clears C_IN.
+ */
+static size_t take_many(struct conn *conn, struct iovec *v)
+{
+	static struct mmsghdr mm[DGRAMS];
+	size_t i, got = 0;
+	int n;
+
+	for (i = 0; i < DGRAMS; i++) {
+		v[i].iov_base = out_buf[i];
+		v[i].iov_len = OUT_MAX;
+		mm[i].msg_hdr = (struct msghdr){ .msg_iov = &v[i],
+						 .msg_iovlen = 1 };
+	}
+	n = recvmmsg(conn->csrc.fd, mm, DGRAMS, MSG_DONTWAIT, NULL);
+	if (n < DGRAMS)
+		conn->carrier &= ~C_IN;
+	for (i = 0; n > 0 && i < (size_t)n; i++) {
+		if (mm[i].msg_hdr.msg_flags & MSG_TRUNC) {
+			conn_stats.dgrams_dropped++;
+			continue;
+		}
+		v[got].iov_base = out_buf[i];
+		v[got++].iov_len = mm[i].msg_len;
+	}
+	return got;
+}
+
+/** push_netlink - push() for netlink, whose messages are larger */
+static bool push_netlink(struct dgram *d)
+{
+	struct conn *conn = &d->conn;
+	int i;
+
+	for (i = 0; i < DGRAMS && (conn->carrier & C_IN); i++) {
+		struct iovec v = { msg_buf, 0 };
+		ssize_t n = recv(conn->csrc.fd, msg_buf, DGRAM_MAX,
+				 MSG_DONTWAIT);
+
+		if (n <= 0) {
+			conn->carrier &= ~C_IN;
+			return false;
+		}
+		v.iov_len = (size_t)n;
+		if (!forward_all(d, &v, 1))
+			return false;
+	}
+	return conn->carrier & C_IN;
+}
+
+/**
  * push - forward messages that the target sent natively
  *
  * Returns true if there may be more.
@@ -339,32 +596,26 @@ static bool forward(struct dgram *d, const char *buf, size_t len)
 static bool push(struct dgram *d)
 {
 	struct conn *conn = &d->conn;
-	int i;
+	struct iovec v[DGRAMS];
 
 	if (conn->to_stack.buf) {
 		char *buf = conn->to_stack.buf;
-		size_t len = conn->to_stack.len;
+		size_t n = kept_out(buf, conn->to_stack.len, v);
+		bool sent;
 
 		conn->to_stack.buf = NULL;
 		conn->to_stack.len = 0;
-		if (!forward(d, buf, len)) {
-			free(buf);
-			return false;
-		}
+		sent = forward_all(d, v, n);
 		free(buf);
-	}
-	for (i = 0; i < DGRAMS && (conn->carrier & C_IN); i++) {
-		ssize_t n = recv(conn->csrc.fd, msg_buf, DGRAM_MAX,
-				 MSG_DONTWAIT);
-
-		if (n < 0 || (n == 0 && conn->kind == KIND_NETLINK)) {
-			conn->carrier &= ~C_IN;
-			return false;
-		}
-		if (!forward(d, msg_buf, (size_t)n))
+		if (!sent)
 			return false;
 	}
-	return conn->carrier & C_IN;
+	if (conn->kind == KIND_NETLINK)
+		return push_netlink(d);
+	if (!(conn->carrier & C_IN) || conn->csrc.fd < 0)
+		return false;
+	return forward_all(d, v, take_many(conn, v)) &&
+	       (conn->carrier & C_IN);
 }
 
 /**
@@ -467,6 +718,7 @@ int dgram_start(struct dgram *d)
 	conn->work.fn = dgram_pump;
 	conn->csrc.fn = dgram_carrier_event;
 	conn->ssrc.fn = dgram_stack_event;
+	dgram_run_start(d);
 	return conn_watch(conn, EPOLLIN);
 }
 
@@ -482,7 +734,7 @@ int netlink_start(struct dgram *d, int cfd)
 	conn->csrc.fd = cfd;
 	if (ret)
 		return ret;
-	return loop_add(&conn->csrc, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+	return loop_add(&conn->csrc, OUR_EVENTS);
 }
 
 /** dgram_want_out - make the stack report when the socket can send again */
@@ -504,6 +756,7 @@ int64_t dgram_connect(struct call *c, const struct sockaddr_storage *ss,
 	ret = st_connect(conn->sfd, ss, len);
 	if (ret || conn->kind == KIND_NETLINK)
 		return ret;
+	dgram_run_again(d);
 	if (ss->ss_family == AF_UNSPEC)
 		return dgram_disconnect(d, c->dup);
 	account_peer(conn);

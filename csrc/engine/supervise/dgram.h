@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 
 #include "engine/supervise/kinds.h"
 
@@ -28,11 +29,23 @@ int64_t dgram_sendmsg(struct call *c);
 int64_t dgram_recvmsg(struct call *c);
 int64_t dgram_sendmmsg(struct call *c);
 int64_t dgram_recvmmsg(struct call *c);
+int dgram_fetch(struct dgram *d);
 void dgram_want_out(struct conn *conn);
 void dgram_kick(struct dgram *d);
 void dgram_flush(struct dgram *d);
 void dgram_gone(struct dgram *d);
 int netlink_start(struct dgram *d, int cfd);
+
+/* dgram_run.c */
+void dgram_run_start(struct dgram *d);
+void dgram_run_many(struct dgram *d);
+size_t dgram_run_split(const struct dgram *d, struct msghdr *mh, size_t len);
+size_t dgram_run_length(const struct dgram *d, const struct iovec *v, size_t n);
+int dgram_run_send(struct dgram *d, struct iovec *v, size_t n);
+void dgram_run_again(struct dgram *d);
+bool dgram_run_option(struct dgram *d, int level, int name, const void *value,
+		      int len);
+bool dgram_run_value(const struct dgram *d, int level, int name, int *value);
 
 /* dgram_error.c */
 void dgram_failed(struct dgram *d, int err);

@@ -123,6 +123,27 @@ static ssize_t from_carrier(struct call *c, int flags, struct origin *o)
 	return n;
 }
 
+/**
+ * more - move datagrams to the carrier, which is empty
+ *
+ * Returns 1 if there may be some in it, 0 if the stack's socket can be read
+ * directly, or a negative errno. The stack may have merged datagrams
+ * (dgram_run.c), which only the carrier separates.
+ */
+static int more(struct dgram *d)
+{
+	int ret;
+
+	if (d->conn.to_target.len) {
+		dgram_kick(d);
+		return 1;
+	}
+	if (!(d->runs & D_GRO))
+		return 0;
+	ret = dgram_fetch(d);
+	return ret ? ret : 1;
+}
+
 /** take_one - copy one message to the caller; CALL_HELD if there is none */
 static int64_t take_one(struct call *c, const struct user_msg *um, int uflags)
 {
@@ -141,9 +162,12 @@ static int64_t take_one(struct call *c, const struct user_msg *um, int uflags)
 	if (um->controllen > CTL_MAX)
 		mh.msg_controllen = CTL_MAX;
 	n = flags & MSG_ERRQUEUE ? -EAGAIN : from_carrier(c, flags, &o);
-	if (n == -EAGAIN && !(flags & MSG_ERRQUEUE) && conn->to_target.len) {
-		dgram_kick(dgram_of(conn));
-		n = from_carrier(c, flags, &o);
+	if (n == -EAGAIN && !(flags & MSG_ERRQUEUE)) {
+		ret = more(dgram_of(conn));
+		if (ret < 0)
+			return ret == -EAGAIN ? CALL_HELD : ret;
+		if (ret)
+			n = from_carrier(c, flags, &o);
 	}
 	if (n >= 0) {
 		memcpy(&ss, o.name, sizeof(o.name));

@@ -18,11 +18,13 @@
 #include <netinet/udp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 #include <linux/sockios.h>
 
 #include "base/list.h"
+#include "base/loop.h"
 #include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/dgram.h"
@@ -33,17 +35,19 @@
 #define EVICT_TRIES	16
 
 struct peer {
+	struct source src;	/* its socket */
 	struct list lru;
 	struct peer *next;	/* next entry with the same hash */
 	struct origin origin;
 	uint32_t hash;
-	int fd;
+	bool watched;		/* the loop knows it */
 };
 
 static struct peer *peers;	/* PEERS entries, by the number in the name */
 static uint32_t used;
 static struct peer *table[PEER_HASH];
 static struct list lru = LIST_INIT(lru);
+static void (*on_room)(void);
 
 /**
  * level_kept - whether the target may have requested ancillary data of this
@@ -129,13 +133,13 @@ static struct peer *peer_new(void)
 	if (!peers || used == PEERS)
 		return NULL;
 	p = &peers[used];
-	p->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (p->fd < 0)
+	p->src.fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (p->src.fd < 0)
 		return NULL;
-	carrier_roomy(p->fd, DGRAM_ROOM);
-	if (bind(p->fd, (struct sockaddr *)&un,
+	carrier_roomy(p->src.fd, DGRAM_ROOM);
+	if (bind(p->src.fd, (struct sockaddr *)&un,
 		 carrier_name(&un, NAME_PEER, used))) {
-		close(p->fd);
+		close(p->src.fd);
 		return NULL;
 	}
 	used++;
@@ -155,7 +159,7 @@ static struct peer *peer_evict(void)
 		struct peer *p = container_of(pos, struct peer, lru);
 		int unread = 1;
 
-		if (!ioctl(p->fd, SIOCOUTQ, &unread) && !unread) {
+		if (!ioctl(p->src.fd, SIOCOUTQ, &unread) && !unread) {
 			list_del(&p->lru);
 			unhash(p);
 			return p;
@@ -164,16 +168,24 @@ static struct peer *peer_evict(void)
 	return NULL;
 }
 
+/** find - find the entry of origin @o, whose hash is @h */
+static struct peer *find(const struct origin *o, uint32_t h)
+{
+	struct peer *p = table[h % PEER_HASH];
+
+	while (p && (p->hash != h || !origin_same(&p->origin, o)))
+		p = p->next;
+	return p;
+}
+
 /**
  * peer_socket - get the socket that sends datagrams of origin @o, or -ENOBUFS
  */
 int peer_socket(const struct origin *o)
 {
 	uint32_t h = origin_hash(o);
-	struct peer *p = table[h % PEER_HASH];
+	struct peer *p = find(o, h);
 
-	while (p && (p->hash != h || !origin_same(&p->origin, o)))
-		p = p->next;
 	if (!p) {
 		p = peer_new();
 		if (!p)
@@ -187,7 +199,33 @@ int peer_socket(const struct origin *o)
 	}
 	list_del(&p->lru);
 	list_add_tail(&p->lru, &lru);
-	return p->fd;
+	return p->src.fd;
+}
+
+/** room_event - handle that the target has read most of a peer's datagrams */
+static void room_event(struct source *src, uint32_t events)
+{
+	(void)src;
+	(void)events;
+	on_room();
+}
+
+/**
+ * peer_want_out - call @fn once when the socket of origin @o, whose send buffer
+ * is full, accepts data again
+ */
+void peer_want_out(const struct origin *o, void (*fn)(void))
+{
+	struct peer *p = find(o, origin_hash(o));
+
+	on_room = fn;
+	if (!p)
+		return;
+	p->src.fn = room_event;
+	if (p->watched)
+		loop_mod(&p->src, EPOLLOUT | EPOLLONESHOT);
+	else
+		p->watched = !loop_add(&p->src, EPOLLOUT | EPOLLONESHOT);
 }
 
 /** peer_origin - get the origin for the number in a name, or NULL */
@@ -206,7 +244,7 @@ unsigned int peers_count(void)
 void peers_stop(void)
 {
 	while (used)
-		close(peers[--used].fd);
+		close(peers[--used].src.fd);
 	free(peers);
 	peers = NULL;
 	memset(table, 0, sizeof(table));

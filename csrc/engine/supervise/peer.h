@@ -27,6 +27,7 @@ void origin_set(struct origin *o, const struct msghdr *mh);
 size_t origin_size(const struct origin *o);
 bool origin_same(const struct origin *a, const struct origin *b);
 int peer_socket(const struct origin *o);
+void peer_want_out(const struct origin *o, void (*fn)(void));
 const struct origin *peer_origin(uint32_t id);
 unsigned int peers_count(void);
 void peers_stop(void);

@@ -222,7 +222,7 @@ static int64_t full_info(struct call *c, int room)
 /** sock_getsockopt - handle getsockopt(2) */
 int64_t sock_getsockopt(struct call *c)
 {
-	int level = (int)c->args[1], name = (int)c->args[2], room;
+	int level = (int)c->args[1], name = (int)c->args[2], room, value;
 	struct conn *conn = c->conn;
 	socklen_t len;
 	int64_t ret;
@@ -250,6 +250,9 @@ int64_t sock_getsockopt(struct call *c)
 		return put_int(c, conn->proto ? conn->proto : IPPROTO_TCP, room);
 	if (level == OPT_SOL_MPTCP && name == OPT_MPTCP_FULL_INFO)
 		return full_info(c, room);
+	if (conn->kind == KIND_DGRAM &&
+	    dgram_run_value(dgram_of(conn), level, name, &value))
+		return put_int(c, value, room);
 	if (level == SOL_SOCKET && name == SO_PEEK_OFF)
 		return CALL_NATIVE;	/* reads from the carrier change it */
 	/* For some options, the buffer is also an input. */
@@ -293,6 +296,9 @@ static int64_t set_filter(struct call *c, int name)
 	if (ret)
 		return ret;
 	fp.filter = (struct sock_filter *)c->buf;
+	if (c->conn->kind == KIND_DGRAM)
+		dgram_run_option(dgram_of(c->conn), SOL_SOCKET, name, &fp,
+				 sizeof(fp));
 	return st_setsockopt(c->conn->sfd, SOL_SOCKET, name, &fp, sizeof(fp));
 }
 
@@ -440,6 +446,9 @@ int64_t sock_setsockopt(struct call *c)
 	ret = c->args[3] ? mem_read(c, c->args[3], c->buf, (size_t)len) : 0;
 	if (ret)
 		return ret;
+	if (conn->kind == KIND_DGRAM &&
+	    dgram_run_option(dgram_of(conn), level, name, value, len))
+		return 0;
 	ret = st_setsockopt(conn->sfd, level, name, value, len);
 	if ((ret == -EOPNOTSUPP || ret == -ENOPROTOOPT) &&
 	    (no_matter(conn, level, name, len) ||
