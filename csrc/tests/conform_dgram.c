@@ -24,6 +24,8 @@
 #define UDP_GRO 104
 #endif
 
+#define BURST 40	/* datagrams of runs(), which fit into the default buffer */
+
 static char big[80000];
 
 static int v6(int family)
@@ -387,6 +389,203 @@ static void segments(int family)
 	close(b);
 }
 
+/** content - the byte at @at of datagram @n */
+static char content(unsigned int n, size_t at)
+{
+	return (char)(n * 31 + at * 7 + (at >> 8));
+}
+
+/** length - length of datagram @n: runs of one size with shorter, longer and empty ones */
+static size_t length(unsigned int n)
+{
+	static const size_t sizes[] = { 64, 1400, 1, 3000, 300, 1472 };
+	size_t size = sizes[n / BURST % (sizeof(sizes) / sizeof(sizes[0]))];
+
+	switch (n % BURST) {
+	case 12:
+		return size / 2;
+	case 20:
+		return 0;
+	case 21:
+		return size + 1;
+	}
+	return size;
+}
+
+/** is_right - whether @buf has the first @room bytes of datagram @n */
+static int is_right(const char *buf, long len, size_t room, unsigned int n)
+{
+	size_t i;
+
+	if (len != (long)length(n))
+		return 0;
+	for (i = 0; i < (size_t)len && i < room; i++)
+		if (buf[i] != content(n, i))
+			return 0;
+	return 1;
+}
+
+/** send_burst - send the datagrams from @n on: one by one, or with one call */
+static void send_burst(int fd, unsigned int n, int together)
+{
+	static char data[BURST][4000];
+	static struct mmsghdr mm[BURST];
+	static struct iovec iov[BURST];
+	size_t i, at;
+	int sent = 0, more;
+
+	for (i = 0; i < BURST; i++) {
+		iov[i].iov_base = data[i];
+		iov[i].iov_len = length(n + (unsigned int)i);
+		for (at = 0; at < iov[i].iov_len; at++)
+			data[i][at] = content(n + (unsigned int)i, at);
+		mm[i].msg_hdr = (struct msghdr){ .msg_iov = &iov[i], .msg_iovlen = 1 };
+		if (!together && send(fd, data[i], iov[i].iov_len, 0) != (ssize_t)iov[i].iov_len)
+			say("send", -1);
+	}
+	while (together && sent < BURST) {
+		more = sendmmsg(fd, mm + sent, (unsigned int)(BURST - sent), 0);
+		if (more <= 0) {
+			say("sendmmsg", -1);
+			return;
+		}
+		sent += more;
+	}
+}
+
+/** receive_burst - receive the datagrams from @n on in different ways; returns those right */
+static int receive_burst(int fd, unsigned int n, int way)
+{
+	static char data[8][4000];
+	struct mmsghdr mm[8];
+	struct iovec iov[8];
+	struct sockaddr_storage ss;
+	socklen_t len;
+	int right = 0, i, k, got;
+
+	for (i = 0; i < BURST; i += got) {
+		unsigned int next = n + (unsigned int)i;
+
+		got = 1;
+		switch (way) {
+		case 0:
+			right += is_right(big, recv(fd, big, sizeof(big), 0), sizeof(big), next);
+			break;
+		case 1:		/* truncated, with the full length */
+			right += is_right(big, recv(fd, big, 10, MSG_TRUNC), 10, next);
+			break;
+		case 2:
+			len = sizeof(ss);
+			right += is_right(big, recvfrom(fd, big, sizeof(big), MSG_PEEK,
+							(struct sockaddr *)&ss, &len), sizeof(big), next) &&
+				 is_right(big, recvfrom(fd, big, sizeof(big), 0,
+							(struct sockaddr *)&ss, &len), sizeof(big), next);
+			break;
+		case 3:
+			for (k = 0; k < 8; k++) {
+				iov[k] = (struct iovec){ data[k], sizeof(data[k]) };
+				mm[k].msg_hdr = (struct msghdr){ .msg_iov = &iov[k], .msg_iovlen = 1 };
+			}
+			got = recvmmsg(fd, mm, 8, MSG_WAITFORONE, NULL);
+			for (k = 0; k < got; k++)
+				right += is_right(data[k], mm[k].msg_len, sizeof(data[k]), next + (unsigned int)k);
+			break;
+		}
+		if (got <= 0 || right < i + got) {
+			printf("datagram %d of the burst is wrong\n", i);
+			break;
+		}
+	}
+	return right;
+}
+
+/** rcvbuf - get SO_RCVBUF */
+static int rcvbuf(int fd)
+{
+	socklen_t len = sizeof(int);
+	int v = 0;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &v, &len))
+		say("SO_RCVBUF", -1);
+	return v;
+}
+
+/** default_rcvbuf - get the default of the socket's kernel, from a netlink socket */
+static int default_rcvbuf(void)
+{
+	int fd = socket(AF_NETLINK, SOCK_RAW, 0), v = rcvbuf(fd);
+
+	close(fd);
+	return v;
+}
+
+/** runs - many datagrams at once, which the engine may move together */
+static void runs(int family)
+{
+	int a = bound(family), b = bound(family), i, way;
+	struct timeval limit = { LIMIT_MS / 1000, 0 };
+	int size = default_rcvbuf();
+	unsigned int n = 0;
+	char c;
+
+	printf("# runs, family %d\n", family);
+	setsockopt(a, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	to(b, family, a);
+	printf("the default SO_RCVBUF: %d\n", rcvbuf(a) == size);
+	/* Unconnected at first, then connected to the sender. */
+	for (i = 0; i < 96; i++, n += BURST) {
+		if (i == 48)
+			to(a, family, b);
+		way = i % 4;
+		send_burst(b, n, i / 4 & 1);
+		printf("burst %d in way %d: %d are right\n", i, way, receive_burst(a, n, way));
+	}
+	say("nothing more", recv(a, &c, 1, MSG_DONTWAIT));
+	printf("the default SO_RCVBUF: %d\n", rcvbuf(a) == size);
+	get_int("UDP_GRO", a, IPPROTO_UDP, UDP_GRO);
+
+	/* Options that concern single datagrams, while some wait. */
+	send_burst(b, n, 1);
+	on(a, SOL_SOCKET, SO_RXQ_OVFL, 1);
+	printf("before the option: %d are right\n", receive_burst(a, n, 0));
+	on(a, SOL_SOCKET, SO_TIMESTAMP, 1);
+	for (i = 0; i < 3; i++, n += BURST) {
+		send_burst(b, n, 1);
+		printf("with timestamps: %d are right\n", receive_burst(a, n, 3));
+	}
+	send_burst(b, n, 1);
+	receive("with its timestamp", a, 0, 4000);
+	receive("with its timestamp", a, 0, 4000);
+	close(a);
+
+	/* The program itself asks for merged datagrams, and then no longer. */
+	a = bound(family);
+	setsockopt(a, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	to(b, family, a);
+	for (i = 0; i < 8; i++, n += BURST) {
+		send_burst(b, n, 1);
+		if (receive_burst(a, n, 0) != BURST)
+			say("a burst is wrong", 0);
+	}
+	on(a, IPPROTO_UDP, UDP_GRO, 1);
+	get_int("UDP_GRO", a, IPPROTO_UDP, UDP_GRO);
+	on(b, IPPROTO_UDP, UDP_SEGMENT, 1000);
+	say("plain", send(b, big, 4500, 0));
+	receive("joined", a, 0, 6000);
+	on(a, IPPROTO_UDP, UDP_GRO, 0);
+	get_int("UDP_GRO", a, IPPROTO_UDP, UDP_GRO);
+	say("plain", send(b, big, 4500, 0));
+	for (i = 0; i < 5; i++)
+		say("single", recv(a, big, 6000, 0));
+	on(b, IPPROTO_UDP, UDP_SEGMENT, 0);
+	for (i = 0; i < 8; i++, n += BURST) {
+		send_burst(b, n, 1);
+		printf("again: %d are right\n", receive_burst(a, n, i % 4));
+	}
+	close(a);
+	close(b);
+}
+
 /** peers - connect, connect to another peer, disconnect */
 static void peers(int family)
 {
@@ -670,6 +869,7 @@ int main(void)
 		ancillary(f[i]);
 		sent_stamps(f[i]);
 		segments(f[i]);
+		runs(f[i]);
 		peers(f[i]);
 	}
 	groups4();
