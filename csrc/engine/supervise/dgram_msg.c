@@ -333,20 +333,24 @@ int64_t dgram_recvmsg(struct call *c)
 static int64_t sendmmsg_from(struct call *c, uint64_t i)
 {
 	uint64_t n = mmsg_len(c);
+	int64_t ret = 0, end;
 	struct user_msg um;
-	int64_t ret;
 
 	um.flags = (int)c->args[3];
+	mmsg_begin();
 	for (; i < n; i++) {
-		ret = msg_get_hdr(c, mmsg_addr(c, i), &um);
+		ret = mmsg_get(c, i, &um);
 		if (!ret)
 			ret = send_one(c, &um);
 		if (ret >= 0)
-			ret = mmsg_put_len(c, i, ret);
+			ret = mmsg_done(c, i, ret);
 		if (ret)
-			return i ? (int64_t)i : ret;
+			break;
 	}
-	return (int64_t)n;
+	end = mmsg_end(c);
+	if (end)
+		return end;
+	return i || !ret ? (int64_t)i : ret;
 }
 
 /** sendmmsg_retry - retry a sendmmsg whose first element would block */
@@ -376,20 +380,24 @@ int64_t dgram_sendmmsg(struct call *c)
 static int64_t recvmmsg_from(struct call *c, uint64_t i)
 {
 	uint64_t n = mmsg_len(c);
+	int64_t ret = 0, end;
 	struct user_msg um;
-	int64_t ret;
 
+	mmsg_begin();
 	for (; i < n; i++) {
-		ret = msg_get_hdr(c, mmsg_addr(c, i), &um);
+		ret = mmsg_get(c, i, &um);
 		if (!ret)
 			ret = recv_one(c, &um, (int)c->args[3] &
 				       ~MSG_WAITFORONE);
 		if (ret >= 0)
-			ret = mmsg_put_len(c, i, ret);
+			ret = mmsg_done(c, i, ret);
 		if (ret)
-			return i ? (int64_t)i : ret;
+			break;
 	}
-	return (int64_t)n;
+	end = mmsg_end(c);
+	if (end)
+		return end;
+	return i || !ret ? (int64_t)i : ret;
 }
 
 /**

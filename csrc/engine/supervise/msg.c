@@ -16,6 +16,8 @@
 #include "engine/supervise/msg.h"
 #include "engine/supervise/notify.h"
 
+#define MMSG_BATCH	64	/* elements read at a time */
+
 /**
  * struct kernel_msghdr - the kernel's struct msghdr
  *
@@ -33,6 +35,64 @@ struct kernel_msghdr {
 	unsigned int msg_flags;
 };
 
+/** struct kernel_mmsghdr - the kernel's struct mmsghdr */
+struct kernel_mmsghdr {
+	struct kernel_msghdr hdr;
+	unsigned int len;
+};
+
+/*
+ * Elements of the caller's array, read with two calls of the host and written
+ * back with one.
+ * @first: number of the first element
+ * @n: number of elements; 0: none have been read
+ * @done: how many of them have a result
+ * @hdr: the elements
+ * @iov: their vectors, one behind the other
+ */
+static struct {
+	uint64_t first;
+	size_t n, done;
+	struct kernel_mmsghdr hdr[MMSG_BATCH];
+	struct iovec iov[MSG_IOV_MAX];
+} batch;
+
+/**
+ * set_msg - fill in @um from a struct msghdr, except for its vector
+ * @addr: address of @mh in the caller
+ */
+static int64_t set_msg(struct user_msg *um, const struct kernel_msghdr *mh,
+		       uint64_t addr)
+{
+	if (mh->msg_iovlen > MSG_IOV_MAX)
+		return -EMSGSIZE;
+	if (mh->msg_namelen < 0)
+		return -EINVAL;
+	um->hdr = addr;
+	um->batch = NULL;
+	um->name = (uint64_t)(uintptr_t)mh->msg_name;
+	um->namelen = um->name ? (uint32_t)mh->msg_namelen : 0;
+	um->namelenp = addr + offsetof(struct kernel_msghdr, msg_namelen);
+	um->control = (uint64_t)(uintptr_t)mh->msg_control;
+	um->controllen = um->control ? mh->msg_controllen : 0;
+	um->iovcnt = mh->msg_iovlen;
+	um->total = 0;
+	return 0;
+}
+
+/** set_total - compute the length of a message from its vector */
+static int64_t set_total(struct user_msg *um)
+{
+	size_t i;
+
+	for (i = 0; i < um->iovcnt; i++) {
+		if (um->iov[i].iov_len > SSIZE_MAX - um->total)
+			return -EINVAL;
+		um->total += um->iov[i].iov_len;
+	}
+	return 0;
+}
+
 /**
  * msg_get_hdr - read a struct msghdr and its vector
  * @addr: address in the caller
@@ -42,33 +102,14 @@ int64_t msg_get_hdr(const struct call *c, uint64_t addr, struct user_msg *um)
 {
 	struct kernel_msghdr mh;
 	int64_t ret;
-	size_t i;
 
 	ret = mem_read(c, addr, &mh, sizeof(mh));
-	if (ret)
-		return ret;
-	if (mh.msg_iovlen > MSG_IOV_MAX)
-		return -EMSGSIZE;
-	if (mh.msg_namelen < 0)
-		return -EINVAL;
-	um->hdr = addr;
-	um->name = (uint64_t)(uintptr_t)mh.msg_name;
-	um->namelen = um->name ? (uint32_t)mh.msg_namelen : 0;
-	um->namelenp = addr + offsetof(struct kernel_msghdr, msg_namelen);
-	um->control = (uint64_t)(uintptr_t)mh.msg_control;
-	um->controllen = um->control ? mh.msg_controllen : 0;
-	um->iovcnt = mh.msg_iovlen;
-	um->total = 0;
-	ret = mem_read(c, (uint64_t)(uintptr_t)mh.msg_iov, um->iov,
-		       um->iovcnt * sizeof(um->iov[0]));
-	if (ret)
-		return ret;
-	for (i = 0; i < um->iovcnt; i++) {
-		if (um->iov[i].iov_len > SSIZE_MAX - um->total)
-			return -EINVAL;
-		um->total += um->iov[i].iov_len;
-	}
-	return 0;
+	if (!ret)
+		ret = set_msg(um, &mh, addr);
+	if (!ret)
+		ret = mem_read(c, (uint64_t)(uintptr_t)mh.msg_iov, um->iov,
+			       um->iovcnt * sizeof(um->iov[0]));
+	return ret ? ret : set_total(um);
 }
 
 /** msg_get - read the message of sendto, recvfrom, sendmsg or recvmsg */
@@ -79,6 +120,7 @@ int64_t msg_get(const struct call *c, struct user_msg *um)
 		return msg_get_hdr(c, c->args[1], um);
 	}
 	um->hdr = 0;
+	um->batch = NULL;
 	um->flags = (int)c->args[3];
 	um->name = c->args[4];
 	um->namelen = c->nr == SYS_sendto ? (uint32_t)c->args[5] : 0;
@@ -176,7 +218,9 @@ int64_t msg_put_result(const struct call *c, const struct user_msg *um,
 	if (um->name) {
 		ret = mem_write(c, um->name, name,
 				room < namelen ? room : namelen);
-		if (!ret)
+		if (!ret && um->batch)
+			um->batch->msg_namelen = (int)namelen;
+		else if (!ret)
 			ret = mem_write(c, um->namelenp, &namelen,
 					sizeof(namelen));
 		if (ret)
@@ -187,6 +231,11 @@ int64_t msg_put_result(const struct call *c, const struct user_msg *um,
 	ret = mem_write(c, um->control, control, controllen);
 	if (ret)
 		return ret;
+	if (um->batch) {
+		um->batch->msg_controllen = controllen;
+		um->batch->msg_flags = (unsigned int)flags;
+		return 0;
+	}
 	mh.msg_controllen = controllen;
 	mh.msg_flags = (unsigned int)flags;
 	/* The fields are adjacent in the structure, so one copy is enough. */
@@ -246,6 +295,95 @@ int64_t mmsg_put_len(const struct call *c, uint64_t i, int64_t n)
 
 	return mem_write(c, mmsg_addr(c, i) + offsetof(struct mmsghdr, msg_len),
 			 &len, sizeof(len));
+}
+
+/** mmsg_begin - a call on an array of messages begins */
+void mmsg_begin(void)
+{
+	batch.n = batch.done = 0;
+}
+
+/**
+ * batch_read - read elements of the array, from @i on
+ *
+ * Elements that the caller may not access are left out: the call may not get so
+ * far.
+ */
+static void batch_read(const struct call *c, uint64_t i)
+{
+	struct iovec from = { (void *)(uintptr_t)mmsg_addr(c, i), 0 };
+	struct iovec vec[MMSG_BATCH];
+	uint64_t left = mmsg_len(c) - i;
+	size_t n, k, cnt = 0;
+	int64_t got;
+
+	batch.first = i;
+	batch.n = batch.done = 0;
+	n = left < MMSG_BATCH ? (size_t)left : MMSG_BATCH;
+	from.iov_len = n * sizeof(batch.hdr[0]);
+	got = mem_readv(c, &from, 1, batch.hdr, from.iov_len);
+	n = got > 0 ? (size_t)got / sizeof(batch.hdr[0]) : 0;
+	for (k = 0; k < n; k++) {
+		size_t more = batch.hdr[k].hdr.msg_iovlen;
+
+		if (more > MSG_IOV_MAX - cnt)
+			break;
+		vec[k].iov_base = batch.hdr[k].hdr.msg_iov;
+		vec[k].iov_len = more * sizeof(batch.iov[0]);
+		cnt += more;
+	}
+	got = cnt ? mem_readv(c, vec, k, batch.iov, cnt * sizeof(batch.iov[0])) : 0;
+	if (got == (int64_t)(cnt * sizeof(batch.iov[0])))
+		batch.n = k;
+}
+
+/**
+ * mmsg_get - read element @i of the array
+ * @um: the result; um->flags is not changed
+ */
+int64_t mmsg_get(const struct call *c, uint64_t i, struct user_msg *um)
+{
+	const struct iovec *iov = batch.iov;
+	size_t at, k;
+	int64_t ret;
+
+	if (!batch.n || i - batch.first >= batch.n) {
+		ret = mmsg_end(c);
+		if (ret)
+			return ret;
+		batch_read(c, i);
+	}
+	if (!batch.n)
+		return msg_get_hdr(c, mmsg_addr(c, i), um);
+	at = (size_t)(i - batch.first);
+	for (k = 0; k < at; k++)
+		iov += batch.hdr[k].hdr.msg_iovlen;
+	ret = set_msg(um, &batch.hdr[at].hdr, mmsg_addr(c, i));
+	if (ret)
+		return ret;
+	memcpy(um->iov, iov, um->iovcnt * sizeof(um->iov[0]));
+	um->batch = &batch.hdr[at].hdr;
+	return set_total(um);
+}
+
+/** mmsg_done - set the result of element @i, which mmsg_get() has read */
+int64_t mmsg_done(const struct call *c, uint64_t i, int64_t n)
+{
+	if (!batch.n)
+		return mmsg_put_len(c, i, n);
+	batch.done = (size_t)(i - batch.first) + 1;
+	batch.hdr[batch.done - 1].len = (unsigned int)n;
+	return 0;
+}
+
+/** mmsg_end - write the elements with a result back to the caller */
+int64_t mmsg_end(const struct call *c)
+{
+	size_t n = batch.done;
+
+	batch.done = 0;
+	return mem_write(c, mmsg_addr(c, batch.first), batch.hdr,
+			 n * sizeof(batch.hdr[0]));
 }
 
 /** mmsg_len - get the number of messages that the caller wants */

@@ -8,6 +8,8 @@
 
 #include "engine/supervise/notify.h"
 
+struct kernel_msghdr;
+
 #define MSG_IOV_MAX	1024	/* UIO_MAXIOV; more elements fail with EMSGSIZE */
 
 /**
@@ -23,6 +25,8 @@
  * @iov: vector of the data, with addresses in the caller
  * @iovcnt: number of entries in @iov
  * @total: sum of the lengths in @iov
+ * @batch: our copy of the header, which mmsg_end() writes back; NULL: results
+ *	go to @hdr
  */
 struct user_msg {
 	uint64_t name;
@@ -35,6 +39,7 @@ struct user_msg {
 	struct iovec iov[MSG_IOV_MAX];
 	size_t iovcnt;
 	size_t total;
+	struct kernel_msghdr *batch;
 };
 
 int64_t msg_get(const struct call *c, struct user_msg *um);
@@ -48,6 +53,10 @@ int64_t msg_put_result(const struct call *c, const struct user_msg *um,
 		       size_t controllen, int flags);
 uint64_t mmsg_addr(const struct call *c, uint64_t i);
 int64_t mmsg_put_len(const struct call *c, uint64_t i, int64_t n);
+void mmsg_begin(void);
+int64_t mmsg_get(const struct call *c, uint64_t i, struct user_msg *um);
+int64_t mmsg_done(const struct call *c, uint64_t i, int64_t n);
+int64_t mmsg_end(const struct call *c);
 uint64_t mmsg_len(const struct call *c);
 int64_t mmsg_deadline(const struct call *c, uint64_t *deadline);
 int64_t addr_read(const struct call *c, uint64_t addr, uint64_t len,
