@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/lklrun/lklrun v0.0.0-00010101000000-000000000000
 	github.com/mdlayher/netlink v1.11.2
+	github.com/quic-go/quic-go v0.65.0
 	golang.org/x/net v0.62.0
 	golang.org/x/perf v0.0.0-20260908200009-22c9c6c9d4da
 	golang.org/x/sys v0.49.0
@@ -24,7 +25,9 @@ require (
 	github.com/google/nftables v0.3.0 // indirect
 	github.com/mdlayher/genetlink v1.4.0 // indirect
 	github.com/mdlayher/socket v0.6.0 // indirect
+	github.com/quic-go/qpack v0.6.0 // indirect
 	github.com/tailscale/hujson v0.0.0-20260727124030-b80ff77dac4f // indirect
+	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/image v0.46.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/text v0.43.0 // indirect

@@ -7,18 +7,24 @@
  *	udpbench serve ADDR PORT
  *	udpbench send|recv ADDR PORT BYTES RATE MS
  *
+ * ADDR is an IPv4 address. *
  * RATE is in datagrams per second, 0 is full speed. The client prints the rate
  * at the receiver and the share of lost datagrams. A TCP connection, over which
  * both ends exchange a struct order and the results, is the control connection.
  */
 #define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <stdint.h>
 
-#include "peer.h"
+#include "bench.h"
 
+#define LIMIT_S		60	/* of the whole program, by SIGALRM */
 #define TICK_S		1e-3	/* interval of the bursts at a rate, as iperf3 has it */
 #define IDLE_MS		100	/* a receiver stops after this time without datagrams */
+
+static char buf[65536];
 
 /**
  * struct order - what the client wants from the server
@@ -102,21 +108,14 @@ static struct count gather(int fd, const struct order *o)
 	return c;
 }
 
-/**
- * udp_socket - make a connected or bound UDP socket
- * @ip: address
- * @port: and port
- * @bound: bind to it instead of connecting
- */
-static int udp_socket(const char *ip, const char *port, int bound)
+/** address - parse an address and a port */
+static struct sockaddr_in address(const char *ip, const char *port)
 {
-	struct sockaddr_storage ss;
-	socklen_t len = address(ip, port, &ss);
-	int fd = socket(ss.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port)) };
 
-	if (fd < 0 || (bound ? bind : connect)(fd, (struct sockaddr *)&ss, len))
-		die("UDP socket", -errno);
-	return fd;
+	if (inet_pton(AF_INET, ip, &sin.sin_addr) != 1)
+		die("no IPv4 address", 0);
+	return sin;
 }
 
 /** get - read a message of the control connection */
@@ -136,26 +135,26 @@ static void put(int fd, const void *msg, size_t len)
 /** attend_udp - serve one client */
 static void attend_udp(int fd)
 {
-	struct sockaddr_storage ss;
-	socklen_t len = sizeof(ss);
+	struct sockaddr_in sin;
+	socklen_t len = sizeof(sin);
 	struct order o;
 	struct count c;
 	int udp;
 
 	get(fd, &o, sizeof(o));
-	if (getsockname(fd, (struct sockaddr *)&ss, &len))
+	if (getsockname(fd, (struct sockaddr *)&sin, &len))
 		die("getsockname", -errno);
-	((struct sockaddr_in *)&ss)->sin_port = 0;
-	udp = socket(ss.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (udp < 0 || bind(udp, (struct sockaddr *)&ss, len) ||
-	    getsockname(udp, (struct sockaddr *)&ss, &len))
+	sin.sin_port = 0;
+	udp = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (udp < 0 || bind(udp, (struct sockaddr *)&sin, len) ||
+	    getsockname(udp, (struct sockaddr *)&sin, &len))
 		die("UDP socket", -errno);
-	put(fd, &((struct sockaddr_in *)&ss)->sin_port, sizeof(in_port_t));
+	put(fd, &sin.sin_port, sizeof(sin.sin_port));
 	if (o.send) {
 		c = gather(udp, &o);
 	} else {
-		if (recvfrom(udp, buf, sizeof(buf), 0, (struct sockaddr *)&ss, &len) < 0 ||
-		    connect(udp, (struct sockaddr *)&ss, len))
+		if (recvfrom(udp, buf, sizeof(buf), 0, (struct sockaddr *)&sin, &len) < 0 ||
+		    connect(udp, (struct sockaddr *)&sin, len))
 			die("first datagram", -errno);
 		c = blast(udp, &o);
 	}
@@ -165,12 +164,11 @@ static void attend_udp(int fd)
 /** serve_udp - serve clients for ever */
 static void serve_udp(const char *ip, const char *port)
 {
-	struct sockaddr_storage ss;
-	socklen_t len = address(ip, port, &ss);
-	int one = 1, l = socket(ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct sockaddr_in sin = address(ip, port);
+	int one = 1, l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	setsockopt(l, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	if (l < 0 || bind(l, (struct sockaddr *)&ss, len) || listen(l, 16))
+	if (l < 0 || bind(l, (struct sockaddr *)&sin, sizeof(sin)) || listen(l, 16))
 		die("listen", -errno);
 	serve_each(l, attend_udp, LIMIT_S);
 }
@@ -178,33 +176,29 @@ static void serve_udp(const char *ip, const char *port)
 int main(int argc, char **argv)
 {
 	struct count sent, got;
-	struct sockaddr_storage ss;
-	char port[8];
+	struct sockaddr_in sin;
 	struct order o;
-	socklen_t len;
-	in_port_t be;
 	double cpu;
 	int fd, udp;
 
-	alarm(LIMIT_S);
-	if (argc == 4 && !strcmp(argv[1], "serve")) {
-		alarm(0);
+	if (argc == 4 && !strcmp(argv[1], "serve"))
 		serve_udp(argv[2], argv[3]);
-	}
 	if (argc != 7 || (strcmp(argv[1], "send") && strcmp(argv[1], "recv")))
 		die("usage: udpbench serve ADDR PORT | send|recv ADDR PORT BYTES RATE MS", 0);
 	o = (struct order){ argv[1][0] == 's', (uint32_t)atoi(argv[4]), (uint32_t)atoi(argv[5]),
 			    (uint32_t)atoi(argv[6]) };
 	if (!o.size || o.size > sizeof(buf) || !o.ms)
 		die("BYTES or MS is out of range", 0);
-	len = address(argv[2], argv[3], &ss);
-	fd = socket(ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0 || connect(fd, (struct sockaddr *)&ss, len))
+	alarm(LIMIT_S);
+	sin = address(argv[2], argv[3]);
+	fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0 || connect(fd, (struct sockaddr *)&sin, sizeof(sin)))
 		die("connect", -errno);
 	put(fd, &o, sizeof(o));
-	get(fd, &be, sizeof(be));
-	snprintf(port, sizeof(port), "%u", ntohs(be));
-	udp = udp_socket(argv[2], port, 0);
+	get(fd, &sin.sin_port, sizeof(sin.sin_port));
+	udp = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (udp < 0 || connect(udp, (struct sockaddr *)&sin, sizeof(sin)))
+		die("UDP socket", -errno);
 	cpu = cpu_seconds();
 	if (o.send) {
 		sent = blast(udp, &o);
