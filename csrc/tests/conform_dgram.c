@@ -395,17 +395,25 @@ static char content(unsigned int n, size_t at)
 	return (char)(n * 31 + at * 7 + (at >> 8));
 }
 
-/** length - length of datagram @n: runs of one size with shorter, longer and empty ones */
+/**
+ * length - length of datagram @n: runs of one size with shorter and longer ones, and in
+ * later bursts with very small and large ones, which the engine does not merge
+ */
 static size_t length(unsigned int n)
 {
-	static const size_t sizes[] = { 64, 1400, 1, 3000, 300, 1472 };
+	static const size_t sizes[] = { 64, 1400, 40, 1000, 300, 1450 };
 	size_t size = sizes[n / BURST % (sizeof(sizes) / sizeof(sizes[0]))];
+	int small = n / BURST % 64 >= 40;
 
+	if (small && size == 1000)
+		size = 3000;
 	switch (n % BURST) {
+	case 11:
+		return small ? 1 : size;
 	case 12:
 		return size / 2;
 	case 20:
-		return 0;
+		return small ? 0 : size;
 	case 21:
 		return size + 1;
 	}

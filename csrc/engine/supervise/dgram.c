@@ -359,17 +359,20 @@ static long pull_one(struct dgram *d)
 	};
 	struct origin o;
 	size_t size;
-	long n = st_recvmsg(conn->sfd, &mh, MSG_DONTWAIT);
+	long n = st_recvmsg(conn->sfd, &mh, MSG_DONTWAIT), count;
+	bool all;
 
 	if (n < 0)
 		return n;
 	conn->bytes_in += (uint64_t)n;
 	owners_translate(conn, msg_buf, (size_t)n);
 	size = dgram_run_split(d, &mh, (size_t)n);
+	count = size ? (long)(((size_t)n + size - 1) / size) : 1;
 	origin_set(&o, &mh);
-	if (!put(d, msg_buf, (size_t)n, size, &o))
-		return 0;
-	return size ? (long)(((size_t)n + size - 1) / size) : 1;
+	all = put(d, msg_buf, (size_t)n, size, &o);
+	if (conn->kind == KIND_DGRAM && !(conn->facts & F_DEAD))
+		dgram_run_received(d, size, (unsigned int)count);
+	return all ? count : 0;
 }
 
 /**

@@ -39,6 +39,7 @@ int netlink_start(struct dgram *d, int cfd);
 /* dgram_run.c */
 void dgram_run_start(struct dgram *d);
 void dgram_run_many(struct dgram *d);
+void dgram_run_received(struct dgram *d, size_t size, unsigned int n);
 size_t dgram_run_split(const struct dgram *d, struct msghdr *mh, size_t len);
 size_t dgram_run_length(const struct dgram *d, const struct iovec *v, size_t n);
 int dgram_run_send(struct dgram *d, struct iovec *v, size_t n);

@@ -20,6 +20,10 @@
  * - The target receives and sends exactly the datagrams that it would without
  *   this file, in the same order. Only traffic decides whether they are merged:
  *   UDP_GRO is set when many datagrams have arrived in one turn.
+ * - GRO holds datagrams back until the end of a turn, but not empty ones, those
+ *   whose frames were padded (udp_gro_receive_segment()), and fragmented ones,
+ *   which then overtake others. The first one that arrives therefore ends UDP_GRO
+ *   for a while. Only those of the same turn can be out of order.
  * - An option that makes single datagrams visible, such as a timestamp or a
  *   filter, ends both (D_EXACT). An option that this file does not know does,
  *   too.
@@ -49,6 +53,12 @@
 #define RUN_BYTES	65000		/* less than the largest datagram */
 #define RUN_MAX		64		/* UDP_MAX_SEGMENTS before Linux 6.9 */
 #define DRAIN_MAX	4096
+
+/* Shorter ones may have been padded to Ethernet's minimum, longer ones fragmented. */
+#define SIZE_MIN	(46 - 20 - 8)
+#define SIZE_MAX4	(1500 - 20 - 8)
+#define SIZE_MAX6	(1500 - 40 - 8)
+#define USUAL		256	/* others in a row, after which UDP_GRO is set */
 
 /* Some C libraries lack these; see linux/udp.h. */
 #define OPT_UDP_SEGMENT	103
@@ -85,6 +95,7 @@ void dgram_run_many(struct dgram *d)
 	int on = 1;
 
 	if (!(d->runs & (D_GRO | D_GRO_ASKED)) && may_run(d) &&
+	    d->usual >= USUAL &&
 	    !st_setsockopt(d->conn.sfd, IPPROTO_UDP, OPT_UDP_GRO, &on,
 			   sizeof(on)))
 		d->runs |= D_GRO;
@@ -205,6 +216,7 @@ static void end_gro(struct dgram *d)
 	if (d->conn.facts & F_HOSTED)	/* another socket by now */
 		return;
 	d->runs |= D_GRO;
+	d->ending = true;	/* dgram_fetch() must not get here again */
 	set_drop(d, true);
 	for (i = 0; i < DRAIN_MAX && dgram_fetch(d) >= 0; i++)
 		if (d->conn.to_target.len)
@@ -216,7 +228,26 @@ static void end_gro(struct dgram *d)
 		conn_stats.dgrams_dropped++;
 	st_setsockopt(d->conn.sfd, IPPROTO_UDP, OPT_UDP_GRO, &off, sizeof(off));
 	set_drop(d, false);
+	d->ending = false;
 	d->runs &= (unsigned char)~D_GRO;
+}
+
+/**
+ * dgram_run_received - count received datagrams
+ * @size: their size
+ * @n: their number
+ */
+void dgram_run_received(struct dgram *d, size_t size, unsigned int n)
+{
+	size_t max = d->conn.domain == AF_INET ? SIZE_MAX4 : SIZE_MAX6;
+
+	if (size >= SIZE_MIN && size <= max) {
+		d->usual += n;
+		return;
+	}
+	d->usual = 0;
+	if (!d->ending)
+		end_gro(d);
 }
 
 /** keeps_runs - whether an option leaves runs of datagrams as they are */

@@ -32,6 +32,8 @@ enum dgram_runs {
  *	shorter
  * @rcvbuf: SO_RCVBUF as the target knows it; 0: that of the stack's socket
  * @runs: D_*, see dgram_run.c
+ * @ending: UDP_GRO is being cleared
+ * @usual: datagrams of a usual size, received since the last other one
  */
 struct dgram {
 	struct conn conn;
@@ -41,6 +43,8 @@ struct dgram {
 	size_t kept_size;
 	int rcvbuf;
 	unsigned char runs;
+	bool ending;
+	unsigned int usual;
 };
 
 /** dgram_of - get the datagram or netlink socket that @conn is part of */
