@@ -221,18 +221,19 @@ static void served_over(void)
 	host_stop(SIGTERM, SERVED_GRACE_MS);
 }
 
-/** serve - serve processes whose listeners arrive on the socket received */
+/** serve - serve processes whose listeners arrive on a received socket */
 static int serve(struct client *cl, const struct ctl_hdr *h)
 {
-	int fd = ctl_claim_fd(cl), ret = -EBADF;
+	int fd = ctl_claim_fd(cl), netns = ctl_claim_fd(cl), ret = -EBADF;
 
-	if (fd >= 0) {
-		ret = host.preload ? -EOPNOTSUPP :
+	if (fd >= 0 && netns >= 0)
+		ret = host.preload || host.trace ? -EOPNOTSUPP :
 		      host.state != CTL_STATE_RUNNING ? -EAGAIN :
-		      engine_serve(fd, served_over);
-		if (ret)
-			close(fd);
-	}
+		      engine_serve(fd, netns, served_over);
+	if (ret && fd >= 0)
+		close(fd);
+	if (netns >= 0)
+		close(netns);
 	ctl_reply(cl, h, ret, NULL, 0);
 	return 0;
 }

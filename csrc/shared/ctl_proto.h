@@ -57,7 +57,7 @@
 #define CTL_ASKED		17	/* a forwarded CTL_ASK, pushed to lklrun; id 0 */
 #define CTL_ANSWER		18	/* lklrun's answer to CTL_ASKED */
 #define CTL_LINK_JOIN		19	/* join a device of kind WIRE to another one; its bell in SCM_RIGHTS */
-#define CTL_SERVE		20	/* serve processes that are not ours; a listening socket in SCM_RIGHTS */
+#define CTL_SERVE		20	/* serve processes that are not ours; two descriptors in SCM_RIGHTS */
 
 /* State of lklhost, reported in HELLO. */
 #define CTL_STATE_NEW		0	/* before CTL_BOOT: LINK_ADD, BOOT */
@@ -272,18 +272,20 @@ struct ctl_stop {
 
 /*
  * CTL_SERVE: also serve processes that lklhost has not started, such as those
- * of a container. The descriptor is a listening unix socket. An OCI runtime
+ * of a container. The first descriptor is a listening unix socket. An OCI runtime
  * connects to it and sends a seccomp listener (linux.seccomp.listenerPath), one
- * for each filter that it installs. When all of them have hung up, the run
- * ends as with CTL_STOP; lklhost sends no signal to these processes. Request
- * and reply have no body.
+ * for each filter that it installs. The second one is the network namespace of
+ * these processes: their capabilities in its user namespace are their rights in
+ * the stack. When all listeners have hung up, the run ends as with CTL_STOP;
+ * lklhost sends no signal to these processes. Request and reply have no body.
  *
  * Errors:
  *
- * - -EBADF: the descriptor is missing
+ * - -EBADF: a descriptor is missing
  * - -EAGAIN: before CTL_GO, or while the run is ending
  * - -EALREADY: there is such a socket already
- * - -EOPNOTSUPP: the kernel is inside the target (engine preload)
+ * - -EOPNOTSUPP: another engine than supervise, or a stack that does not check
+ *   capabilities
  */
 
 /*

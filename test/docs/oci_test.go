@@ -18,21 +18,6 @@ const (
 	ociMark = "TestOCI runs it"
 )
 
-// ociConf is podmanConf with a bridge as the network.
-const ociConf = `[containers]
-cgroups = "disabled"
-default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
-volumes = ["/usr:/usr:ro"]
-[engine]
-cgroup_manager = "cgroupfs"
-events_logger = "file"
-runtime = "lklrun-oci"
-runtime_supports_json = ["lklrun-oci"]
-runtime_supports_nocgroup = ["lklrun-oci"]
-[engine.runtimes]
-lklrun-oci = ["/opt/lklrun/lklrun-oci"]
-`
-
 // ociRest follows the page's commands. If lklhost dies, the container has no network,
 // and no process remains. A bad annotation and a missing network are errors of podman.
 const ociRest = `
@@ -60,10 +45,8 @@ func TestOCI(t *testing.T) {
 	for _, e := range errs {
 		t.Error(e)
 	}
-	dir, bin, host := kit.Dir(t), kit.PublicBin(t), kit.NewNetns(t, "host")
-	conf := kit.WriteFile(t, filepath.Join(dir, "containers.conf"), ociConf)
-	storage := kit.WriteFile(t, filepath.Join(dir, "storage.conf"), podmanStorage)
-	script, ran := podmanImage, 0
+	podman := kit.Podman{Host: kit.NewNetns(t, "host"), Bin: kit.PublicBin(t), Conf: kit.PodmanConf, Runtime: "lklrun-oci"}
+	script, ran := "", 0
 	for _, c := range commands {
 		if strings.HasPrefix(c.Skip, ociMark) {
 			script += c.Text + "\n"
@@ -73,13 +56,9 @@ func TestOCI(t *testing.T) {
 	if ran != 8 {
 		t.Fatalf("%s: the test runs %d commands, expected 8", ociPage, ran)
 	}
-	script = "mkdir -p /run/netns\n" + strings.ReplaceAll(script+ociRest, "IMAGE", "localhost/image")
+	script = strings.ReplaceAll(script+ociRest, "IMAGE", "localhost/image")
+	cmd := podman.Command(t, script)
 	before := kit.Take(t)
-	cmd := host.Command("unshare", "-m", "-p", "-f", "--mount-proc", "--kill-child", "sh", "-c", podmanMounts, "sh", script)
-	cmd.Env = []string{
-		"PATH=/opt/lklrun:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=/run/home", "LANG=C.UTF-8",
-		"uid=0", "bin=" + bin, "XDG_RUNTIME_DIR=/run/user/0", "CONTAINERS_CONF=" + conf, "CONTAINERS_STORAGE_CONF=" + storage,
-	}
 	r := kit.Run(t, commandLimit, cmd)
 	if r.Status != 0 || strings.Contains(r.Stdout, "alive") {
 		t.Errorf("the container has a network without a stack, or a command failed: %v", r)

@@ -98,6 +98,7 @@ enum facts {
 	F_WAS_OPEN = 1 << 11,	/* data may have been transferred */
 	F_REPORTED = 1 << 12,	/* a connect has reported that an earlier one
 				 * failed */
+	F_SERVED = 1 << 13,	/* is a netlink socket of a served process */
 };
 
 /** flag_set - set or clear @bits in @word */

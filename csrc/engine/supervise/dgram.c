@@ -48,6 +48,7 @@
 #include "engine/supervise/dgram.h"
 #include "engine/supervise/notify.h"
 #include "engine/supervise/peer.h"
+#include "engine/supervise/rights.h"
 #include "stack/stack.h"
 
 #define DGRAMS		64	/* messages moved per call */
@@ -414,6 +415,21 @@ static bool pull(struct dgram *d)
 }
 
 /**
+ * plain_send - send a message of an unknown sender to the stack, see rights.c
+ */
+static long plain_send(const struct conn *conn, const struct iovec *v)
+{
+	uint64_t caps = conn->facts & F_SERVED ? 0 : RIGHTS_ALL, had;
+	long n = rights_set(caps, &had);
+
+	if (!n)
+		n = st_sendto(conn->sfd, v->iov_base, v->iov_len,
+			      MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+	rights_set(had, NULL);
+	return n;
+}
+
+/**
  * forward - send a message of a plain send() to the stack
  *
  * Returns false if the message must wait.
@@ -421,8 +437,7 @@ static bool pull(struct dgram *d)
 static bool forward(struct dgram *d, const struct iovec *v)
 {
 	struct conn *conn = &d->conn;
-	long n = st_sendto(conn->sfd, v->iov_base, v->iov_len,
-			   MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+	long n = plain_send(conn, v);
 	int err = 0;
 
 	if (n == -EAGAIN)
@@ -433,8 +448,7 @@ static bool forward(struct dgram *d, const struct iovec *v)
 		 * reported only once.
 		 */
 		err = (int)-n;
-		n = st_sendto(conn->sfd, v->iov_base, v->iov_len,
-			      MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+		n = plain_send(conn, v);
 	}
 	if (n < 0) {
 		conn_stats.dgrams_dropped++;

@@ -24,6 +24,7 @@
 
 #include "base/loop.h"
 #include "engine/supervise/notify.h"
+#include "engine/supervise/rights.h"
 
 #define MS		1000000ull
 #define SIGNAL_POLL_NS	(10 * MS)	/* for calls held less than a second */
@@ -145,8 +146,12 @@ static bool held_glance(struct held *h)
 /** held_retry - retry a held call */
 static void held_retry(struct held *h)
 {
-	int64_t ret = h->retry(&h->call, h);
+	uint64_t had;
+	int64_t ret = rights_set(h->call.rights, &had);
 
+	if (!ret)
+		ret = h->retry(&h->call, h);
+	rights_set(had, NULL);
 	mem_close();
 	if (h->call.dup >= 0) {
 		close(h->call.dup);

@@ -8,6 +8,7 @@
 
 #include "engine/supervise/conn.h"
 #include "engine/supervise/hostnet.h"
+#include "engine/supervise/rights.h"
 #include "engine/supervise/stream.h"
 #include "stack/stack.h"
 
@@ -71,8 +72,16 @@ static void replay(const struct conn *conn, const struct opt_note *o, int sfd)
 		st_setsockopt(sfd, o->level, o->name, o->value, o->len);
 }
 
-/** notes_replay - set the recorded options on @sfd */
+/**
+ * notes_replay - set the recorded options on @sfd
+ *
+ * Whoever set them had the right to; the current caller need not have it.
+ */
 void notes_replay(const struct conn *conn, int sfd)
 {
+	uint64_t had;
+
+	rights_set(RIGHTS_ALL, &had);
 	replay(conn, conn->notes, sfd);
+	rights_set(had, NULL);
 }

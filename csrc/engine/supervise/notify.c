@@ -41,6 +41,7 @@
 #include "engine/supervise/hostnet.h"
 #include "engine/supervise/msg.h"
 #include "engine/supervise/notify.h"
+#include "engine/supervise/rights.h"
 #include "engine/supervise/sock.h"
 #include "engine/supervise/stall.h"
 #include "engine/supervise/stray.h"
@@ -267,6 +268,39 @@ static int64_t dispatch(struct call *c, bool foreign)
 	return c->conn && !ret ? by_conn(c) : ret;
 }
 
+/** needs_no_right - whether no kernel asks for a capability in this call */
+static bool needs_no_right(int nr)
+{
+	switch (nr) {
+	case SYS_accept:
+	case SYS_accept4:
+	case SYS_getsockname:
+	case SYS_getpeername:
+	case SYS_recvfrom:
+	case SYS_recvmsg:
+	case SYS_recvmmsg:
+		return true;
+	}
+	return false;
+}
+
+/** dispatch_served - dispatch a call of a served process, with its rights */
+static int64_t dispatch_served(struct call *c, bool foreign)
+{
+	int64_t ret;
+
+	if (needs_no_right(c->nr))
+		return dispatch(c, foreign);
+	ret = rights_get(c);
+	if (!ret)
+		ret = rights_set(c->rights, NULL);
+	if (ret)
+		return ret;
+	ret = dispatch(c, foreign);
+	rights_set(RIGHTS_ALL, NULL);
+	return ret;
+}
+
 /**
  * call_handle - handle a caught call
  * @c: its id, pid, nr and args are set
@@ -279,12 +313,18 @@ void call_handle(struct call *c, bool foreign)
 	notify_stats.calls++;
 	c->dup = -1;
 	c->buf = call_buf;
+	c->rights = RIGHTS_ALL;
 	if (zygote_is(c->pid)) {
 		call_answer(c, CALL_NATIVE);
 		return;
 	}
 	c->task = task_of(c);
-	ret = c->task ? dispatch(c, foreign) : -ENOMEM;
+	if (!c->task)
+		ret = -ENOMEM;
+	else if (c->served)
+		ret = dispatch_served(c, foreign);
+	else
+		ret = dispatch(c, foreign);
 	mem_close();
 	if (c->dup >= 0 && c->conn)
 		close(c->dup);
@@ -311,6 +351,7 @@ static void notified(struct source *src, uint32_t events)
 		return;		/* ENOENT: the caller is gone */
 	c.id = req.id;
 	c.listener = src->fd;
+	c.served = src != &listener;
 	c.pid = (pid_t)req.pid;
 	c.nr = req.data.nr;
 	memcpy(c.args, req.data.args, sizeof(c.args));

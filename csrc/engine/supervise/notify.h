@@ -42,6 +42,8 @@ struct source;
  * @dup: duplicate of that descriptor while the handler runs, otherwise -1
  * @buf: CALL_BUF_SIZE bytes for the data of this call while its handler runs;
  *	all calls share this buffer
+ * @rights: the caller's capabilities in the stack, see rights.c
+ * @served: the caller is a served process, see served.c
  * @left: a signal interrupted the call after a descriptor was added to the
  *	caller, see left.c
  */
@@ -55,6 +57,8 @@ struct call {
 	struct conn *conn;
 	int dup;
 	char *buf;
+	uint64_t rights;
+	bool served;
 	bool left;
 };
 

@@ -18,6 +18,8 @@
  *
  * The message of the runtime also describes the container (JSON). lklhost does
  * not need this text, and drops it.
+ *
+ * These processes have only their own rights in the stack, see rights.c.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -34,6 +36,7 @@
 #include "base/log.h"
 #include "base/loop.h"
 #include "engine/supervise/notify.h"
+#include "engine/supervise/rights.h"
 #include "engine/supervise/supervise.h"
 
 #define TEXT_CHUNK	4096
@@ -148,14 +151,18 @@ static void knocked(struct source *src, uint32_t events)
 /**
  * engine_serve - serve the processes whose listeners arrive on a socket
  * @fd: the listening socket, taken over on success
+ * @netns: their network namespace
  * @over: called when all these processes have ended
  */
-int engine_serve(int fd, void (*over)(void))
+int engine_serve(int fd, int netns, void (*over)(void))
 {
 	int ret;
 
 	if (door.fd >= 0)
 		return -EALREADY;
+	ret = rights_init(netns);
+	if (ret)
+		return ret;
 	door.fn = knocked;
 	door.fd = fd;
 	ret = loop_add(&door, EPOLLIN);

@@ -2,6 +2,7 @@
 /* socket(), bind() and socket names: calls that all kinds of sockets share. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <linux/capability.h>
 #include <linux/netlink.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include "engine/supervise/hostnet.h"
 #include "engine/supervise/msg.h"
 #include "engine/supervise/notify.h"
+#include "engine/supervise/rights.h"
 #include "engine/supervise/sock.h"
 #include "engine/supervise/stray.h"
 #include "engine/supervise/stream.h"
@@ -156,6 +158,7 @@ static int64_t socket_netlink(struct call *c, int type, int proto, int flags)
 		conn_free(conn);
 		return ret;
 	}
+	flag_set(&conn->facts, F_SERVED, c->served);
 	ret = netlink_start(dgram_of(conn), sv[0]);
 	if (ret) {
 		close(sv[1]);
@@ -170,8 +173,15 @@ static int64_t socket_netlink(struct call *c, int type, int proto, int flags)
  */
 static int64_t socket_packet(struct call *c, int type, int proto, int flags)
 {
-	int fd = mirror_socket(type, proto, flags), ret;
+	int fd = -EPERM, ret;
+	uint64_t had;
 
+	if (rights_include(c->rights, CAP_NET_RAW)) {
+		/* The mirror uses sockets of its own in the stack. */
+		rights_set(RIGHTS_ALL, &had);
+		fd = mirror_socket(type, proto, flags);
+		rights_set(had, NULL);
+	}
 	if (fd < 0)
 		return refuse(c, AF_PACKET, type, proto, fd);
 	stray_allow(fd);

@@ -20,7 +20,7 @@ size_t engine_owners(void *buf, size_t len);
 bool engine_has_stack_fd(int fd);
 
 /* served.c */
-int engine_serve(int fd, void (*over)(void));
+int engine_serve(int fd, int netns, void (*over)(void));
 
 /* owners.c */
 uint64_t engine_carrier_ino(uint64_t stack_ino);

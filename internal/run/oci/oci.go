@@ -157,7 +157,7 @@ func (c commandLine) create(ctx context.Context, s *spec, r *request, path strin
 			err = errors.Join(err, stop(ctx, id))
 		}
 	}()
-	if err := serve(ctx, id, socket); err != nil {
+	if err := serve(ctx, id, socket, netns); err != nil {
 		return 1, err
 	}
 	if err := s.write(); err != nil {
@@ -210,7 +210,7 @@ func (r *request) start(ctx context.Context, id string, command []string) error 
 }
 
 // serve makes lklhost listen for the container's seccomp listeners.
-func serve(ctx context.Context, id, path string) error {
+func serve(ctx context.Context, id, path, netns string) error {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		return fmt.Errorf("listening for the container's processes: %w", err)
@@ -225,12 +225,21 @@ func serve(ctx context.Context, id, path string) error {
 		return fmt.Errorf("listening for the container's processes: %w", err)
 	}
 	defer f.Close()
+	ns, err := os.Open(netns)
+	if err != nil {
+		return fmt.Errorf("opening the container's network namespace: %w", err)
+	}
+	defer ns.Close()
 	c, err := dial(ctx, id)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	return c.Serve(ctx, f)
+	err = c.Serve(ctx, f, ns)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return fmt.Errorf("%w; the stack does not check capabilities, so each process of the container could configure it: use another stack", err)
+	}
+	return err
 }
 
 func dial(ctx context.Context, id string) (*stackconn.Conn, error) {

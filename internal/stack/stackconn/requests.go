@@ -83,10 +83,11 @@ func (c *Conn) Stop(ctx context.Context, sig syscall.Signal, grace time.Duration
 }
 
 // Serve makes the stack host serve processes that it has not started. An OCI runtime
-// sends their seccomp listeners to the listening unix socket l, which the caller may
-// close afterwards.
-func (c *Conn) Serve(ctx context.Context, l *os.File) error {
-	if _, err := c.request(ctx, ctlproto.CTL_SERVE, nil, l); err != nil {
+// sends their seccomp listeners to the listening unix socket l. Their capabilities in the
+// user namespace of the network namespace netns are their rights in the stack. The caller
+// may close both files afterwards.
+func (c *Conn) Serve(ctx context.Context, l, netns *os.File) error {
+	if _, err := c.request(ctx, ctlproto.CTL_SERVE, nil, l, netns); err != nil {
 		return fmt.Errorf("serving the processes of a container: %w", err)
 	}
 	return nil
