@@ -45,7 +45,7 @@ func TestOCI(t *testing.T) {
 	for _, e := range errs {
 		t.Error(e)
 	}
-	podman := kit.Podman{Host: kit.NewNetns(t, "host"), Bin: kit.PublicBin(t), Conf: kit.PodmanConf, Runtime: "lklrun-oci"}
+	podman := kit.Podman{Host: kit.NewNetns(t, "host"), Bin: kit.PublicBin(t), Conf: kit.PodmanConf + kit.PodmanUsr, Runtime: "lklrun-oci"}
 	script, ran := "", 0
 	for _, c := range commands {
 		if strings.HasPrefix(c.Skip, ociMark) {

@@ -55,7 +55,7 @@ func TestPodman(t *testing.T) {
 				t.Fatalf("%s: the test runs %d commands, expected %d", podmanPage, ran, user.commands)
 			}
 			script += "test -z \"$(podman ps -aq)\"\n" // no container is left
-			podman := kit.Podman{Host: host, UID: user.uid, Bin: bin, Conf: kit.PodmanConf + "netns = \"host\"\n", Runtime: "crun"}
+			podman := kit.Podman{Host: host, UID: user.uid, Bin: bin, Conf: kit.PodmanConf + kit.PodmanUsr + "netns = \"host\"\n", Runtime: "crun"}
 			cmd := podman.Command(t, script)
 			before := kit.Take(t)
 			r := kit.Run(t, commandLimit, cmd)

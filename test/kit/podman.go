@@ -17,7 +17,11 @@ import (
 const PodmanConf = `[containers]
 cgroups = "disabled"
 default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
-volumes = ["/usr:/usr:ro"]
+`
+
+// PodmanUsr is the line after it for the image localhost/image, which has the machine's
+// programs.
+const PodmanUsr = `volumes = ["/usr:/usr:ro"]
 `
 
 // podmanEngine follows it.
@@ -29,6 +33,8 @@ runtime_supports_json = ["crun", "lklrun-oci"]
 runtime_supports_nocgroup = ["crun", "lklrun-oci"]
 [engine.runtimes]
 lklrun-oci = ["/opt/lklrun/lklrun-oci"]
+[network]
+network_config_dir = "/run/cni"
 `
 
 // podmanStorage is where podman keeps images, volumes and containers.
@@ -41,14 +47,15 @@ runroot = "/run/containers"
 
 // podmanMounts prepares a mount namespace: folders of podman, and lklrun in /opt/lklrun.
 const podmanMounts = `set -e
-for d in /run /dev/shm /opt /var/tmp; do mount -n -t tmpfs -o mode=1777 tmpfs $d; done
+mkdir -p /var/lib/cni
+for d in /run /dev/shm /opt /var/tmp /var/lib/cni; do mount -n -t tmpfs -o mode=1777 tmpfs $d; done
 mount -t cgroup2 none /sys/fs/cgroup
 mkdir -p /opt/lklrun /run/netns $HOME $XDG_RUNTIME_DIR && chown $uid:$uid $HOME $XDG_RUNTIME_DIR
 mount -n --bind $bin /opt/lklrun
 exec setpriv --reuid $uid --regid $uid --clear-groups --inh-caps=-all sh -c "$1"
 `
 
-// podmanImage makes an image that contains the machine's own /usr.
+// podmanImage makes an image for PodmanUsr.
 const podmanImage = `set -e
 cd /run && mkdir image && cd image
 mkdir -p etc proc sys dev run tmp opt usr var/tmp root

@@ -40,7 +40,7 @@ func TestOCIRights(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			run := func(note, args string) map[string]string {
-				podman := kit.Podman{Host: kit.NewNetns(t, "host"), Bin: kit.PublicBin(t), Conf: kit.PodmanConf, Runtime: "lklrun-oci"}
+				podman := kit.Podman{Host: kit.NewNetns(t, "host"), Bin: kit.PublicBin(t), Conf: kit.PodmanConf + kit.PodmanUsr, Runtime: "lklrun-oci"}
 				dir := kit.Dir(t)
 				kit.WriteFile(t, filepath.Join(dir, "rights.py"), rights)
 				script := "podman run --rm -v " + dir + ":/mnt:ro " + c.flags + note +

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -43,6 +44,8 @@ func takeOver() (interfaces []string, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing the container's interfaces: %w", err)
 	}
+	// The stack names its interfaces in this order, too: eth0, eth1.
+	slices.SortFunc(links, func(a, b netlink.Link) int { return strings.Compare(a.Attrs().Name, b.Attrs().Name) })
 	for _, l := range links {
 		a := l.Attrs()
 		if a.Flags&net.FlagLoopback != 0 || a.EncapType != "ether" {

@@ -185,6 +185,20 @@ func TestRequest(t *testing.T) {
 	}
 }
 
+func TestSysctls(t *testing.T) {
+	s := parsed(t, `{"annotations": {"lklrun.dev/stack": "bbr", "lklrun.dev/sysctl.net.a": "2"}, "linux": {"sysctl": {"net.a": "1", "net.b": "0 0", "kernel.c": "3"}}}`)
+	r, err := s.request()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]string{"net.a=1", "net.b=0 0", "net.a=2"}, r.sysctls); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff(map[string]any{"kernel.c": "3"}, section(section(s.all, "linux"), "sysctl")); d != "" {
+		t.Error(d)
+	}
+}
+
 func TestCommandLine(t *testing.T) {
 	c := parse(strings.Fields("--systemd-cgroup --log-format=json --log /l create --bundle /b --pid-file /p ID"))
 	if c.verb != "create" || c.id != "ID" || c.spec() != "/b/config.json" || c.options["--log"] != "/l" || c.options["--log-format"] != "json" {

@@ -107,6 +107,20 @@ func (s *spec) netns() (string, error) {
 	return "", fmt.Errorf("annotation %s: the container uses the host's network, which a stack does not take over; use --network with a bridge, or remove the annotation", noteStack)
 }
 
+// takeSysctls removes the settings of the network from the container's configuration and
+// returns them for the stack: NAME=VALUE, sorted. The host's kernel may lack them.
+func (s *spec) takeSysctls() (settings []string) {
+	all := section(section(s.all, "linux"), "sysctl")
+	for name, v := range all {
+		if text, ok := v.(string); ok && (strings.HasPrefix(name, "net.") || strings.HasPrefix(name, "net/")) {
+			settings = append(settings, name+"="+text)
+			delete(all, name)
+		}
+	}
+	slices.Sort(settings)
+	return settings
+}
+
 // A request is what the annotations of a container ask for.
 type request struct {
 	stack      string
@@ -139,6 +153,7 @@ func (s *spec) request() (*request, error) {
 		}
 	}
 	slices.Sort(r.sysctls)
+	r.sysctls = append(s.takeSysctls(), r.sysctls...) // later ones prevail
 	switch _, given := notes[noteStack]; {
 	case !given:
 		return nil, fmt.Errorf("annotation %s: missing, although the container has other annotations of %s", noteStack, prefix)
