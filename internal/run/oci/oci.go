@@ -12,7 +12,7 @@
 //	                            └─ crun create ── sends the seccomp listener to lklhost
 //
 // The command of lklrun only waits (Hold). The run ends when all processes of the
-// container have ended, or with the command delete.
+// container have ended, with the command delete, or if the container is not created.
 package oci
 
 import (
@@ -43,6 +43,7 @@ const (
 
 	// HoldVerb is the verb of lklrun oci that only waits.
 	HoldVerb = "hold"
+	holdFD   = 3
 
 	socketFile = "oci.sock"
 	idLen      = 12 // of a container's id, as podman ps shows it
@@ -149,7 +150,14 @@ func (c commandLine) create(ctx context.Context, s *spec, r *request, path strin
 	if err := s.supervise(socket); err != nil {
 		return 1, err
 	}
-	if err := within(netns, func() error { return r.start(ctx, id, s.args()) }); err != nil {
+	waits, creating, err := os.Pipe() // see Hold
+	if err != nil {
+		return 1, fmt.Errorf("creating a pipe: %w", err)
+	}
+	defer creating.Close()
+	err = within(netns, func() error { return r.start(ctx, id, s.args(), waits) })
+	waits.Close()
+	if err != nil {
 		return 1, err
 	}
 	defer func() {
@@ -163,11 +171,16 @@ func (c commandLine) create(ctx context.Context, s *spec, r *request, path strin
 	if err := s.write(); err != nil {
 		return 1, err
 	}
-	return call(path, args, files)
+	status, err = call(path, args, files)
+	if status == 0 && err == nil {
+		_, err = creating.Write([]byte{1})
+	}
+	return status, err
 }
 
-// start starts a run in the background, in this thread's network namespace.
-func (r *request) start(ctx context.Context, id string, command []string) error {
+// start starts a run in the background, in this thread's network namespace. Its command
+// reads the pipe waits.
+func (r *request) start(ctx context.Context, id string, command []string, waits *os.File) error {
 	interfaces := r.interfaces
 	if len(interfaces) == 0 {
 		var err error
@@ -199,6 +212,7 @@ func (r *request) start(ctx context.Context, id string, command []string) error 
 	defer cancel()
 	cmd := exec.CommandContext(ctx, exe, args...)
 	cmd.Dir, cmd.Stderr = "/", messages
+	cmd.ExtraFiles = []*os.File{waits} // the first one is holdFD
 	if err := cmd.Run(); err != nil {
 		if _, serr := messages.Seek(0, io.SeekStart); serr != nil {
 			return errors.Join(err, serr)
@@ -302,9 +316,20 @@ func (c commandLine) delete(ctx context.Context, path string, args []string) (in
 	return status, stop(ctx, id)
 }
 
-// Hold is the command of a run for a container. It waits for a signal that ends it.
+// Hold is the command of a run for a container. It waits for a signal that ends it. It
+// also ends if the process that creates the container ends without success, even by
+// SIGKILL: the pipe holdFD then has an end, but no byte.
 func Hold() {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
-	<-signals
+	failed := make(chan struct{})
+	go func() {
+		if n, _ := os.NewFile(holdFD, "pipe").Read(make([]byte, 1)); n == 0 {
+			close(failed)
+		}
+	}()
+	select {
+	case <-signals:
+	case <-failed:
+	}
 }
