@@ -4,6 +4,7 @@ package oci
 
 import (
 	_ "embed"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -41,6 +42,11 @@ conmon creating: left:
 `
 	if diff := cmp.Diff(want, r.Stdout); diff != "" {
 		t.Errorf("the results differ (-want +got):\n%s\n%v", diff, r)
+	}
+	for _, want := range []string{") was killed by SIGKILL", "lklrun was killed", "its command ended (exit 137)"} {
+		if !strings.Contains(r.Stderr, want) || !strings.Contains(r.Stderr, "the stack of the container has ended") {
+			t.Errorf("podman exec does not report that the stack has ended: %q: %v", want, r)
+		}
 	}
 	before.Settles(limit)
 }

@@ -12,6 +12,7 @@ import (
 var valued = []string{
 	"--root", "--log", "--log-format", "--cgroup-manager", "--criu", "--rootless",
 	"-b", "--bundle", "-f", "--config", "--console-socket", "--pid-file", "--preserve-fds",
+	"-p", "--process", "-c", "--cap", "--cwd", "-e", "--env", "-u", "--user",
 }
 
 // A commandLine is that of an OCI runtime: [OPTION]... VERB [OPTION]... ID.

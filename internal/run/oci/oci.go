@@ -86,10 +86,31 @@ func (c commandLine) run(ctx context.Context, args []string) (int, error) {
 			return 1, fmt.Errorf("run: a container on a stack needs the commands create and start instead")
 		}
 		return c.create(ctx, s, r, path, args)
+	case "exec":
+		if err := lost(name(c.id)); err != nil {
+			return 1, err
+		}
 	case "delete":
 		return c.delete(ctx, path, args)
 	}
 	return 1, become(path, args)
+}
+
+// lost returns why a container has no stack any more, or nil. The OCI runtime would only
+// report that it cannot connect to a socket.
+func lost(id string) error {
+	if _, err := (instance.Place{}).Open(id); err == nil {
+		return nil
+	}
+	r, err := instance.Place{}.OpenEnded(id)
+	if err != nil || r == nil {
+		return nil //nolint:nilerr // without a record, there was no stack
+	}
+	why := r.Ended.Error
+	if why == "" {
+		why = fmt.Sprint("its command ended (", r.Ended, ")")
+	}
+	return fmt.Errorf("the stack of the container has ended, and so has its network: %s; restart the container", why)
 }
 
 // setRunDir chooses the folder of run directories for podman without root: user 0 in

@@ -204,6 +204,9 @@ func TestCommandLine(t *testing.T) {
 	if c.verb != "create" || c.id != "ID" || c.spec() != "/b/config.json" || c.options["--log"] != "/l" || c.options["--log-format"] != "json" {
 		t.Errorf("got %+v", c)
 	}
+	if c := parse(strings.Fields("exec --pid-file /p --process /q --detach ID sh")); c.verb != "exec" || c.id != "ID" {
+		t.Errorf("got %+v", c)
+	}
 	if c := parse([]string{"delete", "--force", "a"}); c.verb != "delete" || c.id != "a" || c.spec() != "config.json" {
 		t.Errorf("got %+v", c)
 	}
