@@ -50,6 +50,7 @@ const podmanMounts = `set -e
 mkdir -p /var/lib/cni
 for d in /run /dev/shm /opt /var/tmp /var/lib/cni; do mount -n -t tmpfs -o mode=1777 tmpfs $d; done
 mount -t cgroup2 none /sys/fs/cgroup
+mkdir -p /dev/net && mount -n -t tmpfs tmpfs /dev/net && mknod -m 666 /dev/net/tun c 10 200
 mkdir -p /opt/lklrun /run/netns $HOME $XDG_RUNTIME_DIR && chown $uid:$uid $HOME $XDG_RUNTIME_DIR
 mount -n --bind $bin /opt/lklrun
 exec setpriv --reuid $uid --regid $uid --clear-groups --inh-caps=-all sh -c "$1"

@@ -51,4 +51,5 @@ podman start web >&2
 echo "restarted: $(get)"
 podman logs web
 podman rm -f -t 0 web files >&2
-pgrep -l 'lkl|conmon' || ls /run/netns/* /run/lklrun/* 2>/dev/null || echo left: nothing
+left() { pgrep -l 'lkl|conmon' || find /run/netns /run/lklrun -mindepth 1 -maxdepth 1 ! -name .ended | grep .; }
+echo "left: $(left || echo nothing)"
