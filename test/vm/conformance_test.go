@@ -12,6 +12,9 @@ import (
 	"github.com/lklrun/lklrun/test/kit/vm"
 )
 
+// suiteLimit is the limit for the tests, which take about a minute on an idle machine.
+const suiteLimit = 8 * time.Minute
+
 // cpython are CPython's own tests on the machine.
 var cpython = kit.CPython{Runner: "/srv/conformance/runner.py", Report: "/tmp/report"}
 
@@ -20,7 +23,7 @@ var cpython = kit.CPython{Runner: "/srv/conformance/runner.py", Report: "/tmp/re
 func testConformance(t *testing.T, m *vm.Machine, target string, native kit.CPythonResults, engine string) {
 	args := append([]string{"--engine", engine, "--stack", "vanilla", "--"}, cpython.Args()...)
 	began := time.Now()
-	r := kit.Run(t, 6*time.Minute, deviceAs(m, target, args...))
+	r := kit.Run(t, suiteLimit, deviceAs(m, target, args...))
 	took := time.Since(began)
 	if r.Status != 0 {
 		t.Errorf("engine %s: %v", engine, r)
@@ -36,7 +39,7 @@ func testConformance(t *testing.T, m *vm.Machine, target string, native kit.CPyt
 func natively(t *testing.T, m *vm.Machine) kit.CPythonResults {
 	t.Helper()
 	m.Put(t, "/srv/conformance", filepath.Join(kit.Root(), "test", "conformance", "python"), "runner.py")
-	r := m.Sh(t, 6*time.Minute, cpython.Natively())
+	r := m.Sh(t, suiteLimit, cpython.Natively())
 	got := report(t, m)
 	if r.Status != 0 || len(got) < 200 {
 		t.Fatalf("%d tests on the machine's own sockets: %v", len(got), r)

@@ -8,10 +8,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lklrun/lklrun/test/kit"
 	"github.com/lklrun/lklrun/test/kit/vm"
 )
+
+// firstLimit is the limit for a command of lklrun that may first copy the bundle.
+const firstLimit = 3 * time.Minute
 
 // portWithout is the port of an ssh server whose processes have no seccomp user
 // notification.
@@ -27,7 +31,7 @@ func TestOlderKernel(t *testing.T) {
 	}
 	doctor := exec.Command(kit.Bin("lklrun"), "doctor", "--device", m.Target())
 	doctor.Env = m.Client.Env()
-	if found := kit.OK(t, limit, doctor); !strings.Contains(found, "the kernel lacks SECCOMP_ADDFD_FLAG_SEND and SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV") {
+	if found := kit.OK(t, firstLimit, doctor); !strings.Contains(found, "the kernel lacks SECCOMP_ADDFD_FLAG_SEND and SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV") {
 		t.Errorf("lklrun doctor:\n%s", found)
 	}
 	hideNotification(t, m)
@@ -37,7 +41,7 @@ func TestOlderKernel(t *testing.T) {
 		t.Run(user, func(t *testing.T) { testConformance(t, m, target, native, "supervise") })
 		t.Run(user+"/trace", func(t *testing.T) {
 			target := fmt.Sprintf("%s:%d", target, portWithout)
-			if r := kit.Run(t, limit, deviceAs(m, target, "--engine", "supervise", "--", "true")); r.Status != 2 || !strings.Contains(r.Stderr, "no seccomp user notification") {
+			if r := kit.Run(t, firstLimit, deviceAs(m, target, "--engine", "supervise", "--", "true")); r.Status != 2 || !strings.Contains(r.Stderr, "no seccomp user notification") {
 				t.Errorf("engine supervise: %v", r)
 			}
 			testConformance(t, m, target, native, "trace")
