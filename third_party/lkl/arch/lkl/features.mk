@@ -21,3 +21,4 @@ KBUILD_CPPFLAGS += $(call has,MPTCP_EXTRA_SUBFLOWS,net/mptcp/protocol.h,extra_su
 KBUILD_CPPFLAGS += $(call has,SKB_CONSUMED,include/net/dropreason-core.h,SKB_CONSUMED)
 KBUILD_CPPFLAGS += $(call has,KFREE_SKB_SOCKET,include/trace/events/skb.h,rx_sk)
 KBUILD_CPPFLAGS += $(call has,RST_REASON,include/trace/events/tcp.h,sk_rst_reason)
+KBUILD_CPPFLAGS += $(call has,RETRANSMIT_ERROR,include/trace/events/tcp.h,int err)

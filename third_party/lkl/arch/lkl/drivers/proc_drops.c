@@ -2,11 +2,13 @@
 /*
  * /proc/net/drops: the last packets that the stack dropped, and the last resets
  * that it sent or received, one per line, each with its reason.
+ * /proc/net/retransmits: the same for segments that TCP sent again. They have a
+ * ring of their own, because a lossy path would soon displace everything else.
  *
  * The kernel calls the functions below in place of its tracepoints kfree_skb,
- * tcp_send_reset and tcp_receive_reset (include/trace/events). A reader that
- * keeps the file open reads only new lines. /proc/net/drop_counts has the
- * totals per reason.
+ * tcp_send_reset, tcp_receive_reset, tcp_retransmit_skb and
+ * tcp_retransmit_synack (include/trace/events). A reader that keeps a file open
+ * reads only new lines. /proc/net/drop_counts has the totals per reason.
  *
  * Only packets count. The kernel frees messages of netlink and of unix sockets
  * in the same way.
@@ -29,15 +31,21 @@
 
 #define RING	1024	/* records; a power of two */
 
-enum kind { DROP, RESET_SENT, RESET_RECEIVED, KINDS };
+enum kind { DROP, RESET_SENT, RESET_RECEIVED, RETRANSMIT };
 
-static const char * const kind_names[] = { "drop", "reset-sent", "reset-received" };
+static const char * const kind_names[] = { "drop", "reset-sent", "reset-received", "retransmit" };
 
 #define FN(reason) [SKB_DROP_REASON_##reason] = #reason,
 static const char * const skb_reasons[] = { DEFINE_DROP_REASON(FN, FN) };
 #undef FN
 
 static const char * const reset_reasons[] = LKL_RST_REASON_NAMES;
+
+enum cause { SYN, SYN_ACK, TIMEOUT, ZERO_WINDOW, FAST, LOSS_PROBE, CAUSES };
+
+static const char * const causes[] = {
+	"SYN", "SYN_ACK", "TIMEOUT", "ZERO_WINDOW", "FAST", "LOSS_PROBE"
+};
 
 struct record {
 	u64 time;		/* ns since 1970 */
@@ -50,17 +58,23 @@ struct record {
 	u8 kind, protocol, flags;
 };
 
-static struct record ring[RING];
-static u64 written;		/* the number of the next record, from 0 */
+struct ring {
+	u64 written;		/* the number of the next record, from 0 */
+	struct record records[RING];
+};
+
+static struct ring drops, retransmits;
 
 static u64 drop_count[ARRAY_SIZE(skb_reasons)];
 static u64 sent_count[ARRAY_SIZE(reset_reasons)];
 static u64 received_count;
+static u64 retransmit_count[CAUSES];
 
 /* No lock: the kernel has one processor, and does not preempt its own code. */
 static struct record *next_record(enum kind kind, const char *reason)
 {
-	struct record *r = &ring[written++ % RING];
+	struct ring *ring = kind == RETRANSMIT ? &retransmits : &drops;
+	struct record *r = &ring->records[ring->written++ % RING];
 
 	memset(r, 0, sizeof(*r));
 	r->time = ktime_get_real_ns();
@@ -175,6 +189,19 @@ static u32 ifindex_of(const struct sk_buff *skb)
 	return ifindex;
 }
 
+/* The interface that a connection sends to, or 0. */
+static u32 outgoing(const struct sock *sk)
+{
+	const struct dst_entry *dst;
+	u32 ifindex;
+
+	rcu_read_lock();
+	dst = __sk_dst_get((struct sock *)sk);
+	ifindex = dst && dst->dev ? dst->dev->ifindex : 0;
+	rcu_read_unlock();
+	return ifindex;
+}
+
 /* Without a destructor, the packet does not hold its socket, or has other data there. */
 static const struct sock *owner_of(const struct sk_buff *skb)
 {
@@ -275,20 +302,93 @@ void lkl_reset_received(struct sock *sk)
 	r->flags = TCPHDR_RST;
 }
 
-/* The number of the oldest record that the ring still has. */
-static u64 oldest(void)
+/*
+ * The kernel does not say why it retransmits, but its state does: it enters the
+ * states Loss and Recovery first. Outside both, only the probe for a lost tail is left.
+ */
+static enum cause cause_of(const struct sock *sk)
 {
-	return written > RING ? written - RING : 0;
+	if (sk->sk_state == TCP_SYN_SENT)
+		return SYN;
+	if (sk->sk_state == TCP_SYN_RECV)
+		return SYN_ACK;
+	switch (inet_csk(sk)->icsk_ca_state) {
+	case TCP_CA_Loss:
+		return tcp_sk(sk)->snd_wnd ? TIMEOUT : ZERO_WINDOW;
+	case TCP_CA_Recovery:
+		return FAST;
+	}
+	return LOSS_PROBE;
+}
+
+/**
+ * lkl_retransmitted - record data that TCP sends again
+ * @sk: its socket
+ * @skb: the data, which may be several segments
+ */
+void lkl_retransmitted(const struct sock *sk, const struct sk_buff *skb LKL_RETRANSMIT_ERROR)
+{
+	enum cause cause = cause_of(sk);
+	struct record *r;
+
+	if (lkl_retransmit_error)
+		return;
+	retransmit_count[cause]++;
+	r = next_record(RETRANSMIT, causes[cause]);
+	tuple_of(r, sk);
+	socket_of(r, sk);
+	r->len = skb->len;
+	r->flags = TCP_SKB_CB(skb)->tcp_flags;
+	r->ifindex = outgoing(sk);
+}
+
+/**
+ * lkl_synack_retransmitted - record a SYN-ACK that TCP sends again
+ * @sk: the listener
+ * @req: the connection
+ */
+void lkl_synack_retransmitted(const struct sock *sk, const struct request_sock *req)
+{
+	const struct inet_request_sock *ireq = inet_rsk(req);
+	struct record *r;
+
+	retransmit_count[SYN_ACK]++;
+	r = next_record(RETRANSMIT, causes[SYN_ACK]);
+	socket_of(r, sk);
+	r->protocol = IPPROTO_TCP;
+	r->flags = TCPHDR_SYN | TCPHDR_ACK;
+	r->sport = ireq->ir_num;
+	r->dport = ntohs(ireq->ir_rmt_port);
+	r->ifindex = ireq->ir_iif;
+#if IS_ENABLED(CONFIG_IPV6)
+	if (ireq->ireq_family == AF_INET6) {
+		r->ethertype = ETH_P_IPV6;
+		r->src = ireq->ir_v6_loc_addr;
+		r->dst = ireq->ir_v6_rmt_addr;
+		return;
+	}
+#endif
+	r->ethertype = ETH_P_IP;
+	ipv6_addr_set_v4mapped(ireq->ir_loc_addr, &r->src);
+	ipv6_addr_set_v4mapped(ireq->ir_rmt_addr, &r->dst);
+}
+
+static struct ring *ring_of(struct seq_file *seq)
+{
+	return pde_data(file_inode(seq->file));
 }
 
 /* Position 0 is the head line; position N + 1 is record N. */
 static void *drops_start(struct seq_file *seq, loff_t *pos)
 {
+	struct ring *ring = ring_of(seq);
+	u64 oldest = ring->written > RING ? ring->written - RING : 0;
+
 	if (!*pos)
 		return SEQ_START_TOKEN;
-	if (*pos - 1 < oldest())
-		*pos = oldest() + 1;
-	return *pos - 1 < written ? &ring[(*pos - 1) % RING] : NULL;
+	if (*pos - 1 < oldest)
+		*pos = oldest + 1;
+	return *pos - 1 < ring->written ? &ring->records[(*pos - 1) % RING] : NULL;
 }
 
 static void *drops_next(struct seq_file *seq, void *v, loff_t *pos)
@@ -358,6 +458,7 @@ static int counts_show(struct seq_file *seq, void *v)
 {
 	show_counts(seq, DROP, drop_count, skb_reasons, ARRAY_SIZE(skb_reasons));
 	show_counts(seq, RESET_SENT, sent_count, reset_reasons, ARRAY_SIZE(reset_reasons));
+	show_counts(seq, RETRANSMIT, retransmit_count, causes, CAUSES);
 	if (received_count)
 		seq_printf(seq, "%s PEER %llu\n", kind_names[RESET_RECEIVED], received_count);
 	return 0;
@@ -365,7 +466,8 @@ static int counts_show(struct seq_file *seq, void *v)
 
 static int __init drops_init(void)
 {
-	if (!proc_create_seq("drops", 0444, init_net.proc_net, &drops_ops) ||
+	if (!proc_create_seq_data("drops", 0444, init_net.proc_net, &drops_ops, &drops) ||
+	    !proc_create_seq_data("retransmits", 0444, init_net.proc_net, &drops_ops, &retransmits) ||
 	    !proc_create_single("drop_counts", 0444, init_net.proc_net, counts_show))
 		return -ENOMEM;
 	return 0;

@@ -124,6 +124,14 @@ do {									\
 #define LKL_RST_REASON_NAMES	{ "NOT_SPECIFIED" }
 #endif
 
+/* Whether a retransmission failed, since 6.16. Older versions report only those that did not. */
+#ifdef LKL_HAS_RETRANSMIT_ERROR
+#define LKL_RETRANSMIT_ERROR	, int lkl_retransmit_error
+#else
+#define LKL_RETRANSMIT_ERROR
+#define lkl_retransmit_error	0
+#endif
+
 /* MPTCP's second queue of received data; later versions have only one. */
 #ifdef LKL_HAS_MPTCP_QUEUE
 #define lkl_mptcp_receive_queue(msk)		(&(msk)->receive_queue)
