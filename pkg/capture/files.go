@@ -163,6 +163,23 @@ func (f *Files) Packets(packets []Packet) error {
 	return nil
 }
 
+// Events writes events, if the format has a place for them. They start no new file.
+func (f *Files) Events(events []Event) error {
+	p, ok := f.w.(*Pcapng)
+	if !ok {
+		return nil
+	}
+	for i := range events {
+		if err := p.WriteEvent(&events[i]); err != nil {
+			return err
+		}
+	}
+	if f.opt.PerBatch {
+		return f.w.Flush()
+	}
+	return nil
+}
+
 // turn begins a new file if it is time for one.
 func (f *Files) turn() error {
 	late := f.opt.Every > 0 && time.Since(f.began) >= f.opt.Every

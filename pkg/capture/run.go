@@ -44,15 +44,22 @@ func (s *Session) Run(ctx context.Context, h Handler) error {
 					o.add(n.packets)
 				}
 				s.ahead.handled(n.packets)
+			case happened:
+				if e, ok := h.(EventHandler); ok {
+					err = e.Events(n)
+				}
 			case ended:
 				s.active--
+				if n.reporter {
+					s.report--
+				}
 				err = n.err
 			}
 		}
 		if failed == nil && err != nil {
 			failed = err
 		}
-		if failed != nil {
+		if failed != nil || s.active == s.report {
 			stop()
 		}
 	}
@@ -78,6 +85,14 @@ func (s *Session) begin(ctx context.Context, h Handler) (failed error) {
 		if s.take.Every() {
 			s.active++
 			go s.watch(ctx, st)
+		}
+		if r, ok := st.Stack.(Reporter); ok && s.take.Events {
+			s.active++
+			s.report++
+			go func() {
+				err := r.Events(ctx, s.take.Names, s.take.Filter, func(all []Event) { s.news <- happened(all) })
+				s.news <- ended{err: err, reporter: true}
+			}()
 		}
 	}
 	return failed
@@ -126,6 +141,17 @@ func (h *heeded) Interface(m *Member) error {
 	return err
 }
 
+// Events passes on events, if the handler accepts them.
+func (h *heeded) Events(events []Event) error {
+	e, ok := h.Handler.(EventHandler)
+	if h.no || !ok {
+		return nil
+	}
+	err := e.Events(events)
+	h.no = err != nil
+	return err
+}
+
 // Packets passes on packets.
 func (h *heeded) Packets(packets []Packet) error {
 	if h.no {
@@ -156,7 +182,7 @@ func (s *Session) read(ctx context.Context, m *Member) {
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}
-	s.news <- ended{err}
+	s.news <- ended{err: err}
 }
 
 // readOn passes on packets until an error. The error is io.EOF at the end.
@@ -184,7 +210,7 @@ func (s *Session) watch(ctx context.Context, st *stack) {
 	if ctx.Err() != nil && failed == nil || errors.Is(err, io.EOF) {
 		err = nil
 	}
-	s.news <- ended{err}
+	s.news <- ended{err: err}
 }
 
 // linkNews opens a source on an interface if it is new.

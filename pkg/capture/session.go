@@ -33,6 +33,7 @@ type Take struct {
 	Direction Direction
 	Buffer    int  // bytes in the stack for each interface; 0 or DefaultBuffer: as in Options
 	Annotate  bool // set Packet.Owner and Comment
+	Events    bool // pass the events of a Reporter to an EventHandler
 }
 
 // Every reports whether all interfaces are selected.
@@ -53,6 +54,7 @@ type Session struct {
 	mu      sync.Mutex
 	members int // number of opened sockets
 	active  int // number of goroutines that can send news; only for Run
+	report  int // number of those that report events; they do not keep the session alive
 	numbers int // number of announced members; only for Run
 }
 
@@ -85,7 +87,11 @@ type (
 		m       *Member
 		packets []Packet
 	}
-	ended struct{ err error } // a goroutine has ended; nil: without error
+	happened []Event
+	ended    struct { // a goroutine has ended
+		err      error // nil: without error
+		reporter bool  // it reported events
+	}
 )
 
 // batchesAhead and bytesAhead are the maximum number of batches, and of bytes

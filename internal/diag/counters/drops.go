@@ -13,6 +13,7 @@ var dropGroups = map[string]string{
 	drops.Drop:          "drops.",
 	drops.ResetSent:     "resets_sent.",
 	drops.ResetReceived: "resets_received.",
+	drops.Retransmit:    "retransmits.",
 }
 
 // parseDrops parses /proc/net/drop_counts.

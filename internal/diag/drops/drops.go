@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package drops reads which packets a stack dropped, and which TCP resets it sent and
-// received, each with the reason that the kernel gives.
+// Package drops reads which packets a stack dropped, which TCP resets it sent and
+// received, and what TCP retransmitted, each with its reason.
 package drops
 
 import (
@@ -19,29 +19,33 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// path is the file of the last records (third_party/lkl/arch/lkl/drivers/proc_drops.c).
-const path = "/proc/net/drops"
+// Files of the last records (third_party/lkl/arch/lkl/drivers/proc_drops.c).
+const (
+	Drops       = "/proc/net/drops" // drops and resets
+	Retransmits = "/proc/net/retransmits"
+)
 
 // ErrUnsupported is the error for a stack without that file.
-var ErrUnsupported = errors.New("the kernel of this stack does not report drops; use a stack of lklrun, or rebuild yours with lklrun stack build")
+var ErrUnsupported = errors.New("the kernel of this stack reports no drops, resets or retransmissions; use a stack of lklrun, or rebuild yours with lklrun stack build")
 
 // Kinds of records.
 const (
 	Drop          = "drop"
 	ResetSent     = "reset-sent"
 	ResetReceived = "reset-received"
+	Retransmit    = "retransmit"
 )
 
-// Record is a dropped packet, or a TCP reset.
+// Record is a dropped packet, a TCP reset, or data that TCP retransmitted.
 type Record struct {
 	Number      uint64         `json:"number"`               // number of the record, from 0
 	Time        time.Time      `json:"time"`                 // time of the event
-	Kind        string         `json:"kind"`                 // drop, reset-sent or reset-received
+	Kind        string         `json:"kind"`                 // drop, reset-sent, reset-received or retransmit
 	Reason      string         `json:"reason"`               // the kernel's name of the reason, such as NO_SOCKET
 	Meaning     string         `json:"meaning,omitempty"`    // what the reason means
 	Function    string         `json:"function,omitempty"`   // the kernel function that dropped the packet
 	Interface   string         `json:"interface,omitempty"`  // interface that received or would send the packet
-	Bytes       int            `json:"bytes,omitempty"`      // length of the packet when the kernel dropped it
+	Bytes       int            `json:"bytes,omitempty"`      // length of the packet when the kernel dropped it; of the data sent again
 	Family      string         `json:"family,omitempty"`     // inet, inet6 or arp
 	Protocol    string         `json:"protocol,omitempty"`   // tcp, udp, icmp, ... or a number
 	Source      netip.AddrPort `json:"source,omitzero"`      // source of the packet; port 0: none
@@ -55,7 +59,7 @@ type Record struct {
 
 // Count is the number of events of one kind with one reason, since the stack's start.
 type Count struct {
-	Kind    string `json:"kind"`              // drop, reset-sent or reset-received
+	Kind    string `json:"kind"`              // drop, reset-sent, reset-received or retransmit
 	Reason  string `json:"reason"`            // the kernel's name of the reason
 	Meaning string `json:"meaning,omitempty"` // what the reason means
 	Count   uint64 `json:"count"`             // number of events
@@ -63,6 +67,7 @@ type Count struct {
 
 // Reader reads records, oldest first. Each record is returned once.
 type Reader struct {
+	path string
 	file *stackconn.File
 	rest string
 	next uint64
@@ -71,8 +76,8 @@ type Reader struct {
 	Missed uint64
 }
 
-// Open starts reading with the oldest record that the stack still has.
-func Open(ctx context.Context, conn *stackconn.Conn) (*Reader, error) {
+// Open starts reading a file with the oldest record that the stack still has.
+func Open(ctx context.Context, conn *stackconn.Conn, path string) (*Reader, error) {
 	f, err := conn.Open(ctx, path, os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, ErrUnsupported
@@ -80,7 +85,7 @@ func Open(ctx context.Context, conn *stackconn.Conn) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Reader{file: f}, nil
+	return &Reader{path: path, file: f}, nil
 }
 
 // Close closes the file.
@@ -106,7 +111,7 @@ func (r *Reader) Read(ctx context.Context) ([]Record, error) {
 			}
 			rec, err := parse(line)
 			if err != nil {
-				return all, &fs.PathError{Op: "reading", Path: path, Err: err}
+				return all, &fs.PathError{Op: "reading", Path: r.path, Err: err}
 			}
 			r.Missed += rec.Number - r.next
 			r.next = rec.Number + 1
@@ -166,7 +171,7 @@ func parse(line string) (Record, error) {
 		Time:        time.Unix(int64(number(sec, 10, 63)), int64(number(nsec, 10, 63))),
 		Kind:        f[2],
 		Reason:      f[3],
-		Meaning:     Meaning(f[3]),
+		Meaning:     meaningIn(f[3], f[4]),
 		Function:    absent(f[4]),
 		Interface:   absent(f[5]),
 		Bytes:       int(number(f[6], 10, 32)),
@@ -222,13 +227,37 @@ func protocol(n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
+// Protocol returns the number of a record's protocol, or 0 if it is not known.
+func Protocol(name string) byte {
+	for n, known := range protocols {
+		if known == name {
+			return byte(n)
+		}
+	}
+	n, _ := strconv.ParseUint(name, 10, 8)
+	return byte(n)
+}
+
+// letters are the TCP flags in the order and with the letters of tcpdump(8).
+var letters = []struct {
+	bit  uint64
+	word byte
+}{{0x02, 'S'}, {0x01, 'F'}, {0x08, 'P'}, {0x04, 'R'}, {0x20, 'U'}, {0x40, 'E'}, {0x80, 'W'}, {0x10, '.'}}
+
+// Flags returns the bits of a record's TCP flags.
+func Flags(words string) (bits byte) {
+	for _, f := range letters {
+		if strings.IndexByte(words, f.word) >= 0 {
+			bits |= byte(f.bit)
+		}
+	}
+	return bits
+}
+
 // tcpFlags formats TCP flags as tcpdump(8) does.
 func tcpFlags(flags uint64) string {
 	var b strings.Builder
-	for _, f := range []struct {
-		bit  uint64
-		word byte
-	}{{0x02, 'S'}, {0x01, 'F'}, {0x08, 'P'}, {0x04, 'R'}, {0x20, 'U'}, {0x40, 'E'}, {0x80, 'W'}, {0x10, '.'}} {
+	for _, f := range letters {
 		if flags&f.bit != 0 {
 			b.WriteByte(f.word)
 		}

@@ -41,7 +41,29 @@ func TestParseCounts(t *testing.T) {
 }
 
 func TestMeaning(t *testing.T) {
+	if got := meaningIn("IP_INHDR", "ip_forward"); !strings.Contains(got, "TTL") {
+		t.Errorf("an expired TTL: %q", got)
+	}
+	if got := meaningIn("IP_INHDR", "ip_rcv_core"); got != Meaning("IP_INHDR") {
+		t.Errorf("a wrong header: %q", got)
+	}
 	if got := Meaning("VXLAN_INVALID_HDR"); got != "vxlan invalid hdr" {
 		t.Errorf("a reason without an explanation: %q", got)
+	}
+}
+
+func TestFlags(t *testing.T) {
+	for bits := range 256 {
+		if got := Flags(tcpFlags(uint64(bits))); int(got) != bits {
+			t.Errorf("%#x became %#x", bits, got)
+		}
+	}
+}
+
+func TestProtocol(t *testing.T) {
+	for _, n := range []uint64{1, 6, 17, 58, 200} {
+		if got := Protocol(protocol(n)); uint64(got) != n {
+			t.Errorf("%d became %d", n, got)
+		}
 	}
 }

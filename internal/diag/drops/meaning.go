@@ -5,13 +5,39 @@ package drops
 import "strings"
 
 // Meaning explains a reason: of a drop as in include/net/dropreason-core.h, or of a reset
-// as in include/net/rstreason.h and RFC 8684, section 3.6. If it has no explanation, it
-// returns the name in lower case.
+// as in include/net/rstreason.h and RFC 8684, section 3.6, or of a retransmission. If it
+// has no explanation, it returns the name in lower case.
 func Meaning(reason string) string {
 	if m := meanings[reason]; m != "" {
 		return m
 	}
 	return strings.ToLower(strings.ReplaceAll(reason, "_", " "))
+}
+
+// meaningIn explains a reason that a function of the kernel gives.
+func meaningIn(reason, function string) string {
+	if m := special[[2]string{reason, function}]; m != "" {
+		return m
+	}
+	return Meaning(reason)
+}
+
+const noConnection = "the kernel gives no reason; the connection is not complete: the listener's queue is full (TcpExtListenOverflows), or the SYN was repeated"
+
+const noCookie = "the listener's queue is full (TcpExtListenOverflows), or no SYN cookie belongs to the acknowledgement"
+
+// special are reasons that a function uses with a meaning of its own.
+var special = map[[2]string]string{
+	{"IP_INHDR", "ip_forward"}:  "the TTL expired on the way",
+	{"IP_INHDR", "ip6_forward"}: "the hop limit expired on the way",
+
+	// The only drops in these functions for which Linux 6.12 has no reason.
+	{"NOT_SPECIFIED", "tcp_v4_rcv"}: noConnection,
+	{"NOT_SPECIFIED", "tcp_v6_rcv"}: noConnection,
+
+	// With SYN cookies, a full queue of the listener looks like an unknown connection.
+	{"NO_SOCKET", "cookie_v4_check"}: noCookie,
+	{"NO_SOCKET", "cookie_v6_check"}: noCookie,
 }
 
 var meanings = map[string]string{
@@ -100,6 +126,12 @@ var meanings = map[string]string{
 	"TCP_DISCONNECT_WITH_DATA": "the program disconnected the socket with unsent data",
 	"TCP_TIMEWAIT_SOCKET":      "the connection is in TIME-WAIT",
 	"PEER":                     "the peer sent the reset",
+	"SYN":                      "the peer has not answered the SYN",
+	"SYN_ACK":                  "the peer has not acknowledged the SYN-ACK",
+	"TIMEOUT":                  "no acknowledgement arrived within the retransmission timeout",
+	"ZERO_WINDOW":              "the peer's receive window is zero; the segment asks whether it has opened",
+	"FAST":                     "the peer acknowledged later data (fast retransmission)",
+	"LOSS_PROBE":               "the last segments were not acknowledged in time (tail loss probe)",
 	"ERROR":                    "an error in the kernel",
 	"MPTCP_RST_EUNSPEC":        "MPTCP: no specific reason",
 	"MPTCP_RST_EMPTCP":         "MPTCP: the peer broke the protocol, or the token is unknown",

@@ -36,7 +36,7 @@ type Watcher struct {
 // close conn.
 func NewWatcher(ctx context.Context, conn *stackconn.Conn, info *instance.Info) (*Watcher, error) {
 	w := &Watcher{conn: conn, info: info, live: live.New(conn, info)}
-	r, err := drops.Open(ctx, conn)
+	r, err := drops.Open(ctx, conn, drops.Drops)
 	if errors.Is(err, drops.ErrUnsupported) {
 		return w, nil
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lklrun/lklrun/internal/diag/counters"
+	"github.com/lklrun/lklrun/internal/diag/drops"
 	"github.com/lklrun/lklrun/internal/diag/owners"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
@@ -56,6 +57,8 @@ type sample struct {
 	conns []sockdiag.Connection // plain TCP connections have no subflows
 
 	retrans Value
+	drops   Value
+	resets  Value // sent and received
 	opened  Value // TCP connections, since boot
 	cpu     cpuSample
 	amounts map[uint64]amount // byte counts of all sockets, by cookie
@@ -129,6 +132,9 @@ func (c *Collector) read(ctx context.Context) (*sample, error) {
 		if v, ok := protocols.Get(name); ok {
 			s.opened = plus(s.opened, sockdiag.Known(uint64(v.Int())))
 		}
+	}
+	if err := s.readDrops(ctx, c.conn); err != nil {
+		return nil, err
 	}
 	if s.cpu, err = readCPU(ctx, c.conn, c.info); err != nil {
 		return nil, err
@@ -207,6 +213,28 @@ func (c *Collector) attribute(ctx context.Context, s *Snapshot, now *sample) err
 		conn.Sockets.Processes = c.processes[conn.Sockets.Cookie]
 		if p := conn.Sockets.Processes; len(p) > 0 {
 			conn.Process, conn.PID = p[0].Comm, p[0].PID
+		}
+	}
+	return nil
+}
+
+// readDrops reads how many packets were dropped and how many connections were reset. A
+// kernel that does not report them leaves both absent.
+func (s *sample) readDrops(ctx context.Context, conn *stackconn.Conn) error {
+	counts, err := drops.Counts(ctx, conn)
+	if errors.Is(err, drops.ErrUnsupported) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	s.drops, s.resets = sockdiag.Known(0), sockdiag.Known(0)
+	for _, c := range counts {
+		switch c.Kind {
+		case drops.Drop:
+			s.drops.N += c.Count
+		case drops.ResetSent, drops.ResetReceived:
+			s.resets.N += c.Count
 		}
 	}
 	return nil

@@ -36,7 +36,7 @@ func newSnapshot(info *instance.Info, now, was *sample) *Snapshot {
 	} else {
 		was = &sample{}
 	}
-	s.Totals.Retrans = now.retrans
+	s.Totals.Retrans, s.Totals.Drops, s.Totals.Resets = now.retrans, now.drops, now.resets
 	s.addLinks(now, was, took)
 	s.addConnections(now, was, took)
 	return s

@@ -80,7 +80,7 @@ func (r *Recorder) Start(ctx context.Context, captures []config.Capture) error {
 
 func (r *Recorder) record(ctx context.Context, c config.Capture) (*recording, error) {
 	rec := &recording{said: c, links: r.Links, done: make(chan struct{})}
-	take := capture.Take{Names: c.Interfaces, Snaplen: c.Snap, Filter: c.Filter, Annotate: true}
+	take := capture.Take{Names: c.Interfaces, Snaplen: c.Snap, Filter: c.Filter, Annotate: true, Events: !c.Ring()}
 	if c.Ring() && c.Snap == 0 {
 		take.Snaplen = config.RingSnap
 	}
@@ -142,6 +142,14 @@ func (rec *recording) Packets(packets []capture.Packet) error {
 		return rec.ring.Packets(packets)
 	}
 	return rec.file.Packets(packets)
+}
+
+// Events passes events to the file.
+func (rec *recording) Events(events []capture.Event) error {
+	if rec.file == nil {
+		return nil
+	}
+	return rec.file.Events(events)
 }
 
 // Farewell ends the captures to files when the target has ended and its peers

@@ -29,7 +29,7 @@ func made(name string, n int, at time.Time) live.Update {
 		Time: at, Interval: 1,
 		Instance: live.Instance{Name: name, Stack: "mptcp", Release: "6.12", Engine: "supervise", Command: "curl http://10.71.1.1/file", Started: at.Add(-time.Minute)},
 		CPU:      live.CPU{Stack: &busy},
-		Totals:   live.Totals{TxRate: known(1_200_000), RxRate: known(186_000_000), Retrans: known(3), RetransRate: &half, Connections: n + 1, Subflows: 2},
+		Totals:   live.Totals{TxRate: known(1_200_000), RxRate: known(186_000_000), Retrans: known(3), RetransRate: &half, Drops: known(12), Resets: known(1), Connections: n + 1, Subflows: 2},
 		Links: []live.Link{
 			{Name: "lo", Index: 1, State: "up"},
 			{Name: "eth0", Index: 2, State: "up", Addrs: []string{"10.71.1.2/24"}, TxRate: known(600_000), RxRate: known(93_000_000), RxDropped: known(0), TxDropped: known(2)},

@@ -85,6 +85,14 @@ func (p panes) title(s *live.Snapshot, now time.Time) string {
 	if !i.Started.IsZero() {
 		words = append(words, "up "+max(0, now.Sub(i.Started)).Truncate(time.Second).String()+",")
 	}
+	for _, n := range []struct {
+		value live.Value
+		one   string
+	}{{s.Totals.Drops, "drop"}, {s.Totals.Resets, "reset"}} {
+		if n.value.N > 0 {
+			words = append(words, text.Plural(int(n.value.N), n.one)+",")
+		}
+	}
 	return p.fit(strings.Join(append(words, i.Command), " "))
 }
 

@@ -106,7 +106,7 @@ func (o *captureOptions) tcpdump(json bool) []string {
 
 // take describes the packets to capture. It returns errors of the command line.
 func (o *captureOptions) take(filter string) (capture.Take, error) {
-	t := capture.Take{Names: o.interfaces, Snaplen: o.snaplen, Filter: filter, Buffer: int(o.buffer) << 10, Annotate: true, Some: o.all || len(o.names) > 1}
+	t := capture.Take{Names: o.interfaces, Snaplen: o.snaplen, Filter: filter, Buffer: int(o.buffer) << 10, Annotate: true, Events: o.file != "", Some: o.all || len(o.names) > 1}
 	switch o.direction {
 	case "in":
 		t.Direction = capture.In

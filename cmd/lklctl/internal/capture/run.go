@@ -73,6 +73,14 @@ func (r *recorder) Packets(packets []capture.Packet) error {
 	return err
 }
 
+// Events forwards events to a file.
+func (r *recorder) Events(events []capture.Event) error {
+	if e, ok := r.Handler.(capture.EventHandler); ok {
+		return e.Events(events)
+	}
+	return nil
+}
+
 // runCapture runs the verb capture.
 func runCapture(ctx context.Context, c *verb.Call, o *captureOptions, filter string) error {
 	take, err := o.take(filter)

@@ -8,21 +8,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/cmd/lklctl/internal/verb"
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/diag/drops"
-	"github.com/lklrun/lklrun/internal/diag/owners"
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 	"github.com/lklrun/lklrun/internal/stack/sockfilter"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
@@ -33,36 +29,46 @@ const interval = 200 * time.Millisecond
 
 // options are the flags and the filter of both verbs.
 type options struct {
+	file    string
 	kinds   []string
 	plural  string // noun of the messages
 	process string
 	watch   bool
 	summary bool
+	again   bool // retransmissions instead of drops
 
 	filter *sockfilter.Filter
 }
 
 // Drops returns the verb drops.
 func Drops(c *verb.Call) *cobra.Command {
-	cmd := command(c, &options{kinds: []string{drops.Drop}, plural: "dropped packets"})
-	cmd.Use = "drops [-p PROCESS] [-s | -w] [FILTER]"
-	cmd.Short = "show dropped packets, and why the stack dropped them"
+	o := &options{file: drops.Drops, kinds: []string{drops.Drop}, plural: "dropped packets"}
+	cmd := command(c, o)
+	cmd.Flags().BoolVarP(&o.again, "retransmits", "r", false, "show what TCP sent again instead, and why")
+	cmd.Use = "drops [-r] [-p PROCESS] [-s | -w] [FILTER]"
+	cmd.Short = "show packets that were dropped or sent again, and why"
 	cmd.Long = `drops lists the last packets that the stack dropped, oldest first: when, the
 kernel's reason, the interface, the packet, the process and the function in the
 kernel. The reasons are those of include/net/dropreason-core.h.
 
-The stack keeps the last 1024 drops and resets. "lklctl help filters" describes
-FILTER; src and dst are the source and the destination of the packet.`
+With -r, it lists what TCP sent again because the peer did not acknowledge it,
+with the state of TCP as the reason. One line may be several segments.
+"lklctl netstat -ti" counts the retransmitted segments of each connection.
+
+The stack keeps the last 1024 drops and resets, and 1024 retransmissions.
+"lklctl help filters" describes FILTER; src and dst are the source and the
+destination of the packet.`
 	cmd.Example = `  lklctl drops
   lklctl drops -s
   lklctl drops -w dport = :443
+  lklctl drops -r -p curl
   lklctl drops -o json | jq -r '.[].reason' | sort | uniq -c`
 	return cmd
 }
 
 // Resets returns the verb resets.
 func Resets(c *verb.Call) *cobra.Command {
-	cmd := command(c, &options{kinds: []string{drops.ResetSent, drops.ResetReceived}, plural: "TCP resets"})
+	cmd := command(c, &options{file: drops.Drops, kinds: []string{drops.ResetSent, drops.ResetReceived}, plural: "TCP resets"})
 	cmd.Use = "resets [-p PROCESS] [-s | -w] [FILTER]"
 	cmd.Short = "show TCP resets, and why the stack sent them"
 	cmd.Long = `resets lists the last TCP resets that the stack sent or received, oldest first.
@@ -80,6 +86,9 @@ FILTER; src and dst are the source and the destination of the reset.`
 func command(c *verb.Call, o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Args: func(_ *cobra.Command, args []string) (err error) {
+			if o.again {
+				o.file, o.kinds, o.plural = drops.Retransmits, []string{drops.Retransmit}, "retransmissions"
+			}
 			if o.summary && o.watch {
 				return exit.Usagef("-s and -w conflict; choose one")
 			}
@@ -129,7 +138,7 @@ func words(ctx context.Context, info *instance.Info, conn *stackconn.Conn, toCom
 
 // list prints the events that the stack still has.
 func list(ctx context.Context, c *verb.Call, info *instance.Info, conn *stackconn.Conn, o *options) error {
-	r, err := drops.Open(ctx, conn)
+	r, err := drops.Open(ctx, conn, o.file)
 	if err != nil {
 		return err
 	}
@@ -144,7 +153,7 @@ func list(ctx context.Context, c *verb.Call, info *instance.Info, conn *stackcon
 
 // watch prints events as they occur.
 func watch(ctx context.Context, c *verb.Call, conn *stackconn.Conn, o *options) error {
-	r, err := drops.Open(ctx, conn)
+	r, err := drops.Open(ctx, conn, o.file)
 	if err != nil {
 		return err
 	}
@@ -183,35 +192,18 @@ func next(ctx context.Context, conn *stackconn.Conn, r *drops.Reader, o *options
 	if err != nil {
 		return nil, err
 	}
-	selected, sockets := []drops.Record{}, []sockdiag.Socket{}
+	selected := []drops.Record{}
 	for _, rec := range all {
-		s := socketOf(&rec)
-		if slices.Contains(o.kinds, rec.Kind) && o.filter.Match(s) {
-			selected, sockets = append(selected, rec), append(sockets, s)
+		if slices.Contains(o.kinds, rec.Kind) && o.filter.Match(rec.Socket()) {
+			selected = append(selected, rec)
 		}
 	}
-	if len(selected) == 0 {
-		return selected, nil
-	}
-	if err := owners.Attribute(ctx, conn, sockets); err != nil {
+	if err := drops.Attribute(ctx, conn, selected); err != nil {
 		return nil, err
-	}
-	for i, s := range sockets {
-		if selected[i].Inode != 0 && len(s.Processes) > 0 {
-			selected[i].PID, selected[i].Process = s.Processes[0].PID, s.Processes[0].Comm
-		}
 	}
 	return slices.DeleteFunc(selected, func(rec drops.Record) bool {
 		return o.process != "" && o.process != rec.Process && o.process != fmt.Sprint(rec.PID)
 	}), nil
-}
-
-// socketOf returns a socket with the addresses of a packet, to which filters and owners
-// apply.
-func socketOf(r *drops.Record) sockdiag.Socket {
-	s := sockdiag.Socket{Proto: sockdiag.Proto(r.Protocol), Local: r.Source, Remote: r.Destination, Inode: r.Inode, Iface: r.Interface}
-	s.Family = familyOf(r.Source.Addr())
-	return s
 }
 
 // summary prints the counts by reason.
@@ -234,23 +226,23 @@ func summary(ctx context.Context, c *verb.Call, info *instance.Info, conn *stack
 
 // write prints events as a table, and explains their reasons below it.
 func write(w io.Writer, all []drops.Record) error {
-	t := cli.NewTable("TIME", "REASON", "INTERFACE", "PACKET", "PROCESS", "FUNCTION")
-	var reasons []string
+	head := []string{"TIME", "REASON", "INTERFACE", "PACKET", "PROCESS", "FUNCTION"}
+	if all[0].Kind != drops.Drop {
+		head = head[:5] // only drops have a function
+	}
+	t := cli.NewTable(head...)
+	var meanings []string
 	for i := range all {
 		r := &all[i]
-		t.Row(clock(r.Time), r.Reason, r.Interface, packet(r), process(r), r.Function)
-		if !slices.Contains(reasons, r.Reason) {
-			reasons = append(reasons, r.Reason)
+		t.Row([]string{clock(r.Time), r.Reason, r.Interface, r.Packet(), r.Owner(), r.Function}[:len(head)]...)
+		if m := r.Reason + ": " + r.Meaning; !slices.Contains(meanings, m) {
+			meanings = append(meanings, m)
 		}
 	}
 	if err := t.Write(w); err != nil {
 		return err
 	}
-	var b strings.Builder
-	for _, reason := range reasons {
-		fmt.Fprintf(&b, "\n%s: %s", reason, drops.Meaning(reason))
-	}
-	_, err := fmt.Fprintln(w, b.String())
+	_, err := fmt.Fprintln(w, "\n"+strings.Join(meanings, "\n"))
 	return err
 }
 
@@ -262,7 +254,7 @@ func line(c *verb.Call, r *drops.Record) error {
 		return enc.Encode(r)
 	}
 	words := []string{c.Paint.Dim(clock(r.Time)), c.Paint.Red(r.Reason)}
-	for _, word := range []string{r.Interface, packet(r), process(r), r.Function} {
+	for _, word := range []string{r.Interface, r.Packet(), r.Owner(), r.Function} {
 		if word != "" {
 			words = append(words, word)
 		}
@@ -272,52 +264,3 @@ func line(c *verb.Call, r *drops.Record) error {
 }
 
 func clock(t time.Time) string { return t.Local().Format("15:04:05.000000") }
-
-// packet describes a packet in the manner of tcpdump(8).
-func packet(r *drops.Record) string {
-	words := []string{r.Protocol}
-	if r.Protocol == "" {
-		words[0] = r.Family
-	}
-	if r.Source.IsValid() || r.Destination.IsValid() {
-		words = append(words, end(r.Source)+" > "+end(r.Destination))
-	}
-	if r.Flags != "" {
-		words = append(words, "["+r.Flags+"]")
-	}
-	if r.Kind == drops.Drop {
-		words = append(words, fmt.Sprintf("%d B", r.Bytes))
-	}
-	if r.Token != "" {
-		words = append(words, "token "+r.Token)
-	}
-	return strings.Join(words, " ")
-}
-
-// end formats an address, with its port if it has one.
-func end(a netip.AddrPort) string {
-	switch {
-	case !a.IsValid():
-		return "*"
-	case a.Port() == 0:
-		return a.Addr().String()
-	}
-	return a.String()
-}
-
-func process(r *drops.Record) string {
-	if r.Process == "" {
-		return ""
-	}
-	return fmt.Sprintf("%s(%d)", r.Process, r.PID)
-}
-
-func familyOf(a netip.Addr) int {
-	switch {
-	case a.Is4():
-		return unix.AF_INET
-	case a.Is6():
-		return unix.AF_INET6
-	}
-	return 0
-}

@@ -181,7 +181,7 @@ function drawTotals() {
   const entries = [
     ["In", rate(t.rx_bit_s)], ["Out", rate(t.tx_bit_s)],
     ["Connections", count(t.connections)], ["Subflows", count(t.subflows)], ["New connections / s", perSecond(t.opened_s)],
-    ["Retransmissions / s", perSecond(t.retrans_s)], ["Stack CPU", percent(newest?.cpu?.stack_percent)],
+    ["Retransmissions / s", perSecond(t.retrans_s)], ["Dropped packets", count(t.drops)], ["Resets", count(t.resets)], ["Stack CPU", percent(newest?.cpu?.stack_percent)],
   ];
   const dl = $("totals");
   if (dl.children.length === 0) {
