@@ -79,6 +79,9 @@ var cases = []struct {
 	}},
 	{"small window", PeerWindow, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) { i.RwndLimited = known(k * 80000) }},
 	{"congestion window", Congestion, func(_ uint64, i *sockdiag.TCPInfo, _ *Reading) { i.Unacked, i.NotSent = known(40), known(99999) }},
+	{"congestion window, and one lost segment", Congestion, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) {
+		i.Unacked, i.TotalRetrans, i.CAState = known(40), known(min(1, k/10)), known(3)
+	}},
 	{"pacing", Pacing, func(_ uint64, i *sockdiag.TCPInfo, _ *Reading) { i.MaxPacingRate = known(1250000) }},
 	{"loss beyond", Loss, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) {
 		i.TotalRetrans, i.Unacked, i.NotSent = known(k/2), known(40), known(99999)

@@ -129,9 +129,11 @@ func (v *view) shares() map[Code]float64 {
 		}
 		return all
 	}
-	// After a loss, the window is small because of the loss.
+	// After a loss, the window is small because of the loss, unless hardly anything was lost.
 	switch {
-	case f.retrans == 0 || float64(f.retrans) < lossLeast*float64(f.segments):
+	case f.segments > 0 && float64(f.retrans) < lossLeast*float64(f.segments):
+		become(Congestion, Loss)
+	case f.retrans == 0:
 	case all[PathRate] > all[Loss]:
 		become(PathRate, Congestion)
 	default:
@@ -145,7 +147,7 @@ func (v *view) iface(code Code) string {
 	var at string
 	var most float64
 	for p, seconds := range v.times() {
-		same := p.code == code || code == Loss && (p.code == moving || p.code == Congestion)
+		same := p.code == code || code == Loss && (p.code == moving || p.code == Congestion) || code == Congestion && p.code == Loss
 		if same && (seconds > most || seconds == most && p.iface < at) {
 			at, most = p.iface, seconds
 		}
@@ -235,7 +237,11 @@ func (v *view) evidence(l *Limit) (all []string) {
 	case Congestion:
 		add("the congestion window of %s is full: %.0f segments on average", f.congestion, f.mean(f.cwnd))
 		add("a round trip takes %s", text.Millis(uint64(rtt)))
-		add("no segment was lost")
+		if f.retrans == 0 {
+			add("no segment was lost")
+		} else {
+			add("%d of %d segments were retransmitted, too few to matter", f.retrans, f.segments)
+		}
 	case Pacing:
 		if f.maxPacing > 0 {
 			add("the program limits pacing to %s (SO_MAX_PACING_RATE)", text.Scaled(8*float64(f.maxPacing), "bit/s"))
@@ -443,7 +449,7 @@ func (v *view) headline(l *Limit) string {
 	case Peer:
 		return fmt.Sprintf("The peer, or the path from it, limits %s, %s of the time. This side could receive more.", who, share)
 	case Congestion:
-		return fmt.Sprintf("The congestion window limits %s%s, %s of the time, without any loss.", who, at, share)
+		return fmt.Sprintf("The congestion window limits %s%s, %s of the time. Loss is not the cause.", who, at, share)
 	case Pacing:
 		return fmt.Sprintf("Pacing limits %s%s, %s of the time.", who, at, share)
 	case Loss:
