@@ -88,7 +88,7 @@ func page(dir string, set *table.Set) error {
 		}
 		sections = append(sections, sec)
 	}
-	return create(filepath.Join(dir, "benchmarks.md"), func(w io.Writer) error { return report.Markdown(w, set, sections, report.Reasons) })
+	return create(filepath.Join(dir, "benchmarks.md"), func(w io.Writer) error { return report.Markdown(w, set, sections, report.Reasons, report.Since) })
 }
 
 // compare lists the ratios that fell below the recorded ones.

@@ -16,6 +16,12 @@ import (
 //go:embed reasons.md
 var Reasons string
 
+// Since contains figures that were measured after the run of the page, by other commands.
+// The page copies the text below its first heading.
+//
+//go:embed since.md
+var Since string
+
 // A Demand is one line of the criteria: a target in each placement.
 type Demand struct {
 	Target  table.Target // target for the first placement
@@ -80,7 +86,7 @@ func (d Demand) Reason(reasons string) string {
 // criteria returns the table of all demands. The function bad marks figures that
 // miss their target.
 func criteria(ds []Demand, bad func(string) string) Table {
-	placements := []string{"unpinned", "one-cpu", "two-cpus"}
+	placements := []string{unpinned, oneCPU, twoCPUs}
 	t := Table{Title: "Criteria", Head: append([]string{"", "what", "target"}, placements...)}
 	for _, d := range ds {
 		row := []string{d.Target.Criterion, d.Target.What, d.Target.Bound(), "", "", ""}

@@ -25,8 +25,9 @@ type Section struct {
 const Pictures = "benchmarks"
 
 // Markdown writes the page: the set-up, the demands and whether they are met,
-// explanations of missed ones, and one section for each scenario.
-func Markdown(w io.Writer, s *table.Set, sections []Section, reasons string) error {
+// explanations of missed ones with their bounds, later figures, and one section for each
+// scenario.
+func Markdown(w io.Writer, s *table.Set, sections []Section, reasons, since string) error {
 	var b strings.Builder
 	i := s.Info
 	b.WriteString("# Benchmarks\n\nWritten by `make bench-full`. To change the text, edit the scenario, or bench/report/reasons.md for the reasons.\n\n")
@@ -48,7 +49,14 @@ func Markdown(w io.Writer, s *table.Set, sections []Section, reasons string) err
 	b.WriteString("\n## Targets\n\n")
 	markdownTable(&b, criteria(ds, func(c string) string { return "**" + c + " missed**" }))
 	b.WriteString("\nBold: missed. ?: not measured in this run. A placement without a target is empty. The first column also shows figures that have no placement.\n")
+	if t := bounds(s, ds); len(t.Rows) > 0 {
+		b.WriteString("\n## Missed targets against their bounds\n\n" + aboutBounds + "\n")
+		markdownTable(&b, t)
+	}
 	missed(&b, s, ds, reasons)
+	if _, text, ok := strings.Cut(since, "\n\n"); ok {
+		b.WriteString("\n## Measured since\n\n" + strings.TrimSpace(text) + "\n")
+	}
 	if len(s.Notes) > 0 {
 		b.WriteString("\n## Not measured\n\n")
 		for _, n := range s.Notes {
@@ -150,6 +158,9 @@ func section(b *strings.Builder, s *table.Set, sec Section) {
 	}
 }
 
+// words are the headings of columns that contain words instead of numbers.
+var words = []string{"what", "target", "placement", "source"}
+
 // markdownTable writes a table with right-aligned numbers.
 func markdownTable(b *strings.Builder, t Table) {
 	line := func(cells []string) {
@@ -162,7 +173,7 @@ func markdownTable(b *strings.Builder, t Table) {
 	rule := make([]string, len(t.Head))
 	for i := range rule {
 		rule[i] = "---:"
-		if i == 0 || t.Head[i] == "what" || t.Head[i] == "target" {
+		if i == 0 || slices.Contains(words, t.Head[i]) {
 			rule[i] = "---"
 		}
 	}

@@ -48,11 +48,12 @@ func TestMarkdown(t *testing.T) {
 			"a CPU with 2 CPUs", "Linux 6.18", "commit abc", "2026-01-02", "form full",
 			"| 1 | library, send | ≥ 1.80 × host | ? | **1.50 missed** | 1.90 |", "**1: library, send, ≥ 1.80 × host** (one-cpu)\n\nCopies: three.\n",
 			"- `cycles: no counters`", "## Bulk transfer", "Seeds 002. What it is.", "![picture](benchmarks/bulk-x.svg)",
-			"| send one-cpu | 10.0 | 15.0 (1.50) |", "| a\\|b | c |", "a note", "bulk 3."}},
+			"| send one-cpu | 10.0 | 15.0 (1.50) |", "| a\\|b | c |", "a note", "bulk 3.",
+			"| 1 | library, send | one-cpu | ≥ 1.80 × host | 1.50 | - | - | - |", "## Measured since\n\nA later figure.\n"}},
 		{"", []string{"(one-cpu)\n\nNo reason is recorded yet."}},
 	} {
 		var b bytes.Buffer
-		if err := Markdown(&b, example(), []Section{sec, {Name: "rr", Title: "Round trips"}}, tt.reasons); err != nil {
+		if err := Markdown(&b, example(), []Section{sec, {Name: "rr", Title: "Round trips"}}, tt.reasons, "# Top\n\nA later figure.\n"); err != nil {
 			t.Fatal(err)
 		}
 		for _, want := range tt.want {
@@ -63,6 +64,36 @@ func TestMarkdown(t *testing.T) {
 		if strings.Contains(b.String(), "Not this") {
 			t.Error("another target's reason is there")
 		}
+	}
+}
+
+// TestBounds checks where a bound comes from: an experiment, the library in the same run,
+// or nothing.
+func TestBounds(t *testing.T) {
+	s := example()
+	for _, p := range []string{"one-cpu", "two-cpus"} {
+		s.Add(key(p, "supervise"), table.Sample{"Gbit/s": 6, "cpu-s/GB": 0.4})
+		s.Add(key(p, "library"), table.Sample{"cpu-s/GB": 0.3})
+		s.Add(key(p, "host"), table.Sample{"cpu-s/GB": 0.2})
+	}
+	target := func(what, unit, placement, of, base string, atLeast, atMost float64) table.Target {
+		return table.Target{Criterion: "1", What: what, Unit: unit, Of: key(placement, of), Base: key(placement, base), AtLeast: atLeast, AtMost: atMost}
+	}
+	got := bounds(s, Demands(s, []table.Target{
+		target("library, send, cc=cubic", "Gbit/s", "one-cpu", "library", "host", 2, 0), // 1.50, but 0.91 in the experiment
+		target("supervise, send", "Gbit/s", "one-cpu", "supervise", "host", 0.8, 0),     // the library: 1.50
+		target("preload, send", "Gbit/s", "two-cpus", "supervise", "library", 0.95, 0),
+		target("supervise, CPU", "cpu-s/GB", "one-cpu", "supervise", "host", 0, 1.2),
+		target("library, other", "Gbit/s", "one-cpu", "library", "host", 1.8, 0),
+		target("supervise, met", "Gbit/s", "one-cpu", "supervise", "host", 0.1, 0),
+	}))
+	var rows []string
+	for _, r := range got.Rows {
+		rows = append(rows, strings.Join(r[4:7], " "))
+	}
+	want := []string{"1.50 1.08 0.84", "0.60 1.50 0.40", "0.32 1.00 0.32", "2.00 1.50 0.75", "1.50 - -"}
+	if strings.Join(rows, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got %q, want %q", rows, want)
 	}
 }
 
@@ -80,7 +111,7 @@ func TestProfiles(t *testing.T) {
 		again[i].What = "again"
 	}
 	var b bytes.Buffer
-	if err := Markdown(&b, s, []Section{{Name: "bulk", Targets: append(targets(), again...)}}, ""); err != nil {
+	if err := Markdown(&b, s, []Section{{Name: "bulk", Targets: append(targets(), again...)}}, "", ""); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
