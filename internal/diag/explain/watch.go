@@ -150,10 +150,6 @@ func (w *Watcher) usage() (u Usage) {
 	if host == 0 {
 		return u
 	}
-	all, err := procstat.List(procstat.Root)
-	if err != nil {
-		return u
-	}
 	var ok bool
 	if u.Stack, u.StackWait, ok = scheduled(fmt.Sprintf("%s/%d/schedstat", procstat.Root, host)); !ok { // of the thread that runs the kernel
 		return u
@@ -164,9 +160,7 @@ func (w *Watcher) usage() (u Usage) {
 		run, wait, _ := scheduled(thread)
 		u.Gateway, u.GatewayWait = u.Gateway+run, u.GatewayWait+wait
 	}
-	for _, pid := range procstat.Below(all, host) {
-		u.Target += all[pid].CPU
-	}
+	u.Target = w.live.TargetCPU()
 	return u
 }
 

@@ -88,6 +88,17 @@ func (c *Collector) Snapshot(ctx context.Context) (*Snapshot, error) {
 	return s, nil
 }
 
+// TargetCPU returns the CPU time that the program and its children have used up to the last
+// snapshot.
+func (c *Collector) TargetCPU() (used time.Duration) {
+	if c.last != nil {
+		for _, p := range c.last.cpu.target {
+			used += p.CPU
+		}
+	}
+	return used
+}
+
 // reason determines why the stack did not answer.
 func (c *Collector) reason(ctx context.Context, err error) error {
 	switch {
