@@ -88,7 +88,8 @@ func (st *Stack) newEvents(ctx context.Context, r *drops.Reader, accepts func(*d
 	if err != nil {
 		return nil, err
 	}
-	records = slices.DeleteFunc(records, func(r drops.Record) bool { return !accepts(&r) })
+	// The statistics of the interfaces count the copies for which the capture had no room.
+	records = slices.DeleteFunc(records, func(r drops.Record) bool { return r.Reason == "PACKET_SOCK_ERROR" || !accepts(&r) })
 	if err := drops.Attribute(ctx, st.conn, records); err != nil {
 		return nil, err
 	}
