@@ -44,7 +44,7 @@ func (st *Stack) Events(ctx context.Context, names []string, filter string, hand
 		if err != nil {
 			return st.over(ctx, err)
 		}
-		defer r.Close()                        //nolint:errcheck // the stack may have ended
+		defer r.Close()
 		if _, err := r.Read(ctx); err != nil { // skip the past
 			return st.over(ctx, err)
 		}
