@@ -392,7 +392,7 @@ var causes = []struct {
 	{"a full queue of a listener", func(p *framePeer) {
 		kit.Lklctl(p.T, "-n", p.Name, "sysctl", "-w", "net.ipv4.tcp_syncookies=0")
 		p.overflow(82, 2, 2, 2)
-	}, []string{"drop NOT_SPECIFIED"}, nil},
+	}, []string{"drop LISTEN_OVERFLOW"}, nil},
 	{"a full queue of a path", func(p *framePeer) {
 		kit.Lklctl(p.T, "-n", p.Name, "path", "eth0", "rate", "8kbit", "limit", "2")
 		p.Say(`exec("s=socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\nfor i in range(50): s.sendto(bytes(1000), ('10.98.0.1', 9))")`)
@@ -498,7 +498,7 @@ func TestDropsOfMPTCP(t *testing.T) {
 			var all []drops.Record
 			kit.Within(kit.Limit, func() bool { all = p.fresh(); return len(all) > 0 })
 			if !slices.ContainsFunc(all, func(r drops.Record) bool {
-				return r.Kind == drops.ResetSent && r.Reason == "MPTCP_RST_EMPTCP" && r.Process == "python3"
+				return r.Kind == drops.ResetSent && r.Reason == "MPTCP_RST_EMPTCP" && r.Process == "python3" && r.Destination.Port() == 4000
 			}) {
 				t.Errorf("a subflow for an unknown connection left %+v", all)
 			}

@@ -43,6 +43,7 @@ var special = map[[2]string]string{
 var meanings = map[string]string{
 	"NOT_SPECIFIED":     "the kernel gives no reason; see the function",
 	"NO_SOCKET":         "no socket has this port",
+	"LISTEN_OVERFLOW":   "the listener's queue is full: the program accepts too slowly, or its backlog is too small",
 	"SOCKET_CLOSE":      "the socket is being closed",
 	"SOCKET_FILTER":     "a filter on the socket (SO_ATTACH_FILTER) rejected it",
 	"SOCKET_RCVBUFF":    "the receive buffer is full: the program reads too slowly, or SO_RCVBUF is too small",

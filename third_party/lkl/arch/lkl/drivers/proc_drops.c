@@ -39,6 +39,8 @@ static const char * const kind_names[] = { "drop", "reset-sent", "reset-received
 static const char * const skb_reasons[] = { DEFINE_DROP_REASON(FN, FN) };
 #undef FN
 
+#define OVERFLOW	"LISTEN_OVERFLOW"	/* a reason of ours */
+
 static const char * const reset_reasons[] = LKL_RST_REASON_NAMES;
 
 enum cause { SYN, SYN_ACK, TIMEOUT, ZERO_WINDOW, FAST, LOSS_PROBE, CAUSES };
@@ -67,6 +69,7 @@ static struct ring drops, retransmits;
 
 static u64 drop_count[ARRAY_SIZE(skb_reasons)];
 static u64 sent_count[ARRAY_SIZE(reset_reasons)];
+static u64 overflow_count;
 static u64 received_count;
 static u64 retransmit_count[CAUSES];
 
@@ -228,6 +231,13 @@ static u16 ethertype_of(const struct sk_buff *skb)
 	return 0;
 }
 
+/* The kernel has no reason for a connection that a listener's full queue refuses. */
+static bool overflows(const struct sock *sk, enum skb_drop_reason reason)
+{
+	return reason == SKB_DROP_REASON_NOT_SPECIFIED && sk && sk->sk_state == TCP_LISTEN &&
+	       sk_acceptq_is_full(sk);
+}
+
 /**
  * lkl_packet_dropped - record a packet that the stack frees without using it
  * @skb: the packet
@@ -244,8 +254,13 @@ void lkl_packet_dropped(struct sk_buff *skb, void *place,
 		return;
 	if (reason >= ARRAY_SIZE(skb_reasons))
 		reason = SKB_DROP_REASON_NOT_SPECIFIED;
-	drop_count[reason]++;
-	r = next_record(DROP, skb_reasons[reason]);
+	if (overflows(lkl_kfree_skb_rx_sk, reason)) {
+		overflow_count++;
+		r = next_record(DROP, OVERFLOW);
+	} else {
+		drop_count[reason]++;
+		r = next_record(DROP, skb_reasons[reason]);
+	}
 	r->place = place;
 	r->ethertype = type;
 	r->len = skb->len;
@@ -269,9 +284,10 @@ void lkl_reset_sent(const struct sock *sk, const struct sk_buff *skb LKL_SEND_RE
 	sent_count[reason]++;
 	r = next_record(RESET_SENT, reset_reasons[reason]);
 	r->flags = TCPHDR_RST;
-	if (sk && sk_fullsock(sk)) {
+	socket_of(r, sk);
+	/* A listener has no peer, but the packet has. */
+	if (sk && sk_fullsock(sk) && sk->sk_state != TCP_LISTEN) {
 		tuple_of(r, sk);
-		socket_of(r, sk);
 	} else if (skb) {
 		r->ethertype = ntohs(skb->protocol);
 		addresses(r, skb);
@@ -457,6 +473,8 @@ static void show_counts(struct seq_file *seq, enum kind kind, const u64 *count,
 static int counts_show(struct seq_file *seq, void *v)
 {
 	show_counts(seq, DROP, drop_count, skb_reasons, ARRAY_SIZE(skb_reasons));
+	if (overflow_count)
+		seq_printf(seq, "%s %s %llu\n", kind_names[DROP], OVERFLOW, overflow_count);
 	show_counts(seq, RESET_SENT, sent_count, reset_reasons, ARRAY_SIZE(reset_reasons));
 	show_counts(seq, RETRANSMIT, retransmit_count, causes, CAUSES);
 	if (received_count)
