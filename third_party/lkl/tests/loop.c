@@ -68,6 +68,26 @@ static int threads(void)
 	return n - 2;
 }
 
+/*
+ * Whether lkl_loop_rest() stops the tick that a call has started. Another timer
+ * may be due as early as the tick, so it tries several times.
+ */
+static int rests(void)
+{
+	long long tick, ns;
+	int i;
+
+	for (i = 0; i < 10; i++) {
+		L0(getpid);
+		tick = lkl_loop_step();
+		ns = lkl_loop_rest();
+		if (tick >= 0 && tick <= 1000000 && (ns == -1 || ns > 5000000))
+			return 1;
+		turn(20000000);
+	}
+	return 0;
+}
+
 /* Bytes with a pattern that shows their position */
 static void pattern(unsigned char *p, long n, unsigned long at)
 {
@@ -253,6 +273,9 @@ int main(void)
 	c = cpu_s() - c;
 	ok(turns < 100 && c < slow(0.02), "idle: %.0f wake-ups and %.2f ms of CPU a second",
 	   turns / 2.0, c * 500);
+
+	ok(rests(), "a rest stops the tick");
+	ok(L0(getpid) == 1, "a call after a rest");
 
 	efd = L2(eventfd2, 0, O_NONBLOCK);
 	iep = L1(epoll_create1, 0);
