@@ -3,9 +3,10 @@
 package crash
 
 import (
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/lklrun/lklrun/internal/base/lazyregexp"
 )
 
 // blank replaces a secret.
@@ -16,20 +17,20 @@ const secretName = `(?:passw(?:or)?d|passphrase|\bpass\b|pwd|secret|token|creden
 
 var (
 	// userInfo is the userinfo of a URL (RFC 3986, 3.2.1).
-	userInfo = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s"'@]+@`)
+	userInfo = lazyregexp.New(`([a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s"'@]+@`)
 	// header is an HTTP header with credentials (RFC 9110, 11.6.2; RFC 6265).
-	header = regexp.MustCompile(`(?i)((?:proxy-)?authorization|(?:set-)?cookie|x-[a-z-]*(?:token|key|secret))(\s*:\s*)[^"'\r\n]+`)
+	header = lazyregexp.New(`(?i)((?:proxy-)?authorization|(?:set-)?cookie|x-[a-z-]*(?:token|key|secret))(\s*:\s*)[^"'\r\n]+`)
 	// scheme is a credential after its scheme, anywhere in the text.
-	scheme = regexp.MustCompile(`(?i)\b(bearer|basic)(\s+)[a-zA-Z0-9+/._~=-]{6,}`)
+	scheme = lazyregexp.New(`(?i)\b(bearer|basic)(\s+)[a-zA-Z0-9+/._~=-]{6,}`)
 	// assigned is NAME=VALUE, "NAME": "VALUE", --NAME VALUE.
-	assigned = regexp.MustCompile(`(?i)([a-z0-9_.-]*` + secretName + `[a-z0-9_.-]*"?\s*[=:]\s*"?)[^\s"',;&]+`)
-	flagged  = regexp.MustCompile(`(?i)(--?[a-z0-9_.-]*` + secretName + `[a-z0-9_.-]*\s+)[^\s"'-][^\s"']*`)
+	assigned = lazyregexp.New(`(?i)([a-z0-9_.-]*` + secretName + `[a-z0-9_.-]*"?\s*[=:]\s*"?)[^\s"',;&]+`)
+	flagged  = lazyregexp.New(`(?i)(--?[a-z0-9_.-]*` + secretName + `[a-z0-9_.-]*\s+)[^\s"'-][^\s"']*`)
 	// word is an option whose secret value is the next word.
-	word = regexp.MustCompile(`(?i)^--?[a-z0-9_.-]*` + secretName + `[a-z0-9_.-]*$`)
+	word = lazyregexp.New(`(?i)^--?[a-z0-9_.-]*` + secretName + `[a-z0-9_.-]*$`)
 	// key is a key of 32 bytes in base64, as WireGuard uses.
-	key = regexp.MustCompile(`\b[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=`)
+	key = lazyregexp.New(`\b[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=`)
 	// setting is a sysctl with a secret value: a key of TCP Fast Open or IPv6.
-	setting = regexp.MustCompile(`(?m)^(\S*(?:_key|secret)\S*\s*=\s*).+$`)
+	setting = lazyregexp.New(`(?m)^(\S*(?:_key|secret)\S*\s*=\s*).+$`)
 )
 
 // hints are substrings: each match of the expressions contains at least one. Lines
@@ -50,22 +51,22 @@ func Text(s string) string {
 func line(s string) string {
 	lower := strings.ToLower(s)
 	if slices.ContainsFunc(hints, func(h string) bool { return strings.Contains(lower, h) }) {
-		s = userInfo.ReplaceAllString(s, "${1}"+blank+"@")
-		s = header.ReplaceAllString(s, "${1}${2}"+blank)
-		s = scheme.ReplaceAllString(s, "${1}${2}"+blank)
-		s = assigned.ReplaceAllString(s, "${1}"+blank)
-		s = flagged.ReplaceAllString(s, "${1}"+blank)
-		s = setting.ReplaceAllString(s, "${1}"+blank)
+		s = userInfo().ReplaceAllString(s, "${1}"+blank+"@")
+		s = header().ReplaceAllString(s, "${1}${2}"+blank)
+		s = scheme().ReplaceAllString(s, "${1}${2}"+blank)
+		s = assigned().ReplaceAllString(s, "${1}"+blank)
+		s = flagged().ReplaceAllString(s, "${1}"+blank)
+		s = setting().ReplaceAllString(s, "${1}"+blank)
 	}
 	if len(s) > 43 && strings.Contains(s, "=") {
-		s = key.ReplaceAllString(s, blank)
+		s = key().ReplaceAllString(s, blank)
 	}
 	return s
 }
 
 // Setting redacts the value of a kernel setting in the same way.
 func Setting(name, value string) string {
-	if setting.MatchString(name + " = " + value) {
+	if setting().MatchString(name + " = " + value) {
 		return blank
 	}
 	return Text(value)
@@ -77,7 +78,7 @@ func Words(command []string) []string {
 	var out []string
 	for i, w := range command {
 		switch {
-		case i > 0 && word.MatchString(command[i-1]), i > 0 && (command[i-1] == "-u" || command[i-1] == "--user") && strings.Contains(w, ":"):
+		case i > 0 && word().MatchString(command[i-1]), i > 0 && (command[i-1] == "-u" || command[i-1] == "--user") && strings.Contains(w, ":"):
 			w = blank
 		case i > 0 && strings.HasPrefix(w, "-p") && len(w) > 2 && strings.Contains(command[0], "sql"):
 			w = "-p" + blank

@@ -81,9 +81,18 @@ func (k *Keeper) Start() error {
 		k.cancel()
 		return err
 	}
-	k.ended.Go(func() { k.persist("listening to the stack's rtnetlink", k.hear) })
-	k.ended.Go(k.keep)
-	k.ended.Go(k.rejoin)
+	// The rest of the start and the program's own start come first. Each of the three
+	// begins with a scan, so it misses no change.
+	k.ended.Go(func() {
+		select {
+		case <-time.After(rest):
+		case <-k.ctx.Done():
+			return
+		}
+		k.ended.Go(func() { k.persist("listening to the stack's rtnetlink", k.hear) })
+		k.ended.Go(k.keep)
+		k.ended.Go(k.rejoin)
+	})
 	return nil
 }
 

@@ -14,7 +14,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -22,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lklrun/lklrun/internal/base/lazyregexp"
 	"github.com/lklrun/lklrun/internal/stack"
 )
 
@@ -55,8 +55,8 @@ type Result struct {
 }
 
 var (
-	versions = regexp.MustCompile(`^[0-9]+\.[0-9]+$`)
-	names    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+	versions = lazyregexp.New(`^[0-9]+\.[0-9]+$`)
+	names    = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 )
 
 // UsageError is an error that the user can fix, as opposed to a build that failed.
@@ -131,7 +131,7 @@ func check(opts Options) (*build, error) {
 			b.Name = filepath.Base(b.dir)
 		}
 	}
-	if !names.MatchString(b.Name) {
+	if !names().MatchString(b.Name) {
 		return nil, usagef("--name %q: expected a name of letters, digits, dots, underscores and hyphens", b.Name)
 	}
 	if b.Dir, err = filepath.Abs(b.Dir); err != nil {
@@ -177,7 +177,7 @@ func hides(path []stack.Place, dir, name string) string {
 
 // Tree returns the absolute path of a kernel tree, or "" if kernel is a version.
 func Tree(kernel string) (string, error) {
-	if versions.MatchString(kernel) {
+	if versions().MatchString(kernel) {
 		return "", nil
 	}
 	st, err := os.Stat(kernel)
@@ -214,7 +214,7 @@ func readable(file string) (string, error) {
 	return filepath.Abs(file)
 }
 
-var option = regexp.MustCompile(`^(CONFIG_\w+=\S.*|\s*|#.*)$`)
+var option = lazyregexp.New(`^(CONFIG_\w+=\S.*|\s*|#.*)$`)
 
 // checkOptions checks the lines of a file with kernel options, because the kernel ignores
 // lines that it does not understand. The build checks the options themselves.
@@ -225,7 +225,7 @@ func checkOptions(file string) error {
 	}
 	for i, line := range strings.Split(string(data), "\n") {
 		switch {
-		case !option.MatchString(line):
+		case !option().MatchString(line):
 			return usagef("--config %s:%d: %q; expected CONFIG_NAME=VALUE or # CONFIG_NAME is not set", file, i+1, line)
 		case strings.HasPrefix(line, "CONFIG_") && strings.HasSuffix(line, "=m"):
 			return usagef("--config %s:%d: %s: a stack has no modules; use =y", file, i+1, line)
@@ -322,13 +322,13 @@ type failure struct {
 }
 
 var (
-	compiled = regexp.MustCompile(`^  (?:CC|AS|LD|AR|HOSTCC)\s+(?:\[M\]\s+)?(\S+)$`)
-	wrong    = regexp.MustCompile(`^(\S+?:\d+):(?:\d+:)? (?:fatal )?error: (.*)`)
+	compiled = lazyregexp.New(`^  (?:CC|AS|LD|AR|HOSTCC)\s+(?:\[M\]\s+)?(\S+)$`)
+	wrong    = lazyregexp.New(`^(\S+?:\d+):(?:\d+:)? (?:fatal )?error: (.*)`)
 )
 
 // read takes a line of the build's output. It returns the line to report as progress.
 func (f *failure) read(line string) (report string, file bool) {
-	if m := compiled.FindStringSubmatch(line); m != nil && strings.Contains(m[1], "/") {
+	if m := compiled().FindStringSubmatch(line); m != nil && strings.Contains(m[1], "/") {
 		return m[1], true
 	}
 	if step, ok := strings.CutPrefix(line, "  "); ok && !strings.HasPrefix(step, " ") {
@@ -341,7 +341,7 @@ func (f *failure) read(line string) (report string, file bool) {
 		f.refused = message
 		return "", false
 	}
-	if m := wrong.FindStringSubmatch(line); m != nil && f.compiler == "" {
+	if m := wrong().FindStringSubmatch(line); m != nil && f.compiler == "" {
 		at := m[1]
 		if _, rest, ok := strings.Cut(at, "/tree/"); ok { // the tree of links
 			at = rest
