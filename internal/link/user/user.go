@@ -156,16 +156,19 @@ func (driver) Open(ctx context.Context, l *link.Link, c Part, env link.Env) (lin
 	if err != nil {
 		return link.End{}, err
 	}
-	file, err := link.Wire(l.Name)
+	end := link.End{Plain: g.Plain, Close: func() { g.Close() }, Counts: g.Counts, Egress: g.Egress}
+	if bell == nil {
+		end.Kind = ctlproto.CTL_LINK_FRAME
+		end.File, err = g.Plain()
+	} else {
+		end.Kind, end.Flags, end.Bell = ctlproto.CTL_LINK_WIRE, link.Headed(true), bell
+		end.File, err = link.Wire(l.Name)
+	}
 	if err != nil {
-		bell.Close()
-		g.Close()
+		end.Release()
 		return link.End{}, err
 	}
-	return link.End{
-		File: file, Kind: ctlproto.CTL_LINK_WIRE, Flags: link.Headed(true), Bell: bell,
-		Plain: g.Plain, Close: func() { g.Close() }, Counts: g.Counts, Egress: g.Egress,
-	}, nil
+	return end, nil
 }
 
 func (driver) Check(context.Context) []link.Finding {

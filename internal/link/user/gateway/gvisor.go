@@ -82,8 +82,8 @@ type Gateway struct {
 }
 
 // Start runs a gateway until Close. It returns the bell of the memory that the gateway
-// shares with the stack, for a device of kind CTL_LINK_WIRE. warn receives messages for the
-// user, one line each.
+// shares with the stack, for a device of kind CTL_LINK_WIRE, or nil if Plain must be called.
+// warn receives messages for the user, one line each.
 func Start(ctx context.Context, cfg Config, log *slog.Logger, warn func(string)) (*Gateway, *os.File, error) {
 	if len(cfg.Allow) > 0 && len(cfg.Publish) > 0 {
 		return nil, nil, errors.New("starting the user-mode gateway: allowed destinations and published ports exclude each other")
@@ -92,13 +92,7 @@ func Start(ctx context.Context, cfg Config, log *slog.Logger, warn func(string))
 	if err != nil {
 		return nil, nil, &PublishError{err}
 	}
-	l, bell, err := newLink(cfg)
-	if err != nil {
-		for _, d := range doors {
-			d.close()
-		}
-		return nil, nil, fmt.Errorf("starting the user-mode gateway: %w", err)
-	}
+	l, bell := newLink(cfg, log)
 	g := &Gateway{
 		cfg: cfg, log: log, warn: warn, relays: map[*relay]struct{}{}, doors: doors,
 		link: l, dns: newResolver(resolvConf),
@@ -110,7 +104,7 @@ func Start(ctx context.Context, cfg Config, log *slog.Logger, warn func(string))
 	ctx, g.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if err := g.route(ctx); err != nil {
 		l.close()
-		bell.Close()
+		bell.Close() // nil is no problem
 		g.closeDoors()
 		g.cancel()
 		return nil, nil, fmt.Errorf("starting the user-mode gateway: %w", err)

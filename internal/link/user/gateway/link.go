@@ -6,6 +6,7 @@ package gateway
 
 import (
 	"encoding/binary"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -48,15 +49,16 @@ type link struct {
 	received sync.WaitGroup
 }
 
-// newLink creates a link. It returns the stack's end: the bell of the shared memory.
-func newLink(cfg Config) (*link, *os.File, error) {
+// newLink creates a link. It returns the stack's end: the bell of the shared memory. If the
+// host forbids such memory, as in some containers, the end is nil and plain must be called.
+func newLink(cfg Config, log *slog.Logger) (*link, *os.File) {
 	shared, bell, err := ring.New()
 	if err != nil {
-		return nil, nil, err
+		log.Debug("the gateway uses a socket instead of shared memory", "error", err)
 	}
 	l := &link{cfg: cfg, shared: shared}
 	l.mtu.Store(uint32(cfg.MTU))
-	return l, bell, nil
+	return l, bell
 }
 
 // plain replaces the shared memory by a socket, whose other end it returns. No frame may
@@ -68,9 +70,11 @@ func (l *link) plain() (*os.File, error) {
 	}
 	l.writing.Lock()
 	defer l.writing.Unlock()
-	l.shared.Close()
-	l.received.Wait()
-	l.shared.Release()
+	if l.shared != nil {
+		l.shared.Close()
+		l.received.Wait()
+		l.shared.Release()
+	}
 	l.shared, l.conn = nil, conn
 	l.frame = make([]byte, 0, l.cfg.MTU+header.EthernetMinimumSize)
 	l.start()
@@ -83,8 +87,9 @@ func (l *link) start() {
 		l.received.Go(func() { l.receiveShared(shared) })
 		return
 	}
-	conn := l.conn
-	l.received.Go(func() { l.receive(conn) })
+	if conn := l.conn; conn != nil {
+		l.received.Go(func() { l.receive(conn) })
+	}
 }
 
 func (l *link) receiveShared(shared *ring.End) {
@@ -179,9 +184,12 @@ func (l *link) echoElsewhere(protocol tcpip.NetworkProtocolNumber, packet []byte
 
 // close passes the remaining frames of the stack to the router, and ends the link.
 func (l *link) close() {
-	if l.conn != nil {
+	switch {
+	case l.conn != nil:
 		l.conn.Close()
 		l.received.Wait()
+		return
+	case l.shared == nil:
 		return
 	}
 	l.shared.Close() // a write that waits for room ends
@@ -219,7 +227,7 @@ func (l *link) write(head [ring.HeaderSize]byte, dst, src tcpip.LinkAddress, pro
 	copy(eth[header.EthernetAddressSize:], src)
 	binary.BigEndian.PutUint16(eth[2*header.EthernetAddressSize:], uint16(protocol))
 	switch {
-	case l.closed:
+	case l.closed || l.shared == nil && l.conn == nil:
 		return net.ErrClosed
 	case l.shared != nil:
 		return l.shared.Send(&head, append([][]byte{eth[:]}, packet...)...)
