@@ -26,10 +26,12 @@ const (
 
 // Unmodified servers, and clients that load them.
 const (
-	appsNginx  = "nginx, a connection for each request"
-	appsMany   = "redis, 50 clients"
-	appsSingle = "redis, 1 client"
-	appsEcho   = "1,000 busy connections"
+	appsNginx    = "nginx, a connection for each request"
+	appsKept     = "nginx, 50 connections"
+	appsKeptMany = "nginx, 500 connections"
+	appsMany     = "redis, 50 clients"
+	appsSingle   = "redis, 1 client"
+	appsEcho     = "1,000 busy connections"
 )
 
 var appsVariants = []string{lab.Host, lab.Supervise, lab.Preload}
@@ -38,11 +40,12 @@ func init() {
 	register(Scenario{
 		Order: 60, Name: apps, Title: "Servers as they are", Quick: true,
 		About: "Three servers with their usual clients. nginx (one process, `return 200`) serves wrk with 32 " +
-			"connections and `Connection: close`, so that each request is a new connection. redis-server serves " +
+			"connections and `Connection: close`, so that each request is a new connection, and with 50 and 500 " +
+			"connections that stay open. redis-server serves " +
 			"`redis-benchmark -t get` with 50 clients and with one. An epoll server serves a client that keeps " +
 			"one byte in flight on each of 1,000 connections. The measured side is the server. It runs on the " +
 			"host's kernel over veth, or under lklrun over a tap. Its client always runs on the host's kernel.",
-		Budget: Budget{Quick: 40 * time.Second, Full: 190 * time.Second},
+		Budget: Budget{Quick: 60 * time.Second, Full: 285 * time.Second},
 		Build:  buildApps, Targets: appsTargets(), Figures: appsFigures,
 	})
 }
@@ -81,8 +84,12 @@ func buildApps(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 		return nil, err
 	}
 	redis := []string{"redis-server", "--save", "", "--port", "6379", "--bind", "0.0.0.0", "--protected-mode", "no", "--dir", dir, "--logfile", filepath.Join(dir, "redis.log")}
+	server := []string{"nginx", "-c", nginx, "-e", filepath.Join(dir, "error.log")}
+	requests := first(`Requests/sec:\s+([0-9.]+)`)
 	list := []app{
-		{appsNginx, "80", []string{"nginx", "-c", nginx, "-e", filepath.Join(dir, "error.log")}, wrk, first(`Requests/sec:\s+([0-9.]+)`)},
+		{appsNginx, "80", server, wrk(32, "-H", "Connection: close"), requests},
+		{appsKept, "80", server, wrk(50), requests},
+		{appsKeptMany, "80", server, wrk(500), requests},
 		{appsMany, "6379", redis, redisBenchmark(50, 100), first(`"GET","([0-9.]+)"`)},
 		{appsSingle, "6379", redis, redisBenchmark(1, 12), first(`"GET","([0-9.]+)"`)},
 		{appsEcho, "7000", []string{echo, "serve", "0.0.0.0", "7000"}, func(addr string, ms int) []string {
@@ -110,15 +117,19 @@ func buildApps(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 func nginxConf(dir string) (string, error) {
 	text := fmt.Sprintf("daemon off; master_process off; pid %[1]s/nginx.pid; error_log %[1]s/error.log;\n"+
 		"events { worker_connections 4096; }\n"+
-		"http { access_log off; client_body_temp_path %[1]s/b; proxy_temp_path %[1]s/p; fastcgi_temp_path %[1]s/f; uwsgi_temp_path %[1]s/u; scgi_temp_path %[1]s/s;\n"+
+		"http { access_log off; keepalive_requests 1000000000; client_body_temp_path %[1]s/b; proxy_temp_path %[1]s/p; fastcgi_temp_path %[1]s/f; uwsgi_temp_path %[1]s/u; scgi_temp_path %[1]s/s;\n"+
 		"server { listen 80 backlog=1024; location / { return 200 hello; } } }\n", dir)
 	path := filepath.Join(dir, "nginx.conf")
 	return path, os.WriteFile(path, []byte(text), 0o644)
 }
 
-// wrk returns the command line of wrk, which accepts only whole seconds.
-func wrk(addr string, ms int) []string {
-	return []string{"wrk", "-t1", "-c32", "-d", strconv.Itoa(max(1, ms/1000)) + "s", "-H", "Connection: close", "http://" + addr + "/"}
+// wrk returns a function for the command line of wrk, which accepts only whole
+// seconds.
+func wrk(connections int, flags ...string) func(addr string, ms int) []string {
+	return func(addr string, ms int) []string {
+		line := []string{"wrk", "-t1", "-c" + strconv.Itoa(connections), "-d", strconv.Itoa(max(1, ms/1000)) + "s"}
+		return append(append(line, flags...), "http://"+addr+"/")
+	}
 }
 
 // redisBenchmark returns a function for the command line of redis-benchmark, which
@@ -194,7 +205,7 @@ func appsTargets() []table.Target {
 		what    string
 		atLeast float64
 	}{
-		{appsNginx, 0.55}, {appsMany, 0.85}, {appsSingle, 0.85}, {appsEcho, 0.6},
+		{appsNginx, 0.8}, {appsKept, 0.75}, {appsKeptMany, 0.7}, {appsMany, 0.85}, {appsSingle, 0.85}, {appsEcho, 0.6},
 	} {
 		ts = append(ts, table.Target{Criterion: "2", What: "supervise: " + t.what + ", unpinned", Unit: "1/s", AtLeast: t.atLeast,
 			Of: appsKey(t.what, lab.Unpinned, lab.Supervise), Base: appsKey(t.what, lab.Unpinned, lab.Host)})
@@ -203,10 +214,10 @@ func appsTargets() []table.Target {
 }
 
 func appsFigures(s *table.Set) []report.Plot {
-	b := report.Bars{Name: "apps", Title: "Servers as they are, unpinned, beside the host's kernel", Y: "ratio of requests a second", Groups: []string{"nginx", "redis -c 50", "redis -c 1", "1,000 busy"}}
+	b := report.Bars{Name: "apps", Title: "Servers as they are, unpinned, beside the host's kernel", Y: "ratio of requests a second", Groups: []string{"nginx", "nginx -c50", "nginx -c500", "redis -c 50", "redis -c 1", "1,000 busy"}}
 	for _, v := range appsVariants[1:] {
 		series := report.Series{Name: v}
-		for _, what := range []string{appsNginx, appsMany, appsSingle, appsEcho} {
+		for _, what := range []string{appsNginx, appsKept, appsKeptMany, appsMany, appsSingle, appsEcho} {
 			ratio, _ := s.Ratio(appsKey(what, lab.Unpinned, v), lab.Host, "1/s") // 0: not measured
 			series.Values = append(series.Values, ratio)
 		}
