@@ -171,6 +171,7 @@ struct conn {
  *	engine_init()
  * @carrier_event: handle an event of a stream's carrier
  * @pump: continue pumping a connection
+ * @fetch: move a message of a datagram socket from the stack to its carrier
  * @closed: handle that the carrier of a datagram socket is closed
  * @task_gone: handle that the engine forgets a thread of the target
  * @task_ended: handle the end of a process or thread: its descriptors may be
@@ -179,6 +180,7 @@ struct conn {
 struct engine_ops {
 	void (*carrier_event)(struct source *src, uint32_t events);
 	void (*pump)(struct work *w);
+	int (*fetch)(struct dgram *d);
 	void (*closed)(struct dgram *d);
 	void (*task_gone)(const struct task *t);
 	void (*task_ended)(void);

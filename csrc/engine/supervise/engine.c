@@ -34,6 +34,7 @@ static char text[256 * 1024];	/* contents of a file in the stack */
 static const struct engine_ops ops = {
 	.carrier_event = tcp_carrier_event,
 	.pump = pump,
+	.fetch = dgram_fetch,
 	.closed = dgram_gone,
 	.task_gone = held_task_gone,
 	.task_ended = conn_sweep_soon,
