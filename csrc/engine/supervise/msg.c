@@ -49,10 +49,15 @@ struct kernel_mmsghdr {
  * @done: how many of them have a result
  * @hdr: the elements
  * @iov: their vectors, one behind the other
+ * @name: address of senders' names that are adjacent in the caller's memory, as
+ *	in an array, and @names: these @name_len bytes, which are written together
  */
 static struct {
 	uint64_t first;
 	size_t n, done;
+	uint64_t name;
+	size_t name_len;
+	char names[MMSG_BATCH * sizeof(struct sockaddr_storage)];
 	struct kernel_mmsghdr hdr[MMSG_BATCH];
 	struct iovec iov[MSG_IOV_MAX];
 } batch;
@@ -189,6 +194,35 @@ int64_t msg_put_data(const struct call *c, const struct user_msg *um,
 	return mem_writev(c, to, slice(um, off, len, to), buf, len);
 }
 
+/** names_flush - write the collected names */
+static int64_t names_flush(const struct call *c)
+{
+	size_t len = batch.name_len;
+
+	batch.name_len = 0;
+	return mem_write(c, batch.name, batch.names, len);
+}
+
+/** put_name - write the sender's name, or collect it */
+static int64_t put_name(const struct call *c, const struct user_msg *um,
+			const void *name, size_t len)
+{
+	int64_t ret = 0;
+
+	if (!um->batch)
+		return mem_write(c, um->name, name, len);
+	if (um->name != batch.name + batch.name_len ||
+	    len > sizeof(batch.names) - batch.name_len) {
+		ret = names_flush(c);
+		batch.name = um->name;
+	}
+	if (!ret && len <= sizeof(struct sockaddr_storage)) {
+		memcpy(batch.names + batch.name_len, name, len);
+		batch.name_len += len;
+	}
+	return ret;
+}
+
 /**
  * msg_put_result - write the results of a receive, except the data
  * @name: the sender's address; if @namelen is 0, there is none
@@ -216,8 +250,7 @@ int64_t msg_put_result(const struct call *c, const struct user_msg *um,
 		room = (uint32_t)n;
 	}
 	if (um->name) {
-		ret = mem_write(c, um->name, name,
-				room < namelen ? room : namelen);
+		ret = put_name(c, um, name, room < namelen ? room : namelen);
 		if (!ret && um->batch)
 			um->batch->msg_namelen = (int)namelen;
 		else if (!ret)
@@ -300,7 +333,7 @@ int64_t mmsg_put_len(const struct call *c, uint64_t i, int64_t n)
 /** mmsg_begin - a call on an array of messages begins */
 void mmsg_begin(void)
 {
-	batch.n = batch.done = 0;
+	batch.n = batch.done = batch.name_len = 0;
 }
 
 /**
@@ -380,9 +413,10 @@ int64_t mmsg_done(const struct call *c, uint64_t i, int64_t n)
 int64_t mmsg_end(const struct call *c)
 {
 	size_t n = batch.done;
+	int64_t ret = names_flush(c);
 
 	batch.done = 0;
-	return mem_write(c, mmsg_addr(c, batch.first), batch.hdr,
+	return ret ? ret : mem_write(c, mmsg_addr(c, batch.first), batch.hdr,
 			 n * sizeof(batch.hdr[0]));
 }
 
