@@ -89,6 +89,24 @@ static bool may_run(const struct dgram *d)
 	       (!conn->proto || conn->proto == IPPROTO_UDP);
 }
 
+/**
+ * can_split - whether the stack knows UDP_SEGMENT
+ *
+ * Linux before 4.18 ignores the control message, and would send a run as one
+ * datagram.
+ */
+static bool can_split(const struct dgram *d)
+{
+	static enum { UNKNOWN, YES, NO } known;
+	socklen_t len = sizeof(int);
+	int size;
+
+	if (known == UNKNOWN)
+		known = st_getsockopt(d->conn.sfd, IPPROTO_UDP, OPT_UDP_SEGMENT,
+				      &size, &len) ? NO : YES;
+	return known == YES;
+}
+
 /** dgram_run_many - many datagrams have arrived: let the stack merge them */
 void dgram_run_many(struct dgram *d)
 {
@@ -132,7 +150,8 @@ size_t dgram_run_length(const struct dgram *d, const struct iovec *v, size_t n)
 {
 	size_t size = v[0].iov_len, total = size, i;
 
-	if (!size || (d->runs & D_NO_GSO) || !may_run(d))
+	if (n < 2 || !size || (d->runs & D_NO_GSO) || !may_run(d) ||
+	    !can_split(d))
 		return 1;
 	for (i = 1; i < n && i < RUN_MAX; i++) {
 		total += v[i].iov_len;
