@@ -97,7 +97,9 @@ func buildUDP(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 				r := lab.Run{Variant: v, Placement: lab.Unpinned, Wire: w, Flags: []string{"--quiet"}}
 				argv := l.Program(r, bench, dir, w.Address(r), udpPort, row.bytes, row.rate, ms)
 				m := sampled(l, udpKey(row.what, dir, v), argv)
-				m.Times = 2
+				if l.Form.Full {
+					m.Times = 2
+				}
 				measures = append(measures, m)
 			}
 		}
