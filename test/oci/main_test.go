@@ -11,6 +11,6 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-const limit = 2 * time.Minute
+const limit = 5 * time.Minute
 
 func TestMain(m *testing.M) { kit.EndToEnd(m) }

@@ -18,4 +18,8 @@ podman run --rm --network slirp4netns --annotation lklrun.dev/stack=bbr --cap-ad
 	ip addr add 10.0.2.200/24 dev eth0
 echo "address with CAP_NET_ADMIN: permitted"
 left() { pgrep -l 'lkl|conmon' || find "$XDG_RUNTIME_DIR/lklrun" -mindepth 1 -maxdepth 1 ! -name .ended | grep .; }
+for _ in $(seq 100); do # conmon and the shim end a little later
+	left >/dev/null || break
+	sleep 0.1
+done
 echo "left: $(left || echo nothing)"

@@ -52,4 +52,8 @@ echo "restarted: $(get)"
 podman logs web
 podman rm -f -t 0 web files >&2
 left() { pgrep -l 'lkl|conmon' || find /run/netns /run/lklrun -mindepth 1 -maxdepth 1 ! -name .ended | grep .; }
+for _ in $(seq 100); do # conmon and the shim end a little later
+	left >/dev/null || break
+	sleep 0.1
+done
 echo "left: $(left || echo nothing)"
