@@ -35,6 +35,7 @@ busybox httpd: stack:
 busybox httpd: left: 
 crun: podman reports a failure
 crun creating: left: 
+lklrun-oci creating: stack: 
 lklrun-oci: podman reports a failure
 lklrun-oci creating: left: 
 conmon: podman reports a failure

@@ -21,7 +21,8 @@ gone() { # WHAT FUNCTION: waits at most 10 s until the function prints nothing
 	done
 	echo "$1: $2: $($2 | tr '\n' ' ')"
 }
-stack() { find /run/lklrun -mindepth 1 -maxdepth 1 ! -name .ended; pgrep -l lkl; }
+# A zombie is the business of conmon, which waits for its runtime.
+stack() { find /run/lklrun -mindepth 1 -maxdepth 1 ! -name .ended; pgrep -l -r D,R,S lkl; }
 
 # Processes of a running container.
 for what in 'lklhost --run' 'lklrun --detached' 'lklrun oci hold' conmon 'busybox httpd'; do
@@ -59,7 +60,10 @@ for what in crun lklrun-oci conmon; do
 	umount /usr/bin/crun
 	case $what in
 	crun) kill -KILL "$crun" ;;
-	lklrun-oci) kill -KILL "$(ps -o ppid= -p "$crun" | tr -d ' ')" ;;
+	lklrun-oci)
+		kill -KILL "$(ps -o ppid= -p "$crun" | tr -d ' ')"
+		gone "$what creating" stack # before podman asks to delete the container
+		;;
 	conmon) kill -KILL "$(pgrep conmon)" ;;
 	esac
 	if [ "$what" != crun ]; then kill -KILL "$crun"; fi
