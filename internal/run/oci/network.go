@@ -36,10 +36,50 @@ func within(path string, f func() error) error {
 	return <-result
 }
 
-// takeOver removes the addresses from the interfaces of this network namespace, and
-// returns the interfaces that give them to a stack. The host's side of each
-// interface remains as it is: the stack has the same Ethernet and IP addresses.
-func takeOver() (interfaces []string, err error) {
+// A port is an interface of the container, with the addresses that a stack takes over.
+type port struct {
+	link  netlink.Link
+	addrs []netlink.Addr
+	text  string // for --if
+}
+
+// takeOver removes the addresses from the interfaces of this network namespace, whose
+// path is netns, and returns the interfaces that give them to the stack of instance id.
+// The host's side of each interface remains as it is: the stack has the same Ethernet
+// and IP addresses.
+func takeOver(netns, id string) (interfaces []string, err error) {
+	ports, err := listPorts()
+	if err != nil {
+		return nil, err
+	}
+	if len(ports) == 0 {
+		return nil, errors.New("the container's network has no Ethernet interface with an address; use --network with a bridge")
+	}
+	before := taken{Netns: netns}
+	for _, p := range ports {
+		interfaces = append(interfaces, p.text)
+		for _, a := range p.addrs {
+			if !a.IP.IsLinkLocalUnicast() {
+				before.Addresses = append(before.Addresses, address{p.link.Attrs().Name, a.IPNet.String()})
+			}
+		}
+	}
+	if err := before.keep(id); err != nil {
+		return nil, err
+	}
+	for _, p := range ports {
+		for _, a := range p.addrs {
+			// An address that goes with another one is missing already.
+			if err := netlink.AddrDel(p.link, &a); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
+				return nil, fmt.Errorf("removing address %s of the container's interface %s: %w", a.IPNet, p.link.Attrs().Name, err)
+			}
+		}
+	}
+	return interfaces, nil
+}
+
+// listPorts returns the Ethernet interfaces with other addresses than link-local ones.
+func listPorts() (ports []port, err error) {
 	links, err := netlink.LinkList()
 	if err != nil {
 		return nil, fmt.Errorf("listing the container's interfaces: %w", err)
@@ -51,25 +91,22 @@ func takeOver() (interfaces []string, err error) {
 		if a.Flags&net.FlagLoopback != 0 || a.EncapType != "ether" {
 			continue
 		}
-		text, err := takeLink(l)
+		p, err := readPort(l)
 		if err != nil {
 			return nil, fmt.Errorf("interface %s of the container: %w", a.Name, err)
 		}
-		if text != "" {
-			interfaces = append(interfaces, text)
+		if p.text != "" {
+			ports = append(ports, p)
 		}
 	}
-	if len(interfaces) == 0 {
-		return nil, errors.New("the container's network has no Ethernet interface with an address; use --network with a bridge")
-	}
-	return interfaces, nil
+	return ports, nil
 }
 
-// takeLink returns "" if the interface has no address but link-local ones.
-func takeLink(l netlink.Link) (string, error) {
+// readPort returns a port without text if the interface has only link-local addresses.
+func readPort(l netlink.Link) (port, error) {
 	addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
 	if err != nil {
-		return "", fmt.Errorf("reading its addresses: %w", err)
+		return port{}, fmt.Errorf("reading its addresses: %w", err)
 	}
 	words := []string{"raw:" + l.Attrs().Name, "mac=" + l.Attrs().HardwareAddr.String()}
 	for _, a := range addrs {
@@ -78,24 +115,18 @@ func takeLink(l netlink.Link) (string, error) {
 		}
 	}
 	if len(words) == 2 {
-		return "", nil
+		return port{}, nil
 	}
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		gw, err := gateway(l, family)
 		if err != nil {
-			return "", err
+			return port{}, err
 		}
 		if gw != nil {
 			words = append(words, key("gw", gw)+gw.String())
 		}
 	}
-	for _, a := range addrs {
-		// An address that goes with another one is missing already.
-		if err := netlink.AddrDel(l, &a); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
-			return "", fmt.Errorf("removing its address %s: %w", a.IPNet, err)
-		}
-	}
-	return strings.Join(words, ","), nil
+	return port{l, addrs, strings.Join(words, ",")}, nil
 }
 
 // key returns the key of an interface for an address: ip= or ip6=, gw= or gw6=.

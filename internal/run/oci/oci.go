@@ -77,9 +77,21 @@ func (c commandLine) run(ctx context.Context, args []string) (int, error) {
 			return 1, err
 		}
 		r, err := s.request()
+		if err == nil {
+			err = s.checkPod(r)
+		}
+		if err != nil {
+			return 1, err
+		}
+		sandbox, err := s.sandbox()
 		switch {
 		case err != nil:
 			return 1, err
+		case sandbox != "":
+			if err := s.join(sandbox, r); err != nil {
+				return 1, err
+			}
+			return 1, become(path, args)
 		case r == nil:
 			return 1, become(path, args)
 		case c.verb == "run":
@@ -176,14 +188,14 @@ func (c commandLine) create(ctx context.Context, s *spec, r *request, path strin
 		return 1, fmt.Errorf("creating a pipe: %w", err)
 	}
 	defer creating.Close()
-	err = within(netns, func() error { return r.start(ctx, id, s.args(), waits) })
+	err = within(netns, func() error { return r.start(ctx, netns, id, s.args(), waits) })
 	waits.Close()
 	if err != nil {
-		return 1, err
+		return 1, errors.Join(err, giveBack(id))
 	}
 	defer func() {
 		if status != 0 || err != nil {
-			err = errors.Join(err, stop(ctx, id))
+			err = errors.Join(err, stop(ctx, id), giveBack(id))
 		}
 	}()
 	if err := serve(ctx, id, socket, netns); err != nil {
@@ -201,11 +213,11 @@ func (c commandLine) create(ctx context.Context, s *spec, r *request, path strin
 
 // start starts a run in the background, in this thread's network namespace. Its command
 // reads the pipe waits.
-func (r *request) start(ctx context.Context, id string, command []string, waits *os.File) error {
+func (r *request) start(ctx context.Context, netns, id string, command []string, waits *os.File) error {
 	interfaces := r.interfaces
 	if len(interfaces) == 0 {
 		var err error
-		if interfaces, err = takeOver(); err != nil {
+		if interfaces, err = takeOver(netns, id); err != nil {
 			return err
 		}
 	}
@@ -316,14 +328,15 @@ func stop(ctx context.Context, id string) error {
 	}
 }
 
-// delete deletes the container, and then ends its run. If the container has run, the
-// run ends with it.
+// delete deletes the container, and then ends its run and restores the addresses of its
+// interfaces. If the container has run, the run ends with it.
 func (c commandLine) delete(ctx context.Context, path string, args []string) (int, error) {
 	id := name(c.id)
 	if instance.CheckName(id) != nil {
 		return 1, become(path, args)
 	}
-	if _, err := os.Lstat(filepath.Join(instance.Root(), id)); err != nil {
+	_, err := os.Lstat(filepath.Join(instance.Root(), id))
+	if _, terr := os.Lstat(takenFile(id)); err != nil && terr != nil {
 		return 1, become(path, args)
 	}
 	files, err := keepFiles()
@@ -334,7 +347,10 @@ func (c commandLine) delete(ctx context.Context, path string, args []string) (in
 	if status != 0 || err != nil {
 		return status, err // the container may still run
 	}
-	return status, stop(ctx, id)
+	if err := stop(ctx, id); err != nil {
+		return status, err // the stack may still use its addresses
+	}
+	return status, giveBack(id)
 }
 
 // Hold is the command of a run for a container. It waits for a signal that ends it. It

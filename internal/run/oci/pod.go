@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package oci
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/lklrun/lklrun/internal/instance"
+)
+
+// Annotations that containerd gives to the containers of a pod. The first container of a
+// pod is its sandbox: it holds the network namespace. lklrun-oci boots the stack with the
+// sandbox, and the other containers use this stack.
+const (
+	noteKind      = "io.kubernetes.cri.container-type"
+	noteSandbox   = "io.kubernetes.cri.sandbox-id"
+	kindContainer = "container"
+)
+
+// checkPod refuses annotations that the author of a pod must not have: an interface of
+// another type could reach networks of the node.
+func (s *spec) checkPod(r *request) error {
+	if _, inPod := section(s.all, "annotations")[noteKind]; inPod && r != nil && len(r.interfaces) > 0 {
+		return fmt.Errorf("annotation %s: the stack of a pod has the interfaces of the pod; remove the annotation", noteInterfaces)
+	}
+	return nil
+}
+
+// sandbox returns the id of the sandbox whose network the container shares, or "".
+func (s *spec) sandbox() (string, error) {
+	notes := section(s.all, "annotations")
+	if notes[noteKind] != kindContainer {
+		return "", nil
+	}
+	id, _ := notes[noteSandbox].(string)
+	if id == "" {
+		return "", fmt.Errorf("annotation %s: missing, although %s is %s", noteSandbox, noteKind, kindContainer)
+	}
+	return id, nil
+}
+
+// join makes the container a part of its pod's stack, if the pod has one. The network
+// namespace of such a pod has no addresses, so the container's own annotations do not
+// matter. r is the container's request, or nil.
+func (s *spec) join(sandbox string, r *request) error {
+	id := name(sandbox)
+	if err := instance.CheckName(id); err != nil {
+		return fmt.Errorf("annotation %s=%q: the id is the name of the instance: %w", noteSandbox, sandbox, err)
+	}
+	dir := filepath.Join(instance.Root(), id)
+	switch _, err := os.Lstat(dir); {
+	case errors.Is(err, fs.ErrNotExist) && r == nil:
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("the stack of the pod has ended (instance %s); delete the pod", id)
+	case err != nil:
+		return fmt.Errorf("looking for the stack of the pod: %w", err)
+	}
+	if err := s.supervise(filepath.Join(dir, socketFile)); err != nil {
+		return err
+	}
+	return s.write()
+}

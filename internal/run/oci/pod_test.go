@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package oci
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lklrun/lklrun/internal/instance"
+)
+
+// A container joins the stack of its sandbox, whatever its own annotations are. Without
+// that stack, it starts only if it does not ask for one.
+func TestJoin(t *testing.T) {
+	root := t.TempDir()
+	t.Setenv(instance.EnvRoot, root)
+	alive, dead := strings.Repeat("a", 64), strings.Repeat("b", 64)
+	if err := os.Mkdir(filepath.Join(root, alive[:idLen]), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		notes  string
+		listen string // the name of the instance that gets the listener
+		err    string
+	}{
+		{`"io.kubernetes.cri.container-type": "sandbox", "io.kubernetes.cri.sandbox-id": "` + alive + `"`, "", ""},
+		{`"io.kubernetes.cri.container-type": "container", "io.kubernetes.cri.sandbox-id": "` + alive + `"`, alive[:idLen], ""},
+		{`"io.kubernetes.cri.container-type": "container", "io.kubernetes.cri.sandbox-id": "` + dead + `"`, "", ""},
+		{`"io.kubernetes.cri.container-type": "container", "io.kubernetes.cri.sandbox-id": "` + dead + `", "lklrun.dev/stack": "bbr"`, "", "has ended"},
+		{`"io.kubernetes.cri.container-type": "container", "io.kubernetes.cri.sandbox-id": "../x"`, "", "../x"},
+		{`"io.kubernetes.cri.container-type": "container"`, "", "missing"},
+	} {
+		s := parsed(t, `{"annotations": {`+c.notes+`}, "linux": {}}`)
+		r, err := s.request()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sandbox, err := s.sandbox()
+		if err == nil && sandbox != "" {
+			err = s.join(sandbox, r)
+		}
+		if c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
+			t.Errorf("%s: error %v, want %q", c.notes, err, c.err)
+		}
+		want := ""
+		if c.listen != "" {
+			want = filepath.Join(root, c.listen, socketFile)
+		}
+		path, _ := section(section(s.all, "linux"), "seccomp")["listenerPath"].(string)
+		if path != want {
+			t.Errorf("%s: the listener goes to %q, want %q", c.notes, path, want)
+		}
+	}
+}
+
+func TestPodInterfaces(t *testing.T) {
+	s := parsed(t, `{"annotations": {"io.kubernetes.cri.container-type": "sandbox", "lklrun.dev/stack": "bbr", "lklrun.dev/interfaces": "wire:a"}}`)
+	r, err := s.request()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.checkPod(r); err == nil {
+		t.Error("a pod chooses its interfaces")
+	}
+}
+
+// The file with a container's addresses is removed with the addresses it describes, also
+// if the container's namespace has ended.
+func TestGiveBack(t *testing.T) {
+	t.Setenv(instance.EnvRoot, filepath.Join(t.TempDir(), "lklrun"))
+	a := taken{Netns: filepath.Join(t.TempDir(), "gone"), Addresses: []address{{"eth0", "10.0.0.1/8"}}}
+	if err := a.keep("x"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time, there is no file
+		if err := giveBack("x"); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := os.Lstat(filepath.Dir(takenFile("x"))); !os.IsNotExist(err) {
+		t.Errorf("the folder remains: %v", err)
+	}
+}
