@@ -190,6 +190,7 @@ TOOLS := $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) $(OUT)/tools/.vale-$(VALE)
 check: $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) ## run the quick tests: lint and unit tests in Go, no build of the kernel
 	@$(OUT)/tools/golangci-lint run ./...
 	@cd bench && $(OUT)/tools/golangci-lint run ./...
+	@cd test/cri/tools && $(OUT)/tools/golangci-lint run ./...
 	@$(GO) test ./cmd/... ./internal/... ./pkg/... ./test/kit ./test/conformance ./test/tally
 
 .PHONY: test
@@ -197,12 +198,19 @@ test: packages build stack-linux-6.1 cross-amd64 $(TOOLS) ## run every lint, and
 	@.ci/test
 
 .PHONY: test-all
-test-all: packages-all build stack-linux-newest cross image-amd64 san browser $(TOOLS) ## run the other tests: other CPUs, emulated machines, browser, packages, fuzzers, -race
+test-all: packages-all build stack-linux-newest cross image-amd64 san browser cri $(TOOLS) ## run the other tests: other CPUs, emulated machines, browser, packages, fuzzers, -race
 	@.ci/test-all
 
 .PHONY: pictures
 pictures: packages-all build browser ## make the pictures of the documentation from a run of one minute
 	@PICTURES=$(CURDIR)/docs/pictures CI=true $(GO) test ./test/diag -run '^Test(Top|Web|WebWires)$$' -count=1 -timeout 10m
+
+# containerd and a client of its interface. They are a module of their own, because the product
+# does not need their libraries.
+.PHONY: cri
+cri: ## build containerd for TestContainerd, into build/tools/cri
+	@mkdir -p $(OUT)/tools/cri
+	@CGO_ENABLED=0 $(GO) -C test/cri/tools build -trimpath -buildvcs=false -o $(OUT)/tools/cri/ tool ./...
 
 # The browser's driver for the test of lklctl web. It is outside the source tree, because the go
 # command would look for packages in it.

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cri
+
+import (
+	"encoding/json"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+const (
+	handler = "lklrun" // of the page's configuration
+	www     = "/run/www"
+	hello   = "from the pod\n"
+
+	endLimit = 20 * time.Second
+)
+
+// TestContainerd gives stacks to pods with the runtime handler of lklrun.
+func TestContainerd(t *testing.T) {
+	n := newNode(t)
+	n.run("sh", "-c", "mkdir "+www+" && printf '"+hello+"' >"+www+"/index.html && echo from the host >"+www+"/host")
+	var pods []*pod
+	for _, part := range []struct {
+		name string
+		test func(*node) *pod
+	}{
+		{"stack", testStack}, {"untouched", testUntouched}, {"refused", testRefused}, {"dead", testDead},
+	} {
+		t.Run(part.name, func(t *testing.T) {
+			if p := part.test(n.in(t)); p != nil {
+				pods = append(pods, p)
+			}
+		})
+	}
+	if t.Failed() {
+		return
+	}
+	for _, p := range pods {
+		p.n = n
+		p.end()
+	}
+	rules := n.run("iptables-save")
+	for _, p := range pods {
+		if strings.Contains(rules, p.id) {
+			t.Errorf("rules of pod %s are left: %s", p.id, rules)
+		}
+	}
+	if out := n.run("ip", "-o", "link"); strings.Contains(out, "veth") {
+		t.Errorf("devices of the pods are left: %s", out)
+	}
+	if out := n.run("ps", "ax", "-o", "comm"); strings.Contains(out, "lklrun") || strings.Contains(out, "lklhost") {
+		t.Errorf("processes are left: %s", out)
+	}
+	if out := n.run("ls", "/run"); strings.Contains(out, "lklrun-oci") {
+		t.Errorf("files are left: %s", out)
+	}
+}
+
+// web is the command of a server on port 80.
+var web = []string{"busybox", "httpd", "-f", "-p", "80", "-h", www}
+
+// fetch fetches a page from the node.
+func (n *node) fetch(url string) string {
+	n.t.Helper()
+	return n.run("curl", "-sS", "-m", "20", "--retry", "5", "--retry-connrefused", url)
+}
+
+// testStack checks that all containers of a pod share a stack, which has the settings of
+// the pod's annotations and sysctls.
+func testStack(n *node) *pod {
+	t := n.t
+	p := n.start(handler, sandbox("web", map[string]string{
+		"lklrun.dev/stack": "vanilla", "lklrun.dev/sysctl.net.ipv4.tcp_congestion_control": "bbr",
+	}, object{
+		"linux": object{
+			"sysctls":         map[string]string{"net.ipv4.tcp_fin_timeout": "17"},
+			"securityContext": object{"privileged": true, "namespaceOptions": namespaces}, // permits privileged containers
+		},
+		"portMappings": []object{{"containerPort": 80, "hostPort": 8080}},
+	}))
+	// A user without capabilities may listen on port 80, as in every pod of containerd.
+	p.run("server", object{"runAsUser": object{"value": 1000}, "noNewPrivs": true}, web...)
+	side := p.run("side", object{}, "sleep", "1000")
+	if got := n.fetch("http://" + p.addr + "/"); got != hello {
+		t.Errorf("the node gets %q from the pod's address", got)
+	}
+	if got := n.fetch("http://127.0.0.1:8080/"); got != hello {
+		t.Errorf("the node gets %q from the pod's port on the node", got)
+	}
+	if got := side.exec("curl", "-sS", "-m", "20", "http://127.0.0.1/"); got != hello {
+		t.Errorf("the other container gets %q over lo", got)
+	}
+	if list := n.run("lklctl", "list"); !strings.Contains(list, p.instance()) || len(kit.Lines(list)) != 2 {
+		t.Errorf("want the pod's stack and no other one: %s", list)
+	}
+	if got := n.run("lklctl", "-n", p.instance(), "sysctl", "net.ipv4.tcp_fin_timeout"); !strings.Contains(got, "17") {
+		t.Errorf("the pod's sysctl is not that of the stack: %s", got)
+	}
+	// A connection to the server that sends nothing remains.
+	var c net.Conn
+	n.net.Do(t, func() (err error) {
+		c, err = net.Dial("tcp", p.addr+":80")
+		return err
+	})
+	defer c.Close()
+	if got := side.exec("ss", "-tinH", "sport", "=", ":80"); !strings.Contains(got, " bbr ") {
+		t.Errorf("the server's connection does not use bbr: %s", got)
+	}
+	n.run("busybox", "httpd", "-p", "10.88.0.1:82", "-h", www)
+	if got := side.exec("curl", "-sS", "-m", "20", "http://10.88.0.1:82/host"); got != "from the host\n" {
+		t.Errorf("the pod gets %q from the node", got)
+	}
+	// Neither privileges nor another command line lead out of the stack.
+	for name, security := range map[string]object{
+		"privileged": {"privileged": true},
+		"unconfined": {"seccomp": object{"profileType": "Unconfined"}},
+		"default":    {"seccomp": object{"profileType": "RuntimeDefault"}},
+	} {
+		c := p.run(name, security, "sleep", "1000")
+		if got := c.exec("ip", "-4", "addr", "show", "eth0"); !strings.Contains(got, p.addr) {
+			t.Errorf("container %s is not on the stack: %s", name, got)
+		}
+	}
+	return p
+}
+
+// testUntouched checks that a pod without annotations has the network of the node's kernel.
+func testUntouched(n *node) *pod {
+	t := n.t
+	p := n.start(handler, sandbox("plain", nil, nil))
+	c := p.run("server", object{}, web...)
+	if got := n.fetch("http://" + p.addr + "/"); got != hello {
+		t.Errorf("the node gets %q", got)
+	}
+	if got := c.exec("grep", "Seccomp:", "/proc/self/status"); !strings.Contains(got, "\t0") {
+		t.Errorf("the container has a filter: %s", got)
+	}
+	if got := c.exec("ip", "-d", "link", "show", "eth0"); !strings.Contains(got, "veth") {
+		t.Errorf("eth0 is not the node's: %s", got)
+	}
+	if list := n.run("lklctl", "list"); strings.Contains(list, p.instance()) {
+		t.Errorf("the pod has a stack: %s", list)
+	}
+	return p
+}
+
+// testRefused checks that a pod with a bad annotation does not start, and why.
+func testRefused(n *node) *pod {
+	t := n.t
+	for _, c := range []struct {
+		notes map[string]string
+		linux object
+		want  string
+	}{
+		{map[string]string{"lklrun.dev/stack": "nope"}, object{}, `no stack "nope"`},
+		{map[string]string{"lklrun.dev/stack": "/tmp/stack"}, object{}, "expected the name of a stack"},
+		{map[string]string{"lklrun.dev/stak": "bbr"}, object{}, "lklrun.dev/stak: unknown"},
+		{map[string]string{"lklrun.dev/stack": "bbr", "lklrun.dev/interfaces": "wire:a"}, object{}, "has the interfaces of the pod"},
+		{map[string]string{"lklrun.dev/sysctl.net.ipv4.tcp_ecn": "1"}, object{}, "lklrun.dev/stack: missing"},
+		{map[string]string{"lklrun.dev/stack": "bbr", "lklrun.dev/sysctl.net.ipv4.nope": "1"}, object{}, "net.ipv4.nope"},
+		{map[string]string{"lklrun.dev/stack": "bbr"},
+			object{"securityContext": object{"namespaceOptions": object{"network": "NODE"}}}, "uses the host's network"},
+	} {
+		_, err := n.try("RunPodSandbox", object{
+			"runtimeHandler": handler, "config": sandbox("bad", c.notes, object{"linux": c.linux}),
+		})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: want an error with %q: %v", c.notes, c.want, err)
+		}
+	}
+	return nil
+}
+
+// testDead checks that a pod whose lklhost has been killed has no network, and never that
+// of the node's kernel.
+func testDead(n *node) *pod {
+	t := n.t
+	p := n.start(handler, sandbox("dead", map[string]string{"lklrun.dev/stack": "bbr"}, nil))
+	p.run("server", object{}, web...)
+	// This container fetches a page before and after the end of lklhost.
+	const fetch = "curl -sS -m 5 http://10.88.0.1:82/host; echo status $?"
+	side := p.run("side", object{}, "sh", "-c", fetch+"; until test -e "+www+"/dead; do sleep 0.1; done; "+fetch+"; sleep 1000")
+	statuses := func(want int) string {
+		var text string
+		kit.WaitFor(t, "the container's output", endLimit, func() bool {
+			text = n.run("sh", "-c", "cat /run/node/logs/side.log")
+			return strings.Count(text, "status ") == want
+		})
+		return text
+	}
+	if got := statuses(1); !strings.Contains(got, "from the host") {
+		t.Fatalf("the container has no network: %s", got)
+	}
+	var list []struct {
+		Name string `json:"name"`
+		PID  int    `json:"host_pid"`
+	}
+	kit.Must(t, json.Unmarshal([]byte(n.run("lklctl", "-o", "json", "list")), &list))
+	for _, i := range list {
+		if i.Name == p.instance() {
+			n.run("kill", "-KILL", strconv.Itoa(i.PID))
+		}
+	}
+	kit.WaitFor(t, "the end of the run", endLimit, func() bool {
+		return kit.Run(t, kit.Limit, n.command("test", "-e", "/run/lklrun/"+p.instance())).Status != 0
+	})
+	n.run("touch", www+"/dead")
+	if got := statuses(2); strings.Count(got, "from the host") != 1 || strings.Count(got, "status 0") != 1 {
+		t.Errorf("the container has a network without a stack: %s", got)
+	}
+	if out, err := side.try("busybox", "nc", "10.88.0.1", "82"); err == nil {
+		t.Errorf("a command starts in the container: %s", out)
+	}
+	if _, err := p.try("late", object{}, web...); err == nil || !strings.Contains(err.Error(), "the stack of the pod has ended") {
+		t.Errorf("want an error for a container that starts later: %v", err)
+	}
+	if r := kit.Run(t, kit.Limit, n.command("curl", "-sS", "-m", "2", "http://"+p.addr+"/")); r.Status == 0 {
+		t.Errorf("the pod answers: %v", r)
+	}
+	return p
+}
