@@ -6,6 +6,7 @@
  * because the filter refuses calls of other architectures.
  */
 #define _GNU_SOURCE
+#include <assert.h>
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -40,6 +41,9 @@ struct kernel_mmsghdr {
 	struct kernel_msghdr hdr;
 	unsigned int len;
 };
+
+static_assert(sizeof(struct kernel_mmsghdr) == sizeof(struct mmsghdr),
+	      "mmsg_addr() computes addresses of elements");
 
 /*
  * Elements of the caller's array, read with two calls of the host and written
