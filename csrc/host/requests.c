@@ -222,14 +222,19 @@ static void served_over(void)
 }
 
 /** serve - serve processes whose listeners arrive on a received socket */
-static int serve(struct client *cl, const struct ctl_hdr *h)
+static int serve(struct client *cl, const struct ctl_hdr *h,
+		 const uint8_t *body)
 {
 	int fd = ctl_claim_fd(cl), netns = ctl_claim_fd(cl), ret = -EBADF;
+	struct ctl_serve req;
 
+	memcpy(&req, body, sizeof(req));
 	if (fd >= 0 && netns >= 0)
 		ret = host.preload || host.trace ? -EOPNOTSUPP :
+		      req.flags & ~CTL_SERVE_STAY ? -EINVAL :
 		      host.state != CTL_STATE_RUNNING ? -EAGAIN :
-		      engine_serve(fd, netns, served_over);
+		      engine_serve(fd, netns, req.flags & CTL_SERVE_STAY ?
+						      NULL : served_over);
 	if (ret && fd >= 0)
 		close(fd);
 	if (netns >= 0)
@@ -324,6 +329,8 @@ static bool length_ok(uint16_t type, size_t len)
 		return len == sizeof(struct ctl_events);
 	case CTL_STOP:
 		return len == sizeof(struct ctl_stop);
+	case CTL_SERVE:
+		return len == sizeof(struct ctl_serve);
 	case CTL_EXEC:
 		return len > sizeof(struct ctl_exec);
 	case CTL_EXEC_SIGNAL:
@@ -335,7 +342,6 @@ static bool length_ok(uint16_t type, size_t len)
 	case CTL_STATS:
 	case CTL_OWNERS:
 	case CTL_LOG:
-	case CTL_SERVE:
 		return len == 0;
 	}
 	return true;
@@ -389,7 +395,7 @@ static int request(struct client *cl, const struct ctl_hdr *h,
 	case CTL_OWNERS:
 		return owners(cl, h);
 	case CTL_SERVE:
-		return serve(cl, h);
+		return serve(cl, h, body);
 	case CTL_EVENTS:
 		return events(cl, h, body);
 	case CTL_STOP:

@@ -276,8 +276,9 @@ struct ctl_stop {
  * connects to it and sends a seccomp listener (linux.seccomp.listenerPath), one
  * for each filter that it installs. The second one is the network namespace of
  * these processes: their capabilities in its user namespace are their rights in
- * the stack. When all listeners have hung up, the run ends as with CTL_STOP;
- * lklhost sends no signal to these processes. Request and reply have no body.
+ * the stack. When all listeners have hung up, the run ends as with CTL_STOP,
+ * unless the request has the flag CTL_SERVE_STAY; lklhost sends no signal to
+ * these processes. The reply has no body.
  *
  * Errors:
  *
@@ -286,7 +287,12 @@ struct ctl_stop {
  * - -EALREADY: there is such a socket already
  * - -EOPNOTSUPP: another engine than supervise, or a stack that does not check
  *   capabilities
+ * - -EINVAL: an unknown flag
  */
+#define CTL_SERVE_STAY		1	/* the run does not end with the last listener */
+struct ctl_serve {
+	uint32_t flags;
+};
 
 /*
  * CTL_EXEC: run another program in the target's environment, with the

@@ -77,6 +77,7 @@ static void requests(void)
 	struct ctl_cancel cancel = { 77 };
 	struct ctl_events events = { CTL_EV_EXIT | CTL_EV_PANIC | CTL_EV_WARN };
 	struct ctl_stop stop = { 15, 2000 };
+	struct ctl_serve serve = { CTL_SERVE_STAY };
 	struct ctl_exec exec = { 3, 2, 022, 21 };
 	struct ctl_exec_signal sig = { 77, 15, CTL_EXECF_GROUP, 0 };
 	struct ctl_ask ask = { 7, CTL_ASKF_FD };
@@ -92,6 +93,7 @@ static void requests(void)
 	same("cancel", &cancel, sizeof(cancel), NULL, 0);
 	same("events", &events, sizeof(events), NULL, 0);
 	same("stop", &stop, sizeof(stop), NULL, 0);
+	same("serve", &serve, sizeof(serve), NULL, 0);
 	same("exec", &exec, sizeof(exec), "/srv\0ip\0addr\0\0A=b\0C=", 21);
 	same("exec_signal", &sig, sizeof(sig), NULL, 0);
 	same("ask", &ask, sizeof(ask), "{\"verb\":\"lease\"}", 16);

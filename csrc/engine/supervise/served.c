@@ -152,7 +152,7 @@ static void knocked(struct source *src, uint32_t events)
  * engine_serve - serve the processes whose listeners arrive on a socket
  * @fd: the listening socket, taken over on success
  * @netns: their network namespace
- * @over: called when all these processes have ended
+ * @over: called when all these processes have ended, or NULL
  */
 int engine_serve(int fd, int netns, void (*over)(void))
 {

@@ -198,7 +198,7 @@ func (c commandLine) create(ctx context.Context, s *spec, r *request, path strin
 			err = errors.Join(err, stop(ctx, id), giveBack(id))
 		}
 	}()
-	if err := serve(ctx, id, socket, netns); err != nil {
+	if err := serve(ctx, id, socket, netns, false); err != nil {
 		return 1, err
 	}
 	if err := s.write(); err != nil {
@@ -256,8 +256,9 @@ func (r *request) start(ctx context.Context, netns, id string, command []string,
 	return nil
 }
 
-// serve makes lklhost listen for the container's seccomp listeners.
-func serve(ctx context.Context, id, path, netns string) error {
+// serve makes lklhost listen for the container's seccomp listeners. With stay, the run
+// does not end with the container's processes.
+func serve(ctx context.Context, id, path, netns string, stay bool) error {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		return fmt.Errorf("listening for the container's processes: %w", err)
@@ -282,7 +283,7 @@ func serve(ctx context.Context, id, path, netns string) error {
 		return err
 	}
 	defer c.Close()
-	err = c.Serve(ctx, f, ns)
+	err = c.Serve(ctx, f, ns, stay)
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		return fmt.Errorf("%w; the stack does not check capabilities, so each process of the container could configure it: use another stack", err)
 	}

@@ -72,6 +72,7 @@ func samples() []sample {
 	events := Events{Mask: CTL_EV_EXIT | CTL_EV_PANIC | CTL_EV_WARN}
 	event := Event{Kind: CTL_EV_EXIT, PID: 1002, TimeNS: 0x0102030405060708, Arg: -2, Text: "ended"}
 	stop := Stop{Signal: 15, GraceMS: 2000}
+	serve := Serve{Flags: CTL_SERVE_STAY}
 	exec := Exec{Umask: 0o22, Dir: "/srv", Args: []string{"ip", "addr", ""}, Env: []string{"A=b", "C="}}
 	execRep := ExecReply{WaitStatus: 0x7f00, How: CTL_EXEC_COMMAND, Error: 2}
 	execSig := ExecSignal{ID: 77, Signal: 15, Flags: CTL_EXECF_GROUP}
@@ -98,6 +99,7 @@ func samples() []sample {
 		{"events", events, body(events.Append), func() message { return new(Events) }},
 		{"event", event, body(event.Append), func() message { return new(Event) }},
 		{"stop", stop, body(stop.Append), func() message { return new(Stop) }},
+		{"serve", serve, body(serve.Append), func() message { return new(Serve) }},
 		{"exec", exec, func() ([]byte, error) { return exec.Append(nil) }, func() message { return new(Exec) }},
 		{"exec_rep", execRep, body(execRep.Append), func() message { return new(ExecReply) }},
 		{"exec_signal", execSig, body(execSig.Append), func() message { return new(ExecSignal) }},
@@ -211,6 +213,8 @@ func deref(m message) any {
 	case *Event:
 		return *m
 	case *Stop:
+		return *m
+	case *Serve:
 		return *m
 	case *Exec:
 		return *m

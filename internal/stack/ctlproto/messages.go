@@ -373,3 +373,20 @@ func (m *Stop) Unmarshal(b []byte) error {
 	*m = Stop{Signal: le.Uint32(b), GraceMS: le.Uint32(b[4:])}
 	return nil
 }
+
+// Serve is struct ctl_serve.
+type Serve struct {
+	Flags uint32 // CTL_SERVE_*
+}
+
+// Append appends the message in wire format to b.
+func (m Serve) Append(b []byte) []byte { return le.AppendUint32(b, m.Flags) }
+
+// Unmarshal decodes the body of a CTL_SERVE request.
+func (m *Serve) Unmarshal(b []byte) error {
+	if err := exact("serve request", b, 4); err != nil {
+		return err
+	}
+	*m = Serve{Flags: le.Uint32(b)}
+	return nil
+}

@@ -82,6 +82,8 @@ const (
 	CTL_BUF_USED     = 0x8
 	CTL_SYSCALL_BUFS = 640 // entries: a recvmmsg of 127 messages has 1 + 5 each
 
+	CTL_SERVE_STAY = 1 // the run does not end with the last listener
+
 	CTL_EXEC_RAN       = 0 // wait_status is that of the program
 	CTL_EXEC_CWD       = 1 // cannot enter the working directory
 	CTL_EXEC_COMMAND   = 2 // cannot execute the command: status 126 or 127

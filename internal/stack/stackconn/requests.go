@@ -85,9 +85,13 @@ func (c *Conn) Stop(ctx context.Context, sig syscall.Signal, grace time.Duration
 // Serve makes the stack host serve processes that it has not started. An OCI runtime
 // sends their seccomp listeners to the listening unix socket l. Their capabilities in the
 // user namespace of the network namespace netns are their rights in the stack. The caller
-// may close both files afterwards.
-func (c *Conn) Serve(ctx context.Context, l, netns *os.File) error {
-	if _, err := c.request(ctx, ctlproto.CTL_SERVE, nil, l, netns); err != nil {
+// may close both files afterwards. With stay, the run does not end with these processes.
+func (c *Conn) Serve(ctx context.Context, l, netns *os.File, stay bool) error {
+	m := ctlproto.Serve{}
+	if stay {
+		m.Flags |= ctlproto.CTL_SERVE_STAY
+	}
+	if _, err := c.request(ctx, ctlproto.CTL_SERVE, m.Append(nil), l, netns); err != nil {
 		return fmt.Errorf("serving the processes of a container: %w", err)
 	}
 	return nil
