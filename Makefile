@@ -208,7 +208,7 @@ pictures: packages-all build browser ## make the pictures of the documentation f
 # containerd and a client of its interface. They are a module of their own, because the product
 # does not need their libraries.
 .PHONY: cri
-cri: ## build containerd for TestContainerd, into build/tools/cri
+cri: ## build containerd for TestContainerd and TestNRI, into build/tools/cri
 	@mkdir -p $(OUT)/tools/cri
 	@CGO_ENABLED=0 $(GO) -C test/cri/tools build -trimpath -buildvcs=false -o $(OUT)/tools/cri/ tool ./...
 

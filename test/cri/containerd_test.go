@@ -14,23 +14,54 @@ import (
 )
 
 const (
-	handler = "lklrun" // of the page's configuration
-	www     = "/run/www"
-	hello   = "from the pod\n"
+	www   = "/run/www"
+	hello = "from the pod\n"
 
 	endLimit = 20 * time.Second
 )
 
 // TestContainerd gives stacks to pods with the runtime handler of lklrun.
 func TestContainerd(t *testing.T) {
-	n := newNode(t)
+	testPods(t, newNode(t, false))
+}
+
+// TestNRI gives stacks to pods with the plug-in for NRI. Their OCI runtime is crun.
+func TestNRI(t *testing.T) {
+	n := newNode(t, true)
+	testPods(t, n)
+	if t.Failed() {
+		return
+	}
+	// The plug-in leaves pods with the runtime handler to lklrun-oci.
+	handled := *n
+	handled.handler = "lklrun"
+	testRestart(&handled).end()
+	// Without the plug-in, stacks remain, and a pod that requires it has no containers.
+	kept := n.start(sandbox("kept", map[string]string{"lklrun.dev/stack": "bbr"}, nil))
+	kept.run("server", object{}, web...)
+	n.run("sh", "-c", "kill -KILL $(pgrep -f '^/opt/nri/plugins/50-lklrun')")
+	p := n.start(sandbox("alone", map[string]string{
+		"lklrun.dev/stack": "bbr", "required-plugins.noderesource.dev/pod": "[lklrun]",
+	}, nil))
+	if _, err := p.try("server", object{}, web...); err == nil || !strings.Contains(err.Error(), "lklrun") {
+		t.Errorf("want an error without the plug-in: %v", err)
+	}
+	testUntouched(n).end()
+	if got := n.fetch("http://" + kept.addr + "/"); got != hello {
+		t.Errorf("the node gets %q from a pod that is older than the end of the plug-in", got)
+	}
+}
+
+// testPods tests pods, and checks that nothing of them is left.
+func testPods(t *testing.T, n *node) {
 	n.run("sh", "-c", "mkdir "+www+" && printf '"+hello+"' >"+www+"/index.html && echo from the host >"+www+"/host")
 	var pods []*pod
 	for _, part := range []struct {
 		name string
 		test func(*node) *pod
 	}{
-		{"stack", testStack}, {"untouched", testUntouched}, {"refused", testRefused}, {"dead", testDead},
+		{"stack", testStack}, {"restart", testRestart}, {"untouched", testUntouched},
+		{"refused", testRefused}, {"dead", testDead},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			if p := part.test(n.in(t)); p != nil {
@@ -54,7 +85,7 @@ func TestContainerd(t *testing.T) {
 	if out := n.run("ip", "-o", "link"); strings.Contains(out, "veth") {
 		t.Errorf("devices of the pods are left: %s", out)
 	}
-	if out := n.run("ps", "ax", "-o", "comm"); strings.Contains(out, "lklrun") || strings.Contains(out, "lklhost") {
+	if out := n.run("ps", "ax", "-o", "args"); strings.Contains(out, "lklhost") || strings.Contains(out, "lklrun --detached") {
 		t.Errorf("processes are left: %s", out)
 	}
 	if out := n.run("ls", "/run"); strings.Contains(out, "lklrun-oci") {
@@ -75,7 +106,7 @@ func (n *node) fetch(url string) string {
 // the pod's annotations and sysctls.
 func testStack(n *node) *pod {
 	t := n.t
-	p := n.start(handler, sandbox("web", map[string]string{
+	p := n.start(sandbox("web", map[string]string{
 		"lklrun.dev/stack": "vanilla", "lklrun.dev/sysctl.net.ipv4.tcp_congestion_control": "bbr",
 	}, object{
 		"linux": object{
@@ -96,10 +127,11 @@ func testStack(n *node) *pod {
 	if got := side.exec("curl", "-sS", "-m", "20", "http://127.0.0.1/"); got != hello {
 		t.Errorf("the other container gets %q over lo", got)
 	}
-	if list := n.run("lklctl", "list"); !strings.Contains(list, p.instance()) || len(kit.Lines(list)) != 2 {
+	if list := n.run("lklctl", "list"); !strings.Contains(list, p.instance()) || len(kit.Lines(list)) != 2 { // one is the heading
 		t.Errorf("want the pod's stack and no other one: %s", list)
 	}
-	if got := n.run("lklctl", "-n", p.instance(), "sysctl", "net.ipv4.tcp_fin_timeout"); !strings.Contains(got, "17") {
+	// NRI does not report the sysctls of a pod.
+	if got := n.run("lklctl", "-n", p.instance(), "sysctl", "net.ipv4.tcp_fin_timeout"); !n.nri && !strings.Contains(got, "17") {
 		t.Errorf("the pod's sysctl is not that of the stack: %s", got)
 	}
 	// A connection to the server that sends nothing remains.
@@ -130,11 +162,25 @@ func testStack(n *node) *pod {
 	return p
 }
 
+// testRestart checks that the stack of a pod remains while the pod has no container.
+func testRestart(n *node) *pod {
+	p := n.start(sandbox("restart", map[string]string{"lklrun.dev/stack": "bbr"}, nil))
+	for _, name := range []string{"first", "second"} {
+		c := p.run(name, object{}, web...)
+		if got := n.fetch("http://" + p.addr + "/"); got != hello {
+			n.t.Errorf("the node gets %q from the %s container", got, name)
+		}
+		n.call("StopContainer", object{"containerId": c.id})
+		n.call("RemoveContainer", object{"containerId": c.id})
+	}
+	return p
+}
+
 // testUntouched checks that a pod without annotations has the network of the node's kernel.
 func testUntouched(n *node) *pod {
 	t := n.t
-	p := n.start(handler, sandbox("plain", nil, nil))
-	c := p.run("server", object{}, web...)
+	p := n.start(sandbox("plain", nil, nil))
+	c := p.run("plain", object{}, web...)
 	if got := n.fetch("http://" + p.addr + "/"); got != hello {
 		t.Errorf("the node gets %q", got)
 	}
@@ -150,7 +196,8 @@ func testUntouched(n *node) *pod {
 	return p
 }
 
-// testRefused checks that a pod with a bad annotation does not start, and why.
+// testRefused checks that a pod with a bad annotation does not start, and why. With NRI,
+// only its containers do not start.
 func testRefused(n *node) *pod {
 	t := n.t
 	for _, c := range []struct {
@@ -167,9 +214,15 @@ func testRefused(n *node) *pod {
 		{map[string]string{"lklrun.dev/stack": "bbr"},
 			object{"securityContext": object{"namespaceOptions": object{"network": "NODE"}}}, "uses the host's network"},
 	} {
-		_, err := n.try("RunPodSandbox", object{
-			"runtimeHandler": handler, "config": sandbox("bad", c.notes, object{"linux": c.linux}),
-		})
+		config := sandbox("bad", c.notes, object{"linux": c.linux})
+		var err error
+		if n.nri {
+			p := n.start(config)
+			_, err = p.try("server", object{}, web...)
+			p.end()
+		} else {
+			_, err = n.try("RunPodSandbox", object{"runtimeHandler": n.handler, "config": config})
+		}
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: want an error with %q: %v", c.notes, c.want, err)
 		}
@@ -181,7 +234,7 @@ func testRefused(n *node) *pod {
 // of the node's kernel.
 func testDead(n *node) *pod {
 	t := n.t
-	p := n.start(handler, sandbox("dead", map[string]string{"lklrun.dev/stack": "bbr"}, nil))
+	p := n.start(sandbox("dead", map[string]string{"lklrun.dev/stack": "bbr"}, nil))
 	p.run("server", object{}, web...)
 	// This container fetches a page before and after the end of lklhost.
 	const fetch = "curl -sS -m 5 http://10.88.0.1:82/host; echo status $?"

@@ -82,6 +82,8 @@ mkdir -p /opt/lklrun /run/node/net.d /run/netns
 mount -n --bind $bin /opt/lklrun
 mount -n --bind $dir/bin /usr/local/bin
 cp $dir/pods.conflist /run/node/net.d
+mkdir -p /opt/nri/plugins
+[ -z "$plugin" ] || ln -s /opt/lklrun/lklrun /opt/nri/plugins/50-lklrun
 exec containerd --config $dir/config.toml
 `
 
@@ -92,23 +94,31 @@ type node struct {
 	pid    string // of containerd
 	daemon *kit.Proc
 	env    []string
+
+	handler string // the pods' runtime handler
+	nri     bool   // whether the plug-in serves the pods
 }
 
 func tool(name string) string { return filepath.Join(kit.Root(), "build/tools/cri", name) }
 
-// newNode starts containerd in namespaces of its own.
-func newNode(t *testing.T) *node {
+// newNode starts containerd in namespaces of its own, with lklrun as a runtime or as a
+// plug-in for NRI.
+func newNode(t *testing.T, nri bool) *node {
 	kit.Need(t, "crun", "busybox", "curl", "iptables", "nsenter", "/usr/lib/cni/bridge", kit.Bin("lklrun-oci"),
 		tool("containerd"), tool("containerd-shim-runc-v2"), tool("ctr"), tool("cricall"), tool("pause"))
+	handler, config, plugin := "lklrun", pageConfig(t, 0), ""
+	if nri {
+		handler, config, plugin = "crun", config+pageConfig(t, 1), "yes"
+	}
 	dir, bin := kit.Dir(t), kit.PublicBin(t)
 	kit.Must(t, os.Mkdir(filepath.Join(dir, "bin"), 0o755), os.Chmod(dir, 0o755))
 	kit.WriteFile(t, filepath.Join(dir, "pods.conflist"), network)
-	kit.WriteFile(t, filepath.Join(dir, "config.toml"), settings+pageConfig(t))
+	kit.WriteFile(t, filepath.Join(dir, "config.toml"), settings+config)
 	kit.Must(t, os.Chmod(kit.WriteFile(t, filepath.Join(dir, "bin/crun"), crun), 0o755))
 	kit.Must(t, os.WriteFile(filepath.Join(dir, "image.tar"), newImage(t), 0o644))
-	n := &node{t: t, net: kit.NewNetns(t, "node"), env: []string{
+	n := &node{t: t, handler: handler, nri: nri, net: kit.NewNetns(t, "node"), env: []string{
 		"PATH=" + tool("") + ":/opt/lklrun:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
-		"LANG=C.UTF-8", "bin=" + bin, "dir=" + dir,
+		"LANG=C.UTF-8", "bin=" + bin, "dir=" + dir, "plugin=" + plugin,
 	}}
 	cmd := n.net.Command("unshare", "-m", "-p", "-f", "--mount-proc", "--kill-child", "sh", "-c", mounts)
 	cmd.Env = n.env
@@ -127,14 +137,15 @@ func newNode(t *testing.T) *node {
 	return n
 }
 
-// pageConfig returns the page's configuration of containerd.
-func pageConfig(t *testing.T) string {
+// pageConfig returns a configuration of containerd from the page: the first one is that of
+// the runtime, and the second one that of the plug-in.
+func pageConfig(t *testing.T, which int) string {
 	text := kit.ReadFile(t, filepath.Join(kit.Root(), page))
-	block := regexp.MustCompile("(?s)```toml\n(.*?)```").FindStringSubmatch(text)
-	if block == nil || !strings.Contains(block[1], "/usr/lib/lklrun/") {
-		t.Fatalf("%s: has no configuration with /usr/lib/lklrun/", page)
+	blocks := regexp.MustCompile("(?s)```toml\n(.*?)```").FindAllStringSubmatch(text, -1)
+	if len(blocks) != 2 {
+		t.Fatalf("%s: has %d configurations, expected 2", page, len(blocks))
 	}
-	return strings.ReplaceAll(block[1], "/usr/lib/lklrun/", "/opt/lklrun/")
+	return strings.ReplaceAll(blocks[which][1], "/usr/lib/lklrun/", "/opt/lklrun/")
 }
 
 // in returns the node for a part of the test.
@@ -204,11 +215,11 @@ func sandbox(name string, annotations map[string]string, more object) object {
 	return config
 }
 
-// start starts a pod with the runtime handler.
-func (n *node) start(handler string, config object) *pod {
+// start starts a pod.
+func (n *node) start(config object) *pod {
 	n.t.Helper()
 	p := &pod{n: n, config: config}
-	p.id = n.call("RunPodSandbox", object{"runtimeHandler": handler, "config": config})["podSandboxId"].(string)
+	p.id = n.call("RunPodSandbox", object{"runtimeHandler": n.handler, "config": config})["podSandboxId"].(string)
 	status := n.call("PodSandboxStatus", object{"podSandboxId": p.id})["status"].(object)
 	p.addr, _ = status["network"].(object)["ip"].(string)
 	return p

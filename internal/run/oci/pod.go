@@ -25,9 +25,17 @@ const (
 // another type could reach networks of the node.
 func (s *spec) checkPod(r *request) error {
 	if _, inPod := section(s.all, "annotations")[noteKind]; inPod && r != nil && len(r.interfaces) > 0 {
-		return fmt.Errorf("annotation %s: the stack of a pod has the interfaces of the pod; remove the annotation", noteInterfaces)
+		return errPodInterfaces()
 	}
 	return nil
+}
+
+func errPodInterfaces() error {
+	return fmt.Errorf("annotation %s: the stack of a pod has the interfaces of the pod; remove the annotation", noteInterfaces)
+}
+
+func errEnded(id string) error {
+	return fmt.Errorf("the stack of the pod has ended (instance %s); delete the pod", id)
 }
 
 // sandbox returns the id of the sandbox whose network the container shares, or "".
@@ -56,7 +64,7 @@ func (s *spec) join(sandbox string, r *request) error {
 	case errors.Is(err, fs.ErrNotExist) && r == nil:
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("the stack of the pod has ended (instance %s); delete the pod", id)
+		return errEnded(id)
 	case err != nil:
 		return fmt.Errorf("looking for the stack of the pod: %w", err)
 	}

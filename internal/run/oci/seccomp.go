@@ -3,6 +3,7 @@
 package oci
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"runtime"
@@ -172,24 +173,33 @@ func rules() map[string][]rule {
 // sockets from the lklhost at the socket path. Calls that the profile denies remain
 // denied.
 func (s *spec) supervise(path string) error {
-	arch, ok := architectures[runtime.GOARCH]
-	if !ok {
-		return fmt.Errorf("containers on a stack require x86-64 or arm64, not %s", runtime.GOARCH)
-	}
 	linux := section(s.all, "linux")
 	if linux == nil {
 		return fmt.Errorf("%s: has no section linux", s.path)
 	}
-	profile := section(linux, "seccomp")
+	profile, err := supervised(section(linux, "seccomp"), path)
+	if err != nil {
+		return fmt.Errorf("%s: linux.seccomp: %w", s.path, err)
+	}
+	linux["seccomp"] = profile
+	return nil
+}
+
+// supervised returns such a profile. profile may be nil.
+func supervised(profile map[string]any, path string) (map[string]any, error) {
+	arch, ok := architectures[runtime.GOARCH]
+	if !ok {
+		return nil, fmt.Errorf("containers on a stack require x86-64 or arm64, not %s", runtime.GOARCH)
+	}
 	if profile == nil {
 		profile = map[string]any{"defaultAction": actAllow}
 	}
 	if p, _ := profile["listenerPath"].(string); p != "" {
-		return fmt.Errorf("the container's seccomp profile has a listener of its own (%s); a program has only one; use another profile", p)
+		return nil, fmt.Errorf("the container's seccomp profile has a listener of its own (%s); a program has only one; use another profile", p)
 	}
 	var old []any
 	if err := remarshal(profile["syscalls"], &old); err != nil {
-		return fmt.Errorf("%s: linux.seccomp.syscalls: %w", s.path, err)
+		return nil, fmt.Errorf("syscalls: %w", err)
 	}
 	fallback, _ := profile["defaultAction"].(string)
 	ours := rules()
@@ -210,8 +220,7 @@ func (s *spec) supervise(path string) error {
 	profile["listenerPath"] = path
 	flags, _ := profile["flags"].([]any)
 	profile["flags"] = append(flags, flagKillable)
-	linux["seccomp"] = profile
-	return nil
+	return profile, nil
 }
 
 // replace removes our calls from the profile's rules. It removes the calls from ours
@@ -267,5 +276,7 @@ func remarshal(from, to any) error {
 	if err != nil {
 		return err
 	}
-	return json.Unmarshal(text, to)
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber() // 64-bit numbers do not fit into a float64
+	return d.Decode(to)
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -130,12 +131,23 @@ type request struct {
 
 // request returns nil if the container does not want a stack.
 func (s *spec) request() (*request, error) {
-	notes := map[string]string{}
+	all := map[string]string{}
 	for name, v := range section(s.all, "annotations") {
-		if text, ok := v.(string); ok && strings.HasPrefix(name, prefix) {
-			notes[name] = text
+		if text, ok := v.(string); ok {
+			all[name] = text
 		}
 	}
+	r, err := requestOf(all)
+	if r != nil {
+		r.sysctls = append(s.takeSysctls(), r.sysctls...) // later ones prevail
+	}
+	return r, err
+}
+
+// requestOf returns nil if the annotations do not ask for a stack.
+func requestOf(all map[string]string) (*request, error) {
+	notes := maps.Clone(all)
+	maps.DeleteFunc(notes, func(name, _ string) bool { return !strings.HasPrefix(name, prefix) })
 	if len(notes) == 0 {
 		return nil, nil
 	}
@@ -153,7 +165,6 @@ func (s *spec) request() (*request, error) {
 		}
 	}
 	slices.Sort(r.sysctls)
-	r.sysctls = append(s.takeSysctls(), r.sysctls...) // later ones prevail
 	switch _, given := notes[noteStack]; {
 	case !given:
 		return nil, fmt.Errorf("annotation %s: missing, although the container has other annotations of %s", noteStack, prefix)

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !device
+
+package oci
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/stub"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/lklrun/lklrun/internal/instance"
+)
+
+// A plugin gives stacks to pods without an OCI runtime of its own. containerd starts it
+// and calls it at these moments (NRI, the node resource interface):
+//
+//	RunPodSandbox    ── takes the addresses from the pod's interfaces, boots the stack
+//	CreateContainer  ── changes the seccomp profile: the OCI runtime sends the listener
+//	                    of the container's processes to lklhost
+//	StopPodSandbox   ── ends the stack and restores the addresses
+//
+// The run directories are its state, so the plug-in may be restarted at any time. If a
+// stack does not start, the plug-in reports that when it is asked about a container of
+// the pod: containerd 2.4 waits for a minute after an error in RunPodSandbox.
+type plugin struct {
+	mu     sync.Mutex
+	failed map[string]error // by the name of the instance: why the stack has not started
+}
+
+const (
+	pluginName  = "lklrun"
+	pluginIndex = "50" // its place among other plug-ins
+
+	// The name of the socket tells the pods of the plug-in from those of lklrun-oci.
+	pluginSocket = "nri.sock"
+)
+
+// Plugin runs the plug-in until containerd closes the connection.
+func Plugin(ctx context.Context) error {
+	// No run may inherit the connection, which is an open descriptor.
+	if _, err := keepFiles(); err != nil {
+		return err
+	}
+	options := []stub.Option{
+		stub.WithLogger(pluginLog{}),
+		// A pod whose stack is missing must not start.
+		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: true, KeepConnected: true}),
+	}
+	if os.Getenv(api.PluginIdxEnvVar) == "" { // not started by containerd
+		options = append(options, stub.WithPluginName(pluginName), stub.WithPluginIdx(pluginIndex))
+	}
+	s, err := stub.New(&plugin{failed: map[string]error{}}, options...)
+	if err != nil {
+		return fmt.Errorf("NRI: %w", err)
+	}
+	if err := s.Run(ctx); err != nil {
+		return fmt.Errorf("NRI: %w", err)
+	}
+	return nil
+}
+
+// RunPodSandbox starts the stack of a pod that asks for one.
+func (p *plugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
+	if err := runPod(ctx, pod); err != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.failed[name(pod.GetId())] = err
+	}
+	return nil
+}
+
+func runPod(ctx context.Context, pod *api.PodSandbox) error {
+	r, err := requestOf(pod.GetAnnotations())
+	if err != nil || r == nil {
+		return err
+	}
+	if len(r.interfaces) > 0 {
+		return errPodInterfaces()
+	}
+	id := name(pod.GetId())
+	if err := instance.CheckName(id); err != nil {
+		return fmt.Errorf("pod %q: its id is the name of the instance: %w", pod.GetId(), err)
+	}
+	dir := filepath.Join(instance.Root(), id)
+	if _, err := os.Lstat(dir); err == nil {
+		return nil // lklrun-oci has started it
+	}
+	netns := podNetns(pod)
+	if netns == "" {
+		return fmt.Errorf("annotation %s: the pod uses the host's network, which a stack does not take over", noteStack)
+	}
+	waits, creating, err := os.Pipe() // see Hold
+	if err != nil {
+		return fmt.Errorf("creating a pipe: %w", err)
+	}
+	defer creating.Close()
+	err = within(netns, func() error {
+		if err := r.addNodeSysctls(); err != nil {
+			return err
+		}
+		return r.start(ctx, netns, id, []string{pod.GetNamespace() + "/" + pod.GetName()}, waits)
+	})
+	waits.Close()
+	if err == nil {
+		err = serve(ctx, id, filepath.Join(dir, pluginSocket), netns, true)
+	}
+	if err == nil {
+		_, err = creating.Write([]byte{1})
+	}
+	if err != nil {
+		// The time limit of containerd may have expired.
+		return errors.Join(err, end(context.WithoutCancel(ctx), id))
+	}
+	return nil
+}
+
+// podNetns returns the path of the pod's network namespace, or "".
+func podNetns(pod *api.PodSandbox) string {
+	for _, n := range pod.GetLinux().GetNamespaces() {
+		if n.GetType() == string(specs.NetworkNamespace) {
+			return n.GetPath()
+		}
+	}
+	return ""
+}
+
+// nodeSysctls are those that containerd sets in each pod. NRI does not report them.
+var nodeSysctls = []string{"net.ipv4.ip_unprivileged_port_start", "net.ipv4.ping_group_range"}
+
+// addNodeSysctls copies the sysctls that containerd has set in this thread's namespace.
+func (r *request) addNodeSysctls() error {
+	var settings []string
+	for _, name := range nodeSysctls {
+		text, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(name, ".", "/"))
+		if err != nil {
+			return fmt.Errorf("reading the sysctls of the pod: %w", err)
+		}
+		settings = append(settings, name+"="+strings.Join(strings.Fields(string(text)), " "))
+	}
+	r.sysctls = append(settings, r.sysctls...) // later ones prevail
+	return nil
+}
+
+// CreateContainer makes a container a part of its pod's stack, if the pod has one.
+func (p *plugin) CreateContainer(_ context.Context, pod *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	r, err := requestOf(pod.GetAnnotations())
+	if err != nil {
+		return nil, nil, err
+	}
+	id := name(pod.GetId())
+	dir := filepath.Join(instance.Root(), id)
+	socket := filepath.Join(dir, pluginSocket)
+	switch _, err := os.Lstat(socket); {
+	case err == nil:
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, nil, fmt.Errorf("looking for the stack of the pod: %w", err)
+	case r == nil:
+		return nil, nil, nil
+	default:
+		if _, err := os.Lstat(filepath.Join(dir, socketFile)); err == nil {
+			return nil, nil, nil // lklrun-oci serves the pod
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if err := p.failed[id]; err != nil {
+			return nil, nil, err
+		}
+		return nil, nil, errEnded(id)
+	}
+	policy, err := supervisedPolicy(c.GetLinux().GetSeccompPolicy(), socket)
+	if err != nil {
+		return nil, nil, err
+	}
+	a := &api.ContainerAdjustment{}
+	a.SetLinuxSeccompPolicy(policy)
+	return a, nil, nil
+}
+
+// supervisedPolicy is supervised for NRI's form of a seccomp profile.
+func supervisedPolicy(old *api.LinuxSeccomp, socket string) (*api.LinuxSeccomp, error) {
+	var profile map[string]any
+	if old != nil {
+		if err := remarshal(policyOf(old), &profile); err != nil {
+			return nil, fmt.Errorf("the container's seccomp profile: %w", err)
+		}
+	}
+	profile, err := supervised(profile, socket)
+	if err != nil {
+		return nil, err
+	}
+	var policy specs.LinuxSeccomp
+	if err := remarshal(profile, &policy); err != nil {
+		return nil, fmt.Errorf("the container's seccomp profile: %w", err)
+	}
+	return api.FromOCILinuxSeccomp(&policy), nil
+}
+
+// policyOf is the reverse of api.FromOCILinuxSeccomp.
+func policyOf(p *api.LinuxSeccomp) specs.LinuxSeccomp {
+	policy := specs.LinuxSeccomp{
+		DefaultAction: specs.LinuxSeccompAction(p.GetDefaultAction()),
+		ListenerPath:  p.GetListenerPath(), ListenerMetadata: p.GetListenerMetadata(),
+		Syscalls: api.ToOCILinuxSyscalls(p.GetSyscalls()),
+	}
+	if e := p.GetDefaultErrno(); e != nil {
+		n := uint(e.GetValue())
+		policy.DefaultErrnoRet = &n
+	}
+	for _, a := range p.GetArchitectures() {
+		policy.Architectures = append(policy.Architectures, specs.Arch(a))
+	}
+	for _, f := range p.GetFlags() {
+		policy.Flags = append(policy.Flags, specs.LinuxSeccompFlag(f))
+	}
+	return policy
+}
+
+// StopPodSandbox ends the stack of a pod. Its containers have ended.
+func (p *plugin) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
+	id := name(pod.GetId())
+	p.mu.Lock()
+	delete(p.failed, id)
+	p.mu.Unlock()
+	if instance.CheckName(id) != nil {
+		return nil // it has no stack
+	}
+	return end(ctx, id)
+}
+
+// RemovePodSandbox is called instead of StopPodSandbox if a pod does not start.
+func (p *plugin) RemovePodSandbox(ctx context.Context, pod *api.PodSandbox) error {
+	return p.StopPodSandbox(ctx, pod)
+}
+
+// end ends a run, if it still exists, and restores the addresses.
+func end(ctx context.Context, id string) error {
+	if err := stop(ctx, id); err != nil {
+		return err
+	}
+	return giveBack(id)
+}
+
+// A pluginLog writes warnings and errors of the connection to standard error.
+type pluginLog struct{}
+
+func (pluginLog) Debugf(context.Context, string, ...any) {}
+func (pluginLog) Infof(context.Context, string, ...any)  {}
+
+func (pluginLog) Warnf(_ context.Context, format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "lklrun nri: "+format+"\n", args...)
+}
+
+func (l pluginLog) Errorf(ctx context.Context, format string, args ...any) {
+	l.Warnf(ctx, format, args...)
+}
