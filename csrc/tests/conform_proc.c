@@ -6,12 +6,9 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
-#include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -199,106 +196,6 @@ static void undumpable(int family)
 	printf("ended with %d\n", st);
 }
 
-/*
- * A page at the same address in two memories: that of a process before its
- * exec, which another process still uses, and the one after it.
- */
-#define PLACE	((char *)0x20000000)
-#define PATTERN	"old"
-#define NAMES	40	/* calls that write to the caller's memory */
-
-/** place - map the page */
-static void place(void)
-{
-	if (mmap(PLACE, 4096, PROT_READ | PROT_WRITE,
-		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != PLACE)
-		say("mmap", -1);
-}
-
-/** names - get the name of a socket repeatedly, and count the right ones */
-static int names(int fd, char *at)
-{
-	int i, n = 0;
-
-	for (i = 0; i < NAMES; i++) {
-		struct sockaddr_in *in = (void *)at;
-		socklen_t len = sizeof(*in);
-
-		memset(at, 0, sizeof(*in));
-		if (!getsockname(fd, (struct sockaddr *)at, &len))
-			n += in->sin_family == AF_INET && in->sin_port;
-	}
-	return n;
-}
-
-/** keeper - use the old memory until its first process has ended */
-static int keeper(void *arg)
-{
-	int *gate = arg;
-	char c;
-
-	close(gate[1]);
-	if (read(gate[0], &c, 1))	/* until its end */
-		_exit(2);
-	_exit(strcmp(PLACE, PATTERN) != 0);
-}
-
-/** renewed - the program that replaces a process: write to its new memory */
-static int renewed(int fd, int gate, pid_t old)
-{
-	int st;
-
-	place();
-	printf("names in the new memory: %d\n", names(fd, PLACE));
-	fflush(stdout);
-	close(gate);
-	waitpid(old, &st, __WALL);
-	printf("the old memory ended with %d\n", st);
-	return 0;
-}
-
-/**
- * replace - exec while another process still has this memory
- */
-static int replace(void)
-{
-	static char stack[64 * 1024] __attribute__((aligned(64)));
-	int fd, gate[2], port;
-	char word[3][16];
-	pid_t old;
-
-	fd = listener(AF_INET, 0, &port);
-	place();
-	printf("names in the old memory: %d\n", names(fd, PLACE));
-	fflush(stdout);
-	strcpy(PLACE, PATTERN);
-	if (pipe(gate))
-		return 3;
-	old = clone(keeper, stack + sizeof(stack), CLONE_VM | SIGCHLD, gate);
-	snprintf(word[0], sizeof(word[0]), "%d", fd);
-	snprintf(word[1], sizeof(word[1]), "%d", gate[1]);
-	snprintf(word[2], sizeof(word[2]), "%d", old);
-	execl("/proc/self/exe", "conform_proc", word[0], word[1], word[2], NULL);
-	return 4;
-}
-
-/** replaced - a process with a new memory, while the old one is still in use */
-static void replaced(void)
-{
-	int st;
-
-	printf("# another memory after exec, the old one still in use\n");
-	fflush(stdout);
-	if (!fork()) {
-		/* Both memories then have their parts at the same addresses. */
-		personality(ADDR_NO_RANDOMIZE);
-		execl("/proc/self/exe", "conform_proc", "replace", NULL);
-		_exit(5);
-	}
-	wait(&st);
-	printf("ended with %d\n", st);
-}
-
 static volatile int count;
 
 static void on_signal(int sig)
@@ -450,15 +347,11 @@ static void signalled(int family)
 	close(l);
 }
 
-int main(int argc, char *argv[])
+int main(void)
 {
 	static const int f[] = { AF_INET, AF_INET6 };
 	size_t i;
 
-	if (argc == 2)
-		return replace();
-	if (argc == 4)
-		return renewed(atoi(argv[1]), atoi(argv[2]), atoi(argv[3]));
 	signal(SIGPIPE, SIG_IGN);
 	for (i = 0; i < 2; i++) {
 		passed(f[i]);
@@ -469,6 +362,5 @@ int main(int argc, char *argv[])
 		stormy(f[i], SA_RESTART);
 		signalled(f[i]);
 	}
-	replaced();
 	return 0;
 }

@@ -146,24 +146,7 @@ int64_t mem_writev(const struct call *c, const struct iovec *to, size_t n,
 		   const void *buf, size_t len);
 void mem_close(void);
 
-/**
- * struct task_mem - a thread's memory file that stays open, see target_mem.c
- * @fd: the file; -1 if there is none
- * @opened: how often the file was opened
- * @at: address of the random bytes that identify the memory
- * @random: these bytes
- */
-struct task_mem {
-	int fd;
-	unsigned int opened;
-	uint64_t at;
-	uint8_t random[16];	/* as long as AT_RANDOM, getauxval(3) */
-};
-
-void mem_forget(struct task_mem *m);
-
 /* proc.c */
-struct task_mem *task_mem(struct task *t);
 struct task *task_get(pid_t tid);
 struct task *task_of(const struct call *c);
 void task_gone(pid_t tid);

@@ -54,7 +54,6 @@ struct task {
 	struct task *next;
 	pid_t tid;
 	bool by_thread;		/* pidfd of the thread, not the process */
-	struct task_mem mem;
 	struct proc *proc;
 };
 
@@ -228,7 +227,6 @@ static void task_drop(struct task *t)
 	int fd = t->src.fd;
 
 	engine_ops->task_gone(t);
-	mem_forget(&t->mem);
 	while (*pp != t)
 		pp = &(*pp)->next;
 	*pp = t->next;
@@ -310,7 +308,6 @@ static struct task *task_new(pid_t tid)
 		goto no_memory;
 	t->tid = tid;
 	t->by_thread = by_thread;
-	t->mem.fd = -1;
 	t->src.fn = task_ended;
 	t->src.fd = fd;
 	if (!host.trace)
@@ -462,12 +459,6 @@ struct account *task_account(const struct task *t)
 const char *task_comm(const struct task *t)
 {
 	return t->proc->comm;
-}
-
-/** task_mem - get the memory file of the thread that stays open */
-struct task_mem *task_mem(struct task *t)
-{
-	return &t->mem;
 }
 
 /** task_tgid - get the pid of the thread's process */
