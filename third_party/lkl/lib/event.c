@@ -41,10 +41,12 @@
 #define LEAD_NS		1000000
 #define BG_STACK	(256 << 10)
 #define CALM_MAX	3
+#define BRISK_NS	500000	/* after a shorter sleep, the tick is not stopped */
 
 static struct thread *sleeper;		/* the leader, if it sleeps or is about to */
 static struct thread *leader;
 static unsigned int lead_count;
+static int brisk;			/* the last sleep was short */
 
 static int epfd = -1;
 static int evfd = -1;			/* wakes a leader other than the background thread */
@@ -217,12 +219,15 @@ static int leader_sleep(struct thread *t)
 		{ .fd = epfd, .events = POLLIN },
 	};
 	struct epoll_event ev[EVENTS];
+	unsigned long long start;
 	uint64_t drain;
 	int n;
 
 	if (t != bg) {
+		start = lklh_mono();
 		n = ask(ev, -1);
 		sleep_end(t);
+		brisk = lklh_mono() - start < BRISK_NS;
 		if (n < 0)
 			return n == -EINTR ? -1 : 0;
 		take(ev, n);
@@ -257,7 +262,8 @@ int events_lead(struct thread *t)
 
 	if (more_frames() || (t != bg && spin(t)))
 		goto out;
-	cpu_rest(t);
+	if (!brisk || t == bg)
+		cpu_rest(t);
 	sleep_begin(t);
 	clock_arm();
 	/*
