@@ -65,7 +65,7 @@ func batteryKey(dir string, paths int, v lab.Variant) table.Key {
 func buildBattery(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 	side, err := l.Side(battery)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %v", ErrSkip, err)
+		return nil, fmt.Errorf("%w: %w", ErrSkip, err)
 	}
 	k, err := makeLinks(ctx, l, battery, 2, batteryRate)
 	if err != nil {
