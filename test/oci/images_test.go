@@ -4,7 +4,6 @@ package oci
 
 import (
 	_ "embed"
-	"strings"
 	"testing"
 
 	"github.com/lklrun/lklrun/test/kit"
@@ -27,7 +26,7 @@ func TestOCIImages(t *testing.T) {
 	cmd := podman.Command(t, images+serve)
 	before := kit.Take(t)
 	r := kit.Run(t, limit, cmd)
-	for _, want := range []string{
+	checkScript(t, r,
 		"published: hello from nginx\n",
 		"interfaces: eth0=raw:eth0,eth1=raw:eth1\n",
 		"healthy: 0 healthy\n",
@@ -41,13 +40,6 @@ func TestOCIImages(t *testing.T) {
 		"restarted: hello from nginx\n",
 		`"GET /big HTTP/1.1" 200 52428800`, // podman logs
 		"left: nothing\n",
-	} {
-		if !strings.Contains(r.Stdout, want) {
-			t.Errorf("the output lacks %q", want)
-		}
-	}
-	if r.Status != 0 || t.Failed() {
-		t.Errorf("the script: %v", r)
-	}
+	)
 	before.Settles(limit)
 }

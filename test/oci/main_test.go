@@ -5,6 +5,7 @@
 package oci
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -14,3 +15,17 @@ import (
 const limit = 5 * time.Minute
 
 func TestMain(m *testing.M) { kit.EndToEnd(m) }
+
+// checkScript checks that a script has succeeded, and that its output contains each text
+// of want.
+func checkScript(t *testing.T, r kit.Result, want ...string) {
+	t.Helper()
+	for _, text := range want {
+		if !strings.Contains(r.Stdout, text) {
+			t.Errorf("the output lacks %q", text)
+		}
+	}
+	if r.Status != 0 || t.Failed() {
+		t.Errorf("the script: %v", r)
+	}
+}

@@ -18,12 +18,13 @@
  * These must hold:
  *
  * - The target receives and sends exactly the datagrams that it would without
- *   this file, in the same order. Only traffic decides whether they are merged:
- *   UDP_GRO is set when many datagrams have arrived in one turn.
- * - GRO holds datagrams back until the end of a turn, but not empty ones, those
- *   whose frames were padded (udp_gro_receive_segment()), and fragmented ones,
- *   which then overtake others. The first one that arrives therefore ends UDP_GRO
- *   for a while. Only those of the same turn can be out of order.
+ *   this file, and, with one exception, in the same order. Only traffic decides
+ *   whether they are merged: UDP_GRO is set when many datagrams have arrived in
+ *   one turn.
+ * - The exception: GRO holds datagrams back until the end of a turn, but neither
+ *   empty nor fragmented ones, nor those whose frames were padded
+ *   (udp_gro_receive_segment()). These overtake others of the same turn. The
+ *   first one that arrives therefore ends UDP_GRO for a while.
  * - An option that makes single datagrams visible, such as a timestamp or a
  *   filter, ends both (D_EXACT). An option that this file does not know does,
  *   too.
@@ -222,8 +223,8 @@ static void set_drop(const struct dgram *d, bool drop)
 /**
  * end_gro - stop merging received datagrams
  *
- * What the socket's queue still holds is passed on first. The filter keeps the
- * queue empty until UDP_GRO is cleared.
+ * First, the engine passes on the datagrams in the queue of the stack's socket.
+ * A filter keeps the queue empty until UDP_GRO is cleared.
  */
 static void end_gro(struct dgram *d)
 {

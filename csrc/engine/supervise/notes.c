@@ -75,7 +75,8 @@ static void replay(const struct conn *conn, const struct opt_note *o, int sfd)
 /**
  * notes_replay - set the recorded options on @sfd
  *
- * Whoever set them had the right to; the current caller need not have it.
+ * The process that set an option had the right to set it. The process that
+ * makes the current call may lack this right.
  */
 void notes_replay(const struct conn *conn, int sfd)
 {

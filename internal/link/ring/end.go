@@ -60,15 +60,11 @@ type half struct {
 // New creates an end. It returns the bell of the other end, which the caller passes on
 // and then closes.
 func New() (e *End, bell *os.File, err error) {
-	mem, err := memory()
+	mem, fds, err := create()
 	if err != nil {
 		return nil, nil, err
 	}
 	defer unix.Close(mem)
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, os.NewSyscallError("socketpair", err)
-	}
 	ours, theirs := os.NewFile(uintptr(fds[0]), "bell"), os.NewFile(uintptr(fds[1]), "bell")
 	defer ours.Close() // FileConn duplicates it
 	e = &End{frames: make(chan struct{}, 1), room: make(chan struct{}, 1), closed: make(chan struct{})}

@@ -23,15 +23,11 @@ const (
 // Bell creates the memory of two stacks and their bell, a socket pair. Each half contains
 // a message with the descriptor of the memory.
 func Bell() (one, other *os.File, err error) {
-	mem, err := memory()
+	mem, fds, err := create()
 	if err != nil {
 		return nil, nil, err
 	}
 	defer unix.Close(mem)
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, os.NewSyscallError("socketpair", err)
-	}
 	one, other = os.NewFile(uintptr(fds[0]), "bell"), os.NewFile(uintptr(fds[1]), "bell")
 	for side, from := range fds { // what one half sends, the other one receives
 		if err := hello(from, mem, side); err != nil {
@@ -41,6 +37,18 @@ func Bell() (one, other *os.File, err error) {
 		}
 	}
 	return one, other, nil
+}
+
+// create creates the memory and the two sockets of a bell.
+func create() (mem int, fds [2]int, err error) {
+	if mem, err = memory(); err != nil {
+		return -1, fds, err
+	}
+	if fds, err = unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0); err != nil {
+		unix.Close(mem)
+		return -1, fds, os.NewSyscallError("socketpair", err)
+	}
+	return mem, fds, nil
 }
 
 // memory creates the memory. It cannot shrink, so an access never raises SIGBUS.

@@ -174,7 +174,8 @@ func (r *relay) feed() error {
 		case feedFull:
 			<-writable
 		case feedUrgent:
-			// What follows urgent data, which is dropped, has an unknown length.
+			// The length of the data behind the urgent byte is unknown. Read drops the
+			// urgent byte.
 			b := make([]byte, 4096)
 			n, err := r.host.Read(b)
 			if err == nil {
