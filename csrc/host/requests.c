@@ -176,6 +176,7 @@ static int go(struct client *cl, const struct ctl_hdr *h, const uint8_t *body,
 	host.wait_tree = req.flags & CTL_GOF_TREE;
 	host.ask_end = req.flags & CTL_GOF_ASK_END;
 	loop_set_spin(req.spin_us);
+	stack_coalesce(req.coalesce_us);
 	ret = engine_start();
 	if (!ret)
 		ret = target_release((const char *)body + sizeof(req),

@@ -165,7 +165,7 @@ struct ctl_go {
 	uint32_t flags;
 	uint32_t spin_us;	/* busy-wait before sleeping; 0: none */
 	uint32_t resolv_len;	/* path of the target's /etc/resolv.conf; 0: leave it as it is */
-	uint32_t reserved;
+	uint32_t coalesce_us;	/* frames may gather for this long; 0: each one wakes the stack */
 };
 
 /*

@@ -155,7 +155,7 @@ static void load_account(uint64_t now, uint64_t idle)
 /** spin_pays - whether to poll before this sleep */
 static bool spin_pays(void)
 {
-	if (!traffic || !spin_ns)
+	if (!traffic || !spin_ns || stack_holding())
 		return false;
 	if (!spin.skip)
 		return true;
@@ -202,7 +202,8 @@ static int look_then_sleep(struct epoll_event *ev, int64_t ns, uint64_t start)
 	}
 	if (look && look(true))
 		return 0;
-	if (!traffic) {	/* otherwise a frame is likely to come before the tick */
+	/* Otherwise a frame is likely to come before the tick. */
+	if (!traffic || stack_holding()) {
 		ns = stack_rest(ns);
 		if (ns < 0)
 			ns = TIMER_NEVER;

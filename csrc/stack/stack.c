@@ -257,6 +257,19 @@ void st_load(enum st_load load)
 		stack->load(load);
 }
 
+/** stack_coalesce - see struct stack_ops */
+void stack_coalesce(uint32_t us)
+{
+	if (alive && stack->coalesce)
+		stack->coalesce(us);
+}
+
+/** stack_holding - see struct stack_ops */
+bool stack_holding(void)
+{
+	return alive && stack->holding && stack->holding();
+}
+
 /** st_refs - find received bytes, see struct stack_ops */
 int st_refs(int fd, struct iovec *iov, int max, size_t len)
 {

@@ -63,6 +63,8 @@ enum st_load { ST_LOAD_EASY, ST_LOAD_FULL, ST_LOAD_RUSH };
  *	stack. Returns the number of pieces, or a negative errno if it cannot
  *	tell. May be NULL
  * @load: set the load of the loop; may be NULL
+ * @coalesce: let frames gather for @us; may be NULL
+ * @holding: whether frames gather now; may be NULL
  * @link_add: add a device on @fd, which the stack then owns; returns its id or
  *	-errno
  * @link_join: join a device of kind WIRE to another one, by the socket @bell,
@@ -83,6 +85,8 @@ struct stack_ops {
 	bool (*asked)(void);
 	int (*refs)(int fd, struct iovec *iov, int max, size_t len);
 	void (*load)(enum st_load load);
+	void (*coalesce)(uint32_t us);
+	bool (*holding)(void);
 	int (*link_add)(int fd, uint32_t kind, uint32_t flags,
 			const uint8_t mac[6], uint16_t mtu);
 	int (*link_join)(int id, int bell);
@@ -119,6 +123,8 @@ const char *stack_release(void);
 void stack_set_release(const char *release);
 
 void st_load(enum st_load load);
+void stack_coalesce(uint32_t us);
+bool stack_holding(void);
 int st_refs(int fd, struct iovec *iov, int max, size_t len);
 int st_watch(int fd, struct stack_src *src, uint32_t events);
 int st_rewatch(int fd, struct stack_src *src, uint32_t events);

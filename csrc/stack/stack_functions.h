@@ -17,6 +17,9 @@
 	X(loop_refs) \
 	X(loop_load) \
 	X(loop_blocked) \
+	X(set_coalesce) \
+	X(holding) \
+	X(holds) \
 	X(netdev_prepare) \
 	X(netdev_fd_create) \
 	X(netdev_add) \

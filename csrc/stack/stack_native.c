@@ -70,6 +70,9 @@ static struct {
 	int (*loop_refs)(int fd, struct iovec *iov, int max, unsigned long len);
 	void (*loop_load)(int load);
 	unsigned long (*loop_blocked)(void);
+	void (*set_coalesce)(unsigned int usec);
+	int (*holding)(void);
+	unsigned long (*holds)(void);
 	void (*netdev_prepare)(void);
 	struct lkl_netdev *(*netdev_fd_create)(int fd, int flags);
 	int (*netdev_add)(struct lkl_netdev *nd, struct lkl_netdev_args *args);
@@ -220,6 +223,18 @@ static int native_refs(int fd, struct iovec *iov, int max, size_t len)
 	return lkl.loop_refs(fd, iov, max, len);
 }
 
+/** native_coalesce - let frames gather */
+static void native_coalesce(uint32_t us)
+{
+	lkl.set_coalesce(us);
+}
+
+/** native_holding - whether frames gather */
+static bool native_holding(void)
+{
+	return lkl.holding();
+}
+
 /** native_load - report the load, so that another thread may write frames */
 static void native_load(enum st_load load)
 {
@@ -338,8 +353,9 @@ static void native_halt(void)
 /** native_stats - counters of the loop mode */
 static size_t native_stats(char *buf, size_t len)
 {
-	int n = snprintf(buf, len, "stack.blocked %lu\n",
-			 booted ? lkl.loop_blocked() : 0);
+	int n = snprintf(buf, len, "stack.blocked %lu\nstack.holds %lu\n",
+			 booted ? lkl.loop_blocked() : 0,
+			 booted ? lkl.holds() : 0);
 
 	return n > 0 && (size_t)n < len ? (size_t)n : 0;
 }
@@ -355,6 +371,8 @@ const struct stack_ops stack_native_ops = {
 	.asked = native_asked,
 	.refs = native_refs,
 	.load = native_load,
+	.coalesce = native_coalesce,
+	.holding = native_holding,
 	.link_add = native_link_add,
 	.link_join = native_link_join,
 	.link_del = native_link_del,

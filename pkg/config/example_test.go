@@ -50,6 +50,7 @@ func ExampleLoad() {
 	// rst_guard = auto (default)
 	// engine = auto (default)
 	// spin = 0 (--spin)
+	// coalesce = 0 (default)
 }
 
 // A file is read by its name. A stronger source, in this example a flag, overrides

@@ -22,6 +22,9 @@ const (
 	MaxSpin     = 1000000
 )
 
+// MaxCoalesce is the longest time in microseconds for which packets may gather.
+const MaxCoalesce = 100000
+
 // Requirements that lklrun checks at the end of a run.
 const (
 	RequireStack = "stack" // at least one socket was on the stack, and none was refused
@@ -30,12 +33,13 @@ const (
 
 // Run is the user's configuration of one run.
 type Run struct {
-	Stack      string       `json:"stack,omitempty"`   // name or path of a stack
-	Name       string       `json:"name,omitempty"`    // name of the instance; empty: derived from the command
-	Mem        uint64       `json:"mem,omitempty"`     // memory of the stack, in bytes; 0: the stack's default
-	Engine     string       `json:"engine,omitempty"`  // EngineAuto, EngineSupervise, EnginePreload or EngineTrace
-	Spin       int          `json:"spin_us"`           // time to poll before sleeping, in microseconds; see DefaultSpin
-	Require    string       `json:"require,omitempty"` // RequireStack, RequireMPTCP or empty
+	Stack      string       `json:"stack,omitempty"`       // name or path of a stack
+	Name       string       `json:"name,omitempty"`        // name of the instance; empty: derived from the command
+	Mem        uint64       `json:"mem,omitempty"`         // memory of the stack, in bytes; 0: the stack's default
+	Engine     string       `json:"engine,omitempty"`      // EngineAuto, EngineSupervise, EnginePreload or EngineTrace
+	Spin       int          `json:"spin_us"`               // time to poll before sleeping, in microseconds; see DefaultSpin
+	Coalesce   int          `json:"coalesce_us,omitempty"` // time for which packets may gather before they wake the stack, in microseconds
+	Require    string       `json:"require,omitempty"`     // RequireStack, RequireMPTCP or empty
 	Interfaces []Interface  `json:"interfaces,omitempty"`
 	Ifaces     []string     `json:"iface,omitempty"` // devices of the host, which the plan turns into interfaces
 	Sysctls    []Sysctl     `json:"sysctls,omitempty"`

@@ -120,6 +120,8 @@ var settings = []Setting{
 		add:  func(r *Run, w string) (err error) { r.Engine, err = ParseEngine(w); return err }},
 	{Key: "spin", Flag: "spin", Kind: Number, Form: "USEC", Most: MaxSpin, Default: strconv.Itoa(DefaultSpin), Help: "poll for packets this many microseconds before sleeping",
 		add: addNumber(func(r *Run) *int { return &r.Spin }, 0, MaxSpin, "microseconds")},
+	{Key: "coalesce", Flag: "coalesce", Kind: Number, Form: "USEC", Most: MaxCoalesce, Default: "0", Help: "let packets gather this many microseconds while data flows one way, to save CPU time",
+		add: addNumber(func(r *Run) *int { return &r.Coalesce }, 0, MaxCoalesce, "microseconds")},
 	{Key: "require", Flag: "require", Choices: []string{RequireStack, RequireMPTCP},
 		Help: "exit with 123 unless the program used the stack, or only MPTCP",
 		add:  func(r *Run, w string) (err error) { r.Require, err = ParseRequire(w); return err }},

@@ -34,6 +34,7 @@ int preload_bind(void *lib, struct preload_stack *st, char *err, size_t errlen)
 		{ "lkl_host_watch", &st->host_watch },
 		{ "lkl_epoll_watch", &st->watch },
 		{ "lkl_set_spin", &st->spin },
+		{ "lkl_set_coalesce", &st->coalesce },
 		{ "lkl_sys_halt", &st->halt },
 	};
 	size_t i;
@@ -100,6 +101,11 @@ void preload_mptcp(bool on)
 void preload_spin(unsigned int usec)
 {
 	lkl.spin(usec);
+}
+
+void preload_coalesce(unsigned int usec)
+{
+	lkl.coalesce(usec);
 }
 
 int preload_private_files(void)

@@ -134,6 +134,7 @@ static void go(struct client *cl, const struct ctl_hdr *h, const uint8_t *body)
 	ret = hear(TAKEN);
 	if (!ret) {
 		preload_spin(req.spin_us);
+		preload_coalesce(req.coalesce_us);
 		host.state = CTL_STATE_RUNNING;
 	}
 	ctl_reply(cl, h, ret, &pid, ret ? 0 : sizeof(pid));

@@ -37,6 +37,7 @@
  * @host_watch: lkl_host_watch
  * @watch: lkl_epoll_watch
  * @spin: lkl_set_spin
+ * @coalesce: lkl_set_coalesce
  * @halt: lkl_sys_halt
  */
 struct preload_stack {
@@ -46,6 +47,7 @@ struct preload_stack {
 	int (*host_watch)(int fd, void *(*fn)(void *arg), void *arg);
 	int (*watch)(int epfd, void (*fn)(void *arg), void *arg);
 	void (*spin)(unsigned int usec);
+	void (*coalesce)(unsigned int usec);
 	long (*halt)(void);
 };
 
@@ -83,6 +85,11 @@ void preload_mptcp(bool on);
  * preload_spin - microseconds that a thread polls before it sleeps; 0 for none
  */
 void preload_spin(unsigned int usec);
+
+/**
+ * preload_coalesce - microseconds for which frames may gather; 0 for none
+ */
+void preload_coalesce(unsigned int usec);
 
 /* preload_warn - pass lines for the user to @fn instead of stderr */
 void preload_warn(void (*fn)(const char *line));

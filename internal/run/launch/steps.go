@@ -144,7 +144,7 @@ func (r *run) release(ctx context.Context) error {
 	if err := r.signals.Release(ctx, target, rest{r.conn, r.log}.stop); err != nil {
 		return err
 	}
-	g := ctlproto.Go{SpinUS: uint32(r.plan.Spin), Flags: ctlproto.CTL_GOF_ASK_END}
+	g := ctlproto.Go{SpinUS: uint32(r.plan.Spin), CoalesceUS: uint32(r.plan.Coalesce), Flags: ctlproto.CTL_GOF_ASK_END}
 	if r.plan.Stack.MPTCP {
 		g.Flags |= ctlproto.CTL_GOF_MPTCP
 	}

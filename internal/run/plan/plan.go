@@ -91,6 +91,7 @@ type Plan struct {
 	EngineLacks []string          `json:"engine_lacks,omitempty"` // features of the host's kernel that the engine does without
 	Preload     string            `json:"preload,omitempty"`      // library that the engine preload loads into the program
 	Spin        int               `json:"spin_us"`
+	Coalesce    int               `json:"coalesce_us,omitempty"`
 	Links       []Link            `json:"links"`
 	Sysctls     []config.Sysctl   `json:"sysctls,omitempty"`
 	HostNets    []config.HostNet  `json:"host_net,omitempty"`
@@ -147,6 +148,7 @@ func Make(run config.Run, s *stack.Stack, found facts.Facts) (*Plan, error) {
 		EngineLacks: found.EngineLacks,
 		Preload:     found.Preload,
 		Spin:        run.Spin,
+		Coalesce:    run.Coalesce,
 		Delay:       run.Delay,
 		Mount:       run.Mount,
 		Dump:        run.Dump,

@@ -195,6 +195,7 @@ func (m *Boot) Unmarshal(b []byte) error {
 type Go struct {
 	Flags      uint32 // CTL_GOF_*
 	SpinUS     uint32 // busy-wait before sleeping, in microseconds; 0: none
+	CoalesceUS uint32 // time for which frames may gather, in microseconds
 	ResolvConf string // replaces the target's /etc/resolv.conf; empty: unchanged
 }
 
@@ -203,7 +204,7 @@ func (m Go) Append(b []byte) []byte {
 	b = le.AppendUint32(b, m.Flags)
 	b = le.AppendUint32(b, m.SpinUS)
 	b = le.AppendUint32(b, uint32(len(m.ResolvConf)))
-	b = le.AppendUint32(b, 0)
+	b = le.AppendUint32(b, m.CoalesceUS)
 	return append(b, m.ResolvConf...)
 }
 
@@ -215,7 +216,7 @@ func (m *Go) Unmarshal(b []byte) error {
 	if n := uint64(le.Uint32(b[8:])); uint64(len(b)) != 16+n {
 		return fmt.Errorf("%w: go request of %d bytes announces a path of %d", ErrMalformed, len(b), n)
 	}
-	*m = Go{Flags: le.Uint32(b), SpinUS: le.Uint32(b[4:]), ResolvConf: string(b[16:])}
+	*m = Go{Flags: le.Uint32(b), SpinUS: le.Uint32(b[4:]), CoalesceUS: le.Uint32(b[12:]), ResolvConf: string(b[16:])}
 	return nil
 }
 

@@ -117,6 +117,21 @@ int lkl_epoll_watch(int epfd, void (*fn)(void *arg), void *arg);
  */
 void lkl_set_spin(unsigned int usec);
 
+/**
+ * lkl_set_coalesce - let frames gather for up to @usec, to save CPU time
+ *
+ * The default is 0: each frame wakes the process. Frames gather only while data
+ * flows in one direction, as in a download. lkl_loop_step() and lkl_loop_rest()
+ * return the end of this time as a deadline.
+ */
+void lkl_set_coalesce(unsigned int usec);
+
+/** lkl_holding - whether frames gather now: none will wake the process */
+int lkl_holding(void);
+
+/** lkl_holds - how often frames have gathered */
+unsigned long lkl_holds(void);
+
 /* Network devices */
 
 struct lkl_netdev;

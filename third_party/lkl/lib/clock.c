@@ -108,9 +108,16 @@ void lklh_set_deadline(unsigned long long ns)
 		clock_arm();
 }
 
+/**
+ * events_deadline - when a sleep must end: at the kernel's deadline or at the
+ * end of a hold (coalesce.c); 0: never
+ */
 unsigned long long events_deadline(void)
 {
-	return __atomic_load_n(&deadline, __ATOMIC_SEQ_CST);
+	unsigned long long d = __atomic_load_n(&deadline, __ATOMIC_SEQ_CST);
+	unsigned long long held = coalesce_until();
+
+	return held && (!d || held < d) ? held : d;
 }
 
 /**
@@ -118,7 +125,7 @@ unsigned long long events_deadline(void)
  */
 void events_timer_due(void)
 {
-	unsigned long long d = events_deadline();
+	unsigned long long d = __atomic_load_n(&deadline, __ATOMIC_SEQ_CST);
 
 	if (d && lklh_mono() >= d &&
 	    __atomic_compare_exchange_n(&deadline, &d, 0, 0, __ATOMIC_SEQ_CST,

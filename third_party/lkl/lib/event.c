@@ -13,7 +13,8 @@
  * When it leaves, there is no leader for a while. The background thread checks
  * every LEAD_NS whether another thread has led since, and if not, leads itself.
  * While it finds the leader asleep each time, the program mostly waits: then the
- * intervals double, up to LEAD_NS << CALM_MAX.
+ * intervals double, up to LEAD_NS << CALM_MAX, or four times as long if frames
+ * may gather.
  * A thread that sends many frames without ever blocking checks for events in
  * passing.
  *
@@ -41,6 +42,7 @@
 #define LEAD_NS		1000000
 #define BG_STACK	(256 << 10)
 #define CALM_MAX	3
+#define CALM_MORE	2	/* added to CALM_MAX if frames may gather (coalesce.c) */
 #define BRISK_NS	500000	/* after a shorter sleep, the tick is not stopped */
 
 static struct thread *sleeper;		/* the leader, if it sleeps or is about to */
@@ -258,11 +260,15 @@ static int leader_sleep(struct thread *t)
  */
 int events_lead(struct thread *t)
 {
-	int intr = 0;
+	int intr = 0, held;
 
-	if (more_frames() || (t != bg && spin(t)))
+	if (more_frames())
 		goto out;
-	if (!brisk || t == bg)
+	coalesce_sleep();
+	held = lkl_holding();	/* then no frame comes soon */
+	if (t != bg && !held && spin(t))
+		goto out;
+	if (!brisk || held || t == bg)
 		cpu_rest(t);
 	sleep_begin(t);
 	clock_arm();
@@ -277,8 +283,11 @@ int events_lead(struct thread *t)
 	else
 		sleep_end(t);
 out:
-	if (events_is_leader(t))
+	if (events_is_leader(t)) {
 		events_timer_due();
+		if (coalesce_due())
+			events_look();
+	}
 	return intr;
 }
 
@@ -337,6 +346,7 @@ void events_glance(struct thread *t)
 					 __ATOMIC_RELAXED))
 		return;
 	__atomic_fetch_add(&lead_count, 1, __ATOMIC_RELAXED);
+	coalesce_due();
 	events_look();
 	events_timer_due();
 	events_unlead(t);
@@ -355,23 +365,25 @@ static void wait_for_unlead(void)
 static void wait_for_absence(void)
 {
 	struct timespec interval = { 0, 0 };
-	unsigned int seen, calm = 0;
+	unsigned int seen, calm = 0, most;
 
 	while (!bg_stop && !lkl_dead) {
+		most = CALM_MAX + (coalesce_wanted() ? CALM_MORE : 0);
 		seen = __atomic_load_n(&lead_count, __ATOMIC_SEQ_CST);
 		interval.tv_nsec = LEAD_NS << calm;
 		futex(FUTEX_WAIT_PRIVATE, 0, &interval);
 		if (!events_sleeps())
 			calm = 0;
-		else if (calm < CALM_MAX)
+		else if (calm < most)
 			calm++;
 		if (seen != __atomic_load_n(&lead_count, __ATOMIC_SEQ_CST))
 			continue;
 		if (!__atomic_load_n(&leader, __ATOMIC_SEQ_CST))
 			return;
-		if (calm == CALM_MAX) {
+		if (calm >= most) {
 			wait_for_unlead();
-			calm = 0;
+			if (!coalesce_wanted())
+				calm = 0;
 		}
 	}
 }
@@ -474,18 +486,32 @@ void events_stop(void)
 	clock_exit();
 }
 
+static int device_events(int op, int fd, int id, unsigned int events)
+{
+	struct epoll_event ev = {
+		.events = events | EPOLLET | EPOLLRDHUP,
+		.data.u64 = loop_mode ? loop_tag | (unsigned int)id : (unsigned int)id,
+	};
+
+	return epoll_ctl(loop_mode ? loop_epfd : epfd, op, fd, &ev) ? -errno : 0;
+}
+
 /**
  * event_device - watch a device's descriptor
  */
 int event_device(int fd, int id)
 {
-	struct epoll_event ev = {
-		.events = EPOLLIN | EPOLLOUT | EPOLLET | EPOLLRDHUP,
-		.data.u64 = loop_mode ? loop_tag | (unsigned int)id : (unsigned int)id,
-	};
+	return device_events(EPOLL_CTL_ADD, fd, id, EPOLLIN | EPOLLOUT);
+}
 
-	return epoll_ctl(loop_mode ? loop_epfd : epfd, EPOLL_CTL_ADD, fd, &ev) ?
-	       -errno : 0;
+/**
+ * event_hold - watch a device's descriptor only for errors, or for all events again
+ *
+ * When it is watched again, the epoll reports what is ready.
+ */
+void event_hold(int fd, int id, int on)
+{
+	device_events(EPOLL_CTL_MOD, fd, id, on ? 0 : EPOLLIN | EPOLLOUT);
 }
 
 /**

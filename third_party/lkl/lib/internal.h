@@ -86,6 +86,7 @@ int events_start(void);
 void events_stop(void);
 int event_device(int fd, int id);
 void event_forget(int fd);
+void event_hold(int fd, int id, int on);
 int events_look(void);
 int events_lead(struct thread *t);
 int events_try_lead(struct thread *t);
@@ -98,6 +99,15 @@ int events_sleeps(void);
 
 /* spin.c */
 int spin(struct thread *t);
+
+/* coalesce.c: letting frames gather before they wake the process */
+void coalesce_seen(int way, const struct lkl_iov *iov, int cnt,
+		   unsigned long len, unsigned int head);
+void coalesce_stop(void);
+int coalesce_wanted(void);
+int coalesce_sleep(void);
+unsigned long long coalesce_until(void);
+int coalesce_due(void);
 
 /* clock.c: the kernel's deadline */
 int clock_init(void);
@@ -114,6 +124,7 @@ void netdevs_halt(void);
 void netdev_event(int id, unsigned int epoll_events);
 int netdevs_pollfds(struct pollfd *fds, int *ids, int max);
 int netdevs_more(void);
+void netdevs_hold(int on);
 extern int loop_epfd;
 extern uint64_t loop_tag;
 

@@ -51,6 +51,7 @@ API long long lkl_loop_step(void)
 	if (unlikely(!t || !loop_mode || t->busy != IN_USER))
 		return -EDEADLK;
 	events_timer_due();
+	coalesce_due();
 	if (lklk_has_work())
 		cpu_run(t);
 	if (unlikely(lkl_dead))
@@ -59,6 +60,7 @@ API long long lkl_loop_step(void)
 		return 0;
 	if (writer_rest())
 		return 0;
+	coalesce_sleep();
 	return until_deadline();
 }
 

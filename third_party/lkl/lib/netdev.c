@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/if.h>
+#include <linux/if_ether.h>
 #include <linux/if_tun.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -525,10 +526,39 @@ int netdevs_pollfds(struct pollfd *fds, int *ids, int max)
 	return n;
 }
 
-long lklh_net_read(int id, const struct lkl_iov *iov, int cnt,
-		   struct lkl_net_meta *meta)
+/**
+ * netdevs_hold - let no frame wake the process, or each again (coalesce.c)
+ */
+void netdevs_hold(int on)
 {
-	struct lkl_netdev *nd = devs[id];
+	struct lkl_netdev *nd;
+	int id;
+
+	for (id = 0; id < LKL_NET_MAX; id++) {
+		nd = __atomic_load_n(&devs[id], __ATOMIC_ACQUIRE);
+		if (nd)
+			event_hold(nd->fd, id, on);
+	}
+}
+
+/* Tells coalesce.c of a frame. */
+static void saw(const struct lkl_netdev *nd, int way, const struct lkl_iov *iov,
+		int cnt, long len)
+{
+	unsigned int head = nd->flags & LKL_NET_RAWIP ? 0 : ETH_HLEN;
+
+	if (nd->flags & LKL_NET_VNET)
+		head += nd->flags & LKL_NET_VNET10 ? LKL_VNET_HDR_LEN - 2 :
+						     LKL_VNET_HDR_LEN;
+	if (len > 0)
+		coalesce_seen(way, iov, cnt, len, head);
+	else if (way && len == -EAGAIN)
+		coalesce_stop();
+}
+
+static long device_read(struct lkl_netdev *nd, const struct lkl_iov *iov, int cnt,
+			struct lkl_net_meta *meta)
+{
 	long n;
 
 	if (nd->wire)
@@ -546,6 +576,15 @@ long lklh_net_read(int id, const struct lkl_iov *iov, int cnt,
 	return n;
 }
 
+long lklh_net_read(int id, const struct lkl_iov *iov, int cnt,
+		   struct lkl_net_meta *meta)
+{
+	long n = device_read(devs[id], iov, cnt, meta);
+
+	saw(devs[id], 0, iov, cnt, n);
+	return n;
+}
+
 /* A tap reports new room only if it has been asked since it was full. */
 static void ask_for_room(struct lkl_netdev *nd)
 {
@@ -557,10 +596,9 @@ static void ask_for_room(struct lkl_netdev *nd)
 	events_more();
 }
 
-long lklh_net_write(int id, const struct lkl_iov *iov, int cnt,
-		    unsigned short proto)
+static long device_write(struct lkl_netdev *nd, const struct lkl_iov *iov, int cnt,
+			 unsigned short proto)
 {
-	struct lkl_netdev *nd = devs[id];
 	long n;
 
 	if (nd->wire) {
@@ -579,22 +617,31 @@ long lklh_net_write(int id, const struct lkl_iov *iov, int cnt,
 	return n;
 }
 
+long lklh_net_write(int id, const struct lkl_iov *iov, int cnt,
+		    unsigned short proto)
+{
+	long n = device_write(devs[id], iov, cnt, proto);
+
+	saw(devs[id], 1, iov, cnt, n);
+	return n;
+}
+
 void lklh_net_write_burst(int id, struct lkl_net_out *out, int n)
 {
 	struct lkl_netdev *nd = devs[id];
-	int i = 0;
+	int i = 0, sent;
 
 	if (nd->wire) {
 		for (; i < n; i++)
 			out[i].ret = (int)wire_write(nd->wire, out[i].iov, out[i].cnt);
 		wire_flush(nd->wire);
-		return;
-	}
-	if (n > 1 && !nd->packet.type) {
+	} else if (n > 1 && !nd->packet.type) {
 		i = uring_write(nd->fd, out, n);
 		if (i && unlikely(out[i - 1].ret == -EAGAIN))
 			ask_for_room(nd);
 	}
+	for (sent = 0; sent < i; sent++)
+		saw(nd, 1, out[sent].iov, out[sent].cnt, out[sent].ret);
 	for (; i < n; i++)
 		out[i].ret = (int)lklh_net_write(id, out[i].iov, out[i].cnt,
 						 out[i].proto);
@@ -619,6 +666,8 @@ int lklh_net_queue(int id, const struct lkl_iov *iov, int cnt, void *frame)
 	}
 	if (ret != LKL_NETQ_FULL)
 		writer_count(len);
+	if (ret == LKL_NETQ_COPIED || ret == LKL_NETQ_KEPT)
+		saw(nd, 1, iov, cnt, len);
 	return ret;
 }
 
