@@ -22,7 +22,7 @@ const placeEnv = "LKLRUN_BENCH_PLACEMENT"
 const tapThread = "napi/tap"
 
 // TapThreads adds the host's kernel threads that read taps (internal/host/netdev/threaded.go)
-// to the account, each as soon as it exists, until ctx ends. It pins the threads according to
+// to the account, and those that read a device whose name begins with that of a Side to its group, each as soon as it exists, until ctx ends. It pins the threads according to
 // the placement: to the single CPU, or to the CPU of the peer, because they do the peer's
 // work. The threads are neither children of the benchmarks nor in their pid namespace, so
 // TapThreads runs outside this namespace. It sleeps until a process starts, which is rare
@@ -49,10 +49,28 @@ func TapThreads(ctx context.Context, group string) error {
 			if err == nil && bytes.HasPrefix(comm, []byte(tapThread)) {
 				takeThread(group, pid)
 			}
+			if side := sideOf(group, string(comm)); err == nil && side != "" {
+				_ = os.WriteFile(filepath.Join(side, "cgroup.procs"), []byte(pid), 0)
+			}
 		}
 		seen = now
 	}
 	return nil
+}
+
+// sideOf returns the group of the Side whose device a thread named comm reads, or "".
+func sideOf(group, comm string) string {
+	dev, isNAPI := strings.CutPrefix(comm, "napi/")
+	sides, err := os.ReadDir(group)
+	if err != nil || !isNAPI {
+		return ""
+	}
+	for _, s := range sides {
+		if s.IsDir() && strings.HasPrefix(dev, s.Name()) {
+			return filepath.Join(group, s.Name())
+		}
+	}
+	return ""
 }
 
 // takeThread adds one thread to the account and pins it. The thread may end at any

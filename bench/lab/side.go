@@ -22,7 +22,8 @@ const wakeupPeriod = 500 * time.Millisecond
 var errNoGroup = errors.New("counting the CPU time of one side requires a cpuacct control group")
 
 // A Side is a control group for the processes of one side. It is inside the group of the
-// Account, so its CPU time counts for both.
+// Account, so its CPU time counts for both. The threads of the host's kernel that read
+// a device belong to it if the device's name begins with that of the Side.
 type Side struct {
 	dir string
 	lab *Lab

@@ -82,9 +82,12 @@ func (k *links) command(v lab.Variant, paths int, options []string, verb ...stri
 }
 
 // program returns the command line that runs any program on a variant; flags are flags
-// of lklrun. If the variant is a library, the program must be lklbench.
+// of lklrun, by default those for the stack mptcp. If the variant is a library, the program must be lklbench.
 func (k *links) program(v lab.Variant, paths int, argv, flags []string) []string {
 	var line []string
+	if flags == nil {
+		flags = []string{"--stack", "mptcp"}
+	}
 	switch v {
 	case lab.Library:
 		line = []string{argv[0], "--lib", k.lab.Bin("stacks/mptcp/liblkl.so")}
@@ -93,7 +96,7 @@ func (k *links) program(v lab.Variant, paths int, argv, flags []string) []string
 		}
 		line = append(append(line, mptcpBuffers...), argv[1:]...)
 	case lab.Supervise, lab.Preload:
-		line = append([]string{k.lab.Bin("lklrun"), "--engine", v, "--stack", "mptcp"}, flags...)
+		line = append([]string{k.lab.Bin("lklrun"), "--engine", v}, flags...)
 		for i := range paths {
 			line = append(line, "--if", fmt.Sprintf("tap:tap%d,ip=10.71.%d.3/24", i, 1+i))
 		}

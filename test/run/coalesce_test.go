@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+//go:embed testdata/coalesce_client.py
+var coalesceClient string
+
+// TestCoalesce checks that --coalesce wakes a program up less than half as often while it
+// receives from a slow server, and that all bytes arrive.
+func TestCoalesce(t *testing.T) {
+	const pieces, size = 1500, 8 << 10 // a piece each millisecond: 65 Mbit/s
+	s := kit.NewSite(t)
+	var l net.Listener
+	s.Server.Do(t, func() (err error) {
+		l, err = net.Listen("tcp", kit.ServerAddr+":0")
+		return err
+	})
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return // the test has ended
+			}
+			pace := time.NewTicker(time.Millisecond)
+			for n := range pieces {
+				<-pace.C
+				if _, err := c.Write(bytes.Repeat([]byte{byte(n)}, size)); err != nil {
+					break
+				}
+			}
+			pace.Stop()
+			c.Close()
+		}
+	}()
+	sum := sha256.New()
+	for n := range pieces {
+		sum.Write(bytes.Repeat([]byte{byte(n)}, size))
+	}
+	want := fmt.Sprintf("%x", sum.Sum(nil))
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, engine := range []string{"supervise", "preload"} {
+		wakes := map[string]int{}
+		for _, us := range []string{"0", "20000"} {
+			out := kit.OK(t, kit.Limit, kit.Lklrun("-q", "--engine", engine, "--coalesce", us, "--if", s.TapIf(), "--",
+				"/usr/bin/python3", "-c", coalesceClient, kit.ServerAddr, port))
+			got, count, _ := strings.Cut(strings.TrimSpace(out), " ")
+			if got != want {
+				t.Errorf("--engine %s --coalesce %s: wrong bytes", engine, us)
+			}
+			if wakes[us], err = strconv.Atoi(count); err != nil {
+				t.Fatalf("%q: %v", out, err)
+			}
+		}
+		t.Logf("%s: %v", engine, wakes)
+		if 2*wakes["20000"] > wakes["0"] {
+			t.Errorf("--engine %s: %d wake-ups with --coalesce, %d without", engine, wakes["20000"], wakes["0"])
+		}
+	}
+	kit.OneLine(t, kit.Run(t, kit.Limit, kit.Lklrun("--coalesce", "100001", "--", "true")), 2, `--coalesce "100001"; expected microseconds, from 0 to 100000`)
+}
