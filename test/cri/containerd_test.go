@@ -136,7 +136,7 @@ func testStack(n *node) *pod {
 	}
 	// A connection to the server that sends nothing remains.
 	var c net.Conn
-	n.net.Do(t, func() (err error) {
+	n.Net.Do(t, func() (err error) {
 		c, err = net.Dial("tcp", p.addr+":80")
 		return err
 	})
@@ -261,7 +261,7 @@ func testDead(n *node) *pod {
 		}
 	}
 	kit.WaitFor(t, "the end of the run", endLimit, func() bool {
-		return kit.Run(t, kit.Limit, n.command("test", "-e", "/run/lklrun/"+p.instance())).Status != 0
+		return kit.Run(t, kit.Limit, n.Command("test", "-e", "/run/lklrun/"+p.instance())).Status != 0
 	})
 	n.run("touch", www+"/dead")
 	if got := statuses(2); strings.Count(got, "from the host") != 1 || strings.Count(got, "status 0") != 1 {
@@ -273,7 +273,7 @@ func testDead(n *node) *pod {
 	if _, err := p.try("late", object{}, web...); err == nil || !strings.Contains(err.Error(), "the stack of the pod has ended") {
 		t.Errorf("want an error for a container that starts later: %v", err)
 	}
-	if r := kit.Run(t, kit.Limit, n.command("curl", "-sS", "-m", "2", "http://"+p.addr+"/")); r.Status == 0 {
+	if r := kit.Run(t, kit.Limit, n.Command("curl", "-sS", "-m", "2", "http://"+p.addr+"/")); r.Status == 0 {
 		t.Errorf("the pod answers: %v", r)
 	}
 	return p
