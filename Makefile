@@ -32,6 +32,7 @@ GOLANGCI_LINT  := v2.15.0
 GOTESTSUM      := v1.13.0
 VALE           := v3.22.0
 NFPM           := v2.43.0
+KUBERNETES      = $(shell $(GO) -C test/cluster/tools list -m -f '{{.Version}}' k8s.io/kubernetes)
 
 .PHONY: help
 help: ## list the targets
@@ -40,7 +41,7 @@ help: ## list the targets
 # Each list has a stamp, so that dpkg is queried only after the list has changed. A demo also needs
 # the build, so a user without root gets one command for all packages.
 PACKAGES := $(OUT)/.packages
-$(PACKAGES)-build $(PACKAGES)-cross $(PACKAGES)-demo $(PACKAGES)-demo-tap $(PACKAGES)-test $(PACKAGES)-all: $(PACKAGES)-%: .ci/packages/% .ci/install-packages
+$(PACKAGES)-build $(PACKAGES)-cross $(PACKAGES)-demo $(PACKAGES)-demo-tap $(PACKAGES)-test $(PACKAGES)-all $(PACKAGES)-cluster: $(PACKAGES)-%: .ci/packages/% .ci/install-packages
 	@mkdir -p $(OUT)
 	@.ci/install-packages $(if $(filter demo demo-tap,$*),build) $*
 	@touch $@
@@ -211,6 +212,17 @@ pictures: packages-all build browser ## make the pictures of the documentation f
 cri: ## build containerd for TestContainerd and TestNRI, into build/tools/cri
 	@mkdir -p $(OUT)/tools/cri
 	@CGO_ENABLED=0 $(GO) -C test/cri/tools build -trimpath -buildvcs=false -o $(OUT)/tools/cri/ tool ./...
+
+# Kubernetes. The module of its programs needs a recent machine 8 minutes to build.
+.PHONY: cluster
+cluster: cri ## build kubelet and the rest of a cluster for make test-cluster, into build/tools/cluster
+	@mkdir -p $(OUT)/tools/cluster
+	@CGO_ENABLED=0 $(GO) -C test/cluster/tools build -trimpath -buildvcs=false \
+		-ldflags '-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)' -o $(OUT)/tools/cluster/ tool
+
+.PHONY: test-cluster
+test-cluster: packages $(PACKAGES)-cluster build cluster ## run pods on stacks in a cluster of one node (root)
+	@CI=true $(GO) test ./test/cluster -count=1 -v -timeout 20m
 
 # The browser's driver for the test of lklctl web. It is outside the source tree, because the go
 # command would look for packages in it.

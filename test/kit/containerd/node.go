@@ -75,7 +75,7 @@ exec /usr/bin/crun --cgroup-manager=disabled "$@"
 // mounts prepares a mount namespace. Its last command becomes the first process of the PID
 // namespace, and the kernel reaps the orphans that it inherits.
 const mounts = `set -e
-for d in /run /opt /var/tmp; do mount -n -t tmpfs -o mode=755 tmpfs $d; done
+for d in /run /opt /var/lib /var/log /var/tmp; do mount -n -t tmpfs -o mode=755 tmpfs $d; done
 mount -t cgroup2 none /sys/fs/cgroup
 mkdir -p /opt/lklrun /run/node/net.d /run/netns
 mount -n --bind $bin /opt/lklrun

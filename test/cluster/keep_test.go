@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lklrun/lklrun/test/kit"
+	"github.com/lklrun/lklrun/test/kit/containerd"
+)
+
+// enter runs a command on the node. A file that only this node has tells its processes
+// from those of other nodes.
+const enter = `#!/bin/sh
+for p in /proc/[0-9]*; do
+	[ ! -e "$p/root/run/node/KEPT" ] || exec nsenter -t "${p#/proc/}" -m -p -n env PATH="PATHS" KUBECONFIG=` + admin + ` "$@"
+done
+echo "the node has ended" >&2
+exit 1
+`
+
+// TestKeep starts a cluster for experiments, and writes a script to the file that
+// LKLRUN_TEST_KEEP names. The script runs a command on the node. The cluster ends when
+// somebody removes the file.
+func TestKeep(t *testing.T) {
+	path := os.Getenv("LKLRUN_TEST_KEEP")
+	if path == "" {
+		t.Skip("LKLRUN_TEST_KEEP names no file")
+	}
+	c := newCluster(t)
+	c.Import(containerd.NewImage(t))
+	c.Import(webImage(t))
+	kept := filepath.Base(path) + time.Now().Format(".150405.000")
+	c.Run("touch", files+kept)
+	paths := strings.TrimSpace(c.Run("sh", "-c", "echo $PATH"))
+	text := strings.NewReplacer("KEPT", kept, "PATHS", paths).Replace(enter)
+	kit.Must(t, os.WriteFile(path+".new", []byte(text), 0o755), os.Rename(path+".new", path))
+	for {
+		if _, err := os.Stat(path); err != nil {
+			return
+		}
+		time.Sleep(100 * time.Millisecond) // as long as the user likes
+	}
+}
