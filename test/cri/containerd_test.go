@@ -4,6 +4,7 @@ package cri
 
 import (
 	"encoding/json"
+	"fmt"
 	"net"
 	"strconv"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lklrun/lklrun/test/kit"
+	"github.com/lklrun/lklrun/test/kit/containerd"
 )
 
 const (
@@ -36,6 +38,7 @@ func TestNRI(t *testing.T) {
 	handled := *n
 	handled.handler = "lklrun"
 	testRestart(&handled).end()
+	testContainerdRestart(n).end()
 	// Without the plug-in, stacks remain, and a pod that requires it has no containers.
 	kept := n.start(sandbox("kept", map[string]string{"lklrun.dev/stack": "bbr"}, nil))
 	kept.run("server", object{}, web...)
@@ -176,6 +179,40 @@ func testRestart(n *node) *pod {
 	return p
 }
 
+// testContainerdRestart checks that stacks continue while containerd does not run, and that
+// the plug-in serves old and new pods after containerd has started again.
+func testContainerdRestart(n *node) *pod {
+	t := n.t
+	p := n.start(sandbox("older", map[string]string{"lklrun.dev/stack": "bbr"}, nil))
+	c := p.run("server", object{}, web...)
+	n.StopContainerd()
+	if out := kit.Run(t, kit.Limit, n.Command("pgrep", "-f", "^/opt/nri/plugins/50-lklrun")); out.Status != 1 {
+		t.Errorf("the plug-in runs without containerd: %v", out)
+	}
+	if got := n.fetch("http://" + p.addr + "/"); got != hello {
+		t.Errorf("the node gets %q while containerd does not run", got)
+	}
+	n.StartContainerd()
+	if got := n.fetch("http://" + p.addr + "/"); got != hello {
+		t.Errorf("the node gets %q after the restart of containerd", got)
+	}
+	if got := c.exec("ip", "-4", "addr", "show", "eth0"); !strings.Contains(got, p.addr) {
+		t.Errorf("a command in an older container is not on the stack: %s", got)
+	}
+	side := p.run("side", object{}, "sleep", "1000")
+	if got := side.exec("curl", "-sS", "-m", "20", "http://127.0.0.1/"); got != hello {
+		t.Errorf("a new container of the pod gets %q over lo", got)
+	}
+	n.killStack(p.instance())
+	n.call("StopContainer", object{"containerId": c.id})
+	p.run("again", object{}, web...)
+	if got := n.fetch("http://" + p.addr + "/"); got != hello {
+		t.Errorf("the node gets %q from a stack that the restarted plug-in has started again", got)
+	}
+	testRestart(n).end()
+	return p
+}
+
 // testUntouched checks that a pod without annotations has the network of the node's kernel.
 func testUntouched(n *node) *pod {
 	t := n.t
@@ -231,14 +268,17 @@ func testRefused(n *node) *pod {
 }
 
 // testDead checks that a pod whose lklhost has been killed has no network, and never that
-// of the node's kernel.
+// of the node's kernel. A container that starts later gets a new stack.
 func testDead(n *node) *pod {
 	t := n.t
-	p := n.start(sandbox("dead", map[string]string{"lklrun.dev/stack": "bbr"}, nil))
-	p.run("server", object{}, web...)
-	// This container fetches a page before and after the end of lklhost.
-	const fetch = "curl -sS -m 5 http://10.88.0.1:82/host; echo status $?"
-	side := p.run("side", object{}, "sh", "-c", fetch+"; until test -e "+www+"/dead; do sleep 0.1; done; "+fetch+"; sleep 1000")
+	p := n.start(sandbox("dead", map[string]string{
+		"lklrun.dev/stack": "vanilla", "lklrun.dev/sysctl.net.ipv4.tcp_congestion_control": "bbr",
+	}, nil))
+	server := p.run("server", object{}, web...)
+	// This container fetches a page each time the test asks for it.
+	const fetch = "curl -sS -m 5 http://" + containerd.Gateway + ":82/host; echo status $?"
+	side := p.run("side", object{}, "sh", "-c",
+		fetch+"; for i in 1 2; do until test -e "+www+"/dead$i; do sleep 0.1; done; "+fetch+"; done; sleep 1000")
 	statuses := func(want int) string {
 		var text string
 		kit.WaitFor(t, "the container's output", endLimit, func() bool {
@@ -250,31 +290,69 @@ func testDead(n *node) *pod {
 	if got := statuses(1); !strings.Contains(got, "from the host") {
 		t.Fatalf("the container has no network: %s", got)
 	}
-	var list []struct {
-		Name string `json:"name"`
-		PID  int    `json:"host_pid"`
-	}
-	kit.Must(t, json.Unmarshal([]byte(n.run("lklctl", "-o", "json", "list")), &list))
-	for _, i := range list {
-		if i.Name == p.instance() {
-			n.run("kill", "-KILL", strconv.Itoa(i.PID))
+	n.killStack(p.instance())
+	isolated := func(fetches int) {
+		n.run("touch", fmt.Sprintf("%s/dead%d", www, fetches-1))
+		if got := statuses(fetches); strings.Count(got, "from the host") != 1 || strings.Count(got, "status 0") != 1 {
+			t.Errorf("the container has a network without a stack: %s", got)
 		}
 	}
-	kit.WaitFor(t, "the end of the run", endLimit, func() bool {
-		return kit.Run(t, kit.Limit, n.Command("test", "-e", "/run/lklrun/"+p.instance())).Status != 0
-	})
-	n.run("touch", www+"/dead")
-	if got := statuses(2); strings.Count(got, "from the host") != 1 || strings.Count(got, "status 0") != 1 {
-		t.Errorf("the container has a network without a stack: %s", got)
-	}
-	if out, err := side.try("busybox", "nc", "10.88.0.1", "82"); err == nil {
+	isolated(2)
+	if out, err := side.try("busybox", "nc", containerd.Gateway, "82"); err == nil {
 		t.Errorf("a command starts in the container: %s", out)
-	}
-	if _, err := p.try("late", object{}, web...); err == nil || !strings.Contains(err.Error(), "the stack of the pod has ended") {
-		t.Errorf("want an error for a container that starts later: %v", err)
 	}
 	if r := kit.Run(t, kit.Limit, n.Command("curl", "-sS", "-m", "2", "http://"+p.addr+"/")); r.Status == 0 {
 		t.Errorf("the pod answers: %v", r)
 	}
+
+	// If the stack does not start again, no container starts, and the node's kernel does
+	// not get the addresses.
+	netns := n.run("sed", `s/.*"netns":"\([^"]*\)".*/\1/`, "/run/lklrun-oci/"+p.instance())
+	inPod := func(args ...string) string {
+		return n.run(append([]string{"nsenter", "--net=" + strings.TrimSpace(netns)}, args...)...)
+	}
+	inPod("ip", "link", "set", "eth0", "down", "name", "away")
+	if _, err := p.try("refused", object{}, web...); err == nil || !strings.Contains(err.Error(), "starting the stack of the pod again") {
+		t.Errorf("want an error for a container without a stack: %v", err)
+	}
+	if out := inPod("ip", "addr"); strings.Contains(out, p.addr) {
+		t.Errorf("the node's kernel has the address of the pod: %s", out)
+	}
+	inPod("ip", "link", "set", "away", "name", "eth0")
+	inPod("ip", "link", "set", "eth0", "up")
+
+	n.call("StopContainer", object{"containerId": server.id})
+	late := p.run("late", object{}, web...)
+	if got := n.fetch("http://" + p.addr + "/"); got != hello {
+		t.Errorf("the node gets %q from a container with a new stack", got)
+	}
+	if got := late.exec("curl", "-sS", "-m", "20", "http://"+containerd.Gateway+":82/host"); got != "from the host\n" {
+		t.Errorf("a container with a new stack gets %q", got)
+	}
+	if got := n.run("lklctl", "-n", p.instance(), "sysctl", "net.ipv4.tcp_congestion_control"); !strings.Contains(got, "bbr") {
+		t.Errorf("the new stack lacks a setting of the pod: %s", got)
+	}
+	if list := n.run("lklctl", "list"); strings.Count(list, p.instance()) != 1 {
+		t.Errorf("want one stack of the pod: %s", list)
+	}
+	isolated(3) // it has lost its stack for ever
 	return p
+}
+
+// killStack kills the lklhost of an instance, and waits for the end of the run.
+func (n *node) killStack(name string) {
+	n.t.Helper()
+	var list []struct {
+		Name string `json:"name"`
+		PID  int    `json:"host_pid"`
+	}
+	kit.Must(n.t, json.Unmarshal([]byte(n.run("lklctl", "-o", "json", "list")), &list))
+	for _, i := range list {
+		if i.Name == name {
+			n.run("kill", "-KILL", strconv.Itoa(i.PID))
+		}
+	}
+	kit.WaitFor(n.t, "the end of the run", endLimit, func() bool {
+		return kit.Run(n.t, kit.Limit, n.Command("test", "-e", "/run/lklrun/"+name)).Status != 0
+	})
 }

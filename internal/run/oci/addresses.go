@@ -3,6 +3,7 @@
 package oci
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,8 +23,8 @@ import (
 // command delete. Plug-ins for networks read the addresses to find what they must undo;
 // the bridge of CNI would otherwise leave its rules for masquerading behind.
 //
-// A file keeps the addresses. It is not in the run directory, which does not exist any
-// more if lklhost was killed.
+// A file keeps the addresses, and what the stack of a pod needs to start again. It is not
+// in the run directory, which does not exist any more if lklhost was killed.
 
 // An address is one of an interface, such as 10.88.0.2/16 of eth0.
 type address struct {
@@ -31,10 +32,15 @@ type address struct {
 	CIDR string `json:"cidr"`
 }
 
-// taken are the addresses that a stack has taken over.
+// taken are the addresses that a stack has taken over, with the settings of the stack.
 type taken struct {
-	Netns     string    `json:"netns"`
-	Addresses []address `json:"addresses"`
+	Netns      string    `json:"netns"`
+	Addresses  []address `json:"addresses"`
+	Interfaces []string  `json:"interfaces"` // for --if
+	Stack      string    `json:"stack"`
+	Sysctls    []string  `json:"sysctls"`
+	Command    []string  `json:"command"`
+	Socket     string    `json:"socket"` // its name in the run directory
 }
 
 // takenFile is the file of a container by the name of its instance.
@@ -56,22 +62,63 @@ func (a taken) keep(id string) error {
 	return nil
 }
 
-// giveBack restores the addresses of a container whose stack has ended, and removes the
-// file. It does nothing if there is no file.
-func giveBack(id string) error {
+// errNotTaken says that no stack has taken addresses over, or that they have returned.
+var errNotTaken = errors.New("no stack has the addresses")
+
+// readTaken reads the file of a container, and locks it until the caller closes it. The
+// lock keeps a stack from starting again while it ends, or twice.
+func readTaken(id string) (a taken, f *os.File, err error) {
 	path := takenFile(id)
-	text, err := os.ReadFile(path)
+	f, err = os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return a, nil, errNotTaken
 	}
 	if err != nil {
-		return fmt.Errorf("restoring the container's addresses: %w", err)
+		return a, nil, fmt.Errorf("reading the container's addresses: %w", err)
 	}
-	var a taken
-	if err := json.Unmarshal(text, &a); err != nil {
-		return fmt.Errorf("restoring the container's addresses: %s: %w", path, err)
+	defer func() {
+		if err != nil {
+			f.Close()
+		}
+	}()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		return a, nil, fmt.Errorf("locking %s: %w", path, err)
 	}
-	err = within(a.Netns, func() error {
+	mine, err := f.Stat()
+	if err != nil {
+		return a, nil, fmt.Errorf("reading the container's addresses: %w", err)
+	}
+	if now, err := os.Stat(path); err != nil || !os.SameFile(mine, now) {
+		return a, nil, errNotTaken // removed before the lock
+	}
+	if err := json.NewDecoder(f).Decode(&a); err != nil {
+		return a, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return a, f, nil
+}
+
+// end ends the run of a container, if it still exists, and restores the addresses.
+func end(ctx context.Context, id string) error {
+	a, f, err := readTaken(id)
+	if err == nil {
+		defer f.Close()
+	}
+	if serr := stop(ctx, id); serr != nil {
+		return serr // the stack may still use its addresses
+	}
+	switch {
+	case errors.Is(err, errNotTaken):
+		return nil
+	case err != nil:
+		return err
+	}
+	return a.giveBack(id)
+}
+
+// giveBack restores the addresses of a container whose stack has ended, and removes the
+// file.
+func (a taken) giveBack(id string) error {
+	err := within(a.Netns, func() error {
 		var errs []error
 		for _, x := range a.Addresses {
 			errs = append(errs, x.add())
@@ -81,6 +128,7 @@ func giveBack(id string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil // the namespace has ended, and its addresses with it
 	}
+	path := takenFile(id)
 	_ = os.Remove(path)
 	_ = os.Remove(filepath.Dir(path)) // fails while other containers have files in it
 	return err

@@ -43,11 +43,11 @@ type port struct {
 	text  string // for --if
 }
 
-// takeOver removes the addresses from the interfaces of this network namespace, whose
-// path is netns, and returns the interfaces that give them to the stack of instance id.
-// The host's side of each interface remains as it is: the stack has the same Ethernet
-// and IP addresses.
-func takeOver(netns, id string) (interfaces []string, err error) {
+// takeOver removes the addresses from the interfaces of this network namespace, and
+// returns the interfaces that give them to the stack of instance id. The host's side of
+// each interface remains as it is: the stack has the same Ethernet and IP addresses.
+// before has the settings of the stack.
+func takeOver(before taken, id string) (interfaces []string, err error) {
 	ports, err := listPorts()
 	if err != nil {
 		return nil, err
@@ -55,7 +55,6 @@ func takeOver(netns, id string) (interfaces []string, err error) {
 	if len(ports) == 0 {
 		return nil, errors.New("the container's network has no Ethernet interface with an address; use --network with a bridge")
 	}
-	before := taken{Netns: netns}
 	for _, p := range ports {
 		interfaces = append(interfaces, p.text)
 		for _, a := range p.addrs {
@@ -64,6 +63,7 @@ func takeOver(netns, id string) (interfaces []string, err error) {
 			}
 		}
 	}
+	before.Interfaces = interfaces
 	if err := before.keep(id); err != nil {
 		return nil, err
 	}

@@ -26,7 +26,8 @@ import (
 //
 //	RunPodSandbox    ── takes the addresses from the pod's interfaces, boots the stack
 //	CreateContainer  ── changes the seccomp profile: the OCI runtime sends the listener
-//	                    of the container's processes to lklhost
+//	                    of the container's processes to lklhost; starts the stack again
+//	                    if lklhost has died
 //	StopPodSandbox   ── ends the stack and restores the addresses
 //
 // The run directories are its state, so the plug-in may be restarted at any time. If a
@@ -99,23 +100,10 @@ func runPod(ctx context.Context, pod *api.PodSandbox) error {
 	if netns == "" {
 		return fmt.Errorf("annotation %s: the pod uses the host's network, which a stack does not take over", noteStack)
 	}
-	waits, creating, err := os.Pipe() // see Hold
-	if err != nil {
-		return fmt.Errorf("creating a pipe: %w", err)
-	}
-	defer creating.Close()
-	err = within(netns, func() error {
-		if err := r.addNodeSysctls(); err != nil {
-			return err
-		}
-		return r.start(ctx, netns, id, []string{pod.GetNamespace() + "/" + pod.GetName()}, waits)
-	})
-	waits.Close()
+	err = within(netns, r.addNodeSysctls)
 	if err == nil {
-		err = serve(ctx, id, filepath.Join(dir, pluginSocket), netns, true)
-	}
-	if err == nil {
-		_, err = creating.Write([]byte{1})
+		r.socket = pluginSocket
+		err = r.startPod(ctx, netns, id, []string{pod.GetNamespace() + "/" + pod.GetName()})
 	}
 	if err != nil {
 		// The time limit of containerd may have expired.
@@ -152,7 +140,7 @@ func (r *request) addNodeSysctls() error {
 }
 
 // CreateContainer makes a container a part of its pod's stack, if the pod has one.
-func (p *plugin) CreateContainer(_ context.Context, pod *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+func (p *plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	r, err := requestOf(pod.GetAnnotations())
 	if err != nil {
 		return nil, nil, err
@@ -170,12 +158,16 @@ func (p *plugin) CreateContainer(_ context.Context, pod *api.PodSandbox, c *api.
 		if _, err := os.Lstat(filepath.Join(dir, socketFile)); err == nil {
 			return nil, nil, nil // lklrun-oci serves the pod
 		}
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if err := p.failed[id]; err != nil {
+		if err := p.failure(id); err != nil {
 			return nil, nil, err
 		}
-		return nil, nil, errEnded(id)
+		name, err := restart(ctx, id)
+		if err != nil {
+			return nil, nil, err
+		}
+		if name != pluginSocket {
+			return nil, nil, nil // lklrun-oci serves the pod
+		}
 	}
 	policy, err := supervisedPolicy(c.GetLinux().GetSeccompPolicy(), socket)
 	if err != nil {
@@ -184,6 +176,13 @@ func (p *plugin) CreateContainer(_ context.Context, pod *api.PodSandbox, c *api.
 	a := &api.ContainerAdjustment{}
 	a.SetLinuxSeccompPolicy(policy)
 	return a, nil, nil
+}
+
+// failure returns why the stack of a pod has not started, or nil.
+func (p *plugin) failure(id string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.failed[id]
 }
 
 // supervisedPolicy is supervised for NRI's form of a seccomp profile.
@@ -240,14 +239,6 @@ func (p *plugin) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) error 
 // RemovePodSandbox is called instead of StopPodSandbox if a pod does not start.
 func (p *plugin) RemovePodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	return p.StopPodSandbox(ctx, pod)
-}
-
-// end ends a run, if it still exists, and restores the addresses.
-func end(ctx context.Context, id string) error {
-	if err := stop(ctx, id); err != nil {
-		return err
-	}
-	return giveBack(id)
 }
 
 // A pluginLog writes warnings and errors of the connection to standard error.

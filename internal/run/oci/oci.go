@@ -88,7 +88,7 @@ func (c commandLine) run(ctx context.Context, args []string) (int, error) {
 		case err != nil:
 			return 1, err
 		case sandbox != "":
-			if err := s.join(sandbox, r); err != nil {
+			if err := s.join(ctx, sandbox, r); err != nil {
 				return 1, err
 			}
 			return 1, become(path, args)
@@ -183,6 +183,7 @@ func (c commandLine) create(ctx context.Context, s *spec, r *request, path strin
 	if err := s.supervise(socket); err != nil {
 		return 1, err
 	}
+	r.socket = socketFile
 	waits, creating, err := os.Pipe() // see Hold
 	if err != nil {
 		return 1, fmt.Errorf("creating a pipe: %w", err)
@@ -191,11 +192,11 @@ func (c commandLine) create(ctx context.Context, s *spec, r *request, path strin
 	err = within(netns, func() error { return r.start(ctx, netns, id, s.args(), waits) })
 	waits.Close()
 	if err != nil {
-		return 1, errors.Join(err, giveBack(id))
+		return 1, errors.Join(err, end(ctx, id))
 	}
 	defer func() {
 		if status != 0 || err != nil {
-			err = errors.Join(err, stop(ctx, id), giveBack(id))
+			err = errors.Join(err, end(ctx, id))
 		}
 	}()
 	if err := serve(ctx, id, socket, netns, false); err != nil {
@@ -217,7 +218,8 @@ func (r *request) start(ctx context.Context, netns, id string, command []string,
 	interfaces := r.interfaces
 	if len(interfaces) == 0 {
 		var err error
-		if interfaces, err = takeOver(netns, id); err != nil {
+		before := taken{Netns: netns, Stack: r.stack, Sysctls: r.sysctls, Command: command, Socket: r.socket}
+		if interfaces, err = takeOver(before, id); err != nil {
 			return err
 		}
 	}
@@ -348,10 +350,7 @@ func (c commandLine) delete(ctx context.Context, path string, args []string) (in
 	if status != 0 || err != nil {
 		return status, err // the container may still run
 	}
-	if err := stop(ctx, id); err != nil {
-		return status, err // the stack may still use its addresses
-	}
-	return status, giveBack(id)
+	return status, end(ctx, id)
 }
 
 // Hold is the command of a run for a container. It waits for a signal that ends it. It

@@ -3,6 +3,7 @@
 package oci
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -54,7 +55,7 @@ func (s *spec) sandbox() (string, error) {
 // join makes the container a part of its pod's stack, if the pod has one. The network
 // namespace of such a pod has no addresses, so the container's own annotations do not
 // matter. r is the container's request, or nil.
-func (s *spec) join(sandbox string, r *request) error {
+func (s *spec) join(ctx context.Context, sandbox string, r *request) error {
 	id := name(sandbox)
 	if err := instance.CheckName(id); err != nil {
 		return fmt.Errorf("annotation %s=%q: the id is the name of the instance: %w", noteSandbox, sandbox, err)
@@ -64,7 +65,9 @@ func (s *spec) join(sandbox string, r *request) error {
 	case errors.Is(err, fs.ErrNotExist) && r == nil:
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
-		return errEnded(id)
+		if _, err := restart(ctx, id); err != nil {
+			return err
+		}
 	case err != nil:
 		return fmt.Errorf("looking for the stack of the pod: %w", err)
 	}
@@ -72,4 +75,47 @@ func (s *spec) join(sandbox string, r *request) error {
 		return err
 	}
 	return s.write()
+}
+
+// startPod starts a run that does not end with the pod's processes. netns is the network
+// namespace of the pod.
+func (r *request) startPod(ctx context.Context, netns, id string, command []string) error {
+	waits, creating, err := os.Pipe() // see Hold
+	if err != nil {
+		return fmt.Errorf("creating a pipe: %w", err)
+	}
+	defer creating.Close()
+	err = within(netns, func() error { return r.start(ctx, netns, id, command, waits) })
+	waits.Close()
+	if err == nil {
+		err = serve(ctx, id, filepath.Join(instance.Root(), id, r.socket), netns, true)
+	}
+	if err == nil {
+		_, err = creating.Write([]byte{1})
+	}
+	return err
+}
+
+// restart starts the stack of a pod again, with the same addresses and settings, after its
+// lklhost has died. Otherwise each new container of the pod would fail until somebody
+// deletes the pod. Older containers remain without network. It returns the name of the
+// socket in the run directory.
+func restart(ctx context.Context, id string) (socket string, err error) {
+	a, f, err := readTaken(id)
+	if errors.Is(err, errNotTaken) {
+		return "", errEnded(id)
+	}
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	if _, err := os.Lstat(filepath.Join(instance.Root(), id)); err == nil {
+		return a.Socket, nil // started for another container meanwhile
+	}
+	r := &request{stack: a.Stack, interfaces: a.Interfaces, sysctls: a.Sysctls, socket: a.Socket}
+	if err := r.startPod(ctx, a.Netns, id, a.Command); err != nil {
+		// The addresses do not return, so the next container may try again.
+		return "", errors.Join(fmt.Errorf("starting the stack of the pod again: %w", err), stop(context.WithoutCancel(ctx), id))
+	}
+	return a.Socket, nil
 }

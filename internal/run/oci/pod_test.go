@@ -39,7 +39,7 @@ func TestJoin(t *testing.T) {
 		}
 		sandbox, err := s.sandbox()
 		if err == nil && sandbox != "" {
-			err = s.join(sandbox, r)
+			err = s.join(t.Context(), sandbox, r)
 		}
 		if c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
 			t.Errorf("%s: error %v, want %q", c.notes, err, c.err)
@@ -75,7 +75,7 @@ func TestGiveBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // the second time, there is no file
-		if err := giveBack("x"); err != nil {
+		if err := end(t.Context(), "x"); err != nil {
 			t.Error(err)
 		}
 	}

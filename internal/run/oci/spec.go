@@ -127,6 +127,7 @@ type request struct {
 	stack      string
 	interfaces []string // empty: the container's own
 	sysctls    []string
+	socket     string // where lklhost gets the seccomp listeners: a name in the run directory
 }
 
 // request returns nil if the container does not want a stack.
