@@ -13,11 +13,11 @@ import (
 	"github.com/lklrun/lklrun/test/kit/containerd"
 )
 
-// enter runs a command on the node. A file that only this node has tells its processes
+// enter runs a command on the node. A file that only this node has tells its first process
 // from those of other nodes.
 const enter = `#!/bin/sh
 for p in /proc/[0-9]*; do
-	[ ! -e "$p/root/run/node/KEPT" ] || exec nsenter -t "${p#/proc/}" -m -p -n env PATH="PATHS" KUBECONFIG=` + admin + ` "$@"
+	[ ! -e "$p/root/run/node/KEPT" ] || [ "$(cat "$p/comm")" != sleep ] || exec nsenter -t "${p#/proc/}" -m -p -n env PATH="PATHS" KUBECONFIG=` + admin + ` "$@"
 done
 echo "the node has ended" >&2
 exit 1

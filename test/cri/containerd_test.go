@@ -38,12 +38,14 @@ func TestNRI(t *testing.T) {
 	handled := *n
 	handled.handler = "lklrun"
 	testRestart(&handled).end()
-	testContainerdRestart(n).end()
+	p := testContainerdRestart(n)
+	p.end()
+	n.left([]*pod{p})
 	// Without the plug-in, stacks remain, and a pod that requires it has no containers.
 	kept := n.start(sandbox("kept", map[string]string{"lklrun.dev/stack": "bbr"}, nil))
 	kept.run("server", object{}, web...)
 	n.run("sh", "-c", "kill -KILL $(pgrep -f '^/opt/nri/plugins/50-lklrun')")
-	p := n.start(sandbox("alone", map[string]string{
+	p = n.start(sandbox("alone", map[string]string{
 		"lklrun.dev/stack": "bbr", "required-plugins.noderesource.dev/pod": "[lklrun]",
 	}, nil))
 	if _, err := p.try("server", object{}, web...); err == nil || !strings.Contains(err.Error(), "lklrun") {
@@ -53,6 +55,12 @@ func TestNRI(t *testing.T) {
 	if got := n.fetch("http://" + kept.addr + "/"); got != hello {
 		t.Errorf("the node gets %q from a pod that is older than the end of the plug-in", got)
 	}
+	// The plug-in ends the stacks of pods that have ended without it.
+	kept.end()
+	p.end()
+	n.StopContainerd()
+	n.StartContainerd()
+	n.left(nil)
 }
 
 // testPods tests pods, and checks that nothing of them is left.
@@ -79,6 +87,12 @@ func testPods(t *testing.T, n *node) {
 		p.n = n
 		p.end()
 	}
+	n.left(pods)
+}
+
+// left checks that nothing of the pods is left.
+func (n *node) left(pods []*pod) {
+	t := n.t
 	rules := n.run("iptables-save")
 	for _, p := range pods {
 		if strings.Contains(rules, p.id) {
@@ -88,7 +102,11 @@ func testPods(t *testing.T, n *node) {
 	if out := n.run("ip", "-o", "link"); strings.Contains(out, "veth") {
 		t.Errorf("devices of the pods are left: %s", out)
 	}
-	if out := n.run("ps", "ax", "-o", "args"); strings.Contains(out, "lklhost") || strings.Contains(out, "lklrun --detached") {
+	var out string
+	if !kit.Within(endLimit, func() bool {
+		out = n.run("ps", "ax", "-o", "args")
+		return !strings.Contains(out, "lklhost") && !strings.Contains(out, "lklrun --detached")
+	}) {
 		t.Errorf("processes are left: %s", out)
 	}
 	if out := n.run("ls", "/run"); strings.Contains(out, "lklrun-oci") {
@@ -204,7 +222,7 @@ func testContainerdRestart(n *node) *pod {
 		t.Errorf("a new container of the pod gets %q over lo", got)
 	}
 	n.killStack(p.instance())
-	n.call("StopContainer", object{"containerId": c.id})
+	n.ended(c)
 	p.run("again", object{}, web...)
 	if got := n.fetch("http://" + p.addr + "/"); got != hello {
 		t.Errorf("the node gets %q from a stack that the restarted plug-in has started again", got)
@@ -268,7 +286,8 @@ func testRefused(n *node) *pod {
 }
 
 // testDead checks that a pod whose lklhost has been killed has no network, and never that
-// of the node's kernel. A container that starts later gets a new stack.
+// of the node's kernel. A container that starts later gets a new stack. The plug-in kills
+// the containers of the old one.
 func testDead(n *node) *pod {
 	t := n.t
 	p := n.start(sandbox("dead", map[string]string{
@@ -297,7 +316,12 @@ func testDead(n *node) *pod {
 			t.Errorf("the container has a network without a stack: %s", got)
 		}
 	}
-	isolated(2)
+	if n.nri {
+		n.ended(side)
+		n.ended(server)
+	} else {
+		isolated(2)
+	}
 	if out, err := side.try("busybox", "nc", containerd.Gateway, "82"); err == nil {
 		t.Errorf("a command starts in the container: %s", out)
 	}
@@ -335,8 +359,19 @@ func testDead(n *node) *pod {
 	if list := n.run("lklctl", "list"); strings.Count(list, p.instance()) != 1 {
 		t.Errorf("want one stack of the pod: %s", list)
 	}
-	isolated(3) // it has lost its stack for ever
+	if !n.nri {
+		isolated(3) // it has lost its stack for ever
+	}
 	return p
+}
+
+// ended waits until a container has been killed.
+func (n *node) ended(c container) {
+	n.t.Helper()
+	kit.WaitFor(n.t, "the end of the container", endLimit, func() bool {
+		s := n.call("ContainerStatus", object{"containerId": c.id})["status"].(object)
+		return s["state"] == "CONTAINER_EXITED" && fmt.Sprint(s["exitCode"]) == "137"
+	})
 }
 
 // killStack kills the lklhost of an instance, and waits for the end of the run.

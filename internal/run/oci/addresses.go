@@ -44,7 +44,9 @@ type taken struct {
 }
 
 // takenFile is the file of a container by the name of its instance.
-func takenFile(id string) string { return filepath.Join(instance.Root()+"-oci", id) }
+func takenFile(id string) string { return filepath.Join(takenDir(), id) }
+
+func takenDir() string { return instance.Root() + "-oci" }
 
 // keep writes the file.
 func (a taken) keep(id string) error {
@@ -53,7 +55,7 @@ func (a taken) keep(id string) error {
 		return err
 	}
 	path := takenFile(id)
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	if err := os.MkdirAll(takenDir(), 0o700); err != nil {
 		return fmt.Errorf("keeping the container's addresses: %w", err)
 	}
 	if err := os.WriteFile(path, text, 0o600); err != nil {
@@ -97,6 +99,20 @@ func readTaken(id string) (a taken, f *os.File, err error) {
 	return a, f, nil
 }
 
+// takenBy returns the names of the instances with this socket that have such a file.
+func takenBy(socket string) (ids []string) {
+	entries, _ := os.ReadDir(takenDir()) // fails if there are none
+	for _, e := range entries {
+		if a, f, err := readTaken(e.Name()); err == nil {
+			f.Close()
+			if a.Socket == socket {
+				ids = append(ids, e.Name())
+			}
+		}
+	}
+	return ids
+}
+
 // end ends the run of a container, if it still exists, and restores the addresses.
 func end(ctx context.Context, id string) error {
 	a, f, err := readTaken(id)
@@ -130,7 +146,7 @@ func (a taken) giveBack(id string) error {
 	}
 	path := takenFile(id)
 	_ = os.Remove(path)
-	_ = os.Remove(filepath.Dir(path)) // fails while other containers have files in it
+	_ = os.Remove(takenDir()) // fails while other containers have files in it
 	return err
 }
 

@@ -28,6 +28,7 @@ import (
 //	CreateContainer  ── changes the seccomp profile: the OCI runtime sends the listener
 //	                    of the container's processes to lklhost; starts the stack again
 //	                    if lklhost has died
+//	(lklhost dies)   ── kills the containers of the pod, see watch
 //	StopPodSandbox   ── ends the stack and restores the addresses
 //
 // The run directories are its state, so the plug-in may be restarted at any time. If a
@@ -36,6 +37,8 @@ import (
 type plugin struct {
 	mu     sync.Mutex
 	failed map[string]error // by the name of the instance: why the stack has not started
+
+	watches map[string]*watch // by the name of the instance
 }
 
 const (
@@ -60,7 +63,7 @@ func Plugin(ctx context.Context) error {
 	if os.Getenv(api.PluginIdxEnvVar) == "" { // not started by containerd
 		options = append(options, stub.WithPluginName(pluginName), stub.WithPluginIdx(pluginIndex))
 	}
-	s, err := stub.New(&plugin{failed: map[string]error{}}, options...)
+	s, err := stub.New(&plugin{failed: map[string]error{}, watches: map[string]*watch{}}, options...)
 	if err != nil {
 		return fmt.Errorf("NRI: %w", err)
 	}
@@ -76,7 +79,9 @@ func (p *plugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.failed[name(pod.GetId())] = err
+		return nil
 	}
+	p.watch(ctx, name(pod.GetId()))
 	return nil
 }
 
@@ -165,6 +170,7 @@ func (p *plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 		if err != nil {
 			return nil, nil, err
 		}
+		p.watch(ctx, id)
 		if name != pluginSocket {
 			return nil, nil, nil // lklrun-oci serves the pod
 		}
@@ -229,6 +235,9 @@ func (p *plugin) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) error 
 	id := name(pod.GetId())
 	p.mu.Lock()
 	delete(p.failed, id)
+	if w := p.watches[id]; w != nil {
+		clear(w.members) // they have ended
+	}
 	p.mu.Unlock()
 	if instance.CheckName(id) != nil {
 		return nil // it has no stack

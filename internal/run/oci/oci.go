@@ -111,18 +111,26 @@ func (c commandLine) run(ctx context.Context, args []string) (int, error) {
 // lost returns why a container has no stack any more, or nil. The OCI runtime would only
 // report that it cannot connect to a socket.
 func lost(id string) error {
-	if _, err := (instance.Place{}).Open(id); err == nil {
+	why := whyEnded(id)
+	if why == "" {
 		return nil
+	}
+	return fmt.Errorf("the stack of the container has ended, and so has its network: %s; restart the container", why)
+}
+
+// whyEnded returns "" if the run has not ended, or has left no record.
+func whyEnded(id string) string {
+	if _, err := (instance.Place{}).Open(id); err == nil {
+		return ""
 	}
 	r, err := instance.Place{}.OpenEnded(id)
 	if err != nil || r == nil {
-		return nil //nolint:nilerr // without a record, there was no stack
+		return ""
 	}
-	why := r.Ended.Error
-	if why == "" {
-		why = fmt.Sprint("its command ended (", r.Ended, ")")
+	if r.Ended.Error != "" {
+		return r.Ended.Error
 	}
-	return fmt.Errorf("the stack of the container has ended, and so has its network: %s; restart the container", why)
+	return fmt.Sprint("its command ended (", r.Ended, ")")
 }
 
 // setRunDir chooses the folder of run directories for podman without root: user 0 in
@@ -317,6 +325,11 @@ func stop(ctx context.Context, id string) error {
 	case err != nil:
 		return fmt.Errorf("ending the stack of container %s: %w", id, err)
 	}
+	return waitEnd(ctx, id)
+}
+
+// waitEnd waits until the run of a container has cleaned up.
+func waitEnd(ctx context.Context, id string) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {

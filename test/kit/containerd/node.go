@@ -85,8 +85,7 @@ mkdir -p /opt/nri/plugins
 [ -z "$plugin" ] || ln -s /opt/lklrun/lklrun /opt/nri/plugins/50-lklrun
 eval "$more"
 touch /run/node/prepared
-trap '' CHLD
-exec sleep infinity
+exec env --ignore-signal=CHLD sleep infinity
 `
 
 // A Config selects how lklrun serves the pods, and what else the node needs.
