@@ -30,12 +30,15 @@ const (
 	readyLimit = time.Minute
 )
 
+// sysctls are those that kubelet sets.
+const sysctls = "vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops kernel/keys/root_maxkeys kernel/keys/root_maxbytes"
+
 // private hides the files of the machine that kubelet writes: sysctls that are not of a
 // namespace, and folders with fixed names. Mounts propagate as on a machine with systemd.
 const private = `
 mkdir /run/node/sysctl
 mount -n -t tmpfs tmpfs /run/node/sysctl
-for f in vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops kernel/keys/root_maxkeys kernel/keys/root_maxbytes; do
+for f in ` + sysctls + `; do
 	mkdir -p /run/node/sysctl/${f%/*}
 	cat /proc/sys/$f >/run/node/sysctl/$f
 done
@@ -124,6 +127,8 @@ func newCluster(t *testing.T) *cluster {
 		"--node-ip", nodeAddr, "--root-dir", files+"kubelet", "--cert-dir", files+"kubelet/pki")
 	node.Until(func() bool { return c.kubectl("get", "node/node").Status == 0 })
 	c.kube("wait", "--for=condition=Ready", "node/node", "--timeout=60s")
+	c.Import(containerd.NewImage(t)) // of the sandboxes
+	c.Import(webImage(t))
 	c.kube("wait", "--for=create", "serviceaccount/default", "configmap/kube-root-ca.crt", "--timeout=60s")
 	return c
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/lklrun/lklrun/test/kit"
-	"github.com/lklrun/lklrun/test/kit/containerd"
 )
 
 // enter runs a command on the node. A file that only this node has tells its first process
@@ -32,8 +31,6 @@ func TestKeep(t *testing.T) {
 		t.Skip("LKLRUN_TEST_KEEP names no file")
 	}
 	c := newCluster(t)
-	c.Import(containerd.NewImage(t))
-	c.Import(webImage(t))
 	kept := filepath.Base(path) + time.Now().Format(".150405.000")
 	c.Run("touch", files+kept)
 	paths := strings.TrimSpace(c.Run("sh", "-c", "echo $PATH"))

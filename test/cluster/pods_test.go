@@ -40,11 +40,19 @@ func webImage(t *testing.T) []byte {
 	)
 }
 
-// TestCluster runs pods on stacks by kubelet, and checks that nothing of them is left.
+// TestCluster runs pods on stacks by kubelet. It checks that nothing of the pods is left on
+// the node, and nothing of the node on the machine.
 func TestCluster(t *testing.T) {
+	kit.Need(t)
+	before, sysctls := kit.Take(t), machineSysctls(t)
+	t.Cleanup(func() { // after the end of the node
+		before.Settles(endLimit)
+		if now := machineSysctls(t); now != sysctls {
+			t.Errorf("kubelet has changed sysctls of the machine to %s, before: %s", now, sysctls)
+		}
+	})
 	c := newCluster(t)
-	c.Import(containerd.NewImage(t))
-	c.Import(webImage(t))
+	cgroups := c.Run("find", "/sys/fs/cgroup", "-type", "d")
 	c.apply(object{"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": object{"name": "lklrun"}, "handler": "lklrun"})
 	for _, part := range []struct {
 		name string
@@ -70,6 +78,19 @@ func TestCluster(t *testing.T) {
 	}) {
 		t.Errorf("processes, devices, files or rules of the pods are left: %s", left)
 	}
+	for _, dir := range kit.Lines(c.Run("find", "/sys/fs/cgroup", "-type", "d")) {
+		if !strings.Contains(cgroups, dir+"\n") && (strings.Contains(dir, "kube") || strings.Contains(dir, "k8s")) {
+			t.Errorf("a cgroup is left: %s", dir)
+		}
+	}
+}
+
+// machineSysctls returns the sysctls that kubelet sets.
+func machineSysctls(t *testing.T) (all string) {
+	for _, name := range strings.Fields(sysctls) {
+		all += kit.ReadFile(t, "/proc/sys/"+name)
+	}
+	return all
 }
 
 // stacked are the annotations of a pod on the stack bbr.

@@ -101,9 +101,10 @@ type Node struct {
 	Net *kit.Netns
 	Dir string // a directory of the test, which the node sees, too
 
-	pid        string // of the first process
-	env        []string
-	containerd *Daemon
+	owner   *testing.T // the node ends with this test
+	pid     string     // of the first process
+	env     []string
+	daemons map[string]*Daemon
 }
 
 // Tool returns the path of a program that make cri has built.
@@ -123,7 +124,7 @@ func New(t *testing.T, c Config) *Node {
 	kit.WriteFile(t, filepath.Join(dir, "config.toml"), settings+config)
 	kit.Must(t, os.Chmod(kit.WriteFile(t, filepath.Join(dir, "bin/crun"), crun), 0o755))
 	path := append(c.Folders, Tool(""), "/opt/lklrun", "/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")
-	n := &Node{T: t, Net: kit.NewNetns(t, "node"), Dir: dir, env: []string{
+	n := &Node{T: t, owner: t, daemons: map[string]*Daemon{}, Net: kit.NewNetns(t, "node"), Dir: dir, env: []string{
 		"PATH=" + strings.Join(path, ":"), "LANG=C.UTF-8", "bin=" + bin, "dir=" + dir, "plugin=" + plugin, "more=" + c.Mounts,
 	}}
 	cmd := n.Net.Command("unshare", "-m", "-p", "-f", "--mount-proc", "--kill-child", "sh", "-c", mounts)
@@ -139,7 +140,7 @@ func New(t *testing.T, c Config) *Node {
 		}
 		return n.pid != "" && n.has("/run/node/prepared")
 	})
-	t.Cleanup(func() { _ = exec.Command("kill", "-KILL", n.pid).Run() }) // it ignores SIGTERM
+	t.Cleanup(n.kill) // it ignores SIGTERM
 	n.StartContainerd()
 	return n
 }
@@ -153,8 +154,8 @@ func (n *Node) has(path string) bool {
 // StartContainerd starts containerd, and waits until it listens.
 func (n *Node) StartContainerd() {
 	n.T.Helper()
-	n.containerd = n.Start("containerd", "containerd", "--config", filepath.Join(n.Dir, "config.toml"))
-	n.containerd.Until(func() bool {
+	d := n.Start("containerd", "containerd", "--config", filepath.Join(n.Dir, "config.toml"))
+	d.Until(func() bool {
 		return n.has(Socket) && kit.Run(n.T, kit.Limit, n.Command("ctr", "-a", Socket, "version")).Status == 0
 	})
 }
@@ -162,7 +163,7 @@ func (n *Node) StartContainerd() {
 // StopContainerd ends containerd. The pods continue.
 func (n *Node) StopContainerd() {
 	n.T.Helper()
-	n.containerd.Stop()
+	n.daemons["containerd"].Stop(n.T)
 }
 
 // Import imports an image.
@@ -207,7 +208,7 @@ func (n *Node) Run(args ...string) string {
 
 // Errors returns what containerd has written to standard error.
 func (n *Node) Errors() string {
-	_, errs := n.containerd.proc.Output()
+	_, errs := n.daemons["containerd"].proc.Output()
 	return errs
 }
 
@@ -218,32 +219,43 @@ type Daemon struct {
 	proc *kit.Proc // nsenter(1), which waits for the program
 }
 
-// Start starts a program in the background. name must be unique.
+// Start starts a program in the background.
 func (n *Node) Start(name string, args ...string) *Daemon {
 	n.T.Helper()
 	const keepPID = `echo $$ >"/run/node/$0.pid" && exec "$@"`
-	return &Daemon{n, name, kit.Start(n.T, n.Command(append([]string{"sh", "-c", keepPID, name}, args...)...))}
+	d := &Daemon{n, name, kit.Start(n.owner, n.Command(append([]string{"sh", "-c", keepPID, name}, args...)...))}
+	n.owner.Cleanup(n.kill) // a signal to nsenter(1) does not end the program
+	n.daemons[name] = d
+	return d
+}
+
+// kill ends all processes of the node.
+func (n *Node) kill() {
+	if n.has("/run/node/prepared") {
+		_ = exec.Command("kill", "-KILL", n.pid).Run()
+	}
 }
 
 // Until waits for cond, and fails the test if the program ends before.
 func (d *Daemon) Until(cond func() bool) {
-	d.n.T.Helper()
+	t := d.n.T
+	t.Helper()
 	ok := kit.Within(startLimit, func() bool {
 		if !d.proc.Running() {
 			_, errs := d.proc.Output()
-			d.n.T.Fatalf("%s has ended: %s", d.name, errs)
+			t.Fatalf("%s has ended: %s", d.name, errs)
 		}
 		return cond()
 	})
 	if !ok {
 		_, errs := d.proc.Output()
-		d.n.T.Fatalf("%s: not within %v: %s", d.name, startLimit, errs)
+		t.Fatalf("%s: not within %v: %s", d.name, startLimit, errs)
 	}
 }
 
 // Stop ends the program.
-func (d *Daemon) Stop() {
-	d.n.T.Helper()
-	d.n.Run("sh", "-c", `kill "$(cat "/run/node/$0.pid")"`, d.name)
+func (d *Daemon) Stop(t *testing.T) {
+	t.Helper()
+	kit.OK(t, kit.Limit, d.n.Command("sh", "-c", `kill "$(cat "/run/node/$0.pid")"`, d.name))
 	d.proc.Wait(endLimit)
 }
