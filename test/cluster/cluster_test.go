@@ -27,7 +27,7 @@ const (
 	pki    = files + "pki"
 	apiKey = files + "accounts.pem"
 
-	readyLimit = time.Minute
+	kubectlLimit = 4 * time.Minute // its commands have limits of their own
 )
 
 // sysctls are those that kubelet sets.
@@ -159,7 +159,7 @@ func (c *cluster) file(path string, content any) {
 // kubectl runs kubectl on the node.
 func (c *cluster) kubectl(args ...string) kit.Result {
 	c.t.Helper()
-	return kit.Run(c.t, readyLimit+kit.Limit, c.Command(append([]string{"kubectl", "--kubeconfig", admin}, args...)...))
+	return kit.Run(c.t, kubectlLimit, c.Command(append([]string{"kubectl", "--kubeconfig", admin}, args...)...))
 }
 
 // kube is like kubectl, but the command must succeed. It returns the output.
