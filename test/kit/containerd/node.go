@@ -100,9 +100,9 @@ type Node struct {
 	T   *testing.T
 	Net *kit.Netns
 	Dir string // a directory of the test, which the node sees, too
+	PID string // of the first process
 
 	owner   *testing.T // the node ends with this test
-	pid     string     // of the first process
 	env     []string
 	daemons map[string]*Daemon
 }
@@ -133,12 +133,12 @@ func New(t *testing.T, c Config) *Node {
 	children := fmt.Sprintf("/proc/%d/task/%[1]d/children", first.Pid())
 	kit.WaitFor(t, "the node", startLimit, func() bool {
 		text, _ := os.ReadFile(children) // unshare(1) starts it
-		n.pid = strings.TrimSpace(string(text))
+		n.PID = strings.TrimSpace(string(text))
 		if !first.Running() {
 			_, errs := first.Output()
 			t.Fatalf("the node has ended: %s", errs)
 		}
-		return n.pid != "" && n.has("/run/node/prepared")
+		return n.PID != "" && n.has("/run/node/prepared")
 	})
 	t.Cleanup(n.kill) // it ignores SIGTERM
 	n.StartContainerd()
@@ -147,7 +147,7 @@ func New(t *testing.T, c Config) *Node {
 
 // has reports whether the node has a file.
 func (n *Node) has(path string) bool {
-	_, err := os.Lstat("/proc/" + n.pid + "/root" + path)
+	_, err := os.Lstat("/proc/" + n.PID + "/root" + path)
 	return err == nil
 }
 
@@ -195,7 +195,7 @@ func (n *Node) In(t *testing.T) *Node {
 
 // Command returns a command on the node.
 func (n *Node) Command(args ...string) *exec.Cmd {
-	cmd := exec.Command("nsenter", append([]string{"-t", n.pid, "-m", "-p", "-n"}, args...)...)
+	cmd := exec.Command("nsenter", append([]string{"-t", n.PID, "-m", "-p", "-n"}, args...)...)
 	cmd.Env = n.env
 	return cmd
 }
@@ -232,7 +232,7 @@ func (n *Node) Start(name string, args ...string) *Daemon {
 // kill ends all processes of the node.
 func (n *Node) kill() {
 	if n.has("/run/node/prepared") {
-		_ = exec.Command("kill", "-KILL", n.pid).Run()
+		_ = exec.Command("kill", "-KILL", n.PID).Run()
 	}
 }
 
