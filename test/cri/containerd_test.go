@@ -339,7 +339,7 @@ func testDead(n *node) *pod {
 	if _, err := p.try("refused", object{}, web...); err == nil || !strings.Contains(err.Error(), "starting the stack of the pod again") {
 		t.Errorf("want an error for a container without a stack: %v", err)
 	}
-	if out := inPod("ip", "addr"); strings.Contains(out, p.addr) {
+	if out := inPod("ip", "addr", "show", "dev", "away"); strings.Contains(out, p.addr) {
 		t.Errorf("the node's kernel has the address of the pod: %s", out)
 	}
 	inPod("ip", "link", "set", "away", "name", "eth0")
