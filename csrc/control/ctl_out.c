@@ -22,7 +22,7 @@
  * The target can cause any number of these. All other events are few, and the
  * end of the run depends on them.
  */
-#define EV_LOSABLE	(CTL_EV_PROC | CTL_EV_SOCKET)
+#define EV_LOSABLE	(CTL_EV_PROC | CTL_EV_SOCKET | CTL_EV_LISTEN)
 
 /**
  * send_once - send bytes up to the next queued descriptor; attach the one that

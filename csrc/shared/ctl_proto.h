@@ -67,7 +67,8 @@
 #define CTL_STATE_PANICKED	4	/* the kernel is dead: only HELLO, LOG, STATS, STOP */
 
 /*
- * Event kinds, bits of the mask. Slow readers may lose PROC and SOCKET events.
+ * Event kinds, bits of the mask. Slow readers may lose PROC, SOCKET and LISTEN
+ * events.
  */
 #define CTL_EV_EXIT		0x01	/* the target itself ended; arg = wait status, text = MPTcpExt, then STATS */
 #define CTL_EV_PANIC		0x02	/* the kernel panicked; text = its message */
@@ -78,6 +79,7 @@
 #define CTL_EV_START		0x80	/* the target executes its program (engine supervise) */
 #define CTL_EV_SIGNAL		0x100	/* from a terminal or to our process group; arg: SIGINT, SIGQUIT */
 #define CTL_EV_REFUSED		0x200	/* the stack refused a connect to loopback; text = ADDRESS:PORT */
+#define CTL_EV_LISTEN		0x400	/* a TCP socket of the target began (arg: 1) or ceased (0) to listen (engine supervise) */
 
 struct ctl_hdr {
 	uint32_t len;		/* of the frame, including this header */

@@ -86,6 +86,13 @@ void conn_event(const struct conn *conn, const char *what)
 		ctl_event(CTL_EV_SOCKET, (uint32_t)conn->maker, conn->id, what);
 }
 
+/** conn_listens - send CTL_EV_LISTEN to its subscribers */
+void conn_listens(const struct conn *conn, bool start)
+{
+	if (ctl_wants(CTL_EV_LISTEN))
+		ctl_event(CTL_EV_LISTEN, (uint32_t)conn->maker, start, "");
+}
+
 /** conn_watch - add the connection's socket to the stack's epoll */
 int conn_watch(struct conn *conn, uint32_t events)
 {
@@ -147,6 +154,8 @@ void conn_free(struct conn *conn)
 	if (conn->sfd >= 0 && !(s && leaver_take(s)))
 		st_close(conn->sfd);
 	conn_event(conn, "close");
+	if (s && s->state == STREAM_LISTENING)
+		conn_listens(conn, false);
 	free(conn->to_stack.buf);
 	free(conn->to_target.buf);
 	if (!s)

@@ -207,6 +207,7 @@ void conn_free(struct conn *conn);
 void conn_probe_add(struct conn *conn);
 int conn_watch(struct conn *conn, uint32_t events);
 void conn_event(const struct conn *conn, const char *what);
+void conn_listens(const struct conn *conn, bool start);
 void conn_probe_del(struct conn *conn);
 void conn_reachable(struct conn *conn);
 void conn_sweep(void);

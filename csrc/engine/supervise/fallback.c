@@ -211,6 +211,8 @@ static void forget(struct stream *s)
 	conn->facts &= ~(F_REPORTED | F_RESET | F_WAS_OPEN);
 	s->cork.bytes = 0;
 	conn->so_error = 0;
+	if (s->state == STREAM_LISTENING)
+		conn_listens(conn, false);
 	stream_set_state(s, STREAM_NEW);
 }
 

@@ -32,6 +32,13 @@
 
 #define CARRIER_BACKLOG	16
 
+/** stop_listening - repeat the target's shutdown of its listener in the stack */
+static void stop_listening(struct conn *conn)
+{
+	st_shutdown(conn->sfd, SHUT_RDWR);
+	conn_listens(conn, false);
+}
+
 /** token_add - make the listening carrier readable */
 static void token_add(struct stream *s)
 {
@@ -55,7 +62,7 @@ static void token_add(struct stream *s)
 		if (carrier_gone(conn))	/* freed later: a held call uses it */
 			conn_sweep_soon();
 		else
-			st_shutdown(conn->sfd, SHUT_RDWR);
+			stop_listening(conn);
 		return;
 	}
 	s->listener.token_fd[s->listener.tokens++] = fd;
@@ -119,6 +126,7 @@ int64_t tcp_listen(struct call *c)
 	stream_set_state(s, STREAM_LISTENING);
 	conn_reachable(conn);
 	conn_event(conn, "listen");
+	conn_listens(conn, true);
 	return tcp_watch(s);
 }
 
@@ -316,7 +324,7 @@ static bool is_shut(struct stream *s, int dup)
 
 	if (poll(&p, 1, 0) <= 0 || !(p.revents & POLLRDHUP))
 		return false;
-	st_shutdown(conn->sfd, SHUT_RDWR);
+	stop_listening(conn);
 	return true;
 }
 

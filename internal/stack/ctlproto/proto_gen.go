@@ -50,6 +50,7 @@ const (
 	CTL_EV_START   = 0x80  // the target executes its program (engine supervise)
 	CTL_EV_SIGNAL  = 0x100 // from a terminal or to our process group; arg: SIGINT, SIGQUIT
 	CTL_EV_REFUSED = 0x200 // the stack refused a connect to loopback; text = ADDRESS:PORT
+	CTL_EV_LISTEN  = 0x400 // a TCP socket of the target began (arg: 1) or ceased (0) to listen (engine supervise)
 
 	// hello.abi
 	CTL_ABI_NATIVE  = 1 // our library: the host's call numbers, loop mode
