@@ -22,6 +22,7 @@ import (
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/run/facts"
 	"github.com/lklrun/lklrun/internal/run/launch"
+	"github.com/lklrun/lklrun/internal/run/oci"
 	"github.com/lklrun/lklrun/internal/run/plan"
 	"github.com/lklrun/lklrun/internal/run/share"
 	"github.com/lklrun/lklrun/internal/run/stackhost"
@@ -97,6 +98,7 @@ type runner struct {
 	dryRun     bool
 	configured string // file with the configuration as JSON, which a desk has sent; "": none
 	background int    // descriptor of the socket in detach.go; -1: none
+	relay      bool   // pass connections from the host's loopback interface to the stack
 	report     int    // descriptor for the report to ab.go; -1: none
 	output     cli.Output
 	end        exit.End
@@ -157,6 +159,8 @@ func (r *runner) command() *cobra.Command {
 	cobra.CheckErr(f.MarkHidden("detached"))
 	f.StringVar(&r.configured, "configured", "", "")
 	cobra.CheckErr(f.MarkHidden("configured"))
+	f.BoolVar(&r.relay, oci.RelayFlag, false, "")
+	cobra.CheckErr(f.MarkHidden(oci.RelayFlag))
 	f.IntVar(&r.report, "report", -1, "")
 	cobra.CheckErr(f.MarkHidden("report"))
 	f.BoolVar(&r.dryRun, "dry-run", false, "print the plan without running it")
@@ -202,7 +206,7 @@ func (r *runner) run(ctx context.Context, args []string) error {
 		return share.Print(ctx, os.Stdout, p)
 	}
 	run := &r.config.Run
-	t := &task{Plan: p, Verbose: run.Verbose, Quiet: run.Quiet, Log: run.Log, Device: r.configured != ""}
+	t := &task{Plan: p, Verbose: run.Verbose, Quiet: run.Quiet, Log: run.Log, Relay: r.relay, Device: r.configured != ""}
 	if err := t.find(); err != nil {
 		return &cli.UsageError{Err: err}
 	}
@@ -229,6 +233,7 @@ type task struct {
 	Verbose bool       `json:"verbose,omitempty"`
 	Quiet   bool       `json:"quiet,omitempty"`
 	Log     string     `json:"log,omitempty"`
+	Relay   bool       `json:"relay,omitempty"`
 	Device  bool       `json:"device,omitempty"` // a desk has sent the configuration
 }
 
@@ -248,6 +253,7 @@ func (t *task) options() launch.Options {
 		Log:     logger(t.Verbose),
 		Tell:    func(line string) { cli.Note(os.Stderr, self, "%s", text.OneLine(line)) },
 		Quiet:   t.Quiet,
+		Relay:   t.Relay,
 		Explain: explained.AtEnd(self, os.Stderr),
 	}
 }

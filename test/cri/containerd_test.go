@@ -72,7 +72,7 @@ func testPods(t *testing.T, n *node) {
 		test func(*node) *pod
 	}{
 		{"stack", testStack}, {"restart", testRestart}, {"untouched", testUntouched},
-		{"refused", testRefused}, {"dead", testDead},
+		{"forward", testForward}, {"refused", testRefused}, {"dead", testDead},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			if p := part.test(n.in(t)); p != nil {
@@ -294,6 +294,7 @@ func testDead(n *node) *pod {
 		"lklrun.dev/stack": "vanilla", "lklrun.dev/sysctl.net.ipv4.tcp_congestion_control": "bbr",
 	}, nil))
 	server := p.run("server", object{}, web...)
+	kit.WaitFor(t, "the relay", endLimit, func() bool { return n.run(p.inside("ss", "-Hltn")...) != "" })
 	// This container fetches a page each time the test asks for it.
 	const fetch = "curl -sS -m 5 http://" + containerd.Gateway + ":82/host; echo status $?"
 	side := p.run("side", object{}, "sh", "-c",
@@ -310,6 +311,7 @@ func testDead(n *node) *pod {
 		t.Fatalf("the container has no network: %s", got)
 	}
 	n.killStack(p.instance())
+	p.unheard("the end of the stack")
 	isolated := func(fetches int) {
 		n.run("touch", fmt.Sprintf("%s/dead%d", www, fetches-1))
 		if got := statuses(fetches); strings.Count(got, "from the host") != 1 || strings.Count(got, "status 0") != 1 {

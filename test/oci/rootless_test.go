@@ -21,7 +21,8 @@ func TestOCIRootless(t *testing.T) {
 	before := kit.Take(t)
 	r := kit.Run(t, limit, cmd)
 	checkScript(t, r,
-		"published: root:x:0:0::/root:/bin/sh\n",
+		"published, slirp4netns:port_handler=slirp4netns: root:x:0:0::/root:/bin/sh\n",
+		"published, slirp4netns:allow_host_loopback=true: root:x:0:0::/root:/bin/sh\n",
 		"fetched: from outside\n",
 		"address: RTNETLINK answers: Operation not permitted\n",
 		"address with CAP_NET_ADMIN: permitted\n",

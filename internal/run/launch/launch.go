@@ -72,6 +72,9 @@ type Options struct {
 	Report      func(cost.Report)     // receives the costs of the run at its end; may be nil
 	Explain     func(*explain.Report) // prints what limited the connections, if the plan requests it
 
+	// Relay passes connections from the host's loopback interface to the stack.
+	Relay bool
+
 	// Background gives the target an empty standard input. Its output goes to Output.
 	// If Output is nil, it goes to a file in the run directory.
 	Background bool

@@ -35,6 +35,7 @@ var runServices = []func(r *run) service{
 	samplers,
 	histories,
 	resolvers,
+	relays,
 	func(r *run) service { return guardService{&r.sharing, r.conn, &r.asked} },
 }
 

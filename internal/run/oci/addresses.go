@@ -155,6 +155,9 @@ func (a address) add() error {
 	if err != nil {
 		return fmt.Errorf("restoring an address: %w", err)
 	}
+	if err := delLocal(ip); err != nil {
+		return err
+	}
 	l, err := netlink.LinkByName(a.Link)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
 		return nil // the network has been removed before the container

@@ -73,6 +73,12 @@ func takeOver(before taken, id string) (interfaces []string, err error) {
 			if err := netlink.AddrDel(p.link, &a); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
 				return nil, fmt.Errorf("removing address %s of the container's interface %s: %w", a.IPNet, p.link.Attrs().Name, err)
 			}
+			if a.IP.IsLinkLocalUnicast() {
+				continue
+			}
+			if err := addLocal(a.IP); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return interfaces, nil

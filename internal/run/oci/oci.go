@@ -45,6 +45,10 @@ const (
 	HoldVerb = "hold"
 	holdFD   = 3
 
+	// RelayFlag is the hidden flag of lklrun for a relay from the loopback interface of the
+	// container's network namespace (internal/run/relay).
+	RelayFlag = "relay-loopback"
+
 	socketFile = "oci.sock"
 	idLen      = 12 // of a container's id, as podman ps shows it
 
@@ -236,7 +240,7 @@ func (r *request) start(ctx context.Context, netns, id string, command []string,
 		return fmt.Errorf("finding the lklrun program: %w", err)
 	}
 	exe = filepath.Join(filepath.Dir(exe), "lklrun") // this program may be a copy with our name
-	args := []string{"--detach", "--engine", "supervise", "--name", id, "--stack", r.stack}
+	args := []string{"--detach", "--" + RelayFlag, "--engine", "supervise", "--name", id, "--stack", r.stack}
 	for _, i := range interfaces {
 		args = append(args, "--if", i)
 	}

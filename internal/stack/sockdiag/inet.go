@@ -108,6 +108,28 @@ func List(ctx context.Context, d Dialer, proto Proto) ([]Socket, error) {
 	return all, nil
 }
 
+// Listeners lists the TCP sockets that listen, IPv4 before IPv6. The cost does not depend on
+// the number of connections.
+func Listeners(ctx context.Context, d Dialer) ([]Socket, error) {
+	conn, err := d.Netlink(ctx, unix.NETLINK_SOCK_DIAG)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	var all []Socket
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		some, err := listStates(conn, TCP, family, 1<<Listen, nil)
+		if family == unix.AF_INET6 && errors.Is(err, ErrUnsupported) {
+			break // a stack may have no IPv6
+		}
+		if err != nil {
+			return nil, fmt.Errorf("listing the listening sockets: %w", err)
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
 // dump makes one request and returns the messages of all datagrams.
 func dump(conn *netlink.Conn, data []byte) ([]netlink.Message, error) {
 	msgs, err := conn.Execute(netlink.Message{
@@ -131,18 +153,23 @@ func dump(conn *netlink.Conn, data []byte) ([]netlink.Message, error) {
 // raw sockets instead of returning an error.
 func knowsProtocols(conn *netlink.Conn) bool {
 	const none = 0xffff
-	_, err := dumpInet(conn, none, unix.AF_INET, nil)
+	_, err := dumpInet(conn, none, unix.AF_INET, allStates, nil)
 	return err != nil
 }
 
 // listInet lists the sockets of one family; bytecode is an optional filter for the kernel
 // (INET_DIAG_BC_*).
 func listInet(conn *netlink.Conn, proto Proto, family uint8, bytecode []byte) ([]Socket, error) {
+	return listStates(conn, proto, family, allStates, bytecode)
+}
+
+// listStates is listInet for the sockets whose state is in a mask.
+func listStates(conn *netlink.Conn, proto Proto, family uint8, states uint32, bytecode []byte) ([]Socket, error) {
 	protocol, ok := protocols[proto]
 	if !ok {
 		return nil, fmt.Errorf("%q is not a kind of socket", proto)
 	}
-	msgs, err := dumpInet(conn, protocol, family, bytecode)
+	msgs, err := dumpInet(conn, protocol, family, states, bytecode)
 	if err != nil {
 		return nil, err
 	}
@@ -158,12 +185,12 @@ func listInet(conn *netlink.Conn, proto Proto, family uint8, bytecode []byte) ([
 }
 
 // dumpInet makes one request for the sockets of an IP protocol and a family.
-func dumpInet(conn *netlink.Conn, protocol uint32, family uint8, bytecode []byte) ([]netlink.Message, error) {
+func dumpInet(conn *netlink.Conn, protocol uint32, family uint8, states uint32, bytecode []byte) ([]netlink.Message, error) {
 	req := make([]byte, sizeInetReq)
 	req[0] = family
 	req[1] = uint8(min(protocol, maxProtocol))
 	req[2] = asked
-	binary.NativeEndian.PutUint32(req[4:], allStates)
+	binary.NativeEndian.PutUint32(req[4:], states)
 	ae := netlink.NewAttributeEncoder()
 	if protocol > maxProtocol {
 		ae.Uint32(reqProtocol, protocol)

@@ -6,10 +6,16 @@
 mkdir -p /run/home/www
 echo from outside >/run/home/www/index.html
 busybox httpd -p 127.0.0.1:8082 -h /run/home/www
-podman run -d --name c --network slirp4netns:port_handler=slirp4netns,allow_host_loopback=true \
-	--annotation lklrun.dev/stack=bbr -p 127.0.0.1:8080:80 localhost/image busybox httpd -f -p 80 -h /etc >&2
-until curl -sS -m 10 http://127.0.0.1:8080/passwd >/run/home/passwd; do sleep 0.1; done
-echo "published: $(cat /run/home/passwd)"
+start() { # NETWORK: with a published port
+	podman run -d --name c --network "$1" --annotation lklrun.dev/stack=bbr -p 127.0.0.1:8080:80 \
+		localhost/image busybox httpd -f -p 80 -h /etc >&2
+	until curl -sS -m 10 http://127.0.0.1:8080/passwd >/run/home/passwd; do sleep 0.1; done
+	echo "published, $1: $(cat /run/home/passwd)"
+}
+start slirp4netns:port_handler=slirp4netns
+podman rm -f -t 0 c >&2
+start slirp4netns:allow_host_loopback=true
+pgrep rootlessport >/dev/null # forwards the port by default
 echo "fetched: $(podman exec c curl -sS -m 10 http://10.0.2.2:8082/)"
 echo "address: $(podman exec c ip addr add 10.0.2.200/24 dev eth0 2>&1 | head -n 1)"
 echo "congestion control: $(lklctl sysctl net.ipv4.tcp_congestion_control | grep -o 'bbr$')"

@@ -5,12 +5,20 @@
 //	cricall SOCKET METHOD REQUEST
 //
 // Request and reply are JSON (protobuf's mapping). The services RuntimeService and
-// ImageService have all methods.
+// ImageService have all methods. After PortForward, cricall forwards a port as kubectl does
+// by way of kubelet, and copies its standard input and output:
+//
+//	cricall SOCKET PortForward '{"podSandboxId": ID, "port": [80]}'
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
 	"os"
 	"time"
 
@@ -19,6 +27,9 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/portforward"
+	"k8s.io/client-go/transport/spdy"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -54,8 +65,49 @@ func run(args []string) error {
 	if err := c.Invoke(ctx, path, request, reply, grpc.WaitForReady(true)); err != nil {
 		return fmt.Errorf("%s: %w", args[1], err)
 	}
+	if args[1] == "PortForward" {
+		port := request.Get(method.Input().Fields().ByName("port")).List().Get(0).Int()
+		return forward(reply.Get(method.Output().Fields().ByName("url")).String(), port)
+	}
 	fmt.Println(protojson.Format(reply))
 	return nil
+}
+
+// forward connects to a port of a pod through the streaming server of the container runtime.
+func forward(address string, port int64) error {
+	u, err := url.Parse(address)
+	if err != nil {
+		return err
+	}
+	transport, upgrader, err := spdy.RoundTripperFor(&rest.Config{})
+	if err != nil {
+		return err
+	}
+	stop, ready := make(chan struct{}), make(chan struct{})
+	dialer := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, u)
+	f, err := portforward.New(dialer, []string{fmt.Sprint("0:", port)}, stop, ready, io.Discard, os.Stderr)
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- f.ForwardPorts() }()
+	select {
+	case <-ready:
+	case err := <-ended:
+		return fmt.Errorf("PortForward: %w", err)
+	}
+	local, err := f.GetPorts()
+	if err != nil {
+		return err
+	}
+	c, err := net.Dial("tcp", fmt.Sprint("127.0.0.1:", local[0].Local))
+	if err != nil {
+		return err
+	}
+	go func() { _, _ = io.Copy(c, os.Stdin) }() // the protocol has no half-close
+	_, err = io.Copy(os.Stdout, c)
+	close(stop)
+	return errors.Join(err, <-ended)
 }
 
 func find(name string) protoreflect.MethodDescriptor {
