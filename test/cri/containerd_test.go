@@ -3,10 +3,8 @@
 package cri
 
 import (
-	"encoding/json"
 	"fmt"
 	"net"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -72,7 +70,8 @@ func testPods(t *testing.T, n *node) {
 		test func(*node) *pod
 	}{
 		{"stack", testStack}, {"restart", testRestart}, {"untouched", testUntouched},
-		{"forward", testForward}, {"refused", testRefused}, {"dead", testDead},
+		{"forward", testForward}, {"escape", testEscape}, {"killed", testKilled},
+		{"refused", testRefused}, {"dead", testDead},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			if p := part.test(n.in(t)); p != nil {
@@ -165,8 +164,8 @@ func testStack(n *node) *pod {
 	if got := side.exec("ss", "-tinH", "sport", "=", ":80"); !strings.Contains(got, " bbr ") {
 		t.Errorf("the server's connection does not use bbr: %s", got)
 	}
-	n.run("busybox", "httpd", "-p", "10.88.0.1:82", "-h", www)
-	if got := side.exec("curl", "-sS", "-m", "20", "http://10.88.0.1:82/host"); got != "from the host\n" {
+	n.run("busybox", "httpd", "-p", containerd.Gateway+":82", "-h", www)
+	if got := side.exec("curl", "-sS", "-m", "20", "http://"+containerd.Gateway+":82/host"); got != "from the host\n" {
 		t.Errorf("the pod gets %q from the node", got)
 	}
 	// Neither privileges nor another command line lead out of the stack.
@@ -221,7 +220,7 @@ func testContainerdRestart(n *node) *pod {
 	if got := side.exec("curl", "-sS", "-m", "20", "http://127.0.0.1/"); got != hello {
 		t.Errorf("a new container of the pod gets %q over lo", got)
 	}
-	n.killStack(p.instance())
+	p.killStack()
 	n.ended(c)
 	p.run("again", object{}, web...)
 	if got := n.fetch("http://" + p.addr + "/"); got != hello {
@@ -310,7 +309,7 @@ func testDead(n *node) *pod {
 	if got := statuses(1); !strings.Contains(got, "from the host") {
 		t.Fatalf("the container has no network: %s", got)
 	}
-	n.killStack(p.instance())
+	p.killStack()
 	p.unheard("the end of the stack")
 	isolated := func(fetches int) {
 		n.run("touch", fmt.Sprintf("%s/dead%d", www, fetches-1))
@@ -376,20 +375,12 @@ func (n *node) ended(c container) {
 	})
 }
 
-// killStack kills the lklhost of an instance, and waits for the end of the run.
-func (n *node) killStack(name string) {
+// killStack kills lklhost of the pod, and waits for the end of the run.
+func (p *pod) killStack() {
+	n := p.n
 	n.t.Helper()
-	var list []struct {
-		Name string `json:"name"`
-		PID  int    `json:"host_pid"`
-	}
-	kit.Must(n.t, json.Unmarshal([]byte(n.run("lklctl", "-o", "json", "list")), &list))
-	for _, i := range list {
-		if i.Name == name {
-			n.run("kill", "-KILL", strconv.Itoa(i.PID))
-		}
-	}
+	n.run("kill", "-KILL", p.process("lklhost"))
 	kit.WaitFor(n.t, "the end of the run", endLimit, func() bool {
-		return kit.Run(n.t, kit.Limit, n.Command("test", "-e", "/run/lklrun/"+name)).Status != 0
+		return kit.Run(n.t, kit.Limit, n.Command("test", "-e", "/run/lklrun/"+p.instance())).Status != 0
 	})
 }

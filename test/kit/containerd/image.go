@@ -31,7 +31,7 @@ func NewImage(t *testing.T) []byte {
 	return archived(t, Image, []string{"/pause"}, []File{
 		{"bin", tar.TypeSymlink, "usr/bin"}, {"sbin", tar.TypeSymlink, "usr/sbin"},
 		{"lib", tar.TypeSymlink, "usr/lib"}, {"lib64", tar.TypeSymlink, "usr/lib64"},
-		{"tmp/", tar.TypeDir, ""}, {"etc/", tar.TypeDir, ""}, {"root/", tar.TypeDir, ""},
+		{"tmp/", tar.TypeDir, ""}, {"etc/", tar.TypeDir, ""}, {"root/", tar.TypeDir, ""}, {"mnt/", tar.TypeDir, ""},
 		{"etc/passwd", tar.TypeReg, "root:x:0:0::/root:/bin/sh\n"}, {"pause", tar.TypeReg, string(pause)},
 	})
 }
