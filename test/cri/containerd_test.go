@@ -309,7 +309,17 @@ func testDead(n *node) *pod {
 	if got := statuses(1); !strings.Contains(got, "from the host") {
 		t.Fatalf("the container has no network: %s", got)
 	}
+	// The relay resets its connections.
+	relayed := n.Command(p.inside("busybox", "nc", "127.0.0.1", "80")...)
+	in, err := relayed.StdinPipe()
+	kit.Must(t, err)
+	defer in.Close()
+	client := kit.Start(t, relayed)
+	kit.WaitFor(t, "a connection through the relay", endLimit, func() bool {
+		return n.run(p.inside("ss", "-Htn", "state", "established", "dport", "=", ":80")...) != ""
+	})
 	p.killStack()
+	client.Wait(endLimit)
 	p.unheard("the end of the stack")
 	isolated := func(fetches int) {
 		n.run("touch", fmt.Sprintf("%s/dead%d", www, fetches-1))
