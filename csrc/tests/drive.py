@@ -26,7 +26,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 REPLY = 0x8000
 HELLO, LINK_ADD, LINK_DEL, BOOT, GO, SYSCALL, CANCEL, STATS, OWNERS, EVENTS, \
     EVENT, STOP, LOG = range(1, 14)
-EV_EXIT, EV_PANIC, EV_PROC, EV_SOCKET, EV_WARN = 1, 2, 4, 8, 32
+EV_EXIT, EV_PANIC, EV_PROC, EV_SOCKET, EV_WARN, EV_LISTEN = 1, 2, 4, 8, 32, 0x400
 IN, OUT, INOUT, IN_BUF, USED = 1, 2, 3, 4, 8
 # x86-64 call numbers
 NR = dict(read=0, write=1, open=2, close=3, fcntl=72, ioctl=16, socket=41,

@@ -11,6 +11,7 @@ import select
 import socket
 import struct
 import sys
+import tempfile
 import time
 
 import drive
@@ -448,6 +449,27 @@ def open_and_close():
     same(gone(h), 0, "lklhost ends with 0")
 
 
+def listeners():
+    """a client learns when the target's sockets begin and cease to listen"""
+    with tempfile.TemporaryDirectory() as d:
+        turn = d + "/turn"
+        os.mkfifo(turn)
+        os.chmod(d, 0o755)
+        h = Host(["/usr/bin/python3", "-c", "import socket\nwait = lambda: open(%r).read()\nwait()\n" % turn +
+                  "a, b = (socket.create_server(('127.0.0.1', 0)) for _ in range(2))\n"
+                  "a.close()\nwait()\nb.close()\nwait()"])
+        h.start()
+        h.ctl.ask(drive.EVENTS, struct.pack("<I", drive.EV_EXIT | drive.EV_LISTEN))
+        seen = []
+        for n in 3, 1:
+            open(turn, "w").close()
+            seen += [h.ctl.next_event(drive.EV_LISTEN)[2] for _ in range(n)]
+        same(seen, [1, 1, 0, 0], "two begin, and two cease")
+        open(turn, "w").close()
+        same(h.ctl.next_event(drive.EV_EXIT)[2], 0, "the target ends")
+        same(gone(h), 0, "lklhost ends with 0")
+
+
 def fuzz():
     broken_frames(Host(SLEEP))
 
@@ -595,4 +617,4 @@ def start_errors():
 if __name__ == "__main__":
     os.chdir(os.environ.get("TMPDIR", "/tmp"))
     sys.path.insert(0, drive.HERE)
-    run([hello, frames, calls, execs, slow_client, many_small_frames, slow_launcher, open_and_close, fuzz, ends, shut_doors, start_errors])
+    run([hello, frames, calls, execs, slow_client, many_small_frames, slow_launcher, open_and_close, listeners, fuzz, ends, shut_doors, start_errors])
