@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	maxListeners = 1024
+	maxListeners = 512
 
 	// lklhost keeps a reply of at most bufferSize for each connection, and disconnects a
 	// client for which it keeps more than 8 MiB.
@@ -38,24 +38,34 @@ const (
 	// interval is the minimum time between two looks at the stack's listeners.
 	interval = 50 * time.Millisecond
 
+	// retry is the time after which a failed look is repeated.
+	retry = time.Second
+
 	listLimit    = 10 * time.Second
 	connectLimit = 10 * time.Second
 
 	// stallCheck is the time after which one side is checked for a reset while the other
 	// side does not accept data.
 	stallCheck = 5 * time.Second
+
+	// drainLimit bounds the time in which data of programs that have ended reach the host's
+	// processes.
+	drainLimit = 2 * time.Second
 )
 
 // A Relay is a running relay.
 type Relay struct {
-	conn   *stackconn.Conn
-	log    *slog.Logger
-	slots  chan struct{} // one element for each connection
-	cancel context.CancelFunc
-	done   sync.WaitGroup
+	conn  *stackconn.Conn
+	log   *slog.Logger
+	slots chan struct{} // one element for each connection
 
-	// Only follow uses it.
-	listeners map[netip.AddrPort]net.Listener
+	quit      context.CancelFunc // ends listening
+	listening sync.WaitGroup
+	listeners map[netip.AddrPort]net.Listener // only follow uses it
+
+	cancel  context.CancelFunc // resets the connections
+	conns   sync.WaitGroup
+	sending sync.WaitGroup // connections that may still have data for the host
 }
 
 // Start starts a relay to the stack with the control socket at path. It lasts until Stop,
@@ -66,7 +76,9 @@ func Start(ctx context.Context, path string, log *slog.Logger) (*Relay, error) {
 		return nil, err
 	}
 	r := &Relay{conn: conn, log: log, slots: make(chan struct{}, maxConns), listeners: map[netip.AddrPort]net.Listener{}}
-	ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	conns, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	r.cancel = cancel
+	ctx, r.quit = context.WithCancel(conns)
 	// If events are lost, a warning says so.
 	events, err := conn.Events(ctx, ctlproto.CTL_EV_LISTEN|ctlproto.CTL_EV_WARN)
 	if err != nil {
@@ -74,56 +86,79 @@ func Start(ctx context.Context, path string, log *slog.Logger) (*Relay, error) {
 		conn.Close()
 		return nil, err
 	}
-	r.done.Go(func() { r.follow(ctx, events) })
+	r.listening.Go(func() { r.follow(ctx, conns, events) })
 	return r, nil
 }
 
-// Stop resets all connections and waits for the end of the relay.
+// Stop ends the relay. Data that the stack's programs have sent before their end still
+// reach the host, within drainLimit. Then Stop resets the remaining connections.
 func (r *Relay) Stop() {
+	r.quit()
+	r.listening.Wait()
+	sent := make(chan struct{})
+	go func() {
+		r.sending.Wait()
+		close(sent)
+	}()
+	select {
+	case <-sent:
+	case <-time.After(drainLimit):
+	}
 	r.cancel()
-	r.done.Wait()
+	r.conns.Wait()
 	r.conn.Close()
 }
 
-// follow listens on the host where the stack listens, until the connection to the stack
-// ends.
-func (r *Relay) follow(ctx context.Context, events <-chan ctlproto.Event) {
-	// The connections also end if lklhost is killed.
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+// follow listens on the host where the stack listens, until ctx or the connection to the
+// stack ends. conns is the context of the connections.
+func (r *Relay) follow(ctx, conns context.Context, events <-chan ctlproto.Event) {
 	defer func() {
 		for _, l := range r.listeners {
 			l.Close()
 		}
+		if ctx.Err() == nil { // lklhost has ended
+			r.cancel()
+		}
 	}()
 	for {
-		if err := r.update(ctx); err != nil && ctx.Err() == nil {
+		var again <-chan time.Time
+		if err := r.update(ctx, conns); err != nil {
 			r.log.Debug("relay: looking for the stack's listeners", "error", err)
+			if !errors.Is(err, sockdiag.ErrUnsupported) {
+				again = time.After(retry)
+			}
 		}
 		select {
 		case <-time.After(interval):
 		case <-ctx.Done():
 			return
 		}
-		if _, ok := <-events; !ok {
-			return
-		}
-	drain:
-		for {
-			select {
-			case _, ok := <-events:
-				if !ok {
-					return
-				}
-			default:
-				break drain
+		select {
+		case _, ok := <-events:
+			if !ok || !drain(events) {
+				return
 			}
+		case <-again:
+		}
+	}
+}
+
+// drain takes the events that have arrived. It returns false after the last event.
+func drain(events <-chan ctlproto.Event) bool {
+	for {
+		select {
+		case _, ok := <-events:
+			if !ok {
+				return false
+			}
+		default:
+			return true
 		}
 	}
 }
 
 // update closes and opens listeners.
-func (r *Relay) update(ctx context.Context) error {
+func (r *Relay) update(ctx, conns context.Context) error {
 	list, cancel := context.WithTimeout(ctx, listLimit)
 	defer cancel()
 	sockets, err := sockdiag.Listeners(list, r.conn)
@@ -147,7 +182,7 @@ func (r *Relay) update(ctx context.Context) error {
 			continue
 		}
 		r.listeners[at] = l
-		r.done.Go(func() { r.accept(ctx, l) })
+		r.listening.Go(func() { r.accept(ctx, conns, l) })
 	}
 	return nil
 }
@@ -188,7 +223,7 @@ func listen(ctx context.Context, at netip.AddrPort) (net.Listener, error) {
 }
 
 // accept accepts connections until the listener is closed.
-func (r *Relay) accept(ctx context.Context, l net.Listener) {
+func (r *Relay) accept(ctx, conns context.Context, l net.Listener) {
 	for {
 		c, err := l.Accept()
 		switch {
@@ -205,8 +240,9 @@ func (r *Relay) accept(ctx context.Context, l net.Listener) {
 		host := c.(*net.TCPConn)
 		select {
 		case r.slots <- struct{}{}:
-			r.done.Go(func() {
-				r.relay(ctx, host)
+			r.sending.Add(1)
+			r.conns.Go(func() {
+				r.relay(conns, host)
 				<-r.slots
 			})
 		default:

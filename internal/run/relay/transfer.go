@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -29,19 +30,29 @@ func (r *Relay) relay(ctx context.Context, host *net.TCPConn) {
 			r.log.Debug("relay: connecting", "to", host.LocalAddr(), "error", err)
 		}
 		reset(host)
+		r.sending.Done()
 		return
 	}
 	defer stack.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	var sent atomic.Bool // all data of the stack, and its end
 	// A failure of one direction ends the other one.
-	stop := context.AfterFunc(ctx, func() { reset(host) })
+	stop := context.AfterFunc(ctx, func() {
+		if sent.Load() {
+			host.Close() // the host's kernel still delivers what it has
+		} else {
+			reset(host)
+		}
+	})
 	back := make(chan error, 1)
 	go func() {
 		err := toHost(ctx, host, stack)
 		if err != nil {
 			cancel(err)
 		}
+		sent.Store(err == nil)
+		r.sending.Done()
 		back <- err
 	}()
 	err = toStack(ctx, stack, host)
