@@ -195,6 +195,8 @@ ends only connected ones. kill -l ends listening sockets, kill -a all of them.
   lklctl exec NAME -- COMMAND    if an instance of that name runs
   lklctl exec -- COMMAND         every word belongs to the program
 
+NAMESPACE/POD selects the instance of a pod wherever NAME does.
+
 After the verb, -n means what it means to the program whose name the verb has:
 numeric output for netstat, ss, tcpdump and ping. For the other verbs, -n selects
 the instance there, too.

@@ -100,6 +100,7 @@ type runner struct {
 	background int    // descriptor of the socket in detach.go; -1: none
 	relay      bool   // pass connections from the host's loopback interface to the stack
 	report     int    // descriptor for the report to ab.go; -1: none
+	pod        string // pod that the run serves, as lklrun-oci and the plug-in name it
 	output     cli.Output
 	end        exit.End
 }
@@ -163,6 +164,8 @@ func (r *runner) command() *cobra.Command {
 	cobra.CheckErr(f.MarkHidden(oci.RelayFlag))
 	f.IntVar(&r.report, "report", -1, "")
 	cobra.CheckErr(f.MarkHidden("report"))
+	f.StringVar(&r.pod, "pod", "", "")
+	cobra.CheckErr(f.MarkHidden("pod"))
 	f.BoolVar(&r.dryRun, "dry-run", false, "print the plan without running it")
 	r.output = cli.OutputTable
 	cli.OutputFlags(f, &r.output, "print the plan as a table or JSON")
@@ -207,6 +210,11 @@ func (r *runner) run(ctx context.Context, args []string) error {
 	}
 	run := &r.config.Run
 	t := &task{Plan: p, Verbose: run.Verbose, Quiet: run.Quiet, Log: run.Log, Relay: r.relay, Device: r.configured != ""}
+	if r.pod != "" {
+		if t.Pod, err = instance.ParsePod(r.pod); err != nil {
+			return cli.Usagef("--pod: %w", err)
+		}
+	}
 	if err := t.find(); err != nil {
 		return &cli.UsageError{Err: err}
 	}
@@ -227,14 +235,15 @@ func (r *runner) run(ctx context.Context, args []string) error {
 
 // task is a planned run, with all data that lklrun needs to perform it.
 type task struct {
-	Plan    *plan.Plan `json:"plan"`
-	Host    string     `json:"host"`              // path of lklhost
-	Preload string     `json:"preload,omitempty"` // path of the library of the engine preload
-	Verbose bool       `json:"verbose,omitempty"`
-	Quiet   bool       `json:"quiet,omitempty"`
-	Log     string     `json:"log,omitempty"`
-	Relay   bool       `json:"relay,omitempty"`
-	Device  bool       `json:"device,omitempty"` // a desk has sent the configuration
+	Plan    *plan.Plan    `json:"plan"`
+	Pod     *instance.Pod `json:"pod,omitempty"`
+	Host    string        `json:"host"`              // path of lklhost
+	Preload string        `json:"preload,omitempty"` // path of the library of the engine preload
+	Verbose bool          `json:"verbose,omitempty"`
+	Quiet   bool          `json:"quiet,omitempty"`
+	Log     string        `json:"log,omitempty"`
+	Relay   bool          `json:"relay,omitempty"`
+	Device  bool          `json:"device,omitempty"` // a desk has sent the configuration
 }
 
 // find finds the programs of the run.
@@ -249,6 +258,7 @@ func (t *task) find() (err error) {
 // options returns the parameters of a run in the foreground.
 func (t *task) options() launch.Options {
 	return launch.Options{
+		Pod:      t.Pod,
 		HostPath: t.Host, PreloadPath: t.Preload,
 		Log:     logger(t.Verbose),
 		Tell:    func(line string) { cli.Note(os.Stderr, self, "%s", text.OneLine(line)) },

@@ -202,13 +202,12 @@ func (p Place) Forget(name string) (bool, error) {
 // Ended returns the records of ended runs, sorted by name.
 func (p Place) Ended() ([]Info, error) { return ended(p.root()) }
 
-// OpenEnded returns the record of an ended run, or nil if there is none.
+// OpenEnded returns the record of an ended run, or nil if there is none. Of a pod, it
+// returns the last one.
 func (p Place) OpenEnded(name string) (*Info, error) {
 	all, err := ended(p.root())
-	for n := range all {
-		if all[n].Name == name {
-			return &all[n], nil
-		}
+	if found := newest(all, name); found != nil {
+		return found, nil
 	}
 	return nil, err
 }

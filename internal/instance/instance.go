@@ -69,6 +69,7 @@ type State struct {
 	PID        int         `json:"pid"`                  // process ID of lklrun
 	HostPID    int         `json:"host_pid,omitempty"`   // process ID of lklhost
 	TargetPID  int         `json:"target_pid,omitempty"` // process ID of the program
+	Pod        *Pod        `json:"pod,omitempty"`        // pod that the instance serves
 	Stack      string      `json:"stack"`                // stack name: mptcp, bbr, host, ...
 	Engine     string      `json:"engine,omitempty"`     // supervise, preload or trace
 	Kernel     string      `json:"kernel,omitempty"`     // kernel release of the stack

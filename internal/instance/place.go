@@ -31,8 +31,8 @@ func (p Place) List() ([]Info, error) { return list(p.root()) }
 // All is like List, and includes gateways, which have no stack.
 func (p Place) All() ([]Info, error) { return all(p.root()) }
 
-// Open finds a running instance by name. An empty name selects the only running
-// instance.
+// Open finds a running instance by name, or by the name of its pod (NAMESPACE/POD). An
+// empty name selects the only running instance.
 func (p Place) Open(name string) (*Info, error) { return open(p.root(), p.where(), name) }
 
 func (p Place) root() string {
@@ -163,16 +163,15 @@ func open(root, where, name string) (*Info, error) {
 		}
 		return nil, fmt.Errorf("%d instances are running: %s; choose one with -n NAME", len(running), names(running))
 	}
-	for i := range running {
-		if running[i].Name == name {
-			return &running[i], nil
-		}
+	if found := newest(running, name); found != nil {
+		return found, nil
+	}
+	if NamesPod(name) {
+		return nil, noneError{noPod(name, where, running)}
 	}
 	records, _ := ended(root) // they only improve the message
-	for _, r := range records {
-		if r.Name == name {
-			return nil, noneError{fmt.Errorf("instance %q has ended (%v); see lklctl logs %[1]s", name, r.Ended)}
-		}
+	if r := newest(records, name); r != nil {
+		return nil, noneError{fmt.Errorf("instance %q has ended (%v); see lklctl logs %[1]s", name, r.Ended)}
 	}
 	switch {
 	case len(running) > 0:

@@ -64,6 +64,9 @@ func TestNRI(t *testing.T) {
 // testPods tests pods, and checks that nothing of them is left.
 func testPods(t *testing.T, n *node) {
 	n.run("sh", "-c", "mkdir "+www+" && printf '"+hello+"' >"+www+"/index.html && echo from the host >"+www+"/host")
+	// Prometheus can read the counters of all pods, which come and go, at one address.
+	n.run("sh", "-c", "umask 077; echo "+token+" >/run/token")
+	kit.Start(t, n.Command("lklctl", "counters", "--listen", "9100", "--token-file", "/run/token"))
 	var pods []*pod
 	for _, part := range []struct {
 		name string
@@ -85,6 +88,9 @@ func testPods(t *testing.T, n *node) {
 	for _, p := range pods {
 		p.n = n
 		p.end()
+	}
+	if got := n.metrics(); got != "" {
+		t.Errorf("there are metrics without a pod: %s", got)
 	}
 	n.left(pods)
 }
@@ -122,6 +128,15 @@ func (n *node) fetch(url string) string {
 	return n.run("curl", "-sS", "-m", "20", "--retry", "5", "--retry-connrefused", url)
 }
 
+// token is part of the address of the metrics.
+const token = "0123456789abcdef"
+
+// metrics returns what Prometheus reads.
+func (n *node) metrics() string {
+	n.t.Helper()
+	return n.fetch("http://127.0.0.1:9100/" + token + "/metrics")
+}
+
 // testStack checks that all containers of a pod share a stack, which has the settings of
 // the pod's annotations and sysctls.
 func testStack(n *node) *pod {
@@ -150,8 +165,21 @@ func testStack(n *node) *pod {
 	if list := n.run("lklctl", "list"); !strings.Contains(list, p.instance()) || len(kit.Lines(list)) != 2 { // one is the heading
 		t.Errorf("want the pod's stack and no other one: %s", list)
 	}
+	if list := n.run("lklctl", "list"); !strings.Contains(list, " pod default/web\n") {
+		t.Errorf("the list does not name the pod: %s", list)
+	}
+	if got, want := n.run("lklctl", "-o", "json", "list"), `"uid": "web"`; !strings.Contains(got, want) {
+		t.Errorf("no %s in %s", want, got)
+	}
+	if got, want := n.metrics(), `lklrun_TcpPassiveOpens_total{instance="`+p.instance()+`",namespace="default",pod="web"} `; !strings.Contains(got, want) {
+		t.Errorf("no %s in %s", want, got)
+	}
+	if r := kit.Run(t, kit.Limit, n.Command("lklctl", "-n", "default/none", "netstat")); r.Status != 3 ||
+		!strings.Contains(r.Stderr, "pod default/none has no running stack (looked in /run/lklrun); pods with a stack: default/web") {
+		t.Errorf("a pod without a stack: %v", r)
+	}
 	// NRI does not report the sysctls of a pod.
-	if got := n.run("lklctl", "-n", p.instance(), "sysctl", "net.ipv4.tcp_fin_timeout"); !n.nri && !strings.Contains(got, "17") {
+	if got := n.run("lklctl", "-n", "default/web", "sysctl", "net.ipv4.tcp_fin_timeout"); !n.nri && !strings.Contains(got, "17") {
 		t.Errorf("the pod's sysctl is not that of the stack: %s", got)
 	}
 	// A connection to the server that sends nothing remains.

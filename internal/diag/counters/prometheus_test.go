@@ -11,6 +11,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/diag/counters"
 	"github.com/lklrun/lklrun/internal/diag/counters/prom"
+	"github.com/lklrun/lklrun/internal/instance"
 )
 
 func TestPrometheus(t *testing.T) {
@@ -33,5 +34,14 @@ func TestPrometheus(t *testing.T) {
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	if got, err := parser.TextToMetricFamilies(strings.NewReader(b.String())); err != nil || len(got) != 6 {
 		t.Errorf("%d families, %v", len(got), err)
+	}
+	// A pod has labels of its own, and no value can end its label early.
+	b.Reset()
+	pod := &instance.Pod{Namespace: "shop", Name: "a\"} 1\n\\b"}
+	if err := prom.Write(&b, []prom.Instance{{Name: "67fe26081cc7", Pod: pod, Set: counters.EngineSample()[:1]}}); err != nil {
+		t.Fatal(err)
+	}
+	if line := `{instance="67fe26081cc7",namespace="shop",pod="a\"} 1\n\\b"} `; !strings.Contains(b.String(), line) {
+		t.Errorf("no %s in\n%s", line, b.String())
 	}
 }

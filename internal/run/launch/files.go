@@ -32,10 +32,10 @@ type files struct {
 }
 
 // writeFiles writes the files at the start of a run.
-func writeFiles(dir *instance.Dir, p *plan.Plan, log *slog.Logger) (*files, error) {
+func writeFiles(dir *instance.Dir, p *plan.Plan, pod *instance.Pod, log *slog.Logger) (*files, error) {
 	f := &files{dir: dir, plan: p, log: log, resolv: p.Resolv}
 	f.state = instance.State{
-		Name: dir.Name, PID: os.Getpid(), Stack: p.Stack.Name, Engine: p.Engine,
+		Name: dir.Name, PID: os.Getpid(), Pod: pod, Stack: p.Stack.Name, Engine: p.Engine,
 		Started: time.Now(), Command: program.Shown(p.Command), User: p.User,
 	}
 	for i := range p.Links {

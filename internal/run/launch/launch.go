@@ -81,6 +81,7 @@ type Options struct {
 	Output     *os.File
 	NoRecord   bool              // leave no record of a run in the background
 	Started    func(name string) // called once the target runs; may be nil
+	Pod        *instance.Pod     // pod that the run serves; may be nil
 }
 
 // run is the state of a run in progress. The fields are its parts, in the order in which

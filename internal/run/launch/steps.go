@@ -58,7 +58,7 @@ func (r *run) makeDir(ctx context.Context) error {
 			return err
 		}
 	}
-	if r.files, err = writeFiles(r.dir, r.plan, r.log); err != nil {
+	if r.files, err = writeFiles(r.dir, r.plan, r.opts.Pod, r.log); err != nil {
 		return err
 	}
 	r.links.plan, r.links.journal, r.links.files = r.plan, r.journal, r.files

@@ -34,13 +34,14 @@ type address struct {
 
 // taken are the addresses that a stack has taken over, with the settings of the stack.
 type taken struct {
-	Netns      string    `json:"netns"`
-	Addresses  []address `json:"addresses"`
-	Interfaces []string  `json:"interfaces"` // for --if
-	Stack      string    `json:"stack"`
-	Sysctls    []string  `json:"sysctls"`
-	Command    []string  `json:"command"`
-	Socket     string    `json:"socket"` // its name in the run directory
+	Netns      string        `json:"netns"`
+	Addresses  []address     `json:"addresses"`
+	Interfaces []string      `json:"interfaces"` // for --if
+	Stack      string        `json:"stack"`
+	Sysctls    []string      `json:"sysctls"`
+	Command    []string      `json:"command"`
+	Pod        *instance.Pod `json:"pod,omitempty"`
+	Socket     string        `json:"socket"` // its name in the run directory
 }
 
 // takenFile is the file of a container by the name of its instance.

@@ -37,7 +37,7 @@ func TestTakeOver(t *testing.T) {
 	path := "/run/netns/" + pod.Name
 	var interfaces []string
 	kit.Must(t, within(path, func() (err error) {
-		interfaces, err = takeOver(path, id)
+		interfaces, err = takeOver(taken{Netns: path}, id)
 		return err
 	}))
 	if len(interfaces) != 1 || !strings.HasSuffix(interfaces[0], ",ip=10.9.0.2/24,ip6=fd09::2/64") {

@@ -93,6 +93,7 @@ func runPod(ctx context.Context, pod *api.PodSandbox) error {
 	if len(r.interfaces) > 0 {
 		return errPodInterfaces()
 	}
+	r.pod = newPod(pod.GetNamespace(), pod.GetName(), pod.GetUid())
 	id := name(pod.GetId())
 	if err := instance.CheckName(id); err != nil {
 		return fmt.Errorf("pod %q: its id is the name of the instance: %w", pod.GetId(), err)

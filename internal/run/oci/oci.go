@@ -201,7 +201,11 @@ func (c commandLine) create(ctx context.Context, s *spec, r *request, path strin
 		return 1, fmt.Errorf("creating a pipe: %w", err)
 	}
 	defer creating.Close()
-	err = within(netns, func() error { return r.start(ctx, netns, id, s.args(), waits) })
+	command := s.args()
+	if r.pod != nil {
+		command = []string{r.pod.String()} // the command of a sandbox only waits
+	}
+	err = within(netns, func() error { return r.start(ctx, netns, id, command, waits) })
 	waits.Close()
 	if err != nil {
 		return 1, errors.Join(err, end(ctx, id))
@@ -230,7 +234,7 @@ func (r *request) start(ctx context.Context, netns, id string, command []string,
 	interfaces := r.interfaces
 	if len(interfaces) == 0 {
 		var err error
-		before := taken{Netns: netns, Stack: r.stack, Sysctls: r.sysctls, Command: command, Socket: r.socket}
+		before := taken{Netns: netns, Stack: r.stack, Sysctls: r.sysctls, Command: command, Pod: r.pod, Socket: r.socket}
 		if interfaces, err = takeOver(before, id); err != nil {
 			return err
 		}
@@ -241,6 +245,9 @@ func (r *request) start(ctx context.Context, netns, id string, command []string,
 	}
 	exe = filepath.Join(filepath.Dir(exe), "lklrun") // this program may be a copy with our name
 	args := []string{"--detach", "--" + RelayFlag, "--engine", "supervise", "--name", id, "--stack", r.stack}
+	if r.pod != nil {
+		args = append(args, "--pod", r.pod.Flag())
+	}
 	for _, i := range interfaces {
 		args = append(args, "--if", i)
 	}

@@ -20,7 +20,19 @@ const (
 	noteKind      = "io.kubernetes.cri.container-type"
 	noteSandbox   = "io.kubernetes.cri.sandbox-id"
 	kindContainer = "container"
+
+	notePodSpace = "io.kubernetes.cri.sandbox-namespace"
+	notePod      = "io.kubernetes.cri.sandbox-name"
+	notePodUID   = "io.kubernetes.cri.sandbox-uid"
 )
+
+// newPod returns nil if the names are not known.
+func newPod(namespace, name, uid string) *instance.Pod {
+	if namespace == "" || name == "" {
+		return nil
+	}
+	return &instance.Pod{Namespace: namespace, Name: name, UID: uid}
+}
 
 // checkPod refuses annotations that the author of a pod must not have: an interface of
 // another type could reach networks of the node.
@@ -112,7 +124,7 @@ func restart(ctx context.Context, id string) (socket string, err error) {
 	if _, err := os.Lstat(filepath.Join(instance.Root(), id)); err == nil {
 		return a.Socket, nil // started for another container meanwhile
 	}
-	r := &request{stack: a.Stack, interfaces: a.Interfaces, sysctls: a.Sysctls, socket: a.Socket}
+	r := &request{stack: a.Stack, interfaces: a.Interfaces, sysctls: a.Sysctls, pod: a.Pod, socket: a.Socket}
 	if err := r.startPod(ctx, a.Netns, id, a.Command); err != nil {
 		// The addresses do not return, so the next container may try again.
 		return "", errors.Join(fmt.Errorf("starting the stack of the pod again: %w", err), stop(context.WithoutCancel(ctx), id))

@@ -83,3 +83,26 @@ func TestGiveBack(t *testing.T) {
 		t.Errorf("the folder remains: %v", err)
 	}
 }
+
+// A stack knows the pod of its sandbox.
+func TestPodName(t *testing.T) {
+	const cri = `"io.kubernetes.cri.container-type": "sandbox", "lklrun.dev/stack": "bbr"`
+	for notes, want := range map[string]string{
+		cri + `, "io.kubernetes.cri.sandbox-name": "web", "io.kubernetes.cri.sandbox-namespace": "shop", "io.kubernetes.cri.sandbox-uid": "9f"`: "shop/web/9f",
+		cri + `, "io.kubernetes.cri.sandbox-name": "web", "io.kubernetes.cri.sandbox-namespace": "shop"`:                                        "shop/web",
+		cri + `, "io.kubernetes.cri.sandbox-name": "web"`:                                                                                       "",
+		`"lklrun.dev/stack": "bbr"`: "",
+	} {
+		r, err := parsed(t, `{"annotations": {`+notes+`}}`).request()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if r.pod != nil {
+			got = r.pod.Flag()
+		}
+		if got != want {
+			t.Errorf("%s: pod %q, want %q", notes, got, want)
+		}
+	}
+}

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/lklrun/lklrun/internal/instance"
 )
 
 const specFile = "config.json"
@@ -124,6 +126,8 @@ func (s *spec) takeSysctls() (settings []string) {
 
 // A request is what the annotations of a container ask for.
 type request struct {
+	pod *instance.Pod // nil: the container is not one of a pod
+
 	stack      string
 	interfaces []string // empty: the container's own
 	sysctls    []string
@@ -141,6 +145,7 @@ func (s *spec) request() (*request, error) {
 	r, err := requestOf(all)
 	if r != nil {
 		r.sysctls = append(s.takeSysctls(), r.sysctls...) // later ones prevail
+		r.pod = newPod(all[notePodSpace], all[notePod], all[notePodUID])
 	}
 	return r, err
 }

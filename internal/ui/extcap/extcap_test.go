@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/pkg/capture"
 )
 
@@ -22,14 +23,19 @@ func written(t *testing.T, write func(*strings.Builder) error) string {
 	return b.String()
 }
 
+func named(name string) *instance.Info {
+	return &instance.Info{State: instance.State{Name: name}}
+}
+
 func TestSentences(t *testing.T) {
 	all := slices.Concat(
-		ofInstance("web", []capture.Interface{
+		ofInstance(named("web"), []capture.Interface{
 			{Name: "lo", LinkType: capture.LinkTypeEthernet, Loopback: true},
 			{Name: "eth0", LinkType: capture.LinkTypeEthernet, Addrs: []netip.Prefix{netip.MustParsePrefix("192.0.2.2/24"), netip.MustParsePrefix("fe80::1/64")}},
 		}),
-		ofInstance("web-eth0", []capture.Interface{{Name: "eth1", LinkType: capture.LinkTypeRaw}}),
-		ofInstance("mute", nil),
+		ofInstance(named("web-eth0"), []capture.Interface{{Name: "eth1", LinkType: capture.LinkTypeRaw}}),
+		ofInstance(named("mute"), nil),
+		ofInstance(&instance.Info{State: instance.State{Name: "67fe26081cc7", Pod: &instance.Pod{Namespace: "shop", Name: "web-7d9"}}}, nil),
 	)
 	got := written(t, func(b *strings.Builder) error { return WriteInterfaces(b, "1.0", all) })
 	want := `extcap {version=1.0}{help=https://github.com/lklrun/lklrun/blob/main/docs/how-to/capture.md}{display=lklrun: stacks in user space}
@@ -39,6 +45,7 @@ interface {value=lklrun-web-eth0}{display=lklrun web: eth0 192.0.2.2/24}
 interface {value=lklrun-web-eth0}{display=lklrun web-eth0: all interfaces}
 interface {value=lklrun-web-eth0-eth1}{display=lklrun web-eth0: eth1}
 interface {value=lklrun-mute}{display=lklrun mute: all interfaces}
+interface {value=lklrun-67fe26081cc7}{display=lklrun shop/web-7d9: all interfaces}
 `
 	if got != want {
 		t.Errorf("got\n%swant\n%s", got, want)

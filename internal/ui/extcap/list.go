@@ -67,7 +67,7 @@ func of(ctx context.Context, place instance.Place) ([]Interface, error) {
 		all = append(all, every)
 	}
 	for n := range runs {
-		all = append(all, ofInstance(runs[n].Name, have[n])...)
+		all = append(all, ofInstance(&runs[n], have[n])...)
 	}
 	for n := range all {
 		all[n].Place = place
@@ -80,17 +80,21 @@ func of(ctx context.Context, place instance.Place) ([]Interface, error) {
 }
 
 // ofInstance returns the entries of an instance and of its interfaces.
-func ofInstance(name string, have []capture.Interface) []Interface {
+func ofInstance(i *instance.Info, have []capture.Interface) []Interface {
+	shown := i.Name
+	if i.Pod != nil {
+		shown = i.Pod.String()
+	}
 	whole := Interface{
-		Value: Prefix + "-" + name, Display: fmt.Sprintf("lklrun %s: all interfaces", name),
-		Instances: []string{name}, LinkType: capture.LinkTypeEthernet,
+		Value: Prefix + "-" + i.Name, Display: fmt.Sprintf("lklrun %s: all interfaces", shown),
+		Instances: []string{i.Name}, LinkType: capture.LinkTypeEthernet,
 	}
 	if len(have) > 0 && !slices.ContainsFunc(have, func(i capture.Interface) bool { return i.LinkType != capture.LinkTypeRaw && !i.Loopback }) {
 		whole.LinkType = capture.LinkTypeRaw
 	}
 	all := []Interface{whole}
 	for _, i := range have {
-		text := fmt.Sprintf("lklrun %s: %s", name, i.Name)
+		text := fmt.Sprintf("lklrun %s: %s", shown, i.Name)
 		for _, a := range i.Addrs {
 			if a.Addr().Is4() || !a.Addr().IsLinkLocalUnicast() {
 				text += " " + a.String()

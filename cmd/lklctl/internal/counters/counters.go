@@ -53,7 +53,7 @@ it as a glob. Tables omit counters that are zero, unless -z or PATTERN is given.
 		RunE:              n.run,
 	}
 	f := cmd.Flags()
-	f.StringVarP(&c.Name, "name", "n", c.Name, "select the instance `NAME`, if several run")
+	f.StringVarP(&c.Name, "name", "n", c.Name, "select the instance `NAME` (of a pod: NAMESPACE/POD)")
 	cli.OutputFlags(f, promOutput{&c.Output}, "print a table, JSON, or the text format of Prometheus")
 	f.BoolVarP(&n.zeros, "zeros", "z", false, "include counters that are zero or have not changed")
 	f.BoolVarP(&n.since, "differences", "d", false, "show the changes since the last -d, or since the start of the stack")
@@ -130,7 +130,7 @@ func (n *counting) now(ctx context.Context, info *instance.Info, conn *stackconn
 	}
 	some := all.Select(patterns)
 	if n.Output == cli.OutputProm {
-		return prom.Write(n.Stdout, []prom.Instance{{Name: info.Name, Set: some}})
+		return prom.Write(n.Stdout, []prom.Instance{{Name: info.Name, Pod: info.Pod, Set: some}})
 	}
 	object := map[string]counters.Value{}
 	t := cli.NewTable("NAME", ">VALUE")

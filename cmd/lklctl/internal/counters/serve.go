@@ -94,7 +94,7 @@ func (n *counting) scrape(w http.ResponseWriter, r *http.Request) {
 	var read []prom.Instance
 	for i := range all { // keep the order of the instances
 		if set, ok := sets[all[i].Name]; ok {
-			read = append(read, prom.Instance{Name: all[i].Name, Set: set})
+			read = append(read, prom.Instance{Name: all[i].Name, Pod: all[i].Pod, Set: set})
 		}
 	}
 	w.Header().Set("Content-Type", prom.ContentType)

@@ -121,5 +121,9 @@ func listRow(i instance.Info, now time.Time) []string {
 		}
 		ifs = append(ifs, s)
 	}
-	return []string{i.Name, pid, i.Stack, i.Kernel, age, strings.Join(ifs, ","), text.Quote(i.Command)}
+	command := text.Quote(i.Command)
+	if i.Pod != nil {
+		command = "pod " + i.Pod.String() // the command of the run only waits
+	}
+	return []string{i.Name, pid, i.Stack, i.Kernel, age, strings.Join(ifs, ","), command}
 }

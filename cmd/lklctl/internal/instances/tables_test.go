@@ -71,4 +71,8 @@ func TestListRow(t *testing.T) {
 	if got := strings.Join(listRow(i, now), "|"); got != "web|leftover|mptcp|6.12.38||eth0=user,eth1=tap:t1|curl http://x/" {
 		t.Errorf("left over: %s", got)
 	}
+	i.Running, i.Pod = true, &instance.Pod{Namespace: "shop", Name: "web-7d9f8b6c4d-x2x9z"}
+	if got := listRow(i, now); got[len(got)-1] != "pod shop/web-7d9f8b6c4d-x2x9z" {
+		t.Errorf("of a pod: %s", got)
+	}
 }

@@ -67,7 +67,11 @@ func showTop(ctx context.Context, c *verb.Call, o topOptions) error {
 	batch := o.batch || c.Output == cli.OutputJSON
 	if c.Name != "" || batch {
 		var none *exit.StatusError
-		if _, err := c.Choose(); errors.As(err, &none) { // top accepts several running instances
+		info, err := c.Choose()
+		switch {
+		case err == nil && c.Name != "":
+			c.Name = info.Name // which may be that of a pod
+		case errors.As(err, &none): // top accepts several running instances
 			return err
 		}
 	}

@@ -48,9 +48,11 @@ it.`,
 
 func serveWeb(ctx context.Context, c *verb.Call, listen string, public bool) error {
 	if c.Name != "" {
-		if _, err := c.Choose(); err != nil {
+		info, err := c.Choose()
+		if err != nil {
 			return err
 		}
+		c.Name = info.Name // which may be that of a pod
 	}
 	l, err := c.Listen(ctx, listen, public)
 	if err != nil {

@@ -27,6 +27,11 @@ const QueryLimit = 30 * time.Second
 
 // Choose finds the instance selected by -n.
 func (c *Call) Choose() (*instance.Info, error) {
+	if instance.NamesPod(c.Name) {
+		if err := instance.CheckSelector(c.Name); err != nil {
+			return nil, &exit.UsageError{Err: err}
+		}
+	}
 	info, err := c.Place.Open(c.Name)
 	if err == nil {
 		return info, nil
@@ -44,10 +49,10 @@ func (c *Call) Choose() (*instance.Info, error) {
 	return nil, err
 }
 
-// Running reports whether an instance of that name runs.
+// Running reports whether an instance of that name, or of a pod of that name, runs.
 func (c *Call) Running(name string) bool {
 	all, err := c.Place.List()
-	return err == nil && slices.ContainsFunc(all, func(i instance.Info) bool { return i.Running && i.Name == name })
+	return err == nil && slices.ContainsFunc(all, func(i instance.Info) bool { return i.Running && i.Is(name) })
 }
 
 func running(all []instance.Info) (n int) {

@@ -18,7 +18,7 @@ import (
 // completeLimit is the time for which a shell waits for a stack during completion.
 const completeLimit = time.Second
 
-// CompleteInstances completes -n with the names of running instances.
+// CompleteInstances completes -n with the names of running instances and their pods.
 func (c *Call) CompleteInstances(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	all, err := c.Place.List()
 	if err != nil {
@@ -28,6 +28,9 @@ func (c *Call) CompleteInstances(*cobra.Command, []string, string) ([]cobra.Comp
 	for _, i := range all {
 		if i.Running {
 			names = append(names, i.Name)
+			if i.Pod != nil {
+				names = append(names, i.Pod.String())
+			}
 		}
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp

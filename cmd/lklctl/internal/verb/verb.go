@@ -52,7 +52,7 @@ func (c *Call) Flags(f *pflag.FlagSet, short bool) {
 	if short {
 		n = "n"
 	}
-	f.StringVarP(&c.Name, "name", n, c.Name, "select the instance `NAME`, if several run")
+	f.StringVarP(&c.Name, "name", n, c.Name, "select the instance `NAME` (of a pod: NAMESPACE/POD)")
 	cli.OutputFlags(f, &c.Output, "print a table or JSON")
 	f.StringVar(&c.Device, "device", c.Device, "use the `DEVICE`, such as adb or ssh:HOST")
 	f.Lookup("device").DefValue = "" // the help must not show the variable's value as a default
@@ -74,7 +74,7 @@ func (c *Call) NameArg(cmd *cobra.Command, args []string) error {
 	case len(args) == 1 && c.Name != "" && c.Name != args[0]:
 		return exit.Usagef("-n %s conflicts with %q; name one instance", c.Name, args[0])
 	case len(args) == 1:
-		if err := instance.CheckName(args[0]); err != nil {
+		if err := instance.CheckSelector(args[0]); err != nil {
 			return &exit.UsageError{Err: err}
 		}
 		c.Name = args[0]

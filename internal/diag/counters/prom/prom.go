@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"github.com/lklrun/lklrun/internal/diag/counters"
+	"github.com/lklrun/lklrun/internal/instance"
 )
 
 // ContentType is the Content-Type of the text that Write writes: text format 0.0.4.
@@ -21,12 +22,13 @@ const ContentType = "text/plain; version=0.0.4; charset=utf-8"
 // Instance holds the counters of one instance's stack.
 type Instance struct {
 	Name string
+	Pod  *instance.Pod // pod that the instance serves; may be nil
 	Set  counters.Set
 }
 
 // Write writes the counters of instances in Prometheus' text format. A metric's name
 // consists of lklrun_, the counter's base, and _total if the counter only increases. Its
-// labels name the instance and the counter's object. Its HELP text is the explanation
+// labels name the instance, its pod and the counter's object. Its HELP text is the explanation
 // from Explain.
 func Write(w io.Writer, instances []Instance) error {
 	families := map[string]*dto.MetricFamily{}
@@ -41,7 +43,7 @@ func Write(w io.Writer, instances []Instance) error {
 				families[name] = f
 				order = append(order, name)
 			}
-			f.Metric = append(f.Metric, metric(in.Name, c))
+			f.Metric = append(f.Metric, metric(&in, c))
 		}
 	}
 	slices.Sort(order)
@@ -80,8 +82,11 @@ func family(name string, c *counters.Counter) *dto.MetricFamily {
 	return f
 }
 
-func metric(instance string, c *counters.Counter) *dto.Metric {
-	m := &dto.Metric{Label: []*dto.LabelPair{pair("instance", instance)}}
+func metric(in *Instance, c *counters.Counter) *dto.Metric {
+	m := &dto.Metric{Label: []*dto.LabelPair{pair("instance", in.Name)}}
+	if in.Pod != nil {
+		m.Label = append(m.Label, pair("namespace", in.Pod.Namespace), pair("pod", in.Pod.Name))
+	}
 	for i := range c.Labels {
 		m.Label = append(m.Label, pair(c.Labels[i].Name, c.Labels[i].Value))
 	}
