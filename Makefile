@@ -159,6 +159,7 @@ go: $(PACKAGES)-build
 	@$(GOBUILD) -o $(BIN)/ ./cmd/lklrun
 	@ln -sfn lklrun $(BIN)/lklrun-oci
 	@$(GOBUILD_PCAP) -o $(BIN)/ ./cmd/lklctl
+	@ln -sfn lklctl $(BIN)/kubectl-lklctl
 
 # The versions of Linux of the packages lklrun-stack-VERSION
 DEB_STACKS ?= 6.1 7.3

@@ -9,6 +9,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	_ "github.com/lklrun/lklrun/internal/base/trap" // an app's seccomp filter traps calls
@@ -16,7 +17,11 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	end := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	args := os.Args[1:]
+	if filepath.Base(os.Args[0]) == pluginName {
+		args = append([]string{kubectlVerb}, args...)
+	}
+	end := run(ctx, args, os.Stdout, os.Stderr)
 	stop()
 	end.Exit()
 }

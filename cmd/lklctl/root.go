@@ -31,7 +31,11 @@ import (
 
 // run is main without the exit. It returns how the process must end.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) exit.End {
-	c := verb.New(stdout, stderr)
+	return perform(ctx, verb.New(stdout, stderr), args)
+}
+
+// perform carries out one command line.
+func perform(ctx context.Context, c *verb.Call, args []string) exit.End {
 	root := rootCommand(c)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
@@ -113,6 +117,7 @@ func rootCommand(c *verb.Call) *cobra.Command {
 			instances.Logs(c),
 			instances.Remove(c),
 			instances.App(c),
+			kubectlCommand(c),
 		}},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})

@@ -24,11 +24,18 @@ func deviceCommand() *cobra.Command {
 			return cli.Usagef("device: only lklrun itself uses this verb; use --device")
 		},
 	}
+	node := false
+	cmd.PersistentFlags().BoolVar(&node, "node", false, "show the runs of the node that this container is on")
 	add := func(use, short string, args cobra.PositionalArgs, do func(cmd *cobra.Command, args []string) error) *cobra.Command {
 		sub := &cobra.Command{Use: use, Short: short, Args: args, RunE: func(cmd *cobra.Command, args []string) error {
 			place, err := ondevice.Here()
 			if err != nil {
 				return err
+			}
+			if node {
+				if err := ondevice.OnNode(); err != nil {
+					return err
+				}
 			}
 			if err := place.SetUp(); err != nil {
 				return err

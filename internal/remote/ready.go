@@ -55,9 +55,28 @@ func (r *Ready) Shell(line string) string {
 	return line
 }
 
+// programs is a Device without a shell, on which lklrun is already installed.
+type programs interface {
+	RunProgram(ctx context.Context, c Command, args ...string) (status int, err error)
+	StartProgram(ctx context.Context, stderr io.Writer, args ...string) (Stream, error)
+}
+
 // Launch starts the device's lklrun with these arguments.
 func (r *Ready) Launch(ctx context.Context, stderr io.Writer, args ...string) (Stream, error) {
+	if d, ok := r.Device.(programs); ok {
+		return d.StartProgram(ctx, stderr, args...)
+	}
 	return r.Start(ctx, r.Command(args...), stderr)
+}
+
+// Call runs the device's lklrun with these arguments, and returns its exit status. It
+// sets c.Line.
+func (r *Ready) Call(ctx context.Context, c Command, args ...string) (status int, err error) {
+	if d, ok := r.Device.(programs); ok {
+		return d.RunProgram(ctx, c, args...)
+	}
+	c.Line = r.Command(args...)
+	return r.Run(ctx, c)
 }
 
 // asRoot returns a command line that runs line with su.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package remote runs lklrun on another machine: an Android device behind adb, or
-// any Linux machine behind ssh. It is the desk's half. It connects to a device,
+// any Linux machine behind ssh. lklctl also uses it for the nodes of Kubernetes, which
+// have lklrun already. It is the desk's half. It connects to a device,
 // checks it before any change, uploads the bundle once, and serves the desk's end
 // of a session. The device's half is internal/remote/ondevice.
 // internal/remote/session defines the frames between the two.

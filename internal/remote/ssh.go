@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -170,43 +169,8 @@ func (d *sshDevice) ended(ctx context.Context, err error, said string) (int, err
 	return 0, broken(d.Name(), "the connection was lost%s", after(": ", lastLine(said)))
 }
 
-type sshStream struct {
-	io.WriteCloser
-	io.Reader
-	cmd   *exec.Cmd
-	ended func() (int, error) // waits for the command; can be called repeatedly
-}
-
 func (d *sshDevice) Start(ctx context.Context, line string, stderr io.Writer) (Stream, error) {
-	cmd := d.command(ctx, line)
-	cmd.Stderr = stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, broken(d.Name(), "%w", err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, broken(d.Name(), "%w", err)
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, broken(d.Name(), "starting ssh: %w", err)
-	}
-	return &sshStream{in, out, cmd, sync.OnceValues(func() (int, error) { return d.ended(ctx, cmd.Wait(), "") })}, nil
-}
-
-func (s *sshStream) CloseWrite() error { return s.WriteCloser.Close() }
-
-func (s *sshStream) Wait() (int, error) { return s.ended() }
-
-func (s *sshStream) Close() error {
-	_ = s.WriteCloser.Close()
-	_ = s.cmd.Process.Kill() // if this fails, it has already ended
-	_, err := s.Wait()
-	var exited *exec.ExitError
-	if errors.As(err, &exited) {
-		err = nil
-	}
-	return err
+	return startStream(d.Name(), d.command(ctx, line), stderr, func(err error) (int, error) { return d.ended(ctx, err, "") })
 }
 
 // Push uploads each file through cat, which every machine has. It compresses

@@ -40,6 +40,7 @@ type Instance struct {
 	Release   string    `json:"release"`              // kernel release of the stack
 	Engine    string    `json:"engine"`               // supervise, preload or trace
 	Command   string    `json:"command"`              // command line of the program, quoted for a shell
+	Pod       string    `json:"pod,omitempty"`        // pod that the instance serves, NAMESPACE/POD
 	Started   time.Time `json:"started"`              // start time of lklrun
 	PID       int       `json:"pid"`                  // process ID of lklrun
 	TargetPID int       `json:"target_pid,omitempty"` // process ID of the program

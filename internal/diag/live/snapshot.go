@@ -26,6 +26,9 @@ func newSnapshot(info *instance.Info, now, was *sample) *Snapshot {
 		},
 		Links: []Link{}, Connections: []Connection{},
 	}
+	if info.Pod != nil {
+		s.Instance.Pod = info.Pod.String()
+	}
 	var took time.Duration
 	if was != nil {
 		took = now.at.Sub(was.at)

@@ -24,7 +24,7 @@ const filesMost = 256 << 20
 func (f *Forwarder) Fetch(ctx context.Context, info *instance.Info, names ...string) error {
 	out, said := remote.Head{Most: filesMost}, remote.Head{}
 	args := append([]string{"device", "read", info.Name}, names...)
-	if err := f.run(ctx, remote.Command{Line: f.ready.Command(args...), Stdout: &out, Stderr: &said}, &said); err != nil {
+	if err := f.run(ctx, remote.Command{Stdout: &out, Stderr: &said}, &said, args...); err != nil {
 		return err
 	}
 	if out.More() {
@@ -48,13 +48,13 @@ func (f *Forwarder) Fetch(ctx context.Context, info *instance.Info, names ...str
 // Keep stores data as the file of counters in the instance's run directory.
 func (f *Forwarder) Keep(ctx context.Context, info *instance.Info, data []byte) error {
 	var said remote.Head
-	return f.run(ctx, remote.Command{Line: f.ready.Command("device", "keep", info.Name), Stdin: bytes.NewReader(data), Stderr: &said}, &said)
+	return f.run(ctx, remote.Command{Stdin: bytes.NewReader(data), Stderr: &said}, &said, "device", "keep", info.Name)
 }
 
 // run runs a command of the device's lklrun. If it fails, its message is the
 // error.
-func (f *Forwarder) run(ctx context.Context, c remote.Command, said *remote.Head) error {
-	status, err := f.ready.Run(ctx, c)
+func (f *Forwarder) run(ctx context.Context, c remote.Command, said *remote.Head, args ...string) error {
+	status, err := f.ready.Call(ctx, c, args...)
 	if err != nil {
 		return f.broken(err)
 	}

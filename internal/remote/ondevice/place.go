@@ -6,6 +6,7 @@
 package ondevice
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -61,6 +62,20 @@ func (p Place) SetUp() error {
 		return os.Setenv(instance.EnvRoot, filepath.Join(p.Base, "run"))
 	}
 	return nil
+}
+
+// nodeRoot is the root of the node, if this program is in a pod with hostPID. Otherwise it
+// is that of the container.
+const nodeRoot = "/proc/1/root"
+
+// OnNode directs this program and its children to the run directories of the node. A
+// volume would not do: lklrun removes the parent of the run directories when it is empty,
+// and the volume would then remain empty.
+func OnNode() error {
+	return errors.Join(
+		os.Setenv(instance.EnvRoot, nodeRoot+instance.Root()),
+		os.Setenv("TMPDIR", nodeRoot+"/tmp"), // the image may have none
+	)
 }
 
 func makeDir(dir string) error {

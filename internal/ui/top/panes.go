@@ -93,7 +93,11 @@ func (p panes) title(s *live.Snapshot, now time.Time) string {
 			words = append(words, text.Plural(int(n.value.N), n.one)+",")
 		}
 	}
-	return p.fit(strings.Join(append(words, i.Command), " "))
+	command := i.Command
+	if i.Pod != "" {
+		command = "pod " + i.Pod // the command of the run only waits
+	}
+	return p.fit(strings.Join(append(words, command), " "))
 }
 
 // linkHead returns the heading of the table of interfaces; linkLines returns its

@@ -99,7 +99,11 @@ type Instance struct {
 }
 
 func newInstance(i *instance.Info) Instance {
-	return Instance{i.Name, i.Stack, i.Kernel, i.Engine, i.Command, i.Started}
+	command := i.Command
+	if i.Pod != nil {
+		command = []string{"pod", i.Pod.String()} // the command of the run only waits
+	}
+	return Instance{i.Name, i.Stack, i.Kernel, i.Engine, command, i.Started}
 }
 
 // running lists the running instances.

@@ -41,7 +41,7 @@ var reaches = map[string]reach{
 	"list": reachList, "extcap": reachSelf, "app": reachSelf,
 	"netstat": reachEach, "mptcp": reachEach, "counters": reachEach, "account": reachEach,
 	"lease": reachEach, "guard": reachEach, "sysctl": reachEach,
-	"man": reachNone, "help": reachNone, "completion": reachNone,
+	"kubectl": reachNone, "man": reachNone, "help": reachNone, "completion": reachNone,
 }
 
 // endless lists flags with which a verb runs until it is ended, or starts
@@ -94,8 +94,28 @@ func (c *Call) Perform(cmd *cobra.Command, args []string, do body) error {
 	return far.error(do(cmd, args))
 }
 
+// Node is a node of Kubernetes.
+type Node struct {
+	Cluster *remote.Cluster
+	Agent   remote.KubePod // the pod on the node that contains lklrun
+}
+
+// target returns the node in the form of --device.
+func (n *Node) target() remote.Target {
+	return remote.Target{Kind: remote.KindNode, Name: n.Agent.Node}
+}
+
+// On makes the call use the instances of a node.
+func (c *Call) On(n *Node) { c.Node, c.Device = n, n.target().String() }
+
 // Targets returns the devices selected by --device.
 func (c *Call) Targets(ctx context.Context) ([]remote.Target, error) {
+	if c.Node != nil {
+		if c.Device != c.Node.target().String() {
+			return nil, exit.Usagef("--device %s: conflicts with a pod of Kubernetes; remove it", c.Device)
+		}
+		return []remote.Target{c.Node.target()}, nil
+	}
 	all, err := remote.Parse(c.Device)
 	if err != nil {
 		return nil, exit.Usagef("--device %w", err)
@@ -149,7 +169,11 @@ func (c *Call) Reach(ctx context.Context, targets []remote.Target, only bool) (f
 	for n, t := range targets {
 		wg.Go(func() {
 			told := sync.OnceFunc(func() { cli.Note(c.Stderr, Program, "%s: uploading lklrun", t) })
-			far.ready[n], errs[n] = Prepare(ctx, t, remote.Options{Only: only, Progress: func(string, int64, int64) { told() }})
+			if c.Node != nil {
+				far.ready[n], errs[n] = c.Node.Cluster.Ready(c.Node.Agent)
+			} else {
+				far.ready[n], errs[n] = Prepare(ctx, t, remote.Options{Only: only, Progress: func(string, int64, int64) { told() }})
+			}
 			if errs[n] == nil {
 				far.all[n], errs[n] = forward.Open(ctx, far.ready[n], folder.Path)
 			}

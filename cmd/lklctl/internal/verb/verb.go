@@ -27,6 +27,7 @@ const Program = "lklctl"
 type Call struct {
 	Name   string // -n: the instance; empty: the only running one
 	Device string // --device: the machine of the instances; empty: this one
+	Node   *Node  // replaces Device; nil: not a node of Kubernetes
 	Place  instance.Place
 	Places []instance.Place   // devices that list shows, with --device
 	Far    *forward.Forwarder // the device; nil: this machine
