@@ -60,7 +60,7 @@ func TestCluster(t *testing.T) {
 	}{
 		{"plug-in", func(c *cluster) { testServer(c, "plugin", "") }},
 		{"runtime", func(c *cluster) { testServer(c, "runtime", "lklrun") }},
-		{"dead", testDead}, {"unplugged", testUnplugged},
+		{"dead", testDead}, {"unplugged", testUnplugged}, {"forward", testForward},
 	} {
 		if !t.Run(part.name, func(t *testing.T) { part.test(c.in(t)) }) {
 			t.Log(c.Errors())
@@ -323,4 +323,19 @@ func testUnplugged(c *cluster) {
 	}
 	c.pod("young", stacked, server("readinessProbe"), nil)
 	c.serves("young", c.get("pod/young", ".status.podIP"))
+}
+
+// testForward checks kubectl port-forward, whose connections come from the loopback
+// interface of the pod's network namespace.
+func testForward(c *cluster) {
+	c.pod("forwarded", stacked, server("readinessProbe"), nil)
+	forward := c.Node.Start("port-forward", "kubectl", "--kubeconfig", admin, "port-forward", "pod/forwarded", "18080:80")
+	defer forward.Stop(c.t)
+	url := []string{"curl", "-sS", "-m", "5", "http://127.0.0.1:18080/"}
+	forward.Until(func() bool { return kit.Run(c.t, kit.Limit, c.Command(url...)).Status != 7 }) // kubectl does not listen yet
+	for range 2 {
+		if got := c.Run(url...); got != hello {
+			c.t.Errorf("a client of kubectl port-forward gets %q", got)
+		}
+	}
 }
