@@ -36,10 +36,8 @@ func TestKeep(t *testing.T) {
 	paths := strings.TrimSpace(c.Run("sh", "-c", "echo $PATH"))
 	text := strings.NewReplacer("KEPT", kept, "PATHS", paths).Replace(enter)
 	kit.Must(t, os.WriteFile(path+".new", []byte(text), 0o755), os.Rename(path+".new", path))
-	for {
-		if _, err := os.Stat(path); err != nil {
-			return
-		}
-		time.Sleep(100 * time.Millisecond) // as long as the user likes
-	}
+	kit.WaitFor(t, "the removal of "+path, 24*time.Hour, func() bool {
+		_, err := os.Stat(path)
+		return err != nil
+	})
 }
