@@ -214,7 +214,7 @@ cri: ## build containerd for TestContainerd and TestNRI, into build/tools/cri
 	@mkdir -p $(OUT)/tools/cri
 	@CGO_ENABLED=0 $(GO) -C test/cri/tools build -trimpath -buildvcs=false -o $(OUT)/tools/cri/ tool ./...
 
-# Kubernetes. The module of its programs needs a recent machine 8 minutes to build.
+# The programs of Kubernetes. The first build takes 8 minutes on two processors.
 .PHONY: cluster
 cluster: cri ## build kubelet and the rest of a cluster for make test-cluster, into build/tools/cluster
 	@mkdir -p $(OUT)/tools/cluster
