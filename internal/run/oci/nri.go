@@ -38,7 +38,8 @@ type plugin struct {
 	mu     sync.Mutex
 	failed map[string]error // by the name of the instance: why the stack has not started
 
-	watches map[string]*watch // by the name of the instance
+	watches  map[string]*watch // by the name of the instance
+	followed map[string]bool   // by the name of the instance
 }
 
 const (
@@ -63,7 +64,7 @@ func Plugin(ctx context.Context) error {
 	if os.Getenv(api.PluginIdxEnvVar) == "" { // not started by containerd
 		options = append(options, stub.WithPluginName(pluginName), stub.WithPluginIdx(pluginIndex))
 	}
-	s, err := stub.New(&plugin{failed: map[string]error{}, watches: map[string]*watch{}}, options...)
+	s, err := stub.New(&plugin{failed: map[string]error{}, watches: map[string]*watch{}, followed: map[string]bool{}}, options...)
 	if err != nil {
 		return fmt.Errorf("NRI: %w", err)
 	}

@@ -29,8 +29,13 @@ type watch struct {
 
 // follow ends the stack of a pod when the process of its sandbox ends. containerd does not
 // call StopPodSandbox for pods that are older than containerd itself (containerd 8426).
-func follow(pod *api.PodSandbox) {
+func (p *plugin) follow(pod *api.PodSandbox) {
 	id := name(pod.GetId())
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.followed[id] {
+		return
+	}
 	a, f, err := readTaken(id)
 	if err != nil {
 		return // it has no stack
@@ -47,6 +52,7 @@ func follow(pod *api.PodSandbox) {
 		go leave(id)
 		return
 	}
+	p.followed[id] = true
 	go func() {
 		defer unix.Close(fd)
 		for {
@@ -55,6 +61,9 @@ func follow(pod *api.PodSandbox) {
 			}
 		}
 		leave(id)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.followed, id)
 	}()
 }
 
@@ -93,7 +102,7 @@ func (p *plugin) Synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 	for _, pod := range pods {
 		byID[pod.GetId()], names[name(pod.GetId())] = pod, true
 		p.watch(ctx, name(pod.GetId()))
-		follow(pod)
+		p.follow(pod)
 	}
 	for _, id := range takenBy(pluginSocket) {
 		if !names[id] {
