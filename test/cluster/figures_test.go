@@ -146,6 +146,6 @@ done 2>/dev/null`
 		counts[name]++
 	}
 	for _, name := range slices.Sorted(maps.Keys(sizes)) {
-		fmt.Printf("%s: %.1f processes and %.1f MB of PSS for each pod\n", name, float64(counts[name])/float64(pods), float64(sizes[name])/1024/float64(pods))
+		fmt.Printf("%s: %.1f processes and %.1f MiB of PSS for each pod\n", name, float64(counts[name])/float64(pods), float64(sizes[name])/1024/float64(pods))
 	}
 }
