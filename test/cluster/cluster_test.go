@@ -27,6 +27,7 @@ const (
 	pki    = files + "pki"
 	apiKey = files + "accounts.pem"
 
+	readyLimit   = time.Minute
 	kubectlLimit = 4 * time.Minute // its commands have limits of their own
 )
 

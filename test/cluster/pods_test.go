@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/lklrun/lklrun/test/kit"
 	"github.com/lklrun/lklrun/test/kit/containerd"
@@ -19,8 +18,6 @@ import (
 const (
 	webName = "localhost/nginx:1"
 	hello   = "hello\n"
-
-	endLimit = 20 * time.Second
 )
 
 const webConfig = `user www-data;
@@ -46,7 +43,7 @@ func TestCluster(t *testing.T) {
 	kit.Need(t)
 	before, sysctls := kit.Take(t), machineSysctls(t)
 	t.Cleanup(func() { // after the end of the node
-		before.Settles(endLimit)
+		before.Settles(readyLimit)
 		if now := machineSysctls(t); now != sysctls {
 			t.Errorf("kubelet has changed sysctls of the machine to %s, before: %s", now, sysctls)
 		}
@@ -71,7 +68,7 @@ func TestCluster(t *testing.T) {
 	}
 	c.kube("delete", "deployment,service,pod", "-l", "test", "--timeout=60s")
 	var left string
-	if !kit.Within(endLimit, func() bool {
+	if !kit.Within(readyLimit, func() bool {
 		left = c.Run("sh", "-c", "ps ax -o args | grep -E '[l]klhost|[l]klrun --detached|[d]efunct'; ip -o link show type veth | grep -v "+
 			wire+"; ls -d /run/lklrun-oci /run/lklrun/* /run/netns/cni-* 2>/dev/null; iptables-save | grep -E 'CNI-[0-9a-f]'; :")
 		return left == ""
