@@ -43,6 +43,7 @@ const (
 
 	listLimit    = 10 * time.Second
 	connectLimit = 10 * time.Second
+	resetLimit   = time.Second
 
 	// stallCheck is the time after which one side is checked for a reset while the other
 	// side does not accept data.

@@ -63,9 +63,11 @@ func (r *Relay) relay(ctx context.Context, host *net.TCPConn) {
 		host.Close()
 		return
 	}
-	// lklhost closes the socket with a RST. Its own time limit applies if ctx has ended.
+	// lklhost closes the socket with a RST, also if ctx has ended.
+	last, done := context.WithTimeout(context.WithoutCancel(ctx), resetLimit)
+	defer done()
 	linger := binary.NativeEndian.AppendUint32(nil, 1) // struct linger: on, 0 seconds
-	_ = stack.Setsockopt(context.WithoutCancel(ctx), unix.SOL_SOCKET, unix.SO_LINGER, append(linger, 0, 0, 0, 0))
+	_ = stack.Setsockopt(last, unix.SOL_SOCKET, unix.SO_LINGER, append(linger, 0, 0, 0, 0))
 }
 
 // connect connects to an address of the stack.
