@@ -151,6 +151,22 @@ func (a taken) giveBack(id string) error {
 	return err
 }
 
+// dropTaken removes the files of containers whose network namespace has ended.
+func dropTaken() {
+	files, _ := filepath.Glob(takenFile("*"))
+	for _, path := range files {
+		var a taken
+		text, err := os.ReadFile(path)
+		if err != nil || json.Unmarshal(text, &a) != nil || a.Netns == "" {
+			continue // giveBack reports it
+		}
+		if _, err := os.Lstat(a.Netns); errors.Is(err, fs.ErrNotExist) {
+			_ = os.Remove(path)
+			_ = os.Remove(filepath.Dir(path)) // fails while it has other files
+		}
+	}
+}
+
 func (a address) add() error {
 	ip, n, err := net.ParseCIDR(a.CIDR)
 	if err != nil {

@@ -35,8 +35,12 @@ import (
 // stack does not start, the plug-in reports that when it is asked about a container of
 // the pod: containerd 2.4 waits for a minute after an error in RunPodSandbox.
 type plugin struct {
-	mu     sync.Mutex
-	failed map[string]error // by the name of the instance: why the stack has not started
+	agent *Agent // nil: containerd has started the plug-in
+
+	mu      sync.Mutex
+	failed  map[string]error  // by the name of the instance: why the stack has not started
+	late    map[string]bool   // by the name of the instance: the pod has started without the plug-in, and has no container
+	handled map[string]string // by the id of the pod: namespace and name of the pods with handler
 
 	watches  map[string]*watch // by the name of the instance
 	followed map[string]bool   // by the name of the instance
@@ -48,10 +52,22 @@ const (
 
 	// The name of the socket tells the pods of the plug-in from those of lklrun-oci.
 	pluginSocket = "nri.sock"
+
+	handler = "lklrun" // of the RuntimeClass whose OCI runtime is lklrun-oci
 )
 
 // Plugin runs the plug-in until containerd closes the connection.
-func Plugin(ctx context.Context) error {
+func Plugin(ctx context.Context) error { return newPlugin(nil).run(ctx) }
+
+func newPlugin(a *Agent) *plugin {
+	return &plugin{
+		agent: a, failed: map[string]error{}, late: map[string]bool{}, handled: map[string]string{},
+		watches: map[string]*watch{}, followed: map[string]bool{},
+	}
+}
+
+// run serves one connection to containerd.
+func (p *plugin) run(ctx context.Context) error {
 	// No run may inherit the connection, which is an open descriptor.
 	if _, err := keepFiles(); err != nil {
 		return err
@@ -64,7 +80,7 @@ func Plugin(ctx context.Context) error {
 	if os.Getenv(api.PluginIdxEnvVar) == "" { // not started by containerd
 		options = append(options, stub.WithPluginName(pluginName), stub.WithPluginIdx(pluginIndex))
 	}
-	s, err := stub.New(&plugin{failed: map[string]error{}, watches: map[string]*watch{}, followed: map[string]bool{}}, options...)
+	s, err := stub.New(p, options...)
 	if err != nil {
 		return fmt.Errorf("NRI: %w", err)
 	}
@@ -74,19 +90,54 @@ func Plugin(ctx context.Context) error {
 	return nil
 }
 
+// findLate remembers the pods that have started without the plug-in, and have no container.
+func (p *plugin) findLate(pods []*api.PodSandbox, containers []*api.Container) {
+	late := map[string]bool{}
+	for _, pod := range pods {
+		id := name(pod.GetId())
+		if _, err := os.Lstat(filepath.Join(instance.Root(), id)); errors.Is(err, fs.ErrNotExist) {
+			_, err := os.Lstat(takenFile(id))
+			late[id] = errors.Is(err, fs.ErrNotExist) // otherwise, its lklhost has died
+		}
+	}
+	for _, c := range containers {
+		delete(late, name(c.GetPodSandboxId()))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.late = late
+}
+
+// note remembers a pod that needs lklrun-oci for its end.
+func (p *plugin) note(pod *api.PodSandbox) {
+	if pod.GetRuntimeHandler() == handler {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.handled[pod.GetId()] = pod.GetNamespace() + "/" + pod.GetName()
+	}
+}
+
 // RunPodSandbox starts the stack of a pod that asks for one.
 func (p *plugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
-	if err := runPod(ctx, pod); err != nil {
+	p.note(pod)
+	_ = p.tryPod(ctx, pod) // CreateContainer reports it
+	return nil
+}
+
+// tryPod starts the stack of a pod that asks for one, and remembers a failure.
+func (p *plugin) tryPod(ctx context.Context, pod *api.PodSandbox) error {
+	err := p.runPod(ctx, pod)
+	if err != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.failed[name(pod.GetId())] = err
-		return nil
+		return err
 	}
 	p.watch(ctx, name(pod.GetId()))
 	return nil
 }
 
-func runPod(ctx context.Context, pod *api.PodSandbox) error {
+func (p *plugin) runPod(ctx context.Context, pod *api.PodSandbox) error {
 	r, err := requestOf(pod.GetAnnotations())
 	if err != nil || r == nil {
 		return err
@@ -95,6 +146,7 @@ func runPod(ctx context.Context, pod *api.PodSandbox) error {
 		return errPodInterfaces()
 	}
 	r.pod = newPod(pod.GetNamespace(), pod.GetName(), pod.GetUid())
+	r.cgroup = p.cgroup()
 	id := name(pod.GetId())
 	if err := instance.CheckName(id); err != nil {
 		return fmt.Errorf("pod %q: its id is the name of the instance: %w", pod.GetId(), err)
@@ -117,6 +169,14 @@ func runPod(ctx context.Context, pod *api.PodSandbox) error {
 		return errors.Join(err, end(context.WithoutCancel(ctx), id))
 	}
 	return nil
+}
+
+// cgroup returns the cgroup of the stacks, or nil.
+func (p *plugin) cgroup() *os.File {
+	if p.agent == nil {
+		return nil
+	}
+	return p.agent.Cgroup
 }
 
 // podNetns returns the path of the pod's network namespace, or "".
@@ -168,7 +228,13 @@ func (p *plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 		if err := p.failure(id); err != nil {
 			return nil, nil, err
 		}
-		name, err := restart(ctx, id)
+		if p.takeLate(id) {
+			if err := p.tryPod(ctx, pod); err != nil {
+				return nil, nil, err
+			}
+			break
+		}
+		name, err := restart(ctx, id, p.cgroup())
 		if err != nil {
 			return nil, nil, err
 		}
@@ -184,6 +250,16 @@ func (p *plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 	a := &api.ContainerAdjustment{}
 	a.SetLinuxSeccompPolicy(policy)
 	return a, nil, nil
+}
+
+// takeLate reports whether the stack of a pod has not started because the plug-in did not
+// run, and no container uses the network of the node's kernel. It does so once.
+func (p *plugin) takeLate(id string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	late := p.late[id]
+	delete(p.late, id)
+	return late
 }
 
 // failure returns why the stack of a pod has not started, or nil.
@@ -249,6 +325,9 @@ func (p *plugin) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) error 
 
 // RemovePodSandbox is called instead of StopPodSandbox if a pod does not start.
 func (p *plugin) RemovePodSandbox(ctx context.Context, pod *api.PodSandbox) error {
+	p.mu.Lock()
+	delete(p.handled, pod.GetId())
+	p.mu.Unlock()
 	return p.StopPodSandbox(ctx, pod)
 }
 

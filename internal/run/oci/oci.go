@@ -16,11 +16,13 @@
 package oci
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -28,6 +30,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -223,7 +226,7 @@ func (c commandLine) create(ctx context.Context, s *spec, r *request, path strin
 	}
 	status, err = call(path, args, files)
 	if status == 0 && err == nil {
-		_, err = creating.Write([]byte{1})
+		_, err = creating.WriteString("\n")
 	}
 	return status, err
 }
@@ -267,6 +270,9 @@ func (r *request) start(ctx context.Context, netns, id string, command []string,
 	cmd := exec.CommandContext(ctx, exe, args...)
 	cmd.Dir, cmd.Stderr = "/", messages
 	cmd.ExtraFiles = []*os.File{waits} // the first one is holdFD
+	if r.cgroup != nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(r.cgroup.Fd())}
+	}
 	if err := cmd.Run(); err != nil {
 		if _, serr := messages.Seek(0, io.SeekStart); serr != nil {
 			return errors.Join(err, serr)
@@ -379,18 +385,46 @@ func (c commandLine) delete(ctx context.Context, path string, args []string) (in
 
 // Hold is the command of a run for a container. It waits for a signal that ends it. It
 // also ends if the process that creates the container ends without success, even by
-// SIGKILL: the pipe holdFD then has an end, but no byte.
+// SIGKILL: the pipe holdFD then has an end, but no line. The line contains the path of the
+// pod's network namespace, if the run must end with it. It does so even if the plug-in
+// does not run when the pod is deleted.
 func Hold() {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
-	failed := make(chan struct{})
+	ended := make(chan struct{})
 	go func() {
-		if n, _ := os.NewFile(holdFD, "pipe").Read(make([]byte, 1)); n == 0 {
-			close(failed)
+		line, err := bufio.NewReader(os.NewFile(holdFD, "pipe")).ReadString('\n')
+		if path := strings.TrimSpace(line); err == nil {
+			if path == "" || awaitRemoval(path) != nil {
+				return // only a signal ends it
+			}
+			dropTaken()
 		}
+		close(ended)
 	}()
 	select {
 	case <-signals:
-	case <-failed:
+	case <-ended:
+	}
+}
+
+// awaitRemoval returns nil when the file at path does not exist any more.
+func awaitRemoval(path string) error {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if _, err := unix.InotifyAddWatch(fd, filepath.Dir(path), unix.IN_DELETE|unix.IN_DELETE_SELF); err != nil {
+		return err
+	}
+	events := make([]byte, 4<<10)
+	for {
+		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if _, err := unix.Read(fd, events); err != nil && err != unix.EINTR {
+			return err
+		}
 	}
 }

@@ -77,7 +77,7 @@ func (s *spec) join(ctx context.Context, sandbox string, r *request) error {
 	case errors.Is(err, fs.ErrNotExist) && r == nil:
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
-		if _, err := restart(ctx, id); err != nil {
+		if _, err := restart(ctx, id, nil); err != nil {
 			return err
 		}
 	case err != nil:
@@ -103,16 +103,16 @@ func (r *request) startPod(ctx context.Context, netns, id string, command []stri
 		err = serve(ctx, id, filepath.Join(instance.Root(), id, r.socket), netns, true)
 	}
 	if err == nil {
-		_, err = creating.Write([]byte{1})
+		_, err = creating.WriteString(netns + "\n")
 	}
 	return err
 }
 
 // restart starts the stack of a pod again, with the same addresses and settings, after its
 // lklhost has died. Otherwise each new container of the pod would fail until somebody
-// deletes the pod. Older containers remain without network. It returns the name of the
-// socket in the run directory.
-func restart(ctx context.Context, id string) (socket string, err error) {
+// deletes the pod. Older containers remain without network. The stack starts in cgroup, if
+// it is not nil. restart returns the name of the socket in the run directory.
+func restart(ctx context.Context, id string, cgroup *os.File) (socket string, err error) {
 	a, f, err := readTaken(id)
 	if errors.Is(err, errNotTaken) {
 		return "", errEnded(id)
@@ -124,7 +124,7 @@ func restart(ctx context.Context, id string) (socket string, err error) {
 	if _, err := os.Lstat(filepath.Join(instance.Root(), id)); err == nil {
 		return a.Socket, nil // started for another container meanwhile
 	}
-	r := &request{stack: a.Stack, interfaces: a.Interfaces, sysctls: a.Sysctls, pod: a.Pod, socket: a.Socket}
+	r := &request{stack: a.Stack, interfaces: a.Interfaces, sysctls: a.Sysctls, pod: a.Pod, socket: a.Socket, cgroup: cgroup}
 	if err := r.startPod(ctx, a.Netns, id, a.Command); err != nil {
 		// The addresses do not return, so the next container may try again.
 		return "", errors.Join(fmt.Errorf("starting the stack of the pod again: %w", err), stop(context.WithoutCancel(ctx), id))

@@ -3,12 +3,15 @@
 package oci
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/test/kit"
 )
 
 // A container joins the stack of its sandbox, whatever its own annotations are. Without
@@ -104,5 +107,55 @@ func TestPodName(t *testing.T) {
 		if got != want {
 			t.Errorf("%s: pod %q, want %q", notes, got, want)
 		}
+	}
+}
+
+// The administrator chooses the stack "default".
+func TestDefaultStack(t *testing.T) {
+	notes := map[string]string{"lklrun.dev/stack": "default"}
+	for _, chosen := range []string{"", "bbr"} {
+		t.Setenv("LKLRUN_STACK", chosen)
+		r, err := requestOf(notes)
+		if want := cmp.Or(chosen, "mptcp"); err != nil || r.stack != want {
+			t.Errorf("LKLRUN_STACK=%s: %+v, %v; want %s", chosen, r, err, want)
+		}
+	}
+}
+
+// The command of a run ends with the network namespace of its pod.
+func TestAwaitRemoval(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "netns")
+	kit.WriteFile(t, path, "")
+	end := make(chan error, 1)
+	go func() { end <- awaitRemoval(path) }()
+	kit.WriteFile(t, path+"2", "")
+	kit.Must(t, os.Remove(path+"2"))
+	select {
+	case err := <-end:
+		t.Fatalf("it does not wait: %v", err)
+	default: // another file ends nothing
+	}
+	kit.Must(t, os.Remove(path))
+	select {
+	case err := <-end:
+		kit.Must(t, err)
+	case <-time.After(kit.Limit):
+		t.Error("it does not end")
+	}
+	kit.Must(t, awaitRemoval(path))
+}
+
+// The files of ended namespaces do not remain, and those of others do.
+func TestDropTaken(t *testing.T) {
+	t.Setenv(instance.EnvRoot, filepath.Join(t.TempDir(), "lklrun"))
+	netns := filepath.Join(t.TempDir(), "netns")
+	kit.WriteFile(t, netns, "")
+	kit.Must(t, taken{Netns: netns}.keep("lives"), taken{Netns: netns + "2"}.keep("ended"))
+	dropTaken()
+	if _, err := os.Lstat(takenFile("lives")); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(takenFile("ended")); err == nil {
+		t.Error("the file of an ended namespace remains")
 	}
 }

@@ -4,6 +4,7 @@ package oci
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/pkg/config"
 )
 
 const specFile = "config.json"
@@ -24,6 +26,8 @@ const (
 	noteStack      = prefix + "stack"
 	noteInterfaces = prefix + "interfaces"
 	noteSysctl     = prefix + "sysctl."
+
+	defaultStack = "default" // value of noteStack: the stack that the administrator chooses
 )
 
 // A spec is a container's configuration (config.json of the OCI runtime
@@ -131,7 +135,8 @@ type request struct {
 	stack      string
 	interfaces []string // empty: the container's own
 	sysctls    []string
-	socket     string // where lklhost gets the seccomp listeners: a name in the run directory
+	cgroup     *os.File // of the run; nil: that of this process
+	socket     string   // where lklhost gets the seccomp listeners: a name in the run directory
 }
 
 // request returns nil if the container does not want a stack.
@@ -177,6 +182,9 @@ func requestOf(all map[string]string) (*request, error) {
 	case r.stack == "" || r.stack == "host" || strings.ContainsAny(r.stack, "/="):
 		// A path would load a library of the container's author as root.
 		return nil, fmt.Errorf("annotation %s=%q: expected the name of a stack, such as bbr (lklrun stack list)", noteStack, r.stack)
+	}
+	if r.stack == defaultStack {
+		r.stack = cmp.Or(os.Getenv("LKLRUN_STACK"), config.DefaultStack)
 	}
 	if text, given := notes[noteInterfaces]; given && len(r.interfaces) == 0 {
 		return nil, fmt.Errorf("annotation %s=%q: expected interfaces as for --if, separated by blanks", noteInterfaces, text)

@@ -95,12 +95,14 @@ const (
 	noteTermination = "io.kubernetes.container.terminationMessagePath"
 )
 
-// Synchronize learns the pods that are older than this process.
+// Synchronize learns the pods that are older than the connection.
 func (p *plugin) Synchronize(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
+	p.findLate(pods, containers)
 	byID := map[string]*api.PodSandbox{}
 	names := map[string]bool{}
 	for _, pod := range pods {
 		byID[pod.GetId()], names[name(pod.GetId())] = pod, true
+		p.note(pod)
 		p.watch(ctx, name(pod.GetId()))
 		p.follow(pod)
 	}
@@ -114,7 +116,12 @@ func (p *plugin) Synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 			p.enrol(pod, c)
 		}
 	}
-	return nil, nil
+	dropTaken()
+	if p.agent == nil {
+		return nil, nil
+	}
+	p.agent.connected()
+	return nil, p.agent.Connected()
 }
 
 // PostStartContainer is called after a container has started.
