@@ -32,6 +32,7 @@ GOLANGCI_LINT  := v2.15.0
 GOTESTSUM      := v1.13.0
 VALE           := v3.22.0
 NFPM           := v2.43.0
+HELM           := v3.22.0
 KUBERNETES      = $(shell $(GO) -C test/cluster/tools list -m -f '{{.Version}}' k8s.io/kubernetes)
 
 .PHONY: help
@@ -105,12 +106,13 @@ $(ARCHS:%=cross-%): cross-%: stack-%
 	@.ci/bundle $* $(OUT)/parts-$* $(OUT)/stack-$*/liblkl.so $(OUT)/cross/$* $(BIN)/bundles
 
 .PHONY: image
-image: image-amd64 ## make a container image of lklrun and lklctl, bin/lklrun-amd64.oci.tar, for podman load
+image: image-amd64 ## make a container image of lklrun and lklctl, bin/lklrun-amd64.oci.tar, for podman and Kubernetes
 
 image-%: cross-%
 	@.ci/install-packages umoci
 	@rm -rf $(OUT)/image-$* && cp -R $(OUT)/cross/$* $(OUT)/image-$*
-	@$(call GOBUILD_STATIC) -o $(OUT)/image-$*/ ./cmd/lklctl
+	@$(call GOBUILD_STATIC) -o $(OUT)/image-$*/ ./cmd/lklrun ./cmd/lklctl
+	@GOARCH=$* packaging/licences -tags nopcap ./cmd/lklrun ./cmd/lklctl > $(OUT)/image-$*/LICENSES/modules.txt
 	@.ci/image $* $(OUT)/image-$* $(BIN)
 
 # A stack of another Linux version, such as linux-6.1. The source of a version that Debian 12 does
@@ -222,8 +224,13 @@ cluster: cri ## build kubelet and the rest of a cluster for make test-cluster, i
 		-ldflags '-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)' -o $(OUT)/tools/cluster/ tool
 
 .PHONY: test-cluster
-test-cluster: packages $(PACKAGES)-cluster build cluster ## run pods on stacks in a cluster of one node (root)
+test-cluster: packages $(PACKAGES)-cluster build cluster image-amd64 $(OUT)/tools/cluster/.helm-$(HELM) ## run pods on stacks in a cluster of one node (root)
 	@CI=true $(GO) test ./test/cluster -count=1 -v -timeout 20m
+
+$(OUT)/tools/cluster/.helm-$(HELM):
+	@mkdir -p $(@D)
+	@CGO_ENABLED=0 GOBIN=$(@D) $(GO) install helm.sh/helm/v3/cmd/helm@$(HELM)
+	@touch $@
 
 # The browser's driver for the test of lklctl web. It is outside the source tree, because the go
 # command would look for packages in it.
