@@ -219,6 +219,11 @@ func Serve(ctx context.Context, files string) error {
 	if err := os.Mkdir(cgroup, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("creating the cgroup of the stacks: %w", err)
 	}
+	// The containers of the pod have the directory as a volume. If it were empty, a run
+	// would remove it at its end, and the volume would remain empty.
+	if err := os.WriteFile(mark(), nil, 0o600); err != nil {
+		return fmt.Errorf("keeping the directory of the runs: %w", err)
+	}
 	group, err := os.Open(cgroup)
 	if err != nil {
 		return fmt.Errorf("opening the cgroup of the stacks: %w", err)
@@ -239,6 +244,9 @@ func Serve(ctx context.Context, files string) error {
 	}
 	return uninstall(files)
 }
+
+// mark is a file that no program reads.
+func mark() string { return filepath.Join(instance.Root(), ".node") }
 
 // Ready returns an error unless containerd has accepted the plug-in of the copy to which
 // the link points.
@@ -268,6 +276,9 @@ func forget(copies string) error {
 			_, ferr := instance.Place{}.Forget(i.Name)
 			err = errors.Join(err, ferr)
 		}
+	}
+	if rerr := os.Remove(mark()); !errors.Is(rerr, fs.ErrNotExist) {
+		err = errors.Join(err, rerr)
 	}
 	_ = os.Remove(instance.Root()) // fails while there are runs or other records
 	return err
