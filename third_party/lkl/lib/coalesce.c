@@ -50,7 +50,7 @@ static unsigned long long window_start;
 static unsigned long rate_bytes, rate_frames;	/* in WINDOW_NS */
 
 static int bulk;			/* direction of the data */
-static int fresh;			/* data have been seen since the last hold began */
+static int fresh;			/* data have been seen since the last hold */
 static unsigned int streak;		/* windows with data in this direction only */
 
 API void lkl_set_coalesce(unsigned int usec)
@@ -134,8 +134,11 @@ static void set_streak(unsigned int n)
 
 static void release(void)
 {
-	if (coalesce_until() && __atomic_exchange_n(&held_until, 0, __ATOMIC_SEQ_CST))
-		netdevs_hold(0);
+	if (!coalesce_until() || !__atomic_exchange_n(&held_until, 0, __ATOMIC_SEQ_CST))
+		return;
+	/* A frame may have been on its way when the hold began. */
+	__atomic_store_n(&fresh, 0, __ATOMIC_RELAXED);
+	netdevs_hold(0);
 }
 
 /**

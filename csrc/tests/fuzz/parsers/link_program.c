@@ -72,6 +72,7 @@ void preload_own(bool on) { (void)on; }
 bool preload_alive(void) { return true; }
 void preload_mptcp(bool on) { (void)on; }
 void preload_spin(unsigned int usec) { (void)usec; }
+void preload_coalesce(unsigned int usec) { (void)usec; }
 void link_stack_wake(int fd) { (void)fd; }
 void log_line(const char *fmt, ...) { (void)fmt; }
 void loop_panic(void) { abort(); }
