@@ -202,7 +202,7 @@ static int look_then_sleep(struct epoll_event *ev, int64_t ns, uint64_t start)
 	}
 	if (look && look(true))
 		return 0;
-	/* Otherwise a frame is likely to come before the tick. */
+	/* During traffic, a frame is likely to come before the tick, except in a hold. */
 	if (!traffic || stack_holding()) {
 		ns = stack_rest(ns);
 		if (ns < 0)

@@ -55,7 +55,7 @@ func (p *plugin) follow(pod *api.PodSandbox) {
 	p.followed[id] = true
 	go func() {
 		defer unix.Close(fd)
-		for {
+		for { // without a limit: the sandbox lives as long as its pod
 			if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1); err != unix.EINTR {
 				break
 			}
