@@ -71,11 +71,16 @@ func (d daemonset) rules() string {
 	return d.Run("sh", "-c", "nft list ruleset | grep -o 'CNI-[0-9a-f]*' || true")
 }
 
-// install applies the manifests in a folder, and waits until the plug-in is connected.
+// install applies the manifests in a folder, and waits until the plug-in is connected and
+// the API server uses the policy.
 func (d daemonset) install(folder string) {
 	d.t.Helper()
 	d.kube("apply", "-k", folder)
 	d.rollout()
+	kit.WaitFor(d.t, "the policy", kit.Limit, func() bool {
+		r := d.kubectl("run", "policy", "--image", webName, "--annotations", "lklrun.dev/stack=default", "--dry-run=server", "-o", "jsonpath={.metadata.annotations}")
+		return strings.Contains(r.Stdout, "required-plugins")
+	})
 }
 
 func (d daemonset) rollout() {
