@@ -22,7 +22,7 @@ const batteryRate = 100
 const batteryLength = 40 * time.Second
 
 // batteryCoalesce is the setting of the profile mobile.
-const batteryCoalesce = "20000"
+const batteryCoalesce = "40000"
 
 // batteryLimits are the targets: CPU time per GB beside the host's kernel.
 var batteryLimits = map[lab.Variant]float64{lab.Preload: 2.5, lab.Supervise: 3}

@@ -36,6 +36,7 @@ func makeLinks(ctx context.Context, l *lab.Lab, name string, paths, mbit int) (*
 		add("ip netns add %s", ns)
 		add("ip -n %s link set lo up", ns)
 		add("ip netns exec %s sysctl -qw net.mptcp.enabled=1", ns)
+		add("ip netns exec %s %s", ns, plainBridges)
 		l.Cleanup(func() { _ = l.Run(context.Background(), "ip netns del "+ns) }) // removes the devices, too
 	}
 	for i := range paths {

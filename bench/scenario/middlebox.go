@@ -111,11 +111,15 @@ func (f *farPath) startMiddlebox(ctx context.Context) error {
 	return startBridges(ctx, f.lab, f.near, farMbox, "tapa", "tapb")
 }
 
+// plainBridges keeps bridges of a namespace from passing their packets to netfilter, as the
+// module br_netfilter makes them do. Without that module there are no such settings.
+const plainBridges = "sysctl -eqw net.bridge.bridge-nf-call-iptables=0 net.bridge.bridge-nf-call-ip6tables=0 net.bridge.bridge-nf-call-arptables=0"
+
 // startBridges starts a stack with this name in a namespace. It bridges each two taps: the
 // first with the second, the third with the fourth. It has no offloads and merges no packets.
 func startBridges(ctx context.Context, l *lab.Lab, netns, name string, taps ...string) error {
 	argv := []string{l.Bin("lklrun"), "--name", name, "--engine", "supervise", "--stack", "vanilla", "--mem", "1G", "--spin", "0"}
-	lines := []string{"sysctl -qw net.bridge.bridge-nf-call-iptables=0 net.bridge.bridge-nf-call-ip6tables=0 net.bridge.bridge-nf-call-arptables=0"}
+	lines := []string{plainBridges}
 	for i, tap := range taps {
 		argv = append(argv, "--if", "tap:"+tap+",offload=off")
 		lines = append(lines, fmt.Sprintf("ethtool -K eth%d gro off", i))

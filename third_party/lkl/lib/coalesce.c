@@ -10,9 +10,10 @@
  * not wake the process for a while (a hold). Timers and programs still do.
  *
  * The traffic is measured in windows. A hold begins after STREAK windows with
- * data in one direction, and lasts for the time in which HOLD_BYTES or
- * HOLD_FRAMES arrive at the measured rate, at most for the time that
- * lkl_set_coalesce() sets. On a fast link this is so short that there is none.
+ * data in one direction, and lasts for the time in which HOLD_READ bytes or
+ * HOLD_FRAMES arrive, or HOLD_WRITTEN bytes leave, at the measured rate, at most
+ * for the time that lkl_set_coalesce() sets. On a fast link this is so short that
+ * there is none.
  * The first data in the other direction, such as a request of the program, ends
  * the hold, and the windows begin anew.
  *
@@ -31,7 +32,8 @@
 #define WINDOW_NS	20000000ULL
 #define STREAK		4
 #define DATA_MIN	16384		/* in a window; less is not a transfer: 6.5 Mbit/s */
-#define HOLD_BYTES	(256 << 10)
+#define HOLD_READ	(256 << 10)	/* more does not fit in the processor's cache */
+#define HOLD_WRITTEN	(512 << 10)	/* acknowledged in one hold, so sent at once after it */
 #define HOLD_FRAMES	64
 #define HOLD_MIN_NS	500000		/* a shorter hold saves nothing */
 #define SMALL		160		/* a larger frame has data for certain */
@@ -195,7 +197,7 @@ static void measure(unsigned long long now)
  */
 int coalesce_sleep(void)
 {
-	unsigned long long ns = limit_ns, now, until;
+	unsigned long long ns = limit_ns, now, until, most;
 
 	/* After a hold, its frames are read first. */
 	if (!ns || coalesce_until() || !__atomic_load_n(&fresh, __ATOMIC_RELAXED))
@@ -204,8 +206,9 @@ int coalesce_sleep(void)
 	measure(now);
 	if (__atomic_load_n(&streak, __ATOMIC_RELAXED) < STREAK)
 		return 0;
-	if (ns > WINDOW_NS * HOLD_BYTES / rate_bytes)
-		ns = WINDOW_NS * HOLD_BYTES / rate_bytes;
+	most = bulk ? HOLD_WRITTEN : HOLD_READ;
+	if (ns > WINDOW_NS * most / rate_bytes)
+		ns = WINDOW_NS * most / rate_bytes;
 	if (ns > WINDOW_NS * HOLD_FRAMES / (rate_frames + 1))
 		ns = WINDOW_NS * HOLD_FRAMES / (rate_frames + 1);
 	if (ns < HOLD_MIN_NS)

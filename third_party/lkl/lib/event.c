@@ -13,8 +13,8 @@
  * When it leaves, there is no leader for a while. The background thread checks
  * every LEAD_NS whether another thread has led since, and if not, leads itself.
  * While it finds the leader asleep each time, the program mostly waits: then the
- * intervals double, up to LEAD_NS << CALM_MAX, or four times as long if frames
- * may gather.
+ * intervals double, up to LEAD_NS << CALM_MAX, or eight times as long if frames
+ * may gather. While they do, all intervals are as long.
  * A thread that sends many frames without ever blocking checks for events in
  * passing.
  *
@@ -42,7 +42,7 @@
 #define LEAD_NS		1000000
 #define BG_STACK	(256 << 10)
 #define CALM_MAX	3
-#define CALM_MORE	2	/* added to CALM_MAX if frames may gather (coalesce.c) */
+#define CALM_MORE	3	/* added to CALM_MAX if frames may gather (coalesce.c) */
 #define BRISK_NS	500000	/* after a shorter sleep, the tick is not stopped */
 
 static struct thread *sleeper;		/* the leader, if it sleeps or is about to */
@@ -366,16 +366,21 @@ static void wait_for_absence(void)
 {
 	struct timespec interval = { 0, 0 };
 	unsigned int seen, calm = 0, most;
+	unsigned long held = lkl_holds(), holds;
 
 	while (!bg_stop && !lkl_dead) {
 		most = CALM_MAX + (coalesce_wanted() ? CALM_MORE : 0);
 		seen = __atomic_load_n(&lead_count, __ATOMIC_SEQ_CST);
 		interval.tv_nsec = LEAD_NS << calm;
 		futex(FUTEX_WAIT_PRIVATE, 0, &interval);
-		if (!events_sleeps())
+		holds = lkl_holds();
+		if (holds != held)
+			calm = most;
+		else if (!events_sleeps())
 			calm = 0;
 		else if (calm < most)
 			calm++;
+		held = holds;
 		if (seen != __atomic_load_n(&lead_count, __ATOMIC_SEQ_CST))
 			continue;
 		if (!__atomic_load_n(&leader, __ATOMIC_SEQ_CST))
