@@ -14,7 +14,7 @@
  * every LEAD_NS whether another thread has led since, and if not, leads itself.
  * While it finds the leader asleep each time, the program mostly waits: then the
  * intervals double, up to LEAD_NS << CALM_MAX, or eight times as long if frames
- * may gather. While they do, all intervals are as long.
+ * may gather. While frames do gather, each interval has this length.
  * A thread that sends many frames without ever blocking checks for events in
  * passing.
  *
