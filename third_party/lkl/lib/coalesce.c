@@ -227,6 +227,15 @@ int coalesce_sleep(void)
 }
 
 /**
+ * coalesce_sends - whether the frames that gather are acknowledgements of data
+ */
+int coalesce_sends(void)
+{
+	return __atomic_load_n(&streak, __ATOMIC_RELAXED) == STREAK &&
+	       __atomic_load_n(&bulk, __ATOMIC_RELAXED);
+}
+
+/**
  * coalesce_until - the end of the hold; 0: there is none
  */
 unsigned long long coalesce_until(void)

@@ -106,6 +106,7 @@ void coalesce_seen(int way, const struct lkl_iov *iov, int cnt,
 void coalesce_stop(void);
 int coalesce_wanted(void);
 int coalesce_sleep(void);
+int coalesce_sends(void);
 unsigned long long coalesce_until(void);
 int coalesce_due(void);
 

@@ -445,7 +445,7 @@ void netdev_event(int id, unsigned int events)
 	if (nd->wire)
 		__atomic_store_n(&nd->bells, 1, __ATOMIC_SEQ_CST);
 	if (events & EPOLLIN)
-		ev |= LKL_NETEV_RX;
+		ev |= LKL_NETEV_RX | (coalesce_sends() ? LKL_NETEV_MANY : 0);
 	if (events & EPOLLOUT)
 		ev |= LKL_NETEV_TX;
 	if (events & (EPOLLERR | EPOLLHUP | EPOLLRDHUP)) {

@@ -61,6 +61,7 @@
  * @held: the carrier was set off by netlink
  * @vnet: length of the virtio-net header, 0, 10 or 12 bytes
  * @wide: the peer sends frames above the MTU
+ * @many: many acknowledgements are to be read
  * @rx: memory for the next frames
  * @burst: frames that wait for the last of their list
  * @late: a frame that found no room; the queue is stopped
@@ -75,6 +76,7 @@ struct lkl_net {
 	bool held;
 	unsigned int vnet;
 	bool wide;
+	bool many;
 	struct lkl_rx rx;
 	struct lkl_burst burst;
 	struct sk_buff *late;
@@ -470,12 +472,34 @@ bad:
 	return 1;
 }
 
+/*
+ * Each acknowledgement allows a few packets more. While many are read, the queue
+ * is stopped: TCP then keeps most of its data back until all are read, and sends
+ * it in few large frames. Returns whether it has stopped the queue.
+ */
+static bool plug(struct lkl_net *nd)
+{
+	struct netdev_queue *txq = netdev_get_tx_queue(nd->dev, 0);
+	bool many = nd->many;
+
+	nd->many = false;
+	/* without a queue, frames would be lost; so would those of an XDP program */
+	if (!many || netif_tx_queue_stopped(txq) || nd->late ||
+	    !rcu_dereference_bh(txq->qdisc)->enqueue ||
+	    rcu_access_pointer(nd->dev->xdp_prog))
+		return false;
+	netif_tx_stop_queue(txq);
+	return true;
+}
+
 static int net_poll(struct napi_struct *napi, int budget)
 {
 	struct lkl_net *nd = container_of(napi, struct lkl_net, napi);
 	int done = 0, ret = 0;
+	bool plugged;
 
 	send_late(nd);
+	plugged = plug(nd);
 	while (done < budget) {
 		if (rx_budget <= 0) {
 			lklh_net_more(nd->id);
@@ -487,9 +511,12 @@ static int net_poll(struct napi_struct *napi, int budget)
 			break;
 		done++;
 	}
+	if (done < budget)
+		napi_complete_done(napi, done);
+	if (plugged)
+		netif_wake_queue(nd->dev);
 	if (done == budget)
 		return done;
-	napi_complete_done(napi, done);
 	if (ret == -ENOMEM)
 		schedule_delayed_work(&nd->check, 1);
 	else if (ret < 0)
@@ -527,6 +554,7 @@ void lkl_net_interrupt(void)
 		}
 		if (ev & LKL_NETEV_TX)
 			wake_queue(nd);
+		nd->many = ev & LKL_NETEV_MANY;
 		if (ev & LKL_NETEV_RX)
 			napi_schedule_irqoff(&nd->napi);
 	}

@@ -171,6 +171,7 @@ struct lkl_iov {
 #define LKL_NETEV_RX	1u
 #define LKL_NETEV_TX	2u
 #define LKL_NETEV_HUP	4u
+#define LKL_NETEV_MANY	8u	/* with _RX: acknowledgements have gathered */
 
 /**
  * struct lkl_net_meta - properties of a frame in addition to its bytes
