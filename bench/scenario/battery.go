@@ -44,7 +44,7 @@ func init() {
 		Order: 115, Name: battery, Title: "CPU time on slow links",
 		About: "One connection over one or two links of " + strconv.Itoa(batteryRate) + " Mbit/s, as in the scenario twopath: TCP " +
 			"for one link, MPTCP otherwise, and lklrun with --coalesce " + batteryCoalesce + ". The CPU time is that of all processes of the measured side: the program, lklrun " +
-			"and lklhost. For sending, it includes that of the kernel's threads that receive acknowledgements from the link. " +
+			"and lklhost, and of the kernel's threads that receive packets from the links. " +
 			"Other work of the host's kernel in interrupts does not count, for any variant. The wake-ups are the " +
 			"voluntary context switches of all threads of these processes.",
 		Budget: Budget{Full: 26 * time.Minute},
@@ -79,10 +79,8 @@ func buildBattery(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 		if err != nil {
 			return nil, err
 		}
-		if dir == "send" {
-			if err := k.countAcknowledgements(ctx, battery); err != nil {
-				return nil, err
-			}
+		if err := k.countReceiving(ctx, battery); err != nil {
+			return nil, err
 		}
 		for paths := 1; paths <= 2; paths++ {
 			for _, v := range []lab.Variant{batteryHost(paths), lab.Preload, lab.Supervise} {
@@ -100,11 +98,11 @@ func buildBattery(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 	return measures, nil
 }
 
-// countAcknowledgements makes threads of the host's kernel receive what arrives on the
-// links of the client, as the devices' names give them to the Side with this name. By
-// itself, the kernel receives in interrupts, whose CPU time it counts for no process. A
-// veth device has such a thread only if the other end does not send large packets.
-func (k *links) countAcknowledgements(ctx context.Context, side string) error {
+// countReceiving makes threads of the host's kernel receive what arrives on the links of
+// the client. The devices' names give these threads to the Side with this name. By itself,
+// the kernel receives in interrupts, whose CPU time counts for no process if the CPU is
+// idle. A veth device has such a thread only if the other end does not send large packets.
+func (k *links) countReceiving(ctx context.Context, side string) error {
 	for i := range k.paths {
 		dev := side + strconv.Itoa(i)
 		err := k.lab.Run(ctx,
