@@ -45,11 +45,18 @@ rootless_storage_path = "/run/storage"
 runroot = "/run/containers"
 `
 
+// OwnNull is a shell script that gives a mount namespace with a tmpfs on /run a /dev/null of
+// its own. crun makes the user of a container the owner of its standard streams.
+const OwnNull = `mknod -m 666 /run/null c 1 3
+mount -n --bind /run/null /dev/null
+exec </dev/null
+`
+
 // podmanMounts prepares a mount namespace: folders of podman, and lklrun in /opt/lklrun.
 const podmanMounts = `set -e
 mkdir -p /var/lib/cni
 for d in /run /dev/shm /opt /var/tmp /var/lib/cni; do mount -n -t tmpfs -o mode=1777 tmpfs $d; done
-mount -t cgroup2 none /sys/fs/cgroup
+` + OwnNull + `mount -t cgroup2 none /sys/fs/cgroup
 mkdir -p /dev/net && mount -n -t tmpfs tmpfs /dev/net && mknod -m 666 /dev/net/tun c 10 200
 mkdir -p /opt/lklrun /run/netns $HOME $XDG_RUNTIME_DIR && chown $uid:$uid $HOME $XDG_RUNTIME_DIR
 mount -n --bind $bin /opt/lklrun

@@ -76,7 +76,7 @@ exec /usr/bin/crun --cgroup-manager=disabled "$@"
 // namespace, and the kernel reaps the orphans that it inherits.
 const mounts = `set -e
 for d in /run /opt /var/lib /var/log /var/tmp; do mount -n -t tmpfs -o mode=755 tmpfs $d; done
-mount -t cgroup2 none /sys/fs/cgroup
+` + kit.OwnNull + `mount -t cgroup2 none /sys/fs/cgroup
 mkdir -p /opt/lklrun /run/node/net.d /run/netns
 mount -n --bind $bin /opt/lklrun
 mount -n --bind $dir/bin /usr/local/bin
