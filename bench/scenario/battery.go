@@ -17,8 +17,8 @@ const battery = "battery"
 // batteryRate is the rate of each link, in Mbit/s.
 const batteryRate = 100
 
-// batteryLength is the duration of a transfer. In a shorter one, the start of lklrun
-// and its first samples for a report of a crash (internal/run/postmortem) count too much.
+// batteryLength is the duration of a transfer. In a shorter one, slow start and lklrun's first
+// samples for a report of a crash (internal/run/postmortem) count too much.
 const batteryLength = 40 * time.Second
 
 // batteryCoalesce is the setting of the profile mobile.

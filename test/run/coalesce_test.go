@@ -26,12 +26,7 @@ var coalesceClient string
 func TestCoalesce(t *testing.T) {
 	const pieces, size = 1500, 8 << 10 // a piece each millisecond: 65 Mbit/s
 	s := kit.NewSite(t)
-	var l net.Listener
-	s.Server.Do(t, func() (err error) {
-		l, err = net.Listen("tcp", kit.ServerAddr+":0")
-		return err
-	})
-	defer l.Close()
+	l := s.Server.Listen(t, kit.ServerAddr+":0")
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -91,12 +86,7 @@ func TestCoalesceSends(t *testing.T) {
 	const size, enough = 20 << 20, 40 << 10
 	s := kit.NewSite(t)
 	kit.Host.Rate(t, "v0", "100mbit")
-	var l net.Listener
-	s.Server.Do(t, func() (err error) {
-		l, err = net.Listen("tcp", kit.ServerAddr+":0")
-		return err
-	})
-	defer l.Close()
+	l := s.Server.Listen(t, kit.ServerAddr+":0")
 	_, port, err := net.SplitHostPort(l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -109,6 +99,7 @@ func TestCoalesceSends(t *testing.T) {
 				return // the test has ended
 			}
 			sum := sha256.New()
+			_ = c.SetDeadline(time.Now().Add(kit.Limit))
 			_, _ = io.Copy(sum, c) // an error changes the sum
 			c.Close()
 			sums <- fmt.Sprintf("%x", sum.Sum(nil))
