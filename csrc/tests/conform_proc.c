@@ -5,11 +5,13 @@
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <net/if.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 
@@ -347,6 +349,96 @@ static void signalled(int family)
 	close(l);
 }
 
+/** copied - copy descriptors of other processes by pidfd_getfd(2) */
+static void copied(void)
+{
+	int un[2], p[2], fd, pidfd, i;
+	pid_t pid[3];
+	char c;
+
+	printf("# pidfd_getfd\n");
+	fflush(stdout);
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, un) || pipe(p))
+		say("socketpair", -1);
+	for (i = 0; i < 3; i++) {	/* a child, one that is not dumpable, one that ends */
+		pid[i] = fork();
+		if (!pid[i]) {
+			close(p[1]);
+			if (i == 1)
+				prctl(PR_SET_DUMPABLE, 0);
+			say("child", i);
+			c = (char)prctl(PR_GET_DUMPABLE);
+			send(un[1], &c, i < 2, 0);
+			if (i < 2)
+				(void)!read(p[0], &c, 1);
+			_exit(0);
+		}
+		if (i < 2 && recv(un[0], &c, 1, MSG_WAITALL) != 1)
+			say("recv", -1);
+		pidfd = (int)syscall(SYS_pidfd_open, pid[i], 0);
+		if (i == 2)
+			waitpid(pid[i], NULL, 0);
+		fd = (int)syscall(SYS_pidfd_getfd, pidfd, un[1], 0);
+		if (i == 1) {	/* only root may copy from it */
+			say("not dumpable", (fd >= 0) == (c || !geteuid()));
+			close(fd);
+			close(pidfd);
+			continue;
+		}
+		say("copy", fd < 0 ? fd : fd > 2);
+		if (fd >= 0) {
+			say("close-on-exec", fcntl(fd, F_GETFD));
+			say("send", send(fd, "x", 1, 0));
+			say("recv", recv(un[0], &c, 1, 0));
+			close(fd);
+		}
+		say("closed number", syscall(SYS_pidfd_getfd, pidfd, 1000, 0));
+		say("flags", syscall(SYS_pidfd_getfd, pidfd, un[1], 1));
+		close(pidfd);
+	}
+	pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+	say("own", syscall(SYS_pidfd_getfd, pidfd, 0, 0) > 2);
+	say("not a pidfd", syscall(SYS_pidfd_getfd, un[0], 0, 0));
+	say("closed pidfd", syscall(SYS_pidfd_getfd, 1000, 0, 0));
+	close(p[1]);
+}
+
+/** wrong - socket calls on files that are no sockets */
+static void wrong(void)
+{
+	struct ifreq ifr = { .ifr_name = "lo" };
+	int p[2], fds[5], i, n;
+	char c;
+	struct iovec iov = { &c, 1 };
+	struct mmsghdr m = { .msg_hdr = { .msg_iov = &iov, .msg_iovlen = 1 } };
+	socklen_t len = sizeof(n);
+
+	if (pipe(p))
+		say("pipe", -1);
+	fds[0] = 1000;
+	fds[1] = p[0];
+	fds[2] = open("/", O_PATH);
+	fds[3] = open("/dev/null", O_RDWR);
+	fds[4] = open("/dev/ptmx", O_RDWR | O_NOCTTY);
+	for (i = 0; i < 5; i++) {
+		printf("# not a socket, file %d\n", i);
+		fflush(stdout);
+		say("recvmsg", recvmsg(fds[i], &m.msg_hdr, 0));
+		say("recvmsg of nothing", recvmsg(fds[i], NULL, 0));
+		say("recvmmsg", recvmmsg(fds[i], &m, 1, 0, NULL));
+		say("sendmsg", sendmsg(fds[i], &m.msg_hdr, 0));
+		say("getsockopt", getsockopt(fds[i], SOL_SOCKET, SO_TYPE, &n, &len));
+		say("listen", listen(fds[i], 1));
+		say("connect", connect(fds[i], (struct sockaddr *)&ifr, 2));
+		say("SIOCGIFADDR", ioctl(fds[i], SIOCGIFADDR, &ifr));
+		say("SIOCETHTOOL", ioctl(fds[i], 0x8946, &ifr));
+		say("SIOCGIWNAME", ioctl(fds[i], 0x8b01, &ifr));
+		say("TIOCOUTQ", ioctl(fds[i], TIOCOUTQ, &n));
+		say("FIOGETOWN", ioctl(fds[i], 0x8903, &n));
+		say("FIONREAD", ioctl(fds[i], FIONREAD, &n));
+	}
+}
+
 int main(void)
 {
 	static const int f[] = { AF_INET, AF_INET6 };
@@ -362,5 +454,7 @@ int main(void)
 		stormy(f[i], SA_RESTART);
 		signalled(f[i]);
 	}
+	copied();
+	wrong();
 	return 0;
 }

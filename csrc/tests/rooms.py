@@ -12,6 +12,9 @@ the higher room sets (ctl_ops, target_ops, engine_ops, stack_panicked, log_event
 
 No more than two files may form a cycle of calls.
 
+Only call_native() lets the host's kernel continue a caught call. Each use names a reason
+that engine/supervise/native.h explains.
+
 The check reads includes from the #include lines, and calls from the undefined symbols of
 the object files: those of lklhost below OBJECTS, those of the preload library below PIC.
 The library has its own version of some functions of lower rooms
@@ -84,6 +87,33 @@ def includes():
                     problems.append(f"{path}: {name} is for {to} alone")
 
 
+NATIVE = "engine/supervise/native.h"
+CONTINUES = {  # what continues a call -> the files that may name it
+    r"\bSECCOMP_USER_NOTIF_FLAG_CONTINUE\b": "by_notify.c",
+    r"\btrace_native\b": "by_trace.c step.c trace.h",
+    r"\bCALL_NATIVE\b": "by_notify.c by_trace.c call.c catch.h",
+}
+
+
+def natives():
+    """Check that each call that the host's kernel executes has a reason."""
+    reasons = set(re.findall(r"^\s(NATIVE_\w+),$", open(NATIVE).read(), re.M))
+    explained = set(re.findall(r"^ \* @(NATIVE_\w+): \w", open(NATIVE).read(), re.M))
+    used = set()
+    for path in [p for room in LEVEL for p in glob.glob(room + "/**/*.[ch]", recursive=True)]:
+        code = re.sub(r"/\*.*?\*/", "", open(path).read(), flags=re.S)
+        for what, where in CONTINUES.items():
+            if re.search(what, code) and os.path.basename(path) not in where.split():
+                problems.append(f"{path}: only {where} may use {what[2:-2]}; use call_native()")
+        for reason in re.findall(r"\bcall_native\(([^)]*)\)", code):
+            if reason in reasons:
+                used.add(reason)
+            elif reason != "enum native_reason reason":
+                problems.append(f"{path}: call_native({reason}) names no reason of {NATIVE}")
+    for reason in sorted((reasons ^ explained) | (reasons - used)):
+        problems.append(f"{NATIVE}: {reason} is not explained, or not used")
+
+
 def symbols(objects, base):
     """Return the symbols that object files define (symbol -> file) and need (file -> symbols)."""
     defined, needed = {}, {}
@@ -146,6 +176,7 @@ def main(base, pic, *objects):
     graphs = [arrows(defined, needed, {}), arrows(*symbols(shared, pic), defined)]
     knows = {room: set() for room in LEVEL}
     includes()
+    natives()
     for calls in graphs:
         for name, to in sorted(calls.items()):
             for other, symbol in sorted(to.items()):

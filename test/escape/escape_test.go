@@ -469,7 +469,9 @@ func (e *escapee) judge(t *testing.T, got map[string]string) {
 func (e *escapee) listed() []string {
 	e.t.Helper()
 	names := kit.Lines(kit.OK(e.t, kit.Limit, exec.Command(e.program("escape"), "list")))
-	return slices.DeleteFunc(names, func(n string) bool { return n == "kill-lklhost" || strings.HasPrefix(n, "hostnet-") })
+	return slices.DeleteFunc(names, func(n string) bool {
+		return n == "kill-lklhost" || strings.HasPrefix(n, "hostnet-") || strings.HasPrefix(n, "exchange-")
+	})
 }
 
 // TestEscape checks that a run gives no access to the host's network or to other users'
@@ -517,12 +519,26 @@ func TestEscapeWithoutNamespaces(t *testing.T) {
 	}
 }
 
-func escapeWithoutNamespaces(t *testing.T, engine string) {
-	kit.Need(t, "setpriv")
-	e := newEscapee(t, "user", engine)
+// attemptWithoutNamespaces makes the named attempts in a run that can create no
+// namespaces, and returns their outcomes.
+func (e *escapee) attemptWithoutNamespaces(names []string) map[string]string {
+	e.t.Helper()
+	kit.Need(e.t, "setpriv")
 	if err := os.Remove("/run/nscd/socket"); err != nil { // otherwise setpriv would connect to it
-		t.Fatal(err)
+		e.t.Fatal(err)
 	}
+	args := []string{"-c", `echo 0 >/proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all --inh-caps=-all --reuid=1 --regid=1 --clear-groups "$@"`,
+		"sh", e.bin + "/lklrun", "-q", "--engine", e.engine, "--name", e.name, "--if", "fd:3,ip=10.99.0.2/24,ip6=fd99::2/64", "--", e.program("escape")}
+	cmd := exec.Command("sh", append(args, names...)...)
+	cmd.Env = append(os.Environ(), e.env...)
+	cmd.SysProcAttr = kit.InUserNamespace()
+	cmd.ExtraFiles = e.inherited()
+	defer e.link.Close()
+	return outcomes(kit.OK(e.t, kit.Limit, cmd))
+}
+
+func escapeWithoutNamespaces(t *testing.T, engine string) {
+	e := newEscapee(t, "user", engine)
 	var names []string
 	var tried []escapeAttempt
 	for _, s := range escapeSections {
@@ -535,14 +551,7 @@ func escapeWithoutNamespaces(t *testing.T, engine string) {
 			}
 		}
 	}
-	args := []string{"-c", `echo 0 >/proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all --inh-caps=-all --reuid=1 --regid=1 --clear-groups "$@"`,
-		"sh", e.bin + "/lklrun", "-q", "--engine", engine, "--name", e.name, "--if", "fd:3,ip=10.99.0.2/24,ip6=fd99::2/64", "--", e.program("escape")}
-	cmd := exec.Command("sh", append(args, names...)...)
-	cmd.Env = append(os.Environ(), e.env...)
-	cmd.SysProcAttr = kit.InUserNamespace()
-	cmd.ExtraFiles = e.inherited()
-	defer e.link.Close()
-	got := outcomes(kit.OK(t, kit.Limit, cmd))
+	got := e.attemptWithoutNamespaces(names)
 	for _, a := range tried {
 		want := a.expected("user", engine)
 		if other, ok := withoutNamespaces[a.name]; ok {

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Answer caught calls, and exchange descriptors with the calling processes. */
+#include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 
+#include "base/log.h"
+#include "base/loop.h"
 #include "engine/supervise/catch.h"
+#include "engine/supervise/native.h"
 #include "engine/supervise/notify.h"
 
 struct notify_stats notify_stats;
@@ -15,6 +20,16 @@ void call_set_way(const struct catch_ops *ops)
 	way = ops;
 }
 
+/**
+ * call_native - let the host's kernel execute a call: the handler returns this
+ * @reason: why this is safe, see native.h
+ */
+int64_t call_native(enum native_reason reason)
+{
+	(void)reason;
+	return CALL_NATIVE;
+}
+
 /** call_valid - whether the caller still waits for the answer */
 bool call_valid(const struct call *c)
 {
@@ -23,7 +38,7 @@ bool call_valid(const struct call *c)
 
 /**
  * call_answer - answer the call with a result
- * @ret: a result >= 0, a negative errno, or CALL_NATIVE
+ * @ret: a result >= 0, a negative errno, or that of call_native()
  *
  * Returns false if the caller no longer waits for it.
  */
@@ -80,7 +95,42 @@ int call_getfd(const struct call *c, int fd)
 }
 
 /**
+ * out_of_reach - warn, once per process, that its sockets are inaccessible
+ *
+ * According to ptrace(2), a program that may be executed but not read is
+ * dumpable only for root.
+ */
+static void out_of_reach(const struct call *c, int err)
+{
+	static pid_t told;
+
+	if (told == task_tgid(c->task))
+		return;
+	told = task_tgid(c->task);
+	warn_user("%s (pid %d): lklhost cannot access its sockets (%s); for a program that is not readable, this requires root",
+		  task_comm(c->task), told, strerror(err));
+}
+
+/**
+ * no_room - warn that lklhost itself has no descriptor left, at most once a
+ * second
+ */
+static void no_room(const struct call *c)
+{
+	static uint64_t next;
+	uint64_t now = now_ns();
+
+	if (now < next)
+		return;
+	next = now + 1000000000;
+	warn_user("%s (pid %d): a call failed (ENOBUFS), because lklhost has no free descriptor; raise the hard limit of open files (ulimit -Hn) before lklrun starts",
+		  task_comm(c->task), task_tgid(c->task));
+}
+
+/**
  * call_dup - duplicate the caller's descriptor @fd into @c->dup
+ *
+ * Returns 0, or the negative errno that answers the call.
  *
  * The duplicate is closed when the handler returns. While it is open, no event
  * reports that the target has closed its own descriptor. The duplicate shares
@@ -90,7 +140,19 @@ int call_getfd(const struct call *c, int fd)
 int call_dup(struct call *c, int fd)
 {
 	c->dup = call_getfd(c, fd);
-	return c->dup < 0 ? c->dup : 0;
+	switch (c->dup) {
+	case -EBADF:
+	case -ESRCH:		/* killed: no answer needed */
+		return c->dup;
+	case -EMFILE:
+	case -ENFILE:
+		no_room(c);
+		return -ENOBUFS;
+	}
+	if (c->dup >= 0)
+		return 0;
+	out_of_reach(c, -c->dup);
+	return -EPERM;
 }
 
 /** call_nonblocking - whether the caller's descriptor is O_NONBLOCK */

@@ -11,6 +11,9 @@
 
 struct call;
 
+/* The result of call_native(), see native.h. */
+#define CALL_NATIVE	(INT64_MIN)
+
 /**
  * struct catch_ops - what the engine asks of the caller of a call
  * @valid: whether the caller still waits for the answer

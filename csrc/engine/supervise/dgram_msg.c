@@ -233,11 +233,14 @@ static int64_t recv_one(struct call *c, const struct user_msg *um, int flags)
 static int64_t again_dup(struct call *c)
 {
 	uint32_t id;
+	int ret;
 
 	if (c->dup >= 0)
 		return 0;
-	if (call_dup(c, (int)c->args[0]) ||
-	    carrier_identify(c->dup, &id) || id != c->conn->id)
+	ret = call_dup(c, (int)c->args[0]);
+	if (ret)
+		return ret;
+	if (carrier_identify(c->dup, &id) || id != c->conn->id)
 		return -EBADF;
 	return 0;
 }

@@ -53,6 +53,7 @@ int engine_init(int fd)
 	listener = fd;
 	for (i = 0; i < 3; i++)		/* the target's standard streams */
 		stray_allow(i);
+	getfd_init();
 	return carrier_init();
 }
 

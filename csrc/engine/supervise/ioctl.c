@@ -6,7 +6,8 @@
  *
  * The C library and many tools make them on a unix or packet socket. A request
  * on a socket that is not a carrier is therefore made on a socket of our own in
- * the stack. The data that a request points to are copied to the stack and
+ * the stack. No request about devices is ever left to the host's kernel
+ * (native.h). The data that a request points to are copied to the stack and
  * back. A request that is not listed here is refused: private requests of a
  * kind of device may contain pointers anywhere, which the stack would use as
  * pointers into our memory.
@@ -16,24 +17,31 @@
 #include <linux/ethtool.h>
 #include <linux/if.h>
 #include <linux/if_vlan.h>
+#include <linux/major.h>
 #include <linux/sockios.h>
 #include <net/if_arp.h>
 #include <net/route.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/uio.h>
 
 #include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
+#include "engine/supervise/native.h"
 #include "engine/supervise/notify.h"
 #include "engine/supervise/pump.h"
 #include "engine/supervise/sock.h"
+#include "engine/supervise/stray.h"
 #include "engine/supervise/stream.h"
 #include "stack/stack.h"
 
 #define CONF_MAX	(512 * sizeof(struct ifreq))
 #define DATA_MAX	(64 * 1024)	/* bytes that ifr_data points to */
+
+#define TUN_MINOR	200	/* include/uapi/linux/miscdevice.h */
 
 /* First request of wireless devices, which the stack lacks (wireless.h). */
 #define SIOCIWFIRST	0x8b00
@@ -238,6 +246,55 @@ static int64_t ioctl_route(struct call *c, int sfd, unsigned int cmd,
 	return ret ? ret : st_ioctl(sfd, cmd, &rt);
 }
 
+/**
+ * by_stack - make a request of the stack
+ * @sfd: socket in the stack, or a negative errno
+ * @domain: its address family
+ */
+static int64_t by_stack(struct call *c, int sfd, unsigned int cmd, int domain)
+{
+	size_t i;
+
+	if (sfd < 0)
+		return sfd;
+	for (i = 0; i < sizeof(requests) / sizeof(requests[0]); i++)
+		if (requests[i].cmd == cmd)
+			break;
+	if (i == sizeof(requests) / sizeof(requests[0]))
+		return cmd >= SIOCPROTOPRIVATE && cmd < SIOCIWFIRST ?
+		       -ENOTTY : -EOPNOTSUPP;
+	switch (requests[i].shape) {
+	case FLAT:
+		return ioctl_flat(c, sfd, cmd, requests[i].size);
+	case NAME:
+		return ioctl_name(c, sfd, cmd);
+	case DATA:
+		return ioctl_data(c, sfd, cmd);
+	case ROUTE:
+		return ioctl_route(c, sfd, cmd, domain);
+	case CONF:
+		break;
+	}
+	return ioctl_conf(c, sfd);
+}
+
+/**
+ * ioctl_here - make a request on the caller's own file, by our duplicate
+ *
+ * This serves packet sockets, whose device numbers the mirror defines
+ * (mirror/), and attached tun devices.
+ */
+static int64_t ioctl_here(struct call *c, unsigned int cmd)
+{
+	struct ifreq ifr;
+	int64_t ret = mem_read(c, c->args[2], &ifr, sizeof(ifr));
+
+	if (ret)
+		return ret;
+	return ioctl(c->dup, cmd, &ifr) ? -errno :
+	       mem_write(c, c->args[2], &ifr, sizeof(ifr));
+}
+
 /** is_native - whether the request concerns the descriptor, not the network */
 static bool is_native(unsigned int cmd)
 {
@@ -254,39 +311,32 @@ static bool is_native(unsigned int cmd)
 	return false;
 }
 
-/**
- * asked_at - get the stack's socket that answers a request
- * @domain: set to the address family of the socket
- *
- * Returns CALL_NATIVE if the request does not concern the stack.
- */
-static int64_t asked_at(struct call *c, unsigned int cmd, int *domain)
+/** is_tun - whether @fd is a tun device, which knows two of the requests */
+static bool is_tun(int fd)
 {
-	socklen_t len = sizeof(*domain);
-	uint32_t id;
+	struct stat st;
 
-	if (call_dup(c, (int)c->args[0]))
-		return CALL_NATIVE;
-	if (!carrier_identify(c->dup, &id)) {
-		c->conn = conn_find(id);
-		if (!c->conn)
-			return -ENOTCONN;
-		*domain = c->conn->domain;
-		/*
-		 * The devices are always those of the stack, even if the socket
-		 * is one of the host.
-		 */
-		return (c->conn->facts & F_HOSTED) && cmd != SIOCATMARK ?
-		       control_fd(*domain) : c->conn->sfd;
-	}
-	if (getsockopt(c->dup, SOL_SOCKET, SO_DOMAIN, domain, &len))
-		return CALL_NATIVE;
-	/* For packet sockets, the mirror (mirror/) defines device numbers. */
-	if (*domain != AF_UNIX &&
-	    (*domain != AF_PACKET || cmd == SIOCGIFINDEX || cmd == SIOCGIFNAME))
-		return CALL_NATIVE;
-	*domain = AF_INET;
-	return control_fd(AF_INET);
+	return !fstat(fd, &st) && S_ISCHR(st.st_mode) &&
+	       st.st_rdev == makedev(MISC_MAJOR, TUN_MINOR);
+}
+
+/** by_other - answer a request on a descriptor that is not a carrier */
+static int64_t by_other(struct call *c, unsigned int cmd)
+{
+	int domain;
+
+	if (cmd == SIOCOUTQ || cmd == SIOCOUTQNSD)
+		return call_native(NATIVE_OWN_FILE);
+	domain = stray_domain(c->dup);
+	if (domain < 0 && errno == EBADF)	/* O_PATH */
+		return -EBADF;
+	if (domain < 0)
+		return (cmd == SIOCGIFHWADDR || cmd == SIOCSIFHWADDR) &&
+		       is_tun(c->dup) ? ioctl_here(c, cmd) : -ENOTTY;
+	if (domain == AF_PACKET && (cmd == SIOCGIFINDEX || cmd == SIOCGIFNAME))
+		return ioctl_here(c, cmd);
+	domain = domain == AF_INET6 ? AF_INET6 : AF_INET;
+	return by_stack(c, control_fd(domain), cmd, domain);
 }
 
 /**
@@ -317,40 +367,23 @@ static int64_t ioctl_unsent(struct call *c, unsigned int cmd)
 int64_t sock_ioctl(struct call *c)
 {
 	unsigned int cmd = (unsigned int)c->args[1];
-	int64_t sfd;
-	int domain;
-	size_t i;
+	struct conn *conn;
+	uint32_t id;
+	int ret;
 
 	if (is_native(cmd))
-		return CALL_NATIVE;
-	sfd = asked_at(c, cmd, &domain);
-	if (sfd < 0)
-		return sfd;
-	if (cmd == SIOCOUTQ && !c->conn)
-		return CALL_NATIVE;
-	if ((cmd == SIOCOUTQ || cmd == SIOCOUTQNSD) && c->conn)
+		return call_native(NATIVE_OWN_FILE);
+	ret = call_dup(c, (int)c->args[0]);
+	if (ret)
+		return ret;
+	if (carrier_identify(c->dup, &id))
+		return by_other(c, cmd);
+	c->conn = conn = conn_find(id);
+	if (!conn)
+		return -ENOTCONN;
+	if (cmd == SIOCOUTQ || cmd == SIOCOUTQNSD)
 		return ioctl_unsent(c, cmd);
-	for (i = 0; i < sizeof(requests) / sizeof(requests[0]); i++)
-		if (requests[i].cmd == cmd)
-			break;
-	if (i == sizeof(requests) / sizeof(requests[0])) {
-		/* For example SIOCUNIXFILE, a request of unix sockets. */
-		if (cmd >= SIOCPROTOPRIVATE && cmd < SIOCDEVPRIVATE && !c->conn)
-			return CALL_NATIVE;
-		return cmd >= SIOCPROTOPRIVATE && cmd < SIOCIWFIRST ?
-		       -ENOTTY : -EOPNOTSUPP;
-	}
-	switch (requests[i].shape) {
-	case FLAT:
-		return ioctl_flat(c, (int)sfd, cmd, requests[i].size);
-	case NAME:
-		return ioctl_name(c, (int)sfd, cmd);
-	case DATA:
-		return ioctl_data(c, (int)sfd, cmd);
-	case ROUTE:
-		return ioctl_route(c, (int)sfd, cmd, domain);
-	case CONF:
-		break;
-	}
-	return ioctl_conf(c, (int)sfd);
+	/* The devices are those of the stack, even if the socket is the host's. */
+	return by_stack(c, conn->facts & F_HOSTED ? control_fd(conn->domain) :
+			   conn->sfd, cmd, conn->domain);
 }

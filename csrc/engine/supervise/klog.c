@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/lklhost.h"
+#include "engine/supervise/native.h"
 #include "engine/supervise/notify.h"
 #include "engine/supervise/sock.h"
 #include "stack/stack.h"
@@ -62,7 +63,7 @@ int64_t klog_call(const struct call *c)
 	int action = (int)c->args[0];
 
 	if (!strcmp(host.abi, "host"))
-		return CALL_NATIVE;
+		return call_native(NATIVE_SAME_STACK);
 	switch (action) {
 	case ACTION_CLOSE:
 	case ACTION_OPEN:

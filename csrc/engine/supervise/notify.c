@@ -6,9 +6,8 @@
  *
  * A caught call of the target waits in the host kernel until it is answered
  * here. The answer is a result, a descriptor added to the caller, or
- * CALL_NATIVE. CALL_NATIVE makes the host kernel execute the call, and is used
- * for calls on descriptors that are not carriers. A call that would block is
- * held (held.c).
+ * call_native(), which makes the host's kernel execute the call. native.h lists
+ * when this is safe. A call that would block is held (held.c).
  *
  * With the engine trace, the calls come from by_trace.c instead.
  *
@@ -40,6 +39,7 @@
 #include "engine/supervise/dgram.h"
 #include "engine/supervise/hostnet.h"
 #include "engine/supervise/msg.h"
+#include "engine/supervise/native.h"
 #include "engine/supervise/notify.h"
 #include "engine/supervise/rights.h"
 #include "engine/supervise/sock.h"
@@ -58,20 +58,21 @@ static struct source listener = { .fd = -1 };
 static char call_buf[CALL_BUF_SIZE] __attribute__((aligned(4096)));
 
 /**
- * out_of_reach - warn, once per process, that its sockets are inaccessible
- *
- * According to ptrace(2), a program that may be executed but not read is
- * dumpable only for root.
+ * is_hidden - whether the call is a connect(2) to a service that the target must
+ * not use: a name service of the host, or netd
  */
-static void out_of_reach(const struct call *c, int err)
+static bool is_hidden(const struct call *c)
 {
-	static pid_t told;
+	union {
+		struct sockaddr_storage ss;
+		struct sockaddr_un un;
+		char text[sizeof(struct sockaddr_storage) + 1];
+	} addr = { .text = "" };
 
-	if (told == task_tgid(c->task))
-		return;
-	told = task_tgid(c->task);
-	warn_user("%s (pid %d): lklhost cannot access its sockets (%s); for a program that is not readable, this requires root",
-		  task_comm(c->task), told, strerror(err));
+	return addr_read(c, c->args[1], c->args[2], &addr.ss) > 0 &&
+	       addr.ss.ss_family == AF_UNIX &&
+	       (service_is(addr.un.sun_path) || netd_marks(addr.un.sun_path) ||
+		(netd_names(addr.un.sun_path) && strcmp(host.abi, "host")));
 }
 
 /** no_carrier - handle a call on a descriptor that is not a carrier */
@@ -79,37 +80,35 @@ static int64_t no_carrier(struct call *c)
 {
 	int domain = stray_domain(c->dup);
 
+	if (domain < 0)
+		return -errno;
 	if (stray_is(c->dup, domain)) {
 		stray_refused(c);
 		return -EPERM;
 	}
 	switch (c->nr) {
+	case SYS_connect:
+		if (is_hidden(c))
+			return -ENOENT;
+		break;
 #ifdef __arm__
 	case SYS_recvmmsg_time64:
 #endif
 	case SYS_recvmmsg:
 	case SYS_recvmsg:
-		if (domain == AF_UNIX)
-			return received_call(c);
+		return received_call(c);
 	}
-	return CALL_NATIVE;
+	return call_native(NATIVE_LOCAL_SOCKET);
 }
 
 /** find_conn - find the connection whose carrier is the caller's descriptor */
 static int64_t find_conn(struct call *c)
 {
 	uint32_t id;
-
 	int ret = call_dup(c, (int)c->args[0]);
 
-	if (ret == -EBADF)
-		return CALL_NATIVE;	/* the kernel returns the error */
-	if (ret == -ESRCH)
-		return -ESRCH;		/* killed: no answer needed */
-	if (ret) {
-		out_of_reach(c, -ret);
-		return -EPERM;
-	}
+	if (ret)
+		return ret;
 	if (carrier_identify(c->dup, &id))
 		return no_carrier(c);
 	c->conn = conn_find(id);
@@ -132,7 +131,7 @@ static int64_t refuse_setns(const struct call *c)
 	int type = (int)c->args[1];
 
 	if (type && !(type & CLONE_NEWNET))
-		return CALL_NATIVE;
+		return call_native(NATIVE_OTHER_NAMESPACE);
 	if (!told)
 		warn_user("%s (pid %d): entering a network namespace is refused, because a program has only one stack; use another lklrun for another stack (for other namespaces, pass the type to setns)",
 			  task_comm(c->task), task_tgid(c->task));
@@ -220,25 +219,7 @@ static int64_t by_conn(struct call *c)
 		return c->conn->kind == KIND_STREAM ? tcp_recvmmsg(c) :
 						      dgram_recvmmsg(c);
 	}
-	return CALL_NATIVE;
-}
-
-/**
- * is_hidden - whether the call is a connect(2) to a service that the target must
- * not use: a name service of the host, or netd
- */
-static bool is_hidden(const struct call *c)
-{
-	union {
-		struct sockaddr_storage ss;
-		struct sockaddr_un un;
-		char text[sizeof(struct sockaddr_storage) + 1];
-	} addr = { .text = "" };
-
-	return addr_read(c, c->args[1], c->args[2], &addr.ss) > 0 &&
-	       addr.ss.ss_family == AF_UNIX &&
-	       (service_is(addr.un.sun_path) || netd_marks(addr.un.sun_path) ||
-		(netd_names(addr.un.sun_path) && strcmp(host.abi, "host")));
+	return -ENOSYS;
 }
 
 /** dispatch - pass a call to its handler */
@@ -258,13 +239,11 @@ static int64_t dispatch(struct call *c, bool foreign)
 	case SYS_syslog:
 		return klog_call(c);
 	case SYS_pidfd_getfd:
-		return stray_getfd(c);
+		return getfd_call(c);
 	case SYS_ioctl:
 		return sock_ioctl(c);
 	}
 	ret = find_conn(c);
-	if (ret == CALL_NATIVE && c->nr == SYS_connect && is_hidden(c))
-		return -ENOENT;
 	return c->conn && !ret ? by_conn(c) : ret;
 }
 
@@ -315,7 +294,7 @@ void call_handle(struct call *c, bool foreign)
 	c->buf = call_buf;
 	c->rights = RIGHTS_ALL;
 	if (zygote_is(c->pid)) {
-		call_answer(c, CALL_NATIVE);
+		call_answer(c, call_native(NATIVE_ZYGOTE));
 		return;
 	}
 	c->task = task_of(c);

@@ -12,9 +12,9 @@
 #include "base/list.h"
 
 /* Results of a handler that are not results of a system call. */
-#define CALL_NATIVE	(INT64_MIN)	/* the host kernel executes the call */
 #define CALL_HELD	(INT64_MIN + 1)	/* the call is answered later */
 #define CALL_ANSWERED	(INT64_MIN + 2)	/* the call is answered already */
+/* native.h adds one that makes the host's kernel execute the call. */
 
 #define CALL_BUF_SIZE	(256 * 1024)
 

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * recvmsg() and recvmmsg() on unix sockets that the target itself uses.
+ * recvmsg() and recvmmsg() on sockets that the target itself uses, and
+ * recvmsg() on the carriers of streams.
  *
  * Theory of operation
  *
  * A message may contain descriptors. A process outside the run may thus send a
  * socket of the host's network to the target. lklhost therefore receives the
- * message itself, on a duplicate of the caller's descriptor. It passes the
+ * message itself, on a duplicate of the caller's descriptor. It does so for
+ * every kind of socket, because the target could replace any descriptor by a
+ * unix socket before the host's kernel uses it. It passes the
  * descriptors to the caller, except for stray sockets (stray.c). If there is a
  * stray socket, the caller gets fewer descriptors and MSG_CTRUNC, as if there
  * were no room.
@@ -36,6 +39,7 @@
 #include "engine/supervise/msg.h"
 #include "engine/supervise/stall.h"
 #include "engine/supervise/stray.h"
+#include "engine/supervise/watchdog.h"
 
 #ifndef SCM_PIDFD			/* Linux 6.5 */
 #define SCM_PIDFD	4
@@ -247,6 +251,7 @@ static int64_t take(struct call *c, const struct user_msg *um, int uflags,
 			     .msg_control = in.buf, .msg_controllen = room };
 	char *big = NULL;
 	int64_t n, ret;
+	int err;
 
 	if (iov.iov_len > CALL_BUF_SIZE) {
 		int type = SOCK_STREAM;
@@ -262,12 +267,15 @@ static int64_t take(struct call *c, const struct user_msg *um, int uflags,
 		if (!iov.iov_base)
 			return -ENOMEM;
 	}
+	/* Another thread may hold the socket's lock while it waits for a page. */
+	watchdog_enter(c);
 	n = recvmsg(c->dup, &mh, (uflags & ~(MSG_WAITALL | MSG_WAITFORONE)) |
 		    MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	err = errno;
+	watchdog_leave();
 	if (n < 0) {
 		free(big);
-		return errno == EAGAIN && !(uflags & MSG_ERRQUEUE) ? CALL_HELD :
-								     -errno;
+		return err == EAGAIN && !(uflags & MSG_ERRQUEUE) ? CALL_HELD : -err;
 	}
 	mh.msg_flags &= ~MSG_CMSG_CLOEXEC;
 	mh.msg_flags |= uflags & MSG_CMSG_CLOEXEC;
@@ -452,7 +460,7 @@ static int64_t received_mmsg(struct call *c)
 	return hold(c, deadline, i, several_retry);
 }
 
-/** received_call - handle recvmsg or recvmmsg on the unix socket @c->dup */
+/** received_call - handle recvmsg or recvmmsg on the socket @c->dup */
 int64_t received_call(struct call *c)
 {
 	return c->nr == SYS_recvmsg ? received_msg(c) : received_mmsg(c);

@@ -15,6 +15,7 @@
 #include "engine/supervise/dgram.h"
 #include "engine/supervise/hostnet.h"
 #include "engine/supervise/msg.h"
+#include "engine/supervise/native.h"
 #include "engine/supervise/notify.h"
 #include "engine/supervise/rights.h"
 #include "engine/supervise/sock.h"
@@ -142,7 +143,7 @@ static int64_t socket_netlink(struct call *c, int type, int proto, int flags)
 	    proto != NETLINK_GENERIC && proto != NETLINK_NETFILTER &&
 	    proto != NETLINK_XFRM)
 		return host.shared_netns && proto != NETLINK_KOBJECT_UEVENT ?
-		       -EPROTONOSUPPORT : CALL_NATIVE;
+		       -EPROTONOSUPPORT : call_native(NATIVE_LOCAL_NETLINK);
 	conn_sweep_many();
 	sfd = st_socket(domain, type | SOCK_NONBLOCK | SOCK_CLOEXEC, proto);
 	if (sfd < 0)

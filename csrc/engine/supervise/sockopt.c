@@ -219,6 +219,31 @@ static int64_t full_info(struct call *c, int room)
 	return ret ? ret : mem_write(c, c->args[4], &len, sizeof(len));
 }
 
+/** peek_off - get SO_PEEK_OFF from the carrier, whose reads change it */
+static int64_t peek_off(struct call *c, int room)
+{
+	socklen_t len = sizeof(int);
+	int value;
+
+	return getsockopt(c->dup, SOL_SOCKET, SO_PEEK_OFF, &value, &len) ?
+	       -errno : put_int(c, value, room);
+}
+
+/** set_peek_off - set SO_PEEK_OFF of a stream: peeks read from the carrier */
+static int64_t set_peek_off(struct call *c, int len)
+{
+	int64_t ret;
+	int value;
+
+	if (len < (int)sizeof(value))
+		return -EINVAL;
+	ret = mem_read(c, c->args[3], &value, sizeof(value));
+	if (ret)
+		return ret;
+	return setsockopt(c->dup, SOL_SOCKET, SO_PEEK_OFF, &value,
+			  sizeof(value)) ? -errno : 0;
+}
+
 /** sock_getsockopt - handle getsockopt(2) */
 int64_t sock_getsockopt(struct call *c)
 {
@@ -254,7 +279,7 @@ int64_t sock_getsockopt(struct call *c)
 	    dgram_run_value(dgram_of(conn), level, name, &value))
 		return put_int(c, value, room);
 	if (level == SOL_SOCKET && name == SO_PEEK_OFF)
-		return CALL_NATIVE;	/* reads from the carrier change it */
+		return peek_off(c, room);
 	/* For some options, the buffer is also an input. */
 	ret = mem_read(c, c->args[3], c->buf, (size_t)room);
 	if (ret)
@@ -440,7 +465,7 @@ int64_t sock_setsockopt(struct call *c)
 		return tables_set(c);
 	if (level == SOL_SOCKET && name == SO_PEEK_OFF &&
 	    conn->kind == KIND_STREAM)
-		return CALL_NATIVE;	/* peeking reads from the carrier */
+		return set_peek_off(c, len);
 	if (len > OPT_MAX)
 		return -ENOBUFS;
 	ret = c->args[3] ? mem_read(c, c->args[3], c->buf, (size_t)len) : 0;

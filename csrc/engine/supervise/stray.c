@@ -7,7 +7,7 @@
  * The target cannot create stray sockets, because its sockets are carriers. But
  * a process outside the run may send one to the target, or the target may take
  * one from such a process (pidfd_getfd(2)). lklhost does not pass stray sockets
- * to the target (received.c, stray_getfd()), and refuses calls on them. Sockets
+ * to the target (received.c, getfd.c), and refuses calls on them. Sockets
  * that lklhost or its user has passed to the target are not stray: packet
  * sockets, and the standard streams of a program.
  */
@@ -105,47 +105,4 @@ void stray_refused(const struct call *c)
 		return;
 	warn_user("%s (pid %d): a socket of the host's network, received from another process, is refused; create the socket inside the run, or see --host-net",
 		  task_comm(c->task), task_tgid(c->task));
-}
-
-/**
- * pidfd_pid - get the process of a pidfd
- *
- * Returns 0 if @fd is not a pidfd or the process has ended.
- */
-static pid_t pidfd_pid(int fd)
-{
-	char path[48], line[128];
-	int pid = 0;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
-	f = fopen(path, "re");
-	while (f && fgets(line, sizeof(line), f))
-		if (sscanf(line, "Pid: %d", &pid) == 1)
-			break;
-	if (f)
-		fclose(f);
-	return pid > 0 ? pid : 0;
-}
-
-/**
- * stray_getfd - handle pidfd_getfd(2)
- *
- * Processes of this run have no stray sockets, so the host's kernel may execute
- * the call for them. For other processes, the call is refused. This is no
- * security boundary: a program that may take a descriptor from another process
- * may also control that process with ptrace(2). The only purpose is that a
- * program does not use a socket of the host unknowingly.
- */
-int64_t stray_getfd(struct call *c)
-{
-	pid_t pid;
-
-	if (call_dup(c, (int)c->args[0]))
-		return CALL_NATIVE;
-	pid = pidfd_pid(c->dup);
-	if (!pid || tree_has(pid))
-		return CALL_NATIVE;
-	stray_refused(c);
-	return -EPERM;
 }

@@ -13,12 +13,16 @@ struct call;
 bool stray_is(int fd, int domain);
 int stray_domain(int fd);
 void stray_refused(const struct call *c);
-int64_t stray_getfd(struct call *c);
 
 /*
  * In received.c: recvmsg(2) and recvmmsg(2) on a unix socket that is not a
  * carrier.
  */
+/* received.c */
 int64_t received_call(struct call *c);
+
+/* getfd.c */
+void getfd_init(void);
+int64_t getfd_call(struct call *c);
 
 #endif

@@ -6,9 +6,10 @@
  *
  * read, write, send and recv are not notified. sendmsg and recvmsg are
  * notified, because the filter cannot see whether their header contains a name.
- * If it contains none, the kernel executes the call. With a name, a unix socket
- * would behave differently from TCP: TCP ignores the name when sending and
- * returns length 0 when receiving. A unix socket also lacks timestamps and
+ * If it contains none, the kernel executes sendmsg, and received.c executes
+ * recvmsg on the carrier. With a name, a unix socket would behave differently
+ * from TCP: TCP ignores the name when sending and returns length 0 when
+ * receiving. A unix socket also lacks timestamps and
  * TCP_INQ, which the target may have requested. recv with MSG_TRUNC or
  * MSG_ERRQUEUE is notified as well: with MSG_TRUNC, TCP discards data.
  */
@@ -28,7 +29,9 @@
 #include "engine/supervise/conn.h"
 #include "engine/supervise/dgram.h"
 #include "engine/supervise/msg.h"
+#include "engine/supervise/native.h"
 #include "engine/supervise/notify.h"
+#include "engine/supervise/stray.h"
 #include "engine/supervise/stream.h"
 #include "stack/stack.h"
 
@@ -44,11 +47,13 @@
 int stream_dup(struct call *c)
 {
 	uint32_t id;
+	int ret;
 
 	if (c->dup >= 0)
 		return 0;
-	if (call_dup(c, (int)c->args[0]))
-		return -EBADF;
+	ret = call_dup(c, (int)c->args[0]);
+	if (ret)
+		return ret;
 	if (carrier_identify(c->dup, &id) || id != c->conn->id)
 		return -EBADF;
 	return 0;
@@ -233,7 +238,7 @@ int64_t tcp_recv(struct call *c)
 	if (!um.name && !(um.flags & MSG_TRUNC) &&
 	    !(um.controllen && (stream_of(c->conn)->stamps.wanted ||
 				stream_of(c->conn)->inq_wanted)))
-		return CALL_NATIVE;
+		return received_call(c);
 	ret = recv_try(c, NULL);
 	if (ret != CALL_HELD)
 		return ret;
@@ -297,7 +302,7 @@ int64_t tcp_send(struct call *c)
 		return stream_broken(c, um.flags);
 	/* A unix socket would also send descriptors; TCP does not. */
 	if ((!um.name || !um.namelen) && !um.controllen)
-		return CALL_NATIVE;
+		return call_native(NATIVE_SEND);
 	ret = stream_send_try(c, NULL);
 	if (ret != CALL_HELD)
 		return ret;

@@ -30,6 +30,7 @@ extern const struct attempt space_attempts[];
 extern const struct attempt fd_attempts[];
 extern const struct attempt name_attempts[];
 extern const struct attempt hostnet_attempts[];
+extern const struct attempt exchange_attempts[];
 
 extern const char *self;		/* path of this program */
 
@@ -46,6 +47,9 @@ void mark(int fd, const char *name);
 
 /* sockets.c */
 const char *connect_out(const struct attempt *at);
+
+/* fds.c */
+int outside_connect(void);
 
 /* raw.c: system calls that no library sees */
 long raw(long nr, long a, long b, long c, long d, long e, long f);

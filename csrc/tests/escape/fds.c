@@ -23,8 +23,8 @@
 
 enum { BY_RECVMSG, BY_RECVMMSG, BY_BARE_RECVMSG };
 
-/** accomplice - connect to the accomplice; returns -1 with errno on failure */
-static int accomplice(void)
+/** outside_connect - connect to the accomplice; returns -1 with errno on failure */
+int outside_connect(void)
 {
 	struct sockaddr_un un = { .sun_family = AF_UNIX };
 	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
@@ -56,7 +56,7 @@ static int get(char letter, long how, const char **outcome)
 	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1,
 			      .msg_control = room,
 			      .msg_controllen = sizeof(room) };
-	int conn = accomplice(), fd = -1;
+	int conn = outside_connect(), fd = -1;
 
 	if (conn < 0 || write(conn, &letter, 1) != 1 ||
 	    receive(conn, &msg, how) < 0)
@@ -149,7 +149,7 @@ static const char *received(const struct attempt *at)
 /** sent - send a carrier to the accomplice; checks whether it is a socket of the host's network */
 static const char *sent(const struct attempt *at)
 {
-	int conn = accomplice(), fd = socket(AF_INET, SOCK_STREAM, 0);
+	int conn = outside_connect(), fd = socket(AF_INET, SOCK_STREAM, 0);
 	union {
 		struct cmsghdr h;
 		char room[CMSG_SPACE(sizeof(int))];

@@ -45,7 +45,7 @@ const char *self;
 
 static const struct attempt *const tables[] = {
 	socket_attempts, door_attempts, process_attempts, space_attempts,
-	fd_attempts, name_attempts, hostnet_attempts,
+	fd_attempts, name_attempts, hostnet_attempts, exchange_attempts,
 };
 
 /** failure - return the name of an error */

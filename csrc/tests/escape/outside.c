@@ -60,6 +60,7 @@ static int wanted(char letter)
 {
 	switch (letter) {
 	case 'i':
+	case 'f':
 		return connected(AF_INET, SOCK_STREAM);
 	case 'u':
 		return connected(AF_INET6, SOCK_DGRAM);
@@ -77,8 +78,8 @@ static int wanted(char letter)
 	return -1;
 }
 
-/** give - send a descriptor, or "-" when there is none */
-static void give(int conn, int fd)
+/** give - send a descriptor, or "-" when there is none; false: the client has left */
+static bool give(int conn, int fd)
 {
 	union {
 		struct cmsghdr h;
@@ -95,8 +96,7 @@ static void give(int conn, int fd)
 		msg.msg_control = NULL;
 		msg.msg_controllen = 0;
 	}
-	if (sendmsg(conn, &msg, MSG_NOSIGNAL) < 0)
-		perror("giving a descriptor");
+	return sendmsg(conn, &msg, MSG_NOSIGNAL) >= 0;
 }
 
 /** take - receive a descriptor and print its family */
@@ -120,6 +120,13 @@ static void take(int conn)
 		perror("answering");
 }
 
+/** flood - send one connection in many messages, until the client has left */
+static void flood(int conn, int fd)
+{
+	while (give(conn, fd))
+		;
+}
+
 /** serve - serve one client */
 static void serve(int listener)
 {
@@ -133,7 +140,9 @@ static void serve(int listener)
 		} else {
 			fd = wanted(letter);
 			give(conn, fd);
-			if (fd >= 0 && letter != 'i' && letter != 'u')
+			if (letter == 'f')
+				flood(conn, fd);
+			if (fd >= 0 && letter != 'i' && letter != 'f' && letter != 'u')
 				close(fd);
 		}
 	}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The calls that the host's kernel executes: why each of them is safe.
+ *
+ * Theory of operation
+ *
+ * lklhost looks at a caught call and then may let the host's kernel execute it.
+ * In between, other threads of the target can exchange everything that the
+ * call refers to: a descriptor by dup2(2), a byte of memory, a name. A call is
+ * therefore native only if it is harmless for every descriptor that the target
+ * can have and for every content of its memory. lklhost answers all other calls
+ * itself, or carries them out on its own duplicate.
+ *
+ * The registers cannot change: the calling thread sleeps in the kernel until
+ * the answer. With the engine trace, trace/step.c compares them.
+ *
+ * Only call_native() continues a call. tests/rooms.py checks this, and that
+ * each use gives a reason from this list.
+ *
+ * The reasons rely on one invariant: the target has no stray socket (stray.c),
+ * which is a socket of a network that is not the stack's. Its sockets are
+ * carriers, unix sockets, AF_ALG, netlink of the host's local protocols, packet
+ * sockets of the mirror, and the standard streams that the user has given to
+ * it. Four calls could break the invariant, and none of them is ever native:
+ * recvmsg(2), recvmmsg(2), pidfd_getfd(2), and socket(2) of other families.
+ *
+ * The filter (target/filter.c) does not catch calls that are harmless in the
+ * same sense: read(2), write(2), send(2) and recv(2) without an address,
+ * splice(2) and sendfile(2) move bytes, but no descriptors. dup(2), fcntl(2) and
+ * close(2) change only descriptors that the target has. open(2) of a socket
+ * fails (ENXIO). socketpair(2) has no family but AF_UNIX.
+ */
+#ifndef LKLHOST_NATIVE_H
+#define LKLHOST_NATIVE_H
+
+#include <stdint.h>
+
+/**
+ * enum native_reason - why the host's kernel may execute a call
+ * @NATIVE_ZYGOTE: The zygote makes the call (target/zygote.c). It executes
+ *	lklhost's code, and is alone in its memory.
+ * @NATIVE_SAME_STACK: The run has --stack host. The host's stack is the run's stack.
+ * @NATIVE_LOCAL_NETLINK: socket(2) of a netlink protocol that concerns the host
+ *	and no network. The registers contain all arguments.
+ * @NATIVE_OTHER_NAMESPACE: setns(2) with the type of another namespace than the
+ *	network. The type is in a register, and the kernel refuses a descriptor
+ *	of another type.
+ * @NATIVE_OWN_FILE: ioctl(2) whose number, a register, concerns the descriptor
+ *	alone: its owner, mark, timestamp or unsent bytes. No descriptor gives
+ *	access to a device by such a request.
+ * @NATIVE_LOCAL_SOCKET: A call, except recvmsg(2) and recvmmsg(2), on a socket
+ *	that is not a carrier. It returns no descriptor of another socket than
+ *	accept(2) on a unix listener, so the invariant holds. A name in memory
+ *	selects a unix socket, which belongs to the host (hidden.c handles
+ *	connect(2)). On a carrier, it changes what the caller itself receives or
+ *	sends. lklhost trusts no carrier for its name or its peer (carrier.c).
+ * @NATIVE_SEND: sendmsg(2) without a name or ancillary data on a stream's
+ *	carrier: NATIVE_LOCAL_SOCKET applies to all other descriptors.
+ */
+enum native_reason {
+	NATIVE_ZYGOTE,
+	NATIVE_SAME_STACK,
+	NATIVE_LOCAL_NETLINK,
+	NATIVE_OTHER_NAMESPACE,
+	NATIVE_OWN_FILE,
+	NATIVE_LOCAL_SOCKET,
+	NATIVE_SEND,
+};
+
+int64_t call_native(enum native_reason reason);
+
+#endif
