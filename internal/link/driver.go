@@ -23,6 +23,7 @@ import (
 
 	"golang.org/x/net/bpf"
 
+	"github.com/lklrun/lklrun/internal/base/runas"
 	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/pkg/config"
 )
@@ -117,6 +118,7 @@ type Env struct {
 	Log     *slog.Logger
 	Tell    func(string) // prints a line for the user
 	Note    func(string) // the same, unless the user wants no notes
+	User    *runas.User  // of the target; nil: that of this process
 
 	// UndosOfOthers lists the undos of one kind of other runs.
 	UndosOfOthers func(op string) ([]netdev.Undo, error)

@@ -6,11 +6,14 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	stdnet "net"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/lklrun/lklrun/internal/diag/egress"
@@ -192,5 +195,113 @@ rm -rf $d`
 		"--name", kit.NewName(), "--allow", "index.test:80", "--allow", "git.test:9418", "--", "sh", "-c", script))
 	if r.Status != 0 || r.Stdout != "42\nfirst\n" || strings.Count(r.Stderr, "refused the name evil.test:") != 1 {
 		t.Error(r)
+	}
+}
+
+// senders sends its arguments to port 9 of themselves by UDP and TCP.
+const senders = `
+import socket, sys
+for to in sys.argv[1:]:
+    for kind in socket.SOCK_DGRAM, socket.SOCK_STREAM:
+        s = socket.socket(socket.AF_INET6 if ":" in to else socket.AF_INET, kind)
+        s.settimeout(5)
+        try:
+            if kind == socket.SOCK_DGRAM:
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+            s.connect((to, 9))
+            s.send(to.encode())
+        except OSError:
+            pass
+        s.close()
+`
+
+// recorder returns a function that tells whether a server on all addresses of a namespace has
+// got text by a protocol.
+func recorder(t *testing.T, n *kit.Netns) func(protocol, text string) bool {
+	t.Helper()
+	var heard sync.Map
+	var datagrams stdnet.PacketConn
+	n.Do(t, func() (err error) {
+		datagrams, err = stdnet.ListenPacket("udp", ":9")
+		return err
+	})
+	t.Cleanup(func() { datagrams.Close() })
+	read := func(protocol string, from func([]byte) (int, error)) {
+		b := make([]byte, 100)
+		for {
+			k, err := from(b)
+			if err != nil {
+				return
+			}
+			heard.Store(protocol+string(b[:k]), true)
+		}
+	}
+	go read("udp", func(b []byte) (int, error) { k, _, err := datagrams.ReadFrom(b); return k, err })
+	l := n.Listen(t, ":9")
+	go func() {
+		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+			go read("tcp", c.Read)
+		}
+	}()
+	return func(protocol, text string) bool { _, found := heard.Load(protocol + text); return found }
+}
+
+// TestSecondFinding06Routes checks that a rule for all addresses opens neither this machine
+// nor a whole network: finding 6 of the second review.
+func TestSecondFinding06Routes(t *testing.T) {
+	t.Parallel()
+	host, net, command := egressSite(t, map[string]string{"broad.wild.test": "10.71.8.255", "local.wild.test": "10.9.1.1"})
+	host.Addr(t, "v0", "fd71::1/64")
+	net.Addr(t, "n0", "fd71::2/64")
+	host.Run(t, "sh", "-ec", "echo 1 >/proc/sys/net/ipv6/conf/all/forwarding; ip route add local 10.9.0.0/16 dev lo src "+egressHost)
+	onHost, onNet := recorder(t, host), recorder(t, net)
+	bad := []string{"10.71.8.255", "10.9.1.1", egressHost, "fd71::", "fd71::1", "64:ff9b::" + egressHost, "0.0.0.0", "::ffff:127.0.0.1", "192.168.127.254"}
+	good := []string{egressGood, "fd71::2"}
+	args := []string{kit.Bin("lklrun"), "--name", kit.NewName(), "--allow", "0.0.0.0/0:9", "--allow", "[::/0]:9", "--allow", "*.wild.test", "--", "/usr/bin/python3", "-c", senders, "broad.wild.test", "local.wild.test"}
+	r := kit.Run(t, 2*kit.Limit, command(slices.Concat(args, bad, good)...))
+	if r.Status != 0 {
+		t.Fatal(r)
+	}
+	for _, protocol := range []string{"udp", "tcp"} {
+		for _, to := range append(bad, "broad.wild.test", "local.wild.test") {
+			if onHost(protocol, to) || onNet(protocol, to) {
+				t.Errorf("%s reached %s", protocol, to)
+			}
+		}
+		for _, to := range good {
+			kit.WaitFor(t, protocol+" to "+to, kit.Limit, func() bool { return onNet(protocol, to) })
+		}
+	}
+	for _, line := range []string{
+		"refused udp 10.71.8.255:9: it is a multicast or broadcast address", "refused tcp 10.9.1.1:9: it is an address of this machine", "refused udp [fd71::]:9: it is an anycast address",
+		"ignored the address 10.71.8.255 in the answer for broad.wild.test", "ignored the address 10.9.1.1 in the answer for local.wild.test",
+	} {
+		if !strings.Contains(r.Stderr, line) {
+			t.Errorf("no line %q:\n%s", line, r.Stderr)
+		}
+	}
+}
+
+// TestSecondFinding11Owner checks that the host's firewall sees the user of the target as the
+// owner of the gateway's sockets: finding 11 of the second review.
+func TestSecondFinding11Owner(t *testing.T) {
+	t.Parallel()
+	kit.Need(t, "nft")
+	host, net, command := egressSite(t, map[string]string{"good.wild.test": egressGood})
+	onHost, onNet := recorder(t, host), recorder(t, net)
+	user := []string{kit.Bin("lklrun"), "--name", kit.NewName(), "--user", "54321:54321", "--", "/usr/bin/python3", "-c", senders, "192.168.127.254", "good.wild.test"}
+	for _, tc := range []struct {
+		owner   string
+		reached bool
+	}{{"54321", false}, {"0", true}} {
+		host.Run(t, "nft", "flush ruleset; table inet t { chain c { type filter hook output priority 0; th dport { 9, 53 } meta skuid "+tc.owner+" reject; }; }")
+		r := kit.Run(t, 2*kit.Limit, command(user...))
+		for _, protocol := range []string{"udp", "tcp"} {
+			for to, heard := range map[string]func(protocol, text string) bool{"192.168.127.254": onHost, "good.wild.test": onNet} {
+				if got := tc.reached && kit.Within(kit.Limit, func() bool { return heard(protocol, to) }) || heard(protocol, to); got != tc.reached || r.Status != 0 {
+					t.Errorf("%s to %s, packets of user %s are rejected: reached %v; %v", protocol, to, tc.owner, got, r)
+				}
+			}
+		}
 	}
 }

@@ -101,9 +101,8 @@ func NewLedger() *Ledger {
 	return &Ledger{names: map[nameKey]*Name{}, places: map[placeKey]*Destination{}}
 }
 
-// Query counts a query. It is refused if reason is not empty. Query reports
-// whether this is the first refusal of the name.
-func (l *Ledger) Query(name, reason string) (first bool) {
+// Query counts a query. It is refused if reason is not empty.
+func (l *Ledger) Query(name, reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.part(reason)
@@ -112,32 +111,28 @@ func (l *Ledger) Query(name, reason string) (first bool) {
 	n := l.names[k]
 	if n == nil {
 		if p.names++; p.names > most {
-			return false
+			return
 		}
 		n = &Name{Name: k.name, Allowed: k.allowed, Reason: reason}
 		l.names[k] = n
 	}
 	n.Count++
-	return n.Count == 1 && reason != ""
 }
 
-// Ignore records an address in the answer for a name that no name can permit. It
-// reports whether this is the first time.
-func (l *Ledger) Ignore(name, address string) (first bool) {
+// Ignore records an address in the answer for a name that no name can permit.
+func (l *Ledger) Ignore(name, address string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := l.names[nameKey{short(name), true}]
 	if n == nil || len(n.Ignored) >= ignoreMost || slices.Contains(n.Ignored, address) {
-		return false
+		return
 	}
 	n.Ignored = append(n.Ignored, address)
-	return true
 }
 
 // Contact counts an attempt to reach a destination. It is refused if reason is
-// not empty. Contact reports whether this is the first refusal of the
-// destination.
-func (l *Ledger) Contact(protocol string, at netip.AddrPort, name, reason string) (first bool) {
+// not empty.
+func (l *Ledger) Contact(protocol string, at netip.AddrPort, name, reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.part(reason)
@@ -146,14 +141,13 @@ func (l *Ledger) Contact(protocol string, at netip.AddrPort, name, reason string
 	d := l.places[k]
 	if d == nil {
 		if p.places++; p.places > most {
-			return false
+			return
 		}
 		d = &Destination{Protocol: protocol, Address: at.Addr().String(), Port: at.Port(), Allowed: k.allowed}
 		l.places[k] = d
 	}
 	d.Count++
 	d.Name, d.Reason = short(name), reason
-	return d.Count == 1 && reason != ""
 }
 
 func short(name string) string {

@@ -148,6 +148,7 @@ func (driver) Describe(l *link.Link, c Part) link.Words {
 }
 
 func (driver) Open(ctx context.Context, l *link.Link, c Part, env link.Env) (link.End, error) {
+	c.User = env.User
 	g, bell, err := gateway.Start(ctx, c, env.Log, func(words string) { env.Tell(l.Name + ": " + words) })
 	var taken *gateway.PublishError
 	if errors.As(err, &taken) { // in use since the plan was made

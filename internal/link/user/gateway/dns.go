@@ -29,18 +29,22 @@ const (
 	queryLimit = 2 * time.Second
 )
 
+// dialFunc opens a socket to a name server.
+type dialFunc func(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error)
+
 // resolver forwards queries unchanged to the host's name servers, so that it
 // supports all types of answers. The servers may be reachable only from the
 // host itself (127.0.0.53).
 type resolver struct {
 	path string
+	dial dialFunc
 
 	mu      sync.Mutex
 	changed time.Time // modification time of the file when it was read
 	servers []netip.AddrPort
 }
 
-func newResolver(path string) *resolver { return &resolver{path: path} }
+func newResolver(path string, dial dialFunc) *resolver { return &resolver{path: path, dial: dial} }
 
 // current returns the name servers in the host's present resolv.conf.
 func (r *resolver) current() []netip.AddrPort {
@@ -80,7 +84,7 @@ func (r *resolver) dialTCP(ctx context.Context) (net.Conn, error) {
 	var errs []error
 	for _, s := range r.current() {
 		ctx, cancel := context.WithTimeout(ctx, queryLimit)
-		conn, err := dialServer(ctx, "tcp", s)
+		conn, err := r.dial(ctx, "tcp", s)
 		cancel()
 		if err == nil {
 			return conn, nil
@@ -95,7 +99,7 @@ func (r *resolver) dialTCP(ctx context.Context) (net.Conn, error) {
 func (r *resolver) exchange(ctx context.Context, query []byte) []byte {
 	answer := serverFailure(query)
 	for _, s := range r.current() {
-		got, err := ask(ctx, s, query)
+		got, err := r.ask(ctx, s, query)
 		if err != nil {
 			continue
 		}
@@ -108,10 +112,10 @@ func (r *resolver) exchange(ctx context.Context, query []byte) []byte {
 }
 
 // ask sends query to one server and waits for its answer.
-func ask(ctx context.Context, server netip.AddrPort, query []byte) ([]byte, error) {
+func (r *resolver) ask(ctx context.Context, server netip.AddrPort, query []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryLimit)
 	defer cancel()
-	conn, err := dialServer(ctx, "udp", server)
+	conn, err := r.dial(ctx, "udp", server)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 
 func TestNameServers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "resolv.conf")
-	r := newResolver(path)
+	r := newResolver(path, new(Config).dial)
 	first := func() string { return r.current()[0].String() }
 	if got := first(); got != "127.0.0.1:53" {
 		t.Errorf("without a file: %s", got)

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/lklrun/lklrun/internal/base/runas"
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
@@ -39,6 +40,8 @@ type Config struct {
 	Host6    netip.Addr   `json:"host6,omitzero"`
 
 	Allow []config.Allow `json:"allow,omitempty"` // the only destinations; empty: all
+
+	User *runas.User `json:"-"` // owner of the host's sockets, the user of the target; nil: that of this process
 
 	Publish []config.Publish `json:"publish,omitempty"` // ports of the host that lead to the stack's ports
 }

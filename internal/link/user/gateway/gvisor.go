@@ -95,7 +95,7 @@ func Start(ctx context.Context, cfg Config, log *slog.Logger, warn func(string))
 	l, bell := newLink(cfg, log)
 	g := &Gateway{
 		cfg: cfg, log: log, warn: warn, relays: map[*relay]struct{}{}, doors: doors,
-		link: l, dns: newResolver(resolvConf),
+		link: l, dns: newResolver(resolvConf, cfg.dial),
 	}
 	if len(cfg.Allow) > 0 {
 		g.rules = newRules(cfg, warn)

@@ -5,15 +5,21 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
-	"slices"
+	"os"
+	"runtime"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/tcpip"
 
+	"github.com/lklrun/lklrun/internal/base/runas"
+	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/link/user/rules"
 )
 
@@ -28,20 +34,30 @@ func (g *Gateway) dialHost(ctx context.Context, network string, addr tcpip.Addre
 			return nil, err
 		}
 	}
-	// The stack decides about keep-alive.
-	d := net.Dialer{KeepAlive: -1}
-	return d.DialContext(ctx, network, netip.AddrPortFrom(g.onHost(addr), port).String())
+	conn, err := g.cfg.dial(ctx, network, netip.AddrPortFrom(g.onHost(addr), port))
+	if err != nil || g.rules == nil {
+		return conn, err
+	}
+	from, err := netip.ParseAddrPort(conn.LocalAddr().String())
+	if err == nil {
+		err = g.rules.Connected(network, from, netip.AddrPortFrom(peer(addr), port))
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
 }
 
-// dialServer opens a socket to a name server of the host.
-func dialServer(ctx context.Context, network string, server netip.AddrPort) (net.Conn, error) {
-	d := net.Dialer{KeepAlive: -1}
-	return d.DialContext(ctx, network, server.String())
+// dial opens a socket without asking the rules, for example to a name server of the host.
+func (c *Config) dial(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
+	d := net.Dialer{KeepAlive: -1, Control: c.prepare} // the stack decides about keep-alive
+	return d.DialContext(ctx, network, to.String())
 }
 
 // newRules returns the rules of a gateway.
 func newRules(cfg Config, tell func(string)) *rules.Rules {
-	o := rules.Options{Allow: cfg.Allow, Local: local, Tell: tell, Now: time.Now}
+	o := rules.Options{Allow: cfg.Allow, RouteType: cfg.routeType, Tell: tell, Now: time.Now}
 	for _, n := range cfg.networks() {
 		o.Nets = append(o.Nets, n.address.Masked())
 		o.Hosts = append(o.Hosts, n.host)
@@ -49,40 +65,67 @@ func newRules(cfg Config, tell func(string)) *rules.Rules {
 	return rules.New(o)
 }
 
-// local reports whether an address belongs to this machine: to one of its
-// interfaces, or by a local route.
-func local(a netip.Addr) (bool, error) {
-	all, err := net.InterfaceAddrs()
-	if err != nil {
-		return false, err
+// routeType asks for the route that a socket of this gateway takes.
+func (c *Config) routeType(protocol string, from, to netip.AddrPort) (kind uint8, err error) {
+	uid := os.Geteuid()
+	if c.User != nil {
+		uid = c.User.UID
 	}
-	if slices.ContainsFunc(all, func(one net.Addr) bool {
-		p, err := netip.ParsePrefix(one.String())
-		return err == nil && p.Addr().Unmap().WithZone("") == a
-	}) {
-		return true, nil
-	}
-	source := sourceOf(a)
-	return source == a || source.IsLoopback(), nil
+	return netdev.RouteType(protocol, uid, from, to)
 }
 
-// sourceOf returns the source address of packets to an address. For an address
-// with a local route, it is usually the address itself. The result is invalid if there is
-// no route.
-func sourceOf(to netip.Addr) netip.Addr {
-	fd, err := probe(to)
+// prepare gives a new socket to the target's user, because rules of the host's firewall
+// and routing can depend on the owner. It also disables broadcasts, which the net package
+// enables.
+func (c *Config) prepare(_, _ string, conn syscall.RawConn) error {
+	var err error
+	cerr := conn.Control(func(fd uintptr) {
+		if c.User != nil && c.User.UID != os.Geteuid() {
+			err = replaceAs(c.User, int(fd))
+		}
+		if err == nil {
+			err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_BROADCAST, 0))
+		}
+	})
+	return cmp.Or(err, cerr)
+}
+
+// replaceAs replaces an unconnected socket by a new one that belongs to a user.
+func replaceAs(u *runas.User, fd int) error {
+	var kind [3]int
+	for i, option := range []int{unix.SO_DOMAIN, unix.SO_TYPE, unix.SO_PROTOCOL} {
+		var err error
+		if kind[i], err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, option); err != nil {
+			return os.NewSyscallError("getsockopt", err)
+		}
+	}
+	made, err := socketAs(u, kind[0], kind[1]|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, kind[2])
 	if err != nil {
-		return netip.Addr{}
+		return err
 	}
-	defer unix.Close(fd)
-	sa, _ := unix.Getsockname(fd) // cannot fail for a connected socket
-	switch sa := sa.(type) {
-	case *unix.SockaddrInet4:
-		return netip.AddrFrom4(sa.Addr)
-	case *unix.SockaddrInet6:
-		return netip.AddrFrom16(sa.Addr)
+	defer unix.Close(made)
+	return os.NewSyscallError("dup3", unix.Dup3(made, fd, unix.O_CLOEXEC))
+}
+
+// socketAs creates a socket of a user. chown(2) would change the owner for routing rules,
+// but not for netfilter.
+func socketAs(u *runas.User, domain, kind, protocol int) (fd int, err error) {
+	runtime.LockOSThread() // the ids are those of a thread
+	defer runtime.UnlockOSThread()
+	gid, _ := unix.SetfsgidRetGid(u.GID)
+	uid, _ := unix.SetfsuidRetUid(u.UID)
+	is, _ := unix.SetfsuidRetUid(-1) // fails without an error
+	fd, err = unix.Socket(domain, kind, protocol)
+	_, _ = unix.SetfsuidRetUid(uid)
+	_, _ = unix.SetfsgidRetGid(gid)
+	switch {
+	case err != nil:
+		return -1, os.NewSyscallError("socket", err)
+	case is != u.UID:
+		unix.Close(fd)
+		return -1, fmt.Errorf("creating a socket of user %s: %w", u, unix.EPERM)
 	}
-	return netip.Addr{}
+	return fd, nil
 }
 
 // probe connects a datagram socket, which looks up the route to an address and

@@ -99,7 +99,7 @@ func TestQueriesGiveWay(t *testing.T) {
 	if err := os.WriteFile(path, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	g := &Gateway{log: slog.New(slog.DiscardHandler), warn: func(string) {}, dns: newResolver(path)}
+	g := &Gateway{log: slog.New(slog.DiscardHandler), warn: func(string) {}, dns: newResolver(path, new(Config).dial)}
 	g.dns.current()
 	g.dns.servers = []netip.AddrPort{server.LocalAddr().(*net.UDPAddr).AddrPort()}
 	most := tables()[queries].most

@@ -77,9 +77,8 @@ func (r *Rules) Query(msg []byte) (q *Query, refusal []byte) {
 }
 
 func (r *Rules) refuseQuery(name, reason string) {
-	if r.ledger.Query(name, reason) {
-		r.say("refused the name " + name + ": " + reason)
-	}
+	r.ledger.Query(name, reason)
+	r.say("refused the name " + name + ": " + reason)
 }
 
 // questionName parses the name of the first question, which must not be
@@ -197,12 +196,11 @@ func (q *Query) Answer(msg []byte) []byte {
 		to := f.addr.Unmap()
 		reason := q.rules.special(to)
 		if reason == "" {
-			reason = q.rules.local(to)
+			reason = q.rules.routed("", netip.AddrPort{}, netip.AddrPortFrom(to, 0))
 		}
 		if reason != "" {
-			if q.rules.ledger.Ignore(q.name, to.String()) {
-				q.rules.say("ignored the address " + to.String() + " in the answer for " + q.name + ": " + reason)
-			}
+			q.rules.ledger.Ignore(q.name, to.String())
+			q.rules.say("ignored the address " + to.String() + " in the answer for " + q.name + ": " + reason)
 			continue
 		}
 		q.rules.grant(to, q.name, f.lifetime)

@@ -15,8 +15,11 @@ package rules
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/diag/egress"
 	"github.com/lklrun/lklrun/pkg/config"
@@ -45,8 +48,8 @@ type Options struct {
 	Nets  []netip.Prefix // the gateway's own networks
 	Hosts []netip.Addr   // addresses that stand for the host's loopback addresses
 
-	// Local reports whether an address belongs to this machine.
-	Local func(netip.Addr) (bool, error)
+	// RouteType returns the type of the host's route to a destination (netdev.RouteType).
+	RouteType func(protocol string, from, to netip.AddrPort) (kind uint8, err error)
 	// Tell prints a line for the user. It may block.
 	Tell func(string)
 	Now  func() time.Time
@@ -62,7 +65,7 @@ type Rules struct {
 
 	lines chan string // refusals for the user
 	done  chan struct{}
-	said  int
+	said  map[string]bool
 	over  bool
 }
 
@@ -76,7 +79,7 @@ type grant struct {
 // New returns rules, which must be closed.
 func New(o Options) *Rules {
 	r := &Rules{
-		Options: o, ledger: egress.NewLedger(), grants: map[netip.Addr][]grant{},
+		Options: o, ledger: egress.NewLedger(), grants: map[netip.Addr][]grant{}, said: map[string]bool{},
 		lines: make(chan string, maxLines+1), done: make(chan struct{}),
 	}
 	go func() {
@@ -124,11 +127,11 @@ type RefusedError struct {
 // Error names the destination and the reason.
 func (e *RefusedError) Error() string { return "refused " + e.To + ": " + e.Reason }
 
-// Refuse checks a destination for a new flow. It counts a refusal, and reports
-// the first one of each destination to the user. Permitted flows are not counted.
+// Refuse checks a destination for a new flow. It counts a refusal, and reports it to the
+// user once. Permitted flows are not counted.
 func (r *Rules) Refuse(protocol string, to netip.AddrPort) error {
 	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
-	_, reason := r.check(to)
+	_, reason := r.check(protocol, to)
 	if reason == "" {
 		return nil
 	}
@@ -138,11 +141,21 @@ func (r *Rules) Refuse(protocol string, to netip.AddrPort) error {
 // Open checks a destination, as Refuse does, and counts it if it is permitted.
 func (r *Rules) Open(protocol string, to netip.AddrPort) error {
 	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
-	name, reason := r.check(to)
+	name, reason := r.check(protocol, to)
 	if reason != "" {
 		return r.refused(protocol, to, reason)
 	}
 	r.ledger.Contact(protocol, to, name, "")
+	return nil
+}
+
+// Connected checks the route of a connected socket before it sends data: the route may
+// differ from the one that Open saw, because of a rule for source ports, or of a change.
+func (r *Rules) Connected(protocol string, from, to netip.AddrPort) error {
+	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
+	if reason := r.routed(protocol, from, to); reason != "" {
+		return r.refused(protocol, to, reason)
+	}
 	return nil
 }
 
@@ -154,20 +167,19 @@ func (r *Rules) Other(protocol string, to netip.Addr) {
 func (r *Rules) refused(protocol string, to netip.AddrPort, reason string) error {
 	d := egress.Destination{Protocol: protocol, Address: to.Addr().String(), Port: to.Port()}
 	err := &RefusedError{d.String(), reason}
-	if r.ledger.Contact(protocol, to, "", reason) {
-		r.say(err.Error())
-	}
+	r.ledger.Contact(protocol, to, "", reason)
+	r.say(err.Error())
 	return err
 }
 
-// say passes a line to the user without waiting.
+// say passes a line to the user once, without waiting.
 func (r *Rules) say(line string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.over || r.said > maxLines {
+	if r.over || r.said[line] || len(r.said) > maxLines {
 		return
 	}
-	if r.said++; r.said > maxLines {
+	if r.said[line] = true; len(r.said) > maxLines {
 		line = "further refusals are only counted; lklctl account --egress shows them"
 	}
 	r.lines <- line // has room for all lines
@@ -178,15 +190,13 @@ var nameServerPorts = map[uint16]bool{53: true, 853: true}
 
 // check returns the name whose answer permits a destination, if one does, or the
 // reason for which the destination is refused.
-func (r *Rules) check(to netip.AddrPort) (name, reason string) {
+func (r *Rules) check(protocol string, to netip.AddrPort) (name, reason string) {
 	a, port := to.Addr(), to.Port()
 	if !a.IsValid() || a.Zone() != "" {
 		return "", "not a valid address"
 	}
-	for _, rule := range r.Allow {
-		if rule.Name == "" && rule.Prefix.IsSingleIP() && rule.Prefix.Addr() == a && permits(rule, port) && !never(a) {
-			return "", "" // such a rule also permits addresses of this machine
-		}
+	if r.exact(to) {
+		return "", r.routed(protocol, netip.AddrPort{}, to)
 	}
 	if reason := r.special(a); reason != "" {
 		return "", reason
@@ -200,7 +210,15 @@ func (r *Rules) check(to netip.AddrPort) (name, reason string) {
 			return "", reason
 		}
 	}
-	return name, r.local(a)
+	return name, r.routed(protocol, netip.AddrPort{}, to)
+}
+
+// exact reports whether a rule names exactly this address. Such a rule also permits an
+// address of this machine.
+func (r *Rules) exact(to netip.AddrPort) bool {
+	return !never(to.Addr()) && slices.ContainsFunc(r.Allow, func(rule config.Allow) bool {
+		return rule.Name == "" && rule.Prefix.IsSingleIP() && rule.Prefix.Addr() == to.Addr() && permits(rule, to.Port())
+	})
 }
 
 // permits reports whether a rule permits a port. A rule without a port does not
@@ -240,17 +258,46 @@ func (r *Rules) special(a netip.Addr) string {
 	return ""
 }
 
-// local returns the reason for which an address of this machine is refused, or an
-// empty string.
-func (r *Rules) local(a netip.Addr) string {
-	local, err := r.Local(a)
-	switch {
-	case err != nil:
-		return "whether it is an address of this machine is unknown: " + err.Error()
-	case local:
-		return fmt.Sprintf("it is an address of this machine, which only --allow %s permits", a)
+// routed returns the reason for which a destination is refused because of its route, or an
+// empty string. Without a route, the host refuses to send.
+func (r *Rules) routed(protocol string, from, to netip.AddrPort) string {
+	if slices.Contains(r.Hosts, to.Addr()) {
+		return "" // has no route on this machine
+	}
+	for at := to; at.IsValid(); at = netip.AddrPortFrom(embedded(at.Addr()), 0) {
+		if at != to {
+			protocol, from = "", netip.AddrPort{}
+		}
+		switch kind, err := r.RouteType(protocol, from, at); {
+		case err != nil:
+			return "whether it is an address of this machine is unknown: " + err.Error()
+		case kind == unix.RTN_LOCAL && !r.exact(to):
+			return fmt.Sprintf("it is an address of this machine, which only --allow %s permits", to.Addr())
+		case kind == unix.RTN_BROADCAST || kind == unix.RTN_MULTICAST:
+			return "it is a multicast or broadcast address"
+		case kind == unix.RTN_ANYCAST:
+			return "it is an anycast address of this machine"
+		case kind != unix.RTN_UNICAST && kind != unix.RTN_LOCAL && kind != unix.RTN_UNSPEC:
+			return fmt.Sprintf("its route has the type %d, not unicast", kind)
+		}
 	}
 	return ""
+}
+
+// embedded returns the IPv4 address to which a translator or tunnel on this machine may
+// forward packets to an IPv6 address: NAT64 (RFC 6052), 6to4 (RFC 3056), and
+// IPv4-compatible addresses (RFC 4291, 2.5.5.1).
+func embedded(a netip.Addr) netip.Addr {
+	b := a.As16()
+	switch {
+	case a.Is4():
+		return netip.Addr{}
+	case netip.MustParsePrefix("64:ff9b::/96").Contains(a), netip.MustParsePrefix("::/96").Contains(a):
+		return netip.AddrFrom4([4]byte(b[12:]))
+	case netip.MustParsePrefix("2002::/16").Contains(a):
+		return netip.AddrFrom4([4]byte(b[2:]))
+	}
+	return netip.Addr{}
 }
 
 // granted returns the name whose answer permits a port of an address, or the

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
+	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/pkg/config"
 )
@@ -30,11 +31,14 @@ func fixed(t *testing.T, allow ...string) *fixture {
 	f := &fixture{now: time.Unix(1e9, 0)}
 	o := Options{
 		Nets: []netip.Prefix{netip.MustParsePrefix("192.168.127.0/24")}, Hosts: []netip.Addr{netip.MustParseAddr("192.168.127.254")},
-		Local: func(a netip.Addr) (bool, error) {
-			if a == netip.MustParseAddr("10.99.99.99") {
-				return false, errors.New("no answer")
+		RouteType: func(_ string, _, to netip.AddrPort) (uint8, error) {
+			if to.Addr() == netip.MustParseAddr("10.99.99.99") {
+				return 0, errors.New("no answer")
 			}
-			return a == netip.MustParseAddr("10.0.0.7"), nil
+			if to.Addr() == netip.MustParseAddr("10.0.0.7") {
+				return unix.RTN_LOCAL, nil
+			}
+			return unix.RTN_UNICAST, nil
 		},
 		Now: func() time.Time { return f.now },
 		Tell: func(line string) {
@@ -298,6 +302,29 @@ func TestForeignAnswers(t *testing.T) {
 	}
 	if a := parsed(t, q.Answer([]byte("rubbish"))); a.RCode != dnsmessage.RCodeServerFailure {
 		t.Error(a.RCode)
+	}
+}
+
+// TestSecondFinding10Names checks that the user learns that there are more refusals than lines,
+// of names, destinations and addresses in answers: finding 10 of the second review.
+func TestSecondFinding10Names(t *testing.T) {
+	for what, refuse := range map[string]func(f *fixture, i int){
+		"names":        func(f *fixture, i int) { f.Query(query(fmt.Sprintf("n%d.org.", i), dnsmessage.TypeA)) },
+		"destinations": func(f *fixture, i int) { f.permits(fmt.Sprintf("10.5.0.%d:80", i)) },
+		"answers": func(f *fixture, i int) {
+			f.resolve(t, "a.example.", record{"a.example.", 60, fmt.Sprintf("127.0.0.%d", i)})
+		},
+	} {
+		for n, want := range map[int]bool{maxLines: false, maxLines + 1: true} {
+			f := fixed(t, "*.example")
+			for i := range 2 * n {
+				refuse(f, i%n)
+			}
+			f.Close()
+			if lines := strings.Join(f.lines, "\n"); strings.Contains(lines, "further refusals are only counted") != want || len(f.lines) < n {
+				t.Errorf("%d %s: %d lines:\n%s", n, what, len(f.lines), lines)
+			}
+		}
 	}
 }
 
