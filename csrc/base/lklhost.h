@@ -26,6 +26,8 @@
  * @lock_fd: --lock-fd, -1: none, or the keeper has it
  * @cleanup_fd: --cleanup-fd, -1: none, or the keeper has it
  * @no_userns: --no-userns
+ * @hide: --hide: do not execute the command if the host's name services or the
+ *	run directory are visible to it
  * @in_userns: lklhost moved into its own user namespace
  * @private_netns: lklhost is in an empty network namespace
  * @shared_user_ns: errno that prevented a user namespace for the target of
@@ -51,6 +53,7 @@ struct lklhost {
 	int lock_fd;
 	int cleanup_fd;
 	bool no_userns;
+	bool hide;
 	bool in_userns;
 	bool private_netns;
 	int shared_netns;

@@ -5,7 +5,7 @@
  *	lklhost --run DIR --name NAME --stack LIB
  *		[--abi auto|native|new|old|host] [--preload LIB | --trace]
  *		[--ctl-fd N] [--lock-fd N] [--cleanup-fd N]
- *		[--no-userns] [--host-net ADDRESS/BITS[,PORT]]...
+ *		[--no-userns] [--hide] [--host-net ADDRESS/BITS[,PORT]]...
  *		[--user UID:GID[:GROUP,GROUP...]]
  *		-- CMD [ARG...]
  *
@@ -96,6 +96,7 @@ static const struct option options[] = {
 	{ "lock-fd", required_argument, NULL, 'l' },
 	{ "cleanup-fd", required_argument, NULL, 'c' },
 	{ "no-userns", no_argument, NULL, 'u' },
+	{ "hide", no_argument, NULL, 'H' },
 	{ "host-net", required_argument, NULL, 'h' },
 	{ "preload", required_argument, NULL, 'p' },
 	{ "trace", no_argument, NULL, 't' },
@@ -182,6 +183,9 @@ static char **parse(int argc, char **argv)
 			break;
 		case 'u':
 			host.no_userns = true;
+			break;
+		case 'H':
+			host.hide = true;
 			break;
 		case 'h':
 			if (hostnet_add(optarg))

@@ -40,6 +40,7 @@ struct child_report {
 
 /* report.c */
 void child_report(int fd, enum child_step step, int value);
+void child_report_visible(int fd, enum child_step step, int value);
 bool child_read(int fd, void *buf, size_t len);
 
 /* child.c */

@@ -61,6 +61,7 @@
 
 #define MARKER		".inside"	/* InsideFile in package instance */
 #define NOTHING		".nothing"
+#define NETD_FOLDER	"/dev/socket"
 #define FLAGS		(MS_NOSUID | MS_NODEV | MS_NOEXEC)
 #define WATCHED		(IN_CREATE | IN_MOVED_TO | IN_ONLYDIR)
 #define FOLDERS_MAX	64	/* more than there are parent folders */
@@ -76,8 +77,12 @@
 /* For programs that read the files of systemd-resolved, see resolv.conf(5). */
 static const char *const resolved_files[] = { "resolv.conf", "stub-resolv.conf" };
 
-/* Files of the run that the target sees instead of the host's. */
-enum { RESOLV, HOSTS, SHOWN };
+/*
+ * Files of the run that the target sees instead of the host's, and the sockets
+ * of Android's netd (engine/common/netd.c), which are covered by a socket on
+ * which nobody listens.
+ */
+enum { RESOLV, HOSTS, NETD_MARKS, NETD_NAMES, SHOWN };
 
 static struct shown {
 	const char *path;	/* where the target sees it */
@@ -87,6 +92,8 @@ static struct shown {
 } shown[SHOWN] = {
 	[RESOLV] = { .path = "/etc/resolv.conf", .step = STEP_RESOLV, .fd = -1 },
 	[HOSTS] = { .path = "/etc/hosts", .step = STEP_HOSTS, .fd = -1 },
+	[NETD_MARKS] = { .path = NETD_FOLDER "/fwmarkd", .step = STEP_HIDE, .fd = -1 },
+	[NETD_NAMES] = { .path = NETD_FOLDER "/dnsproxyd", .step = STEP_HIDE, .fd = -1 },
 };
 
 static struct {
@@ -241,29 +248,65 @@ static int cover_runs(void)
 }
 
 /**
+ * nothing_open - get a socket on which nobody listens
+ *
+ * It is mounted over files that must not be used: open(2) fails with ENXIO, even
+ * for root, and connect(2) with ECONNREFUSED. It requires cover_runs(). A
+ * mount on the socket itself keeps the target from removing it, because no mount
+ * can be made of a file without a name. Returns a negative errno on failure.
+ */
+static int nothing_open(void)
+{
+	char path[PATH_MAX + sizeof(NOTHING)];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/" NOTHING, covers.runs);
+	if (mknod(path, S_IFSOCK | 0666, 0) ||
+	    mount(path, path, NULL, MS_BIND, NULL))
+		return -errno;
+	fd = open(path, O_PATH | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+/**
  * cover_logs - hide the host's kernel log, because the target must see the
  * stack's
- *
- * A socket is mounted over each log file, so that open(2) fails with ENXIO,
- * even for root.
  */
-static int cover_logs(void)
+static int cover_logs(const struct shown *nothing)
 {
 	static const char *const logs[] = { "/dev/kmsg", "/proc/kmsg" };
-	char path[PATH_MAX + sizeof(NOTHING)];
 	int ret = 0;
 	size_t i;
 
+	for (i = 0; i < sizeof(logs) / sizeof(logs[0]) && !ret; i++)
+		if (!access(logs[i], F_OK))
+			ret = show(nothing, logs[i]);
+	return ret;
+}
+
+/**
+ * cover_unused - hide files that must not be used; with --stack host, the target
+ * may use them
+ */
+static int cover_unused(void)
+{
+	struct shown nothing = { .fd = -1 };
+	int i, ret;
+
 	if (!strcmp(host.abi, "host") || !*covers.runs)
 		return 0;
-	snprintf(path, sizeof(path), "%s/" NOTHING, covers.runs);
-	if (mknod(path, S_IFSOCK, 0))
-		return -errno;
-	for (i = 0; i < sizeof(logs) / sizeof(logs[0]) && !ret; i++)
-		if (!access(logs[i], F_OK) &&
-		    mount(path, logs[i], NULL, MS_BIND, NULL))
+	ret = cover_runs();
+	if (!ret)
+		ret = nothing.fd = nothing_open();
+	if (nothing.fd < 0)
+		return ret;
+	ret = cover_logs(&nothing);
+	for (i = NETD_MARKS; i < SHOWN && !access(NETD_FOLDER, F_OK); i++) {
+		shown[i].fd = fcntl(nothing.fd, F_DUPFD_CLOEXEC, 0);
+		if (shown[i].fd < 0 || fstat(shown[i].fd, &shown[i].st))
 			ret = -errno;
-	unlink(path);
+	}
+	close(nothing.fd);
 	return ret;
 }
 
@@ -372,7 +415,8 @@ static void cover_all(int files[SHOWN], int *hide)
 				*hide = ret;
 		}
 	for (i = 0; i < SHOWN; i++) {
-		watch_above(shown[i].path);
+		if (shown[i].step != STEP_HIDE || shown[i].fd >= 0)
+			watch_above(shown[i].path);
 		files[i] = cover_file(&shown[i]);
 	}
 	/* This folder is permanent, because it contains a run directory. */
@@ -538,6 +582,16 @@ static void open_shown(int sync, struct shown *s, const char *path)
 		child_report(sync, s->step, -errno);
 }
 
+/** leave_hidden - leave the working directory if it is below a cover */
+static void leave_hidden(void)
+{
+	char cwd[PATH_MAX];
+
+	if (getcwd(cwd, sizeof(cwd) - 1) && service_is(strcat(cwd, "/")) &&
+	    chdir(cwd))
+		(void)!chdir("/");
+}
+
 /**
  * covers_make - cover files in the target's mount namespace, and keep them
  * covered
@@ -556,16 +610,21 @@ void covers_make(int sync, const char *resolv)
 	if (snprintf(hosts, sizeof(hosts), "%s/hosts", host.run_dir) <
 	    (int)sizeof(hosts) && !access(hosts, F_OK))
 		open_shown(sync, &shown[HOSTS], hosts);
+	hide = cover_unused();
 	cover_all(failed, &hide);
-	if (!hide)
-		hide = cover_logs();
+	leave_hidden();
 	for (i = 0; i < SHOWN; i++)
-		if (failed[i])
+		if (failed[i] && shown[i].step == STEP_HIDE)
+			hide = failed[i];
+		else if (failed[i])
 			child_report(sync, shown[i].step, failed[i]);
 	if (hide)
-		child_report(sync, STEP_HIDE, hide);
+		child_report_visible(sync, STEP_HIDE, hide);
 	pid = start();
-	child_report(sync, STEP_COVERS, pid);
+	if (pid < 0 && pid != -EINVAL)
+		child_report_visible(sync, STEP_COVERS, pid);
+	else
+		child_report(sync, STEP_COVERS, pid);
 	for (i = 0; i < SHOWN; i++)
 		if (shown[i].fd >= 0)
 			close(shown[i].fd);

@@ -188,7 +188,7 @@ void mounts_make(int sync, const char *resolv, int fuse)
 {
 	if (unshare(CLONE_NEWNS) ||
 	    mount("", "/", NULL, MS_SLAVE | MS_REC, NULL)) {
-		child_report(sync, STEP_MOUNTS, -errno);
+		child_report_visible(sync, STEP_MOUNTS, -errno);
 		return;
 	}
 	if (fuse != VIEW_HOSTS)

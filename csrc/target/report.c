@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include "base/lklhost.h"
 #include "target/child.h"
 
 /** child_report - report a step to lklhost */
@@ -11,6 +12,17 @@ void child_report(int fd, enum child_step step, int value)
 	struct child_report r = { .step = (int32_t)step, .value = value };
 
 	if (write(fd, &r, sizeof(r)) != (ssize_t)sizeof(r))
+		_exit(EXIT_NOT_FOUND);
+}
+
+/**
+ * child_report_visible - report that a part of the host is visible to the
+ * command, which is then not executed with --hide
+ */
+void child_report_visible(int fd, enum child_step step, int value)
+{
+	child_report(fd, step, value);
+	if (host.hide)
 		_exit(EXIT_NOT_FOUND);
 }
 

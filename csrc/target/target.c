@@ -67,6 +67,14 @@ static struct {
 	struct source sig_src;
 } target = { .sync = -1, .listener = -1 };
 
+/** not_hidden - whether the command is not executed because of @r (--hide) */
+static bool not_hidden(const struct child_report *r)
+{
+	return host.hide && r->value < 0 &&
+	       (r->step == STEP_MOUNTS || r->step == STEP_HIDE ||
+		(r->step == STEP_COVERS && r->value != -EINVAL));
+}
+
 /**
  * prepare_failed - write the error text of a step that failed before the exec
  */
@@ -75,7 +83,9 @@ static void prepare_failed(const struct child_report *r, char *err,
 {
 	const char *step = "executing the command: %s";
 
-	if (r->step == STEP_NETNS)
+	if (not_hidden(r))
+		step = "hiding the host's name services from the command: %s; it could reach destinations that --allow does not permit; remove --allow";
+	else if (r->step == STEP_NETNS)
 		step = "putting the target into an empty network namespace: %s: run as root, or allow user namespaces (sysctl user.max_user_namespaces)";
 	else if (r->step == STEP_USER)
 		step = "changing the command's user: %s";
@@ -102,7 +112,7 @@ static int wait_preload(char *err, size_t errlen)
 	while (child_read(target.sync, &r, sizeof(r)))
 		if (r.step == STEP_NETNS || r.step == STEP_FILTER ||
 		    r.step == STEP_USER || r.step == STEP_LIBRARY ||
-		    r.step == STEP_EXEC) {
+		    r.step == STEP_EXEC || not_hidden(&r)) {
 			prepare_failed(&r, err, errlen);
 			return r.value;
 		}
@@ -265,6 +275,7 @@ int target_listener(void)
 static void child_reported(struct source *src, uint32_t events)
 {
 	struct child_report r;
+	char text[256];
 
 	(void)events;
 	if (recv(src->fd, &r, sizeof(r), MSG_DONTWAIT) != (ssize_t)sizeof(r)) {
@@ -273,6 +284,12 @@ static void child_reported(struct source *src, uint32_t events)
 		target.sync = -1;
 		if (!host.preload && !target.not_executed)
 			ctl_event(CTL_EV_START, (uint32_t)target.pid, 0, "");
+		return;
+	}
+	if (not_hidden(&r)) {
+		target.not_executed = true;
+		prepare_failed(&r, text, sizeof(text));
+		warn_user("%s", text);
 		return;
 	}
 	switch (r.step) {

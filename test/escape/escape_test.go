@@ -527,14 +527,20 @@ func (e *escapee) attemptWithoutNamespaces(names []string) map[string]string {
 	if err := os.Remove("/run/nscd/socket"); err != nil { // otherwise setpriv would connect to it
 		e.t.Fatal(err)
 	}
-	args := []string{"-c", `echo 0 >/proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all --inh-caps=-all --reuid=1 --regid=1 --clear-groups "$@"`,
-		"sh", e.bin + "/lklrun", "-q", "--engine", e.engine, "--name", e.name, "--if", "fd:3,ip=10.99.0.2/24,ip6=fd99::2/64", "--", e.program("escape")}
-	cmd := exec.Command("sh", append(args, names...)...)
-	cmd.Env = append(os.Environ(), e.env...)
-	cmd.SysProcAttr = kit.InUserNamespace()
+	cmd := e.withoutNamespaces(append([]string{"--if", "fd:3,ip=10.99.0.2/24,ip6=fd99::2/64", "--", e.program("escape")}, names...)...)
 	cmd.ExtraFiles = e.inherited()
 	defer e.link.Close()
 	return outcomes(kit.OK(e.t, kit.Limit, cmd))
+}
+
+// withoutNamespaces returns lklrun of an ordinary user who can create no namespaces.
+func (e *escapee) withoutNamespaces(args ...string) *exec.Cmd {
+	args = append([]string{"-c", `echo 0 >/proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all --inh-caps=-all --reuid=1 --regid=1 --clear-groups "$@"`,
+		"sh", e.bin + "/lklrun", "-q", "--engine", e.engine, "--name", e.name}, args...)
+	cmd := exec.Command("sh", args...)
+	cmd.Env = append(os.Environ(), e.env...)
+	cmd.SysProcAttr = kit.InUserNamespace()
+	return cmd
 }
 
 func escapeWithoutNamespaces(t *testing.T, engine string) {

@@ -3,6 +3,7 @@
 package escape
 
 import (
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -13,7 +14,7 @@ import (
 
 // TestExchange checks that a target gains nothing by exchanging the file of a descriptor
 // while lklhost decides about a call: it gets no socket of the host from an accomplice
-// (finding 2), and no address of a host's device.
+// (finding 2), no address of a host's device, and no name service of the host.
 func TestExchange(t *testing.T) {
 	for _, who := range append(slices.Clone(escapeWho), "user without namespaces") {
 		for _, engine := range []string{"supervise", "trace"} {
@@ -27,8 +28,9 @@ func TestExchange(t *testing.T) {
 					t.Fatal("the program makes no exchanges")
 				}
 				attempt := e.attempt
-				if bare {
+				if bare { // then nothing hides the services, see TestAllowWithoutNamespaces
 					attempt = e.attemptWithoutNamespaces
+					names = slices.DeleteFunc(names, func(n string) bool { return strings.HasPrefix(n, "exchange-name-") })
 				}
 				got := attempt(names)
 				for _, n := range names {
@@ -41,5 +43,41 @@ func TestExchange(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestAllowWithoutNamespaces checks that a program with allowed destinations is refused if
+// the host's name services cannot be hidden from it: by any spelling of their names, it
+// would have them resolve names over the host's network (finding 9).
+func TestAllowWithoutNamespaces(t *testing.T) {
+	for _, engine := range escapeEngines {
+		t.Run(engine, func(t *testing.T) {
+			e := newEscapee(t, "user", engine)
+			for _, f := range e.inherited() {
+				defer f.Close()
+			}
+			kit.Must(t, os.Remove("/run/nscd/socket")) // otherwise setpriv would connect to it
+			r := kit.Run(t, kit.Limit, e.withoutNamespaces("--allow", "192.0.2.1:80", "--", e.program("escape"), "exchange-name-spelled"))
+			if r.Status != 2 || len(kit.Lines(r.Stderr)) != 1 || !strings.Contains(r.Stderr, "--allow 192.0.2.1:80: this host allows no namespaces") {
+				t.Errorf("%v", r)
+			}
+			for _, h := range e.silent() {
+				t.Errorf("the host heard: %s", h)
+			}
+		})
+	}
+}
+
+// TestAllowWithoutMounts checks the same for root, if the target cannot mount.
+func TestAllowWithoutMounts(t *testing.T) {
+	for _, engine := range escapeEngines {
+		t.Run(engine, func(t *testing.T) {
+			cmd := exec.Command("sh", "-c", `echo 0 >/proc/sys/user/max_mnt_namespaces && exec "$@"`,
+				"sh", kit.Bin("lklrun"), "-q", "--engine", engine, "--name", kit.NewName(), "--allow", "192.0.2.1:80", "--", "echo", "executed")
+			cmd.SysProcAttr = kit.InUserNamespace()
+			if r := kit.Run(t, kit.Limit, cmd); r.Status == 0 || r.Stdout != "" || !strings.Contains(r.Stderr, "hiding the host's name services from the command: No space left on device") {
+				t.Errorf("%v", r)
+			}
+		})
 	}
 }

@@ -137,7 +137,33 @@ func TestNetd(t *testing.T) {
 			}
 		})
 	}
+	for _, engine := range []string{"supervise", "trace", "preload"} {
+		t.Run("spellings/"+engine, func(t *testing.T) {
+			args := []string{"--name", kit.NewName(), "-q", "--engine", engine, "--if", "user", "--", "/usr/bin/python3", "-c", netdSpellings}
+			if r := kit.Run(t, kit.Limit, kit.AsUser(exec.Command(bin+"/lklrun", args...), "")); r.Status != 0 || r.Stdout != "16 names tried\n" {
+				t.Errorf("%v", r)
+			}
+		})
+	}
 	if c := n.asked.Load(); c != 0 {
 		t.Errorf("netd was asked %d times, want 0", c)
 	}
 }
+
+// netdSpellings connects to netd's sockets by other spellings of their names (finding 9).
+const netdSpellings = `
+import os, socket
+os.chdir("/dev/socket")
+tried = 0
+for name in "dnsproxyd", "fwmarkd":
+    os.symlink("/dev/socket/" + name, f"/tmp/netd-{os.getpid()}")
+    for path in "/dev//socket/", "/dev/./socket/", "/dev/socket/../socket/", "/proc/self/root/dev/socket/", "/proc/self/cwd/", "./", "":
+        tried += 1
+        if not socket.socket(socket.AF_UNIX).connect_ex(path + name):
+            print("reached by", path + name)
+    tried += 1
+    if not socket.socket(socket.AF_UNIX).connect_ex(f"/tmp/netd-{os.getpid()}"):
+        print("reached by a link to", name)
+    os.unlink(f"/tmp/netd-{os.getpid()}")
+print(tried, "names tried")
+`

@@ -49,11 +49,14 @@
  *	alone: its owner, mark, timestamp or unsent bytes. No descriptor gives
  *	access to a device by such a request.
  * @NATIVE_LOCAL_SOCKET: A call, except recvmsg(2) and recvmmsg(2), on a socket
- *	that is not a carrier. It returns no descriptor of another socket than
- *	accept(2) on a unix listener, so the invariant holds. A name in memory
- *	selects a unix socket, which belongs to the host (hidden.c handles
- *	connect(2)). On a carrier, it changes what the caller itself receives or
- *	sends. lklhost trusts no carrier for its name or its peer (carrier.c).
+ *	that is not a carrier. The only descriptor that it can return is that of
+ *	accept(2), whose listener the target has already, so the invariant
+ *	holds. A name in memory selects a unix socket, which belongs to the host:
+ *	mounts hide the name services (target/covers.c), and without them
+ *	--allow is refused. On a carrier, the call changes what the caller itself
+ *	receives or sends. A datagram carrier can also send to the name of
+ *	another one, so a process can forge a datagram for an unconnected socket
+ *	of another process of the run, but of no other run.
  * @NATIVE_SEND: sendmsg(2) without a name or ancillary data on a stream's
  *	carrier: NATIVE_LOCAL_SOCKET applies to all other descriptors.
  */

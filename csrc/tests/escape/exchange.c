@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Exchanges: a second thread gives a descriptor's number to another file while
- * a call that uses the number is decided.
+ * Exchanges: a second thread gives a descriptor's number to another file, or
+ * changes a name, while a call that uses it is decided. Also names of a hidden
+ * service by other spellings.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -15,6 +16,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -26,21 +28,48 @@
 /* What the number refers to while lklhost looks at it. */
 enum { CLOSED, PIPE, CARRIER, CHILD };
 
+#define SERVICE	"/systemd/resolve/io.systemd.Resolve"
+
 static struct {
+	void (*set)(bool wanted);
 	int decoy;		/* -1: the number is closed */
 	int wanted;
+	struct sockaddr_un name;
+	char link[100];
 	bool stop;
 } swap;
 
-/** swapper - exchange the file of NUMBER, again and again */
+/** set_number - give NUMBER to a file */
+static void set_number(bool wanted)
+{
+	if (!wanted && swap.decoy < 0)
+		close(NUMBER);
+	else
+		dup2(wanted ? swap.wanted : swap.decoy, NUMBER);
+}
+
+/** set_memory - change the name in memory: the service, or one that is missing */
+static void set_memory(bool wanted)
+{
+	swap.name.sun_path[5] = wanted ? SERVICE[1] : 'x';
+}
+
+/** set_link - change the file that a symbolic link points to */
+static void set_link(bool wanted)
+{
+	char other[110];
+
+	snprintf(other, sizeof(other), "%s.new", swap.link);
+	if (!symlink(wanted ? "/run" SERVICE : "/nothing", other))
+		rename(other, swap.link);
+}
+
+/** swapper - exchange again and again */
 static void *swapper(void *arg)
 {
 	while (!__atomic_load_n(&swap.stop, __ATOMIC_RELAXED)) {
-		dup2(swap.wanted, NUMBER);
-		if (swap.decoy < 0)
-			close(NUMBER);
-		else
-			dup2(swap.decoy, NUMBER);
+		swap.set(true);
+		swap.set(false);
 	}
 	return arg;
 }
@@ -77,13 +106,15 @@ static int decoy(long kind)
 	return -1;
 }
 
-/** race - repeat @once while the number changes its file; true: it succeeded */
-static bool race(bool (*once)(const struct attempt *at), const struct attempt *at)
+/** race - repeat @once while @set exchanges; true: it succeeded */
+static bool race(bool (*once)(const struct attempt *at),
+		 const struct attempt *at, void (*set)(bool wanted))
 {
 	struct timespec from, now;
 	bool reached = false;
 	pthread_t t;
 
+	swap.set = set;
 	swap.stop = false;
 	if (pthread_create(&t, NULL, swapper, NULL))
 		return false;
@@ -142,7 +173,7 @@ static const char *receive(const struct attempt *at)
 	if (swap.wanted < 0 || (swap.decoy < 0 && errno) ||
 	    write(swap.wanted, "f", 1) != 1)
 		return failure(errno);
-	return race(receive_once, at) ? "reached" : "withheld";
+	return race(receive_once, at, set_number) ? "reached" : "withheld";
 }
 
 /** hardware_once - ask for the address of a device of the host */
@@ -160,7 +191,7 @@ static const char *hardware(const struct attempt *at)
 {
 	swap.wanted = socket(AF_UNIX, SOCK_DGRAM, 0);
 	swap.decoy = decoy(at->a);
-	return race(hardware_once, at) ? "reached" : "withheld";
+	return race(hardware_once, at, set_number) ? "reached" : "withheld";
 }
 
 /** steal_once - take the connection of the process outside */
@@ -193,9 +224,65 @@ static const char *steal(const struct attempt *at)
 	swap.wanted = (int)syscall(SYS_pidfd_open, number("PID"), 0);
 	if (swap.decoy < 0 || swap.wanted < 0)
 		return failure(errno);
-	outcome = race(steal_once, at) ? "reached" : "withheld";
+	outcome = race(steal_once, at, set_number) ? "reached" : "withheld";
 	close(p[1]);
 	return outcome;
+}
+
+/** connect_to - connect to the hidden service by a name */
+static bool connect_to(const struct sockaddr_un *un, const char *name)
+{
+	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+	bool reached = !connect(fd, (const struct sockaddr *)un, sizeof(*un));
+
+	if (reached)
+		mark(fd, name);
+	close(fd);
+	return reached;
+}
+
+/** connect_once - connect to the name that changes */
+static bool connect_once(const struct attempt *at)
+{
+	return connect_to(&swap.name, at->name);
+}
+
+/** by_name - exchange the name of the service: in memory, or by a link */
+static const char *by_name(const struct attempt *at)
+{
+	snprintf(swap.link, sizeof(swap.link), "%s/link-%d", setting("DIR"),
+		 getpid());
+	swap.name.sun_family = AF_UNIX;
+	snprintf(swap.name.sun_path, sizeof(swap.name.sun_path), "%s",
+		 at->a ? swap.link : "/run" SERVICE);
+	return race(connect_once, at, at->a ? set_link : set_memory) ?
+	       "reached" : "withheld";
+}
+
+/** spelled - name the service in other ways */
+static const char *spelled(const struct attempt *at)
+{
+	static const char *const names[] = {
+		"/run" SERVICE, "/run/" SERVICE, "/run/." SERVICE,
+		"/proc/self/root/run" SERVICE, "/proc/self/cwd" SERVICE,
+		"/proc/thread-self/root/run" SERVICE,
+		"/var/run" SERVICE, "/var/../run" SERVICE,
+		"." SERVICE, "../run" SERVICE, "/proc/self/fd/100" SERVICE,
+		"/proc/self/fd/101",
+	};
+	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	size_t i;
+
+	if (chdir("/run"))
+		return failure(errno);
+	dup2(open("/run", O_PATH), 100);
+	dup2(open("/run" SERVICE, O_PATH), 101);
+	for (i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		snprintf(un.sun_path, sizeof(un.sun_path), "%s", names[i]);
+		if (connect_to(&un, at->name))
+			return word("reached by %s", names[i]);
+	}
+	return "withheld";
 }
 
 const struct attempt exchange_attempts[] = {
@@ -207,5 +294,8 @@ const struct attempt exchange_attempts[] = {
 	{ "exchange-ioctl-closed", hardware, CLOSED, 0 },
 	{ "exchange-ioctl-pipe", hardware, PIPE, 0 },
 	{ "exchange-pidfd-getfd", steal, CHILD, 0 },
+	{ "exchange-name-memory", by_name, 0, 0 },
+	{ "exchange-name-link", by_name, 1, 0 },
+	{ "exchange-name-spelled", spelled, 0, 0 },
 	{ NULL, NULL, 0, 0 },
 };

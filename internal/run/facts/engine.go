@@ -70,9 +70,20 @@ func (f *Facts) lookEngine(run config.Run, s *stack.Stack) error {
 		if f.EngineLacks, err = LookConfinement(ctx, MakeNamespaces, CheckFilter); err != nil {
 			return fmt.Errorf("--engine %s: %w", f.Engine, err)
 		}
-		if len(run.Allows) > 0 && len(f.EngineLacks) > 0 {
-			return fmt.Errorf("--allow %s: the engine %s has no network namespace here, so the program could use the host's network; run lklrun as root, or remove --allow", run.Allows[0], f.Engine)
-		}
+	}
+	return checkHidden(run)
+}
+
+// checkHidden returns an error if a program with allowed destinations could ask the
+// host's name services, because only namespaces of its own hide them.
+func checkHidden(run config.Run) error {
+	if len(run.Allows) == 0 || !NeedsUserNamespaces() {
+		return nil
+	}
+	ctx, cancel := lookLimit()
+	defer cancel()
+	if err := MakeNamespaces(ctx); err != nil {
+		return fmt.Errorf("--allow %s: this host allows no namespaces (%w), so the program could use the host's name services; run lklrun as root, allow user namespaces (sysctl user.max_user_namespaces), or remove --allow", run.Allows[0], err)
 	}
 	return nil
 }

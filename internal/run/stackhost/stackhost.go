@@ -192,6 +192,9 @@ func arguments(opts Options, fds []*os.File) []string {
 		}
 		args = append(args, "--host-net", spec)
 	}
+	if len(p.Allow) > 0 {
+		args = append(args, "--hide")
+	}
 	if p.User != nil {
 		args = append(args, "--user", p.User.Spec())
 	}
