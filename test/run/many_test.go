@@ -4,6 +4,7 @@ package run
 
 import (
 	"fmt"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -63,6 +64,21 @@ func TestManySockets(t *testing.T) {
 				t.Errorf("whether memory is short: %s", r.Stderr)
 			}
 			before.Same()
+		})
+	}
+}
+
+// TestNoDescriptors checks a run in which lklhost has no descriptor left (finding 12): new
+// sockets fail with ENOBUFS, a line names the reason, existing sockets work, and no data is
+// lost.
+func TestNoDescriptors(t *testing.T) {
+	for _, files := range []string{"110", "130", "150", "151", "200"} {
+		t.Run(files, func(t *testing.T) {
+			r := kit.Run(t, kit.Limit, exec.Command("prlimit", "--nofile="+files+":"+files, kit.Bin("lklrun"), "-q", "--name", kit.NewName(), "--",
+				"/usr/bin/python3", kit.TestData("few.py")))
+			if r.Status != 0 || r.Stdout != "ENOBUFS ENOBUFS done\n" || len(kit.Lines(r.Stderr)) != 1 || !strings.Contains(r.Stderr, "lklhost has no free descriptor") {
+				t.Errorf("%v", r)
+			}
 		})
 	}
 }

@@ -3,12 +3,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/loop.h"
 #include "engine/supervise/catch.h"
 #include "engine/supervise/native.h"
 #include "engine/supervise/notify.h"
+
+#define RESERVE		4
 
 struct notify_stats notify_stats;
 
@@ -37,6 +40,89 @@ bool call_valid(const struct call *c)
 }
 
 /**
+ * out_of_reach - warn, once per process, that its sockets are inaccessible
+ *
+ * According to ptrace(2), a program that may be executed but not read is
+ * dumpable only for root.
+ */
+static void out_of_reach(const struct call *c, int err)
+{
+	static pid_t told;
+
+	if (told == task_tgid(c->task))
+		return;
+	told = task_tgid(c->task);
+	warn_user("%s (pid %d): lklhost cannot access its sockets (%s); for a program that is not readable, this requires root",
+		  task_comm(c->task), told, strerror(err));
+}
+
+/**
+ * call_no_room - warn, once a minute, that lklhost itself has no descriptor left
+ *
+ * Returns the negative errno that answers the call.
+ */
+int call_no_room(const struct call *c)
+{
+	static uint64_t next;
+	uint64_t now = now_ns();
+
+	if (now < next)
+		return -ENOBUFS;
+	next = now + 60000000000ull;
+	warn_user("%s (pid %d): a call failed (ENOBUFS), because lklhost has no free descriptor; raise the hard limit of open files (ulimit -Hn) before lklrun starts",
+		  task_comm(c->task), task_tgid(c->task));
+	return -ENOBUFS;
+}
+
+/*
+ * A call needs three descriptors, a duplicate of the caller's and two files of
+ * the caller's memory, and a held call keeps one more. If lklhost has none left,
+ * they take the places of these, so that calls on existing sockets succeed, and
+ * no received data are lost.
+ */
+static int reserve[RESERVE] = { -1, -1, -1, -1 };
+
+/** reserve_use - free a reserved descriptor for a call; false if there is none */
+bool reserve_use(void)
+{
+	size_t i;
+
+	for (i = 0; i < RESERVE; i++)
+		if (reserve[i] >= 0) {
+			close(reserve[i]);
+			reserve[i] = -1;
+			return true;
+		}
+	return false;
+}
+
+/** reserve_fill - reserve descriptors again, after a call */
+void reserve_fill(void)
+{
+	size_t i;
+
+	for (i = 0; i < RESERVE; i++)
+		if (reserve[i] < 0)
+			reserve[i] = fcntl(loop_epfd(), F_DUPFD_CLOEXEC, 0);
+}
+
+/**
+ * is_full - whether lklhost has too few descriptors for a new socket, except for
+ * reserved ones
+ */
+static bool is_full(void)
+{
+	int fds[2], i;
+
+	for (i = 0; i < 2; i++)
+		fds[i] = fcntl(loop_epfd(), F_DUPFD_CLOEXEC, 0);
+	for (i = 0; i < 2; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+	return fds[1] < 0;
+}
+
+/**
  * call_answer - answer the call with a result
  * @ret: a result >= 0, a negative errno, or that of call_native()
  *
@@ -44,6 +130,9 @@ bool call_valid(const struct call *c)
  */
 bool call_answer(const struct call *c, int64_t ret)
 {
+	/* The caller's own limit has the same error. */
+	if (ret == -EMFILE && c->task && is_full())
+		ret = call_no_room(c);
 	notify_stats.native += ret == CALL_NATIVE;
 	if (way->answer(c, ret))
 		return true;
@@ -95,39 +184,6 @@ int call_getfd(const struct call *c, int fd)
 }
 
 /**
- * out_of_reach - warn, once per process, that its sockets are inaccessible
- *
- * According to ptrace(2), a program that may be executed but not read is
- * dumpable only for root.
- */
-static void out_of_reach(const struct call *c, int err)
-{
-	static pid_t told;
-
-	if (told == task_tgid(c->task))
-		return;
-	told = task_tgid(c->task);
-	warn_user("%s (pid %d): lklhost cannot access its sockets (%s); for a program that is not readable, this requires root",
-		  task_comm(c->task), told, strerror(err));
-}
-
-/**
- * no_room - warn that lklhost itself has no descriptor left, at most once a
- * second
- */
-static void no_room(const struct call *c)
-{
-	static uint64_t next;
-	uint64_t now = now_ns();
-
-	if (now < next)
-		return;
-	next = now + 1000000000;
-	warn_user("%s (pid %d): a call failed (ENOBUFS), because lklhost has no free descriptor; raise the hard limit of open files (ulimit -Hn) before lklrun starts",
-		  task_comm(c->task), task_tgid(c->task));
-}
-
-/**
  * call_dup - duplicate the caller's descriptor @fd into @c->dup
  *
  * Returns 0, or the negative errno that answers the call.
@@ -140,14 +196,15 @@ static void no_room(const struct call *c)
 int call_dup(struct call *c, int fd)
 {
 	c->dup = call_getfd(c, fd);
+	if (c->dup == -EMFILE && reserve_use())
+		c->dup = call_getfd(c, fd);
 	switch (c->dup) {
 	case -EBADF:
 	case -ESRCH:		/* killed: no answer needed */
 		return c->dup;
 	case -EMFILE:
 	case -ENFILE:
-		no_room(c);
-		return -ENOBUFS;
+		return call_no_room(c);
 	}
 	if (c->dup >= 0)
 		return 0;

@@ -157,6 +157,7 @@ static void held_retry(struct held *h)
 		close(h->call.dup);
 		h->call.dup = -1;
 	}
+	reserve_fill();
 	if (ret != CALL_HELD)
 		held_end(h, ret);
 }

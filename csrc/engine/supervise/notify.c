@@ -309,6 +309,7 @@ void call_handle(struct call *c, bool foreign)
 		close(c->dup);
 	else if (c->dup >= 0)
 		stall_close(c->dup);
+	reserve_fill();
 	if (ret != CALL_HELD && ret != CALL_ANSWERED)
 		call_answer(c, ret);
 }

@@ -110,6 +110,9 @@ int call_addfd_replace(struct call *c, int fd, int newfd, bool cloexec);
 bool call_answer(const struct call *c, int64_t ret);
 int call_getfd(const struct call *c, int fd);
 int call_dup(struct call *c, int fd);
+int call_no_room(const struct call *c);
+bool reserve_use(void);
+void reserve_fill(void);
 bool call_nonblocking(const struct call *c);
 
 /* left.c */

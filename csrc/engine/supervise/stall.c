@@ -304,8 +304,13 @@ int64_t stall_write(const struct call *c, int fd, const struct iovec *to,
 	if (!j)
 		return -ENOMEM;
 	memcpy(j->buf, buf, j->len);
-	if (fd >= 0)
+	if (fd >= 0) {
 		j->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+		if (j->fd < 0) {
+			job_free(j);
+			return call_no_room(c);
+		}
+	}
 	ret = await(c, j);
 	if (ret == (int64_t)to->iov_len)
 		came(c, to);
@@ -384,6 +389,8 @@ static bool piece_there(const struct call *c, int *fd, uintptr_t at, size_t len)
 		if (*fd < 0) {
 			snprintf(path, sizeof(path), "/proc/%d/pagemap", c->pid);
 			*fd = open(path, O_RDONLY | O_CLOEXEC);
+			if (*fd < 0 && errno == EMFILE && reserve_use())
+				*fd = open(path, O_RDONLY | O_CLOEXEC);
 		}
 		if (*fd < 0 || !present(c, *fd, page, n))
 			return false;

@@ -64,6 +64,10 @@ static int mem_open(const struct call *c)
 	mem_close();
 	snprintf(path, sizeof(path), "/proc/%d/mem", c->pid);
 	fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd < 0 && errno == EMFILE && reserve_use())
+		fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd < 0 && (errno == EMFILE || errno == ENFILE))
+		return call_no_room(c);
 	if (fd < 0)
 		return errno == ENOENT ? -ESRCH : -errno;
 	if (!call_valid(c)) {
@@ -136,7 +140,7 @@ int64_t mem_write(const struct call *c, uint64_t addr, const void *buf,
 		return 0;
 	fd = host.in_userns ? -EACCES : mem_open(c);
 	if (fd < 0 && fd != -EACCES)
-		return fd == -ESRCH ? fd : -EFAULT;
+		return fd == -ESRCH || fd == -ENOBUFS ? fd : -EFAULT;
 	if (!stall_none(c, &to, 1, len)) {
 		n = stall_write(c, fd, &to, buf);
 	} else if (fd < 0) {
@@ -146,7 +150,7 @@ int64_t mem_write(const struct call *c, uint64_t addr, const void *buf,
 		n = pwrite(fd, buf, len, (off_t)addr);
 		watchdog_leave();
 	}
-	return n == -ESRCH ? n : n == (int64_t)len ? 0 : -EFAULT;
+	return n == -ESRCH || n == -ENOBUFS ? n : n == (int64_t)len ? 0 : -EFAULT;
 }
 
 /** mem_writev - write @len bytes to pieces of the caller's memory */
