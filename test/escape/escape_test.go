@@ -503,8 +503,8 @@ func TestEscape(t *testing.T) {
 var withoutNamespaces = map[string]string{
 	"netlink-usersock": "EPROTONOSUPPORT", "netlink-others": "EPROTONOSUPPORT",
 	"unix-abstract": "reached", "unshare-user-net": "ENOSPC", "clone3-namespaces": "ENOSPC",
-	"setns-new-user":     "ENOSPC",
-	"pidfd-getfd-zygote": "EPERM|reached", // like the target, the zygote is in the run
+	"setns-new-user": "ENOSPC",
+	"ptrace-zygote":  "ECONNREFUSED|EPERM", // like the target, the zygote is in the run
 }
 
 // withoutMirror are the outcomes that differ with supervise and trace, because the mirror

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/lklrun/lklrun/test/kit"
@@ -79,5 +80,34 @@ func TestAllowWithoutMounts(t *testing.T) {
 				t.Errorf("%v", r)
 			}
 		})
+	}
+}
+
+// TestTracedZygote checks that a target without namespaces, which can trace the helper
+// that starts programs of `lklctl exec`, gets no socket of the host from it.
+func TestTracedZygote(t *testing.T) {
+	e := newEscapee(t, "user", "supervise")
+	kit.Must(t, os.Remove("/run/nscd/socket")) // otherwise setpriv would connect to it
+	cmd := e.withoutNamespaces("--if", "fd:3,ip=10.99.0.2/24", "--", e.program("escape"), "wait", "ptrace-zygote")
+	cmd.ExtraFiles = e.inherited()
+	defer e.link.Close()
+	in, err := cmd.StdinPipe()
+	kit.Must(t, err)
+	p := kit.Start(t, cmd)
+	kit.WaitFor(t, "the target", kit.Limit, func() bool {
+		out, _ := p.Output()
+		return strings.HasPrefix(out, "ready ") || !p.Running()
+	})
+	lklctl := exec.Command(e.bin+"/lklctl", "-n", e.name, "exec", "true") // from now on, the zygote is known
+	lklctl.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1, Gid: 1}}
+	kit.OK(t, kit.Limit, lklctl)
+	_, err = in.Write([]byte("\n"))
+	kit.Must(t, err)
+	r := p.Wait(kit.Limit)
+	if got := outcomes(r.Stdout)["ptrace-zygote"]; got != "ECONNREFUSED" && got != "absent" {
+		t.Errorf("%q: %v", got, r)
+	}
+	for _, h := range e.silent() {
+		t.Errorf("the host heard: %s", h)
 	}
 }

@@ -165,6 +165,7 @@ var escapeSections = []escapeSection{
 		{"pidfd-getfd-lklhost", "copy a descriptor of lklhost's", "EPERM", 8},
 		{"pidfd-getfd-lklrun", "copy a descriptor of lklrun's", "EPERM", 8},
 		{"pidfd-getfd-zygote", "copy a descriptor of a helper process of lklhost's", "EPERM; root EPERM|reached; root preload EPERM", 8},
+		{"ptrace-zygote", "trace the helper that starts programs of lklctl exec, and have it connect to the host", "EPERM; root ECONNREFUSED; root trace EPERM", 0},
 		{"proc-fd-outside", "see what the outside process has open", fileOf, 8},
 		{"proc-fd-lklhost", "see what lklhost has open", fileOf, 0},
 		{"proc-fd-lklrun", "see what lklrun has open", fileOf, 0},

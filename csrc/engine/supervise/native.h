@@ -22,7 +22,9 @@
  * carriers, unix sockets, AF_ALG, netlink of the host's local protocols, packet
  * sockets of the mirror, and the standard streams that the user has given to
  * it. Four calls could break the invariant, and none of them is ever native:
- * recvmsg(2), recvmmsg(2), pidfd_getfd(2), and socket(2) of other families.
+ * recvmsg(2), recvmmsg(2), pidfd_getfd(2), and socket(2) of other families. This
+ * also applies to the zygote, which the target can control by ptrace(2) if
+ * neither has a user namespace.
  *
  * The filter (target/filter.c) does not catch calls that are harmless in the
  * same sense: read(2), write(2), send(2) and recv(2) without an address,
@@ -37,8 +39,9 @@
 
 /**
  * enum native_reason - why the host's kernel may execute a call
- * @NATIVE_ZYGOTE: The zygote makes the call (target/zygote.c). It executes
- *	lklhost's code, and is alone in its memory.
+ * @NATIVE_ZYGOTE: recvmsg(2) of the zygote (target/zygote.c), if the kernel does
+ *	not let lklhost access it. It is not dumpable then, so no process of the
+ *	target can control it or access its memory and descriptors.
  * @NATIVE_SAME_STACK: The run has --stack host. The host's stack is the run's stack.
  * @NATIVE_LOCAL_NETLINK: socket(2) of a netlink protocol that concerns the host
  *	and no network. The registers contain all arguments.

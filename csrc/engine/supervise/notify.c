@@ -281,6 +281,23 @@ static int64_t dispatch_served(struct call *c, bool foreign)
 }
 
 /**
+ * is_shut_zygote - whether the zygote receives a request, and is not dumpable
+ *
+ * lklhost can then not access the zygote to receive the request for it.
+ */
+static bool is_shut_zygote(const struct call *c)
+{
+	int fd;
+
+	if (c->nr != SYS_recvmsg || !zygote_is(c->pid))
+		return false;
+	fd = call_getfd(c, (int)c->args[0]);
+	if (fd >= 0)
+		close(fd);
+	return fd == -EPERM;
+}
+
+/**
  * call_handle - handle a caught call
  * @c: its id, pid, nr and args are set
  * @foreign: it is a call of a foreign architecture
@@ -293,13 +310,11 @@ void call_handle(struct call *c, bool foreign)
 	c->dup = -1;
 	c->buf = call_buf;
 	c->rights = RIGHTS_ALL;
-	if (zygote_is(c->pid)) {
-		call_answer(c, call_native(NATIVE_ZYGOTE));
-		return;
-	}
 	c->task = task_of(c);
 	if (!c->task)
 		ret = -ENOMEM;
+	else if (is_shut_zygote(c))
+		ret = call_native(NATIVE_ZYGOTE);
 	else if (c->served)
 		ret = dispatch_served(c, foreign);
 	else

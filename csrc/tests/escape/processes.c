@@ -7,12 +7,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/user.h>
@@ -95,10 +97,98 @@ static void inject(pid_t pid)
 	waitpid(pid, &status, 0);
 	ptrace(PTRACE_SETREGS, pid, 0, &saved);
 }
+
+/** remote - have a stopped process make a call; returns the result */
+static long remote(pid_t pid, const struct user_regs_struct *saved, long nr,
+		   unsigned long a, unsigned long b, unsigned long c)
+{
+	struct user_regs_struct regs = *saved;
+	int i, status;
+
+	regs.rip -= 2;		/* the call in which the process waits */
+	regs.orig_rax = (unsigned long)-1;
+	regs.rax = (unsigned long)nr;
+	regs.rdi = a;
+	regs.rsi = b;
+	regs.rdx = c;
+	ptrace(PTRACE_SETREGS, pid, 0, &regs);
+	for (i = 0; i < 2; i++) {
+		ptrace(PTRACE_SYSCALL, pid, 0, 0);
+		waitpid(pid, &status, 0);
+	}
+	ptrace(PTRACE_GETREGS, pid, 0, &regs);
+	return (long)regs.rax;
+}
+
+/** zygote - find the child of lklhost that has its name */
+static pid_t zygote(void)
+{
+	pid_t host = parent_of(getppid()), found = 0;
+	char path[64], comm[32] = "";
+	DIR *d = opendir("/proc");
+	struct dirent *e;
+
+	while (d && !found && (e = readdir(d))) {
+		pid_t pid = (pid_t)strtol(e->d_name, NULL, 10);
+		FILE *f;
+
+		if (!pid || parent_of(pid) != host)
+			continue;
+		snprintf(path, sizeof(path), "/proc/%d/comm", pid);
+		f = fopen(path, "r");
+		if (f && fgets(comm, sizeof(comm), f) && !strcmp(comm, "lklhost\n"))
+			found = pid;
+		if (f)
+			fclose(f);
+	}
+	if (d)
+		closedir(d);
+	return found;
+}
+
+/** by_zygote - have the zygote connect to the host */
+static const char *by_zygote(const struct attempt *at)
+{
+	struct sockaddr_in in = { .sin_family = AF_INET,
+				  .sin_port = htons((uint16_t)number("TCP")),
+				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct user_regs_struct regs;
+	long fd, ret, words[2];
+	unsigned long to;
+	pid_t pid = zygote();
+	int status;
+
+	(void)at;
+	if (!pid)
+		return "absent";
+	if (ptrace(PTRACE_SEIZE, pid, 0, 0))
+		return failure(errno);
+	ptrace(PTRACE_INTERRUPT, pid, 0, 0);
+	waitpid(pid, &status, 0);
+	ptrace(PTRACE_GETREGS, pid, 0, &regs);
+	to = (regs.rsp - 512) & ~15ul;
+	memcpy(words, &in, sizeof(in));
+	ptrace(PTRACE_POKEDATA, pid, to, words[0]);
+	ptrace(PTRACE_POKEDATA, pid, to + sizeof(long), words[1]);
+	fd = remote(pid, &regs, SYS_socket, AF_INET, SOCK_STREAM, 0);
+	ret = fd < 0 ? fd : remote(pid, &regs, SYS_connect, (unsigned long)fd,
+				   to, sizeof(in));
+	if (fd >= 0)
+		remote(pid, &regs, SYS_close, (unsigned long)fd, 0, 0);
+	ptrace(PTRACE_SETREGS, pid, 0, &regs);
+	ptrace(PTRACE_DETACH, pid, 0, 0);
+	return ret < 0 ? failure((int)-ret) : "reached";
+}
 #else
 static void inject(pid_t pid)
 {
 	(void)pid;
+}
+
+static const char *by_zygote(const struct attempt *at)
+{
+	(void)at;
+	return "absent";
 }
 #endif
 
@@ -265,6 +355,7 @@ const struct attempt process_attempts[] = {
 	{ "pidfd-getfd-lklhost", steal, LKLHOST, 0 },
 	{ "pidfd-getfd-lklrun", steal, LKLRUN, 0 },
 	{ "pidfd-getfd-zygote", steal, ZYGOTE, 0 },
+	{ "ptrace-zygote", by_zygote, 0, 0 },
 	{ "proc-fd-outside", entry, OUTSIDE, 0 },
 	{ "proc-fd-lklhost", entry, LKLHOST, 0 },
 	{ "proc-fd-lklrun", entry, LKLRUN, 0 },
