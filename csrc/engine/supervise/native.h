@@ -51,8 +51,8 @@
  * @NATIVE_OWN_FILE: ioctl(2) whose number, a register, concerns the descriptor
  *	alone: its owner, mark, timestamp or unsent bytes. No descriptor gives
  *	access to a device by such a request.
- * @NATIVE_LOCAL_SOCKET: A call, except recvmsg(2) and recvmmsg(2), on a socket
- *	that is not a carrier. The only descriptor that it can return is that of
+ * @NATIVE_LOCAL_SOCKET: A call on a socket that is not a carrier, except
+ *	recvmsg(2), recvmmsg(2), and setsockopt(2) of a timeout. The only descriptor that it can return is that of
  *	accept(2), whose listener the target has already, so the invariant
  *	holds. A name in memory selects a unix socket, which belongs to the host:
  *	mounts hide the name services (target/covers.c), and without them

@@ -75,6 +75,40 @@ static bool is_hidden(const struct call *c)
 		(netd_names(addr.un.sun_path) && strcmp(host.abi, "host")));
 }
 
+/** is_timeout - whether setsockopt(2) changes how long calls on the socket wait */
+static bool is_timeout(const struct call *c)
+{
+	switch ((int)c->args[2]) {
+	case OPT_RCVTIMEO_OLD:
+	case OPT_SNDTIMEO_OLD:
+	case OPT_RCVTIMEO_NEW:
+	case OPT_SNDTIMEO_NEW:
+		return (int)c->args[1] == SOL_SOCKET;
+	}
+	return false;
+}
+
+/**
+ * set_timeout - change a timeout by our duplicate
+ *
+ * The host's kernel could change that of a carrier, on which lklhost relies.
+ */
+static int64_t set_timeout(struct call *c)
+{
+	int64_t value[2], ret;
+	int len = (int)c->args[4];
+
+	if (len < 0)
+		return -EINVAL;
+	if (len > (int)sizeof(value))
+		len = (int)sizeof(value);
+	ret = mem_read(c, c->args[3], value, (size_t)len);
+	if (ret)
+		return ret;
+	return setsockopt(c->dup, SOL_SOCKET, (int)c->args[2], value,
+			  (socklen_t)len) ? -errno : 0;
+}
+
 /** no_carrier - handle a call on a descriptor that is not a carrier */
 static int64_t no_carrier(struct call *c)
 {
@@ -90,6 +124,10 @@ static int64_t no_carrier(struct call *c)
 	case SYS_connect:
 		if (is_hidden(c))
 			return -ENOENT;
+		break;
+	case SYS_setsockopt:
+		if (is_timeout(c))
+			return set_timeout(c);
 		break;
 #ifdef __arm__
 	case SYS_recvmmsg_time64:

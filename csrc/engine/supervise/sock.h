@@ -6,6 +6,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Timeouts: include/uapi/asm-generic/socket.h, which C libraries lack. */
+#define OPT_RCVTIMEO_OLD	20
+#define OPT_SNDTIMEO_OLD	21
+#define OPT_RCVTIMEO_NEW	66
+#define OPT_SNDTIMEO_NEW	67
+
 struct call;
 struct stream;
 

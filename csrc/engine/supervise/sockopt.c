@@ -42,13 +42,9 @@
  * Some C libraries lack these; see include/uapi/asm-generic/socket.h and
  * linux/tcp.h.
  */
-#define OPT_RCVTIMEO_OLD	20
-#define OPT_SNDTIMEO_OLD	21
 #define OPT_TIMESTAMP_OLD	29
 #define OPT_TIMESTAMPNS_OLD	35
 #define OPT_TIMESTAMPING_OLD	37
-#define OPT_RCVTIMEO_NEW	66
-#define OPT_SNDTIMEO_NEW	67
 #define OPT_TIMESTAMP_NEW	63
 #define OPT_TIMESTAMPNS_NEW	64
 #define OPT_TIMESTAMPING_NEW	65
