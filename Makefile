@@ -259,7 +259,7 @@ san: packages build ## build all programs with sanitizers and the race detector 
 	@ln -sfn $(BIN)/stacks $(SAN_DIR)/stacks
 
 .PHONY: fuzz
-fuzz: fuzz-parsers fuzz-calls ## run all fuzzers of the C side, each for a minute: DURATION=60 SEED=N SAN=1
+fuzz: fuzz-parsers fuzz-calls fuzz-exchange ## run all fuzzers of the C side, each for a minute: DURATION=60 SEED=N SAN=1
 
 .PHONY: fuzz-calls
 fuzz-calls: packages build $(if $(SAN),san) ## run a target that makes random calls: DURATION=60 SEED=N SAN=1
@@ -267,6 +267,11 @@ fuzz-calls: packages build $(if $(SAN),san) ## run a target that makes random ca
 		$(GO) test ./test/stress -run '^TestFuzz$$' -count=1 -v -timeout 1h
 
 # No package list contains clang, because nothing else needs it.
+.PHONY: fuzz-exchange
+fuzz-exchange: packages build $(if $(SAN),san) ## exchange descriptors, memory and instructions during calls: DURATION=60 SEED=N SAN=1
+	@FUZZ_SECONDS=$(DURATION) FUZZ_SEED=$(SEED) LKLRUN_BIN=$(SAN_BIN) \
+		$(GO) test ./test/escape -run '^TestExchangeFuzz$$' -count=1 -v -timeout 1h -parallel 6
+
 .PHONY: fuzz-parsers
 fuzz-parsers: $(PACKAGES)-build ## run coverage-guided fuzzers of the C parsers: DURATION=60; findings in build/fuzz
 	@.ci/install-packages clang-14 libclang-rt-14-dev

@@ -40,6 +40,7 @@ enum at {
  * @at: where it is
  * @id: number of its last stop for a call
  * @regs: registers at that stop
+ * @result: result of the last call that it executed for lklhost
  * @page: address of a page for lklhost in its memory, 0 if there is none
  * @mask: its signal mask, while lklhost executes calls in it
  * @stop_sig: a SIGSTOP arrived meanwhile, and must be sent again
@@ -53,6 +54,7 @@ struct tracee {
 	enum at at;
 	uint64_t id;
 	struct regs regs;
+	int64_t result;
 	uint64_t page;
 	uint64_t mask;
 	bool stop_sig;
@@ -69,10 +71,19 @@ struct tracee *tracee_find(pid_t tid);
 void tracee_keep(pid_t tid, int status);
 void tracee_executed(struct tracee *t);
 
+void tracee_strayed(pid_t tid, const char *how);
+
+/* limit.c */
+void limit_start(void);
+void limit_stop(void);
+bool limit_passed(pid_t tid);
+
 /* regs.c */
 int regs_read(pid_t tid, struct regs *r);
 int regs_write(pid_t tid, const struct regs *r);
 uint64_t regs_arg(const struct regs *r, int i);
+uint64_t regs_pc(const struct regs *r);
+bool regs_same(const struct regs *r, const struct regs *want, bool done);
 int64_t regs_result(const struct regs *r);
 void regs_set_result(struct regs *r, int64_t value);
 void regs_set_call(struct regs *r, long nr, const uint64_t args[6]);

@@ -49,6 +49,12 @@ uint64_t regs_arg(const struct regs *r, int i)
 	return args[i];
 }
 
+/** regs_pc - get the program counter, which is after the instruction of a call */
+uint64_t regs_pc(const struct regs *r)
+{
+	return r->user.rip;
+}
+
 /** regs_result - get the result of a call */
 int64_t regs_result(const struct regs *r)
 {
@@ -120,6 +126,12 @@ uint64_t regs_arg(const struct regs *r, int i)
 	return r->user.regs[i];
 }
 
+/** regs_pc - get the program counter, which is after the instruction of a call */
+uint64_t regs_pc(const struct regs *r)
+{
+	return r->user.pc;
+}
+
 /** regs_result - get the result of a call */
 int64_t regs_result(const struct regs *r)
 {
@@ -177,6 +189,13 @@ uint64_t regs_arg(const struct regs *r, int i)
 	return 0;
 }
 
+/** regs_pc - not supported */
+uint64_t regs_pc(const struct regs *r)
+{
+	(void)r;
+	return 0;
+}
+
 /** regs_result - not supported */
 int64_t regs_result(const struct regs *r)
 {
@@ -206,3 +225,25 @@ void regs_repeat(struct regs *r)
 }
 
 #endif
+
+/**
+ * regs_same - whether a thread is in the call that lklhost expects
+ * @done: the call has been executed
+ *
+ * After a call, arm64 has its result in the place of its first argument.
+ */
+bool regs_same(const struct regs *r, const struct regs *want, bool done)
+{
+	bool same = r->nr == want->nr && regs_pc(r) == regs_pc(want);
+	int i;
+
+#ifdef __aarch64__
+	i = done;
+#else
+	(void)done;
+	i = 0;
+#endif
+	for (; i < 6; i++)
+		same = same && regs_arg(r, i) == regs_arg(want, i);
+	return same;
+}

@@ -17,9 +17,31 @@
  * that made its own. All registers are restored with the answer. The program
  * notices nothing, except that its own call may be made again (trace_native()).
  *
- * The calls must not block. trace_step() waits for the thread, so the caller
- * sets a time limit (engine/supervise/watchdog.c), after which the process is
- * killed.
+ * The program's own instruction makes these calls, and another thread can
+ * change or unmap it at any time, or a signal, rseq(2) or syscall user dispatch
+ * can lead the thread elsewhere. It then executes code of the program's choice.
+ * So it runs from stop to stop (PTRACE_SYSCALL), and before each call that it
+ * enters, lklhost compares the number, the arguments and the program counter
+ * with those that it has set (run_to()). No call of its own is ever executed:
+ * if anything differs, SIGKILL arrives while it is in the stop, and the kernel
+ * skips the call.
+ *
+ * - From the entry of a call to its exit, the thread executes no code of the
+ *   program. Only lklhost can change its registers there.
+ * - "int 0x80" has the same length as "syscall" on x86-64 and looks the same in
+ *   the registers. The target's filter kills the process: no action has priority
+ *   over SECCOMP_RET_KILL_PROCESS.
+ * - Syscall user dispatch acts before the entry of a call. Its SIGSYS is blocked,
+ *   as is the SIGSEGV of a page that is gone. The kernel delivers both
+ *   nevertheless, which is a stop that lklhost does not expect.
+ * - A seccomp filter that another thread installs meanwhile can only refuse the
+ *   call.
+ *
+ * The registers are the only thing that is compared. Memory that a call reads
+ * can always change.
+ *
+ * The calls must not block. trace_step() waits for the thread, so it has a limit
+ * (limit.c), and the caller sets another one (engine/supervise/watchdog.c).
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -38,6 +60,7 @@
 #endif
 #define ERESTARTSYS	512	/* include/linux/errno.h */
 #define SYSCALL_STOP	(SIGTRAP | 0x80)
+#define SECCOMP_STOP	(SIGTRAP | PTRACE_EVENT_SECCOMP << 8)
 
 /**
  * trace_waits - whether a thread still waits for the answer to call @id
@@ -55,7 +78,7 @@ bool trace_waits(pid_t tid, uint64_t id)
 	    ptrace(PTRACE_GETSIGINFO, tid, 0, &info))
 		return false;
 	return t->at == WAITS_EXIT ? info.si_code == SYSCALL_STOP :
-	       info.si_code == (SIGTRAP | PTRACE_EVENT_SECCOMP << 8);
+	       info.si_code == SECCOMP_STOP;
 }
 
 /** waiting - find a thread that waits for the answer to call @id */
@@ -79,6 +102,8 @@ static int next_stop(const struct tracee *t)
 		pid = waitpid(-1, &status, __WALL);
 		if (pid < 0 && errno != EINTR)
 			return -ESRCH;
+		if (pid < 0 && limit_passed(t->tid))
+			tracee_strayed(t->tid, "ran too long");
 		if (pid == t->tid && WIFSTOPPED(status) &&
 		    status >> 16 != PTRACE_EVENT_EXEC)
 			return status >> 8;
@@ -90,28 +115,72 @@ static int next_stop(const struct tracee *t)
 }
 
 /**
- * run_to - let a thread run to the stop @want
- * @request: PTRACE_CONT or PTRACE_SYSCALL
+ * run - let a thread run to its next stop for a call or an event
  *
  * If SIGSTOP arrives meanwhile, trace_end() sends it again, unless SIGCONT has
  * followed. All other signals are blocked.
+ *
+ * Returns the stop as next_stop().
  */
-static int run_to(struct tracee *t, int request, int want)
+static int run(struct tracee *t)
 {
 	int stop;
 
-	do {
-		if (ptrace(request, t->tid, 0, 0))
+	for (;;) {
+		if (ptrace(PTRACE_SYSCALL, t->tid, 0, 0))
 			return -ESRCH;
 		stop = next_stop(t);
-		if (stop < 0)
-			return stop;
 		if (stop == SIGSTOP)
 			t->stop_sig = true;
-		else if (stop >> 8 == PTRACE_EVENT_STOP)	/* SIGTRAP: SIGCONT */
-			t->stop_sig = (stop & 0xff) != SIGTRAP;
-	} while (stop != want);
-	return 0;
+		else if (stop >= 0 && stop >> 8 == PTRACE_EVENT_STOP)
+			t->stop_sig = (stop & 0xff) != SIGTRAP;	/* SIGCONT */
+		else
+			return stop;
+	}
+}
+
+/**
+ * run_to - let a thread run to the stop @want of a call, or kill its process
+ * @call: the registers that it must have there
+ * @done: the stop is the exit of the call
+ *
+ * The kernel's stop for the filter may come before the exit. This is the same
+ * call.
+ */
+static int run_to(struct tracee *t, int want, const struct regs *call, bool done)
+{
+	int stop = run(t);
+	struct regs r;
+
+	if (stop < 0 || regs_read(t->tid, &r))
+		return -ESRCH;
+	if ((stop == want || (done && stop == SECCOMP_STOP)) &&
+	    regs_same(&r, call, stop == want && done)) {
+		t->result = regs_result(&r);
+		return stop == want ? 0 : run_to(t, want, call, done);
+	}
+	tracee_strayed(t->tid, stop >> 8 || stop == SYSCALL_STOP ?
+			       "made another system call" : "got a signal");
+	return -ESRCH;
+}
+
+/**
+ * write_regs - write the registers of a thread that waits for an answer
+ *
+ * Another thread may execute a program meanwhile, which then has the number and
+ * gets the registers. It is killed.
+ */
+static bool write_regs(const struct tracee *t, const struct regs *r)
+{
+	siginfo_t info;
+
+	if (regs_write(t->tid, r))
+		return false;
+	if (trace_waits(t->tid, t->id))
+		return true;
+	if (!ptrace(PTRACE_GETSIGINFO, t->tid, 0, &info))
+		tracee_strayed(t->tid, "executed a program");
+	return false;
 }
 
 /** trace_begin - prepare a thread that waits in call @id for trace_step() */
@@ -123,6 +192,7 @@ int trace_begin(pid_t tid, uint64_t id)
 	if (!t || ptrace(PTRACE_GETSIGMASK, tid, sizeof(t->mask), &t->mask) ||
 	    ptrace(PTRACE_SETSIGMASK, tid, sizeof(all), &all))
 		return -ESRCH;
+	limit_start();
 	return 0;
 }
 
@@ -134,22 +204,27 @@ int trace_begin(pid_t tid, uint64_t id)
 int64_t trace_step(pid_t tid, long nr, const uint64_t args[6])
 {
 	struct tracee *t = tracee_find(tid);
-	struct regs r;
+	struct regs call, r;
+	bool repeat;
 
 	if (!t || !trace_waits(tid, t->id))
 		return TRACE_GONE;
-	r = t->regs;
+	call = r = t->regs;
+	regs_set_call(&call, nr, args);
 	regs_set_call(&r, nr, args);
-	if (t->at == WAITS_EXIT)
+	repeat = t->at == WAITS_EXIT;
+	if (repeat)
 		regs_repeat(&r);
-	if (regs_write(tid, &r) ||
-	    (t->at == WAITS_EXIT && run_to(t, PTRACE_SYSCALL, SYSCALL_STOP)) ||
-	    run_to(t, PTRACE_SYSCALL, SYSCALL_STOP) || regs_read(tid, &r)) {
+	if (!write_regs(t, &r)) {
 		t->at = RUNS;
 		return TRACE_GONE;
 	}
+	t->at = RUNS;
+	if ((repeat && run_to(t, SYSCALL_STOP, &call, false)) ||
+	    run_to(t, SYSCALL_STOP, &call, true))
+		return TRACE_GONE;
 	t->at = WAITS_EXIT;
-	return regs_result(&r);
+	return t->result;
 }
 
 /** trace_end - restore the thread's signals */
@@ -157,6 +232,7 @@ void trace_end(pid_t tid)
 {
 	struct tracee *t = tracee_find(tid);
 
+	limit_stop();
 	if (!t || t->at == RUNS)
 		return;
 	ptrace(PTRACE_SETSIGMASK, tid, sizeof(t->mask), &t->mask);
@@ -174,10 +250,11 @@ static int rewind_call(struct tracee *t)
 	if (ret)
 		return ret;
 	regs_repeat(&r);
-	ret = regs_write(t->tid, &r);
+	ret = write_regs(t, &r) ? 0 : -ESRCH;
 	if (!ret)
-		ret = run_to(t, PTRACE_CONT,
-			     SIGTRAP | PTRACE_EVENT_SECCOMP << 8);
+		ret = run_to(t, SYSCALL_STOP, &t->regs, false);
+	if (!ret)
+		ret = run_to(t, SECCOMP_STOP, &t->regs, false);
 	t->at = ret ? RUNS : WAITS_ENTRY;
 	trace_end(t->tid);
 	return ret;
@@ -221,8 +298,10 @@ bool trace_answer(pid_t tid, uint64_t id, int64_t ret)
 	regs_set_result(&r, ret);
 	if (t->at == WAITS_ENTRY)
 		r.nr = -1;
+	if (!write_regs(t, &r))
+		return false;
 	t->at = RUNS;
-	return !regs_write(tid, &r) && !ptrace(PTRACE_CONT, tid, 0, 0);
+	return !ptrace(PTRACE_CONT, tid, 0, 0);
 }
 
 /** trace_native - let the host's kernel execute the call */

@@ -32,10 +32,13 @@ struct trace_call {
  * struct trace_ops - callbacks for events of the traced threads
  * @called: handles a caught call, which waits until it is answered
  * @ended: handles the end of a thread
+ * @strayed: reports a thread whose process was killed, because it did not
+ *	execute the call that lklhost had set up, and how
  */
 struct trace_ops {
 	void (*called)(const struct trace_call *call);
 	void (*ended)(pid_t tid);
+	void (*strayed)(pid_t tid, const char *how);
 };
 
 /* tracee.c */

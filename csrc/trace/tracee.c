@@ -214,6 +214,20 @@ void tracee_keep(pid_t tid, int status)
 		keep(t, status);
 }
 
+/**
+ * tracee_strayed - kill the process of a thread that did not execute the call
+ * that lklhost had set up
+ *
+ * If the signal cannot be sent to a thread in a stop, it stays there.
+ */
+void tracee_strayed(pid_t tid, const char *how)
+{
+	kill(tid, SIGKILL);
+	limit_stop();
+	if (trace_ops)
+		trace_ops->strayed(tid, how);
+}
+
 /** stopped - handle a stop */
 static void stopped(struct tracee *t, int status)
 {

@@ -40,6 +40,7 @@
 
 #include "base/fd_pass.h"
 #include "base/lklhost.h"
+#include "base/log.h"
 #include "engine/supervise/catch.h"
 #include "engine/supervise/notify.h"
 #include "engine/supervise/watchdog.h"
@@ -392,8 +393,19 @@ static void called(const struct trace_call *call)
 	call_handle(&c, false);
 }
 
+/** strayed - report a process that was killed, see struct trace_ops */
+static void strayed(pid_t tid, const char *how)
+{
+	const struct task *t = task_get(tid);
+
+	if (t)
+		warn_user("%s (pid %d): killed, because its thread %d %s while lklhost executed a system call in it",
+			  task_comm(t), task_tgid(t), tid, how);
+}
+
 static const struct trace_ops trace_ops = { .called = called,
-					    .ended = task_gone };
+					    .ended = task_gone,
+					    .strayed = strayed };
 
 /** by_trace_start - start to receive calls */
 void by_trace_start(void)
