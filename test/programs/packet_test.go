@@ -174,7 +174,11 @@ func TestPacketsSent(t *testing.T) {
 	frame := strings.Repeat("00", 12) + "0800" + // zero addresses, IP
 		"45000020000000004011" + "7ccb" + "7f0000017f000001" + // 32 bytes, UDP, both addresses 127.0.0.1
 		"00011b58000c0000" + "62796861" // to port 7000, 12 bytes, no checksum
+	k.Say(`keep.__setitem__("q", socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0x0008))`)
 	k.Say(`keep["p"].sendto(bytes.fromhex(%q), ("lo", 0x800))`, frame)
+	if got := k.Say(`keep["q"].settimeout(20) or keep["q"].recvmsg(100, 100)[0][-4:]`); got != "b'byha'" {
+		t.Errorf("recvmsg() of the packet: %s", got)
+	}
 	if got := k.Say(`keep["u"].settimeout(20) or keep["u"].recv(100)`); got != "b'byha'" {
 		t.Errorf("a datagram made by hand: %s", got)
 	}

@@ -233,6 +233,27 @@ static void convert(struct call *c, struct msghdr *mh, int uflags, size_t room,
 }
 
 /**
+ * receive - execute recvmsg(2) on our duplicate; returns a negative errno on
+ * failure
+ *
+ * Packet sockets, which pass no descriptors, do not know MSG_CMSG_CLOEXEC.
+ */
+static ssize_t receive(struct call *c, struct msghdr *mh, int flags)
+{
+	ssize_t n;
+
+	/* Another thread may hold the socket's lock while it waits for a page. */
+	watchdog_enter(c);
+	n = recvmsg(c->dup, mh, flags | MSG_CMSG_CLOEXEC);
+	if (n < 0 && errno == EINVAL)
+		n = recvmsg(c->dup, mh, flags);
+	if (n < 0)
+		n = -errno;
+	watchdog_leave();
+	return n;
+}
+
+/**
  * take - receive one message for the caller
  * @um: destination; the data are written after its first @done bytes
  * @fds: set to true if ancillary data were received
@@ -251,7 +272,6 @@ static int64_t take(struct call *c, const struct user_msg *um, int uflags,
 			     .msg_control = in.buf, .msg_controllen = room };
 	char *big = NULL;
 	int64_t n, ret;
-	int err;
 
 	if (iov.iov_len > CALL_BUF_SIZE) {
 		int type = SOCK_STREAM;
@@ -267,15 +287,11 @@ static int64_t take(struct call *c, const struct user_msg *um, int uflags,
 		if (!iov.iov_base)
 			return -ENOMEM;
 	}
-	/* Another thread may hold the socket's lock while it waits for a page. */
-	watchdog_enter(c);
-	n = recvmsg(c->dup, &mh, (uflags & ~(MSG_WAITALL | MSG_WAITFORONE)) |
-		    MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	err = errno;
-	watchdog_leave();
+	n = receive(c, &mh, (uflags & ~(MSG_WAITALL | MSG_WAITFORONE)) |
+			    MSG_DONTWAIT);
 	if (n < 0) {
 		free(big);
-		return err == EAGAIN && !(uflags & MSG_ERRQUEUE) ? CALL_HELD : -err;
+		return n == -EAGAIN && !(uflags & MSG_ERRQUEUE) ? CALL_HELD : n;
 	}
 	mh.msg_flags &= ~MSG_CMSG_CLOEXEC;
 	mh.msg_flags |= uflags & MSG_CMSG_CLOEXEC;

@@ -26,8 +26,29 @@
 #include "engine/supervise/stray.h"
 #include "process/process.h"
 
-static uint64_t *known;		/* inode numbers of allowed sockets */
+#ifndef SO_COOKIE		/* Linux 4.12 */
+#define SO_COOKIE	57
+#endif
+
+/*
+ * Allowed sockets. Both numbers identify a socket: the kernel reuses inode
+ * numbers after some time, and on older kernels, sockets of several network
+ * namespaces have the same cookie.
+ */
+static struct known {
+	uint64_t ino, cookie;
+} *known;
 static size_t n_known;
+
+/** identity - get the numbers of a socket */
+static struct known identity(int fd)
+{
+	struct known k = { .ino = fd_ino(fd) };
+	socklen_t len = sizeof(k.cookie);
+
+	(void)getsockopt(fd, SOL_SOCKET, SO_COOKIE, &k.cookie, &len);
+	return k;
+}
 
 /** option - get the value of an integer option of a socket, or -1 */
 static int option(int fd, int name)
@@ -63,7 +84,7 @@ static bool of_network(int fd, int domain)
 void stray_allow(int fd)
 {
 	int domain = option(fd, SO_DOMAIN);
-	uint64_t *more;
+	struct known *more;
 
 	if (domain < 0 || !of_network(fd, domain))
 		return;
@@ -71,20 +92,20 @@ void stray_allow(int fd)
 	if (!more)
 		return;
 	known = more;
-	known[n_known++] = fd_ino(fd);
+	known[n_known++] = identity(fd);
 }
 
 /** stray_is - whether @fd is a stray socket */
 bool stray_is(int fd, int domain)
 {
-	uint64_t ino;
+	struct known k;
 	size_t i;
 
 	if (domain < 0 || !of_network(fd, domain))
 		return false;
-	ino = fd_ino(fd);
+	k = identity(fd);
 	for (i = 0; i < n_known; i++)
-		if (known[i] == ino)
+		if (known[i].ino == k.ino && known[i].cookie == k.cookie)
 			return false;
 	return true;
 }
