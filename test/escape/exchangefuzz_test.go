@@ -105,8 +105,8 @@ func (e *exchanger) command(t *testing.T, who, engine string, seconds int, seed 
 	return cmd
 }
 
-// check runs the program and checks that nothing has left the run.
-func (e *exchanger) check(t *testing.T, cmd *exec.Cmd, seconds int) {
+// check runs the program, checks that nothing has left the run, and returns the result.
+func (e *exchanger) check(t *testing.T, cmd *exec.Cmd, seconds int) kit.Result {
 	t.Helper()
 	r := kit.Run(t, time.Duration(seconds)*time.Second+kit.Limit, cmd)
 	t.Log(strings.TrimSpace(r.Stdout))
@@ -116,6 +116,7 @@ func (e *exchanger) check(t *testing.T, cmd *exec.Cmd, seconds int) {
 	if heard := e.heard.Load(); heard != nil {
 		t.Errorf("the host heard %s", *heard)
 	}
+	return r
 }
 
 // exchangeHost gives the host the device.
@@ -126,14 +127,20 @@ func exchangeHost(t *testing.T) {
 }
 
 // TestInstructionExchange tries finding 1: another thread replaces the instruction with
-// which lklhost makes a traced thread execute calls.
+// which lklhost makes a traced thread execute calls. An endless loop in its place (finding
+// 5) ends within a fraction of a second.
 func TestInstructionExchange(t *testing.T) {
 	exchangeHost(t)
 	for _, who := range exchangeWho {
 		t.Run(who, func(t *testing.T) {
 			t.Parallel() // each waits for its time to pass
 			e := newExchanger(t)
-			e.check(t, e.command(t, who, "trace", 4, "1", []string{"instructions"}), 4)
+			for kind, how := range map[string]string{"instructions": "made another system call", "loop": "ran too long"} {
+				r := e.check(t, e.command(t, who, "trace", 4, "1", []string{kind}), 4)
+				if !strings.Contains(r.Stderr, how+" while lklhost executed a system call in it") {
+					t.Errorf("%s: no process %s: %v", kind, how, r)
+				}
+			}
 		})
 	}
 }
@@ -165,4 +172,3 @@ func TestExchangeFuzz(t *testing.T) {
 		}
 	}
 }
-

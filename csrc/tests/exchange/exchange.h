@@ -21,7 +21,7 @@ struct kind {
 	void (*exchange)(void);
 };
 
-extern const struct kind descriptors, memory, instructions;
+extern const struct kind descriptors, memory, instructions, loop;
 
 /**
  * struct count - what all workers have done

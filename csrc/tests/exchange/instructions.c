@@ -176,3 +176,14 @@ static void exchange_instruction(void)
 
 const struct kind instructions = { "instructions", set_up, call_in_page,
 				   exchange_instruction };
+
+/** exchange_loop - let the thread stay at the instruction, for a while */
+static void exchange_loop(void)
+{
+	usleep((useconds_t)below(1000));
+	put(spin, INSTRUCTION);
+	usleep(200000);
+	put(call, INSTRUCTION);
+}
+
+const struct kind loop = { "loop", set_up, call_in_page, exchange_loop };

@@ -41,7 +41,8 @@
 __thread uint64_t rnd_state;
 struct count *count;
 
-static const struct kind *const kinds[] = { &descriptors, &memory, &instructions };
+static const struct kind *const kinds[] = { &descriptors, &memory,
+					    &instructions, &loop };
 
 /** add - count something */
 void add(uint64_t *counter)
@@ -176,7 +177,7 @@ static void arrived(struct msghdr *mh)
 /** receive - receive one or @several messages, with descriptors */
 void receive(int fd, bool several)
 {
-	char byte[2][64], ctl[2][CMSG_SPACE(4 * sizeof(int))];
+	char byte[2][64] = { 0 }, ctl[2][CMSG_SPACE(4 * sizeof(int))];
 	struct iovec iov[2];
 	struct mmsghdr mm[2];
 	int i, n;
