@@ -4,9 +4,8 @@
  *
  * Theory of operation
  *
- * The loop is one thread that runs each event to completion. Two threads that
- * make only host calls help it, see engine/supervise/ahead.c and lib/writer.c of the
- * stack. One turn:
+ * The loop is one thread that runs each event to completion. Threads that make
+ * only host calls help it; docs/explanation/internals.md lists them. One turn:
  *
  * 1. Wait on the host epoll, until the stack's next timer at most.
  * 2. Let the stack catch up with the clock.

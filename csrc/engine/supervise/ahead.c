@@ -16,7 +16,7 @@
  * checks whether the thread has returned the batch, but never waits for it: if
  * no carrier is ready, the loop creates and closes carriers itself. A
  * pre-created connection has a number and a carrier, but belongs to no process:
- * conn_find() does not find it.
+ * conn_of_carrier() does not find it.
  *
  * The thread closes our end only after the target has closed its own, so no
  * process notices the delay. The epoll may report the descriptor until it is
@@ -112,7 +112,7 @@ static void make_one(struct ready *r)
 		close(sv[1]);
 		return;
 	}
-	r->conn->carrier_ino = fd_ino(sv[1]);
+	carrier_note(r->conn, sv[1]);
 	r->fd = sv[1];
 }
 

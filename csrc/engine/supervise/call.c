@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/loop.h"
 #include "engine/supervise/catch.h"
+#include "engine/supervise/conn.h"
 #include "engine/supervise/native.h"
 #include "engine/supervise/notify.h"
 
@@ -210,6 +211,23 @@ int call_dup(struct call *c, int fd)
 		return 0;
 	out_of_reach(c, -c->dup);
 	return -EPERM;
+}
+
+/**
+ * call_redup - duplicate the caller's descriptor again, for a retry
+ *
+ * Returns -EBADF if it is another socket by now.
+ */
+int call_redup(struct call *c)
+{
+	int ret;
+
+	if (c->dup >= 0)
+		return 0;
+	ret = call_dup(c, (int)c->args[0]);
+	if (ret)
+		return ret;
+	return conn_of_carrier(c->dup) == c->conn ? 0 : -EBADF;
 }
 
 /** call_nonblocking - whether the caller's descriptor is O_NONBLOCK */

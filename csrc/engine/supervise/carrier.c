@@ -4,12 +4,11 @@
  *
  * Theory of operation
  *
- * A carrier is an AF_UNIX socket bound to an abstract name, which encodes this
- * instance and the connection's number. A carrier remains the same open file
- * description for its whole life, so the kernel itself handles poll, epoll,
- * dup, fork, exec and SCM_RIGHTS. The name identifies the connection, in
- * whichever process the carrier is open. The calls act on the carrier as
- * follows:
+ * A carrier is an AF_UNIX socket. It remains the same open file description for
+ * its whole life, so the kernel itself handles poll, epoll, dup, fork, exec and
+ * SCM_RIGHTS. Its inode number and SO_COOKIE, recorded when it was created,
+ * identify the connection, in whichever process the carrier is open. No other
+ * socket can have them. The calls act on the carrier as follows:
  *
  *	socket()	creates an unconnected stream socket
  *	connect()	connects the same socket to our meeting point
@@ -26,16 +25,21 @@
  * reads the data sent to it, then gets ECONNRESET, then end-of-file, as with
  * TCP.
  *
- * If lklhost could not create its own network namespace (host.shared_netns),
- * other processes see its abstract names and could send to them. Three measures
- * prevent this:
+ * Names: the kernel needs the address of a socket to connect to it or to send
+ * to it. Carriers and our own sockets are therefore bound to abstract names,
+ * which encode this instance and a number. A name identifies a socket only
+ * while we know that this socket is open. If lklhost could not create its own
+ * network namespace (host.shared_netns), other processes see and use the same
+ * names:
  *
- * - No process may send to the names of datagram carriers and of the meeting
- *   point. They are therefore files in the run directory, which no other user
- *   may enter.
+ * - The meeting point is open only during a connect(). Who has connected to it
+ *   is decided by SO_PEERCRED: the process that called connect() must be we.
+ * - A datagram carrier is always connected to our end. It then accepts no
+ *   message of another socket, and needs no message to its name.
  * - A foreign connection to a listening carrier is discarded like a token, see
  *   carrier_token().
- * - Numbers are random, so that no other process can occupy a name before us.
+ * - A process can take the name of a closed carrier. carriers_find_gone() finds
+ *   such carriers.
  *
  * When the target closes a connected carrier, or shuts it down in both
  * directions, our end gets EPOLLHUP. Closing a listening, datagram or
@@ -51,8 +55,8 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/lklhost.h"
@@ -70,20 +74,18 @@
 /* A name consists of a zero byte, prefix, instance, letter and number. */
 #define NAME_LEN	(1 + PREFIX_LEN + INST_LEN + 1 + ID_LEN)
 #define MEETING_BACKLOG	1024
+#define MEETING_TRIES	8
 
 /* Number of carriers with a larger buffer (C_ROOMY), see pump_in.c. */
 unsigned int carriers_roomy;
 static int meeting = -1;	/* listens for the carriers' connect() */
+static uint32_t meeting_id;
+static int alive = -1;		/* an epoll with all carriers, if we have no namespace */
+static pid_t self;
 /* Unbound sockets, by type, for checking whether a name is free. */
 static int probe[SOCK_SEQPACKET + 1];
 static int spare = -1;		/* a probe that got a name; usable as a token */
 static char prefix[1 + PREFIX_LEN + INST_LEN + 1];
-
-/** is_file - whether names of this kind are files in the run directory */
-static bool is_file(char kind)
-{
-	return host.shared_netns && (kind == NAME_INBOX || kind == NAME_MEETING);
-}
 
 /**
  * carrier_name - build the name of one end of a carrier
@@ -98,13 +100,6 @@ socklen_t carrier_name(struct sockaddr_un *un, char kind, uint32_t id)
 	int i;
 
 	un->sun_family = AF_UNIX;
-	if (is_file(kind)) {
-		int n = snprintf(un->sun_path, sizeof(un->sun_path),
-				 "%s/%c%08x", host.run_dir, kind, id);
-
-		return (socklen_t)(offsetof(struct sockaddr_un, sun_path) +
-				   (size_t)n + 1);
-	}
 	memcpy(un->sun_path, prefix, sizeof(prefix) - 1);
 	*p++ = kind;
 	for (i = 28; i >= 0; i -= 4)
@@ -124,17 +119,6 @@ bool carrier_parse(const struct sockaddr_un *un, socklen_t len, char *kind,
 	uint32_t v = 0;
 	int i;
 
-	if (host.shared_netns && un->sun_family == AF_UNIX &&
-	    len > offsetof(struct sockaddr_un, sun_path) && un->sun_path[0]) {
-		size_t dir = strlen(host.run_dir);
-
-		if (strncmp(un->sun_path, host.run_dir, dir) ||
-		    un->sun_path[dir] != '/')
-			return false;
-		*kind = un->sun_path[dir + 1];
-		return is_file(*kind) &&
-		       sscanf(un->sun_path + dir + 2, "%8x", id) == 1;
-	}
 	if (len != offsetof(struct sockaddr_un, sun_path) + NAME_LEN ||
 	    un->sun_family != AF_UNIX ||
 	    memcmp(un->sun_path, prefix, sizeof(prefix) - 1))
@@ -220,18 +204,35 @@ void carrier_roomy(int fd, int size)
 		setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 }
 
-/** carrier_identify - get the number of the connection whose carrier is @fd */
-int carrier_identify(int fd, uint32_t *id)
+/**
+ * carrier_note - record which socket the target's end is, when it is created
+ *
+ * The helper thread (ahead.c) calls this, too.
+ */
+void carrier_note(struct conn *conn, int fd)
+{
+	struct epoll_event ev = { .events = 0 };
+
+	conn->carrier_ino = ev.data.u64 = fd_ino(fd);
+	conn->carrier_cookie = fd_cookie(fd);
+	conn->listed = alive >= 0 &&
+		       !epoll_ctl(alive, EPOLL_CTL_ADD, fd, &ev);
+}
+
+/**
+ * carrier_is_old - whether @fd, which has no connection, may have been a carrier
+ *
+ * The name proves nothing, but calls on such a socket fail in any case.
+ */
+bool carrier_is_old(int fd)
 {
 	struct sockaddr_un un;
 	socklen_t len = sizeof(un);
+	uint32_t id;
 	char kind;
 
-	if (getsockname(fd, (struct sockaddr *)&un, &len) ||
-	    !carrier_parse(&un, len, &kind, id) ||
-	    (kind != NAME_TARGET && kind != NAME_INBOX))
-		return -ENOENT;
-	return 0;
+	return !getsockname(fd, (struct sockaddr *)&un, &len) &&
+	       carrier_parse(&un, len, &kind, &id);
 }
 
 /** carrier_type - get the socket type of a connection's carrier */
@@ -270,9 +271,6 @@ bool carrier_gone(struct conn *conn)
 	}
 	if (*fd < 0)
 		*fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (*fd >= 0 && is_file(kind))	/* a file outlives its socket */
-		return connect(*fd, (struct sockaddr *)&un, len) &&
-		       errno == ECONNREFUSED;
 	if (*fd < 0 || bind(*fd, (struct sockaddr *)&un, len))
 		return false;
 	/* The probe has this name now, and is usable only as a token. */
@@ -297,29 +295,45 @@ int carrier_token(void)
 	return fd;
 }
 
-/** carrier_forget - delete the file of a carrier's name, if there is one */
-void carrier_forget(const struct conn *conn)
+/**
+ * carriers_find_gone - mark the closed carriers, without their names
+ *
+ * An epoll lists a file until its last descriptor is closed, and keeps none.
+ */
+void carriers_find_gone(void)
 {
-	struct sockaddr_un un;
+	unsigned long long ino;
+	char path[40], line[256];
+	struct conn *conn;
+	struct list *pos;
+	FILE *f;
 
-	if (conn->kind != KIND_DGRAM || !is_file(NAME_INBOX))
+	if (alive < 0)
 		return;
-	carrier_name(&un, NAME_INBOX, conn->id);
-	unlink(un.sun_path);
+	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", alive);
+	f = fopen(path, "re");
+	if (!f)
+		return;
+	list_for_each(pos, &conns)
+		container_of(pos, struct conn, link)->seen = false;
+	while (fgets(line, sizeof(line), f)) {
+		/* For the format, see ep_show_fdinfo(), fs/eventpoll.c. */
+		conn = sscanf(line, "tfd:%*d events:%*x data:%llx", &ino) == 1 ?
+		       conn_by_ino(ino) : NULL;
+		if (conn)
+			conn->seen = true;
+	}
+	fclose(f);
+	list_for_each(pos, &conns) {
+		conn = container_of(pos, struct conn, link);
+		if (conn->listed && !conn->seen)
+			conn->carrier |= C_GONE;
+	}
 }
 
-/** fd_ino - inode number of @fd, or 0 if unknown */
-uint64_t fd_ino(int fd)
-{
-	struct stat st;
-
-	return fstat(fd, &st) ? 0 : (uint64_t)st.st_ino;
-}
-
-/** carrier_init - set up the meeting point and the names of this instance */
+/** carrier_init - set up the names of this instance */
 int carrier_init(void)
 {
-	struct sockaddr_un un;
 	char text[INST_LEN + 1];
 	size_t i;
 
@@ -329,16 +343,60 @@ int carrier_init(void)
 		 (unsigned long long)host.instance);
 	memcpy(prefix + 1, PREFIX, PREFIX_LEN);
 	memcpy(prefix + 1 + PREFIX_LEN, text, INST_LEN);
-	if (host.shared_netns && strlen(host.run_dir) + 11 > sizeof(un.sun_path))
-		return -ENAMETOOLONG;
+	self = getpid();
+	if (!host.shared_netns)
+		return 0;
+	alive = epoll_create1(EPOLL_CLOEXEC);
+	return alive < 0 ? -errno : 0;
+}
+
+/** meeting_close - close the meeting point, with all connections to it */
+static void meeting_close(void)
+{
+	if (meeting >= 0)
+		close(meeting);
+	meeting = -1;
+}
+
+/** meeting_open - create the meeting point, under a name that is free */
+static int meeting_open(void)
+{
+	struct sockaddr_un un;
+	int tries;
+
+	if (meeting >= 0)
+		return 0;
 	meeting = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (meeting < 0)
-		return -errno;
-	if (bind(meeting, (struct sockaddr *)&un,
-		 carrier_name(&un, NAME_MEETING, 0)) ||
-	    listen(meeting, MEETING_BACKLOG))
-		return -errno;
-	return 0;
+	for (tries = 0; meeting >= 0 && tries < MEETING_TRIES; tries++) {
+		if (!host.shared_netns ||
+		    getrandom(&meeting_id, sizeof(meeting_id), GRND_NONBLOCK) < 0)
+			meeting_id++;
+		if (!bind(meeting, (struct sockaddr *)&un,
+			  carrier_name(&un, NAME_MEETING, meeting_id)) &&
+		    !listen(meeting, MEETING_BACKLOG))
+			return 0;
+	}
+	meeting_close();
+	return -EADDRNOTAVAIL;
+}
+
+/** meeting_accept - accept the connection that we have just made */
+static int meeting_accept(void)
+{
+	struct ucred who;
+	socklen_t len = sizeof(who);
+	int fd, tries;
+
+	for (tries = 0; tries <= MEETING_BACKLOG; tries++) {
+		fd = accept4(meeting, NULL, NULL, SOCK_CLOEXEC);
+		if (fd < 0)
+			return -errno;
+		if (!getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) &&
+		    who.pid == self)
+			return fd;
+		close(fd);
+	}
+	return -ECONNABORTED;
 }
 
 /** carrier_stop - undo carrier_init() */
@@ -346,9 +404,10 @@ void carrier_stop(void)
 {
 	size_t i;
 
-	if (meeting >= 0)
-		close(meeting);
-	meeting = -1;
+	meeting_close();
+	if (alive >= 0)
+		close(alive);
+	alive = -1;
 	if (spare >= 0)
 		close(spare);
 	spare = -1;
@@ -359,37 +418,46 @@ void carrier_stop(void)
 	}
 }
 
+/** connect_soon - connect @dup to the meeting point; -EAGAIN if it is full */
+static int connect_soon(int dup)
+{
+	const struct timeval soon = { .tv_usec = 1 };	/* a jiffy */
+	struct timeval old = { 0 };
+	socklen_t len = sizeof(old);
+	struct sockaddr_un un;
+	int ret;
+
+	/* The target controls O_NONBLOCK, but not this: setsockopt() is caught. */
+	if (getsockopt(dup, SOL_SOCKET, SO_SNDTIMEO, &old, &len) ||
+	    setsockopt(dup, SOL_SOCKET, SO_SNDTIMEO, &soon, sizeof(soon)))
+		return -errno;
+	ret = connect(dup, (struct sockaddr *)&un,
+		      carrier_name(&un, NAME_MEETING, meeting_id)) ? -errno : 0;
+	setsockopt(dup, SOL_SOCKET, SO_SNDTIMEO, &old, len);
+	return ret;
+}
+
 /**
  * carrier_meet - connect the target's carrier to us
  * @dup: duplicate of the carrier
  *
- * Sets conn->csrc.fd and adds it to the loop. If another process has connected
- * to the meeting point, this closes that connection and accepts the next one.
+ * Sets conn->csrc.fd and adds it to the loop. If other processes have filled
+ * the queue of the meeting point, a new meeting point replaces it.
  */
 int carrier_meet(struct stream *s, int dup)
 {
-	struct conn *conn = &s->conn;
-	struct sockaddr_un un, peer;
-	socklen_t len = carrier_name(&un, NAME_MEETING, 0);
-	int fd, tries;
+	int ret = -EAGAIN, tries;
 
-	if (connect(dup, (struct sockaddr *)&un, len))
-		return -errno;
-	for (tries = 0; tries < MEETING_BACKLOG; tries++) {
-		uint32_t id;
-		char kind;
-
-		len = sizeof(peer);
-		fd = accept4(meeting, (struct sockaddr *)&peer, &len,
-			     SOCK_CLOEXEC);
-		if (fd < 0)
-			return -errno;
-		if (carrier_parse(&peer, len, &kind, &id) &&
-		    kind == NAME_TARGET && id == conn->id)
-			break;
-		close(fd);
+	for (tries = 0; ret == -EAGAIN && tries < MEETING_TRIES; tries++) {
+		ret = meeting_open();
+		if (!ret)
+			ret = connect_soon(dup);
+		if (!ret)
+			ret = meeting_accept();
+		if (ret < 0 || host.shared_netns)
+			meeting_close();
 	}
-	return carrier_watch(conn, fd);
+	return ret < 0 ? ret : carrier_watch(&s->conn, ret);
 }
 
 /**
@@ -443,12 +511,11 @@ void carrier_drop(struct conn *conn)
 static int borrow(const struct conn *conn, pid_t pid, int fd)
 {
 	struct task *t = task_get(pid);
-	uint32_t id;
 	int dup = t ? task_getfd(t, fd) : -ESRCH;
 
 	if (dup < 0)
 		return dup;
-	if (!carrier_identify(dup, &id) && id == conn->id)
+	if (conn_of_carrier(dup) == conn)
 		return dup;
 	close(dup);
 	return -ENOENT;

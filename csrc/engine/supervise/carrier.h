@@ -32,10 +32,11 @@ int carrier_make(int type, uint32_t id);
 int carrier_pair(int type, uint32_t id, int sv[2]);
 int carrier_watch(struct conn *conn, int fd);
 void carrier_roomy(int fd, int size);
-int carrier_identify(int fd, uint32_t *id);
+void carrier_note(struct conn *conn, int fd);
+bool carrier_is_old(int fd);
 bool carrier_gone(struct conn *conn);
 int carrier_token(void);
-void carrier_forget(const struct conn *conn);
+void carriers_find_gone(void);
 int carrier_init(void);
 void carrier_stop(void);
 int carrier_meet(struct stream *s, int dup);
@@ -43,7 +44,10 @@ int carrier_cork(struct stream *s, int dup);
 void carrier_uncork(struct stream *s);
 void carrier_drop(struct conn *conn);
 int carrier_borrow(struct conn *conn);
+
+/* conns.c */
 uint64_t fd_ino(int fd);
+uint64_t fd_cookie(int fd);
 
 /* ahead.c */
 struct conn *ahead_take(int flags, int *fd);

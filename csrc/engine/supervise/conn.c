@@ -12,6 +12,7 @@
  * connections, and every SWEEP_MS.
  */
 #define _GNU_SOURCE
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -115,6 +116,7 @@ void conn_free(struct conn *conn)
 
 	if (conn->facts & F_DEAD)
 		return;
+	assert(!(conn->facts & F_WAKING));
 	conn->facts |= F_DEAD;
 	conn_unhash(conn);
 	notes_drop(conn);
@@ -130,7 +132,6 @@ void conn_free(struct conn *conn)
 		list_del(&dgram_of(conn)->late);
 	buried = (conn->carrier & C_GONE) && ahead_bury(conn);
 	carrier_drop(conn);
-	carrier_forget(conn);
 	conn->ssrc.fn = NULL;
 	/* With SO_LINGER, close() would wait even on a non-blocking socket. */
 	if (conn->facts & F_LINGER) {
@@ -274,6 +275,7 @@ void conn_sweep_soon(void)
 /** sweep_due - run the regular sweep */
 static void sweep_due(struct timer *t)
 {
+	carriers_find_gone();
 	conn_sweep();
 	if (!list_empty(&probes))
 		timer_arm(t, now_ns() + SWEEP_MS * MS);
@@ -295,6 +297,7 @@ void conn_stop(void)
 		struct conn *conn = container_of(pos, struct conn, link);
 
 		conn->facts |= F_RESET;
+		conn->facts &= (uint16_t)~F_WAKING;	/* set after a panic */
 		conn_free(conn);
 	}
 	ahead_stop();

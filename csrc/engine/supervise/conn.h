@@ -99,6 +99,8 @@ enum facts {
 	F_REPORTED = 1 << 12,	/* a connect has reported that an earlier one
 				 * failed */
 	F_SERVED = 1 << 13,	/* is a netlink socket of a served process */
+	F_WAKING = 1 << 14,	/* held_wake() works on it: it must not be freed */
+	F_WAKE_AGAIN = 1 << 15,	/* an event has woken its held calls meanwhile */
 };
 
 /** flag_set - set or clear @bits in @word */
@@ -116,7 +118,8 @@ static inline void flag_set(uint16_t *word, unsigned int bits, bool on)
  * @link: entry in the list of all connections
  * @probe: entry in the list of connections whose close causes no event
  * @held: calls that wait for this connection
- * @hash_next: the next connection with the same hash of @id
+ * @hash_next, @ino_next: the next connection with the same hash of @id, of
+ *	@carrier_ino
  * @id: number, part of the carrier's name
  * @kind: decides whether this is part of a struct stream or struct dgram
  * @carrier: C_*
@@ -127,7 +130,8 @@ static inline void flag_set(uint16_t *word, unsigned int bits, bool on)
  * @so_error: error that SO_ERROR must report once
  * @pid, @tfd: process and descriptor in which the carrier was last seen
  * @maker, @comm: the process that created it, and its name at that time
- * @carrier_ino: inode number of the target's end
+ * @carrier_ino, @carrier_cookie: inode number and SO_COOKIE of the target's end
+ * @listed, @seen: see carriers_find_gone()
  * @stack_ino, @ino_fd: cached inode number in the stack, and the descriptor
  *	that it belongs to
  * @notes: socket options set on it, newest first; @n_notes is their number
@@ -144,7 +148,7 @@ struct conn {
 	struct list link;
 	struct list probe;
 	struct list held;
-	struct conn *hash_next;
+	struct conn *hash_next, *ino_next;
 	uint32_t id;
 	enum conn_kind kind;
 	uint16_t carrier, stack, facts;
@@ -154,7 +158,8 @@ struct conn {
 	pid_t pid, maker;
 	int tfd;
 	char comm[16];
-	uint64_t carrier_ino, stack_ino;
+	uint64_t carrier_ino, carrier_cookie, stack_ino;
+	bool listed, seen;
 	int ino_fd;
 	struct opt_note *notes;
 	unsigned int n_notes;
@@ -194,8 +199,11 @@ extern struct list conns;
 struct conn *conn_make(enum conn_kind kind);
 void conn_unmake(struct conn *conn);
 void conn_unhash(struct conn *conn);
-struct conn *conn_find(uint32_t id);
-uint32_t conn_renumber(struct conn *conn);
+struct conn *conn_by_ino(uint64_t ino);
+struct conn *conn_of_carrier(int fd);
+void conn_has_carrier(struct conn *conn);
+uint32_t conn_free_number(void);
+void conn_renumber(struct conn *conn, uint32_t id);
 uint64_t conn_stack_ino(struct conn *conn);
 
 /* conn.c */

@@ -8,9 +8,14 @@
 #include <sys/stat.h>
 
 #include "base/lklhost.h"
+#include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/kinds.h"
 #include "engine/supervise/stream.h"
+
+#ifndef SO_COOKIE		/* Linux 4.12 */
+#define SO_COOKIE	57
+#endif
 
 #define CONN_HASH	4096
 
@@ -23,6 +28,7 @@ struct conn_stats conn_stats;
 
 static uint32_t last_id;
 static struct conn *hash[CONN_HASH];
+static struct conn *by_ino[CONN_HASH];
 
 /** lookup - find a connection by number; NULL if the number is free */
 static struct conn *lookup(uint32_t id)
@@ -34,16 +40,52 @@ static struct conn *lookup(uint32_t id)
 	return conn;
 }
 
-/** conn_find - find a connection of a process by number, or NULL */
-struct conn *conn_find(uint32_t id)
+/** conn_by_ino - find a connection by the inode number of its carrier, or NULL */
+struct conn *conn_by_ino(uint64_t ino)
 {
-	struct conn *conn = lookup(id);
+	struct conn *conn = by_ino[ino % CONN_HASH];
 
-	return conn && (conn->facts & F_BEGUN) ? conn : NULL;
+	while (conn && conn->carrier_ino != ino)
+		conn = conn->ino_next;
+	return conn;
 }
 
-/** number - assign a free number to a connection and add it to the table */
-static void number(struct conn *conn)
+/** fd_ino - inode number of @fd, or 0 if unknown */
+uint64_t fd_ino(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) ? 0 : (uint64_t)st.st_ino;
+}
+
+/** fd_cookie - get the number that the kernel has given to a socket; 0: none */
+uint64_t fd_cookie(int fd)
+{
+	uint64_t value = 0;
+	socklen_t len = sizeof(value);
+
+	return getsockopt(fd, SOL_SOCKET, SO_COOKIE, &value, &len) ? 0 : value;
+}
+
+/** conn_of_carrier - get the connection whose carrier is @fd, or NULL */
+struct conn *conn_of_carrier(int fd)
+{
+	struct conn *conn = conn_by_ino(fd_ino(fd));
+
+	return conn && conn->carrier_cookie == fd_cookie(fd) ? conn : NULL;
+}
+
+/** conn_has_carrier - add a connection to the table of inode numbers */
+void conn_has_carrier(struct conn *conn)
+{
+	struct conn **head = &by_ino[conn->carrier_ino % CONN_HASH];
+
+	conn->ino_next = *head;
+	*head = conn;
+}
+
+/** conn_free_number - get a number that no connection has */
+uint32_t conn_free_number(void)
 {
 	do {
 		/*
@@ -53,10 +95,17 @@ static void number(struct conn *conn)
 		if (host.shared_netns &&
 		    getrandom(&last_id, sizeof(last_id), GRND_NONBLOCK) < 0)
 			last_id++;
-		conn->id = ++last_id;
-	} while (!conn->id || lookup(conn->id));
-	conn->hash_next = hash[conn->id % CONN_HASH];
-	hash[conn->id % CONN_HASH] = conn;
+		last_id++;
+	} while (!last_id || lookup(last_id));
+	return last_id;
+}
+
+/** number - assign a free number to a connection and add it to the table */
+static void number(struct conn *conn, uint32_t id)
+{
+	conn->id = id;
+	conn->hash_next = hash[id % CONN_HASH];
+	hash[id % CONN_HASH] = conn;
 }
 
 /**
@@ -74,14 +123,14 @@ struct conn *conn_make(enum conn_kind kind)
 	conn->kind = kind;
 	if (kind != KIND_STREAM)
 		list_init(&dgram_of(conn)->late);
-	number(conn);
+	number(conn, conn_free_number());
 	conn->sfd = -1;
 	conn->csrc.fd = -1;
 	conn->tfd = -1;
 	return conn;
 }
 
-/** conn_unhash - remove a connection from the table of numbers */
+/** conn_unhash - remove a connection from the tables */
 void conn_unhash(struct conn *conn)
 {
 	struct conn **pp = &hash[conn->id % CONN_HASH];
@@ -89,6 +138,11 @@ void conn_unhash(struct conn *conn)
 	while (*pp != conn)
 		pp = &(*pp)->hash_next;
 	*pp = conn->hash_next;
+	pp = &by_ino[conn->carrier_ino % CONN_HASH];
+	while (*pp && *pp != conn)
+		pp = &(*pp)->ino_next;
+	if (*pp)
+		*pp = conn->ino_next;
 }
 
 /**
@@ -100,12 +154,11 @@ void conn_unmake(struct conn *conn)
 	loop_free_later(conn);
 }
 
-/** conn_renumber - assign and return a new number, for a new carrier */
-uint32_t conn_renumber(struct conn *conn)
+/** conn_renumber - give a connection another number, of a new carrier */
+void conn_renumber(struct conn *conn, uint32_t id)
 {
 	conn_unhash(conn);
-	number(conn);
-	return conn->id;
+	number(conn, id);
 }
 
 /**

@@ -57,6 +57,7 @@
 #define MANY		32	/* datagrams in one turn that are worth merging */
 #define QUEUE_MAX	2048	/* queue length of a carrier, see netns_private() */
 #define RETRY_NS	1000000ull
+#define FLUSH_ROOM	(8 << 20)	/* more than a carrier holds */
 #define OUR_EVENTS	(EPOLLIN | EPOLLRDHUP | EPOLLET)
 
 /*
@@ -654,14 +655,48 @@ void dgram_flush(struct dgram *d)
 			break;
 }
 
+/**
+ * dgram_flush_all - forward what the target has sent, even if the stack's
+ * socket is full
+ *
+ * The stack then keeps more than the socket's buffer permits: at most what the
+ * carrier holds. What it still does not accept is lost.
+ */
+void dgram_flush_all(struct dgram *d)
+{
+	struct conn *conn = &d->conn;
+	int size = 0, more = FLUSH_ROOM;
+	socklen_t len = sizeof(size);
+	uint64_t had;
+
+	dgram_flush(d);
+	if ((conn->facts & F_DEAD) || !conn->to_stack.buf)
+		return;
+	rights_set(RIGHTS_ALL, &had);
+	st_getsockopt(conn->sfd, SOL_SOCKET, SO_SNDBUF, &size, &len);
+	size /= 2;		/* the kernel doubles it, socket(7) */
+	st_setsockopt(conn->sfd, SOL_SOCKET, SO_SNDBUFFORCE, &more, sizeof(more));
+	dgram_flush(d);
+	if (conn->facts & F_DEAD)
+		goto out;
+	st_setsockopt(conn->sfd, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size));
+	while (conn->to_stack.buf && !(conn->facts & F_DEAD)) {
+		conn_stats.dgrams_dropped++;
+		free(conn->to_stack.buf);
+		conn->to_stack.buf = NULL;
+		conn->to_stack.len = 0;
+		dgram_flush(d);
+	}
+out:
+	rights_set(had, NULL);
+}
+
 /** dgram_gone - free a closed connection, after sending its queued messages */
 void dgram_gone(struct dgram *d)
 {
 	struct conn *conn = &d->conn;
 
-	dgram_flush(d);
-	if (conn->to_stack.buf)
-		conn_stats.dgrams_dropped++;
+	dgram_flush_all(d);
 	conn_free(conn);
 }
 
@@ -703,8 +738,11 @@ static void dgram_stack_event(struct stack_src *src, uint32_t events)
 		conn->stack |= S_IN;
 	if (events & EPOLLOUT) {
 		conn->stack |= S_OUT;
-		if (!list_empty(&conn->held))
+		push(d);		/* before the sends that wait */
+		if (!(conn->facts & F_DEAD) && !list_empty(&conn->held))
 			held_wake(&conn->held);
+		if (conn->facts & F_DEAD)
+			return;
 		if (!conn->to_stack.buf && list_empty(&conn->held))
 			st_rewatch(conn->sfd, &conn->ssrc, EPOLLIN);
 	}
@@ -760,13 +798,31 @@ void dgram_want_out(struct conn *conn)
 	st_rewatch(conn->sfd, &conn->ssrc, EPOLLIN | EPOLLOUT);
 }
 
+/**
+ * dgram_attach - connect the carrier to our end
+ * @dup: duplicate of the carrier
+ */
+int dgram_attach(struct dgram *d, int dup)
+{
+	struct conn *conn = &d->conn;
+	struct sockaddr_un un;
+	int ret = dgram_our_end(d);
+
+	if (ret || (conn->carrier & C_CONNECTED))
+		return ret;
+	if (connect(dup, (struct sockaddr *)&un,
+		    carrier_name(&un, NAME_DGRAM, conn->id)))
+		return -errno;
+	conn->carrier |= C_CONNECTED;
+	return 0;
+}
+
 /** dgram_connect - handle connect(2) of a datagram or netlink socket */
 int64_t dgram_connect(struct call *c, const struct sockaddr_storage *ss,
 		      socklen_t len)
 {
 	struct conn *conn = c->conn;
 	struct dgram *d = dgram_of(conn);
-	struct sockaddr_un un;
 	long ret;
 
 	conn_sweep_few(KIND_DGRAM);
@@ -778,14 +834,5 @@ int64_t dgram_connect(struct call *c, const struct sockaddr_storage *ss,
 		return dgram_disconnect(d, c->dup);
 	account_peer(conn);
 	conn_event(conn, "connect");
-	if (conn->carrier & C_CONNECTED)
-		return 0;
-	ret = dgram_our_end(d);
-	if (ret)
-		return ret;
-	if (connect(c->dup, (struct sockaddr *)&un,
-		    carrier_name(&un, NAME_DGRAM, conn->id)))
-		return -errno;
-	conn->carrier |= C_CONNECTED;
-	return 0;
+	return dgram_attach(d, c->dup);
 }

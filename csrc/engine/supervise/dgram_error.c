@@ -36,6 +36,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/lklhost.h"
 #include "base/list.h"
 #include "base/loop.h"
 #include "engine/supervise/carrier.h"
@@ -345,7 +346,7 @@ int dgram_disconnect(struct dgram *d, int dup)
 	struct list unread = LIST_INIT(unread), *pos, *tmp;
 	struct unread *u;
 
-	if (!(conn->carrier & C_CONNECTED))
+	if (!(conn->carrier & C_CONNECTED) || host.shared_netns)
 		return 0;
 	while ((u = take_out(d, dup)))
 		list_add_tail(&u->link, &unread);

@@ -77,6 +77,8 @@ static int64_t send_one(struct call *c, const struct user_msg *um)
 	dgram_look_again(d, c->dup);
 	if (ret)
 		return ret;
+	if (conn->to_stack.buf)		/* sent earlier, and still waits */
+		return CALL_HELD;
 	ret = st_sendmsg(conn->sfd, &mh, (um->flags & FLAGS_PASSED) |
 			 MSG_DONTWAIT | MSG_NOSIGNAL);
 	if (ret == -EAGAIN)
@@ -86,6 +88,23 @@ static int64_t send_one(struct call *c, const struct user_msg *um)
 		conn->bytes_out += (uint64_t)ret;
 	}
 	return ret;
+}
+
+/**
+ * is_ours - whether a message in the carrier comes from a socket of lklhost
+ *
+ * Another carrier can send one to it (NATIVE_LOCAL_SOCKET).
+ */
+static bool is_ours(const struct conn *conn, const struct sockaddr_un *un,
+		    socklen_t len, uint32_t *peer)
+{
+	uint32_t id;
+	char kind;
+
+	if (!carrier_parse(un, len, &kind, &id))
+		return false;
+	*peer = kind == NAME_PEER ? id : UINT32_MAX;
+	return kind == NAME_PEER || (kind == NAME_DGRAM && id == conn->id);
 }
 
 /** from_carrier - receive the oldest message in the carrier */
@@ -98,11 +117,17 @@ static ssize_t from_carrier(struct call *c, int flags, struct origin *o)
 	struct msghdr mh = { .msg_name = &un, .msg_namelen = sizeof(un),
 			     .msg_iov = &iov, .msg_iovlen = 1 };
 	const struct origin *known = NULL;
-	uint32_t id;
+	uint32_t peer;
 	ssize_t n;
-	char kind;
 
 	n = recvmsg(c->dup, &mh, MSG_DONTWAIT | (flags & MSG_PEEK));
+	while (n >= 0 && conn->kind != KIND_NETLINK &&
+	       !is_ours(conn, &un, mh.msg_namelen, &peer)) {
+		if (flags & MSG_PEEK)
+			recv(c->dup, NULL, 0, MSG_DONTWAIT);
+		mh.msg_namelen = sizeof(un);
+		n = recvmsg(c->dup, &mh, MSG_DONTWAIT | (flags & MSG_PEEK));
+	}
 	if (n < 0)
 		return -errno;
 	memset(o, 0, sizeof(*o));
@@ -111,15 +136,9 @@ static ssize_t from_carrier(struct call *c, int flags, struct origin *o)
 			memcpy(o, d->last, origin_size(d->last));
 		return n;
 	}
-	if (!carrier_parse(&un, mh.msg_namelen, &kind, &id))
-		return n;
-	if (kind == NAME_PEER)
-		known = peer_origin(id);
-	if (known) {
+	known = peer == UINT32_MAX ? d->last : peer_origin(peer);
+	if (known)
 		memcpy(o, known, origin_size(known));
-	} else if (kind == NAME_DGRAM && d->last) {
-		memcpy(o, d->last, origin_size(d->last));
-	}
 	return n;
 }
 
@@ -229,22 +248,6 @@ static int64_t recv_one(struct call *c, const struct user_msg *um, int flags)
 	return ret;
 }
 
-/** again_dup - duplicate the caller's descriptor again for a retry */
-static int64_t again_dup(struct call *c)
-{
-	uint32_t id;
-	int ret;
-
-	if (c->dup >= 0)
-		return 0;
-	ret = call_dup(c, (int)c->args[0]);
-	if (ret)
-		return ret;
-	if (carrier_identify(c->dup, &id) || id != c->conn->id)
-		return -EBADF;
-	return 0;
-}
-
 /** hold_send - wait for room in the stack, unless the call is non-blocking */
 static int64_t hold_send(struct call *c, int flags,
 			 int64_t (*retry)(struct call *, struct held *))
@@ -274,7 +277,7 @@ static int64_t hold_recv(struct call *c, int flags,
 static int64_t send_retry(struct call *c, struct held *h)
 {
 	struct user_msg um;
-	int64_t ret = again_dup(c);
+	int64_t ret = call_redup(c);
 
 	(void)h;
 	if (!ret)
@@ -303,7 +306,7 @@ int64_t dgram_sendmsg(struct call *c)
 static int64_t recv_retry(struct call *c, struct held *h)
 {
 	struct user_msg um;
-	int64_t ret = again_dup(c);
+	int64_t ret = call_redup(c);
 
 	(void)h;
 	if (!ret)
@@ -359,7 +362,7 @@ static int64_t sendmmsg_from(struct call *c, uint64_t i)
 /** sendmmsg_retry - retry a sendmmsg whose first element would block */
 static int64_t sendmmsg_retry(struct call *c, struct held *h)
 {
-	int64_t ret = again_dup(c);
+	int64_t ret = call_redup(c);
 
 	(void)h;
 	return ret ? ret : sendmmsg_from(c, 0);
@@ -409,7 +412,7 @@ static int64_t recvmmsg_from(struct call *c, uint64_t i)
  */
 static int64_t recvmmsg_retry(struct call *c, struct held *h)
 {
-	int64_t ret = again_dup(c);
+	int64_t ret = call_redup(c);
 
 	if (!ret)
 		ret = recvmmsg_from(c, h->done);

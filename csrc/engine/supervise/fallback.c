@@ -229,7 +229,7 @@ int64_t fallback_reconnect(struct call *c)
 	struct conn *conn = c->conn;
 	struct stream *s = stream_of(conn);
 	int fd, ret, sndbuf = s->cork.sndbuf;
-	uint32_t id = conn_renumber(conn);
+	uint32_t id = conn_free_number();
 
 	fd = carrier_make(SOCK_STREAM |
 			  (call_nonblocking(c) ? SOCK_NONBLOCK : 0), id);
@@ -243,11 +243,13 @@ int64_t fallback_reconnect(struct call *c)
 		close(fd);
 		return ret;
 	}
-	conn->carrier_ino = fd_ino(fd);
 	close(c->dup);
 	c->dup = fd;
 	st_connect(conn->sfd, &none, sizeof(none));
 	forget(s);
+	conn_renumber(conn, id);
+	carrier_note(conn, fd);
+	conn_has_carrier(conn);
 	conn_probe_add(conn);
 	held_wake(&conn->held);
 	return 0;

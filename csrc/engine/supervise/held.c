@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "base/loop.h"
+#include "engine/supervise/conn.h"
 #include "engine/supervise/notify.h"
 #include "engine/supervise/rights.h"
 
@@ -163,16 +164,17 @@ static void held_retry(struct held *h)
 }
 
 /**
- * held_wake - retry the calls that wait for an event, in order
+ * held_wake_list - retry the calls that are in a list now, in order
  *
- * Calls that a retry appends to the list are not retried now.
+ * No retry may wake the same list.
  */
-void held_wake(struct list *on)
+void held_wake_list(struct list *on)
 {
 	struct list *last = on->prev, *pos, *tmp;
 
 	if (list_empty(on))
 		return;
+
 	list_for_each_safe(pos, tmp, on) {
 		bool end = pos == last;
 
@@ -180,6 +182,28 @@ void held_wake(struct list *on)
 		if (end)
 			break;
 	}
+}
+
+/**
+ * held_wake - retry the calls that wait for an event, in order
+ * @on: list of a connection, which conn_free() does not permit to be freed now
+ *
+ * Calls that a retry appends to the list are not retried now. If a retry causes
+ * an event that wakes the same list, all calls are retried once more.
+ */
+void held_wake(struct list *on)
+{
+	struct conn *conn = container_of(on, struct conn, held);
+	bool again = conn->facts & F_WAKING;
+
+	conn->facts |= again ? F_WAKE_AGAIN : F_WAKING;
+	if (again)
+		return;
+	do {
+		conn->facts &= (uint16_t)~F_WAKE_AGAIN;
+		held_wake_list(on);
+	} while (conn->facts & F_WAKE_AGAIN);
+	conn->facts &= (uint16_t)~F_WAKING;
 }
 
 /** held_task_gone - free the held calls of a thread that has ended */

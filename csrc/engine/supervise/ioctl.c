@@ -368,7 +368,6 @@ int64_t sock_ioctl(struct call *c)
 {
 	unsigned int cmd = (unsigned int)c->args[1];
 	struct conn *conn;
-	uint32_t id;
 	int ret;
 
 	if (is_native(cmd))
@@ -376,11 +375,9 @@ int64_t sock_ioctl(struct call *c)
 	ret = call_dup(c, (int)c->args[0]);
 	if (ret)
 		return ret;
-	if (carrier_identify(c->dup, &id))
-		return by_other(c, cmd);
-	c->conn = conn = conn_find(id);
+	c->conn = conn = conn_of_carrier(c->dup);
 	if (!conn)
-		return -ENOTCONN;
+		return carrier_is_old(c->dup) ? -ENOTCONN : by_other(c, cmd);
 	if (cmd == SIOCOUTQ || cmd == SIOCOUTQNSD)
 		return ioctl_unsent(c, cmd);
 	/* The devices are those of the stack, even if the socket is the host's. */

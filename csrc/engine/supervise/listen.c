@@ -190,10 +190,11 @@ static int accepted(struct call *c, int sfd, int flags, struct stream **made,
 			conn_free(conn);
 			return ret;
 		}
-		conn->carrier_ino = fd_ino(sv[1]);
+		carrier_note(conn, sv[1]);
 		carrier_watch(conn, sv[0]);
 		*fd = sv[1];
 	}
+	conn_has_carrier(conn);
 	s = stream_of(conn);
 	sock_inherit(s, stream_of(lis));
 	conn->facts |= F_ACCEPTED;
@@ -272,15 +273,12 @@ stash:
 static void settle_tokens(struct call *c)
 {
 	struct stream *lis = stream_of(c->conn);
-	uint32_t id;
 
 	if ((!lis->listener.tokens && !host.shared_netns) ||
 	    st_readable(lis->conn.sfd))
 		return;
-	if (c->dup < 0 && (call_dup(c, (int)c->args[0]) ||
-			   carrier_identify(c->dup, &id) || id != lis->conn.id))
-		return;
-	tokens_remove(lis, c->dup);
+	if (!call_redup(c))
+		tokens_remove(lis, c->dup);
 }
 
 /** accept_try - take a connection from the stack; -EAGAIN if there is none */
@@ -334,12 +332,9 @@ static bool is_shut(struct stream *s, int dup)
  */
 static int64_t accept_look(struct call *c)
 {
-	uint32_t id;
-
 	if (left_find(c))
 		return accept_try(c);
-	if (call_dup(c, (int)c->args[0]) || carrier_identify(c->dup, &id) ||
-	    id != c->conn->id)
+	if (call_redup(c))
 		return CALL_HELD;
 	return is_shut(stream_of(c->conn), c->dup) ? -EINVAL : CALL_HELD;
 }

@@ -142,16 +142,13 @@ static int64_t no_carrier(struct call *c)
 /** find_conn - find the connection whose carrier is the caller's descriptor */
 static int64_t find_conn(struct call *c)
 {
-	uint32_t id;
 	int ret = call_dup(c, (int)c->args[0]);
 
 	if (ret)
 		return ret;
-	if (carrier_identify(c->dup, &id))
-		return no_carrier(c);
-	c->conn = conn_find(id);
+	c->conn = conn_of_carrier(c->dup);
 	if (!c->conn)
-		return -ENOTCONN;	/* the stack's socket is gone already */
+		return carrier_is_old(c->dup) ? -ENOTCONN : no_carrier(c);
 	c->conn->pid = c->pid;
 	c->conn->tfd = (int)c->args[0];
 	return 0;
@@ -204,11 +201,6 @@ static int64_t by_conn(struct call *c)
 	struct sockaddr_storage ss;
 	int64_t len, ret;
 
-	if (c->conn->kind != KIND_STREAM) {
-		dgram_flush(dgram_of(c->conn));
-		if (c->conn->facts & F_DEAD)
-			return -EBADF;
-	}
 	switch (c->nr) {
 	case SYS_connect:
 		len = addr_read(c, c->args[1], c->args[2], &ss);
@@ -260,6 +252,50 @@ static int64_t by_conn(struct call *c)
 	return -ENOSYS;
 }
 
+/** settle_retry - retry a call that waits for datagrams that were sent before */
+static int64_t settle_retry(struct call *c, struct held *h)
+{
+	struct dgram *d = dgram_of(c->conn);
+
+	(void)h;
+	if (!call_valid(c))
+		return CALL_ANSWERED;
+	if (call_redup(c))
+		return -EBADF;
+	dgram_flush(d);
+	if (c->conn->facts & F_DEAD)
+		return -EBADF;
+	return c->conn->to_stack.buf ? CALL_HELD : by_conn(c);
+}
+
+/**
+ * settle - before a caught call, forward what the target has sent natively
+ *
+ * The peer, an option and the device of a socket apply to the datagrams that
+ * follow. If the stack's socket is full, a call that changes these waits, as
+ * the sends before it would have. On a non-blocking socket it does not wait.
+ *
+ * Returns 0, CALL_HELD, or a negative errno.
+ */
+static int64_t settle(struct call *c)
+{
+	struct conn *conn = c->conn;
+	struct dgram *d = dgram_of(conn);
+	bool changes = c->nr == SYS_connect || c->nr == SYS_bind ||
+		       c->nr == SYS_setsockopt;
+
+	if (changes && call_nonblocking(c))
+		dgram_flush_all(d);
+	else
+		dgram_flush(d);
+	if (conn->facts & F_DEAD)
+		return -EBADF;
+	if (!changes || !conn->to_stack.buf)
+		return 0;
+	dgram_want_out(conn);
+	return call_hold(c, &conn->held, settle_retry, 0, 0) ? CALL_HELD : -ENOMEM;
+}
+
 /** dispatch - pass a call to its handler */
 static int64_t dispatch(struct call *c, bool foreign)
 {
@@ -282,6 +318,8 @@ static int64_t dispatch(struct call *c, bool foreign)
 		return sock_ioctl(c);
 	}
 	ret = find_conn(c);
+	if (!ret && c->conn && c->conn->kind != KIND_STREAM)
+		ret = settle(c);
 	return c->conn && !ret ? by_conn(c) : ret;
 }
 

@@ -114,6 +114,7 @@ int call_no_room(const struct call *c);
 bool reserve_use(void);
 void reserve_fill(void);
 bool call_nonblocking(const struct call *c);
+int call_redup(struct call *c);
 
 /* left.c */
 struct left;
@@ -129,6 +130,7 @@ struct held *call_hold(struct call *c, struct list *on,
 		       uint64_t deadline, int64_t timeout_ret);
 void held_cancel(struct held *h);
 void held_wake(struct list *on);
+void held_wake_list(struct list *on);
 void held_fail(struct list *on, int64_t ret);
 void held_stop(void);
 void held_listener_gone(int listener);

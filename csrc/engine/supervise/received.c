@@ -324,7 +324,7 @@ static void waiter_end(struct held *h)
 static void waiter_ready(struct source *src, uint32_t events)
 {
 	(void)events;
-	held_wake(&container_of(src, struct waiter, src)->held);
+	held_wake_list(&container_of(src, struct waiter, src)->held);
 }
 
 /** hold - hold a call that waits for its socket; takes ownership of @c->dup */

@@ -31,7 +31,8 @@ static int64_t give(struct call *c, struct conn *conn, int fd, bool cloexec)
 {
 	int ret;
 
-	conn->carrier_ino = fd_ino(fd);
+	carrier_note(conn, fd);
+	conn_has_carrier(conn);
 	ret = call_addfd_send(c, fd, cloexec);
 	close(fd);
 	if (ret < 0) {
@@ -100,6 +101,8 @@ static int sock_make(struct call *c, int domain, int type, int proto, int flags,
 		int size = dgram_sndbuf(domain);
 
 		setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+		if (!ret && host.shared_netns)
+			ret = dgram_attach(dgram_of(conn), fd);
 		if (ret) {
 			close(fd);
 			conn_free(conn);

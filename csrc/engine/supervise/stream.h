@@ -155,7 +155,6 @@ int64_t tcp_send(struct call *c);
 int64_t tcp_recvmmsg(struct call *c);
 int64_t tcp_sendmmsg(struct call *c);
 int64_t stream_send_try(struct call *c, struct held *h);
-int stream_dup(struct call *c);
 int64_t stream_broken(const struct call *c, int flags);
 
 /* fastopen.c */

@@ -43,22 +43,6 @@
 #define WAITALL_MAX	32768
 #define CMSG_TCP_INQ	36	/* TCP_CM_INQ, include/uapi/linux/tcp.h */
 
-/** stream_dup - duplicate the caller's descriptor again for a retry */
-int stream_dup(struct call *c)
-{
-	uint32_t id;
-	int ret;
-
-	if (c->dup >= 0)
-		return 0;
-	ret = call_dup(c, (int)c->args[0]);
-	if (ret)
-		return ret;
-	if (carrier_identify(c->dup, &id) || id != c->conn->id)
-		return -EBADF;
-	return 0;
-}
-
 /** left - count the bytes left to read for the caller, like tcp_inq_hint() */
 static int left(struct call *c)
 {
@@ -203,7 +187,7 @@ static int64_t recv_try(struct call *c, struct held *h)
 	ssize_t n;
 
 	(void)h;
-	ret = stream_dup(c);
+	ret = call_redup(c);
 	if (!ret)
 		ret = msg_get(c, &um);
 	if (ret)
@@ -258,7 +242,7 @@ int64_t stream_send_try(struct call *c, struct held *h)
 	int64_t ret;
 	ssize_t n;
 
-	ret = stream_dup(c);
+	ret = call_redup(c);
 	if (!ret)
 		ret = msg_get(c, &um);
 	if (ret)
@@ -338,7 +322,7 @@ static int64_t each(struct call *c, int nr,
 		struct call one = element(c, i, nr);
 		uint32_t len;
 
-		ret = stream_dup(c);
+		ret = call_redup(c);
 		one.dup = c->dup;
 		if (!ret)
 			ret = try(&one, NULL);

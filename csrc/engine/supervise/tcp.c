@@ -60,7 +60,6 @@ static int64_t connect_retry(struct call *c, struct held *h)
 	struct conn *conn = c->conn;
 	struct stream *s = stream_of(conn);
 	int err = conn->so_error;
-	uint32_t id;
 
 	(void)h;
 	switch (s->state) {
@@ -69,9 +68,7 @@ static int64_t connect_retry(struct call *c, struct held *h)
 	case STREAM_OPEN:
 		if (conn->csrc.fd >= 0)
 			return 0;
-		if (call_dup(c, (int)c->args[0]))
-			return -EBADF;
-		if (carrier_identify(c->dup, &id) || id != conn->id)
+		if (call_redup(c))
 			return -EBADF;
 		return tcp_attach(s, c->dup);
 	default:
@@ -100,11 +97,7 @@ static int cork(struct stream *s, int dup)
  */
 static void connect_quit(struct call *c)
 {
-	uint32_t id;
-
-	if (stream_of(c->conn)->state == STREAM_CONNECTING &&
-	    !call_dup(c, (int)c->args[0]) && !carrier_identify(c->dup, &id) &&
-	    id == c->conn->id)
+	if (stream_of(c->conn)->state == STREAM_CONNECTING && !call_redup(c))
 		cork(stream_of(c->conn), c->dup);
 }
 

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TestFinding3DatagramState: datagrams carry the state under which they were sent.
+
+    datagram_state.py serve ADDRESS PORT           on PORT and PORT+1
+    datagram_state.py send MODE block|poll ADDRESS PORT
+
+The sender prints "sent" and a number after its first datagrams, of which the stack cannot
+send all yet, and "done" at the end. The server prints each datagram: port, TTL or hop limit, TOS, text.
+"""
+import ctypes
+import select
+import selectors
+import socket
+import struct
+import sys
+import time
+
+LATE = 20
+
+
+def family(address):
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+def server(address, port):
+    wait = selectors.DefaultSelector()
+    for i, name in enumerate("AB"):
+        s = socket.socket(family(address), socket.SOCK_DGRAM)
+        if s.family == socket.AF_INET6:
+            s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVHOPLIMIT, 1)
+            s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
+        else:
+            s.setsockopt(socket.IPPROTO_IP, 12, 1)  # IP_RECVTTL
+            s.setsockopt(socket.IPPROTO_IP, 13, 1)  # IP_RECVTOS
+        s.bind((address, port + i))
+        wait.register(s, selectors.EVENT_READ, name)
+    print("ready", flush=True)
+    while True:
+        for key, _ in wait.select():
+            text, control, _, _ = key.fileobj.recvmsg(2000, 200)
+            values = [str(c[2][0] if len(c[2]) < 4 else struct.unpack("i", c[2])[0]) for c in control]
+            print(key.data, *values, "got", text.rstrip(b".").decode(), flush=True)
+
+
+def send(mode, way, address, port):
+    s = socket.socket(family(address), socket.SOCK_DGRAM)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the least
+    s.connect((address, port))
+    s.setblocking(False)
+    sent = 0
+    while select.select([], [s], [], 0.3)[1]:
+        try:
+            s.send(b"early A 64 0".ljust(100, b"."))
+            sent += 1
+        except BlockingIOError:
+            pass
+    print("sent", sent, flush=True)
+    s.setblocking(way == "block")
+    v6 = s.family == socket.AF_INET6
+    if mode == "unspec":
+        unspec(s)
+    if mode in ("connect", "unspec"):
+        s.connect((address, port + 1))
+    elif mode == "ttl":
+        s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS, 11) if v6 else s.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, 11)
+    elif mode == "tos":
+        s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, 16) if v6 else s.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 16)
+    if mode == "close":
+        s.close()
+    elif mode == "sendto":
+        last = b"last A 64 0"
+        while True:
+            try:
+                s.sendto(last, (address, port))
+                break
+            except BlockingIOError:
+                time.sleep(0.01)
+    else:
+        want = {"ttl": "A 11 0", "tos": "A 64 16"}.get(mode, "B 64 0")
+        for i in range(LATE):
+            try:
+                s.send(b"late " + want.encode())
+            except BlockingIOError:
+                pass
+    print("done", flush=True)
+    sys.stdin.read()
+
+
+def unspec(s):
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.connect(s.fileno(), bytes(16), 16):
+        sys.exit("connect: errno %d" % ctypes.get_errno())
+
+
+if sys.argv[1] == "serve":
+    server(sys.argv[2], int(sys.argv[3]))
+else:
+    send(sys.argv[2], sys.argv[3], sys.argv[4], int(sys.argv[5]))
