@@ -25,6 +25,10 @@
 
 #include "trace/internal.h"
 
+#ifndef sigev_notify_thread_id		/* musl has it */
+#define sigev_notify_thread_id	_sigev_un._tid
+#endif
+
 #define TICK_MS		10
 #define RUN_MS		20
 #define SLEEP_TICKS	4
@@ -47,7 +51,7 @@ static bool create(void)
 	struct sigevent ev = { .sigev_notify = SIGEV_THREAD_ID,
 			       .sigev_signo = SIGALRM };
 
-	ev._sigev_un._tid = (pid_t)syscall(SYS_gettid);
+	ev.sigev_notify_thread_id = (pid_t)syscall(SYS_gettid);
 	return !sigaction(SIGALRM, &sa, NULL) &&
 	       !timer_create(CLOCK_MONOTONIC, &ev, &timer);
 }
