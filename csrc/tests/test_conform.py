@@ -46,12 +46,35 @@ ALWAYS = {("recv on listener: ENOTCONN", "recv on listener: EINVAL"),
           ("no address, write: EDESTADDRREQ", "no address, write: ENOTCONN"),
           ("plain send, one more: EMSGSIZE", "plain send, one more: 65508"),
           ("plain send, one more: EMSGSIZE", "plain send, one more: 65528")}
+# Poll bits of a unix socket after shutdown() and after connect() to AF_UNSPEC, and a
+# shutdown() that lklhost cannot see: SHUT_WR before the connection is established.
+ALWAYS |= {("tcp, full, poll POLLOUT, SHUT_WR: 1", "tcp, full, poll POLLOUT, SHUT_WR: waits, then EINTR"),
+           ("connecting, connect, SHUT_WR: ECONNRESET", "connecting, connect, SHUT_WR: waits, then EINTR")}
+ALWAYS |= {("bits, " + what + was, "bits, " + what + now) for what, was, now in (
+    ("tcp, disconnect [ OUT ] ", "[ OUT HUP ERR ] SO_ERROR ECONNRESET [ OUT HUP ]", "[ OUT HUP ] SO_ERROR ECONNRESET [ OUT HUP ]"),
+    ("tcp, full, SHUT_WR [ ] ", "[ OUT ] SO_ERROR 0 [ OUT ]", "[ ] SO_ERROR 0 [ ]"),
+    ("tcp, full, SHUT_RDWR [ ] ", "[ IN OUT RDHUP HUP ] SO_ERROR 0 [ IN OUT RDHUP HUP ]",
+     "[ IN RDHUP HUP ] SO_ERROR 0 [ IN RDHUP HUP ]"),
+    ("tcp, full, disconnect [ ] ", "[ OUT HUP ERR ] SO_ERROR ECONNRESET [ OUT HUP ]", "[ OUT HUP ] SO_ERROR ECONNRESET [ OUT HUP ]"),
+    ("listener, SHUT_RD [ ] ", "[ OUT HUP ] SO_ERROR 0 [ OUT HUP ]", "[ IN RDHUP ] SO_ERROR 0 [ IN RDHUP ]"),
+    ("listener, SHUT_RDWR [ ] ", "[ OUT HUP ] SO_ERROR 0 [ OUT HUP ]", "[ IN RDHUP HUP ] SO_ERROR 0 [ IN RDHUP HUP ]"),
+    ("connecting, SHUT_RD [ ] ", "[ OUT HUP ERR ] SO_ERROR ECONNRESET [ OUT HUP ]", "[ IN RDHUP ] SO_ERROR 0 [ IN RDHUP ]"),
+    ("connecting, SHUT_WR [ ] ", "[ OUT HUP ERR ] SO_ERROR ECONNRESET [ OUT HUP ]",
+     "[ IN OUT RDHUP HUP ERR ] SO_ERROR ECONNRESET [ IN OUT RDHUP HUP ]"),
+    ("connecting, SHUT_RDWR [ ] ", "[ OUT HUP ERR ] SO_ERROR ECONNRESET [ OUT HUP ]",
+     "[ IN OUT RDHUP HUP ERR ] SO_ERROR ECONNRESET [ IN OUT RDHUP HUP ]"),
+    ("connecting, disconnect [ ] ", "[ OUT HUP ERR ] SO_ERROR ECONNRESET [ OUT HUP ]", "[ OUT HUP ] SO_ERROR ECONNRESET [ OUT HUP ]"))}
 # MPTCP has no urgent data. An MPTCP socket that is connected to itself receives
 # nothing, also on the host's kernel.
 MPTCP = {("SIGURG 1", "SIGURG 0"), ("urgent: 1", "urgent: EINVAL"), ("before: 3", "before: 7"),
          ("at the mark: 1", "at the mark: 0"), ("behind: 3", "behind: EAGAIN"),
          ("inline, before: 2", "inline, before: 5"), ("inline: 3", "inline: EAGAIN"),
-         ("from itself: 1", "from itself: EAGAIN")}
+         ("from itself: 1", "from itself: EAGAIN"),
+         # MPTCP reports no error after connect() to AF_UNSPEC.
+         ("bits, tcp, disconnect [ OUT ] [ OUT HUP ERR ] SO_ERROR ECONNRESET [ OUT HUP ]",
+          "bits, tcp, disconnect [ OUT ] [ OUT HUP ] SO_ERROR 0 [ OUT HUP ]"),
+         ("bits, tcp, full, disconnect [ ] [ OUT HUP ERR ] SO_ERROR ECONNRESET [ OUT HUP ]",
+          "bits, tcp, full, disconnect [ ] [ OUT HUP ] SO_ERROR 0 [ OUT HUP ]")}
 LIMIT = 60
 
 
@@ -89,16 +112,23 @@ def under(abi, lib, mptcp=False, uid=None, program=None, binary=None, extra=()):
     return h.wait(), out.decode()
 
 
+def differences(want, got, allowed):
+    got = got.splitlines()
+    if len(want) == len(got):
+        return [(a, b) for a, b in zip(want, got) if a != b and (a, b) not in allowed]
+    return list(difflib.unified_diff(want, got, lineterm="", n=0))
+
+
 def compare(name, allowed, *args, **kw):
     want = natively(conform).splitlines()
     status, got = under(*args, **kw)
-    got = got.splitlines()
     ok(status == 0, "%s: %s ends with status 0" % (name, os.path.basename(conform)))
-    bad = []
-    if len(want) == len(got):
-        bad = [(a, b) for a, b in zip(want, got) if a != b and (a, b) not in allowed]
-    else:
-        bad = list(difflib.unified_diff(want, got, lineterm="", n=0))
+    bad = differences(want, got, allowed)
+    if bad and only_library(conform):
+        # On a busy machine, an event may come before a call waits: only a case that
+        # differs twice is wrong.
+        again = {b[0] for b in differences(want, under(*args, **kw)[1], allowed)}
+        bad = [b for b in bad if b[0] in again]
     if not ok(not bad, "%s: %d lines as on the host's own sockets" % (name, len(want))):
         for b in bad:
             print("#", b)
@@ -158,11 +188,15 @@ def needs_root(program):
     return program.endswith("_dgram")     # raw sockets
 
 
+def only_library(program):
+    return program.endswith("_wait")      # needs root too, and takes 20 s
+
+
 if __name__ == "__main__":
     sys.path.insert(0, drive.HERE)
     alone()
     if sys.argv[1] in ("--library", "--tcp"):
         run(sum((each(p, [library]) for p in sys.argv[2:]), []))
     else:
-        run(sum((each(p, [host, library] if needs_root(p) else [host, unprivileged, library, shared])
+        run(sum((each(p, [library] if only_library(p) else [host, library] if needs_root(p) else [host, unprivileged, library, shared])
                  for p in sys.argv[1:]), []))

@@ -213,23 +213,6 @@ int call_dup(struct call *c, int fd)
 	return -EPERM;
 }
 
-/**
- * call_redup - duplicate the caller's descriptor again, for a retry
- *
- * Returns -EBADF if it is another socket by now.
- */
-int call_redup(struct call *c)
-{
-	int ret;
-
-	if (c->dup >= 0)
-		return 0;
-	ret = call_dup(c, (int)c->args[0]);
-	if (ret)
-		return ret;
-	return conn_of_carrier(c->dup) == c->conn ? 0 : -EBADF;
-}
-
 /** call_nonblocking - whether the caller's descriptor is O_NONBLOCK */
 bool call_nonblocking(const struct call *c)
 {

@@ -50,6 +50,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -281,6 +282,17 @@ bool carrier_gone(struct conn *conn)
 	*fd = -1;
 	conn->carrier |= C_GONE;
 	return true;
+}
+
+/**
+ * carrier_is_shut - whether the target has shut down receiving (shutdown(2)), or
+ * the end of the peer's data has reached the carrier
+ */
+bool carrier_is_shut(int dup)
+{
+	struct pollfd p = { .fd = dup, .events = POLLRDHUP };
+
+	return poll(&p, 1, 0) > 0 && (p.revents & POLLRDHUP);
 }
 
 /** carrier_token - get a stream socket for connecting to a listening carrier */

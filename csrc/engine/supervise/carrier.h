@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+struct call;
 struct conn;
 struct stream;
 
@@ -35,6 +36,7 @@ void carrier_roomy(int fd, int size);
 void carrier_note(struct conn *conn, int fd);
 bool carrier_is_old(int fd);
 bool carrier_gone(struct conn *conn);
+bool carrier_is_shut(int dup);
 int carrier_token(void);
 void carriers_find_gone(void);
 int carrier_init(void);
@@ -53,5 +55,9 @@ uint64_t fd_cookie(int fd);
 struct conn *ahead_take(int flags, int *fd);
 bool ahead_bury(struct conn *conn);
 void ahead_stop(void);
+
+/* carrier_opts.c */
+void carrier_option(struct call *c, int name, int len);
+void carrier_options(const struct stream *s, int fd);
 
 #endif

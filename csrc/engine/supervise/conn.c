@@ -214,8 +214,10 @@ static void sweep(bool all, enum conn_kind kind)
 	list_for_each_safe(pos, tmp, &probes) {
 		struct conn *conn = container_of(pos, struct conn, probe);
 
-		if ((all || ((conn->facts & F_REACHABLE) && conn->kind == kind)) &&
-		    carrier_gone(conn)) {
+		if (!all && (!(conn->facts & F_REACHABLE) || conn->kind != kind))
+			continue;
+		held_prune(&conn->held);
+		if (carrier_gone(conn)) {
 			conn_stats.swept++;
 			if (conn->kind == KIND_DGRAM)
 				engine_ops->closed(dgram_of(conn));

@@ -21,7 +21,8 @@
  * poll() or a read, or if the error has been postponed for some milliseconds.
  *
  * The same error represents the stack's error queue (IP_RECVERR, transmit
- * timestamps), whose only poll bit is EPOLLERR. While the queue is not empty,
+ * timestamps), whose poll bits are EPOLLERR and, with SO_SELECT_ERR_QUEUE, also
+ * EPOLLPRI. The carrier has this option too. While the queue is not empty,
  * each call that clears the carrier's error sets the error again.
  */
 #define _GNU_SOURCE

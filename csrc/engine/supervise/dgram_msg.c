@@ -255,8 +255,8 @@ static int64_t hold_send(struct call *c, int flags,
 	if ((flags & MSG_DONTWAIT) || call_nonblocking(c))
 		return -EAGAIN;
 	dgram_want_out(c->conn);
-	if (!call_hold(c, &c->conn->held, retry, hold_deadline(c, SO_SNDTIMEO),
-		       -EAGAIN))
+	if (!call_hold(c, &c->conn->held, 0, retry,
+		       hold_deadline(c, SO_SNDTIMEO), -EAGAIN))
 		return -ENOMEM;
 	return CALL_HELD;
 }
@@ -267,8 +267,8 @@ static int64_t hold_recv(struct call *c, int flags,
 {
 	if ((flags & MSG_DONTWAIT) || call_nonblocking(c))
 		return -EAGAIN;
-	if (!call_hold(c, &c->conn->held, retry, hold_deadline(c, SO_RCVTIMEO),
-		       -EAGAIN))
+	if (!call_hold(c, &c->conn->held, EPOLLRDHUP, retry,
+		       hold_deadline(c, SO_RCVTIMEO), -EAGAIN))
 		return -ENOMEM;
 	return CALL_HELD;
 }
@@ -277,11 +277,9 @@ static int64_t hold_recv(struct call *c, int flags,
 static int64_t send_retry(struct call *c, struct held *h)
 {
 	struct user_msg um;
-	int64_t ret = call_redup(c);
+	int64_t ret = msg_get(c, &um);
 
 	(void)h;
-	if (!ret)
-		ret = msg_get(c, &um);
 	return ret ? ret : send_one(c, &um);
 }
 
@@ -302,16 +300,28 @@ int64_t dgram_sendmsg(struct call *c)
 	return dgram_sendto(c);
 }
 
+/**
+ * recv_again - like recv_one(), for a call that waits
+ *
+ * The wait ends without a message if the socket is shut down.
+ */
+static int64_t recv_again(struct call *c, const struct user_msg *um, int flags)
+{
+	int64_t ret = recv_one(c, um, flags);
+
+	if (ret != CALL_HELD || !carrier_is_shut(c->dup))
+		return ret;
+	return msg_put_result(c, um, NULL, 0, NULL, 0, 0);
+}
+
 /** recv_retry - retry recvfrom or recvmsg */
 static int64_t recv_retry(struct call *c, struct held *h)
 {
 	struct user_msg um;
-	int64_t ret = call_redup(c);
+	int64_t ret = msg_get(c, &um);
 
 	(void)h;
-	if (!ret)
-		ret = msg_get(c, &um);
-	return ret ? ret : recv_one(c, &um, um.flags);
+	return ret ? ret : recv_again(c, &um, um.flags);
 }
 
 /** dgram_recvfrom - handle recvfrom(2) */
@@ -362,10 +372,8 @@ static int64_t sendmmsg_from(struct call *c, uint64_t i)
 /** sendmmsg_retry - retry a sendmmsg whose first element would block */
 static int64_t sendmmsg_retry(struct call *c, struct held *h)
 {
-	int64_t ret = call_redup(c);
-
 	(void)h;
-	return ret ? ret : sendmmsg_from(c, 0);
+	return sendmmsg_from(c, 0);
 }
 
 /** dgram_sendmmsg - handle sendmmsg(2) */
@@ -379,12 +387,14 @@ int64_t dgram_sendmmsg(struct call *c)
 
 /**
  * recvmmsg_from - receive available messages, from element @i on
+ * @waits: the call waits, and ends if the socket is shut down
  *
  * Returns the number of filled elements, or CALL_HELD if no element is filled.
  * Returns a negative errno only if the first element fails.
  */
-static int64_t recvmmsg_from(struct call *c, uint64_t i)
+static int64_t recvmmsg_from(struct call *c, uint64_t i, bool waits)
 {
+	int flags = (int)c->args[3];
 	uint64_t n = mmsg_len(c);
 	int64_t ret = 0, end;
 	struct user_msg um;
@@ -393,8 +403,9 @@ static int64_t recvmmsg_from(struct call *c, uint64_t i)
 	for (; i < n; i++) {
 		ret = mmsg_get(c, i, &um);
 		if (!ret)
-			ret = recv_one(c, &um, (int)c->args[3] &
-				       ~MSG_WAITFORONE);
+			ret = (waits ? recv_again : recv_one)
+				(c, &um, flags & ~MSG_WAITFORONE);
+		waits &= !(flags & MSG_WAITFORONE);
 		if (ret >= 0)
 			ret = mmsg_done(c, i, ret);
 		if (ret)
@@ -412,10 +423,8 @@ static int64_t recvmmsg_from(struct call *c, uint64_t i)
  */
 static int64_t recvmmsg_retry(struct call *c, struct held *h)
 {
-	int64_t ret = call_redup(c);
+	int64_t ret = recvmmsg_from(c, h->done, true);
 
-	if (!ret)
-		ret = recvmmsg_from(c, h->done);
 	if (ret < 0)
 		return ret;
 	h->done = (uint64_t)ret;
@@ -436,13 +445,13 @@ int64_t dgram_recvmmsg(struct call *c)
 
 	if (ret)
 		return ret;
-	ret = recvmmsg_from(c, 0);
+	ret = recvmmsg_from(c, 0, false);
 	if (ret != CALL_HELD && (ret < 0 || (uint64_t)ret == mmsg_len(c) ||
 				 (flags & MSG_WAITFORONE)))
 		return ret;
 	if ((flags & MSG_DONTWAIT) || call_nonblocking(c))
 		return ret == CALL_HELD ? -EAGAIN : ret;
-	h = call_hold(c, &c->conn->held, recvmmsg_retry, deadline,
+	h = call_hold(c, &c->conn->held, EPOLLRDHUP, recvmmsg_retry, deadline,
 		      ret == CALL_HELD ? -EAGAIN : ret);
 	if (!h)
 		return -ENOMEM;

@@ -135,6 +135,28 @@ bool ends_pass(struct stream *s)
 	return true;
 }
 
+/**
+ * ends_connect - end a connect, because the target has shut down the carrier
+ *
+ * TCP resets the attempt, and the next connect begins another one.
+ */
+void ends_connect(struct stream *s)
+{
+	static const struct sockaddr none = { .sa_family = AF_UNSPEC };
+	struct conn *conn = &s->conn;
+	int err;
+	socklen_t len = sizeof(err);
+
+	st_connect(conn->sfd, &none, sizeof(none));
+	st_getsockopt(conn->sfd, SOL_SOCKET, SO_ERROR, &err, &len);
+	conn->so_error = ECONNRESET;
+	conn->facts |= F_REPORTED;
+	stream_set_state(s, STREAM_DONE);
+	carrier_drop(conn);	/* leaves the filler unread */
+	conn->carrier |= C_FAILED;
+	held_wake(&conn->held);
+}
+
 /** discard - discard the data that the target has sent: the peer has reset */
 static void discard(struct stream *s)
 {

@@ -29,7 +29,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <unistd.h>
 
 #include "base/lklhost.h"
@@ -176,21 +175,6 @@ int64_t fallback_get(const struct conn *conn, int level, int name, void *value,
 	return ret;
 }
 
-/** copy_opts - copy the options of the old carrier that the new one needs */
-static void copy_opts(int from, int to)
-{
-	static const int names[] = { SO_RCVTIMEO, SO_SNDTIMEO };
-	struct timeval tv;
-	socklen_t len;
-	size_t i;
-
-	for (i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		len = sizeof(tv);
-		if (!getsockopt(from, SOL_SOCKET, names[i], &tv, &len))
-			setsockopt(to, SOL_SOCKET, names[i], &tv, len);
-	}
-}
-
 /** forget - reset the state of a stream */
 static void forget(struct stream *s)
 {
@@ -228,21 +212,21 @@ int64_t fallback_reconnect(struct call *c)
 	static const struct sockaddr none = { .sa_family = AF_UNSPEC };
 	struct conn *conn = c->conn;
 	struct stream *s = stream_of(conn);
-	int fd, ret, sndbuf = s->cork.sndbuf;
+	int fd, ret;
 	uint32_t id = conn_free_number();
 
 	fd = carrier_make(SOCK_STREAM |
 			  (call_nonblocking(c) ? SOCK_NONBLOCK : 0), id);
 	if (fd < 0)
 		return fd;
-	copy_opts(c->dup, fd);
-	if (sndbuf)
-		setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &sndbuf, sizeof(sndbuf));
+	carrier_options(s, fd);
 	ret = copies_replace(c, fd, fd_ino(c->dup));
 	if (ret < 0) {
 		close(fd);
 		return ret;
 	}
+	/* With a byte unread, calls that wait on the old carrier fail. */
+	send(c->dup, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 	close(c->dup);
 	c->dup = fd;
 	st_connect(conn->sfd, &none, sizeof(none));

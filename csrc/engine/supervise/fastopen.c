@@ -34,9 +34,7 @@ static int64_t fastopen_retry(struct call *c, struct held *h)
 	case STREAM_CONNECTING:
 		return CALL_HELD;
 	case STREAM_OPEN:
-		ret = call_redup(c);
-		if (!ret && conn->csrc.fd < 0)
-			ret = tcp_attach(s, c->dup);
+		ret = conn->csrc.fd < 0 ? tcp_attach(s, c->dup) : 0;
 		if (ret)
 			return ret;
 		h->quit = NULL;

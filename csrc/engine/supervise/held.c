@@ -7,6 +7,13 @@
  * A call that would block is stored as a struct held in its connection's list,
  * and retried at each event of the connection.
  *
+ * Like a blocked call of the kernel, a held call keeps its file: it holds a
+ * duplicate of the caller's descriptor. The call therefore continues if another
+ * thread closes or replaces the descriptor. The loop watches the duplicate and
+ * retries the call, because shutdown(2) and errors of the carrier cause no event
+ * at our end. An event that poll does not report (SHUT_WR) is found by the
+ * periodic check.
+ *
  * Signals: with WAIT_KILLABLE_RECV, only fatal signals interrupt a received
  * call, so that no answer is lost. The engine therefore checks periodically
  * whether a signal is pending for the callers of held calls. If the signal has
@@ -18,6 +25,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -33,9 +41,11 @@
 #define SIGNAL_COST_NS	400000		/* 25 times the cost of one check */
 
 static struct list all_held = LIST_INIT(all_held);
+static void held_event(struct source *src, uint32_t events);
 static void held_look(struct timer *t);
 static struct timer held_timer = TIMER_INIT(held_timer, held_look);
 static uint64_t signals_due;
+static unsigned int retrying;	/* nested retries, see held_prune() */
 
 /**
  * hold_deadline - the deadline of a blocking call on @c->dup
@@ -58,13 +68,16 @@ uint64_t hold_deadline(const struct call *c, int optname)
 /**
  * call_hold - hold a call
  * @on: list of calls that wait for the same event
+ * @events: poll bits of @c->dup that cause a retry, as well as EPOLLERR and
+ *	EPOLLHUP
  * @retry: function that held_wake(@on) calls
  * @deadline: time at which the wait ends; 0 if there is none
  * @timeout_ret: the answer at the deadline
  *
- * Returns NULL if memory is exhausted; the caller must then answer -ENOMEM.
+ * Takes ownership of @c->dup. Returns NULL if memory is exhausted; the caller
+ * must then answer -ENOMEM.
  */
-struct held *call_hold(struct call *c, struct list *on,
+struct held *call_hold(struct call *c, struct list *on, uint32_t events,
 		       int64_t (*retry)(struct call *, struct held *),
 		       uint64_t deadline, int64_t timeout_ret)
 {
@@ -73,8 +86,14 @@ struct held *call_hold(struct call *c, struct list *on,
 
 	if (!h)
 		return NULL;
+	h->src.fn = held_event;
+	h->src.fd = c->dup;
+	if (loop_add(&h->src, events | EPOLLET)) {
+		free(h);
+		return NULL;
+	}
 	h->call = *c;
-	h->call.dup = -1;
+	c->dup = -1;
 	h->retry = retry;
 	h->deadline = deadline;
 	h->timeout_ret = timeout_ret;
@@ -94,73 +113,69 @@ struct held *call_hold(struct call *c, struct list *on,
 	return h;
 }
 
+/** held_release - close the duplicate of the caller's descriptor */
+static void held_release(struct held *h)
+{
+	loop_del(&h->src);
+	if (h->call.dup >= 0)
+		close(h->call.dup);
+	h->call.dup = -1;
+}
+
 /** held_end - answer a held call and free it */
 static void held_end(struct held *h, int64_t ret)
 {
 	list_del(&h->link);
 	list_del(&h->all);
-	if (h->end)
-		h->end(h);
+	held_release(h);
 	if (ret != CALL_ANSWERED)
 		call_answer(&h->call, ret);
-	free(h->data);
-	free(h);
+	loop_free_later(h);
 }
 
-/** held_cancel - free a held call, which the caller of this function answers */
-void held_cancel(struct held *h)
-{
-	held_end(h, CALL_ANSWERED);
-}
-
-/**
- * held_quit - end a wait because of a signal or timeout, and answer with @ret
- */
-static void held_quit(struct held *h, int64_t ret)
-{
-	if (h->quit)
-		h->quit(&h->call);
-	if (h->call.dup >= 0)
-		close(h->call.dup);
-	held_end(h, ret);
-}
-
-/**
- * held_glance - end the wait if its look() function requires it
- *
- * Returns true if the wait has ended.
- */
-static bool held_glance(struct held *h)
-{
-	int64_t ret = h->look ? h->look(&h->call) : CALL_HELD;
-
-	if (h->call.dup >= 0) {
-		close(h->call.dup);
-		h->call.dup = -1;
-	}
-	if (ret == CALL_HELD)
-		return false;
-	held_end(h, ret);
-	return true;
-}
-
-/** held_retry - retry a held call */
-static void held_retry(struct held *h)
+/** held_retry - retry a held call; returns false if it waits no longer */
+static bool held_retry(struct held *h)
 {
 	uint64_t had;
 	int64_t ret = rights_set(h->call.rights, &had);
 
+	retrying++;
 	if (!ret)
 		ret = h->retry(&h->call, h);
+	retrying--;
 	rights_set(had, NULL);
 	mem_close();
-	if (h->call.dup >= 0) {
-		close(h->call.dup);
-		h->call.dup = -1;
-	}
 	reserve_fill();
-	if (ret != CALL_HELD)
-		held_end(h, ret);
+	if (ret == CALL_HELD)
+		return true;
+	held_end(h, ret);
+	return false;
+}
+
+/**
+ * held_quit - end a wait because of a signal or timeout, and answer with @ret
+ *
+ * The last retry may find a partial result.
+ */
+static void held_quit(struct held *h, int64_t ret)
+{
+	h->quits = true;
+	if (!held_retry(h))
+		return;
+	if (h->quit)
+		h->quit(&h->call);
+	held_end(h, ret);
+}
+
+/** held_event - retry a held call after an event of its descriptor */
+static void held_event(struct source *src, uint32_t events)
+{
+	struct held *h = container_of(src, struct held, src);
+
+	(void)events;
+	h->event = true;
+	if (held_retry(h))
+		h->event = false;
 }
 
 /**
@@ -168,7 +183,7 @@ static void held_retry(struct held *h)
  *
  * No retry may wake the same list.
  */
-void held_wake_list(struct list *on)
+static void held_wake_list(struct list *on)
 {
 	struct list *last = on->prev, *pos, *tmp;
 
@@ -215,6 +230,24 @@ void held_task_gone(const struct task *t)
 		struct held *h = container_of(pos, struct held, all);
 
 		if (h->call.task == t)
+			held_end(h, -EINTR);
+	}
+}
+
+/**
+ * held_prune - free the calls of a list whose callers have been killed
+ *
+ * The event of their end may come later. During a retry, this does nothing,
+ * because the caller of the retry goes through a list.
+ */
+void held_prune(struct list *on)
+{
+	struct list *pos, *tmp;
+
+	list_for_each_safe(pos, tmp, on) {
+		struct held *h = container_of(pos, struct held, link);
+
+		if (!retrying && !call_valid(&h->call))
 			held_end(h, -EINTR);
 	}
 }
@@ -275,7 +308,7 @@ static void held_signals(uint64_t now)
 		if (now - h->since < 1000 * MS)
 			pause = SIGNAL_POLL_NS;
 		n++;
-		if (!held_glance(h))
+		if (!h->again || held_retry(h))
 			held_signal(h);
 	}
 	if (pause < n * SIGNAL_COST_NS)

@@ -111,6 +111,14 @@ int64_t tcp_listen(struct call *c)
 	ret = hostnet_serve(c);
 	if (ret)
 		return ret;
+	/* A carrier that was shut down cannot listen, unlike TCP's sockets. */
+	if (conn->kind == KIND_STREAM && carrier_is_shut(c->dup) &&
+	    (stream_of(conn)->state == STREAM_NEW ||
+	     stream_of(conn)->state == STREAM_LISTENING)) {
+		ret = fallback_reconnect(c);
+		if (ret)
+			return ret;
+	}
 	ret = st_listen(conn->sfd, (int)c->args[1]);
 	if (ret == -EADDRINUSE) {
 		conn_sweep();
@@ -196,7 +204,7 @@ static int accepted(struct call *c, int sfd, int flags, struct stream **made,
 	}
 	conn_has_carrier(conn);
 	s = stream_of(conn);
-	sock_inherit(s, stream_of(lis));
+	sock_inherit(s, stream_of(lis), *fd);
 	conn->facts |= F_ACCEPTED;
 	stream_set_state(s, STREAM_OPEN);
 	*made = s;
@@ -274,10 +282,8 @@ static void settle_tokens(struct call *c)
 {
 	struct stream *lis = stream_of(c->conn);
 
-	if ((!lis->listener.tokens && !host.shared_netns) ||
-	    st_readable(lis->conn.sfd))
-		return;
-	if (!call_redup(c))
+	if ((lis->listener.tokens || host.shared_netns) &&
+	    !st_readable(lis->conn.sfd))
 		tokens_remove(lis, c->dup);
 }
 
@@ -317,26 +323,10 @@ static int64_t accept_try(struct call *c)
  */
 static bool is_shut(struct stream *s, int dup)
 {
-	struct conn *conn = &s->conn;
-	struct pollfd p = { .fd = dup, .events = POLLRDHUP };
-
-	if (poll(&p, 1, 0) <= 0 || !(p.revents & POLLRDHUP))
+	if (!carrier_is_shut(dup))
 		return false;
-	stop_listening(conn);
+	stop_listening(&s->conn);
 	return true;
-}
-
-/**
- * accept_look - check whether another thread has shut down the listener, or has
- * left a connection
- */
-static int64_t accept_look(struct call *c)
-{
-	if (left_find(c))
-		return accept_try(c);
-	if (call_redup(c))
-		return CALL_HELD;
-	return is_shut(stream_of(c->conn), c->dup) ? -EINVAL : CALL_HELD;
 }
 
 /** accept_retry - retry a held accept */
@@ -348,7 +338,9 @@ static int64_t accept_retry(struct call *c, struct held *h)
 	if (!call_valid(c))
 		return CALL_ANSWERED;
 	ret = accept_try(c);
-	return ret == -EAGAIN ? CALL_HELD : ret;
+	if (ret != -EAGAIN)
+		return ret;
+	return is_shut(stream_of(c->conn), c->dup) ? -EINVAL : CALL_HELD;
 }
 
 /** tcp_accept - handle accept(2) and accept4(2) */
@@ -374,10 +366,10 @@ int64_t tcp_accept(struct call *c)
 		return -EINVAL;
 	if (ret != -EAGAIN || call_nonblocking(c))
 		return ret;
-	h = call_hold(c, &conn->held, accept_retry,
+	h = call_hold(c, &conn->held, EPOLLRDHUP, accept_retry,
 		      hold_deadline(c, SO_RCVTIMEO), -EAGAIN);
 	if (!h)
 		return -ENOMEM;
-	h->look = accept_look;
+	h->again = true;	/* another thread may leave a connection */
 	return CALL_HELD;
 }

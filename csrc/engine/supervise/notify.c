@@ -260,8 +260,6 @@ static int64_t settle_retry(struct call *c, struct held *h)
 	(void)h;
 	if (!call_valid(c))
 		return CALL_ANSWERED;
-	if (call_redup(c))
-		return -EBADF;
 	dgram_flush(d);
 	if (c->conn->facts & F_DEAD)
 		return -EBADF;
@@ -293,7 +291,7 @@ static int64_t settle(struct call *c)
 	if (!changes || !conn->to_stack.buf)
 		return 0;
 	dgram_want_out(conn);
-	return call_hold(c, &conn->held, settle_retry, 0, 0) ? CALL_HELD : -ENOMEM;
+	return call_hold(c, &conn->held, 0, settle_retry, 0, 0) ? CALL_HELD : -ENOMEM;
 }
 
 /** dispatch - pass a call to its handler */

@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include "base/list.h"
+#include "base/loop.h"
 
 /* Results of a handler that are not results of a system call. */
 #define CALL_HELD	(INT64_MIN + 1)	/* the call is answered later */
@@ -66,36 +67,37 @@ struct call {
  * struct held - a call that waits
  * @link: entry in the list of its connection
  * @all: entry in the list of all held calls
- * @call: the call; its dup is -1
+ * @call: the call, with a duplicate of the caller's descriptor
+ * @src: that duplicate in the loop
  * @retry: retries the call; returns CALL_HELD to continue waiting
  * @deadline: CLOCK_MONOTONIC ns; 0 if there is none
  * @timeout_ret: answer at the deadline
  * @since: start of the wait
- * @look: called periodically; returns CALL_HELD to continue waiting; may be
- *	NULL
+ * @again: retry periodically, because an event that ends the wait is not
+ *	reported
  * @quit: called if a signal or timeout ends the call; may be NULL
- * @end: called when the call ends for any reason; may be NULL
  * @partial: answer if a signal arrives; 0 if the answer is an error
+ * @event: this retry follows an event of @src, and may end other held calls
+ * @quits: a signal or timeout ends the call after this retry
  * @seen: a signal that may be for this thread was pending at the last check
- * @done, @extra: private to the retry function
- * @data: private to the retry function; freed with the call
+ * @done: private to the retry function
  */
 struct held {
 	struct list link;
 	struct list all;
 	struct call call;
+	struct source src;
 	int64_t (*retry)(struct call *c, struct held *h);
-	int64_t (*look)(struct call *c);
+	bool again;
 	void (*quit)(struct call *c);
-	void (*end)(struct held *h);
 	uint64_t deadline;
 	int64_t timeout_ret;
 	uint64_t since;
 	int64_t partial;
+	bool event;
+	bool quits;
 	bool seen;
 	uint64_t done;
-	uintptr_t extra;
-	void *data;
 };
 
 int notify_init(int fd);
@@ -114,7 +116,6 @@ int call_no_room(const struct call *c);
 bool reserve_use(void);
 void reserve_fill(void);
 bool call_nonblocking(const struct call *c);
-int call_redup(struct call *c);
 
 /* left.c */
 struct left;
@@ -125,12 +126,11 @@ int64_t left_give(struct call *c, struct left *l);
 void left_stop(void);
 
 /* held.c */
-struct held *call_hold(struct call *c, struct list *on,
+struct held *call_hold(struct call *c, struct list *on, uint32_t events,
 		       int64_t (*retry)(struct call *, struct held *),
 		       uint64_t deadline, int64_t timeout_ret);
-void held_cancel(struct held *h);
+void held_prune(struct list *on);
 void held_wake(struct list *on);
-void held_wake_list(struct list *on);
 void held_fail(struct list *on, int64_t ret);
 void held_stop(void);
 void held_listener_gone(int listener);

@@ -25,6 +25,7 @@
 #include <sys/socket.h>
 
 #include "base/loop.h"
+#include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/notify.h"
 #include "engine/supervise/pump.h"
@@ -231,8 +232,12 @@ void tcp_carrier_event(struct source *src, uint32_t events)
 	struct stream *s = stream_of(conn);
 
 	if (s->state == STREAM_CONNECTING) {
-		if (events & (EPOLLHUP | EPOLLERR))
-			conn_free(conn);	/* the target has closed it */
+		if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) {
+			if (carrier_gone(conn))
+				conn_free(conn);
+			else
+				ends_connect(s);
+		}
 		return;
 	}
 	if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))

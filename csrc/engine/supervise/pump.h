@@ -31,5 +31,6 @@ bool urgent_in(struct stream *s);
 /* ends.c */
 bool ends_pass(struct stream *s);
 void ends_hang_up(struct stream *s);
+void ends_connect(struct stream *s);
 
 #endif

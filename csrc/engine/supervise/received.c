@@ -57,16 +57,6 @@ struct control {
 	size_t len;
 };
 
-/**
- * struct waiter - a socket that a held call waits for
- * @src: a duplicate of the caller's socket, in the loop
- * @held: list that contains only this call
- */
-struct waiter {
-	struct source src;
-	struct list held;
-};
-
 /** map_id - translate a uid or gid to the caller's user namespace */
 static uint32_t map_id(const struct call *c, const char *file, uint32_t id)
 {
@@ -306,51 +296,18 @@ static int64_t take(struct call *c, const struct user_msg *um, int uflags,
 	return ret ? ret : n;
 }
 
-/** waiter_end - free the waiter of a held call that was answered */
-static void waiter_end(struct held *h)
-{
-	struct waiter *w = (struct waiter *)(uintptr_t)h->extra;
-	int fd = w->src.fd;
-
-	loop_del(&w->src);
-	close(fd);
-	loop_free_later(w);
-}
-
-/**
- * waiter_ready - retry the held call: a message has arrived, or the peer is
- * gone
- */
-static void waiter_ready(struct source *src, uint32_t events)
-{
-	(void)events;
-	held_wake_list(&container_of(src, struct waiter, src)->held);
-}
-
 /** hold - hold a call that waits for its socket; takes ownership of @c->dup */
 static int64_t hold(struct call *c, uint64_t deadline, uint64_t done,
 		    int64_t (*retry)(struct call *, struct held *))
 {
-	struct waiter *w = calloc(1, sizeof(*w));
-	struct held *h;
+	static struct list on = LIST_INIT(on);
+	struct held *h = call_hold(c, &on, EPOLLIN | EPOLLRDHUP, retry, deadline,
+				   done ? (int64_t)done : -EAGAIN);
 
-	if (!w)
+	if (!h)
 		return -ENOMEM;
-	list_init(&w->held);
-	w->src.fn = waiter_ready;
-	w->src.fd = c->dup;
-	h = call_hold(c, &w->held, retry, deadline, done ? (int64_t)done : -EAGAIN);
-	if (!h || loop_add(&w->src, EPOLLIN | EPOLLRDHUP | EPOLLET)) {
-		free(w);
-		if (h)
-			held_cancel(h);
-		return -ENOMEM;
-	}
 	h->partial = (int64_t)done;
 	h->done = done;
-	h->extra = (uintptr_t)w;
-	h->end = waiter_end;
-	c->dup = -1;
 	return CALL_HELD;
 }
 
@@ -396,11 +353,8 @@ static int64_t one(struct call *c, uint64_t *done)
 /** one_retry - retry a held recvmsg */
 static int64_t one_retry(struct call *c, struct held *h)
 {
-	int64_t ret;
+	int64_t ret = one(c, &h->done);
 
-	c->dup = ((struct waiter *)(uintptr_t)h->extra)->src.fd;
-	ret = one(c, &h->done);
-	c->dup = -1;
 	h->partial = (int64_t)h->done;
 	if (h->done)
 		h->timeout_ret = h->partial;
@@ -449,11 +403,8 @@ static int64_t several(struct call *c, uint64_t *i)
 /** several_retry - retry a held recvmmsg */
 static int64_t several_retry(struct call *c, struct held *h)
 {
-	int64_t ret;
+	int64_t ret = several(c, &h->done);
 
-	c->dup = ((struct waiter *)(uintptr_t)h->extra)->src.fd;
-	ret = several(c, &h->done);
-	c->dup = -1;
 	h->partial = (int64_t)h->done;
 	if (h->done)
 		h->timeout_ret = h->partial;

@@ -22,7 +22,8 @@ int64_t sock_name(struct call *c, bool peer);
 int64_t sock_getsockopt(struct call *c);
 int64_t sock_setsockopt(struct call *c);
 int64_t sock_ioctl(struct call *c);
-void sock_inherit(struct stream *s, const struct stream *lis);
+int sock_error(struct call *c);
+void sock_inherit(struct stream *s, const struct stream *lis, int fd);
 
 /* tables.c */
 bool tables_option(int level, int name);

@@ -9,8 +9,8 @@
  * - SO_ERROR first reports errors that the pump has recorded.
  * - SO_PROTOCOL returns the protocol that the target requested, even if the
  *   stack uses MPTCP instead of TCP.
- * - Timeouts, SO_RCVLOWAT and SO_PEEK_OFF are also set on the carrier, on which
- *   the target's read and write wait.
+ * - The options of carrier_opts.c are also set on the carrier, on which the
+ *   target's plain calls wait.
  * - Some options are refused: those that contain pointers or descriptors of the
  *   caller, and those that move the data path into the socket (TLS, zero copy).
  *   The error is that of a kernel without the option, so that programs fall
@@ -26,6 +26,7 @@
 #include <sys/time.h>
 
 #include "base/log.h"
+#include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/dgram.h"
 #include "engine/supervise/hostnet.h"
@@ -119,8 +120,8 @@ static void add_unsent(const struct call *c, socklen_t len)
 		ti->tcpi_notsent_bytes += (uint32_t)pump_unsent(stream_of(c->conn));
 }
 
-/** error_get - get and clear SO_ERROR */
-static int error_get(struct call *c)
+/** sock_error - get and clear SO_ERROR */
+int sock_error(struct call *c)
 {
 	struct conn *conn = c->conn;
 	int err = 0, native = 0;
@@ -265,7 +266,7 @@ int64_t sock_getsockopt(struct call *c)
 	if (room > OPT_MAX)
 		room = OPT_MAX;
 	if (level == SOL_SOCKET && name == SO_ERROR)
-		return put_int(c, error_get(c), room);
+		return put_int(c, sock_error(c), room);
 	if (level == SOL_SOCKET && name == SO_PROTOCOL &&
 	    conn->kind == KIND_STREAM)
 		return put_int(c, conn->proto ? conn->proto : IPPROTO_TCP, room);
@@ -350,22 +351,6 @@ static void buffers(struct call *c, int name, int size)
 	}
 }
 
-/** native_too - whether the option is also set on the carrier */
-static bool native_too(int name)
-{
-	switch (name) {
-	case SO_OOBINLINE:
-	case OPT_RCVTIMEO_OLD:
-	case OPT_SNDTIMEO_OLD:
-	case OPT_RCVTIMEO_NEW:
-	case OPT_SNDTIMEO_NEW:
-	case SO_RCVLOWAT:
-	case SO_PEEK_OFF:
-		return true;
-	}
-	return false;
-}
-
 /** note_wanted - record ancillary data that stream_msg.c must provide */
 static void note_wanted(struct call *c, int level, int name)
 {
@@ -391,9 +376,13 @@ static void note_wanted(struct call *c, int level, int name)
 
 /**
  * sock_inherit - copy the state that a connection inherits from its listener
+ * @fd: the target's end of its carrier
  */
-void sock_inherit(struct stream *s, const struct stream *lis)
+void sock_inherit(struct stream *s, const struct stream *lis, int fd)
 {
+	s->on_carrier = lis->on_carrier;
+	carrier_options(s, fd);
+	s->rcvbuf = lis->rcvbuf;
 	s->stamps.wanted = lis->stamps.wanted;
 	s->inq_wanted = lis->inq_wanted;
 	s->conn.facts |= lis->conn.facts &
@@ -484,8 +473,7 @@ int64_t sock_setsockopt(struct call *c)
 		note_wanted(c, level, name);
 	if (level != SOL_SOCKET)
 		return 0;
-	if (native_too(name))
-		setsockopt(c->dup, SOL_SOCKET, name, c->buf, (socklen_t)len);
+	carrier_option(c, name, len);
 	if ((name == SO_SNDBUF || name == SO_RCVBUF) &&
 	    len >= (int)sizeof(int)) {
 		int size;

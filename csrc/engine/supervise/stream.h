@@ -104,6 +104,8 @@ struct listener {
 /**
  * struct stream - a connection of KIND_STREAM
  * @rcvbuf: SO_RCVBUF as set by the target; 0 if not set
+ * @on_carrier: options that the target has set on the carrier too, see
+ *	native_too[]
  * @inq_wanted: the target has set TCP_INQ, the number of bytes left to read
  * @aim: loopback address that the stack connects it to
  */
@@ -111,6 +113,7 @@ struct stream {
 	struct conn conn;
 	enum stream_state state;
 	int rcvbuf;
+	unsigned int on_carrier;
 	bool inq_wanted;
 	struct loopback aim;
 	struct cork cork;

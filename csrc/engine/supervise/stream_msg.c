@@ -18,6 +18,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -31,6 +32,7 @@
 #include "engine/supervise/msg.h"
 #include "engine/supervise/native.h"
 #include "engine/supervise/notify.h"
+#include "engine/supervise/sock.h"
 #include "engine/supervise/stray.h"
 #include "engine/supervise/stream.h"
 #include "stack/stack.h"
@@ -161,21 +163,24 @@ static int64_t put_rest(struct call *c, const struct user_msg *um)
 
 /**
  * too_few - whether MSG_WAITALL is set and data are missing
+ * @h: the call, if it waits already
  *
  * Larger sizes may not fit into the carrier, so MSG_WAITALL is ignored for
  * them.
  */
-static bool too_few(const struct call *c, size_t want, int flags)
+static bool too_few(const struct call *c, const struct held *h, size_t want,
+		    int flags)
 {
 	const struct conn *conn = c->conn;
 	const struct stream *s = stream_of(conn);
 	int n;
 
-	return (flags & MSG_WAITALL) && !(flags & (MSG_PEEK | MSG_DONTWAIT)) &&
+	return !(h && h->quits) &&
+	       (flags & MSG_WAITALL) && !(flags & (MSG_PEEK | MSG_DONTWAIT)) &&
 	       want <= WAITALL_MAX && !s->rcvbuf &&
 	       s->state == STREAM_OPEN && !(conn->carrier & C_SHUT) &&
-	       !call_nonblocking(c) && !ioctl(c->dup, FIONREAD, &n) &&
-	       (size_t)n < want;
+	       (h || !call_nonblocking(c)) && !ioctl(c->dup, FIONREAD, &n) &&
+	       (size_t)n < want && !carrier_is_shut(c->dup);
 }
 
 /** recv_try - receive as much as possible without blocking */
@@ -186,13 +191,10 @@ static int64_t recv_try(struct call *c, struct held *h)
 	int64_t ret;
 	ssize_t n;
 
-	(void)h;
-	ret = call_redup(c);
-	if (!ret)
-		ret = msg_get(c, &um);
+	ret = msg_get(c, &um);
 	if (ret)
 		return ret;
-	if (too_few(c, um.total, flags))
+	if (too_few(c, h, um.total, flags))
 		return CALL_HELD;
 	n = recv(c->dup, c->buf,
 		 um.total < CALL_BUF_SIZE ? um.total : CALL_BUF_SIZE,
@@ -204,6 +206,30 @@ static int64_t recv_try(struct call *c, struct held *h)
 	if (!ret)
 		ret = put_rest(c, &um);
 	return ret ? ret : n;
+}
+
+/**
+ * stream_wait - try a call, and hold it if its caller blocks
+ * @opt: SO_RCVTIMEO or SO_SNDTIMEO
+ *
+ * If there are several messages, a blocking caller waits only for the first.
+ */
+static int64_t stream_wait(struct call *c, int flags, int opt,
+			   int64_t (*try)(struct call *, struct held *))
+{
+	int64_t ret = try(c, NULL);
+	struct held *h;
+
+	if (ret != CALL_HELD)
+		return ret;
+	if ((flags & MSG_DONTWAIT) || call_nonblocking(c))
+		return -EAGAIN;
+	h = call_hold(c, &c->conn->held, EPOLLRDHUP, try, hold_deadline(c, opt),
+		      -EAGAIN);
+	if (!h)
+		return -ENOMEM;
+	h->again = opt == SO_SNDTIMEO;
+	return CALL_HELD;
 }
 
 /** tcp_recv - handle recvfrom(2) and recvmsg(2) of a stream */
@@ -223,15 +249,7 @@ int64_t tcp_recv(struct call *c)
 	    !(um.controllen && (stream_of(c->conn)->stamps.wanted ||
 				stream_of(c->conn)->inq_wanted)))
 		return received_call(c);
-	ret = recv_try(c, NULL);
-	if (ret != CALL_HELD)
-		return ret;
-	if ((um.flags & MSG_DONTWAIT) || call_nonblocking(c))
-		return -EAGAIN;
-	if (!call_hold(c, &c->conn->held, recv_try,
-		       hold_deadline(c, SO_RCVTIMEO), -EAGAIN))
-		return -ENOMEM;
-	return CALL_HELD;
+	return stream_wait(c, um.flags, SO_RCVTIMEO, recv_try);
 }
 
 /** stream_send_try - send as much as possible without blocking */
@@ -242,9 +260,7 @@ int64_t stream_send_try(struct call *c, struct held *h)
 	int64_t ret;
 	ssize_t n;
 
-	ret = call_redup(c);
-	if (!ret)
-		ret = msg_get(c, &um);
+	ret = msg_get(c, &um);
 	if (ret)
 		return ret;
 	while (done < um.total) {
@@ -262,9 +278,13 @@ int64_t stream_send_try(struct call *c, struct held *h)
 			return h || !done ? CALL_HELD : (int64_t)done;
 		}
 		if (n < 0) {
-			ret = errno == EPIPE && !done ?
-			      stream_broken(c, um.flags) : -errno;
-			return done ? (int64_t)done : ret;
+			ret = -errno;
+			if (done)
+				return (int64_t)done;
+			/* TCP reports an error first, a unix socket the end. */
+			if (ret == -EPIPE)
+				ret = -sock_error(c);
+			return ret ? ret : stream_broken(c, um.flags);
 		}
 		done += (size_t)n;
 	}
@@ -287,15 +307,7 @@ int64_t tcp_send(struct call *c)
 	/* A unix socket would also send descriptors; TCP does not. */
 	if ((!um.name || !um.namelen) && !um.controllen)
 		return call_native(NATIVE_SEND);
-	ret = stream_send_try(c, NULL);
-	if (ret != CALL_HELD)
-		return ret;
-	if ((um.flags & MSG_DONTWAIT) || call_nonblocking(c))
-		return -EAGAIN;
-	if (!call_hold(c, &c->conn->held, stream_send_try,
-		       hold_deadline(c, SO_SNDTIMEO), -EAGAIN))
-		return -ENOMEM;
-	return CALL_HELD;
+	return stream_wait(c, um.flags, SO_SNDTIMEO, stream_send_try);
 }
 
 /** element - make a separate call of one message of a sendmmsg or recvmmsg */
@@ -322,10 +334,7 @@ static int64_t each(struct call *c, int nr,
 		struct call one = element(c, i, nr);
 		uint32_t len;
 
-		ret = call_redup(c);
-		one.dup = c->dup;
-		if (!ret)
-			ret = try(&one, NULL);
+		ret = try(&one, NULL);
 		if (ret >= 0) {
 			len = (uint32_t)ret;
 			ret = mem_write(c, one.args[1] +
@@ -352,31 +361,12 @@ static int64_t sendmmsg_try(struct call *c, struct held *h)
 	return each(c, SYS_sendmsg, stream_send_try);
 }
 
-/**
- * several - try a call, and hold it if its caller blocks
- *
- * A blocking caller waits only for the first message.
- */
-static int64_t several(struct call *c, int opt,
-		       int64_t (*try)(struct call *, struct held *))
-{
-	int64_t ret = try(c, NULL);
-
-	if (ret != CALL_HELD)
-		return ret;
-	if (((int)c->args[3] & MSG_DONTWAIT) || call_nonblocking(c))
-		return -EAGAIN;
-	if (!call_hold(c, &c->conn->held, try, hold_deadline(c, opt), -EAGAIN))
-		return -ENOMEM;
-	return CALL_HELD;
-}
-
 /** tcp_recvmmsg - handle recvmmsg(2) of a stream */
 int64_t tcp_recvmmsg(struct call *c)
 {
 	if (stream_of(c->conn)->state == STREAM_NEW || stream_of(c->conn)->state == STREAM_LISTENING)
 		return -ENOTCONN;
-	return several(c, SO_RCVTIMEO, recvmmsg_try);
+	return stream_wait(c, (int)c->args[3], SO_RCVTIMEO, recvmmsg_try);
 }
 
 /** tcp_sendmmsg - handle sendmmsg(2) of a stream */
@@ -384,5 +374,5 @@ int64_t tcp_sendmmsg(struct call *c)
 {
 	if (stream_of(c->conn)->state == STREAM_NEW || stream_of(c->conn)->state == STREAM_LISTENING)
 		return stream_broken(c, (int)c->args[3]);
-	return several(c, SO_SNDTIMEO, sendmmsg_try);
+	return stream_wait(c, (int)c->args[3], SO_SNDTIMEO, sendmmsg_try);
 }

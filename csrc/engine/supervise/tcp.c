@@ -25,6 +25,7 @@
 #include "engine/supervise/conn.h"
 #include "engine/supervise/notify.h"
 #include "engine/supervise/pump.h"
+#include "engine/supervise/sock.h"
 #include "engine/supervise/stream.h"
 #include "shared/ctl_proto.h"
 #include "stack/stack.h"
@@ -54,6 +55,25 @@ int64_t tcp_attach(struct stream *s, int dup)
 	return 0;
 }
 
+/**
+ * connect_shut - end a held connect, because another thread has shut it down
+ *
+ * TCP ends the attempt and can connect again, which the carrier cannot.
+ */
+static int64_t connect_shut(struct call *c, struct held *h)
+{
+	int64_t ret;
+	int err;
+
+	list_del(&h->link);	/* fallback_reconnect() wakes the others */
+	loop_del(&h->src);
+	ret = fallback_reconnect(c);
+	if (ret)
+		return ret;
+	err = sock_error(c);
+	return err ? -err : -ECONNABORTED;
+}
+
 /** connect_retry - retry a held connect */
 static int64_t connect_retry(struct call *c, struct held *h)
 {
@@ -61,16 +81,12 @@ static int64_t connect_retry(struct call *c, struct held *h)
 	struct stream *s = stream_of(conn);
 	int err = conn->so_error;
 
-	(void)h;
 	switch (s->state) {
 	case STREAM_CONNECTING:
-		return CALL_HELD;
+		return h->event && conn->csrc.fd < 0 && carrier_is_shut(c->dup) ?
+		       connect_shut(c, h) : CALL_HELD;
 	case STREAM_OPEN:
-		if (conn->csrc.fd >= 0)
-			return 0;
-		if (call_redup(c))
-			return -EBADF;
-		return tcp_attach(s, c->dup);
+		return conn->csrc.fd >= 0 ? 0 : tcp_attach(s, c->dup);
 	default:
 		conn->so_error = 0;
 		return err ? -err : -ECONNABORTED;
@@ -97,7 +113,7 @@ static int cork(struct stream *s, int dup)
  */
 static void connect_quit(struct call *c)
 {
-	if (stream_of(c->conn)->state == STREAM_CONNECTING && !call_redup(c))
+	if (stream_of(c->conn)->state == STREAM_CONNECTING)
 		cork(stream_of(c->conn), c->dup);
 }
 
@@ -118,8 +134,8 @@ int64_t tcp_wait(struct call *c, bool now,
 		err = cork(stream_of(c->conn), c->dup);
 		return err ? err : ret;
 	}
-	h = call_hold(c, &c->conn->held, retry, hold_deadline(c, SO_SNDTIMEO),
-		      ret);
+	h = call_hold(c, &c->conn->held, EPOLLRDHUP, retry,
+		      hold_deadline(c, SO_SNDTIMEO), ret);
 	if (!h)
 		return -ENOMEM;
 	h->done = done;
