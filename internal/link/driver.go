@@ -93,6 +93,8 @@ type Request struct {
 	// Allow are the only destinations that the run may reach; empty: all. The
 	// run then has only interfaces that apply this.
 	Allow []config.Allow
+	// AllowHosts are the names of the program's /etc/hosts that Allow names.
+	AllowHosts []config.HostName
 
 	Notes []string // printed once at the start
 }

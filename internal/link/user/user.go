@@ -107,7 +107,7 @@ func (driver) Plan(r *link.Request, f Facts) (Part, error) {
 		l.Addrs, l.GW6 = append(l.Addrs, c.Address6), c.Gateway6
 	}
 	if len(r.Allow) > 0 {
-		c.Allow, l.HostLoopback = r.Allow, netip.Addr{} // no hint about an address that is refused
+		c.Allow, c.Hosts, l.HostLoopback = r.Allow, r.AllowHosts, netip.Addr{} // no hint about an address that is refused
 	}
 	c.Publish, r.Publish = r.Publish, nil
 	r.Note("%s is the user-mode gateway: the host's kernel carries its TCP connections, so MPTCP and congestion control of the stack do not reach the wire", l.Name)

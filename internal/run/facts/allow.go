@@ -4,6 +4,8 @@ package facts
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/lklrun/lklrun/internal/stack"
 	"github.com/lklrun/lklrun/pkg/config"
@@ -39,5 +41,28 @@ func CheckAllow(run config.Run, s *stack.Stack) error {
 			return fmt.Errorf("--if %q: with --allow, a run has only one interface; remove the others", i.String())
 		}
 	}
+	for _, a := range run.Allows {
+		if !loopback(a, run.AddHosts) {
+			continue
+		}
+		host := "192.168.127.254"
+		if len(ifs) > 0 && len(ifs[0].IP) > 0 {
+			host = "the address that --dry-run shows for it"
+		} else if a.Port != 0 {
+			host = fmt.Sprintf("%s:%d", host, a.Port)
+		}
+		return fmt.Errorf("--allow %s: this is the program's own loopback interface, which needs no rule; for the host's 127.0.0.1, allow %s and connect to it", a, host)
+	}
 	return nil
+}
+
+// loopback reports whether a rule only names the loopback interface of the program.
+func loopback(a config.Allow, names []config.HostName) bool {
+	if a.Name == "" {
+		return a.Prefix.Addr().Unmap().IsLoopback() && a.Prefix.Bits() >= 8
+	}
+	if slices.ContainsFunc(names, func(h config.HostName) bool { return a.Matches(strings.ToLower(h.Name)) && !h.Addr.IsLoopback() }) {
+		return false
+	}
+	return a.Name == "localhost" || strings.HasSuffix(a.Name, ".localhost")
 }

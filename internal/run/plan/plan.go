@@ -284,7 +284,8 @@ func (p *Plan) links(run config.Run, s *stack.Stack, found facts.Facts) error {
 	}
 	publish := run.Publish
 	for n, i := range ifs {
-		r := link.Request{Interface: &i, Machine: found.Machine, Others: p.Links, Publish: publish, Allow: run.Allows}
+		r := link.Request{Interface: &i, Machine: found.Machine, Others: p.Links, Publish: publish,
+			Allow: run.Allows, AllowHosts: allowHosts(run, found.Hosts)}
 		l, err := p.link(n, &r, found.Links[n])
 		if err != nil {
 			return err

@@ -179,6 +179,33 @@ func hosts(given []config.HostName, host string) string {
 	return b.String() + host
 }
 
+// allowHosts returns the names of the program's hosts(5) that a rule of --allow names, with
+// their addresses.
+func allowHosts(run config.Run, host string) (all []config.HostName) {
+	add := func(h config.HostName) {
+		h.Name = strings.ToLower(strings.TrimSuffix(h.Name, "."))
+		if slices.ContainsFunc(run.Allows, func(a config.Allow) bool { return a.Matches(h.Name) }) && !slices.Contains(all, h) {
+			all = append(all, h)
+		}
+	}
+	for _, h := range run.AddHosts {
+		add(h)
+	}
+	for line := range strings.Lines(host) {
+		line, _, _ = strings.Cut(line, "#")
+		f := strings.Fields(line)
+		if len(f) < 2 {
+			continue
+		}
+		if a, err := netip.ParseAddr(f[0]); err == nil && a.Zone() == "" {
+			for _, name := range f[1:] {
+				add(config.HostName{Name: name, Addr: a})
+			}
+		}
+	}
+	return all
+}
+
 // resolvConf holds the relevant parts of a resolv.conf(5).
 type resolvConf struct {
 	servers []netip.Addr

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/sockfilter"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/pkg/config"
 )
 
 // interval is the time between two readings of --watch. The kernel keeps the last 1024
@@ -107,8 +109,8 @@ func command(c *verb.Call, o *options) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case o.watch:
-				return c.Follow(func(ctx context.Context, _ *instance.Info, conn *stackconn.Conn, _ []string) error {
-					return watch(ctx, c, conn, o)
+				return c.Follow(func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
+					return watch(ctx, c, info, conn, o)
 				})(cmd, args)
 			case o.summary:
 				return c.Query(func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
@@ -143,7 +145,7 @@ func list(ctx context.Context, c *verb.Call, info *instance.Info, conn *stackcon
 		return err
 	}
 	defer r.Close()
-	all, err := next(ctx, conn, r, o)
+	all, err := next(ctx, info, conn, r, o)
 	if err != nil {
 		return err
 	}
@@ -152,7 +154,7 @@ func list(ctx context.Context, c *verb.Call, info *instance.Info, conn *stackcon
 }
 
 // watch prints events as they occur.
-func watch(ctx context.Context, c *verb.Call, conn *stackconn.Conn, o *options) error {
+func watch(ctx context.Context, c *verb.Call, info *instance.Info, conn *stackconn.Conn, o *options) error {
 	r, err := drops.Open(ctx, conn, o.file)
 	if err != nil {
 		return err
@@ -171,7 +173,7 @@ func watch(ctx context.Context, c *verb.Call, conn *stackconn.Conn, o *options) 
 			return conn.Err()
 		case <-tick.C:
 		}
-		events, err := next(ctx, conn, r, o)
+		events, err := next(ctx, info, conn, r, o)
 		if err != nil {
 			return err
 		}
@@ -187,7 +189,7 @@ func watch(ctx context.Context, c *verb.Call, conn *stackconn.Conn, o *options) 
 }
 
 // next reads the new events that are selected by o, with their processes.
-func next(ctx context.Context, conn *stackconn.Conn, r *drops.Reader, o *options) ([]drops.Record, error) {
+func next(ctx context.Context, info *instance.Info, conn *stackconn.Conn, r *drops.Reader, o *options) ([]drops.Record, error) {
 	all, err := r.Read(ctx)
 	if err != nil {
 		return nil, err
@@ -201,9 +203,25 @@ func next(ctx context.Context, conn *stackconn.Conn, r *drops.Reader, o *options
 	if err := drops.Attribute(ctx, conn, selected); err != nil {
 		return nil, err
 	}
+	for n := range selected {
+		if rec := &selected[n]; rec.Kind == drops.ResetReceived && fromGateway(info, rec.Destination.Addr()) {
+			rec.Meaning = gatewayReset
+		}
+	}
 	return slices.DeleteFunc(selected, func(rec drops.Record) bool {
 		return o.process != "" && o.process != rec.Process && o.process != fmt.Sprint(rec.PID)
 	}), nil
+}
+
+// gatewayReset explains a reset from the gateway, which ends the connections of the stack.
+const gatewayReset = "the user-mode gateway sent the reset: the destination refused or reset the host's connection, or that connection failed"
+
+// fromGateway reports whether a packet to an address of the stack came from the user-mode
+// gateway.
+func fromGateway(info *instance.Info, to netip.Addr) bool {
+	return slices.ContainsFunc(info.Interfaces, func(i instance.Interface) bool {
+		return i.Type == config.DefaultType && slices.ContainsFunc(i.Addr, func(a string) bool { return strings.HasPrefix(a, to.String()+"/") })
+	})
 }
 
 // summary prints the counts by reason.

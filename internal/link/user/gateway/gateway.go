@@ -39,7 +39,8 @@ type Config struct {
 	Gateway6 netip.Addr   `json:"gw6,omitzero"`
 	Host6    netip.Addr   `json:"host6,omitzero"`
 
-	Allow []config.Allow `json:"allow,omitempty"` // the only destinations; empty: all
+	Allow []config.Allow    `json:"allow,omitempty"` // the only destinations; empty: all
+	Hosts []config.HostName `json:"hosts,omitempty"` // names of /etc/hosts that Allow names
 
 	User *runas.User `json:"-"` // owner of the host's sockets, the user of the target; nil: that of this process
 

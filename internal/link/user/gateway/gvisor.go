@@ -67,18 +67,22 @@ type Gateway struct {
 	log    *slog.Logger
 	warn   func(string)
 	counts [kinds]atomic.Uint64 // how often each limit was reached
-	cancel context.CancelFunc   // cancels all work for the stack
-	link   *link
-	stack  *stack.Stack
-	dns    *resolver
-	doors  []*door
-	rules  *rules.Rules // nil: all destinations are allowed
+	// reported holds the errors of the host (unix.Errno) that the user knows of.
+	reported sync.Map
+	cancel   context.CancelFunc // cancels all work for the stack
+	link     *link
+	stack    *stack.Stack
+	dns      *resolver
+	doors    []*door
+	rules    *rules.Rules // nil: all destinations are allowed
 
 	mu      sync.Mutex
 	closing bool
 	carried int // number of connections so far
 	relays  map[*relay]struct{}
-	sending sync.WaitGroup // relays from the stack to the host
+	sending sync.WaitGroup                         // relays from the stack to the host
+	dialing map[stack.TransportEndpointID]struct{} // connections whose SYN has no answer yet
+	pings   map[pingFlow]*ping
 }
 
 // Start runs a gateway until Close. It returns the bell of the memory that the gateway
@@ -95,6 +99,7 @@ func Start(ctx context.Context, cfg Config, log *slog.Logger, warn func(string))
 	l, bell := newLink(cfg, log)
 	g := &Gateway{
 		cfg: cfg, log: log, warn: warn, relays: map[*relay]struct{}{}, doors: doors,
+		dialing: map[stack.TransportEndpointID]struct{}{}, pings: map[pingFlow]*ping{},
 		link: l, dns: newResolver(resolvConf, cfg.dial),
 	}
 	if len(cfg.Allow) > 0 {
@@ -102,6 +107,7 @@ func Start(ctx context.Context, cfg Config, log *slog.Logger, warn func(string))
 		g.link.other = g.rules.Other
 	}
 	ctx, g.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	l.echo = func(protocol tcpip.NetworkProtocolNumber, packet []byte) { g.echo(ctx, protocol, packet) }
 	if err := g.route(ctx); err != nil {
 		l.close()
 		bell.Close() // nil is no problem
@@ -145,15 +151,13 @@ func (g *Gateway) route(ctx context.Context) error {
 			return fmt.Errorf("setting a TCP option: %v", err)
 		}
 	}
-	// Above this limit, SYNs are dropped and later retransmitted. Evicted
-	// connections still count until the host has given them up.
-	connections := tcp.NewForwarder(s, 0, 2*tables()[connecting].most, func(r *tcp.ForwarderRequest) { g.connect(ctx, r) })
-	datagrams := udp.NewForwarder(s, func(r *udp.ForwarderRequest) (handled bool) {
-		g.associate(ctx, r)
+	connections := func(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool { return g.begin(ctx, id, pkt) }
+	datagrams := func(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
+		g.associate(ctx, id, pkt)
 		return true
-	})
-	s.SetTransportProtocolHandler(tcp.ProtocolNumber, g.unlessRefused("tcp", g.unlessUnreachable(connections.HandlePacket)))
-	s.SetTransportProtocolHandler(udp.ProtocolNumber, g.unlessRefused("udp", g.unlessUnreachable(datagrams.HandlePacket)))
+	}
+	s.SetTransportProtocolHandler(tcp.ProtocolNumber, g.unlessRefused("tcp", g.unlessUnreachable(connections)))
+	s.SetTransportProtocolHandler(udp.ProtocolNumber, g.unlessRefused("udp", g.unlessUnreachable(datagrams)))
 	if err := s.CreateNIC(nic, g.link); err != nil {
 		return fmt.Errorf("creating its interface: %v", err)
 	}

@@ -7,6 +7,7 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -57,7 +58,7 @@ func (c *Config) dial(ctx context.Context, network string, to netip.AddrPort) (n
 
 // newRules returns the rules of a gateway.
 func newRules(cfg Config, tell func(string)) *rules.Rules {
-	o := rules.Options{Allow: cfg.Allow, RouteType: cfg.routeType, Tell: tell, Now: time.Now}
+	o := rules.Options{Allow: cfg.Allow, Names: cfg.Hosts, RouteType: cfg.routeType, Tell: tell, Now: time.Now}
 	for _, n := range cfg.networks() {
 		o.Nets = append(o.Nets, n.address.Masked())
 		o.Hosts = append(o.Hosts, n.host)
@@ -144,4 +145,34 @@ func probe(to netip.Addr) (fd int, err error) {
 		return -1, err
 	}
 	return fd, nil
+}
+
+// pingSocket opens a connected ICMP socket of the host.
+func (c *Config) pingSocket(to netip.Addr) (*net.UDPConn, error) {
+	family, protocol, sa := unix.AF_INET6, unix.IPPROTO_ICMPV6, unix.Sockaddr(&unix.SockaddrInet6{Addr: to.As16()})
+	if to.Is4() {
+		family, protocol, sa = unix.AF_INET, unix.IPPROTO_ICMP, &unix.SockaddrInet4{Addr: to.As4()}
+	}
+	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, protocol)
+	if errors.Is(err, unix.EACCES) {
+		return nil, errNoPing
+	}
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "ping")
+	defer f.Close()
+	if c.User != nil && c.User.UID != os.Geteuid() {
+		if err := replaceAs(c.User, fd); err != nil {
+			return nil, err
+		}
+	}
+	if err := unix.Connect(fd, sa); err != nil {
+		return nil, err
+	}
+	conn, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*net.UDPConn), nil
 }

@@ -31,11 +31,14 @@ var mac = tcpip.LinkAddress([]byte{0x02, 'l', 'k', 'l', 0, 1})
 // two stacks is dropped.
 type link struct {
 	cfg Config
+	log *slog.Logger
 	mtu atomic.Uint32
 	// other is called for packets of the stack to elsewhere that are neither TCP
-	// nor UDP, which the gateway never forwards; nil: not called.
+	// nor UDP, which the rules never permit; nil: not called.
 	other func(protocol string, to netip.Addr)
-	from  atomic.Pointer[tcpip.LinkAddress] // source address of the last frame: the stack's address
+	// echo is called for pings to elsewhere.
+	echo func(protocol tcpip.NetworkProtocolNumber, packet []byte)
+	from atomic.Pointer[tcpip.LinkAddress] // source address of the last frame: the stack's address
 
 	mu         sync.Mutex
 	dispatcher stack.NetworkDispatcher
@@ -56,7 +59,7 @@ func newLink(cfg Config, log *slog.Logger) (*link, *os.File) {
 	if err != nil {
 		log.Debug("the gateway uses a socket instead of shared memory", "error", err)
 	}
-	l := &link{cfg: cfg, shared: shared}
+	l := &link{cfg: cfg, log: log, shared: shared}
 	l.mtu.Store(uint32(cfg.MTU))
 	return l, bell
 }
@@ -152,7 +155,11 @@ func (l *link) wanted(frame []byte) bool {
 	if l.other != nil {
 		l.tellOther(eth.Type(), frame[header.EthernetMinimumSize:])
 	}
-	return !l.echoElsewhere(eth.Type(), frame[header.EthernetMinimumSize:])
+	if l.echoElsewhere(eth.Type(), frame[header.EthernetMinimumSize:]) {
+		l.echo(eth.Type(), frame[header.EthernetMinimumSize:])
+		return false
+	}
+	return true
 }
 
 // stackMAC returns the stack's Ethernet address. It is known after the first
@@ -164,8 +171,8 @@ func (l *link) stackMAC() tcpip.LinkAddress {
 	return ""
 }
 
-// echoElsewhere reports whether packet is a ping to an address other than the
-// gateway's. The router answers for all addresses, so its answer would claim
+// echoElsewhere reports whether packet is an ICMP message, for IPv6 a ping, to an address
+// other than the gateway's. The router answers for all addresses, so its answer would claim
 // that a machine it never contacted is alive.
 func (l *link) echoElsewhere(protocol tcpip.NetworkProtocolNumber, packet []byte) bool {
 	switch {

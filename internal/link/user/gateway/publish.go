@@ -17,6 +17,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
 	"gvisor.dev/gvisor/pkg/waiter"
 )
 
@@ -67,41 +68,64 @@ func (g *Gateway) enter(ctx context.Context, d *door, c *net.TCPConn) {
 	g.relay(r)
 }
 
-// way returns the address under which the stack sees an outside peer.
-func (g *Gateway) way(from netip.Addr, port uint16) (local, remote tcpip.FullAddress, protocol tcpip.NetworkProtocolNumber) {
-	n := g.cfg.networks()[0]
-	if from.Is6() && g.cfg.Address6.IsValid() {
-		n = g.cfg.networks()[1]
+// way is how a connection from outside enters the stack: with the address under which the
+// stack sees the peer, and to an address of the stack.
+type way struct {
+	local, remote tcpip.FullAddress
+	protocol      tcpip.NetworkProtocolNumber
+}
+
+// ways returns the ways for an outside peer. A server may listen with only one family,
+// whatever family its client uses; the client's family comes first.
+func (g *Gateway) ways(from netip.Addr, port uint16) (all []way) {
+	for _, n := range g.cfg.networks() {
+		seen := from
+		switch {
+		case from.IsLoopback() && from.Is6() == n.host.Is6():
+			seen = n.host
+		case from.Is6() != n.host.Is6() || n.address.Contains(from) || from.IsLinkLocalUnicast():
+			seen = n.gateway // the stack could not answer the peer's own address
+		}
+		w := way{
+			tcpip.FullAddress{NIC: nic, Addr: tcpip.AddrFromSlice(seen.AsSlice())},
+			tcpip.FullAddress{NIC: nic, Addr: tcpip.AddrFromSlice(n.address.Addr().AsSlice()), Port: port},
+			n.protocol,
+		}
+		if from.Is6() == n.host.Is6() {
+			all = append([]way{w}, all...)
+		} else {
+			all = append(all, w)
+		}
 	}
-	switch {
-	case from.IsLoopback() && from.Is6() == n.host.Is6():
-		from = n.host
-	case from.Is6() != n.host.Is6() || n.address.Contains(from) || from.IsLinkLocalUnicast():
-		from = n.gateway // the stack could not answer the peer's own address
-	}
-	local = tcpip.FullAddress{NIC: nic, Addr: tcpip.AddrFromSlice(from.AsSlice())}
-	remote = tcpip.FullAddress{NIC: nic, Addr: tcpip.AddrFromSlice(n.address.Addr().AsSlice()), Port: port}
-	return local, remote, n.protocol
+	return all
 }
 
 // dialStack connects to a port of the stack on behalf of an outside peer.
-func (g *Gateway) dialStack(ctx context.Context, from netip.Addr, port uint16) (*relay, error) {
+func (g *Gateway) dialStack(ctx context.Context, from netip.Addr, port uint16) (r *relay, err error) {
 	ctx, cancel := context.WithTimeout(ctx, connectLimit)
 	defer cancel()
 	e := &entry{g: g, peer: from, end: cancel}
 	tables()[entering].add(e)
 	defer tables()[entering].remove(e)
-	local, remote, protocol := g.way(from, port)
+	for _, w := range g.ways(from, port) {
+		if r, err = g.dialWay(ctx, w); err == nil {
+			return r, nil
+		}
+	}
+	return nil, err
+}
+
+func (g *Gateway) dialWay(ctx context.Context, w way) (*relay, error) {
 	var wq waiter.Queue
-	ep, terr := g.stack.NewEndpoint(tcp.ProtocolNumber, protocol, &wq)
+	ep, terr := g.stack.NewEndpoint(tcp.ProtocolNumber, w.protocol, &wq)
 	if terr != nil {
 		return nil, errors.New(terr.String())
 	}
 	writable, connected := waiter.NewChannelEntry(waiter.WritableEvents | waiter.EventErr | waiter.EventHUp)
 	wq.EventRegister(&writable)
 	defer wq.EventUnregister(&writable)
-	if terr = ep.Bind(local); terr == nil {
-		terr = ep.Connect(remote)
+	if terr = ep.Bind(w.local); terr == nil {
+		terr = ep.Connect(w.remote)
 	}
 	if _, started := terr.(*tcpip.ErrConnectStarted); started {
 		select {
@@ -114,7 +138,7 @@ func (g *Gateway) dialStack(ctx context.Context, from netip.Addr, port uint16) (
 	}
 	if terr != nil {
 		ep.Close()
-		return nil, fmt.Errorf("port %d: %v", port, terr)
+		return nil, fmt.Errorf("port %d: %v", w.remote.Port, terr)
 	}
 	return &relay{stack: gonet.NewTCPConn(&wq, ep), endpoint: ep, events: &wq}, nil
 }
@@ -175,18 +199,105 @@ func (s *knownSenders) forget(from netip.AddrPort) {
 	delete(s.all, from)
 }
 
-func (g *Gateway) newSender(ctx context.Context, d *door, s *knownSenders, from netip.AddrPort, way []byte) (*sender, error) {
-	local, remote, protocol := g.way(from.Addr().Unmap(), d.port)
-	conn, err := gonet.DialUDP(g.stack, &local, &remote, protocol)
-	if err != nil {
+func (g *Gateway) newSender(ctx context.Context, d *door, s *knownSenders, from netip.AddrPort, source []byte) (*sender, error) {
+	conn := &port{g: g, ways: g.ways(from.Addr().Unmap(), d.port)}
+	if err := conn.dial(); err != nil {
 		return nil, err
 	}
 	p := &sender{newAssociation(g, senders, func() { conn.Close() }), conn}
 	go func() {
 		defer s.forget(from)
-		p.carry(ctx, &answer{d.udp, from, way}, conn)
+		p.carry(ctx, &answer{d.udp, from, source}, conn)
 	}()
 	return p, nil
+}
+
+// port is a UDP port of the stack. If the stack refuses a datagram, port sends it again on
+// the next way.
+type port struct {
+	g    *Gateway
+	ways []way // the present one and the following ones
+
+	mu             sync.Mutex
+	*gonet.UDPConn // of the present way
+	closed         bool
+	last           []byte
+	deadline       time.Time
+}
+
+// dial opens the present way.
+func (p *port) dial() error {
+	w, wq := p.ways[0], &waiter.Queue{}
+	ep, err := p.g.stack.NewEndpoint(udp.ProtocolNumber, w.protocol, wq)
+	if err != nil {
+		return errors.New(err.String())
+	}
+	if err = ep.Bind(w.local); err == nil {
+		err = ep.Connect(w.remote)
+	}
+	if err != nil {
+		ep.Close()
+		return errors.New(err.String())
+	}
+	c := gonet.NewUDPConn(wq, ep)
+	refused := waiter.NewFunctionEntry(waiter.EventErr, func(waiter.EventMask) { go p.turn(c) })
+	wq.EventRegister(&refused)
+	p.UDPConn = c
+	return nil
+}
+
+func (p *port) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last = append(p.last[:0], b...)
+	return p.UDPConn.Write(b)
+}
+
+func (p *port) Read(b []byte) (int, error) {
+	for {
+		p.mu.Lock()
+		c := p.UDPConn
+		p.mu.Unlock()
+		n, err := c.Read(b)
+		if err == nil || isTimeout(err) || !p.turn(c) {
+			return n, err
+		}
+	}
+}
+
+// turn leaves the way of c, which has failed, and sends the last datagram on the next one.
+// It reports whether there is a way.
+func (p *port) turn(c *gonet.UDPConn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || c != p.UDPConn {
+		return !p.closed
+	}
+	if len(p.ways) < 2 {
+		c.Close() // the next datagram tries all ways again
+		return false
+	}
+	p.ways = p.ways[1:]
+	if p.dial() != nil || p.UDPConn.SetReadDeadline(p.deadline) != nil {
+		return false
+	}
+	c.Close()
+	_, _ = p.UDPConn.Write(p.last) // a datagram can get lost, as on a wire
+	return true
+}
+
+func (p *port) SetReadDeadline(t time.Time) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.deadline = t
+	return p.UDPConn.SetReadDeadline(t)
+}
+
+func (p *port) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	return p.UDPConn.Close()
 }
 
 // answer writes answers to one sender.

@@ -18,7 +18,6 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
-	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/waiter"
 )
 
@@ -45,9 +44,7 @@ func (g *Gateway) unlessRefused(protocol string, next packetHandler) packetHandl
 		// Packets to multicast and similar addresses get no ICMP error
 		// (RFC 1122, 3.2.2).
 		if to.IsGlobalUnicast() || to.IsLinkLocalUnicast() {
-			if err := g.link.unreachable(pkt, prohibited); err != nil {
-				g.log.Debug("gateway: sending ICMP prohibited", "error", err)
-			}
+			g.link.refuse(pkt, prohibited)
 		}
 		return true
 	}
@@ -98,7 +95,7 @@ func (g *Gateway) ruled(query []byte, exchange func(query []byte) []byte) []byte
 }
 
 // answerStream serves the queries on a TCP connection.
-func (g *Gateway) answerStream(ctx context.Context, req *tcp.ForwarderRequest) {
+func (g *Gateway) answerStream(ctx context.Context, req *request) {
 	var wq waiter.Queue
 	ep, terr := req.CreateEndpoint(&wq)
 	req.Complete(false)

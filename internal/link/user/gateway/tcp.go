@@ -10,6 +10,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 
@@ -33,10 +34,56 @@ type relay struct {
 	entry
 }
 
+// request is a connection that the stack requests.
+type request struct {
+	*tcp.ForwarderRequest
+	syn   []byte // the packet, which ICMP errors quote
+	ended func()
+}
+
+// Complete ends the request, with RST if the destination refused the connection.
+func (r *request) Complete(refused bool) {
+	r.ForwarderRequest.Complete(refused)
+	r.ended()
+}
+
+// begin starts to connect if pkt is a SYN. It ignores a retransmission of a SYN in progress.
+// Each SYN has a forwarder of its own, because a forwarder does not show the packet to its
+// handler.
+func (g *Gateway) begin(ctx context.Context, id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
+	if !begins(pkt) {
+		return false
+	}
+	g.mu.Lock()
+	_, again := g.dialing[id]
+	// Above this limit, SYNs are dropped and later retransmitted. Evicted connections
+	// still count until the host has given them up.
+	drop := again || len(g.dialing) >= 2*tables()[connecting].most
+	if !drop {
+		g.dialing[id] = struct{}{}
+	}
+	g.mu.Unlock()
+	if drop {
+		return true
+	}
+	ended := func() {
+		g.mu.Lock()
+		delete(g.dialing, id)
+		g.mu.Unlock()
+	}
+	syn := pkt.ToView().AsSlice()
+	f := tcp.NewForwarder(g.stack, 0, 1, func(r *tcp.ForwarderRequest) { g.connect(ctx, &request{r, syn, ended}) })
+	if !f.HandlePacket(id, pkt) {
+		ended()
+		return false
+	}
+	return true
+}
+
 // connect accepts a connection of the stack. The host connects first, and only
 // then the gateway answers the stack's SYN. Thus the stack sees the result of
 // the host's attempt.
-func (g *Gateway) connect(ctx context.Context, req *tcp.ForwarderRequest) {
+func (g *Gateway) connect(ctx context.Context, req *request) {
 	id := req.ID()
 	if g.rules != nil && g.isDNS(id.LocalAddress, id.LocalPort) {
 		g.answerStream(ctx, req)
@@ -44,7 +91,8 @@ func (g *Gateway) connect(ctx context.Context, req *tcp.ForwarderRequest) {
 	}
 	if tables()[carried].full() {
 		g.limited(carried)
-		req.Complete(true)
+		g.link.sendError(req.syn, noHost, netip.Addr{})
+		req.Complete(false)
 		return
 	}
 	conn, err := g.dial(ctx, id)
@@ -53,8 +101,12 @@ func (g *Gateway) connect(ctx context.Context, req *tcp.ForwarderRequest) {
 		if errors.Is(err, unix.EMFILE) {
 			g.limited(carried)
 		}
+		refused := errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ECONNRESET)
 		// If the host got no answer, the stack gets none either.
-		req.Complete(!isTimeout(err) && !errors.Is(err, context.Canceled))
+		if why := g.answerFor(netip.AddrPortFrom(peer(id.LocalAddress), id.LocalPort), err); why != nil && !refused {
+			g.link.sendError(req.syn, why, netip.Addr{})
+		}
+		req.Complete(refused)
 		return
 	}
 	var wq waiter.Queue

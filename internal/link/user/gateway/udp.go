@@ -8,10 +8,12 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"time"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
 	"gvisor.dev/gvisor/pkg/waiter"
 )
@@ -43,25 +45,32 @@ func roomy(c net.Conn) {
 
 // associate accepts the first datagram of a pair of the stack's ports. It runs
 // in the router's receive path, so it must not block.
-func (g *Gateway) associate(ctx context.Context, req *udp.ForwarderRequest) {
-	id := req.ID()
+func (g *Gateway) associate(ctx context.Context, id stack.TransportEndpointID, pkt *stack.PacketBuffer) {
+	var out net.Conn
+	if !g.isDNS(id.LocalAddress, id.LocalPort) {
+		tables()[udpPairs].makeRoom()
+		var err error
+		if out, err = g.dialHost(ctx, "udp", id.LocalAddress, id.LocalPort); err != nil {
+			g.log.Debug("gateway: sending a datagram", "error", err)
+			if why := g.answerFor(netip.AddrPortFrom(peer(id.LocalAddress), id.LocalPort), err); why != nil {
+				g.link.refuse(pkt, why)
+			}
+			return
+		}
+	}
 	var wq waiter.Queue
-	ep, terr := req.CreateEndpoint(&wq)
+	ep, terr := udp.NewForwarderRequest(g.stack, id, pkt.Clone()).CreateEndpoint(&wq)
 	if terr != nil {
 		g.log.Debug("gateway: receiving a datagram", "error", terr)
+		if out != nil {
+			out.Close()
+		}
 		return
 	}
 	ep.SocketOptions().SetReceiveBufferSize(datagramBuffer, true)
 	in := gonet.NewUDPConn(&wq, ep)
-	if g.isDNS(id.LocalAddress, id.LocalPort) {
+	if out == nil {
 		go g.answer(ctx, in)
-		return
-	}
-	tables()[udpPairs].makeRoom()
-	out, err := g.dialHost(ctx, "udp", id.LocalAddress, id.LocalPort)
-	if err != nil {
-		g.log.Debug("gateway: sending a datagram", "error", err)
-		in.Close()
 		return
 	}
 	roomy(out)
@@ -69,6 +78,7 @@ func (g *Gateway) associate(ctx context.Context, req *udp.ForwarderRequest) {
 		out.Close()
 		in.Close()
 	})
+	a.host = newHostSocket(g, out.(*net.UDPConn), netip.AddrPortFrom(peer(id.RemoteAddress), id.RemotePort), netip.AddrPortFrom(peer(id.LocalAddress), id.LocalPort))
 	go a.carry(ctx, out, in)
 	go a.carry(ctx, in, out)
 }
@@ -78,6 +88,7 @@ func (g *Gateway) associate(ctx context.Context, req *udp.ForwarderRequest) {
 type association struct {
 	entry
 	table *table
+	host  *hostSocket // nil: errors of the host are not passed on
 }
 
 // newAssociation returns a pair of ports. The function end closes it.
@@ -95,23 +106,37 @@ func (a *association) carry(ctx context.Context, to, from net.Conn) {
 	defer from.Close()
 	b := make([]byte, maxDatagram)
 	for ctx.Err() == nil {
-		if err := from.SetReadDeadline(time.Unix(0, a.last.Load()).Add(idleLimit)); err != nil {
-			return
-		}
-		n, err := from.Read(b)
-		switch {
-		case errors.Is(err, unix.ECONNREFUSED): // error of an earlier datagram
-			continue
-		case err != nil && isTimeout(err) && time.Since(time.Unix(0, a.last.Load())) < idleLimit:
-			continue // the other direction was used in the meantime
-		case err != nil:
+		n, err := a.next(from, b)
+		if err != nil {
 			return
 		}
 		a.touch()
-		_, err = to.Write(b[:n])
-		if errors.Is(err, unix.ENETUNREACH) {
-			return // the host has no route now; the next datagram is answered with an error or finds another route
+		if a.host == nil {
+			_, _ = to.Write(b[:n]) // a datagram can get lost, as on a wire
+			continue
 		}
-		// Any other datagram that cannot be sent is lost, as on a wire.
+		if errors.Is(a.host.write(to, b[:n]), unix.ENETUNREACH) {
+			return // the next datagram finds another route, or is answered with an error
+		}
+	}
+}
+
+// next reads a datagram. It passes errors of earlier datagrams on.
+func (a *association) next(from net.Conn, b []byte) (int, error) {
+	for {
+		last := time.Unix(0, a.last.Load())
+		if err := from.SetReadDeadline(last.Add(idleLimit)); err != nil {
+			return 0, err
+		}
+		n, err := from.Read(b)
+		var errno unix.Errno
+		switch {
+		case err != nil && isTimeout(err) && time.Since(time.Unix(0, a.last.Load())) < idleLimit:
+			continue // the other direction was used in the meantime
+		case a.host != nil && errors.As(err, &errno) && hostErrors[errno] != nil:
+			a.host.passErrors()
+			continue
+		}
+		return n, err
 	}
 }

@@ -5,8 +5,9 @@
 //
 // A rule for a prefix permits the addresses of the prefix. A rule for a name
 // permits the addresses in the answers to queries for this name, for the lifetime
-// of each answer. Only queries through the gateway's own name server count. The
-// gateway forwards no query for another name.
+// of each answer, and the addresses of this name in /etc/hosts and --add-host. Only
+// queries through the gateway's own name server count. The gateway forwards no query
+// for another name.
 //
 // The rules know nothing about packets. The gateway calls Refuse for each new
 // flow, and Open before it opens a socket of the host.
@@ -45,8 +46,9 @@ const (
 // Options are the parameters of Rules.
 type Options struct {
 	Allow []config.Allow
-	Nets  []netip.Prefix // the gateway's own networks
-	Hosts []netip.Addr   // addresses that stand for the host's loopback addresses
+	Names []config.HostName // the addresses of names that need no query: those of /etc/hosts
+	Nets  []netip.Prefix    // the gateway's own networks
+	Hosts []netip.Addr      // addresses that stand for the host's loopback addresses
 
 	// RouteType returns the type of the host's route to a destination (netdev.RouteType).
 	RouteType func(protocol string, from, to netip.AddrPort) (kind uint8, err error)
@@ -62,6 +64,7 @@ type Rules struct {
 
 	mu     sync.Mutex
 	grants map[netip.Addr][]grant
+	fixed  map[netip.Addr][]grant // of Names; never changes
 
 	lines chan string // refusals for the user
 	done  chan struct{}
@@ -73,14 +76,22 @@ type Rules struct {
 type grant struct {
 	rule    int // index in Options.Allow
 	name    string
-	expires time.Time
+	expires time.Time // zero: never
 }
 
 // New returns rules, which must be closed.
 func New(o Options) *Rules {
 	r := &Rules{
-		Options: o, ledger: egress.NewLedger(), grants: map[netip.Addr][]grant{}, said: map[string]bool{},
+		Options: o, ledger: egress.NewLedger(), grants: map[netip.Addr][]grant{}, fixed: map[netip.Addr][]grant{},
+		said:  map[string]bool{},
 		lines: make(chan string, maxLines+1), done: make(chan struct{}),
+	}
+	for _, h := range o.Names {
+		for n, rule := range o.Allow {
+			if a := h.Addr.Unmap(); rule.Matches(h.Name) {
+				r.fixed[a] = append(r.fixed[a], grant{rule: n, name: h.Name})
+			}
+		}
 	}
 	go func() {
 		defer close(r.done)
@@ -307,10 +318,10 @@ func (r *Rules) granted(a netip.Addr, port uint16) (name, reason string) {
 	defer r.mu.Unlock()
 	now := r.Now()
 	reason = "no allowed name has resolved to this address"
-	for _, g := range r.grants[a] {
+	for _, g := range slices.Concat(r.fixed[a], r.grants[a]) {
 		rule := r.Allow[g.rule]
 		switch {
-		case !now.Before(g.expires):
+		case !g.expires.IsZero() && !now.Before(g.expires):
 			reason = fmt.Sprintf("the answer for %s has expired; resolve the name again", g.name)
 		case permits(rule, port):
 			return g.name, ""
