@@ -173,12 +173,6 @@ static void emit_never(void)
 		emit_if(never[i], SECCOMP_RET_ERRNO | ENOSYS);
 	emit_key();
 	emit_request(TIOCSTI, EIO);	/* as with dev.tty.legacy_tiocsti=0 */
-	/*
-	 * In the host's network namespace, a user may attach to a tap that root
-	 * has created for this user.
-	 */
-	if (host.shared_netns)
-		emit_request(TUNSETIFF, EPERM);
 }
 
 /**
@@ -348,12 +342,17 @@ static void build(void)
 
 	/*
 	 * ioctl(): the requests of sockets <linux/sockios.h>, those of wireless
-	 * devices <linux/wireless.h>, and SIOCOUTQ.
+	 * devices <linux/wireless.h>, SIOCOUTQ, and those of tun devices, whose
+	 * upper half is a size.
 	 */
 	jump = len;
 	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 0);
 	emit_load(ARG_LO(1));
-	emit(BPF_JMP | BPF_JEQ | BPF_K, SIOCOUTQ, 3, 0);
+	emit(BPF_JMP | BPF_JEQ | BPF_K, SIOCOUTQ, 7, 0);
+	emit(BPF_ALU | BPF_AND | BPF_K, 0xffff, 0, 0);
+	emit(BPF_JMP | BPF_JGE | BPF_K, TUNSETNOCSUM & 0xffff, 0, 1);
+	emit(BPF_JMP | BPF_JGT | BPF_K, 0x54ff, 0, 4);
+	emit_load(ARG_LO(1));
 	emit(BPF_ALU | BPF_AND | BPF_K, 0xffffff00, 0, 0);
 	emit(BPF_JMP | BPF_JEQ | BPF_K, 0x8b00, 1, 0);
 	emit(BPF_JMP | BPF_JEQ | BPF_K, 0x8900, 0, 1);
@@ -418,6 +417,12 @@ int filter_install_plain(void)
 	emit_arch(SECCOMP_RET_KILL_PROCESS);
 	emit_never();
 	emit_if(SYS_syslog, SECCOMP_RET_ERRNO | EPERM);	/* log of the host */
+	/*
+	 * In the host's network namespace, a user may attach to a tap that root
+	 * has created for this user.
+	 */
+	if (host.shared_netns)
+		emit_request(TUNSETIFF, EPERM);
 	emit_spaces();
 	emit_interfaces();
 	emit_socketpair();

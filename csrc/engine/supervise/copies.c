@@ -106,8 +106,8 @@ static void look(const struct call *c, uint64_t ino, struct copies *all)
 		closedir(dir);
 }
 
-/** is_cloexec - whether the caller's descriptor is close-on-exec */
-static bool is_cloexec(const struct call *c, int fd)
+/** copies_cloexec - whether the caller's descriptor is close-on-exec */
+bool copies_cloexec(const struct call *c, int fd)
 {
 	char path[64], text[256], *p;
 	unsigned int flags = 0;
@@ -180,7 +180,7 @@ int copies_replace(struct call *c, int fd, uint64_t ino)
 		return -EBADF;
 	for (i = 0; i < all.n; i++) {
 		ret = call_addfd_replace(c, fd, all.num[i],
-					 is_cloexec(c, all.num[i]));
+					 copies_cloexec(c, all.num[i]));
 		if (ret < 0)
 			return ret;
 	}

@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <linux/ethtool.h>
 #include <linux/if.h>
+#include <linux/if_tun.h>
 #include <linux/if_vlan.h>
 #include <linux/major.h>
 #include <linux/sockios.h>
@@ -108,7 +109,7 @@ static const struct {
 static int control[2] = { -1, -1 };
 
 /** control_fd - get a socket of our own in the stack */
-static int control_fd(int domain)
+int control_fd(int domain)
 {
 	int *fd = &control[domain == AF_INET6];
 
@@ -311,8 +312,8 @@ static bool is_native(unsigned int cmd)
 	return false;
 }
 
-/** is_tun - whether @fd is a tun device, which knows two of the requests */
-static bool is_tun(int fd)
+/** is_tun - whether @fd is a tun device of the host, which knows two of the requests */
+bool is_tun(int fd)
 {
 	struct stat st;
 
@@ -361,8 +362,8 @@ static int64_t ioctl_unsent(struct call *c, unsigned int cmd)
 /**
  * sock_ioctl - handle ioctl(2)
  *
- * The filter notifies requests 0x89xx, 0x8bxx and SIOCOUTQ. Terminals also have
- * SIOCOUTQ.
+ * The filter notifies requests 0x89xx, 0x8bxx, SIOCOUTQ and those of tun devices.
+ * Terminals also have SIOCOUTQ.
  */
 int64_t sock_ioctl(struct call *c)
 {
@@ -370,6 +371,8 @@ int64_t sock_ioctl(struct call *c)
 	struct conn *conn;
 	int ret;
 
+	if (_IOC_TYPE(cmd) == _IOC_TYPE(TUNSETIFF) && cmd != SIOCOUTQ)
+		return tun_ioctl(c);
 	if (is_native(cmd))
 		return call_native(NATIVE_OWN_FILE);
 	ret = call_dup(c, (int)c->args[0]);

@@ -30,6 +30,13 @@ bool tables_option(int level, int name);
 int64_t tables_set(const struct call *c);
 int64_t tables_get(const struct call *c, int len);
 
+/* ioctl.c */
+int control_fd(int domain);
+bool is_tun(int fd);
+
+/* tun.c */
+int64_t tun_ioctl(struct call *c);
+
 /* klog.c */
 int64_t klog_call(const struct call *c);
 

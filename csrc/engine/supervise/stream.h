@@ -172,6 +172,7 @@ int64_t fallback_get(const struct conn *conn, int level, int name, void *value,
 long stack_socket(int domain, int type, int proto, bool *is_mptcp);
 
 /* copies.c */
+bool copies_cloexec(const struct call *c, int fd);
 int copies_replace(struct call *c, int fd, uint64_t ino);
 
 /* leaver.c */
