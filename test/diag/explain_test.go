@@ -226,3 +226,181 @@ func TestExplainRun(t *testing.T) {
 	k.Refused(2, "--since", "explain", "--since", "yesterday")
 	k.Refused(2, "--for", "explain", "--for", "1ns")
 }
+
+// end is one end of a cause: commands in its stack, a program, and what explain must say.
+type end struct {
+	inside  []string     // command lines for a shell in the instance, each before the program runs
+	path    string       // arguments of lklctl path eth0
+	program string       // in Python; the other end is "peer"
+	want    explain.Code // the first cause; empty: the end is not examined
+	text    string       // a part of the first sentence
+	not     string       // a text that no part of the explanation contains
+}
+
+// Programs of the ends.
+const (
+	listens = "\nl = socket.create_server(('', 80), backlog=%d); keep['l'] = l\n"
+	accepts = `
+def work():
+    while True: ends.append(l.accept()[0])
+run(work)
+`
+	reads = `
+def serve(c):
+    while c.recv(65536): pass
+    c.close()
+def work():
+    while True:
+        c, _ = l.accept(); ends.append(c)
+        run(serve, c)
+run(work)
+`
+	replies = `
+def serve(c):
+    n = 0
+    while data := c.recv(65536):
+        n += len(data)
+        if n >= 200: n -= 200; c.sendall(b'x' * 100)
+def work():
+    while True:
+        c, _ = l.accept(); ends.append(c)
+        run(serve, c)
+run(work)
+`
+	connects = `
+for i in range(%d):
+    s = socket.socket(); s.setblocking(False)
+    s.connect_ex((peer, 80)); ends.append(s)
+`
+	dials = "\ns = socket.create_connection((peer, 80)); ends.append(s)\n"
+	bulk  = `
+def work():
+    while True: s.sendall(bytes(65536))
+run(work)
+`
+	requests = `
+s.setsockopt(6, 1, %d)
+def work():
+    while True:
+        s.sendall(b'x' * 100); over.wait(0.002); s.sendall(b'x' * 100); s.recv(100)
+run(work)
+`
+	// Each connection ends in TIME-WAIT at this end.
+	closes = `
+for i in range(%d):
+    s = socket.create_connection((peer, 80)); s.shutdown(1); s.recv(1); s.close()
+`
+	nftDrop = "nft add table ip f; nft 'add chain ip f i { type filter hook input priority 0; }'; nft add rule ip f i "
+)
+
+// explained causes, each with a neighbour that must not be taken for it.
+var explainable = []struct {
+	name           string
+	client, server end
+}{
+	{"an unanswered SYN", end{program: fmt.Sprintf(connects, 1), want: explain.Unanswered, text: "a firewall drops it"},
+		end{inside: []string{nftDrop + "tcp dport 80 drop"}, program: fmt.Sprintf(listens, 9)}},
+	{"a slow handshake", end{program: fmt.Sprintf(connects, 1), want: explain.Idle, not: "does not answer"},
+		end{path: "delay 200ms --direction in", program: fmt.Sprintf(listens, 9)}},
+	{"a full listener", end{program: "for i in range(3): ends.append(socket.create_connection((peer, 80)))\n" + fmt.Sprintf(connects, 5), want: explain.Unanswered, text: "the queue of its listener is full, or a firewall"},
+		end{program: fmt.Sprintf(listens, 2), want: explain.ListenerFull, text: "on port 80 has a full queue: 3 connections wait for accept(), and the backlog is 2"}},
+	{"a listener with room", end{program: fmt.Sprintf(connects, 8), want: explain.Idle, not: "listener"},
+		end{program: fmt.Sprintf(listens, 8), want: explain.Idle, not: "full"}},
+	{"no answer", end{program: dials + "s.sendall(b'x' * 100)", want: explain.Answer, text: "waits for an answer of the peer"},
+		end{program: fmt.Sprintf(listens, 9) + reads, want: explain.Idle}},
+	{"an answer", end{program: dials + "s.sendall(b'x' * 200); s.recv(100)", want: explain.Idle, not: "answer"},
+		end{program: fmt.Sprintf(listens, 9) + replies, want: explain.Idle}},
+	{"a black hole", end{program: dials + bulk, want: explain.PathMTU, text: "drops large packets"},
+		end{inside: []string{nftDrop + "ip length '>' 1000 drop"}, program: fmt.Sprintf(listens, 9) + reads}},
+	{"a dead path", end{program: dials + "s.sendall(bytes(100000))\nover.wait(0.2)\nimport os\nfor i in range(3): s.sendall(bytes(1000))\n", want: explain.Silent, text: "the path is down", not: "MTU"},
+		end{inside: []string{nftDrop + "tcp dport 80 ct bytes '>' 90000 drop"}, program: fmt.Sprintf(listens, 9) + reads}},
+	{"full connection tracking", end{program: fmt.Sprintf(connects, 8)},
+		end{inside: []string{nftDrop + "ct state established accept", "sysctl -qw net.netfilter.nf_conntrack_max=4"}, program: fmt.Sprintf(listens, 9) + accepts, want: explain.ConntrackFull, text: "The table of connection tracking (conntrack) in this stack is full"}},
+	{"a rule that drops", end{program: fmt.Sprintf(connects, 1), want: explain.Unanswered},
+		end{inside: []string{nftDrop + "ct state new drop"}, program: fmt.Sprintf(listens, 9) + accepts, not: "tracking"}},
+	{"no free port", end{inside: []string{"sysctl -qw net.ipv4.ip_local_port_range='40000 40009'"}, program: fmt.Sprintf(closes, 10), want: explain.Ports, text: "All 10 ephemeral ports for connections to 10.97.0.2:80 are in use, 10 of them in TIME-WAIT"},
+		end{program: fmt.Sprintf(listens, 9) + reads}},
+	{"a free port", end{inside: []string{"sysctl -qw net.ipv4.ip_local_port_range='40000 40009'"}, program: fmt.Sprintf(closes, 8) + dials, want: explain.Idle, not: "ports"},
+		end{program: fmt.Sprintf(listens, 9) + reads}},
+	{"an idle control connection", end{program: "\nc = socket.create_connection((peer, 80)); ends.append(c); c.sendall(b'x')" + dials + "s.sendall(b'x')\ndef work():\n    while True: s.sendall(b'x' * 1000); over.wait(0.05)\nrun(work)\n", want: explain.Program, text: "The program limits"},
+		end{program: fmt.Sprintf(listens, 9) + reads, want: explain.Peer, text: "The peer"}},
+	{"a lossy wire", end{path: "delay 10ms loss 2% --direction in", program: dials + bulk, want: explain.Loss, text: "Packet loss limits", not: "lklctl path eth0 clear"},
+		end{path: "delay 10ms loss 2% --direction in", program: fmt.Sprintf(listens, 9) + reads, want: explain.Loss}},
+	{"a radio link", end{program: dials + bulk, want: explain.Loss, text: "eordering limit"},
+		end{path: "delay 10ms jitter 5ms loss 1% --direction in", program: fmt.Sprintf(listens, 9) + reads}},
+	{"a small maximum of the receive buffer", end{path: "delay 30ms --direction in", program: dials + bulk},
+		end{inside: []string{"sysctl -qw net.ipv4.tcp_rmem='4096 16384 32768'"}, program: fmt.Sprintf(listens, 9) + reads, want: explain.ReceiveBuffer, text: "net.ipv4.tcp_rmem limits"}},
+	{"pacing by fq", end{inside: []string{"tc qdisc replace dev eth0 root fq maxrate 4mbit"}, program: dials + bulk, want: explain.Pacing, text: "Pacing by fq limits"},
+		end{program: fmt.Sprintf(listens, 9) + reads}},
+	{"fq without a rate", end{inside: []string{"tc qdisc replace dev eth0 root fq"}, program: dials + "def work():\n    while True: s.sendall(bytes(1000)); over.wait(0.02)\nrun(work)\n", want: explain.Program, not: "fq"},
+		end{program: fmt.Sprintf(listens, 9) + reads}},
+	{"requests in two writes", end{program: dials + fmt.Sprintf(requests, 0), want: explain.Nagle, text: "Nagle's algorithm and the peer's delayed acknowledgements limit"},
+		end{program: fmt.Sprintf(listens, 9) + replies}},
+	{"requests in two writes with TCP_NODELAY", end{program: dials + fmt.Sprintf(requests, 1), want: explain.Program, not: "Nagle"},
+		end{program: fmt.Sprintf(listens, 9) + replies}},
+	{"loopback", end{program: fmt.Sprintf(listens, 9) + strings.ReplaceAll(dials, "peer", "'127.0.0.1'") + "r = l.accept()[0]; ends.append(r)\ndef work():\n    while True: r.sendall(b'x' * 100); over.wait(0.05)\nrun(work)\ndef read():\n    while s.recv(65536): pass\nrun(read)\n", not: "gateway", want: explain.Peer},
+		end{}},
+}
+
+// TestExplainCauses checks that explain names each cause in its first sentence, at the end
+// where it can be seen.
+func TestExplainCauses(t *testing.T) {
+	kit.Need(t, "nft", "tc", "sysctl")
+	for _, tt := range explainable {
+		t.Run(strings.ReplaceAll(tt.name, " ", "_"), func(t *testing.T) {
+			t.Parallel()
+			wire := kit.NewName()
+			var both []*kit.Talker
+			for n, e := range []end{tt.server, tt.client} { // the server listens first
+				k := newEnd(t, "--quiet", "--stack", "vanilla", "--if", fmt.Sprintf("wire:%s,ip=10.97.0.%d/24", wire, 2-n))
+				for _, line := range e.inside {
+					kit.OK(t, kit.Limit, k.Inside("sh", "-c", line))
+				}
+				if e.path != "" {
+					kit.Lklctl(t, append([]string{"-n", k.Name, "path", "eth0"}, strings.Fields(e.path)...)...)
+				}
+				both = append(both, k)
+			}
+			for n, e := range []end{tt.server, tt.client} {
+				if got := both[n].Say("exec(%s)", pythonString(fmt.Sprintf("peer = '10.97.0.%d'\n", 1+n)+e.program)); got != "None" {
+					t.Fatalf("%s: %s", e.program, got)
+				}
+			}
+			for n, e := range []end{tt.server, tt.client} {
+				e.examine(t, both[n])
+			}
+		})
+	}
+}
+
+// examine waits until explain names the cause of an end first.
+func (e *end) examine(t *testing.T, k *kit.Talker) {
+	t.Helper()
+	if e.want == "" && e.not == "" {
+		return
+	}
+	var r explain.Report
+	var first explain.Code
+	for range attempts {
+		r, first = explained(t, k), ""
+		switch {
+		case len(r.Findings) > 0:
+			first = r.Findings[0].Code
+		case len(r.Connections) > 0 && len(r.Connections[0].Limits) > 0:
+			first = r.Connections[0].Limits[0].Code
+		}
+		if e.want == "" || first == e.want {
+			break
+		}
+	}
+	t.Log(r.Text)
+	if e.want != "" && first != e.want {
+		t.Errorf("the first cause is %q, want %q: %+v", first, e.want, r.Connections)
+	}
+	if sentence, _, _ := strings.Cut(r.Text, ". "); !strings.Contains(sentence, e.text) {
+		t.Errorf("the first sentence lacks %q", e.text)
+	}
+	if e.not != "" && strings.Contains(r.Text, e.not) {
+		t.Errorf("the explanation contains %q", e.not)
+	}
+}

@@ -166,13 +166,14 @@ func parse(line string) (Record, error) {
 	}
 	sec, nsec, _ := strings.Cut(f[1], ".")
 	flags, token := number(f[13], 16, 8), number(f[15], 16, 32)
+	function, _, _ := strings.Cut(f[4], ".") // without suffixes of the compiler, such as .constprop.0
 	r := Record{
 		Number:      number(f[0], 10, 64),
 		Time:        time.Unix(int64(number(sec, 10, 63)), int64(number(nsec, 10, 63))),
 		Kind:        f[2],
 		Reason:      f[3],
-		Meaning:     meaningIn(f[3], f[4]),
-		Function:    absent(f[4]),
+		Meaning:     meaningIn(f[3], function),
+		Function:    absent(function),
 		Interface:   absent(f[5]),
 		Bytes:       int(number(f[6], 10, 32)),
 		Source:      address(f[9], uint16(number(f[10], 10, 16))),

@@ -41,11 +41,14 @@ func TestParseCounts(t *testing.T) {
 }
 
 func TestMeaning(t *testing.T) {
-	if got := meaningIn("IP_INHDR", "ip_forward"); !strings.Contains(got, "TTL") {
-		t.Errorf("an expired TTL: %q", got)
-	}
-	if got := meaningIn("IP_INHDR", "ip_rcv_core"); got != Meaning("IP_INHDR") {
-		t.Errorf("a wrong header: %q", got)
+	for _, tt := range []struct{ reason, function, want, not string }{
+		{"IP_INHDR", "ip_forward", "TTL", "invalid"},
+		{"IP_INHDR", "ip_rcv_core", "invalid", "TTL"},
+		{"NOT_SPECIFIED", "tcp_v4_rcv", "connection is in TIME-WAIT", "see the function"},
+	} {
+		if got := meaningIn(tt.reason, tt.function); !strings.Contains(got, tt.want) || strings.Contains(got, tt.not) {
+			t.Errorf("%s in %s: %q", tt.reason, tt.function, got)
+		}
 	}
 	if got := Meaning("VXLAN_INVALID_HDR"); got != "vxlan invalid hdr" {
 		t.Errorf("a reason without an explanation: %q", got)
@@ -65,5 +68,15 @@ func TestProtocol(t *testing.T) {
 		if got := Protocol(protocol(n)); uint64(got) != n {
 			t.Errorf("%d became %d", n, got)
 		}
+	}
+}
+
+func TestParseTracking(t *testing.T) {
+	const text = "entries  clashres found drop early_drop\n00000012  00000000 00000001 0000000a 00000003\n00000012  00000000 00000001 00000001 00000000\n"
+	if got, want := parseTracking(text), (Tracking{Entries: 18, Dropped: 11}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got := parseTracking(""); got != (Tracking{}) {
+		t.Errorf("without a table: %+v", got)
 	}
 }

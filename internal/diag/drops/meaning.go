@@ -22,7 +22,7 @@ func meaningIn(reason, function string) string {
 	return Meaning(reason)
 }
 
-const noConnection = "the kernel gives no reason; the connection is not complete: the listener's queue is full (TcpExtListenOverflows), or the SYN was repeated"
+const noConnection = "the kernel gives no reason; the SYN was repeated, or the connection is in TIME-WAIT; before Linux 6.11, also: the listener's queue is full (TcpExtListenOverflows)"
 
 const noCookie = "the listener's queue is full (TcpExtListenOverflows), or no SYN cookie belongs to the acknowledgement"
 
@@ -88,7 +88,7 @@ var meanings = map[string]string{
 	"DEV_READY":          "the interface is down",
 	"DEV_HDR":            "the link header could not be written",
 	"FULL_RING":          "the interface's ring is full",
-	"QUEUE_PURGE":        "a queue was emptied with packets in it",
+	"QUEUE_PURGE":        "a queue was emptied with packets in it, such as that of a socket which the program closed without reading",
 	"MAC_INVALID_SOURCE": "the source MAC address is invalid",
 
 	"TCP_FLAGS":                "the TCP flags are invalid in this state",

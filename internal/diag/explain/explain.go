@@ -41,6 +41,18 @@ const (
 	SlowPath      Code = "slow-path"         // an MPTCP subflow that holds back the others
 	CPU           Code = "cpu"               // CPU time of the stack
 	Gateway       Code = "gateway"           // lklrun's gateway, or the host's connection behind it
+	Unanswered    Code = "syn-unanswered"    // the peer does not answer the SYN
+	Silent        Code = "peer-silent"       // the peer has stopped acknowledging data
+	PathMTU       Code = "path-mtu"          // large packets are lost without an ICMP error
+	Nagle         Code = "nagle"             // small writes wait for delayed acknowledgements
+	Answer        Code = "peer-answer"       // the peer owes an answer, or there is no more to send
+)
+
+// Causes in the stack.
+const (
+	ListenerFull  Code = "listener-full"  // a listener's queue
+	ConntrackFull Code = "conntrack-full" // the table of connection tracking
+	Ports         Code = "ports"          // no ephemeral port is left
 )
 
 // Directions of a connection's data.
@@ -53,8 +65,9 @@ const (
 type Report struct {
 	Instance    string       `json:"instance"`    // instance name
 	Seconds     float64      `json:"seconds"`     // length of the observation
-	Text        string       `json:"text"`        // explanation of the connection with the most data
-	Connections []Connection `json:"connections"` // connections that existed during the observation, those with the most data first
+	Text        string       `json:"text"`        // the findings, or the explanation of the first connection
+	Findings    []Finding    `json:"findings"`    // causes that affect the stack, and not one connection alone
+	Connections []Connection `json:"connections"` // connections that existed during the observation, those with the most data first, idle ones last
 	Unseen      int64        `json:"unseen"`      // connections that began and ended between two readings, or were omitted
 }
 
@@ -94,6 +107,7 @@ var names = map[Code]string{
 	Idle: "idle", Program: "the program", Reader: "reading by the program", SendBuffer: "the send buffer",
 	ReceiveBuffer: "the receive buffer", PeerWindow: "the peer's window", Peer: "the peer", Congestion: "the congestion window",
 	Pacing: "pacing", Loss: "packet loss", PathRate: "the path's rate", SlowPath: "a slow path", CPU: "the CPU", Gateway: "the gateway",
+	Unanswered: "no answer to the SYN", Silent: "the peer is silent", PathMTU: "the path's MTU", Nagle: "Nagle's algorithm", Answer: "the peer's answer",
 }
 
 // Name returns the name of the limit for tables.

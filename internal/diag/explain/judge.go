@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lklrun/lklrun/internal/diag/drops"
 	"github.com/lklrun/lklrun/internal/diag/live"
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
@@ -40,7 +39,7 @@ type Judge struct {
 }
 
 // drop identifies dropped packets of a connection.
-type drop struct{ local, remote, reason, iface string }
+type drop struct{ local, remote, reason string }
 
 // place is a limit at an interface.
 type place struct {
@@ -75,6 +74,11 @@ type flow struct {
 	mss, maxPacing, pacing      uint64
 	congestion                  string
 	busy, idle                  float64 // seconds
+	held                        float64 // readings in which small data waited for an acknowledgement
+	queued                      float64 // readings with packets in the queue of the interface
+	reordered, duplicates       uint64  // reordering events, segments that the peer received twice
+	info                        *sockdiag.TCPInfo
+	state                       sockdiag.State
 	bbr                         bool
 	dropsBefore, overlimits     uint64
 	netemBefore, netemOutBefore uint32
@@ -119,13 +123,7 @@ func (j *Judge) Add(r *Reading) {
 		t.alive = true
 		s.add(t, c, before[c.ID])
 	}
-	for i := range r.Drops {
-		d := &r.Drops[i]
-		if d.Kind != drops.Drop {
-			continue
-		}
-		j.dropped[drop{d.Source.String(), d.Destination.String(), d.Reason, d.Interface}]++
-	}
+	j.note(r)
 	j.forget()
 }
 
@@ -150,6 +148,7 @@ func (j *Judge) track(c *live.Connection, r *Reading) *track {
 				netemBefore: on.Ways[stacknet.In].Dropped, netemOutBefore: on.Ways[stacknet.Out].Dropped,
 			}
 		}
+		t.flows[id].info, t.flows[id].state = sock.TCP, sock.State
 	}
 	return t
 }
@@ -210,6 +209,9 @@ func (s *step) add(t *track, c, was *live.Connection) {
 		f := t.flows[c.Subflows[i].ID]
 		p := part{flow: f, sock: sock, was: before, sent: delta(sock.TCP.BytesSent, before.BytesSent), received: delta(sock.TCP.BytesRecv, before.BytesRecv)}
 		f.note(&p, s.took)
+		if s.now.Ifaces[f.iface].Backlog > 0 {
+			f.queued++
+		}
 		p.times = s.sending(&p, sent > 0)
 		parts = append(parts, p)
 	}
@@ -232,6 +234,11 @@ type part struct {
 func (f *flow) note(p *part, took time.Duration) {
 	i := p.sock.TCP
 	f.sent, f.received = f.sent+p.sent, f.received+p.received
+	if i.NotSent.N > 0 && i.NotSent.N < i.SndMSS.N && i.Unacked.N > 0 && i.Unacked.N < 3 && i.Cwnd.N > i.Unacked.N {
+		f.held++
+	}
+	f.reordered += delta(i.ReordSeen, p.was.ReordSeen)
+	f.duplicates += delta(i.DSACKDups, p.was.DSACKDups)
 	f.retrans += delta(i.TotalRetrans, p.was.TotalRetrans)
 	f.segments += delta(i.DataSegsOut, p.was.DataSegsOut)
 	f.timeouts += delta(i.TotalRTO, p.was.TotalRTO)
@@ -308,6 +315,8 @@ func (s *step) flight(p *part) Code {
 		return Pacing
 	case on.Overlimits > before.Overlimits && on.Backlog > 0:
 		return PathRate
+	case on.Qdisc == "fq" && on.Backlog > 0 && p.sock.BBR == nil:
+		return Pacing
 	case queued(i) && s.stackCPU < cpuFull:
 		return PathRate
 	case lost:

@@ -128,6 +128,41 @@ var cases = []struct {
 		receives(k, i)
 		i.RcvWnd, i.RcvOOO = known(900000), known(k/3*5)
 	}},
+	{"unanswered", Silent, func(_ uint64, i *sockdiag.TCPInfo, _ *Reading) {
+		i.Retransmits, i.BytesAcked, i.LastAck = known(3), known(100000), known(4000)
+	}},
+	{"unanswered once", Program, func(_ uint64, i *sockdiag.TCPInfo, _ *Reading) {
+		i.Retransmits, i.BytesAcked = known(1), known(100000)
+	}},
+	{"black hole", PathMTU, func(_ uint64, i *sockdiag.TCPInfo, _ *Reading) {
+		i.Retransmits, i.BytesAcked, i.LastAck, i.PMTU = known(3), known(1), known(4000), known(1500)
+	}},
+	{"two small writes", Nagle, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) {
+		i.BytesSent, i.RTT, i.MinRTT, i.Unacked, i.NotSent = known(k*9000), known(40000), known(100), known(1), known(80)
+	}},
+	{"two small writes over a long path", Nagle, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) {
+		i.BytesSent, i.RTT, i.MinRTT, i.Unacked, i.NotSent = known(k*9000), known(40000), known(38000), known(1), known(80)
+	}},
+	{"small writes that do not wait", Program, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) {
+		i.BytesSent, i.RTT, i.MinRTT, i.Unacked = known(k*9000), known(12000), known(10000), known(2)
+	}},
+	{"no answer", Answer, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) {
+		i.Busy, i.BytesSent, i.Unacked, i.LastSent, i.LastRecv = known(0), known(80), known(0), known(4000), known(4100)
+	}},
+	{"an answer", Idle, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) {
+		i.Busy, i.BytesSent, i.BytesRecv, i.Unacked, i.LastSent, i.LastRecv = known(0), known(80), known(80), known(0), known(4100), known(4000)
+	}},
+	{"a lossy wire", Loss, func(k uint64, i *sockdiag.TCPInfo, r *Reading) {
+		i.TotalRetrans, i.Unacked, i.NotSent = known(k), known(40), known(99999)
+		on(r, func(f *Iface) { f.Ways[stacknet.In].Netem.Loss = 0.01 })
+	}},
+	{"reordering", Loss, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) {
+		i.TotalRetrans, i.Unacked, i.NotSent, i.ReordSeen, i.DSACKDups = known(k), known(40), known(99999), known(k), known(k)
+	}},
+	{"pacing by fq", Pacing, func(_ uint64, i *sockdiag.TCPInfo, r *Reading) {
+		i.NotSent = known(99999)
+		on(r, func(f *Iface) { f.Qdisc, f.Backlog = "fq", 30000 })
+	}},
 	{"peer", Peer, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) {
 		receives(k, i)
 		i.RcvWnd = known(900000)

@@ -13,12 +13,17 @@ import (
 
 // Reading is the state of a stack at one time.
 type Reading struct {
-	At     time.Time
-	Conns  []live.Connection
-	Ifaces map[string]Iface // by name
-	CPU    Usage
-	Drops  []drops.Record // events since the previous reading
-	Opened uint64         // TCP connections since the start of the stack
+	At           time.Time
+	Conns        []live.Connection
+	Ifaces       map[string]Iface // by name
+	CPU          Usage
+	Drops        []drops.Record // events since the previous reading
+	Opened       uint64         // TCP connections since the start of the stack
+	Tracking     drops.Tracking
+	TrackingMost uint64            // largest number of tracked connections (net.netfilter.nf_conntrack_max); 0: unknown
+	Others       []sockdiag.Socket // TCP sockets that listen or are in TIME-WAIT
+	Ports        [2]uint16         // first and last ephemeral port; 0: unknown
+	RcvMost      uint64            // largest receive buffer that TCP chooses (net.ipv4.tcp_rmem); 0: unknown
 }
 
 // Iface is the state of an interface.

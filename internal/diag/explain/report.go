@@ -24,7 +24,7 @@ const lossLeast = 0.001
 
 // Report explains the connections that were observed so far.
 func (j *Judge) Report() *Report {
-	r := &Report{Connections: []Connection{}, Unseen: j.forgotten}
+	r := &Report{Connections: []Connection{}, Findings: []Finding{}, Unseen: j.forgotten}
 	if j.last == nil {
 		return r
 	}
@@ -40,16 +40,20 @@ func (j *Judge) Report() *Report {
 		}
 	}
 	r.Unseen += max(0, int64(j.last.Opened-j.first.Opened)-begun-j.forgotten)
-	slices.SortStableFunc(r.Connections, func(a, b Connection) int {
-		return cmp.Compare(b.BytesSent+b.BytesReceived, a.BytesSent+a.BytesReceived)
-	})
+	slices.SortStableFunc(r.Connections, order)
+	r.Findings = j.findings()
 	r.Describe()
 	return r
 }
 
-// Describe sets the text of the report to that of its first connection.
+// Describe sets the text of the report to its findings, or to that of its first connection.
 func (r *Report) Describe() {
 	switch {
+	case len(r.Findings) > 0:
+		r.Text = r.Findings[0].Text
+		for _, f := range r.Findings[1:] {
+			r.Text += " " + f.Text
+		}
 	case len(r.Connections) > 0:
 		r.Text = r.Connections[0].Text
 	case r.Unseen > 0:
@@ -87,6 +91,11 @@ func (j *Judge) explain(t *track) Connection {
 		l := Limit{Code: code, Share: math.Round(share*100) / 100, Interface: v.iface(code)}
 		l.Evidence, l.Remedy = v.evidence(&l), v.remedy(&l)
 		c.Limits = append(c.Limits, l)
+	}
+	if k := v.diagnose(); k != nil {
+		c.Limits = []Limit{{Code: k.code, Share: 1, Evidence: k.evidence(&v), Remedy: k.remedy(&v)}}
+		c.Text = fmt.Sprintf("%s Evidence: %s. Next: %s.", k.sentence(&v), strings.Join(c.Limits[0].Evidence, "; "), strings.Join(c.Limits[0].Remedy, "; "))
+		return c
 	}
 	slices.SortFunc(c.Limits, func(a, b Limit) int { return cmp.Or(cmp.Compare(b.Share, a.Share), cmp.Compare(a.Code, b.Code)) })
 	c.describe(&v)
@@ -229,6 +238,9 @@ func (v *view) evidence(l *Limit) (all []string) {
 	case ReceiveBuffer:
 		add("the advertised window is at most %s", text.Scaled(float64(f.rcvWndMost), "B"))
 		add("the receive buffer is %s", text.Scaled(float64(f.rcvbuf), "B"))
+		if v.sysctl(f) {
+			add("net.ipv4.tcp_rmem permits no more")
+		}
 	case PeerWindow:
 		add("the peer's window is %s to %s, on average %s", text.Scaled(float64(f.wndLeast), "B"), text.Scaled(float64(f.wndMost), "B"), text.Scaled(window, "B"))
 		add("a round trip takes %s", text.Millis(uint64(rtt)))
@@ -243,7 +255,9 @@ func (v *view) evidence(l *Limit) (all []string) {
 			add("%d of %d segments were retransmitted, too few to matter", f.retrans, f.segments)
 		}
 	case Pacing:
-		if f.maxPacing > 0 {
+		if v.byQdisc(f, on) {
+			add("the queueing discipline fq of %s holds packets back: %s wait in it", l.Interface, text.Scaled(float64(on.Backlog), "B"))
+		} else if f.maxPacing > 0 {
 			add("the program limits pacing to %s (SO_MAX_PACING_RATE)", text.Scaled(8*float64(f.maxPacing), "bit/s"))
 		} else {
 			add("%s paces at %s, its estimate of the path's rate", f.congestion, text.Scaled(8*float64(f.pacing), "bit/s"))
@@ -285,6 +299,9 @@ func (v *view) lost(f *flow, on Iface) (all []string) {
 	if v.direction == Sends {
 		all = append(all, fmt.Sprintf("the congestion window is only %.0f segments, at a round trip of %s", f.mean(f.cwnd), text.Millis(uint64(f.mean(f.rtt)))))
 	}
+	if f.reordered > 0 {
+		all = append(all, fmt.Sprintf("segments overtook each other %s, and the peer received %d twice", text.Plural(int(f.reordered), "time"), f.duplicates))
+	}
 	imp := on.Ways[way]
 	switch reasons := v.reasons(f); {
 	case imp.Drop:
@@ -295,10 +312,18 @@ func (v *view) lost(f *flow, on Iface) (all []string) {
 		all = append(all, reasons...)
 	case on.Drops > f.dropsBefore && way == stacknet.Out:
 		all = append(all, fmt.Sprintf("the queue of %s (%s) dropped %d packets", f.iface, on.Qdisc, on.Drops-f.dropsBefore))
+	case v.lossyWire(on):
+		all = append(all, fmt.Sprintf("lklctl path drops %s of the packets that arrive over %s; probably the other end of this wire drops as many of those that are sent", percent(on.Ways[stacknet.In].Netem.Loss), f.iface))
 	default:
 		all = append(all, fmt.Sprintf("the stack dropped none of them, so they were lost beyond %s", f.iface))
 	}
 	return all
+}
+
+// lossyWire reports whether packets arrive over an impaired path, which is impaired in the other
+// direction, too, if it is a wire of a lab.
+func (v *view) lossyWire(on Iface) bool {
+	return v.direction == Sends && (on.Ways[stacknet.In].Drop || on.Ways[stacknet.In].Netem.Loss > 0)
 }
 
 // reasons lists why the stack dropped packets of a connection.
@@ -327,8 +352,10 @@ func (v *view) queue(f *flow, on Iface, iface string) (all []string) {
 		all = append(all, fmt.Sprintf("lklctl path limits %s to %s, direction %v", iface, text.Scaled(float64(on.Ways[way].Netem.Rate), "bit/s"), way))
 	case on.Overlimits > f.overlimits:
 		all = append(all, fmt.Sprintf("the queueing discipline %s of %s delays packets: %s wait in it", on.Qdisc, iface, text.Scaled(float64(on.Backlog), "B")))
+	case f.queued > f.rounds/2:
+		all = append(all, fmt.Sprintf("the queue is in the stack: %s wait in %s of %s", text.Scaled(float64(on.Backlog), "B"), on.Qdisc, iface))
 	default:
-		all = append(all, fmt.Sprintf("the queue is not in the stack, but beyond %s", iface))
+		all = append(all, fmt.Sprintf("the queue is not in the stack, but beyond %s, or the peer has too little CPU time to acknowledge; lklctl explain on the peer tells which", iface))
 	}
 	if rtt := uint64(f.mean(f.rtt)); v.direction == Sends && rtt > f.minRTT {
 		all = append(all, fmt.Sprintf("a round trip takes %s, and at least %s without the queue", text.Millis(rtt), text.Millis(f.minRTT)))
@@ -357,6 +384,9 @@ func (v *view) remedy(l *Limit) []string {
 			"or raise net.ipv4.tcp_wmem: lklctl sysctl -w net.ipv4.tcp_wmem='4096 262144 16777216'",
 		}
 	case ReceiveBuffer:
+		if v.sysctl(f) {
+			return []string{"raise net.ipv4.tcp_rmem: lklctl sysctl -w net.ipv4.tcp_rmem='4096 262144 33554432'"}
+		}
 		return []string{
 			"remove SO_RCVBUF from the program, so that the kernel sizes the buffer",
 			"or raise net.ipv4.tcp_rmem: lklctl sysctl -w net.ipv4.tcp_rmem='4096 262144 33554432'",
@@ -367,6 +397,9 @@ func (v *view) remedy(l *Limit) []string {
 		}
 		return []string{fmt.Sprintf("on the peer, remove SO_RCVBUF or raise net.ipv4.tcp_rmem: 1Gbit/s needs a window of %s at this round-trip time", text.Scaled(125*float64(window), "B"))}
 	case Peer:
+		if other, ok := v.local(); ok {
+			return []string{"look at the other end, which is in this stack" + program(other) + ": lklctl explain sport = :" + fmt.Sprint(v.peer().Port())}
+		}
 		if on.Gateway || v.gatewayed() {
 			return []string{"look at the host's connection behind the gateway: ss -ti on the host"}
 		}
@@ -374,16 +407,23 @@ func (v *view) remedy(l *Limit) []string {
 	case Congestion:
 		return []string{"nothing, if the transfer is short: the window still grows", "for a long path, try another algorithm: lklrun --stack bbr"}
 	case Pacing:
+		if v.byQdisc(f, on) {
+			return []string{"raise the maxrate of fq: lklctl exec -- tc -s qdisc show dev " + l.Interface}
+		}
 		if f.maxPacing > 0 {
 			return []string{"raise or remove SO_MAX_PACING_RATE in the program"}
 		}
 		return []string{"nothing, if the estimate is right"}
 	case Loss:
-		if i := on.Ways[stacknet.Out]; i.Drop || i.Netem.Loss > 0 {
+		way := stacknet.Out
+		if v.direction == Receives {
+			way = stacknet.In
+		}
+		if i := on.Ways[way]; i.Drop || i.Netem.Loss > 0 {
 			return []string{"lklctl path " + l.Interface + " clear"}
 		}
-		if i := on.Ways[stacknet.In]; i.Drop || i.Netem.Loss > 0 {
-			return []string{"lklctl path " + l.Interface + " clear"}
+		if v.lossyWire(on) {
+			return []string{fmt.Sprintf("the end that receives applies the loss of a wire: lklctl -n NODE path INTERFACE clear, with the node that is the next hop to %v", v.peer().Addr())}
 		}
 		return []string{"repair the path or use another one", "if the loss is not congestion, try an algorithm that tolerates it: lklrun --stack bbr"}
 	case PathRate:
@@ -410,6 +450,14 @@ func (v *view) remedy(l *Limit) []string {
 	return nil
 }
 
+// sysctl reports whether the receive buffer is as large as the sysctl permits.
+func (v *view) sysctl(f *flow) bool { return v.last.RcvMost > 0 && f.rcvbuf == v.last.RcvMost }
+
+// byQdisc reports whether fq, and not the program or BBR, paces a subflow.
+func (v *view) byQdisc(f *flow, on Iface) bool {
+	return on.Qdisc == "fq" && f.maxPacing == 0 && !f.bbr
+}
+
 // starved reports whether the peer's window shrinks because its program does not read. A
 // small buffer whose data is read has a window of constant size.
 // The kernel also enlarges a window during a transfer, so only a window near zero counts.
@@ -417,8 +465,19 @@ func (v *view) starved(f *flow) bool {
 	return f.wndLeast < 4*f.mss && f.wndLeast*8 < f.wndMost || f.wndMost < f.mss
 }
 
+// program names the process of a connection, if it is known.
+func program(c *live.Connection) string {
+	if c == nil || c.Process == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (%s(%d))", c.Process, c.PID)
+}
+
 // gatewayed reports whether the gateway ends the connection.
 func (v *view) gatewayed() bool {
+	if _, ok := v.local(); ok {
+		return false
+	}
 	return slices.ContainsFunc(slices.Collect(maps.Values(v.t.flows)), func(f *flow) bool { return v.last.Ifaces[f.iface].Gateway })
 }
 
@@ -440,6 +499,9 @@ func (v *view) headline(l *Limit) string {
 	case SendBuffer:
 		return fmt.Sprintf("The send buffer limits %s, %s of the time: it is too small for what the path can hold.", who, share)
 	case ReceiveBuffer:
+		if v.sysctl(f) {
+			return fmt.Sprintf("The maximum of net.ipv4.tcp_rmem limits %s, %s of the time: the window that this side advertises is too small for the round-trip time.", who, share)
+		}
 		return fmt.Sprintf("The receive buffer limits %s, %s of the time: the window that this side advertises is too small for the round-trip time.", who, share)
 	case PeerWindow:
 		if v.starved(f) {
@@ -451,8 +513,18 @@ func (v *view) headline(l *Limit) string {
 	case Congestion:
 		return fmt.Sprintf("The congestion window limits %s%s, %s of the time. Loss is not the cause.", who, at, share)
 	case Pacing:
-		return fmt.Sprintf("Pacing limits %s%s, %s of the time.", who, at, share)
+		by := ""
+		if v.byQdisc(f, v.last.Ifaces[l.Interface]) {
+			by = " by fq"
+		}
+		return fmt.Sprintf("Pacing%s limits %s%s, %s of the time.", by, who, at, share)
 	case Loss:
+		if v.direction == Sends && f.reordered > 0 && 2*f.duplicates >= f.retrans {
+			return fmt.Sprintf("Reordering limits %s%s, %s of the time: segments that overtake each other look like lost ones.", who, at, share)
+		}
+		if v.direction == Sends && f.reordered > 0 {
+			return fmt.Sprintf("Packet loss and reordering limit %s%s, %s of the time.", who, at, share)
+		}
 		return fmt.Sprintf("Packet loss limits %s%s, %s of the time.", who, at, share)
 	case PathRate:
 		more := ""

@@ -21,6 +21,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/internal/stack/stacknet"
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
@@ -30,12 +31,18 @@ type Watcher struct {
 	info  *instance.Info
 	live  *live.Collector
 	drops *drops.Reader // nil if the stack does not report drops
+
+	ports   [2]uint16
+	rcvMost uint64
+
+	trackingMost uint64
 }
 
 // NewWatcher makes a Watcher that uses conn. The caller must close it, and still has to
 // close conn.
 func NewWatcher(ctx context.Context, conn *stackconn.Conn, info *instance.Info) (*Watcher, error) {
 	w := &Watcher{conn: conn, info: info, live: live.New(conn, info)}
+	w.settings(ctx)
 	r, err := drops.Open(ctx, conn, drops.Drops)
 	if errors.Is(err, drops.ErrUnsupported) {
 		return w, nil
@@ -64,7 +71,7 @@ func (w *Watcher) Read(ctx context.Context) (*Reading, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Reading{At: s.Time, Conns: s.Connections, Ifaces: map[string]Iface{}}
+	r := &Reading{At: s.Time, Conns: s.Connections, Others: s.Others, Ifaces: map[string]Iface{}}
 	r.CPU = w.usage()
 	if r.CPU.Inside && r.CPU.Known {
 		r.CPU.Stack = r.CPU.Target
@@ -90,7 +97,23 @@ func (w *Watcher) Read(ctx context.Context) (*Reading, error) {
 			return nil, err
 		}
 	}
+	r.Ports, r.RcvMost, r.TrackingMost = w.ports, w.rcvMost, w.trackingMost
+	r.Tracking = drops.ReadTracking(ctx, w.conn)
 	return r, nil
+}
+
+// settings reads the sysctls that evidence depends on. A stack without them leaves zeros.
+func (w *Watcher) settings(ctx context.Context) {
+	var ignored uint64
+	for key, into := range map[string][]any{
+		"net.ipv4.ip_local_port_range":   {&w.ports[0], &w.ports[1]},
+		"net.netfilter.nf_conntrack_max": {&w.trackingMost},
+		"net.ipv4.tcp_rmem":              {&ignored, &ignored, &w.rcvMost},
+	} {
+		if value, err := stacknet.GetSysctl(ctx, w.conn, key); err == nil {
+			_, _ = fmt.Sscan(value, into...) // as above
+		}
+	}
 }
 
 // queues reads the queueing disciplines and the impairments.

@@ -52,9 +52,10 @@ type sample struct {
 	at      time.Time
 	release string
 
-	links []stacknet.LinkState
-	addrs []stacknet.Address
-	conns []sockdiag.Connection // plain TCP connections have no subflows
+	links  []stacknet.LinkState
+	addrs  []stacknet.Address
+	conns  []sockdiag.Connection // plain TCP connections have no subflows
+	others []sockdiag.Socket     // those that listen or are in TIME-WAIT
 
 	retrans Value
 	drops   Value
@@ -129,7 +130,7 @@ func (c *Collector) read(ctx context.Context) (*sample, error) {
 	if s.addrs, err = n.Addresses(); err != nil {
 		return nil, err
 	}
-	if s.conns, err = connections(ctx, c.conn); err != nil {
+	if s.conns, s.others, err = connections(ctx, c.conn); err != nil {
 		return nil, err
 	}
 	protocols, err := counters.Protocols(ctx, c.conn)
@@ -161,17 +162,17 @@ func (c *Collector) read(ctx context.Context) (*sample, error) {
 }
 
 // connections lists the MPTCP connections with their subflows, and the TCP connections
-// that are not subflows. Without MPTCP, a stack has only the latter.
-func connections(ctx context.Context, conn *stackconn.Conn) ([]sockdiag.Connection, error) {
+// that are not subflows. Without MPTCP, a stack has only the latter. others are the sockets of
+// TCP that listen or are in TIME-WAIT.
+func connections(ctx context.Context, conn *stackconn.Conn) (all []sockdiag.Connection, others []sockdiag.Socket, err error) {
 	mptcp, err := sockdiag.List(ctx, conn, sockdiag.MPTCP)
 	if err != nil && !errors.Is(err, sockdiag.ErrUnsupported) {
-		return nil, err
+		return nil, nil, err
 	}
 	tcp, err := sockdiag.List(ctx, conn, sockdiag.TCP)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var all []sockdiag.Connection
 	joined := map[uint64]bool{}
 	for _, c := range sockdiag.Tree(mptcp, tcp) {
 		for _, f := range c.Subflows {
@@ -187,8 +188,11 @@ func connections(ctx context.Context, conn *stackconn.Conn) ([]sockdiag.Connecti
 		if s.Subflow == nil && !joined[s.Cookie] && connected(s) {
 			all = append(all, sockdiag.Connection{Socket: s})
 		}
+		if s.State == sockdiag.Listen || s.State == sockdiag.TimeWait {
+			others = append(others, s)
+		}
 	}
-	return all, nil
+	return all, others, nil
 }
 
 // connected reports whether a socket belongs to a connection, or to one that is being

@@ -31,6 +31,8 @@ type Snapshot struct {
 	Totals      Totals       `json:"totals"`               // totals of the instance
 	Links       []Link       `json:"links"`                // interfaces of the stack, including lo, ordered by index; without the helper devices of lklctl path
 	Connections []Connection `json:"connections"`          // TCP and MPTCP connections, busiest first, without listening sockets
+
+	Others []sockdiag.Socket `json:"-"` // TCP sockets that listen or are in TIME-WAIT
 }
 
 // Instance identifies a run of lklrun.

@@ -24,7 +24,7 @@ func newSnapshot(info *instance.Info, now, was *sample) *Snapshot {
 			Name: info.Name, Stack: info.Stack, Release: now.release, Engine: info.Engine,
 			Command: text.Quote(info.Command), Started: info.Started, PID: info.PID, TargetPID: info.TargetPID,
 		},
-		Links: []Link{}, Connections: []Connection{},
+		Links: []Link{}, Connections: []Connection{}, Others: now.others,
 	}
 	if info.Pod != nil {
 		s.Instance.Pod = info.Pod.String()

@@ -113,7 +113,8 @@ func (s *stack) ended(r Reason, e *stacknet.Endpoint, w was, peer netip.Addr) Re
 			if w.end.ResetReason != nil {
 				return r.because(PeerLimit, fmt.Sprintf("the peer refused the join to %v%s: its limits are reached, or its program does not use MPTCP there", to, words), "on the peer: ip mptcp limits set subflows 2; then here: %s", retry)
 			}
-			return r.because(Refused, fmt.Sprintf("the join to %v was refused: a firewall on this path, or a host other than the peer, answered the SYN with a RST", to), "then: %s", retry)
+			return r.because(Refused, fmt.Sprintf("the join to %v was refused with a RST: the peer's program has closed its listening socket, or a firewall on this path rejects the SYN", to),
+				"to tell which, on the peer: ss -ltn 'sport = :%d', which shows the listening socket; then: %s", to.Port(), retry)
 		case syscall.ETIMEDOUT:
 			return r.because(TimedOut, fmt.Sprintf("the join to %v timed out: its SYNs got no answer; a firewall on this path drops them, or there is no return route", to), "then: %s", retry)
 		case syscall.EHOSTUNREACH, syscall.ENETUNREACH:

@@ -133,7 +133,7 @@ func TestMissing(t *testing.T) {
 		"no route":    {func(s *stack, _ *sockdiag.Connection) { s.NoRoute[Route{addr(second), addr(peer), 3}] = true }, NoRoute, "from 10.71.2.2 to 10.71.0.1"},
 		"joins":       {joining(0), Joining, "in progress"},
 		"unanswered":  {joining(2), Unanswered, "3 times"},
-		"refused":     {closed(failed(syscall.ECONNREFUSED)), Refused, "RST"},
+		"refused":     {closed(failed(syscall.ECONNREFUSED)), Refused, "closed its listening socket, or a firewall"},
 		"timed out":   {closed(failed(syscall.ETIMEDOUT)), TimedOut, "timed out"},
 		"unreachable": {closed(failed(syscall.EHOSTUNREACH)), Unreachable, "no route to host"},
 		"stripped":    {closed(nil), JoinStripped, "without MP_JOIN"},

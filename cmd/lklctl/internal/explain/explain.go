@@ -110,7 +110,7 @@ func run(ctx context.Context, c *verb.Call, info *instance.Info, conn *stackconn
 	if !o.filter.Empty() || o.process != "" {
 		such = "matching "
 	}
-	n := len(r.Connections) + int(r.Unseen)
+	n := len(r.Connections) + len(r.Findings) + int(r.Unseen)
 	return c.Show(r, n, c.Empty("instance %q has no %sTCP connection", info.Name, such), func(w io.Writer) error { return explained.Write(w, r) })
 }
 
