@@ -67,7 +67,7 @@ func testKernel(t *testing.T, version, stack string) {
 	for _, engine := range []string{"supervise", "preload"} {
 		k := kernel{version, stack, engine}
 		for name, test := range map[string]func(*testing.T, kernel){
-			"curl": curl, "nginx": nginx, "redis": redis, "static": static, "paths": paths,
+			"curl": curl, "nginx": nginx, "redis": redis, "static": static, "paths": paths, "fallback": fallback, "loopback": loopback,
 		} {
 			t.Run(engine+"/"+name, func(t *testing.T) {
 				t.Parallel()

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernels
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+// fallback compares what arrives over connections that fall back to TCP for different reasons.
+func fallback(t *testing.T, k kernel) {
+	kit.Need(t, "/usr/bin/python3", "iptables")
+	p := kit.NewPathSite(t)
+	script := filepath.Join(kit.Root(), "test/kernels/testdata/fallback.py")
+	p.Server.Run(t, "sysctl", "-qw", "net.ipv4.tcp_fastopen=519")
+	server := kit.Start(t, p.Server.Command("/usr/bin/python3", script, "serve"))
+	p.Until("the server listens", server, func() bool { out, _ := server.Output(); return out == "ready\n" })
+	command := p.Host.Command(kit.Bin("lklrun"), "--name", p.Instance, "--stack", k.stack, "--engine", k.engine, "--if", p.Ifs[0],
+		"--sysctl", "net.ipv4.tcp_fastopen=519", "--", "/usr/bin/python3", script, p.Addr, stackAddr)
+	r := kit.Run(t, 2*time.Minute, command)
+	if r.Status != 0 || !strings.HasPrefix(r.Stdout, "compared ") {
+		t.Errorf("%v", r)
+	}
+}
+
+// loopback checks connections of the stack to itself: they open no subflows, and a proxy
+// learns where a redirected one wanted to go.
+func loopback(t *testing.T, k kernel) {
+	kit.Need(t, "/usr/bin/python3", "iptables", "ip6tables")
+	p := kit.NewPathSite(t)
+	how := "redirect"
+	if k.engine == "preload" {
+		how = "plain" // iptables is another program, which has no network there
+	}
+	r := kit.Run(t, kit.Limit, k.command(p, "/usr/bin/python3", filepath.Join(kit.Root(), "test/kernels/testdata/loopback.py"), stackAddr, how))
+	if r.Status != 0 || r.Stdout != "done\n" {
+		t.Errorf("%v", r)
+	}
+}
+
+// TestOptions compares the socket options that a stack with MPTCP returns with those of one
+// without.
+func TestOptions(t *testing.T) {
+	kit.Need(t, "/usr/bin/python3", kit.Bin("lklrun"))
+	for _, engine := range []string{"supervise", "preload"} {
+		var want, got string
+		for stack, text := range map[string]*string{"vanilla": &want, "mptcp": &got} {
+			*text = kit.OK(t, kit.Limit, kit.Lklrun("--name", kit.NewName(), "--engine", engine, "--stack", stack, "--",
+				"/usr/bin/python3", filepath.Join(kit.Root(), "test/kernels/testdata/options.py")))
+		}
+		lines := kit.Lines(got)
+		for i, line := range kit.Lines(want) {
+			if i < len(lines) && lines[i] != line {
+				t.Errorf("%s: %s with MPTCP, %s without", engine, lines[i], line)
+			}
+		}
+	}
+}
