@@ -334,8 +334,10 @@ effective() { # LINE
 
 # The kernel's options: ours, those of LKL_CONFIG, and what follows from them.
 configure() {
+	set -- "$here/arch/lkl/configs/lkl_defconfig"
+	[ -n "$device" ] || set -- "$@" "$here/arch/lkl/configs/lab"
 	{
-		cat "$here/arch/lkl/configs/lkl_defconfig"
+		cat "$@"
 		[ -z "$hz" ] || printf '%s\n' '# CONFIG_HZ_1000 is not set' "CONFIG_HZ_$hz=y"
 		lines "${LKL_CONFIG:-}" | while read -r f; do cat "$f"; done
 	} > "$tmp/options"
@@ -356,7 +358,7 @@ configure() {
 	done
 	# What an option stands for may depend on another one in a later version. Some of
 	# these options are newer than the oldest version. LKL_CONFIG may switch any off.
-	lost=$(grep -o '^CONFIG_[A-Z0-9_]*=y' "$here/arch/lkl/configs/lkl_defconfig" |
+	lost=$(grep -oh '^CONFIG_[A-Z0-9_]*=y' "$@" |
 		grep -v LEGACY | grep -vxF -f "$work/obj/.config" | tr '\n' ' ')
 	[ -z "$lost" ] || [ -n "${LKL_CONFIG:-}" ] || echo "lkl: Linux $version does not take these options: $lost" >&2
 	cp "$tmp/options" "$work/obj/.options"
@@ -473,7 +475,7 @@ if [ -n "${LKL_CHECK:-}" ]; then
 	sed 's/^fix=/with the fix /; s/^missing=/without the fix /' "$tmp/fixes"
 	exit
 fi
-name=$id-$($cc -dumpmachine)-$($cc -dumpfullversion)${hz:+-hz$hz}
+name=$id-$($cc -dumpmachine)-$($cc -dumpfullversion)${hz:+-hz$hz}${device:+-device}
 hash=$(input_hash)
 [ -z "$live" ] || hash=live-$name
 if [ -n "$live" ] || ! built; then

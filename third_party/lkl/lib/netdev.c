@@ -556,6 +556,17 @@ static void saw(const struct lkl_netdev *nd, int way, const struct lkl_iov *iov,
 		coalesce_stop();
 }
 
+/*
+ * The end of a SOCK_SEQPACKET socket looks like an empty message, but is also a
+ * hang-up.
+ */
+static int hung_up(int fd)
+{
+	struct pollfd p = { .fd = fd };
+
+	return poll(&p, 1, 0) != 0;
+}
+
 static long device_read(struct lkl_netdev *nd, const struct lkl_iov *iov, int cnt,
 			struct lkl_net_meta *meta)
 {
@@ -571,6 +582,8 @@ static long device_read(struct lkl_netdev *nd, const struct lkl_iov *iov, int cn
 		n = cnt == 1 ? host_call(SYS_read, nd->fd, (long)iov->base, iov->len, 0, 0, 0) :
 			       host_call(SYS_readv, nd->fd, (long)iov, cnt, 0, 0, 0);
 	while (n == -EINTR);
+	if (unlikely(n == 0) && !hung_up(nd->fd))
+		n = -ENOMSG;
 	if (loop_mode && n > 0)
 		writer_count(n);
 	return n;

@@ -13,6 +13,7 @@
 #include <linux/syscalls.h>
 #include <asm/context.h>
 #include <asm/lkl.h>
+#include <asm/setup.h>
 
 int lkl_dead;
 
@@ -31,6 +32,9 @@ void __init setup_arch(char **cmdline_p)
 {
 	u8 seed[64];
 
+	if (IS_ENABLED(CONFIG_BONDING))	/* no bond0 by itself */
+		strlcat(boot_command_line, " bonding.max_bonds=0",
+			COMMAND_LINE_SIZE);
 	*cmdline_p = boot_command_line;
 	parse_early_param();
 	atomic_notifier_chain_register(&panic_notifier_list, &panic_block);
