@@ -5,8 +5,10 @@ package link
 import (
 	_ "embed"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/lklrun/lklrun/test/kit"
@@ -19,7 +21,7 @@ const tunnelOurs, tunnelTheirs = "10.69.0.2", "10.69.0.1"
 // runs on the server.
 func TestTunnels(t *testing.T) {
 	for name, begin := range map[string]func(t *testing.T, dir string) (ours, theirs string){
-		"openvpn": openvpn,
+		"openvpn": openvpn, "wg": wireguard,
 	} {
 		t.Run(name, func(t *testing.T) {
 			kit.Need(t, name)
@@ -46,6 +48,31 @@ func openvpn(t *testing.T, dir string) (ours, theirs string) {
 		return fmt.Sprintf("exec openvpn --dev tun --proto udp --secret %s --cipher AES-256-CBC --remote %s --ifconfig %s %s", key, remote, a, b)
 	}
 	return line(kit.ServerAddr, tunnelOurs, tunnelTheirs), line(kit.StackAddr, tunnelTheirs, tunnelOurs)
+}
+
+// wireguard runs wireguard-go. Its devices have different names, because their control
+// sockets are files.
+func wireguard(t *testing.T, dir string) (ours, theirs string) {
+	program := filepath.Join(dir, "wireguard-go")
+	kit.OK(t, kit.TransferLimit, exec.Command("go", "build", "-C", kit.Root(), "-o", program, "golang.zx2c4.com/wireguard"))
+	key := func(name string) (file, public string) {
+		file = filepath.Join(dir, name)
+		private := kit.OK(t, kit.Limit, exec.Command("wg", "genkey"))
+		kit.Must(t, os.WriteFile(file, []byte(private), 0o600))
+		cmd := exec.Command("wg", "pubkey")
+		cmd.Stdin = strings.NewReader(private)
+		return file, strings.TrimSpace(kit.OK(t, kit.Limit, cmd))
+	}
+	ourKey, ourPublic := key("ours")
+	theirKey, theirPublic := key("theirs")
+	line := func(dev, file, public, remote, a, b string) string {
+		return fmt.Sprintf("LOG_LEVEL=error WG_PROCESS_FOREGROUND=1 "+program+" %[1]s & trap 'kill $!' TERM; until wg set %[1]s listen-port 5555 private-key %[2]s peer %[3]s endpoint %[4]s:5555 allowed-ips 10.69.0.0/24; do :; done; "+
+			"ip addr add %[5]s peer %[6]s dev %[1]s; ip link set %[1]s up; wait", dev, file, public, remote, a, b)
+	}
+	name := kit.NewName()
+	name = name[max(0, len(name)-8):]
+	return line("a"+name, ourKey, theirPublic, kit.ServerAddr, tunnelOurs, tunnelTheirs),
+		line("b"+name, theirKey, ourPublic, kit.StackAddr, tunnelTheirs, tunnelOurs)
 }
 
 //go:embed testdata/tun.py
