@@ -290,7 +290,7 @@ func testRefused(n *node) *pod {
 		{map[string]string{"lklrun.dev/stack": "nope"}, object{}, `no stack "nope"`},
 		{map[string]string{"lklrun.dev/stack": "/tmp/stack"}, object{}, "expected the name of a stack"},
 		{map[string]string{"lklrun.dev/stak": "bbr"}, object{}, "lklrun.dev/stak: unknown"},
-		{map[string]string{"lklrun.dev/stack": "bbr", "lklrun.dev/interfaces": "wire:a"}, object{}, "has the interfaces of the pod"},
+		{map[string]string{"lklrun.dev/stack": "bbr", "lklrun.dev/interfaces": "wire:a"}, object{}, "lklrun.dev/interfaces: unknown"},
 		{map[string]string{"lklrun.dev/sysctl.net.ipv4.tcp_ecn": "1"}, object{}, "lklrun.dev/stack: missing"},
 		{map[string]string{"lklrun.dev/stack": "bbr", "lklrun.dev/sysctl.net.ipv4.nope": "1"}, object{}, "net.ipv4.nope"},
 		{map[string]string{"lklrun.dev/stack": "bbr"},

@@ -15,6 +15,15 @@ var valued = []string{
 	"-p", "--process", "-c", "--cap", "--cwd", "-e", "--env", "-u", "--user",
 }
 
+// interfacesFlag is the flag of the administrator that gives a stack other interfaces than the
+// container's own: podman --runtime-flag lklrun-interfaces="INTERFACE...". The OCI runtime
+// does not get it.
+const interfacesFlag = "--lklrun-interfaces"
+
+// fromCRI reports whether containerd calls for Kubernetes: the folder of its containers has
+// the name of its namespace.
+func (c commandLine) fromCRI() bool { return filepath.Base(c.options["--root"]) == "k8s.io" }
+
 // A commandLine is that of an OCI runtime: [OPTION]... VERB [OPTION]... ID.
 type commandLine struct {
 	verb, id string

@@ -142,9 +142,6 @@ func (p *plugin) runPod(ctx context.Context, pod *api.PodSandbox) error {
 	if err != nil || r == nil {
 		return err
 	}
-	if len(r.interfaces) > 0 {
-		return errPodInterfaces()
-	}
 	r.pod = newPod(pod.GetNamespace(), pod.GetName(), pod.GetUid())
 	r.cgroup = p.cgroup()
 	id := name(pod.GetId())

@@ -29,6 +29,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -64,6 +65,7 @@ const (
 // the process becomes the OCI runtime.
 func Run(ctx context.Context, args []string) (int, error) {
 	c := parse(args)
+	args = slices.DeleteFunc(slices.Clone(args), func(a string) bool { return strings.HasPrefix(a, interfacesFlag+"=") })
 	status, err := c.run(ctx, args)
 	if err != nil {
 		c.report(err)
@@ -83,14 +85,11 @@ func (c commandLine) run(ctx context.Context, args []string) (int, error) {
 		if err != nil {
 			return 1, err
 		}
-		r, err := s.request()
-		if err == nil {
-			err = s.checkPod(r)
-		}
+		r, err := s.request(c)
 		if err != nil {
 			return 1, err
 		}
-		sandbox, err := s.sandbox()
+		sandbox, err := s.sandbox(c)
 		switch {
 		case err != nil:
 			return 1, err

@@ -166,16 +166,15 @@ func TestRequest(t *testing.T) {
 	}{
 		{`{"other": "1"}`, nil, ""},
 		{`{"lklrun.dev/stack": "bbr"}`, &request{stack: "bbr"}, ""},
-		{`{"lklrun.dev/stack": "bbr", "lklrun.dev/interfaces": "raw:eth0,dhcp raw:eth1", "lklrun.dev/sysctl.net.ipv4.tcp_ecn": "1"}`,
-			&request{stack: "bbr", interfaces: []string{"raw:eth0,dhcp", "raw:eth1"}, sysctls: []string{"net.ipv4.tcp_ecn=1"}}, ""},
+		{`{"lklrun.dev/stack": "bbr", "lklrun.dev/sysctl.net.ipv4.tcp_ecn": "1"}`,
+			&request{stack: "bbr", sysctls: []string{"net.ipv4.tcp_ecn=1"}}, ""},
 		{`{"lklrun.dev/stack": ""}`, nil, "expected the name of a stack"},
 		{`{"lklrun.dev/stack": "../x"}`, nil, "expected the name of a stack"},
 		{`{"lklrun.dev/stack": "host"}`, nil, "expected the name of a stack"},
-		{`{"lklrun.dev/stack": "bbr", "lklrun.dev/interfaces": " "}`, nil, "expected interfaces"},
 		{`{"lklrun.dev/stak": "bbr"}`, nil, "lklrun.dev/stak: unknown"},
 		{`{"lklrun.dev/sysctl.a": "1"}`, nil, "lklrun.dev/stack: missing"},
 	} {
-		got, err := parsed(t, `{"annotations": `+c.notes+`}`).request()
+		got, err := parsed(t, `{"annotations": `+c.notes+`}`).request(fromContainerd)
 		if c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
 			t.Errorf("%s: error %v, want %q", c.notes, err, c.err)
 		}
@@ -187,7 +186,7 @@ func TestRequest(t *testing.T) {
 
 func TestSysctls(t *testing.T) {
 	s := parsed(t, `{"annotations": {"lklrun.dev/stack": "bbr", "lklrun.dev/sysctl.net.a": "2"}, "linux": {"sysctl": {"net.a": "1", "net.b": "0 0", "kernel.c": "3"}}}`)
-	r, err := s.request()
+	r, err := s.request(fromContainerd)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,13 +17,14 @@ import (
 // pod is its sandbox: it holds the network namespace. lklrun-oci boots the stack with the
 // sandbox, and the other containers use this stack.
 const (
-	noteKind      = "io.kubernetes.cri.container-type"
-	noteSandbox   = "io.kubernetes.cri.sandbox-id"
+	criPrefix     = "io.kubernetes.cri."
+	noteKind      = criPrefix + "container-type"
+	noteSandbox   = criPrefix + "sandbox-id"
 	kindContainer = "container"
 
-	notePodSpace = "io.kubernetes.cri.sandbox-namespace"
-	notePod      = "io.kubernetes.cri.sandbox-name"
-	notePodUID   = "io.kubernetes.cri.sandbox-uid"
+	notePodSpace = criPrefix + "sandbox-namespace"
+	notePod      = criPrefix + "sandbox-name"
+	notePodUID   = criPrefix + "sandbox-uid"
 )
 
 // newPod returns nil if the names are not known.
@@ -34,30 +35,17 @@ func newPod(namespace, name, uid string) *instance.Pod {
 	return &instance.Pod{Namespace: namespace, Name: name, UID: uid}
 }
 
-// checkPod refuses annotations that the author of a pod must not have: an interface of
-// another type could reach networks of the node.
-func (s *spec) checkPod(r *request) error {
-	if _, inPod := section(s.all, "annotations")[noteKind]; inPod && r != nil && len(r.interfaces) > 0 {
-		return errPodInterfaces()
-	}
-	return nil
-}
-
-func errPodInterfaces() error {
-	return fmt.Errorf("annotation %s: the stack of a pod has the interfaces of the pod; remove the annotation", noteInterfaces)
-}
-
 func errEnded(id string) error {
 	return fmt.Errorf("the stack of the pod has ended (instance %s); delete the pod", id)
 }
 
 // sandbox returns the id of the sandbox whose network the container shares, or "".
-func (s *spec) sandbox() (string, error) {
-	notes := section(s.all, "annotations")
+func (s *spec) sandbox(c commandLine) (string, error) {
+	notes := s.notes(c)
 	if notes[noteKind] != kindContainer {
 		return "", nil
 	}
-	id, _ := notes[noteSandbox].(string)
+	id := notes[noteSandbox]
 	if id == "" {
 		return "", fmt.Errorf("annotation %s: missing, although %s is %s", noteSandbox, noteKind, kindContainer)
 	}

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,11 +37,11 @@ func TestJoin(t *testing.T) {
 		{`"io.kubernetes.cri.container-type": "container"`, "", "missing"},
 	} {
 		s := parsed(t, `{"annotations": {`+c.notes+`}, "linux": {}}`)
-		r, err := s.request()
+		r, err := s.request(fromContainerd)
 		if err != nil {
 			t.Fatal(err)
 		}
-		sandbox, err := s.sandbox()
+		sandbox, err := s.sandbox(fromContainerd)
 		if err == nil && sandbox != "" {
 			err = s.join(t.Context(), sandbox, r)
 		}
@@ -58,14 +59,41 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-func TestPodInterfaces(t *testing.T) {
-	s := parsed(t, `{"annotations": {"io.kubernetes.cri.container-type": "sandbox", "lklrun.dev/stack": "bbr", "lklrun.dev/interfaces": "wire:a"}}`)
-	r, err := s.request()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.checkPod(r); err == nil {
-		t.Error("a pod chooses its interfaces")
+var fromContainerd = commandLine{options: map[string]string{"--root": "/run/containerd/runc/k8s.io"}}
+
+// TestSecondFinding07Annotations checks that annotations, which an image can set under podman,
+// choose neither interfaces nor another container's stack or name: finding 7 of the second
+// review. The administrator chooses interfaces by a flag, which the OCI runtime does not get.
+func TestSecondFinding07Annotations(t *testing.T) {
+	cri := `"io.kubernetes.cri.container-type": "container", "io.kubernetes.cri.sandbox-id": "x", "io.kubernetes.cri.sandbox-namespace": "default", "io.kubernetes.cri.sandbox-name": "web"`
+	for what, c := range map[string]struct {
+		notes, flag string
+		root        string
+		interfaces  []string
+		sandbox     string
+		pod, err    bool
+	}{
+		"interfaces":               {notes: `"lklrun.dev/interfaces": "wire:lan"`, err: true},
+		"interfaces, containerd":   {notes: `"lklrun.dev/interfaces": "wire:lan"`, root: "/run/containerd/runc/k8s.io", err: true},
+		"interfaces with the flag": {notes: `"lklrun.dev/interfaces": "wire:lan"`, flag: "raw:eth0", err: true},
+		"CRI":                      {notes: cri, root: "/run/containerd/runc/k8s.io", sandbox: "x", pod: true},
+		"an image of CRI":          {notes: cri, root: "/run/crun"},
+		"without root":             {notes: cri},
+		"the flag":                 {notes: `"x": "y"`, flag: "wire:lan raw:eth1", interfaces: []string{"wire:lan", "raw:eth1"}},
+	} {
+		s := parsed(t, `{"annotations": {"lklrun.dev/stack": "bbr", `+c.notes+`}}`)
+		line := parse([]string{"--root=" + c.root, interfacesFlag + "=" + c.flag, "create", "id"})
+		r, err := s.request(line)
+		if (err != nil) != c.err {
+			t.Errorf("%s: %v", what, err)
+		}
+		if err != nil {
+			continue
+		}
+		sandbox, err := s.sandbox(line)
+		if err != nil || sandbox != c.sandbox || (r.pod != nil) != c.pod || !slices.Equal(r.interfaces, c.interfaces) {
+			t.Errorf("%s: sandbox %q, pod %v, interfaces %q, %v", what, sandbox, r.pod, r.interfaces, err)
+		}
 	}
 }
 
@@ -96,7 +124,7 @@ func TestPodName(t *testing.T) {
 		cri + `, "io.kubernetes.cri.sandbox-name": "web"`:                                                                                       "",
 		`"lklrun.dev/stack": "bbr"`: "",
 	} {
-		r, err := parsed(t, `{"annotations": {`+notes+`}}`).request()
+		r, err := parsed(t, `{"annotations": {`+notes+`}}`).request(fromContainerd)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,12 +20,14 @@ import (
 
 const specFile = "config.json"
 
-// Annotations of a container.
+// Annotations of a container. Under podman, an image can set them too, because podman copies
+// the annotations of the image's manifest. Under containerd and NRI, the author of a pod
+// sets them. They therefore choose nothing outside of the container's own stack, and in
+// particular no interfaces: see interfacesFlag.
 const (
-	prefix         = "lklrun.dev/"
-	noteStack      = prefix + "stack"
-	noteInterfaces = prefix + "interfaces"
-	noteSysctl     = prefix + "sysctl."
+	prefix     = "lklrun.dev/"
+	noteStack  = prefix + "stack"
+	noteSysctl = prefix + "sysctl."
 
 	defaultStack = "default" // value of noteStack: the stack that the administrator chooses
 )
@@ -139,15 +141,25 @@ type request struct {
 	socket     string   // where lklhost gets the seccomp listeners: a name in the run directory
 }
 
-// request returns nil if the container does not want a stack.
-func (s *spec) request() (*request, error) {
+// notes returns the annotations, as far as their authors may set them. Those about pods are
+// containerd's only if containerd calls: podman would copy them from an image.
+func (s *spec) notes(c commandLine) map[string]string {
 	all := map[string]string{}
 	for name, v := range section(s.all, "annotations") {
-		if text, ok := v.(string); ok {
+		if text, ok := v.(string); ok && (c.fromCRI() || !strings.HasPrefix(name, criPrefix)) {
 			all[name] = text
 		}
 	}
+	return all
+}
+
+// request returns nil if the container does not want a stack.
+func (s *spec) request(c commandLine) (*request, error) {
+	all := s.notes(c)
 	r, err := requestOf(all)
+	if r != nil {
+		r.interfaces = append(r.interfaces, strings.Fields(c.options[interfacesFlag])...)
+	}
 	if r != nil {
 		r.sysctls = append(s.takeSysctls(), r.sysctls...) // later ones prevail
 		r.pod = newPod(all[notePodSpace], all[notePod], all[notePodUID])
@@ -167,12 +179,10 @@ func requestOf(all map[string]string) (*request, error) {
 		switch sysctl, isSysctl := strings.CutPrefix(name, noteSysctl); {
 		case name == noteStack:
 			r.stack = text
-		case name == noteInterfaces:
-			r.interfaces = strings.Fields(text)
 		case isSysctl && sysctl != "":
 			r.sysctls = append(r.sysctls, sysctl+"="+text)
 		default:
-			return nil, fmt.Errorf("annotation %s: unknown; expected %s, %s or %sNAME", name, noteStack, noteInterfaces, noteSysctl)
+			return nil, fmt.Errorf("annotation %s: unknown; expected %s or %sNAME (--runtime-flag lklrun-interfaces=... chooses interfaces)", name, noteStack, noteSysctl)
 		}
 	}
 	slices.Sort(r.sysctls)
@@ -185,9 +195,6 @@ func requestOf(all map[string]string) (*request, error) {
 	}
 	if r.stack == defaultStack {
 		r.stack = cmp.Or(os.Getenv("LKLRUN_STACK"), config.DefaultStack)
-	}
-	if text, given := notes[noteInterfaces]; given && len(r.interfaces) == 0 {
-		return nil, fmt.Errorf("annotation %s=%q: expected interfaces as for --if, separated by blanks", noteInterfaces, text)
 	}
 	return r, nil
 }
