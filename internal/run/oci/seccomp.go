@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"math"
 	"runtime"
 	"slices"
 
@@ -63,8 +65,11 @@ type rule struct {
 	Args     []arg    `json:"args,omitempty"`
 }
 
-// masked is the set of arguments a for which a&mask == value.
-type masked struct{ mask, value uint64 }
+// masked is the set of arguments a for which a&mask == value, or with not, its complement.
+type masked struct {
+	mask, value uint64
+	not         bool // only with all bits in mask, because a condition of a rule can express this
+}
 
 // complement returns disjoint sets that contain exactly the values outside of all of
 // the given sets.
@@ -89,8 +94,8 @@ func (m masked) without(o masked) (parts []masked) {
 	at := m
 	for bits := o.mask &^ m.mask; bits != 0; bits &= bits - 1 {
 		bit := bits & -bits
-		parts = append(parts, masked{at.mask | bit, at.value | ^o.value&bit})
-		at = masked{at.mask | bit, at.value | o.value&bit}
+		parts = append(parts, masked{mask: at.mask | bit, value: at.value | ^o.value&bit})
+		at = masked{mask: at.mask | bit, value: at.value | o.value&bit}
 	}
 	return parts
 }
@@ -123,10 +128,10 @@ func addressed(name string, flags ...uint64) []rule {
 	seen := uint64(0)
 	for _, f := range flags {
 		// The flags before this one are not set.
-		rules = append(rules, rule{Names: []string{name}, Action: actNotify, Args: []arg{{Index: 4, Op: opEqual}, masked{seen | f, f}.arg(3)}})
+		rules = append(rules, rule{Names: []string{name}, Action: actNotify, Args: []arg{{Index: 4, Op: opEqual}, masked{mask: seen | f, value: f}.arg(3)}})
 		seen |= f
 	}
-	allow.Args = append(allow.Args, masked{seen, 0}.arg(3))
+	allow.Args = append(allow.Args, masked{mask: seen}.arg(3))
 	return append(rules, allow)
 }
 
@@ -147,13 +152,13 @@ func rules() map[string][]rule {
 		r.Names = []string{name}
 		all[name] = []rule{r}
 	}
-	all["socket"] = among("socket", 0, []masked{{low32, unix.AF_UNIX}, {low32, unix.AF_ALG}}, allow, notify)
-	all["socketpair"] = among("socketpair", 0, []masked{{low32, unix.AF_TIPC}}, errno(unix.EAFNOSUPPORT), allow)
+	all["socket"] = among("socket", 0, []masked{{mask: low32, value: unix.AF_UNIX}, {mask: low32, value: unix.AF_ALG}}, allow, notify)
+	all["socketpair"] = among("socketpair", 0, []masked{{mask: low32, value: unix.AF_TIPC}}, errno(unix.EAFNOSUPPORT), allow)
 	all["sendto"] = addressed("sendto", unix.MSG_FASTOPEN)
 	all["recvfrom"] = addressed("recvfrom", unix.MSG_ERRQUEUE, unix.MSG_TRUNC)
 	// Requests of sockets and of wireless devices: 0x89.. and 0x8b...
-	sockets := []masked{{low32 &^ 0x2ff, 0x8900}, {low32, unix.SIOCOUTQ}}
-	inject := masked{low32, unix.TIOCSTI}
+	sockets := []masked{{mask: low32 &^ 0x2ff, value: 0x8900}, {mask: low32, value: unix.SIOCOUTQ}}
+	inject := masked{mask: low32, value: unix.TIOCSTI}
 	refuse := errno(unix.EIO)
 	refuse.Names, refuse.Args = []string{"ioctl"}, []arg{inject.arg(1)}
 	all["ioctl"] = append(all["ioctl"], refuse)
@@ -197,24 +202,17 @@ func supervised(profile map[string]any, path string) (map[string]any, error) {
 	if p, _ := profile["listenerPath"].(string); p != "" {
 		return nil, fmt.Errorf("the container's seccomp profile has a listener of its own (%s); a program has only one; use another profile", p)
 	}
-	var old []any
+	var old []rule
 	if err := remarshal(profile["syscalls"], &old); err != nil {
 		return nil, fmt.Errorf("syscalls: %w", err)
 	}
-	fallback, _ := profile["defaultAction"].(string)
-	ours := rules()
-	kept := replace(old, ours, fallback)
-	names := make([]string, 0, len(ours))
-	for name := range ours {
-		names = append(names, name)
+	var fallback rule
+	if err := remarshal(map[string]any{"action": profile["defaultAction"], "errnoRet": profile["defaultErrnoRet"]}, &fallback); err != nil {
+		return nil, fmt.Errorf("defaultAction: %w", err)
 	}
-	slices.Sort(names)
-	for _, name := range names {
-		for _, r := range ours[name] {
-			if r.Action != fallback {
-				kept = append(kept, r)
-			}
-		}
+	kept, err := intersect(old, rules(), fallback)
+	if err != nil {
+		return nil, err
 	}
 	profile["syscalls"], profile["architectures"] = kept, []string{arch}
 	profile["listenerPath"] = path
@@ -223,48 +221,267 @@ func supervised(profile map[string]any, path string) (map[string]any, error) {
 	return profile, nil
 }
 
-// replace removes our calls from the profile's rules. It removes the calls from ours
-// that the profile denies.
-func replace(old []any, ours map[string][]rule, fallback string) (kept []any) {
-	allowed := map[string]bool{}
-	denied := map[string]bool{}
-	for _, o := range old {
-		r, _ := o.(map[string]any)
-		args, _ := r["args"].([]any)
-		for _, n := range nameList(r) {
-			switch r["action"] {
-			case actAllow, "SCMP_ACT_LOG":
-				allowed[n] = true
-			default:
-				denied[n] = denied[n] || len(args) == 0
+// intersect returns the rules of a profile, where ours decide about the calls that the
+// profile permits, and only about these. The rules of a call with different actions are
+// disjoint. If several rules of the profile match, the strictest counts.
+func intersect(profile []rule, ours map[string][]rule, fallback rule) (all []rule, err error) {
+	theirs := map[string][]rule{}
+	for _, r := range append(slices.Clone(profile), fallback) {
+		if r.Action == actNotify {
+			return nil, fmt.Errorf("the container's seccomp profile uses %s, but lklhost receives the notifications; use another profile", actNotify)
+		}
+	}
+	for _, r := range profile {
+		var others []string
+		for _, name := range r.Names {
+			if ours[name] == nil {
+				others = append(others, name)
+				continue
 			}
+			theirs[name] = append(theirs[name], r)
+		}
+		if r.Names = others; len(others) > 0 {
+			all = append(all, r)
 		}
 	}
-	for name := range ours {
-		open := fallback == actAllow || fallback == "SCMP_ACT_LOG"
-		if !allowed[name] && (!open || denied[name]) {
-			delete(ours, name)
+	for _, name := range slices.Sorted(maps.Keys(ours)) {
+		more, err := intersectCall(name, theirs[name], ours[name], fallback)
+		if err != nil {
+			return nil, fmt.Errorf("the rules for %s: %w", name, err)
 		}
+		all = append(all, more...)
 	}
-	for _, o := range old {
-		r, _ := o.(map[string]any)
-		names := slices.DeleteFunc(nameList(r), func(n string) bool { return ours[n] != nil })
-		if len(names) > 0 {
-			r["names"] = names
-			kept = append(kept, r)
-		}
-	}
-	return kept
+	return all, nil
 }
 
-func nameList(r map[string]any) (names []string) {
-	list, _ := r["names"].([]any)
-	for _, n := range list {
-		if text, ok := n.(string); ok {
-			names = append(names, text)
+// most is the maximum number of rules for a call, and of steps between. The size of a filter
+// is limited.
+const most = 500
+
+var errTooMany = fmt.Errorf("more than %d are necessary to send only the permitted calls to lklhost; use a profile with fewer conditions", most)
+
+// intersectCall is intersect for one call.
+func intersectCall(name string, theirs, ours []rule, fallback rule) (all []rule, err error) {
+	type permit struct {
+		where  []box
+		action rule
+	}
+	var permits []permit
+	if permissive(fallback) {
+		permits = []permit{{[]box{{}}, fallback}}
+	}
+	var denied []box
+	for _, r := range theirs {
+		b, err := boxes(r.Args)
+		switch {
+		case err != nil:
+			return nil, err
+		case permissive(r):
+			permits = append(permits, permit{b, r})
+			continue
+		case !sameAction(r, fallback):
+			r.Names = []string{name}
+			all = append(all, r)
+		}
+		denied = append(denied, b...)
+	}
+	seen := denied // later rules for the same arguments would only repeat the action
+	for _, p := range slices.Backward(permits) {
+		where, err := subtract(p.where, seen)
+		if err != nil {
+			return nil, err
+		}
+		for _, b := range where {
+			for _, o := range ours {
+				within, err := boxes(o.Args)
+				if err != nil {
+					return nil, err
+				}
+				action := o
+				if o.Action == actAllow {
+					action = p.action
+				}
+				for _, w := range within {
+					if sameAction(action, fallback) {
+						continue
+					}
+					for _, both := range b.and(w) {
+						all = append(all, rule{[]string{name}, action.Action, action.ErrnoRet, both.args()})
+					}
+				}
+			}
+		}
+		if seen = append(seen, p.where...); len(all) > most {
+			return nil, errTooMany
 		}
 	}
-	return names
+	return all, nil
+}
+
+func permissive(r rule) bool { return r.Action == actAllow || r.Action == "SCMP_ACT_LOG" }
+
+func sameAction(a, b rule) bool {
+	return a.Action == b.Action && (a.ErrnoRet == nil) == (b.ErrnoRet == nil) && (a.ErrnoRet == nil || *a.ErrnoRet == *b.ErrnoRet)
+}
+
+// A box is a set of arguments of a call: one masked set for each argument.
+type box [6]masked
+
+// boxes returns disjoint boxes with the arguments that meet all conditions of a rule.
+func boxes(args []arg) ([]box, error) {
+	all := []box{{}}
+	seen := map[uint]bool{}
+	for _, a := range args {
+		if a.Index > 5 || seen[a.Index] {
+			// OCI runtimes differ: a rule may mean all of the conditions, or one of them.
+			return nil, fmt.Errorf("a rule has an unclear condition for argument %d; use one rule for each condition", a.Index)
+		}
+		seen[a.Index] = true
+		sets, err := a.sets()
+		if err != nil {
+			return nil, err
+		}
+		if all = with(all, int(a.Index), sets); len(all) > most {
+			return nil, errTooMany
+		}
+	}
+	return all, nil
+}
+
+// sets returns disjoint sets with the values that meet the condition.
+func (a arg) sets() ([]masked, error) {
+	one := []masked{{mask: math.MaxUint64, value: a.Value}}
+	switch a.Op {
+	case opMasked:
+		if a.ValueTwo&^a.Value != 0 {
+			return nil, nil // no value meets it
+		}
+		return []masked{{mask: a.Value, value: a.ValueTwo}}, nil
+	case opEqual:
+		return one, nil
+	case opNotEqual:
+		return []masked{{math.MaxUint64, a.Value, true}}, nil
+	case "SCMP_CMP_LT":
+		return below(a.Value), nil
+	case "SCMP_CMP_GE":
+		return append(above(a.Value), one...), nil
+	case "SCMP_CMP_LE":
+		return append(below(a.Value), one...), nil
+	case "SCMP_CMP_GT":
+		return above(a.Value), nil
+	}
+	return nil, fmt.Errorf("unknown comparison %q", a.Op)
+}
+
+// below returns disjoint sets with the values less than n: one for each bit of n, whose
+// values have this bit clear, and the bits above as in n.
+func below(n uint64) (sets []masked) {
+	for rest := n; rest != 0; rest &= rest - 1 {
+		bit := rest & -rest
+		sets = append(sets, masked{mask: ^(bit - 1), value: n &^ (bit | (bit - 1))})
+	}
+	return sets
+}
+
+// and returns disjoint sets with the values in both sets.
+func (m masked) and(o masked) (sets []masked) {
+	excluded := masked{mask: o.mask, value: o.value}
+	switch {
+	case m == o || o.not && m.mask == 0:
+		return []masked{o}
+	case m.not && o.not:
+		for _, s := range complement(masked{mask: m.mask, value: m.value}) {
+			sets = append(sets, s.without(excluded)...)
+		}
+		return sets
+	case m.not:
+		return o.and(m)
+	case o.not:
+		return m.without(excluded)
+	case (m.value^o.value)&m.mask&o.mask != 0:
+		return nil
+	}
+	return []masked{{mask: m.mask | o.mask, value: m.value | o.value}}
+}
+
+// minus returns disjoint sets with the values in m, but not in o.
+func (m masked) minus(o masked) (sets []masked) {
+	switch {
+	case o.not:
+		return m.and(masked{mask: o.mask, value: o.value})
+	case m.not:
+		for _, s := range complement(o) {
+			sets = append(sets, s.and(m)...)
+		}
+		return sets
+	}
+	return m.without(o)
+}
+
+// above is like below, for the values greater than n.
+func above(n uint64) (sets []masked) {
+	for rest := ^n; rest != 0; rest &= rest - 1 {
+		bit := rest & -rest
+		sets = append(sets, masked{mask: ^(bit - 1), value: n&^(bit-1) | bit})
+	}
+	return sets
+}
+
+// with returns the boxes, where argument i is in one of the sets instead.
+func with(all []box, i int, sets []masked) (changed []box) {
+	for _, b := range all {
+		for _, s := range sets {
+			b[i] = s
+			changed = append(changed, b)
+		}
+	}
+	return changed
+}
+
+// and returns disjoint boxes with the arguments in both boxes.
+func (b box) and(o box) []box {
+	all := []box{b}
+	for i := range b {
+		all = with(all, i, b[i].and(o[i]))
+	}
+	return all
+}
+
+// subtract returns disjoint boxes with the arguments that are in one of the boxes from, but
+// in none of the others.
+func subtract(from, others []box) ([]box, error) {
+	for _, o := range others {
+		var next []box
+		for _, b := range from {
+			if len(b.and(o)) == 0 {
+				next = append(next, b)
+				continue
+			}
+			inside := []box{b} // in o with the arguments before i
+			for i := range b {
+				next = append(next, with(inside, i, b[i].minus(o[i]))...)
+				if inside = with(inside, i, b[i].and(o[i])); len(next) > most || len(inside) > most {
+					return nil, errTooMany
+				}
+			}
+		}
+		from = next
+	}
+	return from, nil
+}
+
+func (b box) args() (all []arg) {
+	for i, m := range b {
+		switch {
+		case m.not:
+			all = append(all, arg{Index: uint(i), Value: m.value, Op: opNotEqual})
+		case m.mask == math.MaxUint64:
+			all = append(all, arg{Index: uint(i), Value: m.value, Op: opEqual})
+		case m.mask != 0:
+			all = append(all, m.arg(uint(i)))
+		}
+	}
+	return all
 }
 
 // remarshal copies a part of the configuration.
