@@ -16,3 +16,16 @@ func TestShortDuration(t *testing.T) {
 		}
 	}
 }
+
+// TestSecondFinding12Plain checks that no character can change how a line is shown: finding 12 of
+// the second review.
+func TestSecondFinding12Plain(t *testing.T) {
+	for _, r := range "\x1b\u0085\u202e\u2066\u200f\u2028\u2029\ufeff\U000e0001" {
+		if got := Plain("a" + string(r) + "b"); got != "a?b" {
+			t.Errorf("%U: %q", r, got)
+		}
+	}
+	if got := Plain("a\tü\n日本"); got != "a\tü\n日本" {
+		t.Errorf("%q", got)
+	}
+}

@@ -19,12 +19,13 @@ func OneLine(s string) string {
 	return Plain(strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' }), "; "))
 }
 
-// Plain replaces control characters by question marks. A terminal would interpret these
+// Plain replaces control characters, and those that change the direction or the lines of a
+// text or are invisible, by question marks. A terminal would interpret these
 // characters, and a name or a message may come from another machine, which is not
 // trusted.
 func Plain(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r != '\n' && r != '\t' && unicode.IsControl(r) {
+		if r != '\n' && r != '\t' && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) {
 			return '?'
 		}
 		return r

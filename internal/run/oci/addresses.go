@@ -49,6 +49,18 @@ func takenFile(id string) string { return filepath.Join(takenDir(), id) }
 
 func takenDir() string { return instance.Root() + "-oci" }
 
+// checkTakenDir returns an error if another user can change the folder, which may be in /tmp.
+func checkTakenDir() error {
+	var st unix.Stat_t
+	if err := unix.Lstat(takenDir(), &st); err != nil {
+		return fmt.Errorf("checking the folder %s: %w", takenDir(), err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() || st.Mode&0o077 != 0 {
+		return fmt.Errorf("%s belongs to another user, or others can use it; remove it", takenDir())
+	}
+	return nil
+}
+
 // keep writes the file.
 func (a taken) keep(id string) error {
 	text, err := json.Marshal(a)
@@ -58,6 +70,9 @@ func (a taken) keep(id string) error {
 	path := takenFile(id)
 	if err := os.MkdirAll(takenDir(), 0o700); err != nil {
 		return fmt.Errorf("keeping the container's addresses: %w", err)
+	}
+	if err := checkTakenDir(); err != nil {
+		return err
 	}
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		return fmt.Errorf("keeping the container's addresses: %w", err)
@@ -72,6 +87,9 @@ var errNotTaken = errors.New("no stack has the addresses")
 // lock keeps a stack from starting again while it ends, or twice.
 func readTaken(id string) (a taken, f *os.File, err error) {
 	path := takenFile(id)
+	if err := checkTakenDir(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return a, nil, err
+	}
 	f, err = os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return a, nil, errNotTaken

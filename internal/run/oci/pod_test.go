@@ -4,6 +4,7 @@ package oci
 
 import (
 	"cmp"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -93,6 +94,34 @@ func TestSecondFinding07Annotations(t *testing.T) {
 		sandbox, err := s.sandbox(line)
 		if err != nil || sandbox != c.sandbox || (r.pod != nil) != c.pod || !slices.Equal(r.interfaces, c.interfaces) {
 			t.Errorf("%s: sandbox %q, pod %v, interfaces %q, %v", what, sandbox, r.pod, r.interfaces, err)
+		}
+	}
+}
+
+// TestSecondFinding12TakenDir checks that a folder of another user is not used: finding 12 of the
+// second review.
+func TestSecondFinding12TakenDir(t *testing.T) {
+	t.Setenv(instance.EnvRoot, filepath.Join(t.TempDir(), "lklrun"))
+	a := taken{Netns: "/x"}
+	if err := a.keep("x"); err != nil {
+		t.Fatal(err)
+	}
+	for what, change := range map[string]func() error{
+		"another user": func() error { return os.Chown(takenDir(), 12345, 12345) },
+		"mode 0755":    func() error { return os.Chmod(takenDir(), 0o755) },
+	} {
+		if err := change(); err != nil {
+			t.Skip(err) // not root
+		}
+		if _, f, err := readTaken("x"); err == nil {
+			f.Close()
+			t.Errorf("%s: the file was read", what)
+		}
+		if err := a.keep("x"); err == nil {
+			t.Errorf("%s: the file was written", what)
+		}
+		if err := errors.Join(os.Chown(takenDir(), os.Geteuid(), os.Getegid()), os.Chmod(takenDir(), 0o700)); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
