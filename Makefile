@@ -166,6 +166,25 @@ go: $(PACKAGES)-build
 # The versions of Linux of the packages lklrun-stack-VERSION
 DEB_STACKS ?= 6.1 7.3
 
+PREFIX ?= /usr/local
+INSTALLED = $(DESTDIR)$(PREFIX)/lib/lklrun
+
+# The programs look for the other files in their own directory. The stacks share one library.
+.PHONY: install
+install: ## install what make build has built: PREFIX=/usr/local DESTDIR=
+	@test -x $(BIN)/lklhost || { echo "bin/ is empty; run make build first (not as root, if you like)" >&2; exit 2; }
+	@install -d $(INSTALLED)/stacks $(DESTDIR)$(PREFIX)/bin
+	@install $(BIN)/lklrun $(BIN)/lklctl $(BIN)/lklhost $(BIN)/liblklpreload.so $(INSTALLED)/
+	@install -m 644 $(STACK)/liblkl.so $(INSTALLED)/liblkl.so
+	@for m in stacks/*/stack.json; do \
+		d=$(INSTALLED)/$$(dirname $$m); \
+		install -D -m 644 $$m $$d/stack.json; \
+		! grep -q '"library"' $$m || ln -sfn ../../liblkl.so $$d/liblkl.so; \
+	done
+	@for p in lklrun lklctl; do ln -sfn ../lib/lklrun/$$p $(DESTDIR)$(PREFIX)/bin/$$p; done
+	@ln -sfn lklrun $(INSTALLED)/lklrun-oci && ln -sfn ../lib/lklrun/lklrun-oci $(DESTDIR)$(PREFIX)/bin/lklrun-oci
+	@ln -sfn lklctl $(INSTALLED)/kubectl-lklctl && ln -sfn ../lib/lklrun/kubectl-lklctl $(DESTDIR)$(PREFIX)/bin/kubectl-lklctl
+
 .PHONY: deb
 deb: build cross $(DEB_STACKS:%=stack-linux-%) $(OUT)/tools/.nfpm-$(NFPM) ## build Debian packages in build/deb: VERSION=1.2.3
 	@GO=$(GO) STACKS='$(DEB_STACKS)' packaging/deb/build
