@@ -100,8 +100,8 @@ func (driver) Plan(r *link.Request, f Facts) (Part, error) {
 	if !f.Up {
 		r.Note("%s is down on the host, so %s carries no traffic; run `ip link set %[1]s up`", f.Name, l.Name)
 	}
-	if f.Wireless {
-		r.Note("%s is wireless, and most access points accept frames only from its own address; if %s has no connectivity, use --if user, or tap with nat", f.Name, l.Name)
+	if f.Wireless && p.Create && p.Mode != config.ModePassthru {
+		return p, &link.RefusedError{Err: fmt.Errorf("%s is wireless, and access points accept frames only from its own Ethernet address; use --if raw:%[1]s", f.Name)}
 	}
 	if p.Create {
 		if l.MAC.IsZero() && len(l.Addrs) == 0 { // one device may have several macvtaps

@@ -162,7 +162,12 @@ func (c *Cell) Summary(name string) string {
 		y, _, _ := number(b)
 		return cmp.Compare(x, y)
 	})
-	low, median, high := values[0], values[(len(values)-1)/2], values[len(values)-1]
+	low, median, high := values[0], values[len(values)/2], values[len(values)-1]
+	if below := values[(len(values)-1)/2]; below != median {
+		x, _, _ := number(below)
+		y, unit, _ := number(median)
+		median = strconv.FormatFloat((x+y)/2, 'g', 6, 64) + unit
+	}
 	if low == high {
 		return median
 	}

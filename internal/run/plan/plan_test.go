@@ -84,7 +84,8 @@ var on = map[string]any{
 	"raw:wlo1":   packet.Facts{Ifindex: 3, MTU: 1500, MAC: [6]byte{2, 0, 0, 0, 0, 8}},
 	"rawip:tun0": packet.Facts{Ifindex: 4, MTU: 65535, Up: true, Addrs: prefixes("10.8.0.2/32"), Lent: prefixes("10.8.0.2/32")},
 	"fd:7":       fd.Facts{Kind: netdev.FDTun},
-	"macvtap:e0": macvtap.Facts{Name: "e0", Ifindex: 5, MTU: 1500, Wireless: true},
+	"macvtap:e0": macvtap.Facts{Name: "e0", Ifindex: 5, MTU: 1500},
+	"macvtap:w0": macvtap.Facts{Name: "w0", Ifindex: 7, MTU: 1500, Wireless: true},
 	"macvtap:m0": macvtap.Facts{Name: "m0", Ifindex: 6, MTU: 1500, Exists: true, MAC: []byte{2, 0, 0, 0, 0, 7}},
 }
 
@@ -284,6 +285,12 @@ func TestRefused(t *testing.T) {
 	twice := config.Run{Command: []string{"true"}, Interfaces: ifs(t, "user", "user,ip=192.168.127.2/24")}
 	if _, err := makePlan(twice, bbr); err == nil || err.Error() != `--if "user,ip=192.168.127.2/24": address 192.168.127.2 is already used by eth0` {
 		t.Errorf("one address twice: %v", err)
+	}
+	for arg, refused := range map[string]bool{"macvtap:w0": true, "macvtap:w0,mode=passthru": false, "macvtap:e0": false} {
+		_, err := makePlan(config.Run{Command: []string{"true"}, Interfaces: ifs(t, arg)}, bbr)
+		if (err != nil && strings.Contains(err.Error(), "w0 is wireless")) != refused {
+			t.Errorf("%s: %v", arg, err)
+		}
 	}
 	many := config.Run{Command: []string{"true"}, Interfaces: ifs(t, "user", "user", "user", "user", "user", "user", "user", "user", "user")}
 	if _, err := makePlan(many, bbr); err == nil || !strings.Contains(err.Error(), "limit is 8") {

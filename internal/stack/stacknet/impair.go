@@ -186,7 +186,7 @@ func (n *Netlink) impair(l LinkState, w Way, have impaired, want Impairment, han
 	}
 	if !want.Drop && have.has[0] {
 		if err := n.r.delFilter(l.Index, w.parent(), prefDrop); err != nil {
-			return fmt.Errorf("stopping to drop packets: %w", err)
+			return fmt.Errorf("removing the filter that drops packets: %w", err)
 		}
 	}
 	return nil
