@@ -460,6 +460,12 @@ func (e *escapee) judge(t *testing.T, got map[string]string) {
 	if ttl, err := os.ReadFile(escapeTTLPath); err != nil || strings.TrimSpace(string(ttl)) != escapeTTL {
 		t.Errorf("the host's ip_default_ttl is %s (%v)", ttl, err)
 	}
+	noTap(t)
+}
+
+// noTap checks that the attempt to make a tap has made none of the host.
+func noTap(t *testing.T) {
+	t.Helper()
 	if links := kit.Host.Run(t, "ip", "-br", "link"); strings.Contains(links, "escape0") {
 		t.Errorf("the host has the target's tap:\n%s", links)
 	}
@@ -574,6 +580,7 @@ func escapeWithoutNamespaces(t *testing.T, engine string) {
 			t.Errorf("the host heard: %s", h)
 		}
 	}
+	noTap(t)
 }
 
 // TestEscapeWitness checks that the witness notices a process that is not in a run.

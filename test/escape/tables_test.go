@@ -149,7 +149,7 @@ var escapeSections = []escapeSection{
 		{"dev-vhost-net", "open /dev/vhost-net", "EACCES|allowed; root allowed", 0},
 		{"dev-vsock", "open /dev/vsock", "EACCES|allowed; root allowed", 0},
 		{"kernel-module", "load a module", "EPERM; root allowed", 0},
-		{"tap", "make a tap device", "EACCES|EPERM; root own", 0},
+		{"tap", "make a tap device, which is the stack's", "own; preload EACCES|EPERM; root preload own", 0},
 	}},
 	{"Processes", []escapeAttempt{
 		{"ptrace-outside", "trace a process of the same user outside, and have it send on its connection", ofRoot + "; root trace EPERM", 8},

@@ -383,7 +383,7 @@ static const char *load_module(const struct attempt *at)
 							     failure(errno);
 }
 
-/** make_tap - make a tap device; if this works, the device is in the target's namespace */
+/** make_tap - make a tap device, of the stack or in the target's namespace */
 static const char *make_tap(const struct attempt *at)
 {
 	struct ifreq ifr = { .ifr_flags = IFF_TAP | IFF_NO_PI };
