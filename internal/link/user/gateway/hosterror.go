@@ -151,7 +151,8 @@ func offender(sa []byte) netip.Addr {
 
 // quote returns the packet with which the stack sent a datagram, or a ping.
 func (s *hostSocket) quote(datagram []byte) []byte {
-	transport, message := header.UDPProtocolNumber, datagram
+	var message []byte
+	transport := header.UDPProtocolNumber
 	switch {
 	case s.ident == nil:
 		udp := make([]byte, header.UDPMinimumSize, header.UDPMinimumSize+len(datagram))
