@@ -371,7 +371,8 @@ int64_t sock_ioctl(struct call *c)
 	struct conn *conn;
 	int ret;
 
-	if (_IOC_TYPE(cmd) == _IOC_TYPE(TUNSETIFF) && cmd != SIOCOUTQ)
+	/* musl has no _IOC_TYPE(), and asm/ioctl.h conflicts with its header. */
+	if ((cmd >> 8 & 0xff) == 'T' && cmd != SIOCOUTQ)
 		return tun_ioctl(c);
 	if (is_native(cmd))
 		return call_native(NATIVE_OWN_FILE);
