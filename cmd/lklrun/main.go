@@ -12,6 +12,9 @@ import (
 	"github.com/lklrun/lklrun/internal/run/oci"
 )
 
+// ociVerb is the verb that lklrun has under the name lklrun-oci.
+const ociVerb = "oci"
+
 // nriVerb is the verb that lklrun has under the name of a plug-in, such as 50-lklrun.
 const nriVerb = "nri"
 

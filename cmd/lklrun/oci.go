@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build !device
+
 package main
 
 import (
@@ -8,9 +10,6 @@ import (
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/run/oci"
 )
-
-// ociVerb is the verb that lklrun has under the name lklrun-oci.
-const ociVerb = "oci"
 
 // ociCommand is an OCI runtime. Its command line is that of crun and runc.
 func ociCommand(end *exit.End) *cobra.Command {

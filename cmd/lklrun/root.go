@@ -47,7 +47,6 @@ func execute(args []string) exit.End {
 	r := &runner{}
 	cmd := r.command()
 	cmd.AddCommand(verbs()...)
-	cmd.AddCommand(ociCommand(&r.end))
 	cmd.AddCommand(deskVerbs(cmd, &r.end)...)
 	cmd.SetHelpCommand(cli.HelpCommand(cmd, allTopics(cmd)))
 	cmd.InitDefaultHelpCmd()
