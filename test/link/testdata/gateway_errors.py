@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Usage: gateway_errors.py "tcp|udp ADDRESS PORT"...
 # Prints the error of a connection, or of a datagram, for each destination.
 import errno, socket, sys
