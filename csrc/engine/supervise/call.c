@@ -97,7 +97,7 @@ bool reserve_use(void)
 	return false;
 }
 
-/** reserve_fill - reserve descriptors again, after a call */
+/** reserve_fill - reserve descriptors, at the start and again after a call */
 void reserve_fill(void)
 {
 	size_t i;

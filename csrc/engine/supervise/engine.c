@@ -60,6 +60,7 @@ int engine_init(int fd)
 /** engine_start - start to receive the target's calls */
 int engine_start(void)
 {
+	reserve_fill();
 	if (!host.trace)
 		return notify_init(listener);
 	by_trace_start();

@@ -93,7 +93,7 @@ func sender(s *Snapshot) *Connection {
 }
 
 func TestCollector(t *testing.T) {
-	t.Run("library", func(t *testing.T) { testCollector(t, lklhost.Library(t), "mptcp", 2) })
+	t.Run("library", func(t *testing.T) { testCollector(t, lklhost.Library(t), "mptcp", 1) })
 	t.Run("host", func(t *testing.T) { testCollector(t, "", "tcp", 1) })
 }
 

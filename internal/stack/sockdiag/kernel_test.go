@@ -266,21 +266,26 @@ func testMPTCPTree(t *testing.T, c *stackconn.Conn) {
 		}
 		return nil
 	}
-	kit.WaitFor(t, "two subflows", 10*time.Second, func() bool {
+	// Unlike the host's kernel, the stack adds no subflows to a connection with itself.
+	want := []string{"127.0.0.1", "127.0.1.1"}
+	if strings.HasSuffix(t.Name(), "/library") {
+		want = want[:1]
+	}
+	kit.WaitFor(t, "the data and all subflows", 10*time.Second, func() bool {
 		var err error
 		if conns, err = sockdiag.Connections(limit(t), c); err != nil {
 			t.Fatal(err)
 		}
 		m := find("127.0.0.1:80")
 		for _, o := range conns { // the accepting side is a connection too
-			if o.State == sockdiag.Established && o.Local.Port() == 80 && len(o.Subflows) != 2 {
+			if o.State == sockdiag.Established && o.Local.Port() == 80 && len(o.Subflows) != len(want) {
 				return false
 			}
 		}
-		return m != nil && len(m.Subflows) == 2 && m.MPTCP.Subflows.N == 1 && m.MPTCP.BytesAcked.N == 10000
+		return m != nil && len(m.Subflows) == len(want) && m.MPTCP.BytesAcked.N == 10000
 	})
 	m := find("127.0.0.1:80")
-	if m.MPTCP.Token.N == 0 || m.MPTCP.Fallback || m.MPTCP.BytesSent != sockdiag.Known(10000) || m.MPTCP.Subflows != sockdiag.Known(1) {
+	if m.MPTCP.Token.N == 0 || m.MPTCP.Fallback || m.MPTCP.BytesSent != sockdiag.Known(10000) || m.MPTCP.Subflows != sockdiag.Known(uint64(len(want)-1)) {
 		t.Errorf("mptcp_info: %+v", m.MPTCP)
 	}
 	var locals []string
@@ -296,13 +301,13 @@ func testMPTCPTree(t *testing.T, c *stackconn.Conn) {
 		}
 	}
 	slices.Sort(locals)
-	if diff := cmp.Diff([]string{"127.0.0.1", "127.0.1.1"}, locals); diff != "" {
+	if diff := cmp.Diff(want, locals); diff != "" {
 		t.Errorf("subflows' addresses:\n%s", diff)
 	}
 	if sent < 10000 {
 		t.Errorf("the subflows sent %d bytes", sent)
 	}
-	// The accepting side is another connection with two subflows of its own.
+	// The accepting side is another connection with subflows of its own.
 	accepted := 0
 	for _, o := range conns {
 		if o.Local.Port() == 80 && o.State == sockdiag.Established {
@@ -312,7 +317,7 @@ func testMPTCPTree(t *testing.T, c *stackconn.Conn) {
 			t.Errorf("listener %v has %d sockets", o.Local, len(o.Subflows))
 		}
 	}
-	if accepted != 2 {
+	if accepted != len(want) {
 		t.Errorf("the accepted connection has %d subflows", accepted)
 	}
 
