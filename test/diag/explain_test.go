@@ -338,7 +338,7 @@ var explainable = []struct {
 		end{program: fmt.Sprintf(listens, 9) + replies}},
 	{"requests in two writes with TCP_NODELAY", end{program: dials + fmt.Sprintf(requests, 1), want: explain.Program, not: "Nagle"},
 		end{program: fmt.Sprintf(listens, 9) + replies}},
-	{"loopback", end{program: fmt.Sprintf(listens, 9) + strings.ReplaceAll(dials, "peer", "'127.0.0.1'") + "r = l.accept()[0]; ends.append(r)\ndef work():\n    while True: r.sendall(b'x' * 100); over.wait(0.05)\nrun(work)\ndef read():\n    while s.recv(65536): pass\nrun(read)\n", not: "gateway", want: explain.Peer},
+	{"loopback", end{program: fmt.Sprintf(listens, 9) + strings.ReplaceAll(dials, "peer", "'127.0.0.1'") + "r = l.accept()[0]; ends.append(r)\ndef work():\n    while True: r.sendall(b'x' * 100); over.wait(0.05)\nrun(work)\ndef read():\n    while s.recv(65536): pass\nrun(read)\n", not: "gateway", want: explain.Program},
 		end{}},
 }
 

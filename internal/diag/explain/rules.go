@@ -298,8 +298,12 @@ func (c *Connection) rank() int {
 	return 0
 }
 
-// order compares two connections for the report.
+// order compares two connections for the report. Of the two ends of a connection in this
+// stack, the sender comes first: their data differ only by what is under way.
 func order(a, b Connection) int {
+	if a.Local == b.Remote && a.Remote == b.Local && a.rank() == b.rank() && a.Direction != b.Direction {
+		return cmp.Compare(b.Direction, a.Direction)
+	}
 	return cmp.Or(cmp.Compare(a.rank(), b.rank()), cmp.Compare(b.BytesSent+b.BytesReceived, a.BytesSent+a.BytesReceived))
 }
 
