@@ -390,7 +390,7 @@ func TestViewDevices(t *testing.T) {
 			t.Errorf("%s: %q", name, got)
 		}
 		runInside(k, "ip", "link", "set", name, "name", "again")
-		if got := runInside(k, "sh", "-c", "echo /sys/class/net/* /sys/class/net/again/mtu"); got != fmt.Sprintf("%[1]s/again %[1]s/eth0 %[1]s/lo %[1]s/again/mtu\n", "/sys/class/net") {
+		if got := runInside(k, "sh", "-c", "echo /sys/class/net/*/ /sys/class/net/again/mtu"); got != fmt.Sprintf("%[1]s/again/ %[1]s/eth0/ %[1]s/lo/ %[1]s/again/mtu\n", "/sys/class/net") {
 			t.Errorf("after the renaming: %q", got)
 		}
 		runInside(k, "ip", "link", "del", "again")
