@@ -76,7 +76,9 @@ func TestNoDescriptors(t *testing.T) {
 		t.Run(files, func(t *testing.T) {
 			r := kit.Run(t, kit.Limit, exec.Command("prlimit", "--nofile="+files+":"+files, kit.Bin("lklrun"), "-q", "--name", kit.NewName(), "--",
 				"/usr/bin/python3", kit.TestData("few.py")))
-			if r.Status != 0 || r.Stdout != "ENOBUFS ENOBUFS done\n" || len(kit.Lines(r.Stderr)) != 1 || !strings.Contains(r.Stderr, "lklhost has no free descriptor") {
+			// The target has the same limit, and may reach it first.
+			ended := r.Stdout == "ENOBUFS ENOBUFS done\n" || r.Stdout == "EMFILE ENOBUFS done\n"
+			if r.Status != 0 || !ended || len(kit.Lines(r.Stderr)) != 1 || !strings.Contains(r.Stderr, "lklhost has no free descriptor") {
 				t.Errorf("%v", r)
 			}
 		})
