@@ -32,8 +32,8 @@
  * network namespace (host.shared_netns), other processes see and use the same
  * names:
  *
- * - The meeting point is open only during a connect(). Who has connected to it
- *   is decided by SO_PEERCRED: the process that called connect() must be we.
+ * - The meeting point is open only during a connect(). SO_PEERCRED names
+ *   the process that called connect(), which must be lklhost.
  * - A datagram carrier is always connected to our end. It then accepts no
  *   message of another socket, and needs no message to its name.
  * - A foreign connection to a listening carrier is discarded like a token, see

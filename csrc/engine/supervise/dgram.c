@@ -660,7 +660,7 @@ void dgram_flush(struct dgram *d)
  * socket is full
  *
  * The stack then keeps more than the socket's buffer permits: at most what the
- * carrier holds. What it still does not accept is lost.
+ * carrier holds. Datagrams that it refuses even then are lost.
  */
 void dgram_flush_all(struct dgram *d)
 {

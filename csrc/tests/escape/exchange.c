@@ -25,7 +25,7 @@
 #define NUMBER	200		/* the number that changes its file */
 #define TRY_MS	400
 
-/* What the number refers to while lklhost looks at it. */
+/* The file of the number while lklhost looks at it. */
 enum { CLOSED, PIPE, CARRIER, CHILD };
 
 #define SERVICE	"/systemd/resolve/io.systemd.Resolve"

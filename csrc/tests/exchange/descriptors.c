@@ -118,7 +118,7 @@ static void exchange_file(void)
 const struct kind descriptors = { "descriptors", set_up_descriptors, call_on,
 				  exchange_file };
 
-/* What the calls of thread A read, and thread B changes. */
+/* Memory that the calls of thread A read, and that thread B changes. */
 static struct {
 	struct msghdr mh;
 	struct iovec iov[2];
