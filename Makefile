@@ -130,17 +130,6 @@ stack-linux-%: $(PACKAGES)-build go
 	@.ci/linux-source $*
 	@LKLRUN_STACKS= XDG_DATA_HOME=/nonexistent $(BIN)/lklrun stack build --kernel $* --like stacks/mptcp --dir $(BIN)/stacks --jobs $(JOBS)
 
-HZ ?= 100
-
-.PHONY: stack-hz
-stack-hz: stack-hz-$(HZ) ## build the stack bbr with another tick rate than 1000 Hz, to compare: HZ=100 or 250
-
-stack-hz-%: $(PACKAGES)-build
-	+@LKL_HZ=$* $(MAKE) --no-print-directory -C third_party/lkl KERNEL= OUT=$(OUT)/$@ -j$(JOBS)
-	@mkdir -p $(BIN)/stacks/hz-$*
-	@sed -e 's/"name": "bbr"/"name": "hz-$*"/' -e 's/paced by fq"/paced by fq; HZ=$*"/' stacks/bbr/stack.json > $(BIN)/stacks/hz-$*/stack.json
-	@ln -sfn ../../../build/$@/liblkl.so $(BIN)/stacks/hz-$*/liblkl.so
-
 # LKL of 2017, from the copy in npm. It is never part of a build or of the tests.
 .PHONY: lkl-4.9
 lkl-4.9: $(PACKAGES)-build ## fetch LKL of Linux 4.9 from npm and build it as a stack, to compare
@@ -212,7 +201,7 @@ TOOLS := $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) $(OUT)/tools/.vale-$(VALE)
 .PHONY: check
 check: $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) ## run the quick tests: lint and unit tests in Go, no build of the kernel
 	@$(OUT)/tools/golangci-lint run ./...
-	@cd bench && $(OUT)/tools/golangci-lint run ./...
+	@cd test/programs/http3 && $(OUT)/tools/golangci-lint run ./...
 	@cd test/cri/tools && $(OUT)/tools/golangci-lint run ./...
 	@$(GO) test ./cmd/... ./internal/... ./pkg/... ./test/kit ./test/conformance ./test/tally
 
@@ -329,22 +318,6 @@ capture: packages build ## measure the cost of a capture at 5 Gbit/s and at full
 .PHONY: handover
 handover: packages build ## transfer 500 MB over two paths that are cut in turn, in both directions
 	@HANDOVER_MB=500 $(GO) test ./test/mptcp -run '^TestHandover' -count=1 -v -timeout 1h
-
-# BENCHFLAGS: -only REGEXP, -rounds N and more; `make bench BENCHFLAGS=-help` lists them. The
-# benchmarks are a module of their own, because the product needs no library that draws plots.
-BENCH := $(GO) -C bench build -o $(OUT)/tools/bench && $(OUT)/tools/bench
-
-.PHONY: bench
-bench: packages build ## compare all variants with the host, in turns, for five minutes; tables in build/bench/
-	@$(BENCH) $(BENCHFLAGS)
-
-.PHONY: bench-full
-bench-full: packages build stack-hz-100 stack-hz-250 ## run every scenario for 60 minutes; writes docs/reference/benchmarks.md
-	@$(BENCH) -form full -profile missed -out $(OUT)/bench/full -docs docs/reference $(BENCHFLAGS)
-
-.PHONY: bench-compare
-bench-compare: build ## compare a quick run with the recorded ratios: reports drops of more than 15 %
-	@$(BENCH) -compare bench/recorded.json $(BENCHFLAGS)
 
 .PHONY: conformance
 conformance: packages build ## run other projects' tests, natively and on the stacks; writes docs/reference/conformance.md

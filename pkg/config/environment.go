@@ -9,10 +9,10 @@ import (
 
 // otherVariables lists the LKLRUN_* variables that are not settings: paths of files
 // and programs. Variables whose name begins with one of ownPrefixes are for
-// lklrun's own programs, tests and benchmarks.
+// lklrun's own programs and tests.
 var (
 	otherVariables = []string{"LKLRUN_CONFIG", "LKLRUN_STACKS", "LKLRUN_BIN", "LKLRUN_RUN_DIR", "LKLRUN_BUNDLES", "LKLRUN_DEVICE"}
-	ownPrefixes    = []string{"LKLRUN_TEST_", "LKLRUN_PRELOAD_", "LKLRUN_CONFORMANCE_", "LKLRUN_BENCH_"}
+	ownPrefixes    = []string{"LKLRUN_TEST_", "LKLRUN_PRELOAD_", "LKLRUN_CONFORMANCE_"}
 )
 
 // Environment reads the variables of settings, each as NAME=VALUE. Semicolons

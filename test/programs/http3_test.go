@@ -14,7 +14,7 @@ import (
 // then the server.
 func TestHTTP3(t *testing.T) {
 	s := kit.NewSite(t)
-	bench := kit.Program("h3bench")
+	program := kit.Program("http3")
 	const size = "30000000"
 	check := func(got string) {
 		t.Helper()
@@ -23,15 +23,15 @@ func TestHTTP3(t *testing.T) {
 		}
 	}
 	for _, address := range []string{kit.ServerAddr, kit.ServerAddr6} {
-		server := kit.Start(t, s.Server.Command(bench, "serve", address, "5443"))
+		server := kit.Start(t, s.Server.Command(program, "serve", address, "5443"))
 		kit.WaitFor(t, "the server", kit.Limit, func() bool { return s.Server.Listening(t, "u", 5443) })
-		check(kit.OK(t, 4*kit.Limit, s.OnTap(bench, "get", address, "5443", size)))
+		check(kit.OK(t, 4*kit.Limit, s.OnTap(program, "get", address, "5443", size)))
 		server.Signal(15)
 		server.Wait(kit.Limit)
 	}
 	// The client repeats its first datagram until the server answers.
-	server := kit.Start(t, s.OnTap(bench, "serve", kit.StackAddr, "5443"))
-	check(kit.OK(t, 4*kit.Limit, s.Server.Command(bench, "get", kit.StackAddr, "5443", size)))
+	server := kit.Start(t, s.OnTap(program, "serve", kit.StackAddr, "5443"))
+	check(kit.OK(t, 4*kit.Limit, s.Server.Command(program, "get", kit.StackAddr, "5443", size)))
 	server.Signal(15)
 	server.Wait(kit.Limit)
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command h3bench downloads over HTTP/3, with quic-go at both ends.
+// Command http3 downloads over HTTP/3, with quic-go at both ends.
 //
-//	h3bench serve ADDR PORT
-//	h3bench get ADDR PORT BYTES
+//	http3 serve ADDR PORT
+//	http3 get ADDR PORT BYTES
 //
 // The client prints the throughput from the request to the last byte.
 package main
@@ -33,7 +33,7 @@ const limit = 60 * time.Second
 
 func main() {
 	log.SetFlags(0)
-	log.SetPrefix("h3bench: ")
+	log.SetPrefix("http3: ")
 	args := os.Args[1:]
 	var err error
 	switch {
@@ -42,7 +42,7 @@ func main() {
 	case len(args) == 4 && args[0] == "get":
 		err = get(net.JoinHostPort(args[1], args[2]), args[3])
 	default:
-		log.Print("usage: h3bench serve ADDR PORT | get ADDR PORT BYTES")
+		log.Print("usage: http3 serve ADDR PORT | get ADDR PORT BYTES")
 		os.Exit(2)
 	}
 	if err != nil {
