@@ -213,6 +213,8 @@ static int64_t put_name(const struct call *c, const struct user_msg *um,
 {
 	int64_t ret = 0;
 
+	if (!len)
+		return 0;	/* the message has no sender */
 	if (!um->batch)
 		return mem_write(c, um->name, name, len);
 	if (um->name != batch.name + batch.name_len ||

@@ -30,8 +30,9 @@ struct held;
  *			DONE		the connect fails, the carrier is corked
  *			NEW		the connect fails, the carrier is unused
  *	OPEN		DONE		both ends are shut down, or it is reset
- *	all but NEW	NEW		the target disconnects, or connects again
- *					after a failure: fallback_reconnect()
+ *	any		NEW		the target disconnects, connects again
+ *					after a failure, or listens after a
+ *					shutdown: fallback_reconnect()
  *
  * Bits that may be set (in each state also C_GONE, just before the stream is
  * freed):

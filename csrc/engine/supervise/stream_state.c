@@ -20,7 +20,7 @@ static const char *const names[] = {
 
 /* For each state, the states that may follow it. */
 static const unsigned int next[] = {
-	[STREAM_NEW] = BIT(CONNECTING) | BIT(OPEN) | BIT(LISTENING),
+	[STREAM_NEW] = BIT(CONNECTING) | BIT(OPEN) | BIT(LISTENING) | BIT(NEW),
 	[STREAM_CONNECTING] = BIT(OPEN) | BIT(DONE) | BIT(NEW),
 	[STREAM_OPEN] = BIT(DONE) | BIT(NEW),
 	[STREAM_LISTENING] = BIT(NEW),
