@@ -19,7 +19,7 @@
 #include "target/target.h"
 
 #define TEXT_MAX	(256 * 1024)
-#define STATS_OWN	64	/* for the line of the control server */
+#define STATS_OWN	128	/* for the lines below */
 #define CMDLINE_MAX	4096
 #define SERVED_GRACE_MS	5000
 #define EV_ALL		(CTL_EV_EXIT | CTL_EV_PANIC | CTL_EV_PROC | \
@@ -207,8 +207,11 @@ static int text(struct client *cl, const struct ctl_hdr *h)
 	link_log();
 	if (h->type == CTL_STATS) {
 		n = engine_stats(buf, TEXT_MAX - STATS_OWN);
-		n += (size_t)snprintf(buf + n, STATS_OWN, "control.watchers %u\n",
-				      ctl_wants(CTL_EV_EXIT));
+		n += (size_t)snprintf(buf + n, STATS_OWN,
+				      "control.watchers %u\n"
+				      "control.shared_netns %d\n",
+				      ctl_wants(CTL_EV_EXIT),
+				      host.shared_netns != 0);
 	} else {
 		n = log_ring(buf, TEXT_MAX);
 	}

@@ -223,7 +223,7 @@ var gauges = set(`
 	qdisc.band0_pkts qdisc.band1_pkts qdisc.band2_pkts
 	qdisc.maxpacket qdisc.new_flows_len qdisc.old_flows_len qdisc.memory_used
 	qdisc.count qdisc.lastcount qdisc.ldelay_us qdisc.dropping qdisc.drop_next_us
-	engine.sockets.open engine.sockets.peers engine.control.watchers
+	engine.sockets.open engine.sockets.peers engine.control.watchers engine.control.shared_netns
 `)
 
 func set(words string) map[string]bool {

@@ -3,31 +3,44 @@
 package launch
 
 import (
-	"os"
+	"context"
+	"net/netip"
+	"slices"
 
 	"github.com/lklrun/lklrun/internal/stack/resolver"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// meetingFile is a socket of lklhost in the run directory. It exists if lklhost could not
-// create a network namespace (csrc/engine/supervise/carrier.c). The target then has no
-// namespaces of its own.
-const meetingFile = "m00000000"
+// names is the service that answers name queries on the stack's loopback, for a target
+// without the run's resolv.conf.
+type names struct {
+	resolver.Resolver
+	conn    *stackconn.Conn
+	instead []netip.Addr // addresses if the target sees the host's resolv.conf
+}
 
-// resolvers returns the service that answers name queries on the stack's loopback, for a
-// target without the run's resolv.conf.
+// resolvers returns the service names, if the run has name servers.
 func resolvers(r *run) service {
 	if r.plan.Resolv == "" {
 		return nil
 	}
-	addrs := r.plan.Names.Serve
-	if _, err := os.Lstat(r.dir.File(meetingFile)); err == nil {
-		// Without namespaces, nothing can be mounted over the host's resolv.conf.
-		addrs = r.plan.Names.ServeInstead
+	return &names{
+		Resolver: resolver.Resolver{Options: resolver.Options{
+			Conn: r.conn, Addrs: r.plan.Names.Serve, Servers: r.files.nameServers, Log: r.log,
+		}},
+		conn: r.conn, instead: r.plan.Names.ServeInstead,
 	}
-	if len(addrs) == 0 {
-		return nil
+}
+
+// Start listens on the loopback addresses that programs query.
+func (n *names) Start(ctx context.Context) error {
+	stats, err := n.conn.Stats(ctx)
+	if err != nil {
+		return err
 	}
-	return &resolver.Resolver{Options: resolver.Options{
-		Conn: r.conn, Addrs: addrs, Servers: r.files.nameServers, Log: r.log,
-	}}
+	// Without namespaces, nothing can be mounted over the host's resolv.conf.
+	if slices.Contains(stats, stackconn.Stat{Name: "control.shared_netns", Value: 1}) {
+		n.Addrs = n.instead
+	}
+	return n.Resolver.Start(ctx)
 }
