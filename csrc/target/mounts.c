@@ -38,6 +38,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/lklhost.h"
+#include "process/process.h"
 #include "target/child.h"
 #include "target/covers.h"
 #include "target/mounts.h"
@@ -178,6 +180,20 @@ static void cover(int sync, int fd)
 }
 
 /**
+ * tun_show - let every user open /dev/net/tun, if the host's file is for root
+ *
+ * The target's devices belong to the stack (engine/supervise/tun.c), which needs
+ * only a file to recognise. /dev/null is one that gives access to nothing.
+ */
+static void tun_show(void)
+{
+	struct stat st;
+
+	if (!stat(TUN_FILE, &st) && (st.st_mode & 06) != 06)
+		(void)mount("/dev/null", TUN_FILE, NULL, MS_BIND, NULL);
+}
+
+/**
  * mounts_make - make the target's mounts; called by the target
  * @sync: descriptor for reports
  * @resolv: file to show as /etc/resolv.conf; if empty, the file is not covered
@@ -193,5 +209,7 @@ void mounts_make(int sync, const char *resolv, int fuse)
 	}
 	if (fuse != VIEW_HOSTS)
 		cover(sync, fuse);
+	if (fuse != VIEW_HOSTS && !host.preload)
+		tun_show();
 	covers_make(sync, resolv);
 }

@@ -570,6 +570,8 @@ func escapeWithoutNamespaces(t *testing.T, engine string) {
 			want = strings.Split(other, "|")
 		} else if other, ok := withoutMirror[a.name]; ok && engine != "preload" {
 			want = strings.Split(other, "|")
+		} else if st, err := os.Stat("/dev/net/tun"); a.name == "tap" && (err != nil || st.Mode()&0o006 != 0o006) {
+			want = []string{"EACCES"} // the run has no mounts that replace the host's file
 		}
 		if g := got[a.name]; g != "absent" && !slices.Contains(want, g) {
 			t.Errorf("%s: %q, want %s", a.name, g, strings.Join(want, " or "))

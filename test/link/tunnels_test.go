@@ -18,7 +18,8 @@ import (
 const tunnelOurs, tunnelTheirs = "10.69.0.2", "10.69.0.1"
 
 // TestTunnels fetches a file through a tunnel of a VPN program on the stack, whose peer
-// runs on the server.
+// runs on the server. With the engine trace, an ordinary user
+// runs it, except wireguard-go, whose control socket is in a folder of root.
 func TestTunnels(t *testing.T) {
 	for name, begin := range map[string]func(t *testing.T, dir string) (ours, theirs string){
 		"openvpn": openvpn, "wg": wireguard,
@@ -29,8 +30,8 @@ func TestTunnels(t *testing.T) {
 			ours, theirs := begin(t, kit.Dir(t))
 			s.Web(kit.Nginx{})
 			kit.Start(t, s.Server.Command("sh", "-c", theirs))
-			for _, engine := range []string{"supervise", "trace"} {
-				r := kit.Run(t, kit.TransferLimit, kit.Lklrun("--name", kit.NewName(), "--engine", engine, "--if", s.TapIf(), "--", "sh", "-c",
+			for engine, user := range map[string]string{"supervise": "0", "trace": map[string]string{"openvpn": "65534", "wg": "0"}[name]} {
+				r := kit.Run(t, kit.TransferLimit, kit.Lklrun("--name", kit.NewName(), "--engine", engine, "--user", user, "--if", s.TapIf(), "--", "sh", "-c",
 					"("+ours+") >&2 & curl -sS --retry 60 --retry-delay 1 --retry-all-errors --connect-timeout 2 http://"+tunnelTheirs+"/hello; kill $!"))
 				if r.Stdout != "hello\n" {
 					t.Errorf("%s: %v", engine, r)
@@ -44,6 +45,7 @@ func TestTunnels(t *testing.T) {
 func openvpn(t *testing.T, dir string) (ours, theirs string) {
 	key := filepath.Join(dir, "key")
 	kit.OK(t, kit.Limit, exec.Command("openvpn", "--genkey", "secret", key))
+	kit.Must(t, os.Chmod(key, 0o644)) // for a user, too
 	line := func(remote, a, b string) string {
 		return fmt.Sprintf("exec openvpn --dev tun --proto udp --secret %s --cipher AES-256-CBC --remote %s --ifconfig %s %s", key, remote, a, b)
 	}
@@ -79,13 +81,18 @@ func wireguard(t *testing.T, dir string) (ours, theirs string) {
 var tunRequests string
 
 // TestTun checks the requests of tun devices while the target keeps one, and that none
-// appears in the target's own network namespace, which the host's kernel serves.
+// appears in the target's own network namespace, which the host's kernel serves. A user
+// who may not open the host's file makes them, too.
 func TestTun(t *testing.T) {
 	kit.Need(t, "nsenter")
-	for _, engine := range []string{"supervise", "trace"} {
-		t.Run(engine, func(t *testing.T) {
+	for _, name := range []string{"supervise/0", "trace/0", "supervise/65534", "trace/65534"} {
+		engine, user, _ := strings.Cut(name, "/")
+		t.Run(name, func(t *testing.T) {
 			s := kit.NewSite(t)
-			cmd := kit.Lklrun("--name", kit.NewName(), "--engine", engine, "--if", s.TapIf(), "--", "/usr/bin/python3", "-c", tunRequests)
+			cmd := kit.Lklrun("--name", kit.NewName(), "--engine", engine, "--user", user, "--if", s.TapIf(), "--", "/usr/bin/python3", "-c", tunRequests)
+			if user != "0" { // the host's file is for root
+				cmd = exec.Command("unshare", append([]string{"-m", "sh", "-c", `mknod -m 600 $0 c 10 200 && mount --bind $0 /dev/net/tun && exec "$@"`, filepath.Join(s.Dir, "tun")}, cmd.Args...)...)
+			}
 			in, err := cmd.StdinPipe()
 			kit.Must(t, err)
 			p := kit.Start(t, cmd)

@@ -22,12 +22,14 @@
 #include <linux/sockios.h>
 #include <net/if_arp.h>
 #include <net/route.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
@@ -37,12 +39,14 @@
 #include "engine/supervise/sock.h"
 #include "engine/supervise/stray.h"
 #include "engine/supervise/stream.h"
+#include "process/process.h"
 #include "stack/stack.h"
 
 #define CONF_MAX	(512 * sizeof(struct ifreq))
 #define DATA_MAX	(64 * 1024)	/* bytes that ifr_data points to */
 
 #define TUN_MINOR	200	/* include/uapi/linux/miscdevice.h */
+#define NULL_MINOR	3	/* drivers/char/mem.c */
 
 /* First request of wireless devices, which the stack lacks (wireless.h). */
 #define SIOCIWFIRST	0x8b00
@@ -312,13 +316,24 @@ static bool is_native(unsigned int cmd)
 	return false;
 }
 
-/** is_tun - whether @fd is a tun device of the host, which knows two of the requests */
+/**
+ * is_tun - whether @fd is /dev/net/tun, or the file in its place
+ *
+ * See tun_show() in target/mounts.c.
+ */
 bool is_tun(int fd)
 {
+	char link[32], path[sizeof(TUN_FILE)];
 	struct stat st;
 
-	return !fstat(fd, &st) && S_ISCHR(st.st_mode) &&
-	       st.st_rdev == makedev(MISC_MAJOR, TUN_MINOR);
+	if (fstat(fd, &st) || !S_ISCHR(st.st_mode))
+		return false;
+	if (st.st_rdev == makedev(MISC_MAJOR, TUN_MINOR))
+		return true;
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	return st.st_rdev == makedev(MEM_MAJOR, NULL_MINOR) &&
+	       readlink(link, path, sizeof(path)) == sizeof(TUN_FILE) - 1 &&
+	       !memcmp(path, TUN_FILE, sizeof(TUN_FILE) - 1);
 }
 
 /** by_other - answer a request on a descriptor that is not a carrier */
