@@ -319,6 +319,10 @@ capture: packages build ## measure the cost of a capture at 5 Gbit/s and at full
 handover: packages build ## transfer 500 MB over two paths that are cut in turn, in both directions
 	@HANDOVER_MB=500 $(GO) test ./test/mptcp -run '^TestHandover' -count=1 -v -timeout 1h
 
+.PHONY: bench
+bench: packages build ## measure stacks beside the host, pasta and slirp4netns for 15 minutes (root); writes docs/reference/benchmarks.md
+	@$(GO) run ./bench $(BENCHFLAGS)
+
 .PHONY: conformance
 conformance: packages build ## run other projects' tests, natively and on the stacks; writes docs/reference/conformance.md
 	@.ci/install-packages libpython3.11-testsuite cmake dpkg-dev
