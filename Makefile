@@ -358,6 +358,12 @@ $(OUT)/tools/.nfpm-$(NFPM):
 generate: ## generate files from csrc/shared/ctl_proto.h
 	@$(GO) generate ./...
 
+.PHONY: reference
+reference: ## write the page about the JSON output to build/reference/json.md
+	@mkdir -p $(OUT)/reference
+	@REFERENCE=$(OUT)/reference $(GO) test ./cmd/lklctl -run '^TestDocuments$$' -count=1 >/dev/null
+	@echo "build/reference/json.md"
+
 .PHONY: man
 man: build ## write the manual pages of lklrun and lklctl to build/man
 	@for p in lklrun lklctl; do SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 0) $(BIN)/$$p man $(OUT)/man; done

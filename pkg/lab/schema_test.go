@@ -17,10 +17,6 @@ func golden(t *testing.T, path string, got []byte) {
 	schematest.Golden(t, *update, "./pkg/lab", path, got)
 }
 
-func TestSchemaIsCurrent(t *testing.T) {
-	golden(t, "../../docs/reference/lab.schema.json", Schema())
-}
-
 // The schema is valid JSON Schema and matches the reader.
 func TestSchema(t *testing.T) {
 	read := func(text []byte) error {

@@ -29,7 +29,7 @@ type Account struct {
 	Names        []Name        `json:"names"`        // names that were queried
 	Destinations []Destination `json:"destinations"` // addresses that were contacted
 	Allowed      Totals        `json:"allowed"`      // totals of everything, including entries that are not listed
-	Refused      Totals        `json:"refused"`
+	Refused      Totals        `json:"refused"`      // totals of refused queries and attempts
 }
 
 // Totals are numbers of queries and of connections.
@@ -40,20 +40,20 @@ type Totals struct {
 
 // Name is a queried name.
 type Name struct {
-	Name    string   `json:"name"`
-	Allowed bool     `json:"allowed"`
-	Count   int64    `json:"count"`
+	Name    string   `json:"name"`              // the name, in lower case, without the dot at the end
+	Allowed bool     `json:"allowed"`           // the rules permit it
+	Count   int64    `json:"count"`             // number of queries
 	Reason  string   `json:"reason,omitempty"`  // why the query was refused
 	Ignored []string `json:"ignored,omitempty"` // addresses in an answer that no name can permit
 }
 
 // Destination is an address that the program tried to reach.
 type Destination struct {
-	Protocol string `json:"protocol"` // tcp, udp, icmp or the number of an IP protocol
-	Address  string `json:"address"`
-	Port     uint16 `json:"port,omitempty"`
-	Allowed  bool   `json:"allowed"`
-	Count    int64  `json:"count"`
+	Protocol string `json:"protocol"`         // tcp, udp, icmp or the number of an IP protocol
+	Address  string `json:"address"`          // the destination
+	Port     uint16 `json:"port,omitempty"`   // port of TCP and UDP
+	Allowed  bool   `json:"allowed"`          // the rules permit it
+	Count    int64  `json:"count"`            // number of connections, or of attempts if refused
 	Name     string `json:"name,omitempty"`   // the name whose answer permitted it
 	Reason   string `json:"reason,omitempty"` // why it was refused
 }

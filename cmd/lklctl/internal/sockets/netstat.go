@@ -133,7 +133,7 @@ type netstatRow struct {
 }
 
 // Row is netstatRow for other packages. Embedding requires an exported name, but
-// docs/reference/json.md shows the name of the type.
+// json.md shows the name of the type.
 type Row = netstatRow
 
 func netstatRows(sockets []sockdiag.Socket) []netstatRow {

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Documents lists the Go types that verbs print with -o json. docs/reference/json.md is
-// generated from them and from the comments of their fields.
+// Documents lists the Go types that verbs print with -o json. `make reference`
+// generates json.md from them and from the comments of their fields.
 var Documents = map[*cobra.Command][]documented{}
 
 // documented is a type, and the flag with which the verb prints it (empty: without
