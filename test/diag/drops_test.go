@@ -3,6 +3,7 @@
 package diag_test
 
 import (
+	_ "embed"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -481,6 +483,49 @@ func TestDrops(t *testing.T) {
 			p.T = t
 			if r := p.End(); r.Status != 0 {
 				t.Error(r)
+			}
+		})
+	}
+}
+
+//go:embed testdata/ordinary.py
+var ordinaryProgram string
+
+// TestDropsOrdinary checks that connections that end in an ordinary way leave no drops: 10,000
+// over a wire and inside a stack, on two stacks. One in ten ends with a reset of the client, one with a reset of the server.
+func TestDropsOrdinary(t *testing.T) {
+	const count = 1250
+	for _, stack := range []string{"vanilla", "mptcp"} {
+		t.Run(stack, func(t *testing.T) {
+			t.Parallel()
+			wire := kit.NewName()
+			end := func(n int, engine string) *kit.Talker {
+				k := newEnd(t, "--stack", stack, "--engine", engine, "--if", fmt.Sprintf("wire:%s,ip=10.97.0.%d/24,ip6=fd97::%d/64", wire, n, n))
+				k.Say("exec(%s)", pythonString(ordinaryProgram))
+				k.Say(`serve(socket.AF_INET, "", 80)`)
+				k.Say(`serve(socket.AF_INET6, "::", 81)`)
+				return k
+			}
+			client, server := end(1, "supervise"), end(2, "preload")
+			for to, k := range map[string]*kit.Talker{`"10.97.0.2", 80`: client, `"fd97::2", 81`: client, `"127.0.0.1", 80`: client, `"::1", 81`: server} {
+				if got := k.Say("visit(%s, %d)", to, count); got != strconv.Itoa(count) {
+					t.Errorf("connections to %s: %s", to, got)
+				}
+			}
+			for _, k := range []*kit.Talker{client, server} {
+				if got := kit.Lklctl(t, "-n", k.Name, "drops"); strings.Contains(got, ":") {
+					t.Errorf("drops of %s: %s", k.Name, got)
+				}
+				counters := kit.Lklctl(t, "-n", k.Name, "counters", "-o", "prom")
+				if strings.Contains(counters, "\nlklrun_drops") {
+					t.Errorf("the counters of %s contain drops: %s", k.Name, counters)
+				}
+				if want := fmt.Sprintf("\nlklrun_TcpEstabResets_total{instance=%q} %d\n", k.Name, 4*count/5); !strings.Contains(counters, want) {
+					t.Errorf("want %s in %s", want, counters)
+				}
+				if r := k.End(); r.Status != 0 {
+					t.Error(r)
+				}
 			}
 		})
 	}

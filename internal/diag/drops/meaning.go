@@ -22,7 +22,7 @@ func meaningIn(reason, function string) string {
 	return Meaning(reason)
 }
 
-const noConnection = "the kernel gives no reason; the SYN was repeated, or the connection is in TIME-WAIT; before Linux 6.11, also: the listener's queue is full (TcpExtListenOverflows)"
+const noConnection = "the kernel gives no reason; the SYN was repeated, or the connection is in TIME-WAIT"
 
 const noCookie = "the listener's queue is full (TcpExtListenOverflows), or no SYN cookie belongs to the acknowledgement"
 
@@ -34,6 +34,8 @@ var special = map[[2]string]string{
 	// The only drops in these functions for which Linux 6.12 has no reason.
 	{"NOT_SPECIFIED", "tcp_v4_rcv"}: noConnection,
 	{"NOT_SPECIFIED", "tcp_v6_rcv"}: noConnection,
+
+	{"NETFILTER_DROP", "nf_conntrack_in"}: "the table of connection tracking (conntrack) is full; raise net.netfilter.nf_conntrack_max",
 
 	// With SYN cookies, a full queue of the listener looks like an unknown connection.
 	{"NO_SOCKET", "cookie_v4_check"}: noCookie,
@@ -60,6 +62,7 @@ var meanings = map[string]string{
 	"SKB_CSUM":          "the checksum could not be computed",
 	"IP_INHDR":          "the IP header is invalid",
 	"NETFILTER_DROP":    "a netfilter rule (nftables, iptables) dropped it",
+	"NETFILTER_REJECT":  "a netfilter rule (nftables, iptables) rejected the connection",
 	"OTHERHOST":         "the frame is for another machine's MAC address",
 	"IP_RPFILTER":       "the reverse path filter (net.ipv4.conf.*.rp_filter) rejected the source address",
 	"IP_NOPROTO":        "no handler for this IP protocol",

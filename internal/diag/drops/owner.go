@@ -15,13 +15,11 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// Attribute sets what the records themselves do not tell: their processes, and a second
-// possible cause of netfilter's drops.
+// Attribute sets the processes of the records.
 func Attribute(ctx context.Context, conn *stackconn.Conn, all []Record) error {
 	if len(all) == 0 {
 		return nil
 	}
-	explainTracking(ctx, conn, all)
 	var sockets []sockdiag.Socket
 	for i := range all {
 		sockets = append(sockets, all[i].Socket())

@@ -4,7 +4,6 @@ package drops
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -45,23 +44,3 @@ func parseTracking(text string) (t Tracking) {
 	}
 	return t
 }
-
-// explainTracking adds to the records of netfilter that a full table can be the cause.
-func explainTracking(ctx context.Context, conn *stackconn.Conn, all []Record) {
-	var t *Tracking
-	for i := range all {
-		if all[i].Reason != netfilter {
-			continue
-		}
-		if t == nil {
-			now := ReadTracking(ctx, conn)
-			t = &now
-		}
-		if t.Dropped > 0 {
-			all[i].Meaning = fmt.Sprintf("the full table of connection tracking (conntrack), which has dropped %d packets so far, or a netfilter rule; compare net.netfilter.nf_conntrack_count with nf_conntrack_max", t.Dropped)
-		}
-	}
-}
-
-// netfilter is the reason of drops by netfilter.
-const netfilter = "NETFILTER_DROP"

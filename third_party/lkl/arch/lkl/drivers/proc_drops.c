@@ -10,8 +10,9 @@
  * tcp_retransmit_synack (include/trace/events). A reader that keeps a file open
  * reads only new lines. /proc/net/drop_counts has the totals per reason.
  *
- * Only packets count. The kernel frees messages of netlink and of unix sockets
- * in the same way.
+ * Only losses count. The kernel also frees messages of netlink and of unix
+ * sockets in the same way, acknowledgements that a closing connection has used,
+ * and copies that no program has read: see lost().
  */
 #include <linux/ip.h>
 #include <linux/ipv6.h>
@@ -21,7 +22,12 @@
 #include <linux/timekeeping.h>
 #include <net/inet_sock.h>
 #include <net/ipv6.h>
+#include <net/netfilter/nf_conntrack.h>
+#include <net/netfilter/nf_conntrack_core.h>
+#include <net/netfilter/nf_reject.h>
 #include <net/net_namespace.h>
+#include <net/sch_generic.h>
+#include <net/snmp.h>
 #include <net/tcp.h>
 #include <trace/events/skb.h>
 #include <trace/events/tcp.h>
@@ -40,6 +46,7 @@ static const char * const skb_reasons[] = { DEFINE_DROP_REASON(FN, FN) };
 #undef FN
 
 #define OVERFLOW	"LISTEN_OVERFLOW"	/* a reason of ours */
+#define REJECT		"NETFILTER_REJECT"	/* another one, of resets */
 
 static const char * const reset_reasons[] = LKL_RST_REASON_NAMES;
 
@@ -70,6 +77,7 @@ static struct ring drops, retransmits;
 static u64 drop_count[ARRAY_SIZE(skb_reasons)];
 static u64 sent_count[ARRAY_SIZE(reset_reasons)];
 static u64 overflow_count;
+static u64 reject_count;
 static u64 received_count;
 static u64 retransmit_count[CAUSES];
 
@@ -231,42 +239,180 @@ static u16 ethertype_of(const struct sk_buff *skb)
 	return 0;
 }
 
-/* The kernel has no reason for a connection that a listener's full queue refuses. */
-static bool overflows(const struct sock *sk, enum skb_drop_reason reason)
+/* Returns whether a counter of the kernel has changed since the last call. */
+static bool counted(unsigned int now, unsigned int *seen)
 {
-	return reason == SKB_DROP_REASON_NOT_SPECIFIED && sk && sk->sk_state == TCP_LISTEN &&
-	       sk_acceptq_is_full(sk);
+	bool changed = now != *seen;
+
+	*seen = now;
+	return changed;
+}
+
+/*
+ * The kernel has no reason for a connection that a listener's full queue refuses.
+ * It counts it, and frees the packet before it looks at another one.
+ */
+static bool overflows(void)
+{
+	static unsigned int seen;
+	struct linux_mib *mib = init_net.mib.net_statistics; /* NULL during the boot */
+
+	return mib && counted(per_cpu_ptr(mib, 0)->mibs[LINUX_MIB_LISTENOVERFLOWS], &seen);
+}
+
+/* Connection tracking drops the packets of new connections if its table is full. */
+static bool untracked(void)
+{
+#if IS_ENABLED(CONFIG_NF_CONNTRACK)
+	static unsigned int seen;
+	struct ip_conntrack_stat *stat = init_net.ct.stat; /* NULL during the boot */
+
+	return stat && counted(per_cpu_ptr(stat, 0)->drop, &seen);
+#else
+	return false;
+#endif
+}
+
+/* Returns whether a packet is for a group that routers never forward, such as that of MLD. */
+static bool link_local_group(const struct sk_buff *skb, u16 type)
+{
+	const u8 *l3 = skb_network_header(skb);
+
+	if (type == ETH_P_IP && inside(skb, l3, sizeof(struct iphdr)))
+		return ipv4_is_local_multicast(((const struct iphdr *)l3)->daddr);
+	if (type == ETH_P_IPV6 && inside(skb, l3, sizeof(struct ipv6hdr))) {
+		const struct in6_addr *to = &((const struct ipv6hdr *)l3)->daddr;
+
+		return ipv6_addr_is_multicast(to) && IPV6_ADDR_MC_SCOPE(to) <= IPV6_ADDR_SCOPE_LINKLOCAL;
+	}
+	return false;
+}
+
+/* Returns whether TCP has received a segment that neither has data nor opens a connection. */
+static bool bare_segment(const struct sk_buff *skb, u16 type)
+{
+	const u8 *l3 = skb_network_header(skb);
+	const struct tcphdr *th;
+	u8 protocol = 0;
+
+	if (type == ETH_P_IP && inside(skb, l3, sizeof(struct iphdr)))
+		protocol = ((const struct iphdr *)l3)->protocol;
+	else if (type == ETH_P_IPV6 && inside(skb, l3, sizeof(struct ipv6hdr)))
+		protocol = ((const struct ipv6hdr *)l3)->nexthdr;
+	if (protocol != IPPROTO_TCP || !skb->skb_iif || !skb_transport_header_was_set(skb))
+		return false;
+	th = tcp_hdr(skb);
+	/* IP has removed its header only if the packet is for this host. */
+	if (!inside(skb, th, sizeof(*th)) || skb->data < (const u8 *)th || th->syn)
+		return false;
+	return skb->data + skb->len <= (const u8 *)th + th->doff * 4;
+}
+
+/*
+ * The kernel also gives a reason for packets that it has used, and for those that it has
+ * no use for: nothing is lost with them.
+ */
+static bool lost(const struct sk_buff *skb, u16 type, enum skb_drop_reason reason)
+{
+	const struct sock *sk = owner_of(skb);
+
+	switch (reason) {
+	case SKB_DROP_REASON_NOT_SPECIFIED:
+		/* A packet without both has never been on the way, as in a query for a route. */
+		if (!ifindex_of(skb) && !sk)
+			return false;
+		if (skb->skb_iif && link_local_group(skb, type))
+			return false;
+		fallthrough;
+#ifdef LKL_HAS_QUEUE_PURGE
+	case SKB_DROP_REASON_QUEUE_PURGE:
+#endif
+		/* Sockets of these kinds receive copies of packets. */
+		if (sk && skb->destructor == sock_rfree &&
+		    (sk->sk_family == AF_PACKET || sk->sk_type == SOCK_RAW))
+			return false;
+		fallthrough;
+	case SKB_DROP_REASON_NO_SOCKET:
+	case SKB_DROP_REASON_TCP_CLOSE:
+	case SKB_DROP_REASON_TCP_FLAGS:
+	case SKB_DROP_REASON_TCP_OLD_ACK:
+	case SKB_DROP_REASON_TCP_OLD_DATA:
+#ifdef LKL_HAS_TCP_OLD_SEQUENCE
+	case SKB_DROP_REASON_TCP_OLD_SEQUENCE:
+#endif
+	case SKB_DROP_REASON_TCP_RESET:
+		return !bare_segment(skb, type);
+	case SKB_DROP_REASON_IP_INNOROUTES:
+		return !link_local_group(skb, type);
+	case SKB_DROP_REASON_QDISC_DROP:
+		/* An interface sends these packets before its link is up, and repeats them. */
+		return !skb->dev || !qdisc_tx_is_noop(skb->dev) || !link_local_group(skb, type);
+	default:
+		return true;
+	}
 }
 
 /**
- * lkl_packet_dropped - record a packet that the stack frees without using it
- * @skb: the packet
+ * lkl_packet_dropped - record a packet that the stack loses
+ * @skb: the packet, which the stack frees
  * @place: where in the kernel
  * @reason: why
  */
 void lkl_packet_dropped(struct sk_buff *skb, void *place,
 			enum skb_drop_reason reason LKL_KFREE_SKB_RX_SK)
 {
+	bool overflow = overflows(), full = untracked();
 	struct record *r;
-	u16 type = ethertype_of(skb);
+	u16 type;
 
-	if (!type || reason == LKL_SKB_CONSUMED)
+	if (reason == LKL_SKB_CONSUMED && !overflow)
+		return;
+	type = ethertype_of(skb);
+	if (!type)
 		return;
 	if (reason >= ARRAY_SIZE(skb_reasons))
 		reason = SKB_DROP_REASON_NOT_SPECIFIED;
-	if (overflows(lkl_kfree_skb_rx_sk, reason)) {
+	if (!overflow && !lost(skb, type, reason))
+		return;
+	if (overflow && (reason == SKB_DROP_REASON_NOT_SPECIFIED || reason == LKL_SKB_CONSUMED)) {
 		overflow_count++;
 		r = next_record(DROP, OVERFLOW);
 	} else {
 		drop_count[reason]++;
 		r = next_record(DROP, skb_reasons[reason]);
 	}
-	r->place = place;
+	r->place = full && reason == SKB_DROP_REASON_NETFILTER_DROP ? nf_conntrack_in : place;
 	r->ethertype = type;
 	r->len = skb->len;
 	r->ifindex = ifindex_of(skb);
 	addresses(r, skb);
 	socket_of(r, owner_of(skb) ?: lkl_kfree_skb_rx_sk);
+}
+
+/**
+ * lkl_packet_consumed - record a SYN that a listener's full queue refuses
+ * @skb: a packet that the stack has used, or such a SYN
+ */
+void lkl_packet_consumed(struct sk_buff *skb)
+{
+#ifdef LKL_HAS_KFREE_SKB_SOCKET
+	lkl_packet_dropped(skb, tcp_conn_request, LKL_SKB_CONSUMED, NULL);
+#else
+	lkl_packet_dropped(skb, tcp_conn_request, LKL_SKB_CONSUMED);
+#endif
+}
+
+/**
+ * lkl_reset_rejected - record a reset that a rule of netfilter sends
+ * @skb: the reset
+ */
+void lkl_reset_rejected(const struct sk_buff *skb)
+{
+	struct record *r = next_record(RESET_SENT, REJECT);
+
+	reject_count++;
+	r->ethertype = ntohs(skb->protocol);
+	addresses(r, skb);
 }
 
 /**
@@ -476,6 +622,8 @@ static int counts_show(struct seq_file *seq, void *v)
 	if (overflow_count)
 		seq_printf(seq, "%s %s %llu\n", kind_names[DROP], OVERFLOW, overflow_count);
 	show_counts(seq, RESET_SENT, sent_count, reset_reasons, ARRAY_SIZE(reset_reasons));
+	if (reject_count)
+		seq_printf(seq, "%s %s %llu\n", kind_names[RESET_SENT], REJECT, reject_count);
 	show_counts(seq, RETRANSMIT, retransmit_count, causes, CAUSES);
 	if (received_count)
 		seq_printf(seq, "%s PEER %llu\n", kind_names[RESET_RECEIVED], received_count);
