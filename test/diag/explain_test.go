@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -53,6 +54,7 @@ type situation struct {
 	want          explain.Code
 	text          []string // parts of the explanation
 	warm          int      // bytes to wait for before the observation
+	over          string   // an interface of the sender that must carry data before it
 	loopback      bool     // both ends are one
 	discipline    []string // arguments of tc qdisc at the sender, whose engine must be supervise
 }
@@ -130,7 +132,7 @@ func (s *situation) examine(t *testing.T, sender, receiver *kit.Talker, address 
 	kit.WaitFor(t, "the transfer", kit.Limit, func() bool {
 		var n int
 		_, err := fmt.Sscan(say(receiver, "got[0]"), &n)
-		return err == nil && n > s.warm
+		return err == nil && n > s.warm && (s.over == "" || sent(t, sender, s.over) > 20000)
 	})
 	k := sender
 	if s.at == "receiver" {
@@ -152,6 +154,17 @@ func (s *situation) examine(t *testing.T, sender, receiver *kit.Talker, address 
 			t.Errorf("the explanation lacks %q", part)
 		}
 	}
+}
+
+// sent returns the bytes that an interface has sent.
+func sent(t *testing.T, k *kit.Talker, iface string) int {
+	t.Helper()
+	_, counters, _ := strings.Cut(kit.Lklctl(t, "-n", k.Name, "cat", "/proc/net/dev"), iface+":")
+	n, err := strconv.Atoi(strings.Fields(counters)[8])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 // attempts is the largest number of observations of a situation.
@@ -203,7 +216,7 @@ func TestExplainSlowPath(t *testing.T) {
 	}
 	sender, receiver := end(1), end(2)
 	kit.Lklctl(t, "-n", receiver.Name, "path", "eth1", "delay", "1500ms", "--direction", "in")
-	s := situation{name: "slow path", warm: 16000000, receive: "rcvbuf=60000", far: []string{"delay", "10ms", "rate", "20mbit", "--direction", "in"}, want: explain.SlowPath, text: []string{"The slow path over eth1 limits"}}
+	s := situation{name: "slow path", over: "eth1", receive: "rcvbuf=60000", far: []string{"delay", "10ms", "rate", "20mbit", "--direction", "in"}, want: explain.SlowPath, text: []string{"The slow path over eth1 limits"}}
 	s.examine(t, sender, receiver, "10.97.1.2", 5000)
 }
 
