@@ -44,6 +44,8 @@ const (
 	atOnce = 8
 	// maxLog is the number of bytes of a node's log that errors can contain.
 	maxLog = 64 << 10
+	// maxLines is the number of lines of a server's output that its error contains.
+	maxLines = 20
 )
 
 // Options are the options of Up. The zero value is ready to use.
@@ -73,15 +75,25 @@ type node struct {
 	done chan struct{} // closed after lklrun has ended
 }
 
-// StartError is the error for a node that did not start.
+// StartError is the error for a node that did not start, or whose server did not.
 type StartError struct {
 	Node   string
 	Stderr string // output of the node
+	server string // what is wrong with its server
 }
 
-// Error names the node and the reason.
+// Error names the node and the reason, with the last output of a server.
 func (e *StartError) Error() string {
-	return fmt.Sprintf("node %s: %s", e.Node, reason(e.Stderr, "lklrun ended without a message"))
+	if e.server == "" {
+		return fmt.Sprintf("node %s: %s", e.Node, reason(e.Stderr, "lklrun ended without a message"))
+	}
+	text := fmt.Sprintf("node %s: %s", e.Node, e.server)
+	output, _, _ := strings.Cut(e.Stderr, ended)
+	lines := strings.Split(strings.TrimSpace(output), "\n")
+	if lines[0] == "" {
+		return text + ", without output"
+	}
+	return text + "; its output: " + strings.Join(lines[max(0, len(lines)-maxLines):], "\n")
 }
 
 // ExitError is the error for a program of lklrun or lklctl that failed.
@@ -406,14 +418,15 @@ func (l *Lab) awaitServer(ctx context.Context, n *PlannedNode) error {
 		} else if err != nil && limit.Err() == nil && !errors.As(err, new(*ExitError)) {
 			return err
 		}
-		if log := l.Log(n.Name); strings.Contains(log, ended) {
-			return &StartError{n.Name, log}
+		log := l.Log(n.Name)
+		if _, status, ok := strings.Cut(log, ended); ok {
+			return &StartError{n.Name, log, fmt.Sprintf("%s ended with status %s", n.Run, strings.Fields(status)[0])}
 		}
 		if pause(limit, 30*time.Millisecond) != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			return &StartError{n.Name, fmt.Sprintf("%s%s does not listen on a port after %v", l.Log(n.Name), n.Run, serveLimit)}
+			return &StartError{n.Name, log, fmt.Sprintf("%s does not listen on a port after %v", n.Run, serveLimit)}
 		}
 	}
 }
@@ -431,13 +444,18 @@ func (l *Lab) node(name string) (*PlannedNode, error) {
 	return nil, fmt.Errorf("lab %s has no node %q; %s", l.Plan.Name, name, suggest.Or(name, names, "it has "+strings.Join(names, ", ")))
 }
 
-// Log returns the last output of a node and of its program. It is empty for a
-// lab in the background.
+// Log returns the last output of a node and of its program.
 func (l *Lab) Log(name string) string {
 	for _, n := range l.nodes {
-		if n != nil && n.plan.Name == name {
+		if n != nil && n.plan.Name == name && !l.detached {
 			return n.text()
 		}
+	}
+	if n, err := l.node(name); err == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), queryLimit)
+		defer cancel()
+		out, _ := run(ctx, l.programs.lklctl, "logs", n.Instance) // without output, there is none to report
+		return string(out)
 	}
 	return ""
 }

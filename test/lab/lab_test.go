@@ -275,7 +275,14 @@ func TestFailedStart(t *testing.T) {
 	u := newUser(t)
 	before := kit.Take(t)
 	kit.OneLine(t, kit.Run(t, kit.Limit, u.lab("--chain", "6", "--server-stack", "mptpc", "--", "true")), 125, `^lklrun: node server: --stack: no stack "mptpc"; did you mean mptcp\?$`)
-	kit.OneLine(t, kit.Run(t, kit.Limit, u.lab("--server", "exit 4", "--", "true")), 125, `^lklrun: node server: .*ended with status 4`)
+	kit.OneLine(t, kit.Run(t, kit.Limit, u.lab("--server", "exit 4", "--", "true")), 125, `^lklrun: node server: exit 4 ended with status 4, without output`)
+	for _, verb := range [][]string{{"--", "true"}, {}} {
+		args := append([]string{"--server", "echo 1; echo 2; exit 4"}, verb...)
+		if len(verb) == 0 {
+			args = append([]string{"up"}, args...)
+		}
+		kit.OneLine(t, kit.Run(t, kit.Limit, u.lab(args...)), 125, `^lklrun: node server: .*exit 4 ended with status 4; its output: 1; 2$`)
+	}
 	kit.OneLine(t, kit.Run(t, kit.Limit, u.lab("--sysctl", "net.ipv4.nosuch=1", "--", "true")), 125, `^lklrun: node (client|server): sysctl net.ipv4.nosuch=1: the stack has no such setting`)
 	before.Settles(5 * time.Second)
 }
