@@ -4,10 +4,12 @@
  *
  * Such a thread has one instruction to execute, and its call does not block.
  * lklhost waits for it, and the whole stack with lklhost. Code that another
- * thread has changed can make it run for ever, or sleep in a page fault.
+ * thread has changed can make it sleep in a page fault. On arm64, which has no
+ * flag for one instruction (regs_repeat()), the code can also run for ever.
  *
  * A timer interrupts the wait every TICK_MS. The limit depends on what the
- * thread does, because a thread that waits for a CPU or a disk is not to blame:
+ * thread does, because a thread that waits for a CPU or a disk is not to blame.
+ * A slow or busy machine must not make a program pass it:
  *
  *	it used CPU time	RUN_MS of it
  *	it sleeps		SLEEP_TICKS in a row
@@ -30,8 +32,8 @@
 #endif
 
 #define TICK_MS		10
-#define RUN_MS		20
-#define SLEEP_TICKS	4
+#define RUN_MS		1000
+#define SLEEP_TICKS	100
 
 static timer_t timer;
 static bool created;

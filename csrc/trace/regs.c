@@ -18,6 +18,7 @@
 #if defined(__x86_64__)
 
 #define CALL_SIZE	2	/* bytes of the instruction syscall */
+#define TRAP_FLAG	0x100	/* in eflags: SIGTRAP after one instruction */
 
 /** regs_read - read the registers of a thread that waits in a stop */
 int regs_read(pid_t tid, struct regs *r)
@@ -80,9 +81,15 @@ void regs_set_call(struct regs *r, long nr, const uint64_t args[6])
 	r->user.r9 = args[5];
 }
 
-/** regs_repeat - go back to the instruction that makes the call */
+/**
+ * regs_repeat - go back to the instruction that makes the call
+ *
+ * If another instruction is there now, the thread stops after it. The
+ * instruction syscall enters the kernel without SIGTRAP.
+ */
 void regs_repeat(struct regs *r)
 {
+	r->user.eflags |= TRAP_FLAG;
 	r->user.rip -= CALL_SIZE;
 	r->user.rax = (uint64_t)r->nr;
 	r->nr = -1;		/* the kernel must not restart the last call */

@@ -34,6 +34,8 @@
  * - Syscall user dispatch acts before the entry of a call. Its SIGSYS is blocked,
  *   as is the SIGSEGV of a page that is gone. The kernel delivers both
  *   nevertheless, which is a stop that lklhost does not expect.
+ * - On x86-64, the thread executes one instruction outside the kernel and then
+ *   gets SIGTRAP, so it cannot loop (regs_repeat()).
  * - A seccomp filter that another thread installs meanwhile can only refuse the
  *   call.
  *
@@ -159,7 +161,8 @@ static int run_to(struct tracee *t, int want, const struct regs *call, bool done
 		t->result = regs_result(&r);
 		return stop == want ? 0 : run_to(t, want, call, done);
 	}
-	tracee_strayed(t->tid, stop >> 8 || stop == SYSCALL_STOP ?
+	tracee_strayed(t->tid, stop == SIGTRAP ? "executed another instruction" :
+			       stop >> 8 || stop == SYSCALL_STOP ?
 			       "made another system call" : "got a signal");
 	return -ESRCH;
 }
@@ -256,6 +259,10 @@ static int rewind_call(struct tracee *t)
 	if (!ret)
 		ret = run_to(t, SECCOMP_STOP, &t->regs, false);
 	t->at = ret ? RUNS : WAITS_ENTRY;
+	if (!ret && !write_regs(t, &t->regs)) {
+		t->at = RUNS;
+		ret = -ESRCH;
+	}
 	trace_end(t->tid);
 	return ret;
 }
