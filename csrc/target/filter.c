@@ -51,7 +51,7 @@
 #include "base/lklhost.h"
 #include "target/child.h"
 
-#define MAX_INSNS	128
+#define MAX_INSNS	160
 #define X32_BIT		0x40000000u
 #define WIRELESS_LAST	0x8bff	/* SIOCIWLAST, linux/wireless.h */
 
@@ -319,6 +319,25 @@ static void emit_tracers(void)
 	emit_ret(SECCOMP_RET_ALLOW);
 }
 
+/**
+ * emit_untraced - refuse threads that share descriptors and have no tracer
+ *
+ * lklhost could not stop such a thread, see trace/alone.c. The flags of clone3()
+ * are in memory; C libraries use clone() in its place.
+ */
+static void emit_untraced(void)
+{
+	const uint32_t both = CLONE_UNTRACED | CLONE_FILES;
+
+	emit_if(SYS_clone3, SECCOMP_RET_ERRNO | ENOSYS);
+	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 5);
+	emit_load(ARG_LO(0));
+	emit(BPF_ALU | BPF_AND | BPF_K, both, 0, 0);
+	emit(BPF_JMP | BPF_JEQ | BPF_K, both, 0, 1);
+	emit_ret(SECCOMP_RET_ERRNO | EPERM);
+	emit_ret(SECCOMP_RET_ALLOW);
+}
+
 /** build - generate the filter */
 static void build(void)
 {
@@ -330,8 +349,10 @@ static void build(void)
 		emit_if(always[i], caught);
 	emit_never();
 	emit_socket(caught);
-	if (host.trace)
+	if (host.trace) {
 		emit_tracers();
+		emit_untraced();
+	}
 
 	if (host.shared_netns)
 		emit_dumpable();

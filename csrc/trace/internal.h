@@ -46,6 +46,8 @@ enum at {
  * @stop_sig: a SIGSTOP arrived meanwhile, and must be sent again
  * @kept: the next thread whose @status trace_wait() must still handle
  * @is_kept: it must
+ * @files: number of its descriptor table; 0: unknown
+ * @asked: trace_alone() waits for it to stop
  * @status: a wait status, or TRACEE_REPLACED
  */
 struct tracee {
@@ -60,6 +62,8 @@ struct tracee {
 	bool stop_sig;
 	struct tracee *kept;
 	bool is_kept;
+	uint64_t files;
+	bool asked;
 	int status;
 };
 
@@ -68,6 +72,7 @@ struct tracee {
 
 /* tracee.c */
 struct tracee *tracee_find(pid_t tid);
+struct tracee *tracee_next(const struct tracee *t);
 void tracee_keep(pid_t tid, int status);
 void tracee_executed(struct tracee *t);
 
@@ -77,6 +82,7 @@ void tracee_strayed(pid_t tid, const char *how);
 void limit_start(void);
 void limit_stop(void);
 bool limit_passed(pid_t tid);
+long limit_usage(pid_t tid, char *state);
 
 /* regs.c */
 int regs_read(pid_t tid, struct regs *r);

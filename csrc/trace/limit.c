@@ -85,12 +85,12 @@ void limit_stop(void)
 }
 
 /**
- * usage - read what a thread does
+ * limit_usage - read what a thread does
  * @state: set to its state, as in /proc/PID/stat
  *
  * Returns the CPU time that it has used, in milliseconds.
  */
-static long usage(pid_t tid, char *state)
+long limit_usage(pid_t tid, char *state)
 {
 	unsigned long user = 0, kernel = 0;
 	char path[40], text[512];
@@ -118,7 +118,7 @@ static long usage(pid_t tid, char *state)
 bool limit_passed(pid_t tid)
 {
 	char state;
-	long ran = usage(tid, &state);
+	long ran = limit_usage(tid, &state);
 
 	if (ran_before < 0)
 		ran_before = ran;

@@ -58,6 +58,9 @@ void trace_end(pid_t tid);
 uint64_t trace_page(pid_t tid);
 void trace_set_page(pid_t tid, uint64_t page);
 
+/* alone.c */
+int trace_alone(pid_t tid);
+
 /* meeting.c */
 int trace_meeting_open(void);
 void trace_meeting_set(int fd);

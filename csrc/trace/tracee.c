@@ -33,10 +33,12 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ptrace.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -54,7 +56,7 @@
 
 static struct tracee *table[HASH];
 static const struct trace_ops *trace_ops;
-static uint64_t last_id;
+static uint64_t last_id, last_files;
 static struct tracee *kept_first, **kept_last = &kept_first;
 
 /** tracee_find - find a thread; NULL if it is not traced */
@@ -65,6 +67,17 @@ struct tracee *tracee_find(pid_t tid)
 	while (t && t->tid != tid)
 		t = t->next;
 	return t;
+}
+
+/** tracee_next - get the thread after @t in the table; NULL: the first one */
+struct tracee *tracee_next(const struct tracee *t)
+{
+	struct tracee *next = t ? t->next : NULL;
+	size_t i = t ? (uint32_t)t->tid % HASH + 1 : 0;
+
+	while (!next && i < HASH)
+		next = table[i++];
+	return next;
 }
 
 /** tracee_get - find a thread, or add it; NULL if memory is exhausted */
@@ -129,9 +142,15 @@ static struct tracee *kept_take(void)
 /** trace_seize - trace a process that waits before its exec */
 int trace_seize(pid_t pid)
 {
+	struct tracee *t;
+
 	if (ptrace(PTRACE_SEIZE, pid, 0, OPTIONS))
 		return -errno;
-	return tracee_get(pid) ? 0 : -ENOMEM;
+	t = tracee_get(pid);
+	if (!t)
+		return -ENOMEM;
+	t->files = ++last_files;
+	return 0;
 }
 
 /** event_message - get the message of an event: a number */
@@ -168,14 +187,25 @@ static void called(struct tracee *t)
 		trace_answer(t->tid, t->id, -ENOSYS);
 }
 
-/** forked - handle a new thread or process, which has the same pages */
+/**
+ * forked - handle a new thread or process, which has the same pages
+ *
+ * The flags of clone(2) are in a register, and clone3(2) is refused.
+ */
 static void forked(const struct tracee *t)
 {
 	pid_t tid = event_message(t->tid);	/* 0: killed */
 	struct tracee *new = tid ? tracee_get(tid) : NULL;
+	struct regs r;
 
-	if (new && !new->page)
+	if (!new)
+		return;
+	if (!new->page)
 		new->page = t->page;
+	if (!regs_read(t->tid, &r))
+		new->files = r.nr == SYS_clone &&
+			     (regs_arg(&r, 0) & CLONE_FILES) ?
+			     t->files : ++last_files;
 }
 
 /**
@@ -191,6 +221,8 @@ void tracee_executed(struct tracee *t)
 
 	t->page = 0;
 	t->at = RUNS;
+	t->files = ++last_files;
+	t->asked = false;
 	if (former && former != t)
 		keep(former, TRACEE_REPLACED);
 	ptrace(PTRACE_CONT, t->tid, 0, 0);

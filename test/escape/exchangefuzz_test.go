@@ -163,10 +163,7 @@ func TestExchangeFuzz(t *testing.T) {
 			t.Run(who+"/"+engine, func(t *testing.T) {
 				t.Parallel() // each waits for its time to pass
 				e := newExchanger(t)
-				kinds := []string{"memory", "instructions"}
-				if engine == "supervise" {
-					kinds = append(kinds, "descriptors")
-				}
+				kinds := []string{"memory", "instructions", "descriptors"}
 				e.check(t, e.command(t, who, engine, seconds, seed, kinds), seconds)
 			})
 		}

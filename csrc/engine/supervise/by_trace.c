@@ -251,6 +251,8 @@ static int channel_open(struct channel *ch, const struct call *c, int fd)
 	*ch = (struct channel){ .c = c, .there = -1, .here = -1 };
 	watchdog_enter_run(c);
 	ret = trace_begin(c->pid, c->id);
+	if (!ret && fd < 0)
+		ret = trace_alone(c->pid);
 	if (!ret)
 		ret = page_get(c, &ch->at);
 	if (!ret)

@@ -167,7 +167,7 @@ static const char *new_spaces(const struct attempt *at)
 	return unshare((int)at->a) ? failure(errno) : connect_out(at);
 }
 
-/** clone_spaces - clone3() into new namespaces, then connect */
+/** clone_spaces - clone3() or else clone() into new namespaces, then connect */
 static const char *clone_spaces(const struct attempt *at)
 {
 	struct clone_args args = {
@@ -182,6 +182,8 @@ static const char *clone_spaces(const struct attempt *at)
 	if (pipe(p))
 		return failure(errno);
 	pid = RAW(SYS_clone3, &args, sizeof(args));
+	if (pid < 0 && errno == ENOSYS)	/* engine trace */
+		pid = RAW(SYS_clone, args.flags | SIGCHLD, 0, 0, 0, 0);
 	if (!pid) {
 		dprintf(p[1], "%s", connect_out(at));
 		_exit(0);

@@ -5,10 +5,11 @@
  *	exchange SECONDS SEED KIND...	try to leave the run
  *	exchange outside		run the accomplice on the host
  *
- * Thread A of a worker process makes calls that lklhost handles. Thread B
- * exchanges, at random moments, what these calls use: the descriptor, the
- * memory, or the instruction (the kinds). A worker lives for a part of a second,
- * because the engine trace kills it when it exchanges an instruction.
+ * Thread A of a worker process makes calls that lklhost handles. B, a thread or
+ * a process with the same memory and files, exchanges, at random moments, what
+ * these calls use: the descriptor, the memory, or the instruction (the kinds).
+ * A worker lives for a part of a second, because the engine trace kills it when
+ * it exchanges an instruction.
  *
  * The accomplice passes a TCP socket of the host to each process that connects
  * to it, again and again. It and the listener know what has come out: each
@@ -21,12 +22,13 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <poll.h>
-#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -194,12 +196,13 @@ void receive(int fd, bool several)
 		arrived(&mm[i].msg_hdr);
 }
 
-/** exchanger - main function of thread B */
-static void *exchanger(void *arg)
+/** exchanger - main function of B */
+static int exchanger(void *arg)
 {
 	const struct kind *kind = arg;
 	volatile uint64_t spin;
 
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	rnd_seed((uint64_t)getpid());
 	for (;;) {
 		for (spin = below(4000); spin; spin--)
@@ -207,7 +210,18 @@ static void *exchanger(void *arg)
 		kind->exchange();
 		add(&count->exchanges);
 	}
-	return NULL;
+	return 0;
+}
+
+/** start - start B as a thread, or as a process with the same memory and files */
+static void start(const struct kind *kind)
+{
+	static char stack[64 * 1024] __attribute__((aligned(16)));
+	int flags = CLONE_VM | CLONE_FS | CLONE_FILES |
+		    (below(2) ? SIGCHLD : CLONE_SIGHAND | CLONE_THREAD);
+
+	if (clone(exchanger, stack + sizeof(stack), flags, (void *)kind) < 0)
+		_exit(1);
 }
 
 /** now_ms - get the time */
@@ -223,11 +237,10 @@ static uint64_t now_ms(void)
 static void work(const struct kind *kind)
 {
 	uint64_t end = now_ms() + SLICE_MS;
-	pthread_t thread;
 
 	alarm(10);
 	kind->set_up();
-	pthread_create(&thread, NULL, exchanger, (void *)kind);
+	start(kind);
 	while (now_ms() < end) {
 		kind->call();
 		add(&count->calls);

@@ -51,6 +51,9 @@ int main(void)
 		_exit(0);
 	}
 	waitpid((pid_t)pid, NULL, 0);
+	report("untraced, with our files",
+	       syscall(SYS_clone, CLONE_UNTRACED | CLONE_FILES | SIGCHLD, 0, 0, 0, 0));
+	report("clone3", syscall(SYS_clone3, NULL, 0));
 	report("listener", own_listener());
 	report("ptrace", ptrace(PTRACE_TRACEME, 0, 0, 0));
 	report("parent: socket", socket(AF_INET, SOCK_STREAM, 0));
