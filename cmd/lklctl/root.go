@@ -90,7 +90,7 @@ func rootCommand(c *verb.Call) *cobra.Command {
 			drops.Drops(c),
 			drops.Resets(c),
 			capture.Command(c),
-			capture.Tcpdump(c),
+			instances.Tcpdump(c),
 			capture.Extcap(c),
 			instances.Account(c),
 			link.Lease(c),

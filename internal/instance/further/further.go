@@ -97,7 +97,11 @@ func ended(info *instance.Info, req ctlproto.Exec, r ctlproto.ExecReply, note fu
 	case ctlproto.CTL_EXEC_CWD:
 		return exit.End{}, fmt.Errorf("instance %q: the program cannot change to the directory %s: %w", info.Name, req.Dir, why)
 	case ctlproto.CTL_EXEC_COMMAND:
-		note("%s: %v", req.Args[0], why)
+		remedy := ""
+		if why == syscall.ENOENT && !strings.Contains(req.Args[0], "/") {
+			remedy = "; install it, or check PATH"
+		}
+		note("%s: %v%s", req.Args[0], why, remedy)
 	case ctlproto.CTL_EXEC_RUN_ENDED:
 		note("instance %q has ended, so %s was killed", info.Name, req.Args[0])
 	}

@@ -105,6 +105,11 @@ func Ping(c *verb.Call) *cobra.Command {
 	return shortcut(c, "ping", "  lklctl ping -c 3 192.0.2.1\n  lklctl -n web ping -I eth1 -n example.com")
 }
 
+// Tcpdump returns the verb tcpdump.
+func Tcpdump(c *verb.Call) *cobra.Command {
+	return shortcut(c, "tcpdump", "  lklctl tcpdump -ni eth0 port 80\n  lklctl tcpdump -i any -c 100 -w trace.pcap\n  lklctl -n web tcpdump -vv icmp")
+}
+
 // shortcut returns a verb that runs the program of the same name.
 func shortcut(c *verb.Call, program, example string) *cobra.Command {
 	return &cobra.Command{
