@@ -32,13 +32,16 @@ GOLANGCI_LINT  := v2.15.0
 GOTESTSUM      := v1.13.0
 VALE           := v3.22.0
 NFPM           := v2.43.0
+APIDIFF        := golang.org/x/exp/cmd/apidiff@latest
 HELM           := v3.22.0
 KUBERNETES      = $(shell $(GO) -C test/cluster/tools list -m -f '{{.Version}}' k8s.io/kubernetes)
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^##@/ { print (n++ ? "\n" : "") substr($$0, 5) ":" } \
+		/^[a-z0-9._-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+##@ Build
 # Each list has a stamp, so that dpkg is queried only after the list has changed. A demo also needs
 # the build, so a user without root gets one command for all packages.
 PACKAGES := $(OUT)/.packages
@@ -152,6 +155,7 @@ go: $(PACKAGES)-build
 	@$(GOBUILD_PCAP) -o $(BIN)/ ./cmd/lklctl
 	@ln -sfn lklctl $(BIN)/kubectl-lklctl
 
+##@ Install and release
 # The versions of Linux of the packages lklrun-stack-VERSION
 DEB_STACKS ?= 6.1 7.3
 
@@ -185,6 +189,7 @@ deb-test: deb $(PACKAGES)-all
 	@.ci/debian-root amd64 $(OUT)/deb-test/amd64-build.tar libpcap0.8 curl git gcc libc6-dev make flex bison bc patch xz-utils linux-source-6.12
 	@.ci/fetch-debs --deps arm64 $(OUT)/deb-test/arm64 libpcap0.8 curl dash coreutils
 
+##@ See it work
 .PHONY: demo
 demo: $(PACKAGES)-demo build ## fetch 200 MB over two paths at once, in a lab of two stacks; needs no root
 	@test/demo.sh
@@ -193,6 +198,7 @@ demo: $(PACKAGES)-demo build ## fetch 200 MB over two paths at once, in a lab of
 demo-tap: $(PACKAGES)-demo-tap build ## fetch 200 MB over two taps at once, from the host's kernel (root)
 	@test/demo-tap.sh
 
+##@ Test
 TOOLS := $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) $(OUT)/tools/.vale-$(VALE) $(OUT)/tools/.gotestsum-$(GOTESTSUM)
 
 # make check runs the quick tests, which need no kernel. make test needs one machine, and make
@@ -204,6 +210,11 @@ check: $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) ## run the quick tests: lint
 	@cd test/programs/http3 && $(OUT)/tools/golangci-lint run ./...
 	@cd test/cri/tools && $(OUT)/tools/golangci-lint run ./...
 	@$(GO) test ./cmd/... ./internal/... ./pkg/... ./test/kit ./test/conformance ./test/tally
+
+.PHONY: check-c
+check-c: host ## run the quick tests of the C side: dependencies of the rooms, and the tests that need no kernel
+	@$(MAKE) -s --no-print-directory -C csrc OUT=$(BIN) -j$(JOBS) rooms
+	@$(MAKE) -s --no-print-directory -C csrc OUT=$(BIN) LKL= check
 
 .PHONY: test
 test: packages build stack-linux-6.1 cross-amd64 $(TOOLS) ## run every lint, and every test that one machine can run; results in build/results
@@ -251,6 +262,7 @@ $(OUT)/web/node_modules/.package-lock.json: test/diag/testdata/web/package.json 
 	@cd $(OUT)/web && npm ci --ignore-scripts --no-audit --no-fund --prefer-offline --loglevel=error --cache "$${XDG_CACHE_HOME:-$$HOME/.cache}/lklrun/npm"
 	@touch $@
 
+##@ Test for longer, or with other tools
 # The duration in seconds, and the seed of the random numbers. SAN=1 selects the programs with
 # sanitizers.
 DURATION ?= 60
@@ -319,6 +331,7 @@ capture: packages build ## measure the cost of a capture at 5 Gbit/s and at full
 handover: packages build ## transfer 500 MB over two paths that are cut in turn, in both directions
 	@HANDOVER_MB=500 $(GO) test ./test/mptcp -run '^TestHandover' -count=1 -v -timeout 1h
 
+##@ Measure and compare
 .PHONY: bench
 bench: packages build ## measure stacks beside the host, pasta and slirp4netns for 15 minutes (root); writes docs/reference/benchmarks.md
 	@$(GO) run ./bench $(BENCHFLAGS)
@@ -328,6 +341,7 @@ conformance: packages build ## run other projects' tests, natively and on the st
 	@.ci/install-packages libpython3.11-testsuite cmake dpkg-dev
 	@$(GO) run ./test/conformance -out docs/reference/conformance.md $(CONFORMANCEFLAGS)
 
+##@ Write code
 .PHONY: lint
 lint: $(PACKAGES)-build $(PACKAGES)-test $(TOOLS) ## run gofmt, vet, staticcheck and more; cppcheck; shellcheck; check generated files
 	@.ci/lint
@@ -353,6 +367,21 @@ $(OUT)/tools/.nfpm-$(NFPM):
 	@mkdir -p $(@D)
 	@GOBIN=$(@D) $(GO) install github.com/goreleaser/nfpm/v2/cmd/nfpm@$(NFPM)
 	@touch $@
+
+.PHONY: compile_commands.json
+compile_commands.json: $(PACKAGES)-build ## tell editors and clangd how each C file is compiled
+	@.ci/install-packages bear
+	@bear --output $@ -- $(MAKE) -s --no-print-directory -C csrc OUT=$(OUT)/bear OBJ=$(OUT)/bear/obj -B -j$(JOBS) all
+
+# The last release is the base; without a tag, there is no API to keep.
+.PHONY: apidiff
+apidiff: ## compare the exported API of pkg/ with that of the last release
+	@base=$$(git describe --tags --match 'v[0-9]*' --abbrev=0 2>/dev/null) || { echo "there is no release tag yet"; exit 0; }; \
+	rm -rf $(OUT)/apidiff && git worktree prune && git worktree add -q --detach $(OUT)/apidiff $$base; \
+	for p in config capture lab; do \
+		(cd $(OUT)/apidiff && $(GO) run $(APIDIFF) -w $(OUT)/apidiff-$$p ./pkg/$$p); \
+		$(GO) run $(APIDIFF) -incompatible $(OUT)/apidiff-$$p ./pkg/$$p | tee /dev/stderr | (! grep -q .); \
+	done
 
 .PHONY: generate
 generate: ## generate files from csrc/shared/ctl_proto.h
