@@ -282,7 +282,7 @@ func testMPTCPTree(t *testing.T, c *stackconn.Conn) {
 				return false
 			}
 		}
-		return m != nil && len(m.Subflows) == len(want) && m.MPTCP.BytesAcked.N == 10000
+		return m != nil && len(m.Subflows) == len(want) && m.MPTCP.Subflows.N == uint64(len(want)-1) && m.MPTCP.BytesAcked.N == 10000
 	})
 	m := find("127.0.0.1:80")
 	if m.MPTCP.Token.N == 0 || m.MPTCP.Fallback || m.MPTCP.BytesSent != sockdiag.Known(10000) || m.MPTCP.Subflows != sockdiag.Known(uint64(len(want)-1)) {
