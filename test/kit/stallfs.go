@@ -26,9 +26,12 @@ const (
 	fuseBatchForget = 42
 )
 
+const stalledStat = 5 // the inode of the file "attributes"
+
 // A StallFS is a file system whose file "page" cannot be read until Release: a process
-// that accesses a mapping of it waits. For programs in a run, the file "asked" exists
-// once a process waits, and a lookup of "release" calls Release.
+// that accesses a mapping of it waits. A stat of its file "attributes" waits, too. For
+// programs in a run, the file "asked" exists once a process waits, and a lookup of
+// "release" calls Release.
 type StallFS struct {
 	Dir string
 
@@ -107,6 +110,9 @@ func (fs *StallFS) request(b []byte) {
 	case fuseLookup:
 		fs.lookup(unique, strings.TrimRight(string(body), "\x00"))
 	case fuseGetattr:
+		if node == stalledStat && !fs.open {
+			break // never answered
+		}
 		fs.reply(unique, 0, append(make([]byte, 16), attr(node)...))
 	case fuseOpen:
 		fs.reply(unique, 0, make([]byte, 16))
@@ -124,7 +130,7 @@ func (fs *StallFS) request(b []byte) {
 
 // lookup finds "page", and "asked" once a process waits; it handles "release".
 func (fs *StallFS) lookup(unique uint64, name string) {
-	ino := map[string]uint64{"page": 2, "asked": 3, "release": 4}[name]
+	ino := map[string]uint64{"page": 2, "asked": 3, "release": 4, "attributes": stalledStat}[name]
 	if ino == 4 {
 		fs.open = true
 		fs.answer()

@@ -11,6 +11,7 @@
 
 struct call;
 struct conn;
+struct stat;
 struct stream;
 
 /* Events watched on our end of a stream's carrier; EPOLLOUT only on demand. */
@@ -48,6 +49,7 @@ void carrier_drop(struct conn *conn);
 int carrier_borrow(struct conn *conn);
 
 /* conns.c */
+bool fd_stat(int fd, struct stat *st);
 uint64_t fd_ino(int fd);
 uint64_t fd_cookie(int fd);
 

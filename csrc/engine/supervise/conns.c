@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* The table of connections by number, and the counters of all connections. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+#ifndef STATX_TYPE		/* musl before 1.2.5 */
+#include <linux/stat.h>
+#endif
 
 #include "base/lklhost.h"
 #include "engine/supervise/carrier.h"
@@ -15,6 +22,10 @@
 
 #ifndef SO_COOKIE		/* Linux 4.12 */
 #define SO_COOKIE	57
+#endif
+
+#ifndef AT_STATX_DONT_SYNC
+#define AT_STATX_DONT_SYNC	0x4000
 #endif
 
 #define CONN_HASH	4096
@@ -50,12 +61,31 @@ struct conn *conn_by_ino(uint64_t ino)
 	return conn;
 }
 
+/**
+ * fd_stat - get the type, the inode and the device number of @fd
+ *
+ * The target may have a file whose file system never answers. This does not ask
+ * it, where the kernel has statx(2) (Linux 4.11).
+ */
+bool fd_stat(int fd, struct stat *st)
+{
+	struct statx sx;
+
+	if (syscall(SYS_statx, fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC,
+		    STATX_TYPE | STATX_INO, &sx))
+		return errno != EBADF && !fstat(fd, st);
+	st->st_mode = sx.stx_mode;
+	st->st_ino = sx.stx_ino;
+	st->st_rdev = makedev(sx.stx_rdev_major, sx.stx_rdev_minor);
+	return true;
+}
+
 /** fd_ino - inode number of @fd, or 0 if unknown */
 uint64_t fd_ino(int fd)
 {
 	struct stat st;
 
-	return fstat(fd, &st) ? 0 : (uint64_t)st.st_ino;
+	return fd_stat(fd, &st) ? (uint64_t)st.st_ino : 0;
 }
 
 /** fd_cookie - get the number that the kernel has given to a socket; 0: none */

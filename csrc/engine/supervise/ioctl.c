@@ -326,7 +326,7 @@ bool is_tun(int fd)
 	char link[32], path[sizeof(TUN_FILE)];
 	struct stat st;
 
-	if (fstat(fd, &st) || !S_ISCHR(st.st_mode))
+	if (!fd_stat(fd, &st) || !S_ISCHR(st.st_mode))
 		return false;
 	if (st.st_rdev == makedev(MISC_MAJOR, TUN_MINOR))
 		return true;

@@ -180,7 +180,7 @@ static struct tun *tun_find(int fd)
 	struct stat st;
 	struct list *l;
 
-	if (!fstat(fd, &st) && S_ISSOCK(st.st_mode))
+	if (fd_stat(fd, &st) && S_ISSOCK(st.st_mode))
 		list_for_each(l, &tuns)
 			if (container_of(l, struct tun, link)->ino == st.st_ino)
 				return container_of(l, struct tun, link);

@@ -2,9 +2,9 @@
 """The target of TestFinding14StalledPage: a process whose memory does not come, and
 one that goes on.
 
-Arguments: fuse and a file system that stalls (kit.StallFS), or userfaultfd, or
-later: userfaultfd for a page that lklhost has touched before; an address and port
-with an echo.
+Arguments: fuse and a file system that stalls (kit.StallFS), or attributes for its
+file that cannot be examined, or userfaultfd, or later: userfaultfd for a page that
+lklhost has touched before; an address and port with an echo.
 """
 
 import ctypes
@@ -46,6 +46,21 @@ def stalled(s):
 
 open_connection = socket.create_connection((server, int(port)))
 child = os.fork()
+if not child and how == "attributes":
+    file = os.open(where + "/attributes", os.O_RDONLY)
+    buf = ctypes.create_string_buffer(128)
+    print("asking", flush=True)
+    for call in (libc.connect, libc.bind, libc.listen, libc.accept, libc.getsockname, libc.getpeername,
+                 libc.sendmsg, libc.recvmsg, libc.shutdown):
+        if call(file, buf, 16) >= 0:
+            os._exit(1)
+    for request in (0x8910, 0x8927, 0x5411, 0x400454CA, 0x800454D2):
+        libc.ioctl(file, ctypes.c_ulong(request), buf)
+    libc.getsockopt(file, 1, 3, buf, buf)
+    libc.setsockopt(file, 1, 2, buf, 4)
+    libc.recvmmsg(file, buf, 1, 0, None)
+    libc.syscall(438, file, 0, 0)  # pidfd_getfd
+    os._exit(0)
 if not child:
     s = socket.socket()
     page = stalled(s)
