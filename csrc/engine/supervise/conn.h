@@ -179,6 +179,7 @@ struct conn {
  * @fetch: move a message of a datagram socket from the stack to its carrier
  * @closed: handle that the carrier of a datagram socket is closed
  * @task_gone: handle that the engine forgets a thread of the target
+ * @pages_gone: handle that a thread has ended or has other memory
  * @task_ended: handle the end of a process or thread: its descriptors may be
  *	closed now
  */
@@ -188,6 +189,7 @@ struct engine_ops {
 	int (*fetch)(struct dgram *d);
 	void (*closed)(struct dgram *d);
 	void (*task_gone)(const struct task *t);
+	void (*pages_gone)(const struct task *t);
 	void (*task_ended)(void);
 };
 

@@ -10,6 +10,9 @@
  * under the number that the target uses. In our own descriptor table, that
  * number may be in use. The file is therefore added by a thread that
  * temporarily has a separate descriptor table.
+ *
+ * The target can hold the lock of its epolls for any time. All work on them is
+ * therefore done in threads (stall_run()).
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -27,15 +30,23 @@
 #include "base/log.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/notify.h"
+#include "engine/supervise/stall.h"
 #include "engine/supervise/stream.h"
 
 #define COPIES_MAX	64	/* replaced descriptors of one socket */
 #define WATCHES_MAX	64	/* replaced epoll entries of one socket */
 
-/** struct copies - the descriptors of a socket in a process, and its epolls */
+/**
+ * struct copies - the descriptors of a socket in a process, and its epolls
+ * @pid: the process
+ * @ino: inode number of the socket
+ */
 struct copies {
+	pid_t pid;
+	uint64_t ino;
 	unsigned int n, n_watches;
 	int num[COPIES_MAX];
+	bool cloexec[COPIES_MAX];
 	struct {
 		int ep, num;
 		uint32_t events;
@@ -55,21 +66,20 @@ struct renewal {
 	struct epoll_event ev;
 };
 
-/** watches - collect an epoll's entries for the socket with inode @ino */
-static void watches(const struct call *c, int ep, uint64_t ino,
-		    struct copies *all)
+/** watches - collect an epoll's entries for the socket */
+static void watches(int ep, struct copies *all)
 {
 	unsigned long long data, found;
 	unsigned int num, events;
 	char path[64], line[256];
 	FILE *f;
 
-	snprintf(path, sizeof(path), "/proc/%d/fdinfo/%d", c->pid, ep);
+	snprintf(path, sizeof(path), "/proc/%d/fdinfo/%d", all->pid, ep);
 	f = fopen(path, "re");
 	while (f && fgets(line, sizeof(line), f)) {
 		/* For the format, see ep_show_fdinfo(), fs/eventpoll.c. */
 		if (sscanf(line, "tfd: %u events: %x data: %llx pos:%*d ino:%llx",
-			   &num, &events, &data, &found) != 4 || found != ino ||
+			   &num, &events, &data, &found) != 4 || found != all->ino ||
 		    all->n_watches == WATCHES_MAX)
 			continue;
 		all->watch[all->n_watches].ep = ep;
@@ -81,40 +91,15 @@ static void watches(const struct call *c, int ep, uint64_t ino,
 		fclose(f);
 }
 
-/** look - collect the caller's descriptors of the socket with inode @ino */
-static void look(const struct call *c, uint64_t ino, struct copies *all)
-{
-	char path[64], want[64], text[64];
-	struct dirent *d;
-	ssize_t n;
-	DIR *dir;
-
-	snprintf(path, sizeof(path), "/proc/%d/fd", c->pid);
-	snprintf(want, sizeof(want), "socket:[%llu]", (unsigned long long)ino);
-	dir = opendir(path);
-	while (dir && (d = readdir(dir))) {
-		n = readlinkat(dirfd(dir), d->d_name, text, sizeof(text) - 1);
-		if (n <= 0)
-			continue;
-		text[n] = '\0';
-		if (!strcmp(text, want) && all->n < COPIES_MAX)
-			all->num[all->n++] = atoi(d->d_name);
-		else if (!strcmp(text, "anon_inode:[eventpoll]"))
-			watches(c, atoi(d->d_name), ino, all);
-	}
-	if (dir)
-		closedir(dir);
-}
-
-/** copies_cloexec - whether the caller's descriptor is close-on-exec */
-bool copies_cloexec(const struct call *c, int fd)
+/** cloexec - whether a descriptor of a process is close-on-exec */
+static bool cloexec(pid_t pid, int fd)
 {
 	char path[64], text[256], *p;
 	unsigned int flags = 0;
 	ssize_t n;
 	int f;
 
-	snprintf(path, sizeof(path), "/proc/%d/fdinfo/%d", c->pid, fd);
+	snprintf(path, sizeof(path), "/proc/%d/fdinfo/%d", pid, fd);
 	f = open(path, O_RDONLY | O_CLOEXEC);
 	if (f < 0)
 		return true;
@@ -123,6 +108,53 @@ bool copies_cloexec(const struct call *c, int fd)
 	text[n > 0 ? n : 0] = '\0';
 	p = strstr(text, "flags:");
 	return !p || sscanf(p, "flags: %o", &flags) != 1 || (flags & O_CLOEXEC);
+}
+
+/** look - collect the descriptors of a socket; @arg: struct copies */
+static int64_t look(void *arg)
+{
+	struct copies *all = arg;
+	char path[64], want[64], text[64];
+	struct dirent *d;
+	ssize_t n;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd", all->pid);
+	snprintf(want, sizeof(want), "socket:[%llu]",
+		 (unsigned long long)all->ino);
+	dir = opendir(path);
+	while (dir && (d = readdir(dir))) {
+		n = readlinkat(dirfd(dir), d->d_name, text, sizeof(text) - 1);
+		if (n <= 0)
+			continue;
+		text[n] = '\0';
+		if (!strcmp(text, want) && all->n < COPIES_MAX) {
+			all->num[all->n] = atoi(d->d_name);
+			all->cloexec[all->n] = cloexec(all->pid, all->num[all->n]);
+			all->n++;
+		} else if (!strcmp(text, "anon_inode:[eventpoll]")) {
+			watches(atoi(d->d_name), all);
+		}
+	}
+	if (dir)
+		closedir(dir);
+	return 0;
+}
+
+/** look_cloexec - get one flag; @arg: struct copies with one number */
+static int64_t look_cloexec(void *arg)
+{
+	const struct copies *one = arg;
+
+	return cloexec(one->pid, one->num[0]);
+}
+
+/** copies_cloexec - whether the caller's descriptor is close-on-exec */
+bool copies_cloexec(const struct call *c, int fd)
+{
+	struct copies one = { .pid = c->pid, .num = { fd } };
+
+	return stall_run(c, look_cloexec, &one, sizeof(one)) != 0;
 }
 
 /** renew - add an entry to an epoll; main function of a separate thread */
@@ -150,16 +182,24 @@ static void *renew(void *arg)
 	return NULL;
 }
 
-/** renew_entry - make an epoll of the target watch @fd */
-static int renew_entry(struct renewal *r)
+/**
+ * renew_entry - make an epoll of the target watch a file; @arg: struct renewal
+ *
+ * This closes the descriptors.
+ */
+static int64_t renew_entry(void *arg)
 {
+	struct renewal *r = arg;
 	pthread_t t;
 	int ret = pthread_create(&t, NULL, renew, r);
 
 	if (ret)
-		return -ret;
-	pthread_join(t, NULL);
-	return r->ret;
+		r->ret = -ret;
+	else
+		pthread_join(t, NULL);
+	close(r->ep);
+	close(r->fd);
+	return 0;
 }
 
 /**
@@ -174,31 +214,34 @@ int copies_replace(struct call *c, int fd, uint64_t ino)
 	unsigned int i;
 	int ret;
 
-	all.n = all.n_watches = 0;
-	look(c, ino, &all);
-	if (!all.n)
+	all = (struct copies){ .pid = c->pid, .ino = ino };
+	if (stall_run(c, look, &all, sizeof(all)) || !all.n)
 		return -EBADF;
 	for (i = 0; i < all.n; i++) {
 		ret = call_addfd_replace(c, fd, all.num[i],
-					 copies_cloexec(c, all.num[i]));
+					 all.cloexec[i]);
 		if (ret < 0)
 			return ret;
 	}
 	for (i = 0; i < all.n_watches; i++) {
 		struct renewal r = {
-			.ep = call_getfd(c, all.watch[i].ep), .fd = fd,
+			.ep = call_getfd(c, all.watch[i].ep),
+			.fd = fcntl(fd, F_DUPFD_CLOEXEC, 0),
 			.num = all.watch[i].num,
 			.ev = { .events = all.watch[i].events,
 				.data.u64 = all.watch[i].data },
 		};
 
-		if (r.ep < 0)
-			continue;
-		ret = renew_entry(&r);
-		if (ret)
+		ret = r.ep < 0 ? -ENOMEM :
+		      (int)stall_run(c, renew_entry, &r, sizeof(r));
+		if (ret == -ENOMEM) {	/* it was not called */
+			close(r.ep);
+			close(r.fd);
+		}
+		ret = ret ? ret : r.ret;
+		if (ret && r.ep >= 0)
 			log_line("%s (pid %d): adding a transferred socket to its epoll: %s",
 				 task_comm(c->task), c->pid, strerror(-ret));
-		close(r.ep);
 	}
 	conn_sweep_soon();
 	return 0;

@@ -21,6 +21,7 @@
 #include "engine/supervise/peer.h"
 #include "engine/supervise/pump.h"
 #include "engine/supervise/stray.h"
+#include "engine/supervise/stall.h"
 #include "engine/supervise/stream.h"
 #include "engine/supervise/supervise.h"
 #include "mirror/mirror.h"
@@ -37,6 +38,7 @@ static const struct engine_ops ops = {
 	.fetch = dgram_fetch,
 	.closed = dgram_gone,
 	.task_gone = held_task_gone,
+	.pages_gone = stall_forget,
 	.task_ended = conn_sweep_soon,
 };
 

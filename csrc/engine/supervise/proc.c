@@ -227,6 +227,7 @@ static void task_drop(struct task *t)
 	int fd = t->src.fd;
 
 	engine_ops->task_gone(t);
+	engine_ops->pages_gone(t);
 	while (*pp != t)
 		pp = &(*pp)->next;
 	*pp = t->next;
@@ -492,6 +493,8 @@ void task_refresh(struct task *t)
 		/* A newline in the name would end a line of the account. */
 		if ((unsigned char)*p < ' ')
 			*p = '?';
+	if (memcmp(t->proc->comm, comm, sizeof(comm)))
+		engine_ops->pages_gone(t);
 	memcpy(t->proc->comm, comm, sizeof(comm));
 }
 

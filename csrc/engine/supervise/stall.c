@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Threads for operations that may take any time: access to pages that are not
- * in memory, and closing files.
+ * in memory, closing files, and work on the target's epolls.
  *
  * Theory of operation
  *
@@ -15,6 +15,9 @@
  * buffers. After that the limit is SHORT_MS, so that a program cannot block the
  * stack with many processes. The watchdog (watchdog.c) handles pages that
  * disappear between the check and the access.
+ *
+ * Work on an epoll may wait as well, because epoll_wait(2) of the target holds
+ * its lock while it writes to such a page. The same limits apply (stall_run()).
  *
  * Closing a file may wait for a file system, too. A thread therefore closes
  * duplicates of files that are not sockets, and the loop does not wait for it.
@@ -44,7 +47,7 @@
 #define PRESENT		(1ull << 63)	/* Documentation/admin-guide/mm/pagemap.rst */
 #define WRITE_WATCHED	(1ull << 57)
 
-enum what { READ, WRITE, WRITE_BY_NUMBER, CLOSE };
+enum what { READ, WRITE, WRITE_BY_NUMBER, RUN, CLOSE };
 
 /**
  * struct job - a job for a thread
@@ -52,6 +55,7 @@ enum what { READ, WRITE, WRITE_BY_NUMBER, CLOSE };
  * @pid: process whose memory is accessed
  * @iov: @n pieces of that memory
  * @buf: buffer of the job, @len bytes
+ * @fn: function to call with @buf
  * @left: true if the loop no longer waits: the thread then frees the job
  */
 struct job {
@@ -62,6 +66,7 @@ struct job {
 	struct iovec *iov;
 	size_t n, len;
 	char *buf;
+	int64_t (*fn)(void *arg);
 	int64_t ret;
 	bool done, left;
 };
@@ -105,6 +110,8 @@ static int64_t carry_out(const struct job *j)
 		n = pwrite(j->fd, j->buf, j->len,
 			   (off_t)(uintptr_t)j->iov->iov_base);
 		break;
+	case RUN:
+		return j->fn(j->buf);
 	case CLOSE:		/* job_free() closes the file */
 		break;
 	}
@@ -182,7 +189,8 @@ static void submit(struct job *j)
 }
 
 /**
- * stuck - kill a process after a page of its memory did not become available
+ * stuck - kill a process after a page of its memory did not become available, or
+ * the work on its epoll did not end
  */
 static void stuck(const struct call *c)
 {
@@ -230,13 +238,14 @@ static struct job *make(const struct call *c, enum what what,
 	j->pid = c->pid;
 	j->n = n;
 	j->len = len;
-	j->iov = malloc(n * sizeof(*iov));
+	j->iov = calloc(n + 1, sizeof(*iov));
 	j->buf = malloc(len);
 	if (!j->iov || !j->buf) {
 		job_free(j);
 		return NULL;
 	}
-	memcpy(j->iov, iov, n * sizeof(*iov));
+	if (n)
+		memcpy(j->iov, iov, n * sizeof(*iov));
 	return j;
 }
 
@@ -251,6 +260,19 @@ static void remember(const struct task *t, uintptr_t page)
 {
 	seen[slot(t, page)].t = t;
 	seen[slot(t, page)].page = page;
+}
+
+/**
+ * stall_forget - forget the pages of a thread, which has ended or executed a
+ * program
+ */
+void stall_forget(const struct task *t)
+{
+	size_t i;
+
+	for (i = 0; i < SEEN; i++)
+		if (seen[i].t == t)
+			seen[i].t = NULL;
 }
 
 /** page_size - get the page size of the host */
@@ -316,6 +338,30 @@ int64_t stall_write(const struct call *c, int fd, const struct iovec *to,
 		came(c, to);
 	if (!j->left)
 		job_free(j);
+	return ret;
+}
+
+/**
+ * stall_run - call a function in a thread
+ * @arg: @len bytes, a copy of which @fn gets and may change
+ *
+ * Returns the result of @fn, or -EFAULT if the process was killed. @fn then
+ * still runs.
+ */
+int64_t stall_run(const struct call *c, int64_t (*fn)(void *arg), void *arg, size_t len)
+{
+	struct job *j = make(c, RUN, NULL, 0, len);
+	int64_t ret = -ENOMEM;
+
+	if (!j)
+		return ret;
+	j->fn = fn;
+	memcpy(j->buf, arg, len);
+	ret = await(c, j);
+	if (j->left)
+		return ret;
+	memcpy(arg, j->buf, len);
+	job_free(j);
 	return ret;
 }
 
