@@ -176,11 +176,9 @@ signal, except SIGKILL, which becomes 137. Otherwise:
 
 Conditions:
 
-  dst, src [=|!=] HOST          HOST is [FAMILY:]ADDRESS[/BITS][:PORT]
+  dst, src [=|!=] HOST          HOST is ADDRESS[/BITS][:PORT]
   dport, sport OPERATOR :PORT   OPERATOR is =, !=, >, <, >= or <=
   dev [=|!=] INTERFACE          the socket is bound to this interface
-  fwmark [=|!=] MARK[/MASK]     the socket has this mark
-  autobound                     the kernel chose the local port
 
 Combine conditions with "and", "or", "not" and parentheses. "and", "or" and two
 adjacent conditions have the same precedence and apply from left to right.

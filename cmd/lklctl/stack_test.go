@@ -194,10 +194,6 @@ func TestNetstat(t *testing.T) {
 	if r := lklctl(t, "netstat", "dport = :9"); r.status != 0 || r.out != "" {
 		t.Errorf("nothing matches: %+v", r)
 	}
-	autobound := count("-t", "state", "established", "autobound")
-	if autobound["tcp ESTAB"] != 4 {
-		t.Errorf("%v have a port that the kernel chose, want the 4 connecting ends", autobound)
-	}
 	type summaryRow struct {
 		Proto  string
 		Total  int

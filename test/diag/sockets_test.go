@@ -15,17 +15,16 @@ import (
 )
 
 // ssFilters are expressions that ss and lklctl must understand in the same way; PORT
-// stands for a client's port. "not autobound" is missing, because ss has two conditions
-// for autobound, the kernel's and its own, and negates each. Raw sockets are missing
-// because the kernel ignores their state (net/ipv4/raw_diag.c).
+// stands for a client's port. Raw sockets are missing because the kernel
+// ignores their state (net/ipv4/raw_diag.c).
 var ssFilters = []string{
 	"", "state established", "state listening", "state connected", "state big", "exclude established", "state unconnected", "state bucket",
 	"sport = :80", "sport = :http", "sport == :6379", "sport eq 0x50", "dport = :PORT", "dport != :PORT", "sport > :80", "sport >= :80", "sport lt :6379", "sport le :6379", "sport gt :80",
-	"src 10.74.1.2", "src 10.74/16", "src 10.74.0.0/255.255.0.0", "dst 10.74.1.1:PORT", "dst [fd74:1::1]", "dst fd74::/16", "src inet6:[fd74:1::2]:80", "src *:80", "src :80",
+	"src 10.74.1.2", "src 10.74.0.0/16", "dst 10.74.1.1:PORT", "dst [fd74:1::1]", "dst fd74::/16", "src [fd74:1::2]:80", "src *:80", "src :80",
 	"sport = :80 or sport = :6379 and dst 10.74.1.1", // evaluated from left to right
 	"dst 10.74.1.1 and sport = :6379 or sport = :80",
 	"( sport = :80 or sport = :6379 ) and not dst 10.74.1.1", "! sport = :80 dst 10.74.1.1", "! ( sport = :80 || sport = :6379 ) && state", // the last one is wrong
-	"not dport = :PORT sport = :80", "dev eth1", "dev != eth1 and state", "fwmark = 0", "fwmark != 0x1/0xff", "autobound",
+	"not dport = :PORT sport = :80", "dev eth1", "dev != eth1 and state",
 	"state established ( dport >= :1024 and sport < :1024 )", "state closed state listening sport = :80",
 }
 

@@ -27,7 +27,6 @@ const (
 	sizeInetReq = 56 // struct inet_diag_req_v2
 	sizeInetMsg = 72 // struct inet_diag_msg
 
-	reqBytecode = 1 // INET_DIAG_REQ_BYTECODE
 	reqProtocol = 3 // INET_DIAG_REQ_PROTOCOL
 
 	// INET_DIAG_*
@@ -88,7 +87,7 @@ func List(ctx context.Context, d Dialer, proto Proto) ([]Socket, error) {
 	default:
 		for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 			var some []Socket
-			some, err = listInet(conn, proto, family, nil)
+			some, err = listInet(conn, proto, family, allStates)
 			// A stack may have no IPv6.
 			if family == unix.AF_INET6 && errors.Is(err, ErrUnsupported) {
 				err = nil
@@ -118,7 +117,7 @@ func Listeners(ctx context.Context, d Dialer) ([]Socket, error) {
 	defer conn.Close()
 	var all []Socket
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		some, err := listStates(conn, TCP, family, 1<<Listen, nil)
+		some, err := listInet(conn, TCP, family, 1<<Listen)
 		if family == unix.AF_INET6 && errors.Is(err, ErrUnsupported) {
 			break // a stack may have no IPv6
 		}
@@ -153,23 +152,17 @@ func dump(conn *netlink.Conn, data []byte) ([]netlink.Message, error) {
 // raw sockets instead of returning an error.
 func knowsProtocols(conn *netlink.Conn) bool {
 	const none = 0xffff
-	_, err := dumpInet(conn, none, unix.AF_INET, allStates, nil)
+	_, err := dumpInet(conn, none, unix.AF_INET, allStates)
 	return err != nil
 }
 
-// listInet lists the sockets of one family; bytecode is an optional filter for the kernel
-// (INET_DIAG_BC_*).
-func listInet(conn *netlink.Conn, proto Proto, family uint8, bytecode []byte) ([]Socket, error) {
-	return listStates(conn, proto, family, allStates, bytecode)
-}
-
-// listStates is listInet for the sockets whose state is in a mask.
-func listStates(conn *netlink.Conn, proto Proto, family uint8, states uint32, bytecode []byte) ([]Socket, error) {
+// listInet lists the sockets of one family whose state is in a mask.
+func listInet(conn *netlink.Conn, proto Proto, family uint8, states uint32) ([]Socket, error) {
 	protocol, ok := protocols[proto]
 	if !ok {
 		return nil, fmt.Errorf("%q is not a kind of socket", proto)
 	}
-	msgs, err := dumpInet(conn, protocol, family, states, bytecode)
+	msgs, err := dumpInet(conn, protocol, family, states)
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +178,7 @@ func listStates(conn *netlink.Conn, proto Proto, family uint8, states uint32, by
 }
 
 // dumpInet makes one request for the sockets of an IP protocol and a family.
-func dumpInet(conn *netlink.Conn, protocol uint32, family uint8, states uint32, bytecode []byte) ([]netlink.Message, error) {
+func dumpInet(conn *netlink.Conn, protocol uint32, family uint8, states uint32) ([]netlink.Message, error) {
 	req := make([]byte, sizeInetReq)
 	req[0] = family
 	req[1] = uint8(min(protocol, maxProtocol))
@@ -194,9 +187,6 @@ func dumpInet(conn *netlink.Conn, protocol uint32, family uint8, states uint32, 
 	ae := netlink.NewAttributeEncoder()
 	if protocol > maxProtocol {
 		ae.Uint32(reqProtocol, protocol)
-	}
-	if bytecode != nil {
-		ae.Bytes(reqBytecode, bytecode)
 	}
 	b, err := ae.Encode()
 	if err != nil {

@@ -152,8 +152,6 @@ type Socket struct {
 	Shutdown string `json:"shutdown,omitempty"` // closed directions: rcv, snd or both
 	V6Only   bool   `json:"v6only,omitempty"`   // IPV6_V6ONLY
 
-	Autobound bool `json:"autobound,omitempty"` // the kernel chose the port; set only by MarkAutobound
-
 	Timer  *Timer   `json:"timer,omitempty"` // running timer
 	Memory *MemInfo `json:"skmem,omitempty"` // memory usage in bytes
 

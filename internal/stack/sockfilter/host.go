@@ -7,11 +7,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"regexp"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 )
@@ -57,30 +54,21 @@ func parsePort(word string) (port, error) {
 	return p, nil
 }
 
-// port parses the operand of dport and sport: :PORT or PORT, optionally with a family
-// before it.
+// port parses the operand of dport and sport: :PORT or PORT.
 func (p *parser) port(local bool, op, word string) (test, error) {
 	what := "dport"
 	if local {
 		what = "sport"
 	}
-	family, rest := cutFamily(word)
-	rest = strings.TrimPrefix(rest, ":")
-	if family == unix.AF_UNIX || family == unix.AF_PACKET || family == unix.AF_NETLINK {
-		return nil, fmt.Errorf("%s %q: sockets of this family have no ports; expected %s", what, word, operand[what])
-	}
-	if rest == "*" && op == "=" {
-		return ofFamily(family, func(*sockdiag.Socket) bool { return true }), nil
-	}
-	n, err := parsePort(rest)
+	n, err := parsePort(strings.TrimPrefix(word, ":"))
 	if err != nil {
 		return nil, fmt.Errorf("%s %q; expected %s", what, word, operand[what])
 	}
 	compare := func(is func(have, want int) bool) test {
-		return ofFamily(family, func(s *sockdiag.Socket) bool {
+		return func(s *sockdiag.Socket) bool {
 			ap, want := side(local, s), n.of(s)
 			return ap.IsValid() && want >= 0 && is(int(ap.Port()), want)
-		})
+		}
 	}
 	switch op {
 	case "=":
@@ -97,45 +85,17 @@ func (p *parser) port(local bool, op, word string) (test, error) {
 	return compare(func(have, want int) bool { return have < want }), nil
 }
 
-// families are the words that may precede an address.
-var families = map[string]int{
-	"inet": unix.AF_INET, "inet6": unix.AF_INET6, "unix": unix.AF_UNIX, "link": unix.AF_PACKET, "netlink": unix.AF_NETLINK,
-}
-
-func cutFamily(word string) (family int, rest string) {
-	if name, rest, ok := strings.Cut(word, ":"); ok && families[name] != 0 {
-		return families[name], rest
-	}
-	return 0, word
-}
-
-func ofFamily(family int, t test) test {
-	if family == 0 {
-		return t
-	}
-	return func(s *sockdiag.Socket) bool { return s.Family == family && t(s) }
-}
-
 // host parses the operand of dst and src.
 func host(local bool, word string) (test, error) {
-	family, rest := cutFamily(word)
-	switch family {
-	case unix.AF_UNIX:
-		return unixName(local, rest)
-	case unix.AF_PACKET:
-		return link(local, rest)
-	case unix.AF_NETLINK:
-		return netlink(local, rest)
-	}
-	if rest == "" {
+	if word == "" {
 		return nil, errors.New("no address")
 	}
-	addr, number, hasPort := cutPort(rest)
+	addr, number, hasPort := cutPort(word)
 	t := func(*sockdiag.Socket) bool { return true }
-	if addr != "" && addr != "*" && addr != "any" && addr != "all" && addr != "default" {
+	if addr != "" && addr != "*" {
 		prefix, err := parsePrefix(addr)
-		if err != nil || family != 0 && prefix.Addr().Is4() != (family == unix.AF_INET) {
-			return nil, errors.New("no address of this family")
+		if err != nil {
+			return nil, err
 		}
 		t = func(s *sockdiag.Socket) bool { return contains(prefix, side(local, s).Addr()) }
 	}
@@ -144,12 +104,12 @@ func host(local bool, word string) (test, error) {
 		if err != nil {
 			return nil, err
 		}
-		return ofFamily(family, func(s *sockdiag.Socket) bool {
+		return func(s *sockdiag.Socket) bool {
 			ap := side(local, s)
 			return ap.IsValid() && int(ap.Port()) == n.of(s) && t(s)
-		}), nil
+		}, nil
 	}
-	return ofFamily(family, t), nil
+	return t, nil
 }
 
 // cutPort splits ADDRESS[:PORT]. The address may be in brackets. They are required for an
@@ -176,32 +136,17 @@ func cutPort(word string) (addr, number string, ok bool) {
 	return strings.Cut(word, ":")
 }
 
-// parsePrefix parses an address in iproute2's forms: IPv4 may omit zeros at the end
-// (127/8), and the length may be a mask (/255.0.0.0).
+// parsePrefix parses an address, or a prefix.
 func parsePrefix(text string) (netip.Prefix, error) {
-	host, length, hasLength := strings.Cut(text, "/")
-	if !strings.Contains(host, ":") {
-		for strings.Count(host, ".") < 3 && host != "" {
-			host += ".0"
-		}
+	if strings.Contains(text, "/") {
+		p, err := netip.ParsePrefix(text)
+		return p.Masked(), err
 	}
-	addr, err := netip.ParseAddr(host)
+	addr, err := netip.ParseAddr(text)
 	if err != nil || addr.Zone() != "" {
 		return netip.Prefix{}, fmt.Errorf("%q is not an address", text)
 	}
-	bits := addr.BitLen()
-	if mask, err := netip.ParseAddr(length); hasLength && err == nil && mask.Is4() && addr.Is4() {
-		ones, size := net.IPMask(mask.AsSlice()).Size()
-		if size == 0 {
-			return netip.Prefix{}, fmt.Errorf("%q is not a mask", length)
-		}
-		bits = ones
-	} else if hasLength {
-		if bits, err = strconv.Atoi(length); err != nil {
-			return netip.Prefix{}, err
-		}
-	}
-	return addr.Prefix(bits)
+	return addr.Prefix(addr.BitLen())
 }
 
 // contains follows the kernel (inet_diag_bc_run): an IPv4 address mapped to IPv6 matches
@@ -211,72 +156,4 @@ func contains(p netip.Prefix, a netip.Addr) bool {
 		a = a.Unmap()
 	}
 	return p.Contains(a)
-}
-
-// unixName matches a pattern of fnmatch(3) with * and ?, ignoring case.
-func unixName(local bool, pattern string) (test, error) {
-	text := regexp.QuoteMeta(pattern)
-	text = strings.NewReplacer(`\*`, ".*", `\?`, ".").Replace(text)
-	re, err := regexp.Compile("(?is)^" + text + "$")
-	if err != nil {
-		return nil, err
-	}
-	return func(s *sockdiag.Socket) bool {
-		return s.Proto == sockdiag.Unix && local && re.MatchString(s.Name)
-	}, nil
-}
-
-// etherTypes are ss's names for the protocols of packet sockets.
-var etherTypes = map[string]uint64{"all": unix.ETH_P_ALL, "ip": unix.ETH_P_IP, "ipv4": unix.ETH_P_IP, "ipv6": unix.ETH_P_IPV6, "arp": unix.ETH_P_ARP}
-
-// link matches PROTOCOL:INTERFACE of packet sockets.
-func link(local bool, word string) (test, error) {
-	name, dev, _ := strings.Cut(word, ":")
-	var protocol sockdiag.Value
-	if name != "" && name != "*" {
-		n, ok := etherTypes[strings.ToLower(name)]
-		if !ok {
-			var err error
-			if n, err = strconv.ParseUint(name, 0, 16); err != nil {
-				return nil, err
-			}
-		}
-		protocol = sockdiag.Known(n)
-	}
-	return func(s *sockdiag.Socket) bool {
-		return s.Proto == sockdiag.Packet && local && (!protocol.Known || s.Protocol == protocol) &&
-			(dev == "" || dev == "*" || s.IfIndex != 0 && (s.Iface == dev || strconv.Itoa(s.IfIndex) == dev))
-	}, nil
-}
-
-// netlink matches PROTOCOL:PORTID of netlink sockets; "kernel" is the kernel's port.
-func netlink(local bool, word string) (test, error) {
-	name, id, _ := strings.Cut(word, ":")
-	var protocol, portID sockdiag.Value
-	if name != "" && name != "*" {
-		n, ok := sockdiag.NetlinkProtocol(name)
-		if !ok {
-			var err error
-			if n, err = strconv.ParseUint(name, 0, 8); err != nil {
-				return nil, err
-			}
-		}
-		protocol = sockdiag.Known(n)
-	}
-	if id == "kernel" {
-		portID = sockdiag.Known(0)
-	} else if id != "" && id != "*" {
-		n, err := strconv.ParseUint(id, 0, 32)
-		if err != nil {
-			return nil, err
-		}
-		portID = sockdiag.Known(n)
-	}
-	return func(s *sockdiag.Socket) bool {
-		at := s.PortID
-		if !local {
-			at = s.Peer
-		}
-		return s.Proto == sockdiag.Netlink && (!protocol.Known || s.Protocol == protocol) && (!portID.Known || at == portID)
-	}, nil
 }

@@ -12,12 +12,12 @@ import (
 )
 
 // conditions lists the words that can start a condition, for error messages.
-const conditions = `a condition (dst, src, dport, sport, dev, fwmark, autobound), "not" or "("`
+const conditions = `a condition (dst, src, dport, sport, dev), "not" or "("`
 
 // Parse parses a filter, whose words may be separate arguments or parts of one. An error
 // names the wrong word and what was expected there.
 func Parse(words []string) (*Filter, error) {
-	p := &parser{words: split(words), filter: &Filter{asks: map[string]bool{}}}
+	p := &parser{words: split(words), filter: &Filter{}}
 	for {
 		word, _ := p.peek()
 		add := word == "state"
@@ -130,15 +130,12 @@ func (p *parser) condition() (test, error) {
 		}
 		p.next++
 		return t, nil
-	case "autobound":
-		p.filter.asks[word] = true
-		return func(s *sockdiag.Socket) bool { return s.Autobound }, nil
-	case "dst", "src", "dport", "sport", "dev", "fwmark":
+	case "dst", "src", "dport", "sport", "dev":
 		return p.comparison(word)
 	case "state", "exclude", "excl":
 		return nil, fmt.Errorf("%q: must precede all conditions", word)
-	case "cgroup":
-		return nil, errors.New(`"cgroup": a stack has no control groups; expected ` + conditions)
+	case "autobound", "fwmark", "cgroup":
+		return nil, fmt.Errorf("%q: only ss has this condition; use lklctl exec -- ss", word)
 	}
 	return nil, fmt.Errorf("%q; expected %s", word, conditions)
 }
@@ -174,8 +171,6 @@ func (p *parser) comparison(what string) (test, error) {
 		t, err = host(what == "src", word)
 	case "dev":
 		t, err = p.device(word)
-	case "fwmark":
-		t, err = mark(word)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s %q; expected %s", what, word, operand[what])
@@ -191,12 +186,11 @@ func (p *parser) comparison(what string) (test, error) {
 
 // operand describes the operand of each condition, for messages.
 var operand = map[string]string{
-	"dst":    "[FAMILY:]ADDRESS[/BITS][:PORT], such as 10.0.0.0/8, [::1]:80 or :443",
-	"src":    "[FAMILY:]ADDRESS[/BITS][:PORT], such as 10.0.0.0/8, [::1]:80 or :443",
-	"dport":  "a port from 0 to 65535 or a service of /etc/services, such as :443 or :https",
-	"sport":  "a port from 0 to 65535 or a service of /etc/services, such as :443 or :https",
-	"dev":    "the name or the number of an interface, such as eth0",
-	"fwmark": "MARK[/MASK], such as 1 or 0x10/0xff",
+	"dst":   "ADDRESS[/BITS][:PORT], such as 10.0.0.0/8, [::1]:80 or :443",
+	"src":   "ADDRESS[/BITS][:PORT], such as 10.0.0.0/8, [::1]:80 or :443",
+	"dport": "a port from 0 to 65535 or a service of /etc/services, such as :443 or :https",
+	"sport": "a port from 0 to 65535 or a service of /etc/services, such as :443 or :https",
+	"dev":   "the name or the number of an interface, such as eth0",
 }
 
 // device implements ss's meaning of dev: the interface that the socket is bound to.
@@ -209,17 +203,4 @@ func (p *parser) device(word string) (test, error) {
 	}
 	p.filter.devices = append(p.filter.devices, word)
 	return func(s *sockdiag.Socket) bool { return s.IfIndex != 0 && s.Iface == word }, nil
-}
-
-func mark(word string) (test, error) {
-	value, bits, masked := strings.Cut(word, "/")
-	mask := uint64(1<<32 - 1)
-	n, err := strconv.ParseUint(value, 0, 32)
-	if err == nil && masked {
-		mask, err = strconv.ParseUint(bits, 0, 32)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return func(s *sockdiag.Socket) bool { return s.Mark.Known && s.Mark.N&mask == n }, nil
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sockfilter implements the filter language of ss(8), which selects sockets by
-// state, addresses, ports, interface and mark.
+// Package sockfilter implements the part of ss(8)'s filter language that selects sockets
+// by state, addresses, ports and interface.
 //
 //	FILTER := { state STATE | exclude STATE } [ EXPRESSION ]
 //
@@ -18,14 +18,13 @@ type Filter struct {
 	states  states
 	test    test // nil: every socket
 	devices []string
-	asks    map[string]bool // names of the socket data that Match needs
 }
 
 // test is a condition on a socket.
 type test func(*sockdiag.Socket) bool
 
 // Match reports whether the filter selects the socket. "dev NAME" needs the name of the
-// socket's interface, and "autobound" the result of MarkAutobound.
+// socket's interface.
 func (f *Filter) Match(s sockdiag.Socket) bool {
 	return f.states.has(s.State) && (f.test == nil || f.test(&s))
 }
@@ -36,9 +35,6 @@ func (f *Filter) Empty() bool { return !f.states.given && f.test == nil }
 // HasStates reports whether the filter has states. If so, only these states count: as in
 // ss, they override -l and -a.
 func (f *Filter) HasStates() bool { return f.states.given }
-
-// NeedsAutobound reports whether Match needs the result of sockdiag.MarkAutobound.
-func (f *Filter) NeedsAutobound() bool { return f.asks["autobound"] }
 
 // Devices are the interfaces named in the filter.
 func (f *Filter) Devices() []string { return f.devices }

@@ -37,8 +37,7 @@ func sockets() map[string]sockdiag.Socket {
 		"route":  {Proto: sockdiag.Netlink, Family: unix.AF_NETLINK, State: sockdiag.Close, Protocol: sockdiag.Known(0), PortID: sockdiag.Known(0)},
 	}
 	for name, change := range map[string]func(*sockdiag.Socket){
-		"web":   func(s *sockdiag.Socket) { s.Autobound, s.Mark = true, sockdiag.Known(0x15) },
-		"ssh":   func(s *sockdiag.Socket) { s.IfIndex, s.Iface, s.Mark = 2, "eth0", sockdiag.Known(0) },
+		"ssh":   func(s *sockdiag.Socket) { s.IfIndex, s.Iface = 2, "eth0" },
 		"query": func(s *sockdiag.Socket) { s.Iface = "eth0" }, // by its address, not bound
 	} {
 		s := all[name]
@@ -81,48 +80,28 @@ func TestMatch(t *testing.T) {
 		"sport >= :40000":                 "query six web",
 		"sport < :53":                     "ssh",
 		"sport le :53":                    "dns ssh",
-		"sport = inet6::40001":            "six",
-		"sport = inet::40001":             "",
-		"dport = :*":                      every,
 		"dst 192.0.2.7":                   "web",
 		"dst = 192.0.2.0/24":              "query web",
-		"dst 192.0.2/24":                  "query web",
-		"dst 192.0.2.0/255.255.255.0":     "query web",
 		"dst 192.0.2.7:443":               "web",
 		"dst [2001:db8::5]:443":           "six",
 		"dst [2001:db8::]/32:443":         "six",
 		"dst 2001:db8::/32":               "six",
 		"dst 10.1.2.3":                    "mapped",
 		"dst ::ffff:10.1.2.3":             "mapped",
-		"dst inet6:[::]/0":                "mapped six",
 		"dst *:443":                       "six web",
-		"dst any":                         every,
 		"dst :443":                        "six web",
 		"src != 10.0.0.1":                 "dns listen packet route six unix",
 		"dev eth0":                        "packet ssh",
 		"dev = 2":                         "packet ssh",
 		"dev != eth0 sport = :22":         "",
-		"fwmark = 0x15":                   "web",
-		"fwmark 5/0xf":                    "web",
-		"fwmark 0":                        "ssh",
-		"fwmark != 0":                     "dns listen mapped packet query route six unix web",
-		"autobound":                       "web",
-		"! autobound and dport = :443":    "six",
 		"not dport = :443 sport = :22":    "ssh",
-		"not ( dport = :443 or sport = :22 ) and src 10/8": "mapped query",
-		"(dport = :443 or sport = :22) && src 10.0.0.1":    "ssh web",
+		"not ( dport = :443 or sport = :22 ) and src 10.0.0.0/8": "mapped query",
+		"(dport = :443 or sport = :22) && src 10.0.0.1":          "ssh web",
 		// From left to right: (web or ssh) and six.
-		"dst 192.0.2.7 or sport = :22 and dport = :443":        "web",
-		"sport = :22 and dport = :443 or dst 192.0.2.7":        "web",
-		"sport = :22 | dport = :443 & src 10/8 || sport = :53": "dns ssh web",
-		"! ! sport = :22":         "ssh",
-		"src unix:/run/*":         "unix",
-		"src unix:*/MY/SOC?":      "unix",
-		"src link:all:eth0":       "packet",
-		"src link:*:2":            "packet",
-		"src link:ip":             "",
-		"src netlink:rtnl:kernel": "route",
-		"src netlink:genl":        "",
+		"dst 192.0.2.7 or sport = :22 and dport = :443":              "web",
+		"sport = :22 and dport = :443 or dst 192.0.2.7":              "web",
+		"sport = :22 | dport = :443 & src 10.0.0.0/8 || sport = :53": "dns ssh web",
+		"! ! sport = :22": "ssh",
 	} {
 		f, err := sockfilter.Parse(strings.FieldsFunc(filter, func(r rune) bool { return r == ',' }))
 		if err != nil {
@@ -152,18 +131,14 @@ func TestErrors(t *testing.T) {
 		"dport = :nosuchservice":  `dport ":nosuchservice"; expected a port`,
 		"dport = :65536":          `dport ":65536"; expected a port`,
 		"dport = 10.0.0.1:80":     `dport "10.0.0.1:80"; expected a port`,
-		"dport = unix:/x":         `sockets of this family have no ports`,
-		"dst localhost":           `dst "localhost"; expected [FAMILY:]ADDRESS`,
+		"dst localhost":           `dst "localhost"; expected ADDRESS`,
 		"dst 10.0.0.1/33":         `dst "10.0.0.1/33"`,
-		"dst 10.0.0.1/0.255.0.0":  `dst "10.0.0.1/0.255.0.0"`,
-		"dst inet:[::1]":          `dst "inet:[::1]"`,
 		"dst [::1":                `dst "[::1"`,
 		"dst [::1]80":             `dst "[::1]80"`,
 		"dst fe80::1%eth0":        `dst "fe80::1%eth0"`,
 		"dst > 10.0.0.1":          "only ports can be compared by order",
 		"dev":                     "the name or the number of an interface",
 		"dev >= eth0":             "only ports can be compared by order",
-		"fwmark red":              `fwmark "red"; expected MARK[/MASK]`,
 		"state":                   `"state": expected a state after it: all, big`,
 		"state open":              `state "open"; expected one of all, big`,
 		"dport = :1 state closed": `"state": must precede all conditions`,
@@ -173,9 +148,7 @@ func TestErrors(t *testing.T) {
 		"not":                     `the filter ends after "not"`,
 		"dport = :1 or":           `the filter ends after "or"`,
 		"and dport = :1":          `"and"; expected a condition`,
-		"cgroup /x":               "no control groups",
-		"src netlink:nosuch":      `src "netlink:nosuch"`,
-		"src link:nosuch":         `src "link:nosuch"`,
+		"cgroup /x":               "use lklctl exec -- ss",
 		strings.Repeat("! ", 101): "more than 100",
 	} {
 		_, err := sockfilter.Parse([]string{filter})
@@ -187,14 +160,14 @@ func TestErrors(t *testing.T) {
 
 // These methods describe a filter before its use.
 func TestAsked(t *testing.T) {
-	f, err := sockfilter.Parse([]string{"state", "closed", "dev", "eth7", "and", "autobound"})
+	f, err := sockfilter.Parse([]string{"state", "closed", "dev", "eth7"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !f.HasStates() || !f.NeedsAutobound() || f.Empty() || !slices.Equal(f.Devices(), []string{"eth7"}) {
+	if !f.HasStates() || f.Empty() || !slices.Equal(f.Devices(), []string{"eth7"}) {
 		t.Errorf("%+v", f)
 	}
-	if f, err := sockfilter.Parse(nil); err != nil || !f.Empty() || f.HasStates() || f.NeedsAutobound() {
+	if f, err := sockfilter.Parse(nil); err != nil || !f.Empty() || f.HasStates() {
 		t.Errorf("%+v, %v", f, err)
 	}
 }
@@ -202,8 +175,8 @@ func TestAsked(t *testing.T) {
 // Any input is a filter, or an error of one line.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
-		"state established ( dport = :443 or sport >= 1024 ) and not dst [::1]/64:80", "src 127/8 dev eth0 fwmark 1/0xff autobound",
-		"src unix:/x* or dst netlink:rtnl:kernel", "exclude all ! !", ")(", "dst [", "dport =", "src link:ip:eth0",
+		"state established ( dport = :443 or sport >= 1024 ) and not dst [::1]/64:80", "src 127.0.0.0/8 dev eth0",
+		"exclude all ! !", ")(", "dst [", "dport =",
 	} {
 		f.Add(seed)
 	}

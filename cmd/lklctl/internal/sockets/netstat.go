@@ -115,7 +115,7 @@ func netstat(ctx context.Context, c *verb.Call, info *instance.Info, conn *stack
 
 // filterWords completes the words of a filter, and interfaces.
 func filterWords(ctx context.Context, info *instance.Info, conn *stackconn.Conn, toComplete string) []string {
-	words := []string{"state", "exclude", "dst", "src", "dport", "sport", "dev", "fwmark", "autobound", "and", "or", "not"}
+	words := []string{"state", "exclude", "dst", "src", "dport", "sport", "dev", "and", "or", "not"}
 	words = append(words, sockfilter.States()...)
 	return append(words, verb.LinkNames(ctx, info, conn, toComplete)...)
 }

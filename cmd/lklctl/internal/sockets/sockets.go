@@ -110,11 +110,6 @@ func gather(ctx context.Context, conn *stackconn.Conn, o *netstatOptions) ([]soc
 		return nil, err
 	}
 	setInterfaces(names, all)
-	if o.filter.NeedsAutobound() {
-		if err := sockdiag.MarkAutobound(ctx, conn, all); err != nil {
-			return nil, err
-		}
-	}
 	all = slices.DeleteFunc(all, func(s sockdiag.Socket) bool { return !o.wants(s) })
 	if err := owners.Attribute(ctx, conn, all); err != nil {
 		return nil, err
