@@ -18,6 +18,7 @@ func TestCell(t *testing.T) {
 	}{
 		{[]float64{3, 1, 2}, []float64{3, 1, 2}, true, "2.00 ±50 %"},
 		{[]float64{30, 10}, []float64{8, 80, 10}, false, "20.0 (**2.00**) ±50 %"},
+		{[]float64{900, 4, 5, 3, 1}, nil, true, "4.00 ±25 %"},
 		{[]float64{1500}, nil, false, "1500 ±0 %"},
 		{nil, []float64{1}, false, ""},
 	} {

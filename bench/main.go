@@ -30,7 +30,7 @@ import (
 const page = "docs/reference/benchmarks.md"
 
 // insideEnv is set in the process that runs inside the namespaces.
-const insideEnv = "LKLRUN_BENCH_INSIDE"
+const insideEnv = "BENCH_INSIDE"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -29,13 +29,12 @@ type header struct {
 	took         time.Duration
 }
 
-// median returns the median, and half the distance from the lowest to the highest value relative
-// to it.
+// median returns the median, and half the distance between the quartiles relative to it.
 func median(values []float64) (mid, spread float64) {
 	v := slices.Sorted(slices.Values(values))
 	n := len(v)
 	mid = (v[(n-1)/2] + v[n/2]) / 2
-	return mid, (v[n-1] - v[0]) / 2 / mid
+	return mid, (v[n-1-n/4] - v[n/4]) / 2 / mid
 }
 
 // cell formats values beside those of the first way.
@@ -58,7 +57,7 @@ func write(out *bytes.Buffer, h header, results []result) {
 	para("# Benchmarks\n")
 	para("`make bench` writes this page; do not edit it. All figures are of one run of %.0f minutes on commit %s, on %s: %s with %d CPUs, Linux %s, load %s at the start.\n",
 		h.took.Minutes(), h.commit, time.Now().UTC().Format(time.DateOnly), cpuModel(), runtime.NumCPU(), release(), h.load)
-	para("Each cell is the median of %d turns, in brackets the ratio to the first column, and half the distance from the lowest to the highest value. "+
+	para("Each cell is the median of %d turns, in brackets the ratio to the first column, and half the distance between the quartiles. "+
 		"The turns of all columns alternate. Both ends, lklhost and the kernel share the CPUs, so that a difference below the spread means nothing. "+
 		"[performance.md](../explanation/performance.md) explains the differences.\n", h.turns)
 	para("Programs: iperf3 for 1 s (streams with CUBIC; datagrams as fast as the sender can), sockperf (median round trip), wrk with 32 connections, nginx with one process and an answer of 16 bytes. " +
