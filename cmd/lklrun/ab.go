@@ -30,7 +30,7 @@ machines into one.`
 
 const abExamples = `  lklrun ab --stack host --stack mptcp --if tap:t0,ip=10.0.1.2/24,gw=10.0.1.1 \
         -- curl -s -o /dev/null http://10.0.1.1/file
-  lklrun ab -n 20 --stack vanilla --stack bbr --plot bbr.svg -- ./fetch
+  lklrun ab -n 20 --stack vanilla --stack bbr -- ./fetch
   lklrun ab --variant 'plain: --stack vanilla' \
         --variant 'ecn: --stack vanilla --sysctl net.ipv4.tcp_ecn=1' -- ./fetch
   lklrun ab --merge node1.json node2.json       # results of ab -o json`
@@ -43,7 +43,6 @@ type comparer struct {
 	rounds   uint
 	warmups  uint
 	show     bool
-	plot     string
 	merge    bool
 	output   cli.Output
 }
@@ -76,7 +75,6 @@ func abCommand() *cobra.Command {
 	f.UintVar(&a.warmups, "warmups", 1, "first run each variant this number of times without counting")
 	f.StringArrayVar(&a.variants, "variant", nil, "add a variant `'NAME: FLAGS'` with these flags; repeatable")
 	f.BoolVar(&a.show, "show", false, "show the output of the command")
-	f.StringVar(&a.plot, "plot", "", "draw the times as box plots in `FILE`.svg")
 	f.BoolVar(&a.merge, "merge", false, "run nothing; combine results of ab -o json, given as files (- is standard input)")
 	cli.OutputFlags(f, &a.output, "print a table, or JSON with every run")
 	a.add(f)
@@ -111,13 +109,8 @@ func (a *comparer) prepare(cmd *cobra.Command, args []string) (*ab.Program, *ab.
 		return nil, nil, err
 	}
 	const most = 10000
-	switch {
-	case a.rounds == 0 || a.rounds > most || a.warmups > most:
+	if a.rounds == 0 || a.rounds > most || a.warmups > most {
 		return nil, nil, cli.Usagef("-n %d, --warmups %d; expected 1 to %d runs and 0 to %[3]d warmups", a.rounds, a.warmups, most)
-	case a.plot != "":
-		if err := ab.CheckPlot(a.plot); err != nil {
-			return nil, nil, cli.Usagef("--plot %w", err)
-		}
 	}
 	for _, s := range a.stacks {
 		c.Variants = append(c.Variants, ab.Variant{Name: s, Flags: []string{"--stack=" + s}})
@@ -180,16 +173,23 @@ func (a *comparer) compare(ctx context.Context, p *ab.Program, c *ab.Comparison)
 	defer stop()
 	next := func(int, int, *ab.Variant) {}
 	if term.IsTerminal(int(os.Stderr.Fd())) && !a.show {
-		bar := progressbar.NewOptions(1, progressbar.OptionSetWriter(os.Stderr), progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish(), progressbar.OptionShowCount())
-		defer func() { _ = bar.Finish() }() // only a progress display
-		next = func(n, of int, v *ab.Variant) {
-			bar.ChangeMax(of)
-			_ = bar.Set(n)
-			bar.Describe(v.Name)
-		}
+		show, finish := progressBar()
+		defer finish()
+		next = func(n, of int, v *ab.Variant) { show(n, of, v.Name) }
 	}
 	err := c.Compare(ctx, p.Run, next)
 	return a.report(c, err)
+}
+
+// progressBar starts a progress bar on standard error. show sets its state.
+func progressBar() (show func(n, of int, what string), finish func()) {
+	bar := progressbar.NewOptions(1, progressbar.OptionSetWriter(os.Stderr), progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish(), progressbar.OptionShowCount())
+	show = func(n, of int, what string) {
+		bar.ChangeMax(of)
+		_ = bar.Set(n) // only a progress display
+		bar.Describe(what)
+	}
+	return show, func() { _ = bar.Finish() }
 }
 
 // combine merges the results in the files and prints the whole.
@@ -197,7 +197,7 @@ func (a *comparer) combine(flags *pflag.FlagSet, files []string) error {
 	var err error
 	flags.Visit(func(f *pflag.Flag) {
 		switch f.Name {
-		case "merge", "plot", "output", "json":
+		case "merge", "output", "json":
 		default:
 			err = cli.Usagef("--%s: does not work with --merge, which runs nothing; remove it", f.Name)
 		}
@@ -207,10 +207,6 @@ func (a *comparer) combine(flags *pflag.FlagSet, files []string) error {
 		return err
 	case len(files) == 0:
 		return cli.Usagef("--merge: no file to merge; expected lklrun ab --merge FILE...")
-	case a.plot != "":
-		if err := ab.CheckPlot(a.plot); err != nil {
-			return cli.Usagef("--plot %w", err)
-		}
 	}
 	var parts []ab.Part
 	for _, name := range files {
@@ -244,9 +240,6 @@ func (a *comparer) report(c *ab.Comparison, err error) error {
 		err = errors.Join(err, cli.WriteJSON(os.Stdout, c))
 	} else {
 		err = errors.Join(err, writeComparison(os.Stdout, c))
-	}
-	if a.plot != "" {
-		err = errors.Join(err, c.Plot(a.plot))
 	}
 	switch {
 	case err != nil:

@@ -18,7 +18,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
@@ -283,12 +282,9 @@ func (r *matrixRunner) execute(ctx context.Context, m *matrix.Matrix) {
 		cli.Note(os.Stderr, self, "%d/%d %s: %s, %.1f s", number, of, m.Name(c), outcome, run.Seconds)
 	}
 	if term.IsTerminal(int(os.Stderr.Fd())) {
-		bar := progressbar.NewOptions(int(r.runs)*len(m.Cells), progressbar.OptionSetWriter(os.Stderr), progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish(), progressbar.OptionShowCount())
-		defer func() { _ = bar.Finish() }() // only a progress display
-		show = func(number, _ int, c *matrix.Cell, _ *matrix.Run) {
-			_ = bar.Set(number)
-			bar.Describe(m.Name(c))
-		}
+		bar, finish := progressBar()
+		defer finish()
+		show = func(number, of int, c *matrix.Cell, _ *matrix.Run) { bar(number, of, m.Name(c)) }
 	}
 	if r.quiet {
 		show = func(int, int, *matrix.Cell, *matrix.Run) {}
