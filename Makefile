@@ -323,10 +323,6 @@ leases: packages build ## transfer while a DHCP lease is renewed, and while it m
 attach: packages build ## test ten clients that watch and capture at once while others misbehave: DURATION=600
 	@ATTACH_SECONDS=$(DURATION) $(GO) test ./test/diag -run '^TestAttach$$' -count=1 -v -timeout 2h
 
-.PHONY: capture
-capture: packages build ## measure the cost of a capture at 5 Gbit/s and at full speed: DURATION=60 seconds of each
-	@CAPTURE_SECONDS=$(DURATION) $(GO) test -tags measure ./test/capture -run '^TestCaptureSpeed$$' -count=1 -v -timeout 1h
-
 .PHONY: handover
 handover: packages build ## transfer 500 MB over two paths that are cut in turn, in both directions
 	@HANDOVER_MB=500 $(GO) test ./test/mptcp -run '^TestHandover' -count=1 -v -timeout 1h
