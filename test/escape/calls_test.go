@@ -182,14 +182,15 @@ func TestFinding14StalledPage(t *testing.T) {
 	s := kit.NewSite(t)
 	port := s.Server.EchoTCP(t, kit.ServerAddr+":0")
 	script := kit.TestData("finding14.py")
-	for _, how := range []string{"fuse", "attributes", "userfaultfd", "later", "exec", "epoll"} {
-		t.Run(how, func(t *testing.T) {
+	for _, test := range []string{"fuse/supervise", "attributes/supervise", "attributes/trace", "userfaultfd/supervise", "userfaultfd/trace", "later/supervise", "exec/supervise", "epoll/supervise", "epoll/trace"} {
+		how, engine, _ := strings.Cut(test, "/")
+		t.Run(test, func(t *testing.T) {
 			where := "-"
 			if how == "fuse" || how == "attributes" {
 				where = kit.NewStallFS(t).Dir
 			}
 			name := kit.NewName()
-			cmd := kit.Lklrun("--name", name, "--if", s.TapIf(), "--", "/usr/bin/python3", script, how, where, kit.ServerAddr, fmt.Sprint(port))
+			cmd := kit.Lklrun("--name", name, "--engine", engine, "--if", s.TapIf(), "--", "/usr/bin/python3", script, how, where, kit.ServerAddr, fmt.Sprint(port))
 			in, err := cmd.StdinPipe()
 			if err != nil {
 				t.Fatal(err)
