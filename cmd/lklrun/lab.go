@@ -22,6 +22,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/lklrun/lklrun/internal/base/exit"
+	"github.com/lklrun/lklrun/internal/base/suggest"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/pkg/lab"
 )
@@ -206,6 +207,11 @@ func (r *labRunner) run(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 && !r.explain {
 		return cli.Usagef("no client to run; expected lklrun lab [FLAG]... -- CLIENT [ARG]..., or lab run FILE")
 	}
+	if len(args) > 0 && cmd.ArgsLenAtDash() < 0 {
+		if _, err := exec.LookPath(args[0]); err != nil {
+			return cli.Usagef("%q is neither a verb of lab nor a program; %s", args[0], suggest.Or(args[0], verbsOf(cmd), "see lklrun lab --help"))
+		}
+	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	t, client, err := r.shape.topology(r.name, args)
@@ -224,6 +230,14 @@ func (r *labRunner) run(cmd *cobra.Command, args []string) error {
 	}
 	*r.end, err = runClient(cmd.Context(), l, "client", client)
 	return errors.Join(err, l.Down(context.WithoutCancel(ctx)))
+}
+
+// verbsOf returns the names of a command's verbs.
+func verbsOf(cmd *cobra.Command) (names []string) {
+	for _, v := range cmd.Commands() {
+		names = append(names, v.Name())
+	}
+	return names
 }
 
 // settle gives the lab a name that no running lab has.

@@ -29,6 +29,8 @@ func FlagError(flags *pflag.FlagSet, err error) error {
 	var invalid *pflag.InvalidValueError
 	var unknown *pflag.NotExistError
 	switch {
+	case errors.As(err, &unknown) && unknown.GetSpecifiedName() == "p" && flags.Lookup("publish") != nil:
+		return errors.New("unknown flag -p; did you mean --publish?")
 	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "":
 		name := "--" + unknown.GetSpecifiedName()
 		if w := suggest.Word(name, flagNames(flags)); w != "" {

@@ -57,6 +57,7 @@ func TestParseInterface(t *testing.T) {
 func TestParseInterfaceErrors(t *testing.T) {
 	for spec, want := range map[string]string{
 		"":                     `"": no interface type; expected user, wire:NAME, udp:HOST:PORT, tap:NAME, macvtap:DEV, raw:DEV, rawip:DEV or fd:N`,
+		"lo":                   `"lo": an interface of this host; to use it, write raw:lo or, unless it is wireless, macvtap:lo`,
 		"veth:x":               `"veth:x": "veth": unknown interface type; expected user, wire:NAME, udp:HOST:PORT, tap:NAME, macvtap:DEV, raw:DEV, rawip:DEV or fd:N`,
 		"user:x":               `"user:x": user: unexpected ":x"; expected user[,KEY=VALUE]`,
 		"tap":                  `"tap": tap: no device name; expected tap:NAME`,

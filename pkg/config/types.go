@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 
@@ -145,11 +146,19 @@ func joinWords(words []string, last string) string {
 	return strings.Join(words[:end], ", ") + last + words[end]
 }
 
+// isInterface returns whether this host has an interface of a name.
+func isInterface(name string) bool {
+	_, err := net.InterfaceByName(name)
+	return err == nil
+}
+
 // unknownType returns the error for a type that does not exist or was removed.
 func unknownType(typ, expected string) error {
 	switch {
 	case len(interfaceTypes) == 0:
 		return fmt.Errorf("%q: no interface types are registered; import pkg/config/types", typ)
+	case isInterface(typ):
+		return fmt.Errorf("an interface of this host; to use it, write raw:%s or, unless it is wireless, macvtap:%s", typ, typ)
 	case typ == "passt":
 		return fmt.Errorf("%q: no longer an interface type; use user, whose gateway supports more protocols", typ)
 	}

@@ -46,6 +46,8 @@ func TestWrongInput(t *testing.T) {
 		{`mem`, []string{"--mem", "lots", "--", "true"}},
 		{`name`, []string{"--name", "../x", "--", "true"}},
 		{`engine`, []string{"--engine", "steam", "--", "true"}},
+		{`-p; did you mean --publish`, []string{"-p", "8080:80", "--", "true"}},
+		{`"stats" is neither a verb of lab nor a program; did you mean status`, []string{"lab", "stats"}},
 		{`no-such-flag`, []string{"--no-such-flag", "--", "true"}},
 		{`command`, []string{}},
 		{`command`, []string{"--if", "user", "--"}},
@@ -65,6 +67,7 @@ func TestRefusedByTheStack(t *testing.T) {
 	before := kit.Take(t, s.Server)
 	for names, args := range map[string][]string{
 		`no_such_thing=1: the stack has no such setting`: {"--sysctl", "net.ipv4.no_such_thing=1"},
+		`tcp_ecn=0.*did you mean net.ipv4.tcp_ecn`:       {"--sysctl", "tcp_ecn=0"},
 		`tcp_congestion_control=steam.*refused`:          {"--sysctl", "net.ipv4.tcp_congestion_control=steam"},
 		`kernel.osrelease=1.*not writable`:               {"--sysctl", "kernel.osrelease=1"},
 		// This gateway is the stack's own address.

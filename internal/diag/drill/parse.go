@@ -53,6 +53,9 @@ func ParseStep(iface string, ways []stacknet.Way, words []string) (Step, error) 
 			continue
 		}
 		if !slices.Contains(Keywords, word) {
+			if word == "mtu" {
+				return s, fmt.Errorf("%s: %q is no impairment; set it at each end: lklctl link set %s mtu N", iface, word, iface)
+			}
 			return s, fmt.Errorf("%s: step %q; expected %s", iface, word, strings.Join(Keywords, ", "))
 		}
 		if len(words) == 0 {

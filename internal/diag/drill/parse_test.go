@@ -110,6 +110,7 @@ func TestSteps(t *testing.T) {
 func TestWrongSteps(t *testing.T) {
 	for words, want := range map[string]string{
 		"":                     "eth1: missing step; expected",
+		"mtu 1300":             `lklctl link set eth1 mtu`,
 		"dely 80ms":            `step "dely"; expected down, up, silent, delay`,
 		"delay":                "delay: missing value",
 		"delay fast":           `delay "fast"; expected a time such as 80ms`,

@@ -110,7 +110,7 @@ func (driver) Plan(r *link.Request, f Facts) (Part, error) {
 		c.Allow, c.Hosts, l.HostLoopback = r.Allow, r.AllowHosts, netip.Addr{} // no hint about an address that is refused
 	}
 	c.Publish, r.Publish = r.Publish, nil
-	r.Note("%s is the user-mode gateway: the host's kernel carries its TCP connections, so MPTCP and congestion control of the stack do not reach the wire", l.Name)
+	r.Note("%s: MPTCP and congestion control end at the user-mode gateway; --if tap, raw or udp passes it", l.Name)
 	for _, a := range f.Addrs {
 		if a.Addr().Is4() && a.Bits() > 0 && a.Masked().Overlaps(c.Address.Masked()) {
 			r.Note("%s has the network %s, which the host also uses, so the machines in it are unreachable; choose another network with --if user,ip=ADDRESS/PREFIX", l.Name, c.Address.Masked())

@@ -33,6 +33,8 @@ func (e *SysctlError) Error() string {
 		what = fmt.Sprintf("sysctl %s=%s", e.Key, e.Value)
 	}
 	switch {
+	case e.Missing() && e.Instead == "" && !strings.ContainsAny(e.Key, "./"):
+		return fmt.Sprintf("%s: the stack has no such setting; did you mean net.ipv4.%s?", what, e.Key)
 	case e.Missing():
 		return what + ": the stack has no such setting" + tail(e.Instead)
 	case e.Write && (errors.Is(e.Err, syscall.EACCES) || errors.Is(e.Err, syscall.EPERM)):

@@ -106,6 +106,9 @@ func (o *captureOptions) tcpdump(json bool) []string {
 
 // take describes the packets to capture. It returns errors of the command line.
 func (o *captureOptions) take(filter string) (capture.Take, error) {
+	if n := slices.IndexFunc(o.names, func(name string) bool { return strings.HasPrefix(name, "-") }); n >= 0 {
+		return capture.Take{}, exit.Usagef("-n %s: expected the name of an instance; capture always prints numbers, so tcpdump's -n is not needed", o.names[n])
+	}
 	t := capture.Take{Names: o.interfaces, Snaplen: o.snaplen, Filter: filter, Buffer: int(o.buffer) << 10, Annotate: true, Events: o.file != "", Some: o.all || len(o.names) > 1}
 	switch o.direction {
 	case "in":

@@ -31,6 +31,9 @@ lists them. A filter is required; "lklctl help filters" describes it.`,
   lklctl kill state time-wait`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if err := o.parse(args); err != nil {
+				if len(args) == 1 {
+					return fmt.Errorf("%w; to end the instance %s: lklctl stop %s", err, args[0], args[0])
+				}
 				return err
 			}
 			return o.mayKill()

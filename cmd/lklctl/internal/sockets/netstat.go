@@ -49,7 +49,14 @@ that --timers is its -o; "lklctl help filters" describes FILTER.`,
 		Example: `  lklctl netstat -tlp
   lklctl netstat -ti state established '( dport = :443 or dport = :80 )'
   lklctl netstat -o json | jq '.[] | select(.state=="ESTAB") | .remote'`,
-		Args:              func(_ *cobra.Command, args []string) error { return o.parse(args) },
+		Args: func(_ *cobra.Command, args []string) error {
+			err := o.parse(args)
+			// -n is a flag of ss, too. Before a word that starts no filter, it selects an instance.
+			if err != nil && o.numeric && c.Name == "" && len(args) > 0 && o.parse(args[1:]) == nil {
+				return c.NameArg(nil, args[:1])
+			}
+			return err
+		},
 		ValidArgsFunction: c.Complete(filterWords),
 		RunE: c.Watch(&w, func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
 			return netstat(ctx, c, info, conn, &o)
@@ -62,7 +69,7 @@ that --timers is its -o; "lklctl help filters" describes FILTER.`,
 	w.Flag(f)
 	o.selecting(f)
 	f.BoolVarP(&o.processes, "processes", "p", false, "show every process and descriptor, in the form of ss")
-	f.BoolVarP(&o.numeric, "numeric", "n", false, "accept the -n of ss; addresses and ports are always numeric")
+	f.BoolVarP(&o.numeric, "numeric", "n", false, "with a `NAME`: select the instance; alone: accept the -n of ss")
 	f.BoolVarP(&o.info, "info", "i", false, "show congestion control, round trips, rates, losses, windows and bytes")
 	f.BoolVarP(&o.extended, "extended", "e", false, "show user, inode, cookie, interface and mark")
 	f.BoolVarP(&o.memory, "memory", "m", false, "show the memory of each socket")

@@ -71,7 +71,7 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 func (c *Call) NameArg(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(args) > 1:
-		return NoArgs(cmd, args[1:])
+		return exit.Usagef("unexpected argument %q: expected one instance; run %s once for each", args[1], cmd.CommandPath())
 	case len(args) == 1 && c.Name != "" && c.Name != args[0]:
 		return exit.Usagef("-n %s conflicts with %q; name one instance", c.Name, args[0])
 	case len(args) == 1:
