@@ -495,12 +495,12 @@ var ordinaryProgram string
 // over a wire and inside a stack, on two stacks. One in ten ends with a reset of the client, one with a reset of the server.
 func TestDropsOrdinary(t *testing.T) {
 	const count = 1250
-	for _, stack := range []string{"vanilla", "mptcp"} {
+	for stack, flags := range map[string][]string{"vanilla": {"--stack", "vanilla"}, "default": nil} {
 		t.Run(stack, func(t *testing.T) {
 			t.Parallel()
 			wire := kit.NewName()
 			end := func(n int, engine string) *kit.Talker {
-				k := newEnd(t, "--stack", stack, "--engine", engine, "--if", fmt.Sprintf("wire:%s,ip=10.97.0.%d/24,ip6=fd97::%d/64", wire, n, n))
+				k := newEnd(t, append(flags, "--engine", engine, "--if", fmt.Sprintf("wire:%s,ip=10.97.0.%d/24,ip6=fd97::%d/64", wire, n, n))...)
 				k.Say("exec(%s)", pythonString(ordinaryProgram))
 				k.Say(`serve(socket.AF_INET, "", 80)`)
 				k.Say(`serve(socket.AF_INET6, "::", 81)`)
