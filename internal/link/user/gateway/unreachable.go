@@ -96,7 +96,7 @@ var (
 
 // hostErrors are the ICMP errors for the errors of the host's connect() and send(). Linux
 // has no ICMP error for ETIMEDOUT, for which a router gives no answer. A router without free
-// ports or memory answers "host unreachable" (RFC 6888, REQ-8). EINVAL is the error of a
+// ports or memory answers "host unreachable" (RFC 6888, REQ-11). EINVAL is the error of a
 // blackhole route.
 var hostErrors = map[unix.Errno]*icmpError{
 	unix.ECONNREFUSED: noPort,
