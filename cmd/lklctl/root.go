@@ -257,17 +257,13 @@ failures and continues.
 // firstHelp is the help of lklctl itself. Verbs use cobra's template.
 var firstHelp = `{{if .HasParent}}{{with (or .Long .Short)}}{{. | trimTrailingWhitespaces}}
 
-{{end}}{{.UsageString}}{{else}}{{.Long}}
-
-Usage: {{.UseLine}}
+{{end}}{{.UsageString}}{{else}}Usage: {{.UseLine}}
 
 {{$cmds := .Commands}}{{range $g := .Groups}}{{.Title}}{{range $cmds}}{{if eq .GroupID $g.ID}}
   {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}
-{{end}}Flags:
-{{.LocalFlags.FlagUsagesWrapped 80 | trimTrailingWhitespaces}}
-
-"lklctl help VERB" explains a verb, "lklctl help TOPIC" a topic: examples,
-exit-status, filters, instances, path-steps, settings.
+{{end}}Flags: -n NAME selects an instance, -o json prints JSON, --device adb|ssh:HOST
+looks on another machine, --version. "lklctl help VERB" explains a verb, "help
+TOPIC" a topic: examples, exit-status, filters, instances, path-steps, settings.
 {{end}}`
 
 // verbs returns the names of a command's subcommands.

@@ -179,7 +179,7 @@ func TestHelpWidth(t *testing.T) {
 
 func TestHelp(t *testing.T) {
 	for _, args := range []string{"", "--help"} {
-		if text := ok(t, strings.Fields(args)...); strings.Count(text, "\n") > 48 || !strings.Contains(text, "examples") {
+		if text := ok(t, strings.Fields(args)...); strings.Count(text, "\n") > 40 || !strings.Contains(text, "examples") {
 			t.Errorf("lklctl %s is longer than a screen, or names no examples:\n%s", args, text)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -145,6 +146,22 @@ func (a *comparer) prepare(cmd *cobra.Command, args []string) (*ab.Program, *ab.
 	return p, c, nil
 }
 
+// gatewayOnly returns whether several stacks are compared behind the user-mode gateway, at
+// which their TCP connections end.
+func gatewayOnly(p *ab.Program, c *ab.Comparison) bool {
+	stacks := 0
+	flags := slices.Clone(p.Flags)
+	for _, v := range c.Variants {
+		flags = append(flags, v.Flags...)
+		if len(v.Flags) > 0 && strings.HasPrefix(v.Flags[0], "--stack") && v.Name != "host" {
+			stacks++
+		}
+	}
+	return stacks > 1 && os.Getenv("LKLRUN_IF") == "" && !slices.ContainsFunc(flags, func(f string) bool {
+		return strings.HasPrefix(f, "--if") || strings.HasPrefix(f, "--config")
+	})
+}
+
 // common returns the flags that apply to all runs, as given on the command line.
 func (a *comparer) common(flags *pflag.FlagSet) (common []string, err error) {
 	flags.Visit(func(f *pflag.Flag) {
@@ -171,6 +188,9 @@ func (a *comparer) common(flags *pflag.FlagSet) (common []string, err error) {
 func (a *comparer) compare(ctx context.Context, p *ab.Program, c *ab.Comparison) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
+	if gatewayOnly(p, c) {
+		cli.Note(os.Stderr, self, "these stacks differ only in connections inside them, because TCP ends at the user-mode gateway; add --if tap, raw or wire")
+	}
 	next := func(int, int, *ab.Variant) {}
 	if term.IsTerminal(int(os.Stderr.Fd())) && !a.show {
 		show, finish := progressBar()
