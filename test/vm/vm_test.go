@@ -65,6 +65,7 @@ func TestARM64(t *testing.T) {
 			t.Run(engine, func(t *testing.T) { testConformance(t, m, m.Target(), native, engine) })
 		}
 	})
+	t.Run("exchange", func(t *testing.T) { testExchange(t, m) })
 	t.Run("library", func(t *testing.T) { testLibrary(t, m) })
 }
 
