@@ -28,10 +28,10 @@ the same name, the first one counts.`,
   lklrun --stack mine -- curl http://example.com/`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return cli.Usagef("stack: expected build, check, list, remove or show; see lklrun stack --help")
+			return cli.Usagef("stack: expected build, check, clean, list, remove or show; see lklrun stack --help")
 		},
 	}
-	cmd.AddCommand(stackBuildCommand(), stackCheckCommand(), stackListCommand(), stackProbeCommand(), stackRemoveCommand(), stackShowCommand())
+	cmd.AddCommand(stackBuildCommand(), stackCheckCommand(), stackCleanCommand(), stackListCommand(), stackProbeCommand(), stackRemoveCommand(), stackShowCommand())
 	return cmd
 }
 

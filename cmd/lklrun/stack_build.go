@@ -31,7 +31,7 @@ func stackBuildCommand() *cobra.Command {
 		Short: "build a stack from a kernel source",
 		Long: `build makes a stack of a Debian kernel source, such as linux-source-6.1, or of
 your own kernel tree, from Linux 6.1 on. It does not change the tree, and takes
-over changed files in seconds. The result is in ~/.local/share/lklrun/stacks.`,
+over changed files in seconds, and a changed header in minutes. The result is in ~/.local/share/lklrun/stacks.`,
 		Example: `  lklrun stack build --kernel 6.1
   lklrun stack build --kernel ~/linux --patch my.patch --name mine --like mptcp
   lklrun ab --stack mptcp --stack mine -- curl -o /dev/null http://example.com/`,
@@ -66,6 +66,26 @@ over changed files in seconds. The result is in ~/.local/share/lklrun/stacks.`,
 	return cmd
 }
 
+func stackCleanCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "clean",
+		Short: "delete what builds keep to be faster",
+		Long: `clean deletes the kernel sources, object files and libraries that builds keep in
+~/.cache/lklrun. Stacks remain; the next build takes as long as the first one.`,
+		Example:               "  lklrun stack clean",
+		Args:                  noArgs,
+		DisableFlagsInUseLine: true,
+		RunE: func(*cobra.Command, []string) error {
+			dir, freed, err := stackbuild.Clean()
+			if err != nil {
+				return fmt.Errorf("cleaning the cache of builds: %w", err)
+			}
+			fmt.Printf("deleted %d MB from %s\n", freed/1e6, dir)
+			return nil
+		},
+	}
+}
+
 // stacksDir returns the absolute path of the directory of stacks for --dir.
 func stacksDir(dir string) (string, error) {
 	if dir == "" {
@@ -87,7 +107,7 @@ func completeKernel(*cobra.Command, []string, string) ([]string, cobra.ShellComp
 func buildStack(cmd *cobra.Command, opts stackbuild.Options) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
-	p := &buildProgress{to: os.Stderr, start: time.Now()}
+	p := &buildProgress{to: os.Stderr, start: time.Now(), shown: time.Now()}
 	p.terminal = term.IsTerminal(int(os.Stderr.Fd()))
 	opts.Progress = p.line
 	r, err := stackbuild.Build(ctx, opts)
@@ -114,8 +134,11 @@ func buildStack(cmd *cobra.Command, opts stackbuild.Options) error {
 	return nil
 }
 
+// firstBuild is the number of files of a first build, within a tenth for all versions.
+const firstBuild = 1400
+
 // buildProgress shows how a build gets on: on a terminal one line that changes, elsewhere a
-// line for each step.
+// line for each step and each minute.
 type buildProgress struct {
 	to       io.Writer
 	terminal bool
@@ -131,14 +154,22 @@ func (p *buildProgress) line(line string, file bool) {
 		return
 	}
 	p.files++
-	if !p.terminal || time.Since(p.shown) < 100*time.Millisecond {
+	interval := time.Minute
+	if p.terminal {
+		interval = 100 * time.Millisecond
+	}
+	if time.Since(p.shown) < interval {
 		return
 	}
 	p.shown = time.Now()
+	if !p.terminal {
+		cli.Note(p.to, self, "%s: %d files; a first build compiles about %d", time.Since(p.start).Round(time.Second), p.files, firstBuild)
+		return
+	}
 	if len(line) > 50 {
 		line = "..." + line[len(line)-47:]
 	}
-	fmt.Fprintf(p.to, "\r\x1b[K%s  %d files  %s", time.Since(p.start).Round(time.Second), p.files, line)
+	fmt.Fprintf(p.to, "\r\x1b[K%s  %d files (first build: %d)  %s", time.Since(p.start).Round(time.Second), p.files, firstBuild, line)
 }
 
 // clear removes the line that changes.

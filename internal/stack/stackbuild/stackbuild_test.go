@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/lklrun/lklrun/internal/stack"
 )
 
@@ -195,5 +197,42 @@ func TestHides(t *testing.T) {
 		if got := hides(path, c.dir, c.name); got != c.want {
 			t.Errorf("%s in %s: %q, expected %q", c.name, c.dir, got, c.want)
 		}
+	}
+}
+
+// TestClean checks that Clean deletes what builds keep, nothing else, and nothing during a build.
+func TestClean(t *testing.T) {
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	dir := filepath.Join(cache, "lklrun")
+	other := filepath.Join(t.TempDir(), "source")
+	for _, file := range []string{dir + "/linux-1-2/Makefile", dir + "/work-a-b/obj/x.o", dir + "/0123456789abcdef0123/liblkl.so", dir + "/npm/x", dir + "/linux-source-7.3.tar.xz", dir + "/lock-a", other} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, make([]byte, 100), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(filepath.Dir(other), dir+"/work-a-b/tree"); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := os.Open(dir + "/lock-a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	if _, freed, err := Clean(); err == nil || freed != 0 || !strings.Contains(err.Error(), "a build uses") {
+		t.Errorf("during a build: %d bytes, %v", freed, err)
+	}
+	lock.Close()
+	if _, freed, err := Clean(); err != nil || freed != 300 {
+		t.Errorf("%d bytes, %v", freed, err)
+	}
+	left, _ := filepath.Glob(dir + "/*")
+	if len(left) != 3 {
+		t.Errorf("left: %q", left)
+	}
+	if _, err := os.Stat(other); err != nil {
+		t.Error(err)
 	}
 }
