@@ -71,7 +71,7 @@ func writeReport(r *doctor.Report, output cli.Output) error {
 	if output == cli.OutputJSON {
 		return cli.WriteJSON(os.Stdout, r)
 	}
-	t := cli.NewTable("WHAT", "STATE", "FOUND")
+	t := cli.NewTable("WHAT", "STATE", "FOUND").Narrow()
 	for _, f := range append(r.Host, r.Command...) {
 		t.Row(f.Subject, string(f.State), f.Text)
 	}
