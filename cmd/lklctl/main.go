@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	_ "github.com/lklrun/lklrun/internal/base/trap" // an app's seccomp filter traps calls
+	_ "github.com/lklrun/lklrun/internal/base/seccomptrap" // an app's seccomp filter traps calls
 )
 
 func main() {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/run/doctor"
-	"github.com/lklrun/lklrun/internal/run/facts"
+	"github.com/lklrun/lklrun/internal/run/preflight"
 	"github.com/lklrun/lklrun/internal/run/stackhost"
 	"github.com/lklrun/lklrun/internal/stack"
 )
@@ -39,7 +39,7 @@ runs and changes nothing.`,
 			}
 			all, _ := stack.List(stack.SearchPath()) // `lklrun stack list` reports unreadable stacks
 			q := doctor.Question{Stack: s, Stacks: all, FindHost: stackhost.Find, FindPreload: findPreload,
-				LookNotification: facts.LookNotification, CheckFilter: facts.CheckFilter, CheckTrace: facts.CheckTrace, MakeNamespaces: facts.MakeNamespaces}
+				LookNotification: preflight.LookNotification, CheckFilter: preflight.CheckFilter, CheckTrace: preflight.CheckTrace, MakeNamespaces: preflight.MakeNamespaces}
 			if len(args) > 0 {
 				if q.Command = args[0]; q.Command == "" {
 					return cli.Usagef("doctor: the COMMAND is empty; give a program")

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 
-	_ "github.com/lklrun/lklrun/internal/base/trap" // an app's seccomp filter traps calls
+	_ "github.com/lklrun/lklrun/internal/base/seccomptrap" // an app's seccomp filter traps calls
 	"github.com/lklrun/lklrun/internal/run/oci"
 )
 

@@ -18,13 +18,13 @@ import (
 	"github.com/lklrun/lklrun/internal/base/program"
 	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/cli/explained"
+	"github.com/lklrun/lklrun/internal/cli/limitsreport"
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/run/facts"
 	"github.com/lklrun/lklrun/internal/run/launch"
 	"github.com/lklrun/lklrun/internal/run/oci"
 	"github.com/lklrun/lklrun/internal/run/plan"
-	"github.com/lklrun/lklrun/internal/run/share"
+	"github.com/lklrun/lklrun/internal/run/preflight"
+	"github.com/lklrun/lklrun/internal/run/sharedaddr"
 	"github.com/lklrun/lklrun/internal/run/stackhost"
 	"github.com/lklrun/lklrun/internal/run/undo"
 	"github.com/lklrun/lklrun/internal/stack"
@@ -204,7 +204,7 @@ func (r *runner) run(ctx context.Context, args []string) error {
 		return p.Write(os.Stdout)
 	}
 	if p.RSTGuard == config.GuardPrint {
-		return share.Print(ctx, os.Stdout, p)
+		return sharedaddr.Print(ctx, os.Stdout, p)
 	}
 	run := &r.config.Run
 	t := &task{Plan: p, Verbose: run.Verbose, Quiet: run.Quiet, Log: run.Log, Relay: r.relay, Device: r.configured != ""}
@@ -262,7 +262,7 @@ func (t *task) options() launch.Options {
 		Tell:    func(line string) { cli.Note(os.Stderr, self, "%s", text.OneLine(line)) },
 		Quiet:   t.Quiet,
 		Relay:   t.Relay,
-		Explain: explained.AtEnd(self, os.Stderr),
+		Explain: limitsreport.AtEnd(self, os.Stderr),
 	}
 }
 
@@ -278,7 +278,7 @@ func (r *runner) plan(args []string) (*plan.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := facts.Pick(&r.config.Run); err != nil {
+	if err := preflight.Pick(&r.config.Run); err != nil {
 		return nil, located(r.config, err)
 	}
 	run := r.config.Run
@@ -289,7 +289,7 @@ func (r *runner) plan(args []string) (*plan.Plan, error) {
 	if err != nil {
 		return nil, located(r.config, fmt.Errorf("--stack: %w", err))
 	}
-	found, err := facts.Look(run, s, r.dryRun)
+	found, err := preflight.Look(run, s, r.dryRun)
 	if err != nil {
 		return nil, located(r.config, err)
 	}

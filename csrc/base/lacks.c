@@ -2,7 +2,7 @@
 /*
  * Tests of the ways in which lklhost works on older kernels: the environment
  * variable names features, separated by commas, that lklhost must not use. The
- * same variable serves lklrun (internal/run/facts).
+ * same variable serves lklrun (internal/run/preflight).
  */
 #include <stdlib.h>
 #include <string.h>

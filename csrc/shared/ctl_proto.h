@@ -345,7 +345,7 @@ struct ctl_exec_signal {
 /*
  * CTL_ASK: a request that only lklrun can carry out, with its rights and in its
  * namespaces, for example to add a device of the host. lklhost forwards the
- * text (JSON, internal/diag/ask), and the descriptor if there is one, as CTL_ASKED
+ * text (JSON, internal/diag/rpc), and the descriptor if there is one, as CTL_ASKED
  * on the connection that it was started with. lklrun answers with CTL_ANSWER
  * and the serial of CTL_ASKED. The reply to CTL_ASK has the answer's status
  * and, as its body, the answer's text. If the client disconnects first, lklhost

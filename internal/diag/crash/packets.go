@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lklrun/lklrun/internal/diag/ask"
+	"github.com/lklrun/lklrun/internal/diag/rpc"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
@@ -22,13 +22,13 @@ const packetsLimit = 10 * time.Second
 // PacketsFile is the file in the report that contains the last packets.
 const PacketsFile = "packets.pcapng"
 
-// KeptFile is not part of a report. It contains the ask.PacketsKept of a run on another
+// KeptFile is not part of a report. It contains the rpc.PacketsKept of a run on another
 // machine, as JSON.
 const KeptFile = "packets.json"
 
 // AddPackets adds the packets in the ring of `lklrun --capture ring` without redaction,
 // and lists the other capture files.
-func (b *Report) AddPackets(kept ask.PacketsKept, pcapng []byte) {
+func (b *Report) AddPackets(kept rpc.PacketsKept, pcapng []byte) {
 	b.files = kept.Files
 	if kept.Ring {
 		b.parts = append(b.parts, part{PacketsFile, fmt.Sprintf("the last %d packets; their payload is not redacted", kept.Packets), pcapng})
@@ -48,14 +48,14 @@ func (b *Report) AskPackets(ctx context.Context, c *stackconn.Conn) {
 }
 
 // Packets asks the run's lklrun for the packets that it has kept.
-func Packets(ctx context.Context, c *stackconn.Conn) (kept ask.PacketsKept, pcapng []byte, err error) {
+func Packets(ctx context.Context, c *stackconn.Conn) (kept rpc.PacketsKept, pcapng []byte, err error) {
 	fd, err := unix.MemfdCreate(PacketsFile, unix.MFD_CLOEXEC)
 	if err != nil {
 		return kept, nil, fmt.Errorf("memfd_create: %w", err)
 	}
 	file := os.NewFile(uintptr(fd), PacketsFile)
 	defer file.Close()
-	if kept, err = ask.Do(ctx, c, ask.Packets, struct{}{}, file); err != nil {
+	if kept, err = rpc.Do(ctx, c, rpc.Packets, struct{}{}, file); err != nil {
 		return kept, nil, err
 	}
 	if _, err = file.Seek(0, io.SeekStart); err != nil {

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/diag/live"
-	"github.com/lklrun/lklrun/internal/diag/whynot"
+	"github.com/lklrun/lklrun/internal/diag/mptcpdiag"
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 )
 
@@ -73,21 +73,21 @@ type Report struct {
 
 // Connection explains one connection.
 type Connection struct {
-	Proto         string          `json:"proto"`             // tcp, or mptcp (also after fallback)
-	Local         string          `json:"local"`             // local address and port
-	Remote        string          `json:"remote"`            // address and port of the peer
-	Process       string          `json:"process,omitempty"` // process that has the socket
-	PID           int             `json:"pid,omitempty"`     // its ID on the host
-	Token         string          `json:"token,omitempty"`   // local MPTCP token
-	Interfaces    []string        `json:"interfaces"`        // interfaces of the connection, or of its subflows
-	Direction     string          `json:"direction"`         // send or receive: the direction of most data, to which the limits apply
-	Seconds       float64         `json:"seconds"`           // time for which the connection was observed
-	BytesSent     uint64          `json:"bytes_sent"`        // bytes sent during that time
-	BytesReceived uint64          `json:"bytes_received"`    // bytes received during that time
-	Rate          uint64          `json:"bit_s"`             // average rate in the direction, in bits per second
-	Limits        []Limit         `json:"limits"`            // limits by their share, the largest first
-	Text          string          `json:"text"`              // explanation in sentences
-	WhyNot        []whynot.Reason `json:"why_not,omitempty"` // reasons for missing subflows or plain TCP
+	Proto         string             `json:"proto"`             // tcp, or mptcp (also after fallback)
+	Local         string             `json:"local"`             // local address and port
+	Remote        string             `json:"remote"`            // address and port of the peer
+	Process       string             `json:"process,omitempty"` // process that has the socket
+	PID           int                `json:"pid,omitempty"`     // its ID on the host
+	Token         string             `json:"token,omitempty"`   // local MPTCP token
+	Interfaces    []string           `json:"interfaces"`        // interfaces of the connection, or of its subflows
+	Direction     string             `json:"direction"`         // send or receive: the direction of most data, to which the limits apply
+	Seconds       float64            `json:"seconds"`           // time for which the connection was observed
+	BytesSent     uint64             `json:"bytes_sent"`        // bytes sent during that time
+	BytesReceived uint64             `json:"bytes_received"`    // bytes received during that time
+	Rate          uint64             `json:"bit_s"`             // average rate in the direction, in bits per second
+	Limits        []Limit            `json:"limits"`            // limits by their share, the largest first
+	Text          string             `json:"text"`              // explanation in sentences
+	WhyNot        []mptcpdiag.Reason `json:"why_not,omitempty"` // reasons for missing subflows or plain TCP
 
 	Cookie uint64 `json:"cookie"` // unique ID of the socket in the stack
 	socket live.Connection

@@ -2,11 +2,11 @@
 
 package explain
 
-import "github.com/lklrun/lklrun/internal/diag/ask"
+import "github.com/lklrun/lklrun/internal/diag/rpc"
 
 // Recorded asks lklrun for the report about the run from its start. lklrun has one only if
 // it was started with --explain.
-const Recorded = ask.Verb[struct{}, Report]("explain")
+const Recorded = rpc.Verb[struct{}, Report]("explain")
 
 // recordedMost is the largest number of connections in an answer, which must fit into one
 // frame.

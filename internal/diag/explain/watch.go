@@ -13,10 +13,10 @@ import (
 
 	"github.com/lklrun/lklrun/internal/base/procstat"
 	"github.com/lklrun/lklrun/internal/diag/counters"
-	"github.com/lklrun/lklrun/internal/diag/drill"
 	"github.com/lklrun/lklrun/internal/diag/drops"
+	"github.com/lklrun/lklrun/internal/diag/impair"
 	"github.com/lklrun/lklrun/internal/diag/live"
-	"github.com/lklrun/lklrun/internal/diag/whynot"
+	"github.com/lklrun/lklrun/internal/diag/mptcpdiag"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
@@ -147,7 +147,7 @@ func (w *Watcher) queues(ctx context.Context, r *Reading) error {
 	if w.conn.Hello().ABI == ctlproto.CTL_ABI_HOST {
 		return nil
 	}
-	p, err := drill.Open(ctx, w.conn)
+	p, err := impair.Open(ctx, w.conn)
 	if err != nil {
 		return err
 	}
@@ -255,7 +255,7 @@ func WhyNot(ctx context.Context, conn *stackconn.Conn, info *instance.Info, r *R
 	if err != nil {
 		return err
 	}
-	reasons, err := whynot.Explain(ctx, conn, conns, info.Interfaces)
+	reasons, err := mptcpdiag.Explain(ctx, conn, conns, info.Interfaces)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/lklrun/lklrun/internal/base/procstat"
-	"github.com/lklrun/lklrun/internal/diag/ask"
+	"github.com/lklrun/lklrun/internal/diag/rpc"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 	"github.com/lklrun/lklrun/pkg/config"
@@ -27,8 +27,8 @@ func readCPU(ctx context.Context, conn *stackconn.Conn, info *instance.Info) (cp
 	all, err := map[int]procstat.Process(nil), error(nil)
 	if host == 0 {
 		host = info.HostPID
-		var used ask.Used
-		used, err = ask.Do(ctx, conn, ask.Usage, struct{}{}, nil)
+		var used rpc.Used
+		used, err = rpc.Do(ctx, conn, rpc.Usage, struct{}{}, nil)
 		all = used.Processes
 		if err != nil && !errors.Is(err, stackconn.ErrClosed) && ctx.Err() == nil {
 			err = nil

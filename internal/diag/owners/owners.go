@@ -10,7 +10,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/lklrun/lklrun/internal/diag/ask"
+	"github.com/lklrun/lklrun/internal/diag/rpc"
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
@@ -41,7 +41,7 @@ func elsewhere(ctx context.Context, conn *stackconn.Conn, carriers []uint64) (ma
 	held := map[uint64][]sockdiag.Process{}
 	for len(carriers) > 0 {
 		some := carriers[:min(len(carriers), carriersMost)]
-		got, err := ask.Do(ctx, conn, ask.Holders, ask.Carriers{Inodes: some}, nil)
+		got, err := rpc.Do(ctx, conn, rpc.Holders, rpc.Carriers{Inodes: some}, nil)
 		if errors.Is(err, stackconn.ErrClosed) || ctx.Err() != nil {
 			return nil, err
 		}

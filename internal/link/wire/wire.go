@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/lklrun/lklrun/internal/diag/drill"
+	"github.com/lklrun/lklrun/internal/diag/impair"
 	"github.com/lklrun/lklrun/internal/link"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
@@ -77,7 +77,7 @@ func impairments(i *config.Interface) [][]string {
 func check(i *config.Interface) *config.KeyError {
 	var all []string
 	for _, words := range impairments(i) {
-		if _, err := drill.ParseStep(i.Target(), incoming, words); err != nil {
+		if _, err := impair.ParseStep(i.Target(), incoming, words); err != nil {
 			return config.KeyErrorf(words[0], "%w", plain(err, i.Target()+": "+words[0]+" "))
 		}
 		all = append(all, words...)
@@ -85,7 +85,7 @@ func check(i *config.Interface) *config.KeyError {
 	if len(all) == 0 {
 		return nil
 	}
-	s, err := drill.ParseStep(i.Target(), incoming, all)
+	s, err := impair.ParseStep(i.Target(), incoming, all)
 	if err == nil {
 		err = s.Possible()
 	}

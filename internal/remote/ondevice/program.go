@@ -10,7 +10,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/instance/further"
+	"github.com/lklrun/lklrun/internal/instance/ctlexec"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
@@ -32,5 +32,5 @@ func Program(ctx context.Context, name string, args []string, note func(format s
 		return exit.End{}, fmt.Errorf("instance %q: %w", info.Name, err)
 	}
 	defer conn.Close()
-	return further.Run(ctx, info, conn, args, [3]*os.File{os.Stdin, os.Stdout, os.Stderr}, note)
+	return ctlexec.Run(ctx, info, conn, args, [3]*os.File{os.Stdin, os.Stdout, os.Stderr}, note)
 }

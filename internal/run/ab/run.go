@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/lklrun/lklrun/internal/run/cost"
+	"github.com/lklrun/lklrun/internal/run/usage"
 )
 
 // endLimit bounds the time that a run may take to end after it was told to stop.
@@ -26,7 +26,7 @@ const endLimit = 15 * time.Second
 // mostWords limits the part of a run's standard error that is kept.
 const mostWords = 2000
 
-// Program makes runs with a program that writes a cost.Report to the descriptor given
+// Program makes runs with a program that writes a usage.Report to the descriptor given
 // with --report.
 type Program struct {
 	Path    string
@@ -86,9 +86,9 @@ func (p *Program) Run(ctx context.Context, v *Variant) (Run, error) {
 	if err != nil {
 		return Run{}, err
 	}
-	report, told := make(chan *cost.Report, 1), json.NewDecoder(read)
+	report, told := make(chan *usage.Report, 1), json.NewDecoder(read)
 	go func() {
-		r := new(cost.Report)
+		r := new(usage.Report)
 		if told.Decode(r) != nil { // the run ended without a report
 			r = nil
 		}
@@ -109,7 +109,7 @@ func (p *Program) Run(ctx context.Context, v *Variant) (Run, error) {
 }
 
 // outcome converts the result of a run that has ended.
-func outcome(state *os.ProcessState, report *cost.Report, words string) Run {
+func outcome(state *os.ProcessState, report *usage.Report, words string) Run {
 	r := Run{Status: state.ExitCode()}
 	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 		r.Status = 128 + int(ws.Signal())

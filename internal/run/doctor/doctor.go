@@ -17,7 +17,7 @@ import (
 	"github.com/lklrun/lklrun/internal/base/program"
 	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/link"
-	"github.com/lklrun/lklrun/internal/run/facts"
+	"github.com/lklrun/lklrun/internal/run/preflight"
 	"github.com/lklrun/lklrun/internal/stack"
 	"github.com/lklrun/lklrun/pkg/config"
 )
@@ -64,12 +64,12 @@ type Question struct {
 	Stack   *stack.Stack
 	Stacks  []*stack.Stack // all available stacks
 
-	FindHost         func() (string, error)               // returns the path of lklhost
-	FindPreload      func(library string) (string, error) // returns the path of a library of the engine preload
-	LookNotification func() (facts.Notification, error)   // examines the host features that supervise needs
-	CheckFilter      func() error                         // checks that the host has seccomp filters
-	CheckTrace       func() error                         // examines the host features that trace needs
-	MakeNamespaces   func(ctx context.Context) error      // creates a user namespace and a network namespace in it
+	FindHost         func() (string, error)                 // returns the path of lklhost
+	FindPreload      func(library string) (string, error)   // returns the path of a library of the engine preload
+	LookNotification func() (preflight.Notification, error) // examines the host features that supervise needs
+	CheckFilter      func() error                           // checks that the host has seccomp filters
+	CheckTrace       func() error                           // examines the host features that trace needs
+	MakeNamespaces   func(ctx context.Context) error        // creates a user namespace and a network namespace in it
 }
 
 // Examine performs all checks.
@@ -117,7 +117,7 @@ func (r *Report) engines(ctx context.Context, q Question) {
 	err = r.checkPreload(q)
 	if err == nil {
 		var lacks []string
-		if lacks, err = facts.LookConfinement(ctx, q.MakeNamespaces, q.CheckFilter); len(lacks) > 0 {
+		if lacks, err = preflight.LookConfinement(ctx, q.MakeNamespaces, q.CheckFilter); len(lacks) > 0 {
 			why += "; without " + strings.Join(lacks, " and ") + ", only the seccomp filter isolates them from the host's network"
 		}
 	}
@@ -135,7 +135,7 @@ func (r *Report) checkPreload(q Question) error {
 		}
 		library = p.PreloadLibrary()
 	}
-	if err := facts.CheckPreload(q.Stack, p); err != nil {
+	if err := preflight.CheckPreload(q.Stack, p); err != nil {
 		return err
 	}
 	_, err := q.FindPreload(library)
@@ -157,7 +157,7 @@ func (r *Report) host(ctx context.Context, q Question) {
 	var u unix.Utsname
 	err := unix.Uname(&u)
 	need("kernel", unix.ByteSliceToString(u.Sysname[:])+" "+unix.ByteSliceToString(u.Release[:])+", "+unix.ByteSliceToString(u.Machine[:]), err)
-	if p := facts.LookProcess(); p.Restricted() {
+	if p := preflight.LookProcess(); p.Restricted() {
 		add("process", Limited, "%v", p)
 	}
 	if n, err := q.LookNotification(); err != nil {
@@ -170,7 +170,7 @@ func (r *Report) host(ctx context.Context, q Question) {
 	} else {
 		add("seccomp", OK, "user notification is available")
 	}
-	if facts.NeedsUserNamespaces() {
+	if preflight.NeedsUserNamespaces() {
 		if err := namespaces(ctx, q.MakeNamespaces); err != nil {
 			add("user namespaces", Limited, "%v; without a network namespace, only the seccomp filter isolates the command from the host's network", err)
 		} else {
@@ -195,7 +195,7 @@ func (r *Report) host(ctx context.Context, q Question) {
 		}
 		add(f.Subject, state, "%s", f.Text)
 	}
-	if err := facts.CheckFuse(); err != nil {
+	if err := preflight.CheckFuse(); err != nil {
 		add("stack's files", Limited, "programs have no /proc/net, /proc/sys/net and /sys/class/net: %v", err)
 	} else {
 		add("stack's files", OK, "programs see the stack's /proc/net, /proc/sys/net and /sys/class/net")
@@ -223,7 +223,7 @@ func namespaces(ctx context.Context, try func(context.Context) error) error {
 	if err == nil {
 		return nil
 	}
-	if known := facts.CheckUserNamespaces(); known != nil {
+	if known := preflight.CheckUserNamespaces(); known != nil {
 		return known
 	}
 	var no unix.Errno
@@ -259,13 +259,13 @@ func (r *Report) command(command string) {
 		add("interpreter", OK, i.Path+": "+describe(i))
 	}
 	if text, heeded := privileges(p); text != "" {
-		refused := facts.CheckSetUID(p, nil)
+		refused := preflight.CheckSetUID(p, nil)
 		switch {
 		case refused != nil:
 			add("privileges", No, refused.Error())
 		case !heeded:
 			add("privileges", Unneeded, text)
-		case facts.NeedsUserNamespaces():
+		case preflight.NeedsUserNamespaces():
 			add("privileges", Limited, fmt.Sprintf("%s, which has no effect: the program has no_new_privs and runs as uid %d", text, os.Geteuid()))
 		default:
 			add("privileges", OK, text+", which takes effect")

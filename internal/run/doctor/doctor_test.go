@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lklrun/lklrun/internal/run/facts"
+	"github.com/lklrun/lklrun/internal/run/preflight"
 	"github.com/lklrun/lklrun/internal/stack"
 	"github.com/lklrun/lklrun/test/kit"
 )
@@ -184,9 +184,11 @@ func TestNoNotification(t *testing.T) {
 		FindPreload:    func(string) (string, error) { return "/lib.so", nil },
 		MakeNamespaces: func(context.Context) error { return nil },
 
-		LookNotification: func() (facts.Notification, error) { return facts.Notification{}, errors.New("no user notification") },
-		CheckFilter:      func() error { return errors.New("no filters") },
-		CheckTrace:       func() error { return nil },
+		LookNotification: func() (preflight.Notification, error) {
+			return preflight.Notification{}, errors.New("no user notification")
+		},
+		CheckFilter: func() error { return errors.New("no filters") },
+		CheckTrace:  func() error { return nil },
 	}
 	if r := Examine(t.Context(), q); !r.Runs || r.Engine != "preload" || r.find(t, "seccomp").State != Limited || r.find(t, "seccomp filters").State != Limited {
 		t.Errorf("%+v", r)
@@ -267,15 +269,15 @@ func TestLibrary(t *testing.T) {
 		FindPreload:    func(string) (string, error) { return "/lib.so", nil },
 		MakeNamespaces: func(context.Context) error { return nil },
 
-		LookNotification: func() (facts.Notification, error) { return facts.Notification{}, nil },
+		LookNotification: func() (preflight.Notification, error) { return preflight.Notification{}, nil },
 		CheckFilter:      func() error { return nil },
 		CheckTrace:       func() error { return nil },
 	}
 	if r := Examine(t.Context(), q); !r.Runs || r.find(t, "stack gone").State != Limited || r.find(t, "seccomp").State != OK {
 		t.Errorf("%+v", r)
 	}
-	q.LookNotification = func() (facts.Notification, error) {
-		return facts.Notification{TwoSteps: true, Interruptible: true}, nil
+	q.LookNotification = func() (preflight.Notification, error) {
+		return preflight.Notification{TwoSteps: true, Interruptible: true}, nil
 	}
 	if f := Examine(t.Context(), q).find(t, "seccomp"); f.State != Limited || !strings.Contains(f.Text, "SECCOMP_ADDFD_FLAG_SEND") {
 		t.Errorf("%+v", f)

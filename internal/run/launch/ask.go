@@ -7,14 +7,14 @@ import (
 	"errors"
 	"os"
 
-	"github.com/lklrun/lklrun/internal/diag/ask"
 	"github.com/lklrun/lklrun/internal/diag/egress"
+	"github.com/lklrun/lklrun/internal/diag/rpc"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
 // questions handles the questions that lklctl sends.
 type questions struct {
-	ask.Mux
+	rpc.Mux
 	stop func() // nil: answering has not started yet
 }
 
@@ -44,19 +44,19 @@ func (q *questions) end() {
 func (r *run) startAsking() {
 	q := &r.asked.Mux
 	q.End = r.stopServing
-	ask.Handle(q, ask.Lease, r.links.leases.Ask)
-	ask.Handle(q, ask.AddLink, r.links.addLink)
-	ask.Handle(q, ask.DelLink, r.links.delLink)
-	ask.Handle(q, ask.Packets, r.recorder.Ask)
+	rpc.Handle(q, rpc.Lease, r.links.leases.Ask)
+	rpc.Handle(q, rpc.AddLink, r.links.addLink)
+	rpc.Handle(q, rpc.DelLink, r.links.delLink)
+	rpc.Handle(q, rpc.Packets, r.recorder.Ask)
 	about := processes{int(r.conn.Hello().HostPID)}
-	ask.Handle(q, ask.Holders, about.holders)
-	ask.Handle(q, ask.Usage, about.usage)
-	ask.Handle(q, ask.Gateways, r.links.gateways)
-	ask.Handle(q, ask.Egress, r.links.egress)
+	rpc.Handle(q, rpc.Holders, about.holders)
+	rpc.Handle(q, rpc.Usage, about.usage)
+	rpc.Handle(q, rpc.Gateways, r.links.gateways)
+	rpc.Handle(q, rpc.Egress, r.links.egress)
 	r.asked.serve(r.conn)
 }
 
-// gateways answers ask.Gateways with the counters of all gateways.
+// gateways answers rpc.Gateways with the counters of all gateways.
 func (v *links) gateways(context.Context, struct{}, *os.File) (map[string]map[string]uint64, error) {
 	counts := map[string]map[string]uint64{}
 	for _, l := range v.all() {
@@ -67,7 +67,7 @@ func (v *links) gateways(context.Context, struct{}, *os.File) (map[string]map[st
 	return counts, nil
 }
 
-// egress answers ask.Egress. A run with rules has only one gateway.
+// egress answers rpc.Egress. A run with rules has only one gateway.
 func (v *links) egress(context.Context, struct{}, *os.File) (*egress.Account, error) {
 	for _, l := range v.all() {
 		if l.host.Egress != nil {

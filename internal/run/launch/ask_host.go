@@ -7,7 +7,7 @@ import (
 	"os"
 
 	"github.com/lklrun/lklrun/internal/base/procstat"
-	"github.com/lklrun/lklrun/internal/diag/ask"
+	"github.com/lklrun/lklrun/internal/diag/rpc"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 )
@@ -32,9 +32,9 @@ type processes struct{ host int } // PID of lklhost
 
 // holders lists the processes that have the carrier sockets of the stack's
 // sockets open.
-func (p processes) holders(_ context.Context, of ask.Carriers, _ *os.File) (ask.Held, error) {
+func (p processes) holders(_ context.Context, of rpc.Carriers, _ *os.File) (rpc.Held, error) {
 	all := sockdiag.Holding(p.host)
-	held := ask.Held{Processes: [][]sockdiag.Process{}}
+	held := rpc.Held{Processes: [][]sockdiag.Process{}}
 	size := 0
 	for _, inode := range of.Inodes {
 		procs := all[inode]
@@ -54,12 +54,12 @@ func (p processes) holders(_ context.Context, of ask.Carriers, _ *os.File) (ask.
 }
 
 // usage returns the CPU time used by lklhost and its descendants.
-func (p processes) usage(context.Context, struct{}, *os.File) (ask.Used, error) {
+func (p processes) usage(context.Context, struct{}, *os.File) (rpc.Used, error) {
 	all, err := procstat.List(procstat.Root)
 	if err != nil {
-		return ask.Used{}, err
+		return rpc.Used{}, err
 	}
-	used := ask.Used{Processes: map[int]procstat.Process{}}
+	used := rpc.Used{Processes: map[int]procstat.Process{}}
 	if x, ok := all[p.host]; ok {
 		used.Processes[p.host] = x
 	}

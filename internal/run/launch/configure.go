@@ -14,8 +14,8 @@ import (
 	"github.com/lklrun/lklrun/internal/host/guard"
 	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/link"
+	"github.com/lklrun/lklrun/internal/run/autocapture"
 	"github.com/lklrun/lklrun/internal/run/plan"
-	"github.com/lklrun/lklrun/internal/run/record"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
@@ -29,7 +29,7 @@ func Mendable(err error) bool {
 	var (
 		no       *RefusedError
 		inUse    *netdev.InUseError
-		file     *record.FileError
+		file     *autocapture.FileError
 		ports    *guard.WishError
 		hostSaid *stackconn.RefusedError // for example, the library is not a stack, or namespaces are not available
 	)

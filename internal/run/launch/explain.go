@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lklrun/lklrun/internal/diag/ask"
 	"github.com/lklrun/lklrun/internal/diag/explain"
+	"github.com/lklrun/lklrun/internal/diag/rpc"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
@@ -37,7 +37,7 @@ type explainer struct {
 
 func explainers(r *run) service {
 	if !r.plan.Explain {
-		ask.Handle(&r.asked.Mux, explain.Recorded, unrecorded)
+		rpc.Handle(&r.asked.Mux, explain.Recorded, unrecorded)
 		return nil
 	}
 	return &explainer{conn: r.conn, state: r.files.now(), log: r.log, asked: &r.asked, print: r.opts.Explain}
@@ -57,7 +57,7 @@ func (e *explainer) Start(ctx context.Context) error {
 		cancel()
 		return err
 	}
-	ask.Handle(&e.asked.Mux, explain.Recorded, e.answer)
+	rpc.Handle(&e.asked.Mux, explain.Recorded, e.answer)
 	go e.run(background)
 	return nil
 }
@@ -111,7 +111,7 @@ func (e *explainer) answer(context.Context, struct{}, *os.File) (explain.Report,
 
 // unrecorded answers explain.Recorded for a run without --explain.
 func unrecorded(context.Context, struct{}, *os.File) (explain.Report, error) {
-	return explain.Report{}, ask.Usagef("nothing was recorded from the start; start the run with lklrun --explain, or observe it now with --for")
+	return explain.Report{}, rpc.Usagef("nothing was recorded from the start; start the run with lklrun --explain, or observe it now with --for")
 }
 
 // Stop prints the report. The connections have ended by now, so there is no last reading.

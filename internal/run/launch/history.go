@@ -8,7 +8,7 @@ import (
 	"log/slog"
 	"os"
 
-	"github.com/lklrun/lklrun/internal/diag/ask"
+	"github.com/lklrun/lklrun/internal/diag/rpc"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 	"github.com/lklrun/lklrun/internal/stack/mptcpevent"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
@@ -40,7 +40,7 @@ func (s *historyService) Start(ctx context.Context) error {
 		s.log.Debug("listening to MPTCP's events", "error", err)
 	}
 	s.h = h
-	ask.Handle(&s.asked.Mux, ask.MPTCPPast, s.past)
+	rpc.Handle(&s.asked.Mux, rpc.MPTCPPast, s.past)
 	return nil
 }
 

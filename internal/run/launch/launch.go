@@ -25,15 +25,15 @@ import (
 	"github.com/lklrun/lklrun/internal/diag/crash"
 	"github.com/lklrun/lklrun/internal/diag/explain"
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/run/cost"
+	"github.com/lklrun/lklrun/internal/run/autocapture"
 	"github.com/lklrun/lklrun/internal/run/plan"
 	"github.com/lklrun/lklrun/internal/run/postmortem"
 	"github.com/lklrun/lklrun/internal/run/reap"
-	"github.com/lklrun/lklrun/internal/run/record"
-	"github.com/lklrun/lklrun/internal/run/share"
+	"github.com/lklrun/lklrun/internal/run/sharedaddr"
 	"github.com/lklrun/lklrun/internal/run/signals"
 	"github.com/lklrun/lklrun/internal/run/stackhost"
 	"github.com/lklrun/lklrun/internal/run/undo"
+	"github.com/lklrun/lklrun/internal/run/usage"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
@@ -69,7 +69,7 @@ type Options struct {
 	Log         *slog.Logger          // receives the steps and their durations
 	Tell        func(string)          // prints a line for the user
 	Quiet       bool                  // do not print the plan's notes
-	Report      func(cost.Report)     // receives the costs of the run at its end; may be nil
+	Report      func(usage.Report)    // receives the costs of the run at its end; may be nil
 	Explain     func(*explain.Report) // prints what limited the connections, if the plan requests it
 
 	// Relay passes connections from the host's loopback interface to the stack.
@@ -98,14 +98,14 @@ type run struct {
 	journal  *undo.Journal
 	files    *files
 	host     *stackhost.Process
-	sharing  share.Sharing   // state of the addresses that are shared with the host
-	conn     *stackconn.Conn // set after the greeting
+	sharing  sharedaddr.Sharing // state of the addresses that are shared with the host
+	conn     *stackconn.Conn    // set after the greeting
 	events   <-chan ctlproto.Event
 	links    links
-	recorder record.Recorder
+	recorder autocapture.Recorder
 	services services
 	sampler  *postmortem.Sampler // nil if it has not started, or if the kernel is the host's
-	meter    *cost.Meter         // nil if no report was requested
+	meter    *usage.Meter        // nil if no report was requested
 	asked    questions
 	notes    []string // messages about this run, in addition to the plan's notes
 	hinted   bool     // the user knows how to reach the host's loopback interface

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lklrun/lklrun/internal/diag/drill"
+	"github.com/lklrun/lklrun/internal/diag/impair"
 	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/link"
 	"github.com/lklrun/lklrun/internal/run/lease"
@@ -163,11 +163,11 @@ func (v *links) impair(ctx context.Context, l *liveLink) error {
 	if len(l.Impair) == 0 {
 		return nil
 	}
-	step, err := drill.ParseStep(l.Name, []stacknet.Way{stacknet.In}, l.Impair)
+	step, err := impair.ParseStep(l.Name, []stacknet.Way{stacknet.In}, l.Impair)
 	if err != nil {
 		return err
 	}
-	paths, err := drill.Open(ctx, v.conn)
+	paths, err := impair.Open(ctx, v.conn)
 	if err != nil {
 		return err
 	}

@@ -12,10 +12,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/lklrun/lklrun/internal/diag/ask"
+	"github.com/lklrun/lklrun/internal/diag/rpc"
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/run/facts"
 	"github.com/lklrun/lklrun/internal/run/plan"
+	"github.com/lklrun/lklrun/internal/run/preflight"
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 	"github.com/lklrun/lklrun/pkg/config"
 )
@@ -30,9 +30,9 @@ const leaveLimit = 30 * time.Second
 // errEnding reports that the run no longer accepts changes.
 var errEnding = errors.New("the run is ending")
 
-// addLink answers ask.AddLink. If it fails, it undoes all its changes.
-func (v *links) addLink(ctx context.Context, spec ask.LinkSpec, file *os.File) (ask.LinkAdded, error) {
-	var added ask.LinkAdded
+// addLink answers rpc.AddLink. If it fails, it undoes all its changes.
+func (v *links) addLink(ctx context.Context, spec rpc.LinkSpec, file *os.File) (rpc.LinkAdded, error) {
+	var added rpc.LinkAdded
 	i, err := config.ParseInterface(spec.Spec)
 	if err != nil {
 		return added, mendable(err)
@@ -61,12 +61,12 @@ func (v *links) addLink(ctx context.Context, spec ask.LinkSpec, file *os.File) (
 	}
 	v.leasesChanged()
 	v.log.Debug("an interface was added", "name", k.Name, "spec", spec.Spec)
-	return ask.LinkAdded{Name: k.Name, Notes: notes}, nil
+	return rpc.LinkAdded{Name: k.Name, Notes: notes}, nil
 }
 
 // planMore examines the host and plans an additional interface.
 func (v *links) planMore(i config.Interface, passed *os.File) (plan.Link, []string, error) {
-	found, err := facts.LookMore(i, passed)
+	found, err := preflight.LookMore(i, passed)
 	if err != nil {
 		return plan.Link{}, nil, err
 	}
@@ -130,8 +130,8 @@ func (v *links) leave(ctx context.Context, k *liveLink) error {
 	return errors.Join(err, v.undo(ctx, k))
 }
 
-// delLink answers ask.DelLink.
-func (v *links) delLink(ctx context.Context, l ask.LinkName, _ *os.File) (struct{}, error) {
+// delLink answers rpc.DelLink.
+func (v *links) delLink(ctx context.Context, l rpc.LinkName, _ *os.File) (struct{}, error) {
 	v.changing.Lock()
 	defer v.changing.Unlock()
 	if v.over {
@@ -140,7 +140,7 @@ func (v *links) delLink(ctx context.Context, l ask.LinkName, _ *os.File) (struct
 	all := v.all()
 	at := slices.IndexFunc(all, func(k *liveLink) bool { return k.Name == l.Name })
 	if at < 0 {
-		return struct{}{}, ask.Usagef("%s: not an interface that lklrun created%s", l.Name, theseAre(all))
+		return struct{}{}, rpc.Usagef("%s: not an interface that lklrun created%s", l.Name, theseAre(all))
 	}
 	v.log.Debug("removing an interface", "name", l.Name)
 	if err := errors.Join(v.leave(ctx, all[at]), v.forget(all[at])); err != nil {
@@ -181,7 +181,7 @@ func shown(l *plan.Link) instance.Interface {
 // mendable marks an error as a mistake of the caller. At the start of a run, it
 // would be an error in the command line.
 func mendable(err error) error {
-	return ask.Usagef("%s", strings.TrimPrefix(err.Error(), "--if "))
+	return rpc.Usagef("%s", strings.TrimPrefix(err.Error(), "--if "))
 }
 
 // opening is like mendable, for errors that occur after the first change to the

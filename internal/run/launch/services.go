@@ -7,8 +7,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/lklrun/lklrun/internal/diag/ask"
-	"github.com/lklrun/lklrun/internal/run/share"
+	"github.com/lklrun/lklrun/internal/diag/rpc"
+	"github.com/lklrun/lklrun/internal/run/sharedaddr"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
@@ -41,14 +41,14 @@ var runServices = []func(r *run) service{
 
 // guardService guards the shared addresses while the stack runs.
 type guardService struct {
-	*share.Sharing
+	*sharedaddr.Sharing
 	conn  *stackconn.Conn
 	asked *questions
 }
 
 // Start guards the addresses that are shared now.
 func (g guardService) Start(ctx context.Context) error {
-	ask.Handle(&g.asked.Mux, ask.Guard, g.Ask)
+	rpc.Handle(&g.asked.Mux, rpc.Guard, g.Ask)
 	return g.Serve(ctx, g.conn)
 }
 

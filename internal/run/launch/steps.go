@@ -15,13 +15,13 @@ import (
 	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/link"
-	"github.com/lklrun/lklrun/internal/run/cost"
+	"github.com/lklrun/lklrun/internal/run/autocapture"
 	"github.com/lklrun/lklrun/internal/run/lease"
 	"github.com/lklrun/lklrun/internal/run/reap"
-	"github.com/lklrun/lklrun/internal/run/record"
-	"github.com/lklrun/lklrun/internal/run/share"
+	"github.com/lklrun/lklrun/internal/run/sharedaddr"
 	"github.com/lklrun/lklrun/internal/run/stackhost"
 	"github.com/lklrun/lklrun/internal/run/undo"
+	"github.com/lklrun/lklrun/internal/run/usage"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 	"github.com/lklrun/lklrun/pkg/config"
 )
@@ -52,7 +52,7 @@ func (r *run) makeDir(ctx context.Context) error {
 	if r.journal, err = undo.Open(r.dir); err != nil {
 		return err
 	}
-	r.sharing.Options = share.Options{Plan: r.plan, Dir: r.dir, Journal: r.journal.Add, Log: r.log, Tell: r.opts.Tell}
+	r.sharing.Options = sharedaddr.Options{Plan: r.plan, Dir: r.dir, Journal: r.journal.Add, Log: r.log, Tell: r.opts.Tell}
 	if r.opts.Background {
 		if err := redirect(r.opts.Output, r.dir); err != nil {
 			return err
@@ -115,7 +115,7 @@ func (r *run) boot(ctx context.Context) error {
 
 // record starts the plan's captures.
 func (r *run) record(ctx context.Context) error {
-	r.recorder.Options = record.Options{
+	r.recorder.Options = autocapture.Options{
 		Name: r.dir.Name, Socket: r.dir.File(instance.SocketFile), Links: r.plan.Links, Log: r.log, Tell: r.opts.Tell,
 	}
 	return r.recorder.Start(ctx, r.plan.Captures)
@@ -175,7 +175,7 @@ func (r *run) measure(ctx context.Context) error {
 	if r.opts.Report == nil {
 		return nil
 	}
-	m := &cost.Meter{Options: cost.Options{Conn: r.conn, HostPID: int(r.conn.Hello().HostPID), Engine: r.plan.Engine, Log: r.log}}
+	m := &usage.Meter{Options: usage.Options{Conn: r.conn, HostPID: int(r.conn.Hello().HostPID), Engine: r.plan.Engine, Log: r.log}}
 	if err := m.Start(ctx); err != nil {
 		return err
 	}

@@ -9,15 +9,15 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lklrun/lklrun/internal/diag/ask"
+	"github.com/lklrun/lklrun/internal/diag/rpc"
 	"github.com/lklrun/lklrun/internal/run/plan"
 	"github.com/lklrun/lklrun/internal/stack/dhcp"
 )
 
-// Ask answers ask.Lease.
-func (k *Leases) Ask(ctx context.Context, args ask.LeaseArgs, _ *os.File) ([]dhcp.Status, error) {
+// Ask answers rpc.Lease.
+func (k *Leases) Ask(ctx context.Context, args rpc.LeaseArgs, _ *os.File) ([]dhcp.Status, error) {
 	all := k.list()
-	if args.Do == ask.LeaseShow {
+	if args.Do == rpc.LeaseShow {
 		statuses := []dhcp.Status{}
 		for _, s := range all {
 			statuses = append(statuses, s.client.Statuses()...)
@@ -26,22 +26,22 @@ func (k *Leases) Ask(ctx context.Context, args ask.LeaseArgs, _ *os.File) ([]dhc
 	}
 	i := slices.IndexFunc(all, func(s *Lease) bool { return s.l.Name == args.Link || s.device == args.Link })
 	if i < 0 {
-		return nil, ask.Usagef("%s: %s", args.Link, noLease(all))
+		return nil, rpc.Usagef("%s: %s", args.Link, noLease(all))
 	}
 	c := all[i].client
 	ctx, cancel := context.WithTimeout(ctx, plan.LeaseLimit)
 	defer cancel()
 	switch args.Do {
-	case ask.LeaseRenew:
+	case rpc.LeaseRenew:
 		if err := c.RenewNow(ctx); err != nil {
 			return nil, fmt.Errorf("%s: no server answered within %v", args.Link, plan.LeaseLimit)
 		}
-	case ask.LeaseRelease:
+	case rpc.LeaseRelease:
 		if err := c.ReleaseNow(ctx); err != nil {
 			return nil, fmt.Errorf("%s: %w", args.Link, err)
 		}
 	default:
-		return nil, ask.Usagef("%q; expected renew or release", args.Do)
+		return nil, rpc.Usagef("%q; expected renew or release", args.Do)
 	}
 	return c.Statuses(), nil
 }

@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/lklrun/lklrun/internal/link"
-	"github.com/lklrun/lklrun/internal/run/facts"
+	"github.com/lklrun/lklrun/internal/run/preflight"
 	"github.com/lklrun/lklrun/internal/stack"
 	"github.com/lklrun/lklrun/pkg/config"
 )
@@ -66,8 +66,8 @@ func beside(l, other *Link) error {
 
 // More plans an additional interface for a run in progress. have are the
 // present links. More returns the interface and notes for the user. found must
-// come from facts.LookMore.
-func (p *Plan) More(i config.Interface, have []Link, found facts.Facts) (Link, []string, error) {
+// come from preflight.LookMore.
+func (p *Plan) More(i config.Interface, have []Link, found preflight.Facts) (Link, []string, error) {
 	if p.Stack.ABI == stack.ABIHost {
 		return Link{}, nil, errors.New("the stack is the host's own kernel, with the host's own interfaces")
 	}

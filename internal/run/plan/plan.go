@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package plan creates an ordered Plan from the user's configuration and the
-// facts about the host. It is the second of three steps: internal/run/facts
+// facts about the host. It is the second of three steps: internal/run/preflight
 // examines the host before it, and internal/run/launch carries out the plan
 // after it.
 //
@@ -30,7 +30,7 @@ import (
 	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/link"
-	"github.com/lklrun/lklrun/internal/run/facts"
+	"github.com/lklrun/lklrun/internal/run/preflight"
 	"github.com/lklrun/lklrun/internal/stack"
 	"github.com/lklrun/lklrun/pkg/config"
 )
@@ -124,11 +124,11 @@ type Plan struct {
 func (p *Plan) MPTCPLimit() int { return mptcpLimit }
 
 // Make plans a run. The result depends only on the arguments.
-func Make(run config.Run, s *stack.Stack, found facts.Facts) (*Plan, error) {
+func Make(run config.Run, s *stack.Stack, found preflight.Facts) (*Plan, error) {
 	if len(run.Command) == 0 {
 		return nil, errors.New("no command to run; expected lklrun [FLAG]... -- COMMAND [ARG]...")
 	}
-	if err := facts.CheckAllow(run, s); err != nil {
+	if err := preflight.CheckAllow(run, s); err != nil {
 		return nil, err
 	}
 	p := &Plan{
@@ -277,8 +277,8 @@ func lastOfEach(all []config.Sysctl) []config.Sysctl {
 	return kept
 }
 
-func (p *Plan) links(run config.Run, s *stack.Stack, found facts.Facts) error {
-	ifs := facts.Interfaces(run, s)
+func (p *Plan) links(run config.Run, s *stack.Stack, found preflight.Facts) error {
+	ifs := preflight.Interfaces(run, s)
 	if len(ifs) > MaxLinks {
 		return fmt.Errorf("%d interfaces; the limit is %d", len(ifs), MaxLinks)
 	}

@@ -26,7 +26,7 @@ import (
 	"github.com/lklrun/lklrun/internal/link/packet"
 	"github.com/lklrun/lklrun/internal/link/tap"
 	"github.com/lklrun/lklrun/internal/link/user"
-	"github.com/lklrun/lklrun/internal/run/facts"
+	"github.com/lklrun/lklrun/internal/run/preflight"
 	"github.com/lklrun/lklrun/internal/stack"
 	"github.com/lklrun/lklrun/pkg/config"
 )
@@ -53,7 +53,7 @@ var (
 		Sysctls: map[string]string{"net.ipv4.tcp_congestion_control": "bbr", "net.core.default_qdisc": "fq"},
 	}
 	host = &stack.Stack{Name: "host", ABI: stack.ABIHost}
-	base = facts.Facts{
+	base = preflight.Facts{
 		RunRoot: "/run/lklrun",
 		Resolv:  "# a comment\nnameserver 127.0.0.53\nsearch example.com  example.org\noptions edns0 trust-ad\n",
 	}
@@ -120,7 +120,7 @@ func TestGolden(t *testing.T) {
 	for name, tc := range map[string]struct {
 		run   config.Run
 		stack *stack.Stack
-		facts facts.Facts
+		facts preflight.Facts
 	}{
 		"android":  {config.Run{Command: []string{"true"}, DNS: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}, bbr, android},
 		"older":    {config.Run{Command: []string{"true"}}, bbr, older},
@@ -338,7 +338,7 @@ func TestResolvOrder(t *testing.T) {
 		{Name: "eth0", Type: "tap", DHCP: true},
 		{Name: "eth1", Type: "tap", DNS: dns("192.0.2.1")},
 	}}
-	p.resolv(nil, facts.Facts{Resolv: "nameserver 198.51.100.1\nsearch host.example\noptions ndots:2\n"})
+	p.resolv(nil, preflight.Facts{Resolv: "nameserver 198.51.100.1\nsearch host.example\noptions ndots:2\n"})
 	if want := resolvHeader + "nameserver 192.0.2.1\nsearch host.example\noptions ndots:2\n"; p.Resolv != want {
 		t.Errorf("before a lease:\n%s", p.Resolv)
 	}
@@ -347,7 +347,7 @@ func TestResolvOrder(t *testing.T) {
 	if want := resolvHeader + "nameserver 10.0.0.1\nnameserver 192.0.2.1\nsearch lab.example\noptions ndots:2\n"; got != want {
 		t.Errorf("with a lease:\n%s", got)
 	}
-	p.resolv(dns("203.0.113.1"), facts.Facts{})
+	p.resolv(dns("203.0.113.1"), preflight.Facts{})
 	if got := p.ResolvConf(leased[:1]); got != resolvHeader+"nameserver 203.0.113.1\n" {
 		t.Errorf("with --dns:\n%s", got)
 	}

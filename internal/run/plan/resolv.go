@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lklrun/lklrun/internal/run/facts"
+	"github.com/lklrun/lklrun/internal/run/preflight"
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
@@ -51,7 +51,7 @@ var loopback = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Lo
 //   - the servers given with --dns;
 //   - those of the interfaces in order (the key dns, leases, the gateway);
 //   - those of the host that the stack can reach.
-func (p *Plan) resolv(given []netip.Addr, found facts.Facts) {
+func (p *Plan) resolv(given []netip.Addr, found preflight.Facts) {
 	host := parseResolv(found.Resolv)
 	p.Names = Resolver{Given: given, Host: reachable(host.servers), HostFrom: "the host's /etc/resolv.conf", Rest: host.rest}
 	if len(p.Names.Host) == 0 {

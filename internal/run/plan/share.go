@@ -7,7 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/lklrun/lklrun/internal/host/guard"
-	"github.com/lklrun/lklrun/internal/run/facts"
+	"github.com/lklrun/lklrun/internal/run/preflight"
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
@@ -34,7 +34,7 @@ func (p *Plan) shared() []netip.Addr {
 }
 
 // share checks the options that concern shared addresses.
-func (p *Plan) share(run config.Run, found facts.Facts) error {
+func (p *Plan) share(run config.Run, found preflight.Facts) error {
 	shared := p.shared()
 	if len(shared) == 0 {
 		// An interface with a shared address may be added at run time.

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/lklrun/lklrun/internal/diag/live"
-	"github.com/lklrun/lklrun/internal/diag/whynot"
+	"github.com/lklrun/lklrun/internal/diag/mptcpdiag"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 	"github.com/lklrun/lklrun/internal/ui/httpserve"
@@ -149,17 +149,17 @@ func snapshot(s *scene, second int) *Snapshot {
 		}
 		now.Connections = append(now.Connections, c)
 	}
-	var reasons [][]whynot.Reason
+	var reasons [][]mptcpdiag.Reason
 	for n := range 16 {
-		var all []whynot.Reason
+		var all []mptcpdiag.Reason
 		if n < 12 {
-			all = append(all, whynot.Reason{Code: whynot.Gateway, Text: "the connection uses eth0, and TCP ends at lklrun's gateway there", Remedy: "remove --if user, or make it the last --if"})
+			all = append(all, mptcpdiag.Reason{Code: mptcpdiag.Gateway, Text: "the connection uses eth0, and TCP ends at lklrun's gateway there", Remedy: "remove --if user, or make it the last --if"})
 		} else if n < 14 {
-			all = append(all, whynot.Reason{Code: whynot.Limit, Iface: "eth1", Address: "10.9.1.1", Text: "the limit is 0 additional subflows, and the connection has 0", Remedy: "lklctl mptcp limits set subflows 1 (for new connections)"})
+			all = append(all, mptcpdiag.Reason{Code: mptcpdiag.Limit, Iface: "eth1", Address: "10.9.1.1", Text: "the limit is 0 additional subflows, and the connection has 0", Remedy: "lklctl mptcp limits set subflows 1 (for new connections)"})
 		}
 		reasons = append(reasons, all)
 	}
-	return &Snapshot{now, map[string]string{"eth0": "user", "eth1": "tap"}, whynot.GroupBy(reasons, func(n int) string { return fmt.Sprintf("c%d", n) })}
+	return &Snapshot{now, map[string]string{"eth0": "user", "eth1": "tap"}, mptcpdiag.GroupBy(reasons, func(n int) string { return fmt.Sprintf("c%d", n) })}
 }
 
 // theatre serves scenes.

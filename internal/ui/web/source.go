@@ -10,8 +10,8 @@ import (
 	"strconv"
 
 	"github.com/lklrun/lklrun/internal/diag/live"
+	"github.com/lklrun/lklrun/internal/diag/mptcpdiag"
 	"github.com/lklrun/lklrun/internal/diag/packets"
-	"github.com/lklrun/lklrun/internal/diag/whynot"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
@@ -27,7 +27,7 @@ type Snapshot struct {
 	Types map[string]string `json:"types,omitempty"` // types of the interfaces that lklrun created, by name
 	// Why has the reasons why connections are plain TCP, or why interfaces have no
 	// subflow of them. It names connections by their IDs.
-	Why []whynot.Group `json:"why,omitempty"`
+	Why []mptcpdiag.Group `json:"why,omitempty"`
 }
 
 // whyEvery is the number of snapshots for which the reasons are reused while the
@@ -47,7 +47,7 @@ type stackSource struct {
 
 	subflows []string // subflows of all MPTCP connections in the last snapshot
 	age      int      // snapshots since the last query for reasons
-	why      []whynot.Group
+	why      []mptcpdiag.Group
 }
 
 // open connects to an instance.
@@ -107,7 +107,7 @@ func (s *stackSource) Snapshot(ctx context.Context) (any, error) {
 }
 
 // missing finds the reasons for missing subflows and fallbacks of the MPTCP connections.
-func (s *stackSource) missing(ctx context.Context) ([]whynot.Group, error) {
+func (s *stackSource) missing(ctx context.Context) ([]mptcpdiag.Group, error) {
 	conns, err := sockdiag.Connections(ctx, s.conn)
 	if errors.Is(err, sockdiag.ErrUnsupported) {
 		return nil, nil // a stack without MPTCP has no reasons
@@ -115,12 +115,12 @@ func (s *stackSource) missing(ctx context.Context) ([]whynot.Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := whynot.Explain(ctx, s.conn, conns, s.info.Interfaces)
+	all, err := mptcpdiag.Explain(ctx, s.conn, conns, s.info.Interfaces)
 	if err != nil {
 		return nil, fmt.Errorf("finding the reasons for missing subflows: %w", err)
 	}
 	id := func(n int) string { return strconv.FormatUint(conns[n].Cookie, 16) } // as in live.Connection
-	return whynot.GroupBy(all, id), nil
+	return mptcpdiag.GroupBy(all, id), nil
 }
 
 // Close ends the connection.

@@ -17,9 +17,9 @@ import (
 	"github.com/lklrun/lklrun/cmd/lklctl/internal/verb"
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/diag/ask"
 	"github.com/lklrun/lklrun/internal/diag/counters"
 	"github.com/lklrun/lklrun/internal/diag/counters/prom"
+	"github.com/lklrun/lklrun/internal/diag/rpc"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
@@ -238,7 +238,7 @@ func readCounters(ctx context.Context, conn *stackconn.Conn) (counters.Set, erro
 	}
 	ctx, cancel := context.WithTimeout(ctx, gatewayLimit)
 	defer cancel()
-	if counts, err := ask.Do(ctx, conn, ask.Gateways, struct{}{}, nil); err == nil {
+	if counts, err := rpc.Do(ctx, conn, rpc.Gateways, struct{}{}, nil); err == nil {
 		all = append(all, counters.Gateways(counts)...)
 	}
 	return all, nil

@@ -15,9 +15,9 @@ import (
 
 	"github.com/lklrun/lklrun/cmd/lklctl/internal/verb"
 	"github.com/lklrun/lklrun/internal/base/exit"
-	"github.com/lklrun/lklrun/internal/cli/explained"
-	"github.com/lklrun/lklrun/internal/diag/ask"
+	"github.com/lklrun/lklrun/internal/cli/limitsreport"
 	"github.com/lklrun/lklrun/internal/diag/explain"
+	"github.com/lklrun/lklrun/internal/diag/rpc"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/sockfilter"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
@@ -111,7 +111,7 @@ func run(ctx context.Context, c *verb.Call, info *instance.Info, conn *stackconn
 		such = "matching "
 	}
 	n := len(r.Connections) + len(r.Findings) + int(r.Unseen)
-	return c.Show(r, n, c.Empty("instance %q has no %sTCP connection", info.Name, such), func(w io.Writer) error { return explained.Write(w, r) })
+	return c.Show(r, n, c.Empty("instance %q has no %sTCP connection", info.Name, such), func(w io.Writer) error { return limitsreport.Write(w, r) })
 }
 
 // report observes the run, or asks lklrun for what it has recorded.
@@ -119,8 +119,8 @@ func report(ctx context.Context, info *instance.Info, conn *stackconn.Conn, o *o
 	if o.since == "" {
 		return explain.Observe(ctx, conn, info, o.lasts)
 	}
-	r, err := ask.Do(ctx, conn, explain.Recorded, struct{}{}, nil)
-	if refused := (*ask.Error)(nil); errors.As(err, &refused) && refused.Usage {
+	r, err := rpc.Do(ctx, conn, explain.Recorded, struct{}{}, nil)
+	if refused := (*rpc.Error)(nil); errors.As(err, &refused) && refused.Usage {
 		return nil, exit.Usagef("--since start: instance %q: %w", info.Name, err)
 	}
 	if err != nil {

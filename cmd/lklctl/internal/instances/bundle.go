@@ -14,8 +14,8 @@ import (
 
 	"github.com/lklrun/lklrun/cmd/lklctl/internal/verb"
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/diag/ask"
 	"github.com/lklrun/lklrun/internal/diag/crash"
+	"github.com/lklrun/lklrun/internal/diag/rpc"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
@@ -105,7 +105,7 @@ func bundlePackets(ctx context.Context, c *verb.Call, b *crash.Report, info *ins
 		b.AskPackets(ctx, conn)
 		return
 	}
-	var kept ask.PacketsKept
+	var kept rpc.PacketsKept
 	var pcapng []byte
 	err := c.Fetch(ctx, info, crash.PacketsFile)
 	if err == nil {

@@ -11,15 +11,15 @@ import (
 
 	"github.com/lklrun/lklrun/cmd/lklctl/internal/verb"
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/diag/ask"
 	"github.com/lklrun/lklrun/internal/diag/egress"
+	"github.com/lklrun/lklrun/internal/diag/rpc"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
 // showEgress shows what the program of an instance asked of a gateway with rules.
 func showEgress(ctx context.Context, c *verb.Call, info *instance.Info, conn *stackconn.Conn) error {
-	a, err := ask.Do(ctx, conn, ask.Egress, struct{}{}, nil)
+	a, err := rpc.Do(ctx, conn, rpc.Egress, struct{}{}, nil)
 	if err == nil && a == nil {
 		err = errors.New("the run has no rules; start it with lklrun --allow DESTINATION")
 	}

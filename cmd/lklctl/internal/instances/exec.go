@@ -15,7 +15,7 @@ import (
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/instance/further"
+	"github.com/lklrun/lklrun/internal/instance/ctlexec"
 	"github.com/lklrun/lklrun/internal/remote/desk"
 	"github.com/lklrun/lklrun/internal/remote/session"
 )
@@ -131,7 +131,7 @@ does. Flags of lklctl precede the verb; the flags after it are those of %[1]s.`,
 // exec runs a program on the selected instance's stack, with the standard streams
 // of this process. It returns how the program ended.
 func exec(ctx context.Context, c *verb.Call, args []string) (exit.End, error) {
-	if err := further.Check(&instance.Info{}, args); err != nil {
+	if err := ctlexec.Check(&instance.Info{}, args); err != nil {
 		return exit.End{}, err
 	}
 	attaching, cancel := context.WithTimeout(ctx, verb.QueryLimit)
@@ -150,13 +150,13 @@ func exec(ctx context.Context, c *verb.Call, args []string) (exit.End, error) {
 	}
 	defer conn.Close()
 	streams := [3]*os.File{os.Stdin, os.Stdout, os.Stderr}
-	return further.Run(ctx, info, conn, args, streams, func(format string, args ...any) { cli.Note(c.Stderr, verb.Program, format, args...) })
+	return ctlexec.Run(ctx, info, conn, args, streams, func(format string, args ...any) { cli.Note(c.Stderr, verb.Program, format, args...) })
 }
 
 // execElsewhere makes lklrun on the device run the program, in a session like that
 // of a run.
 func execElsewhere(ctx context.Context, c *verb.Call, info *instance.Info, args []string) (exit.End, error) {
-	if err := further.Check(info, args); err != nil {
+	if err := ctlexec.Check(info, args); err != nil {
 		return exit.End{}, err
 	}
 	start := session.StartMessage{Args: append([]string{"device", "program", info.Name}, args...)}

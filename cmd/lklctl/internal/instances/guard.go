@@ -15,7 +15,7 @@ import (
 	"github.com/lklrun/lklrun/cmd/lklctl/internal/verb"
 	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/diag/ask"
+	"github.com/lklrun/lklrun/internal/diag/rpc"
 	"github.com/lklrun/lklrun/internal/host/guard"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
@@ -36,7 +36,7 @@ of the host's firewall that hide packets to these ports from the host.`,
 			var st guard.Status
 			if conn.Hello().ABI != ctlproto.CTL_ABI_HOST { // the host's own kernel has no guard
 				var err error
-				if st, err = ask.Do(ctx, conn, ask.Guard, struct{}{}, nil); err != nil {
+				if st, err = rpc.Do(ctx, conn, rpc.Guard, struct{}{}, nil); err != nil {
 					return fmt.Errorf("instance %q: %w", info.Name, err)
 				}
 			}

@@ -18,7 +18,7 @@ import (
 	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/instance/further"
+	"github.com/lklrun/lklrun/internal/instance/ctlexec"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 	"github.com/lklrun/lklrun/internal/stack/klog"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
@@ -114,7 +114,7 @@ func dmesg(ctx context.Context, c *verb.Call, follow bool, level klog.Level) err
 				cli.Note(c.Stderr, verb.Program, "instance %q has ended", info.Name)
 				return nil
 			}
-			return fmt.Errorf("instance %q: the kernel of its stack panicked%s", info.Name, further.LastWords(asking, conn))
+			return fmt.Errorf("instance %q: the kernel of its stack panicked%s", info.Name, ctlexec.LastWords(asking, conn))
 		}
 	}
 	return verb.NoAnswer(attaching, info, conn, verb.QueryLimit, err)

@@ -15,7 +15,7 @@ import (
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/diag/ask"
+	"github.com/lklrun/lklrun/internal/diag/rpc"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/dhcp"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
@@ -33,7 +33,7 @@ advertisements. renew requests them again; release returns them until renew.`,
 			switch {
 			case len(args) == 0:
 				return nil
-			case !slices.Contains([]string{ask.LeaseRenew, ask.LeaseRelease}, args[0]):
+			case !slices.Contains([]string{rpc.LeaseRenew, rpc.LeaseRelease}, args[0]):
 				return exit.Usagef("%q; expected renew or release; see %s --help", args[0], cmd.CommandPath())
 			case len(args) == 1:
 				return exit.Usagef("no interface given; see %s --help", cmd.CommandPath())
@@ -43,12 +43,12 @@ advertisements. renew requests them again; release returns them until renew.`,
 			return nil
 		},
 		RunE: c.Query(func(ctx context.Context, _ *instance.Info, conn *stackconn.Conn, args []string) error {
-			var what ask.LeaseArgs
+			var what rpc.LeaseArgs
 			if len(args) == 2 {
-				what = ask.LeaseArgs{Do: args[0], Link: args[1]}
+				what = rpc.LeaseArgs{Do: args[0], Link: args[1]}
 			}
-			all, err := ask.Do(ctx, conn, ask.Lease, what, nil)
-			var refused *ask.Error
+			all, err := rpc.Do(ctx, conn, rpc.Lease, what, nil)
+			var refused *rpc.Error
 			if errors.As(err, &refused) && refused.Usage {
 				return exit.Usagef("%v", refused)
 			}

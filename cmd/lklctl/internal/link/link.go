@@ -18,7 +18,7 @@ import (
 	"github.com/lklrun/lklrun/cmd/lklctl/internal/verb"
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/diag/ask"
+	"github.com/lklrun/lklrun/internal/diag/rpc"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
@@ -142,7 +142,7 @@ opens it with its own rights; fd:N is a descriptor of lklctl.`,
 				defer file.Close()
 			}
 			return askLklrun(c, func(ctx context.Context, conn *stackconn.Conn) error {
-				added, err := ask.Do(ctx, conn, ask.AddLink, ask.LinkSpec{Spec: args[0]}, file)
+				added, err := rpc.Do(ctx, conn, rpc.AddLink, rpc.LinkSpec{Spec: args[0]}, file)
 				if err != nil {
 					return err
 				}
@@ -185,7 +185,7 @@ endpoints, and undoes the changes for it on the host.`,
 		Args:    verb.OneArg("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return askLklrun(c, func(ctx context.Context, conn *stackconn.Conn) error {
-				_, err := ask.Do(ctx, conn, ask.DelLink, ask.LinkName{Name: args[0]}, nil)
+				_, err := rpc.Do(ctx, conn, rpc.DelLink, rpc.LinkName{Name: args[0]}, nil)
 				if err == nil && c.Output == cli.OutputJSON {
 					err = cli.WriteJSON(c.Stdout, map[string]any{"name": args[0], "deleted": true})
 				}
@@ -206,7 +206,7 @@ const askLimit = 90 * time.Second
 func askLklrun(c *verb.Call, body func(ctx context.Context, conn *stackconn.Conn) error) func(*cobra.Command, []string) error {
 	return c.QueryWithin(askLimit, func(ctx context.Context, _ *instance.Info, conn *stackconn.Conn, _ []string) error {
 		err := body(ctx, conn)
-		if refused := (*ask.Error)(nil); errors.As(err, &refused) && refused.Usage {
+		if refused := (*rpc.Error)(nil); errors.As(err, &refused) && refused.Usage {
 			return &exit.UsageError{Err: err}
 		}
 		return err

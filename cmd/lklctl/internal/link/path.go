@@ -16,7 +16,7 @@ import (
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/diag/drill"
+	"github.com/lklrun/lklrun/internal/diag/impair"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
@@ -27,7 +27,7 @@ type drilling struct {
 	direction string
 	lasts     time.Duration
 	ways      []stacknet.Way
-	step      drill.Step
+	step      impair.Step
 }
 
 // Path returns the verb path.
@@ -65,7 +65,7 @@ instance ends. "lklctl help path-steps" lists the steps.`,
 		if len(args) == 0 {
 			return names(cmd, args, toComplete)
 		}
-		return drill.Keywords, cobra.ShellCompDirectiveNoFileComp
+		return impair.Keywords, cobra.ShellCompDirectiveNoFileComp
 	}
 	verb.Document(cmd, []pathRow{})
 	return cmd
@@ -73,14 +73,14 @@ instance ends. "lklctl help path-steps" lists the steps.`,
 
 // parse parses the command line.
 func (d *drilling) parse(args []string) (err error) {
-	if d.ways, err = drill.ParseWays(d.direction); err != nil {
+	if d.ways, err = impair.ParseWays(d.direction); err != nil {
 		return exit.Usagef("--direction: %w", err)
 	}
 	switch {
 	case d.lasts < 0 || d.lasts != 0 && len(args) < 2:
 		return exit.Usagef("--for: requires a step to undo, and a time such as 10s")
 	case len(args) > 1:
-		if d.step, err = drill.ParseStep(args[0], d.ways, args[1:]); err != nil {
+		if d.step, err = impair.ParseStep(args[0], d.ways, args[1:]); err != nil {
 			return &exit.UsageError{Err: err}
 		}
 	}
@@ -88,11 +88,11 @@ func (d *drilling) parse(args []string) (err error) {
 }
 
 // step performs one step of a drill.
-func step(ctx context.Context, c *verb.Call, info *instance.Info, conn *stackconn.Conn, s drill.Step, lasts time.Duration, args []string) error {
+func step(ctx context.Context, c *verb.Call, info *instance.Info, conn *stackconn.Conn, s impair.Step, lasts time.Duration, args []string) error {
 	if lasts > 0 {
-		return badStep(drill.For(ctx, conn, s, lasts))
+		return badStep(impair.For(ctx, conn, s, lasts))
 	}
-	p, err := drill.Open(ctx, conn)
+	p, err := impair.Open(ctx, conn)
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func step(ctx context.Context, c *verb.Call, info *instance.Info, conn *stackcon
 // badStep marks a step that no interface supports as an error of the command
 // line.
 func badStep(err error) error {
-	if step := (*drill.StepError)(nil); errors.As(err, &step) || errors.Is(err, stacknet.ErrNoTarget) {
+	if step := (*impair.StepError)(nil); errors.As(err, &step) || errors.Is(err, stacknet.ErrNoTarget) {
 		return &exit.UsageError{Err: err}
 	}
 	return err
@@ -139,7 +139,7 @@ type impairmentRow struct {
 }
 
 func showPaths(ctx context.Context, c *verb.Call, info *instance.Info, conn *stackconn.Conn, args []string) error {
-	p, err := drill.Open(ctx, conn)
+	p, err := impair.Open(ctx, conn)
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func showPaths(ctx context.Context, c *verb.Call, info *instance.Info, conn *sta
 		}
 	}
 	if len(args) > 0 && len(rows) == 0 {
-		_, err := p.Check(drill.Step{Iface: args[0]})
+		_, err := p.Check(impair.Step{Iface: args[0]})
 		return badStep(err)
 	}
 	return c.Show(rows, len(rows), c.Empty("instance %q: the stack has no interface except lo", info.Name), func(w io.Writer) error {

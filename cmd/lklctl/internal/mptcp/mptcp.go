@@ -15,7 +15,7 @@ import (
 
 	"github.com/lklrun/lklrun/cmd/lklctl/internal/sockets"
 	"github.com/lklrun/lklrun/cmd/lklctl/internal/verb"
-	"github.com/lklrun/lklrun/internal/diag/whynot"
+	"github.com/lklrun/lklrun/internal/diag/mptcpdiag"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
@@ -73,7 +73,7 @@ no subflow or a connection is plain TCP. Arguments select connections.`,
 // connection is an MPTCP connection with the reasons for missing subflows.
 type connection struct {
 	sockdiag.Connection
-	why []whynot.Reason
+	why []mptcpdiag.Reason
 }
 
 // explained lists all connections and listeners with their processes, interfaces
@@ -99,7 +99,7 @@ func explained(ctx context.Context, info *instance.Info, conn *stackconn.Conn) (
 	if file {
 		return all, nil
 	}
-	why, err := whynot.Explain(ctx, conn, conns, info.Interfaces)
+	why, err := mptcpdiag.Explain(ctx, conn, conns, info.Interfaces)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +136,7 @@ type mptcpRow struct {
 	Unacked  *uint64             `json:"unacked,omitempty"`    // bytes that the program has written and the peer has not acknowledged at the MPTCP level
 	Subflows []subflowRow        `json:"subflows,omitzero"`    // subflows of the connection; absent: the stack does not report them
 	Proc     *sockdiag.ProcMPTCP `json:"proc_mptcp,omitempty"` // state from /proc/net/mptcp if sock_diag of the stack does not support MPTCP; mptcp_info is then absent
-	WhyNot   []whynot.Reason     `json:"why_not,omitempty"`    // reasons why the connection is plain TCP, or why interfaces have no subflow
+	WhyNot   []mptcpdiag.Reason  `json:"why_not,omitempty"`    // reasons why the connection is plain TCP, or why interfaces have no subflow
 }
 
 // subflowRow is a TCP connection that is a subflow of an MPTCP connection.

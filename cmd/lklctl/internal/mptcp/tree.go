@@ -11,7 +11,7 @@ import (
 	"github.com/lklrun/lklrun/cmd/lklctl/internal/sockets"
 	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/diag/whynot"
+	"github.com/lklrun/lklrun/internal/diag/mptcpdiag"
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 )
 
@@ -193,7 +193,7 @@ func writeSubflows(b *page, c connection, detail bool) error {
 }
 
 // writeReason writes why something is missing, and the remedy.
-func writeReason(b *page, r whynot.Reason) {
+func writeReason(b *page, r mptcpdiag.Reason) {
 	what := "plain TCP"
 	if r.Iface != "" {
 		what = "no subflow on " + r.Iface

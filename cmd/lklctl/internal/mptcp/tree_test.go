@@ -13,7 +13,7 @@ import (
 
 	"github.com/lklrun/lklrun/cmd/lklctl/internal/verbtest"
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/diag/whynot"
+	"github.com/lklrun/lklrun/internal/diag/mptcpdiag"
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 )
 
@@ -25,8 +25,8 @@ func sampleMPTCP() []connection {
 	}
 	all[0].MPTCP.WriteSeq, all[0].MPTCP.SndUna = sockdiag.Known(1<<20+77), sockdiag.Known(77)
 	all[0].MPTCP.SubflowsMax, all[0].MPTCP.LastSent = sockdiag.Known(8), sockdiag.Known(1250)
-	all[0].why = []whynot.Reason{{Code: whynot.NoRoute, Iface: "eth2", Address: "10.71.3.2", Text: "there is no route from 10.71.3.2 to 10.71.0.1 over eth2, according to the routing tables", Remedy: "add a gateway"}}
-	all[1].why = []whynot.Reason{{Code: whynot.NoCapable, Text: "[fd01::1] answered without MP_CAPABLE: it does not support MPTCP, or something on the path strips the option"}}
+	all[0].why = []mptcpdiag.Reason{{Code: mptcpdiag.NoRoute, Iface: "eth2", Address: "10.71.3.2", Text: "there is no route from 10.71.3.2 to 10.71.0.1 over eth2, according to the routing tables", Remedy: "add a gateway"}}
+	all[1].why = []mptcpdiag.Reason{{Code: mptcpdiag.NoCapable, Text: "[fd01::1] answered without MP_CAPABLE: it does not support MPTCP, or something on the path strips the option"}}
 	return all
 }
 

@@ -16,7 +16,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/instance/further"
+	"github.com/lklrun/lklrun/internal/instance/ctlexec"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 	"github.com/lklrun/lklrun/pkg/config"
@@ -74,7 +74,7 @@ func (c *Call) Attach(ctx context.Context) (*instance.Info, *stackconn.Conn, err
 	case ctlproto.CTL_STATE_NEW:
 		err = fmt.Errorf("instance %q is starting: its stack has not booted yet; try again", info.Name)
 	case ctlproto.CTL_STATE_PANICKED:
-		err = fmt.Errorf("instance %q: the kernel of its stack panicked%s; its log is %s", info.Name, further.LastWords(ctx, conn), logPlace(info))
+		err = fmt.Errorf("instance %q: the kernel of its stack panicked%s; its log is %s", info.Name, ctlexec.LastWords(ctx, conn), logPlace(info))
 	}
 	if err != nil {
 		conn.Close()

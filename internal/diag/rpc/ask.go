@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package rpc lets lklctl request actions that only lklrun can perform, because it has
+// the privileges, the namespaces and the journal of a run. A question consists of a verb
+// and its arguments, encoded as JSON, and optionally a descriptor. It is sent through the
+// stack host (CTL_ASK of csrc/shared/ctl_proto.h).
+//
+// Each Verb defines the types of its arguments and its answer, in a file of its own. Do
+// sends questions; Handle and Mux answer them.
+package rpc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+)
+
+// limit bounds the time for one question, on both sides.
+const limit = 60 * time.Second
+
+// Verb is a question with arguments of type A and an answer of type R.
+type Verb[A, R any] string
+
+// request and reply are the JSON messages.
+type request struct {
+	Verb string          `json:"verb"`
+	Args json.RawMessage `json:"args,omitempty"`
+}
+
+type reply struct {
+	Error  string          `json:"error,omitempty"`
+	Usage  bool            `json:"usage,omitempty"`
+	Result json.RawMessage `json:"result,omitempty"`
+}
+
+// Error is the reason why lklrun refused a question.
+type Error struct {
+	Text  string
+	Usage bool // the caller made a mistake: exit status 2
+}
+
+// Error returns lklrun's message.
+func (e *Error) Error() string { return e.Text }
+
+// Usagef formats an error for a mistake of the caller.
+func Usagef(format string, args ...any) error {
+	return &Error{Text: fmt.Sprintf(format, args...), Usage: true}
+}
+
+// Do sends a question to the lklrun behind conn. It returns an *Error if lklrun refused
+// the question.
+func Do[A, R any](ctx context.Context, conn *stackconn.Conn, verb Verb[A, R], args A, file *os.File) (R, error) {
+	var result R
+	raw, err := json.Marshal(args)
+	if err != nil {
+		return result, err
+	}
+	text, err := json.Marshal(request{string(verb), raw})
+	if err != nil {
+		return result, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("lklrun did not answer within %v", limit))
+	defer cancel()
+	body, err := conn.Ask(ctx, text, file)
+	switch {
+	case errors.Is(err, syscall.ENOTCONN):
+		return result, errors.New("lklrun has ended, and the run is ending")
+	case errors.Is(err, syscall.EOPNOTSUPP):
+		return result, errors.New("this instance was started by a version of lklrun that does not support this request")
+	case errors.Is(err, syscall.EBUSY):
+		return result, errors.New("lklrun has too many pending requests; retry")
+	case errors.Is(err, syscall.EIO):
+		return result, errors.New("the stack's kernel panicked")
+	case err != nil:
+		return result, fmt.Errorf("request to lklrun: %w", err)
+	}
+	var r reply
+	if err := json.Unmarshal(body, &r); err != nil {
+		return result, fmt.Errorf("request to lklrun: decoding the answer: %w", err)
+	}
+	if r.Error != "" {
+		return result, &Error{r.Error, r.Usage}
+	}
+	if err := json.Unmarshal(r.Result, &result); err != nil {
+		return result, fmt.Errorf("request to lklrun: decoding the answer: %w", err)
+	}
+	return result, nil
+}

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rpc
+
+import "github.com/lklrun/lklrun/internal/diag/egress"
+
+// Gateways asks how often user-mode gateways reached their limits, by interface and
+// counter. The answer omits interfaces of other types.
+const Gateways = Verb[struct{}, map[string]map[string]uint64]("gateways")
+
+// Egress asks what the program asked of a gateway with rules (--allow). The answer is nil
+// if the run has no rules.
+const Egress = Verb[struct{}, *egress.Account]("egress")

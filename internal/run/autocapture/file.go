@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package autocapture
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/lklrun/lklrun/internal/base/errno"
+	"github.com/lklrun/lklrun/pkg/capture"
+)
+
+// captureFile is the file of a recording. It implements capture.Handler.
+type captureFile struct {
+	*capture.Files // nil until begin is called
+
+	path string // absolute, so that it is valid in other directories
+	file *os.File
+}
+
+// FileError reports that a capture file cannot be created.
+type FileError struct{ Err error }
+
+// Error returns the reason.
+func (e *FileError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *FileError) Unwrap() error { return e.Err }
+
+// createCapture creates the file. The umask determines its mode, as for any
+// file that a command writes.
+func createCapture(path string) (*captureFile, error) {
+	file, err := os.Create(path)
+	if err != nil {
+		return nil, &FileError{errno.Of(err)}
+	}
+	f := &captureFile{path: path, file: file}
+	if abs, err := filepath.Abs(path); err == nil {
+		f.path = abs
+	}
+	return f, nil
+}
+
+// begin writes the file header. Each batch is written before the next one is
+// requested, so the file is readable even if this process dies. If a write
+// fails, the file is truncated to its complete blocks.
+func (f *captureFile) begin() (err error) {
+	f.Files, err = capture.NewFiles(capture.FileOptions{Path: "-", Out: f.file, Application: "lklrun --capture", PerBatch: true})
+	return err
+}
+
+// finish completes and closes the file if good is set. Otherwise it does nothing.
+func (f *captureFile) finish(good bool) error {
+	if !good {
+		return nil
+	}
+	return f.Close()
+}
