@@ -3,7 +3,7 @@
 // Package wire is the interface type wire: all interfaces of this user's stacks
 // that name the same wire are joined, as by a switch. Frames go through shared
 // memory from one stack to the other (third_party/lkl/lib/wire.c). lklrun only
-// introduces the ends to each other (meet.go).
+// introduces the ends to each other (rendezvous.go).
 package wire
 
 import (

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# join_wire.py SOCKET: joins a wire as lklrun does (internal/link/wire/meet.go), and
+# join_wire.py SOCKET: joins a wire as lklrun does (internal/link/wire/rendezvous.go), and
 # prints whether the other end hangs up.
 
 import fcntl, os, socket, struct, sys
