@@ -44,9 +44,9 @@
  * namespaces, mounts, ids or the host's kernel. The filter refuses calls that
  * change names and owners of files, new io_uring rings, and sockets of all
  * families but AF_UNIX. From here on, lklhost needs none of these calls,
- * because other processes make them: the keeper (keeper.c) runs `lklrun
- * cleanup`, the maker (mirror/maker.c) creates packet sockets, and the home
- * helper (home.c) creates sockets for --host-net. The filter lists the denied
+ * because other processes make them: the keeper (cleanup_helper.c) runs `lklrun
+ * cleanup`, the maker (mirror/mirror_helper.c) creates packet sockets, and the home
+ * helper (hostnet_helper.c) creates sockets for --host-net. The filter lists the denied
  * calls, so that a foreign library may use all others. Calls newer than this
  * list fail with ENOSYS.
  *

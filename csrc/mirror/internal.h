@@ -80,7 +80,7 @@ struct rtnl_msg {
 #define MIRROR_BUF	(256 * 1024)
 extern char mirror_buf[MIRROR_BUF] __attribute__((aligned(4096)));
 
-/* maker.c */
+/* mirror_helper.c */
 int maker_make(int fds[MIRROR_FDS]);
 int maker_pair(const struct link *l);
 int maker_change(const struct link *was, const struct link *l);

@@ -22,7 +22,7 @@
  *
  * Everything is created with the first packet socket and is ready when socket()
  * returns. A helper process that keeps the required capabilities creates it
- * (maker.c).
+ * (mirror_helper.c).
  *
  * Frames are copied (frames.c) while the target has a packet socket: the
  * namespace's own table of packet sockets shows when the last one is closed.

@@ -22,11 +22,11 @@ void helper_add(pid_t pid);
 bool helper_is(pid_t pid);
 bool helper_close_from(unsigned int first);
 
-/* home.c: the helper that stays in the host's network namespace */
+/* hostnet_helper.c: the helper that stays in the host's network namespace */
 int home_start(void);
 int home_socket(int domain, int type, int proto);
 
-/* keeper.c: the helper that cleans up if lklrun cannot */
+/* cleanup_helper.c: the helper that cleans up if lklrun cannot */
 int keeper_start(void);
 bool keeper_cleanup(void);
 

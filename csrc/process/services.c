@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The host's name services, by the folders of their sockets. target/covers.c
+ * The host's name services, by the folders of their sockets. target/hide_services.c
  * covers the folders.
  */
 #include <string.h>

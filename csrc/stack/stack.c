@@ -128,7 +128,7 @@ long st_call(long nr, long a, long b, long c, long d, long e, long f)
 
 long (*st_beside)(long nr, const long args[6]);
 
-/** st_is_host - whether a descriptor is a socket of the host, see beside.c */
+/** st_is_host - whether a descriptor is a socket of the host, see host_socks.c */
 bool st_is_host(long fd)
 {
 	return fd >= ST_HOST && fd - ST_HOST < ST_HOST;

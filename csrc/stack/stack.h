@@ -140,7 +140,7 @@ long st_call(long nr, long a, long b, long c, long d, long e, long f);
 long st_fd_call(long nr, long a, long b, long c, long d, long e, long f);
 
 /*
- * Marks sockets of the host's network (beside.c): it is added to the number of
+ * Marks sockets of the host's network (host_socks.c): it is added to the number of
  * lklhost's own descriptor. Descriptors given by clients never reach
  * st_fd_call().
  */

@@ -47,7 +47,7 @@
 #include <unistd.h>
 
 #include "base/arch.h"
-#include "base/lacks.h"
+#include "base/features.h"
 #include "base/lklhost.h"
 #include "target/child.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * The target's own mounts, which show the stack's files in place of those of
- * the host's network namespace. covers.c handles name services, resolv.conf and
+ * the host's network namespace. hide_services.c handles name services, resolv.conf and
  * the run directories.
  *
  * Theory of operation
@@ -41,7 +41,7 @@
 #include "base/lklhost.h"
 #include "process/process.h"
 #include "target/child.h"
-#include "target/covers.h"
+#include "target/hide_services.h"
 #include "target/mounts.h"
 
 #define VIEW		"/proc/sys/net"

@@ -18,7 +18,7 @@
  * listener cannot be passed in a message, because sendmsg is already notified.
  *
  * With the engine trace, there is no listener. The child first sends a socket
- * (trace/meeting.c), and lklhost traces the child before it writes "taken".
+ * (trace/fd_channel.c), and lklhost traces the child before it writes "taken".
  *
  * With a preloaded library, no calls are notified, and the program itself boots
  * the kernel before GO. Mounts and exec therefore come first, and the library

@@ -89,9 +89,9 @@ def includes():
 
 NATIVE = "engine/supervise/native.h"
 CONTINUES = {  # what continues a call -> the files that may name it
-    r"\bSECCOMP_USER_NOTIF_FLAG_CONTINUE\b": "by_notify.c",
-    r"\btrace_native\b": "by_trace.c step.c trace.h",
-    r"\bCALL_NATIVE\b": "by_notify.c by_trace.c call.c catch.h",
+    r"\bSECCOMP_USER_NOTIF_FLAG_CONTINUE\b": "backend_seccomp.c",
+    r"\btrace_native\b": "backend_ptrace.c step.c trace.h",
+    r"\bCALL_NATIVE\b": "backend_seccomp.c backend_ptrace.c call.c catch.h",
 }
 
 

@@ -6,7 +6,7 @@
 
 INTERRUPTED must print the same lines as on the host's own sockets (tests/interrupted.c).
 LKL names the stack library. The variable LKLRUN_TEST_LACKS hides features from lklhost
-(base/lacks.c), so this covers lklhost's part, and not the older kernels themselves.
+(base/features.c), so this covers lklhost's part, and not the older kernels themselves.
 
 Without both features, the kernel may accept an answer although a signal has just
 interrupted the caller. lklhost cannot detect this. Of the descriptors that signals leave, a

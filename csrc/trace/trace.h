@@ -61,7 +61,7 @@ void trace_set_page(pid_t tid, uint64_t page);
 /* alone.c */
 int trace_alone(pid_t tid);
 
-/* meeting.c */
+/* fd_channel.c */
 int trace_meeting_open(void);
 void trace_meeting_set(int fd);
 int trace_meeting(void);

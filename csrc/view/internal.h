@@ -68,7 +68,7 @@ long dir_read(struct handle *h, char *buf, size_t len, uint64_t at);
 void handle_close(struct handle *h);
 void handles_close(void);
 
-/* tables.c */
+/* proc_net.c */
 void table_inodes(uint64_t (*carrier_ino)(uint64_t stack_ino));
 bool table_is(const char *path);
 long table_read(int fd, char **out);

@@ -39,7 +39,7 @@ const (
 
 // InsideFile is a file in the parent of the run directories, as a program on a
 // stack sees it. It contains the name of the program's instance. That directory
-// is otherwise empty (csrc/target/covers.c).
+// is otherwise empty (csrc/target/hide_services.c).
 const InsideFile = ".inside"
 
 // MaxName is the maximum length of an instance name.

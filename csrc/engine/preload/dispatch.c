@@ -71,7 +71,7 @@ static const struct {
 #endif
 	/*
 	 * Listed only because the library itself makes descriptors with them
-	 * (own.c).
+	 * (lib_fds.c).
 	 */
 	{ SYS_eventfd2, CLASS_LOOK, native },
 	{ SYS_timerfd_create, CLASS_LOOK, native },

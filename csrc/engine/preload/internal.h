@@ -90,7 +90,7 @@ struct entry {
  * @fresh: neither connected nor listening, so it can still be replaced
  *	(fallback.c)
  * @listening: it listens; @accepted: it was accepted
- * @told, @seen: it is already in the statistics (tally.c); @in, @out: bytes
+ * @told, @seen: it is already in the statistics (sock_stats.c); @in, @out: bytes
  * @watched: it was added to an epoll
  * @ino: inode of the placeholder; @stack_ino: inode of the socket in the stack
  * @notes: recorded options, @n_notes of them (fallback.c)
@@ -147,7 +147,7 @@ extern HIDDEN const char preload_copy_begin[], preload_copy_end[], preload_copy_
 /* ARCH/entry.S */
 extern HIDDEN const char preload_native[];	/* the host's system call in preload_entry */
 
-/* tally.c */
+/* sock_stats.c */
 void tally_close(struct sock *s, int sfd) HIDDEN;
 size_t tally_print(const char *prefix, char *buf, size_t len) HIDDEN;
 
@@ -197,7 +197,7 @@ long dup_to(int fd, long newfd) HIDDEN;
 bool exchanged(long ret, unsigned int was) HIDDEN;
 extern HIDDEN unsigned int dups;
 
-/* own.c */
+/* lib_fds.c */
 long own_call(long nr, const long *a) HIDDEN;
 
 /* sock.c, fallback.c */

@@ -208,7 +208,7 @@ void carrier_roomy(int fd, int size)
 /**
  * carrier_note - record which socket the target's end is, when it is created
  *
- * The helper thread (ahead.c) calls this, too.
+ * The helper thread (carrier_pool.c) calls this, too.
  */
 void carrier_note(struct conn *conn, int fd)
 {

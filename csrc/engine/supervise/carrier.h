@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Carriers, the descriptors that the target holds: carrier.c and ahead.c. */
+/* Carriers, the descriptors that the target holds: carrier.c and carrier_pool.c. */
 #ifndef LKLHOST_CARRIER_H
 #define LKLHOST_CARRIER_H
 
@@ -48,12 +48,12 @@ void carrier_uncork(struct stream *s);
 void carrier_drop(struct conn *conn);
 int carrier_borrow(struct conn *conn);
 
-/* conns.c */
+/* conn_table.c */
 bool fd_stat(int fd, struct stat *st);
 uint64_t fd_ino(int fd);
 uint64_t fd_cookie(int fd);
 
-/* ahead.c */
+/* carrier_pool.c */
 struct conn *ahead_take(int flags, int *fd);
 bool ahead_bury(struct conn *conn);
 void ahead_stop(void);

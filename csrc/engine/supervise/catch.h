@@ -41,10 +41,10 @@ void call_set_way(const struct catch_ops *ops);
 /* notify.c */
 void call_handle(struct call *c, bool foreign);
 
-/* by_notify.c */
+/* backend_seccomp.c */
 void call_probe(int fd);
 
-/* by_trace.c */
+/* backend_ptrace.c */
 void by_trace_start(void);
 void by_trace_stop(void);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Connections: begin, sweep and free. conns.c has the table of connections.
+ * Connections: begin, sweep and free. conn_table.c has the table of connections.
  *
  * Theory of operation
  *
@@ -23,7 +23,7 @@
 #include "control/control.h"
 #include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
-#include "engine/supervise/kinds.h"
+#include "engine/supervise/dgram_conn.h"
 #include "engine/supervise/notify.h"
 #include "engine/supervise/pump.h"
 #include "engine/supervise/stream.h"

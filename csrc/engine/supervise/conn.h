@@ -82,7 +82,7 @@ enum stack_bits {
 };
 
 enum facts {
-	F_BEGUN = 1 << 0,	/* it belongs to a process, see ahead.c */
+	F_BEGUN = 1 << 0,	/* it belongs to a process, see carrier_pool.c */
 	F_DEAD = 1 << 1,	/* freed, but the memory stays for this turn */
 	F_REACHABLE = 1 << 2,	/* is a listening or a bound datagram socket, and
 				 * is in the probe list */
@@ -195,7 +195,7 @@ struct engine_ops {
 
 extern const struct engine_ops *engine_ops;
 
-/* conns.c */
+/* conn_table.c */
 extern struct list conns;
 
 struct conn *conn_make(enum conn_kind kind);
@@ -232,7 +232,7 @@ void account_peer(struct conn *conn);
 void account_end(struct conn *conn);
 void account_fold_all(void);
 
-/* notes.c */
+/* sockopt_log.c */
 void notes_add(struct conn *conn, int level, int name, const void *value,
 	       int len);
 void notes_drop(struct conn *conn);

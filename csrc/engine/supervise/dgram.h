@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#include "engine/supervise/kinds.h"
+#include "engine/supervise/dgram_conn.h"
 
 struct call;
 struct origin;
@@ -62,7 +62,7 @@ int dgram_disconnect(struct dgram *d, int dup);
 /* neigh.c */
 bool neigh_pending(void);
 
-/* owners.c */
+/* inode_map.c */
 void owners_translate(const struct conn *conn, char *buf, size_t len);
 
 #endif

@@ -14,7 +14,7 @@
  * After a failed connect, TCP can connect again, but the carrier cannot: it was
  * already connected for a non-blocking connect. TCP can also be disconnected,
  * by connect() to AF_UNSPEC. In both cases, a new carrier replaces the old one
- * in the target, under all its numbers and in its epolls (copies.c). The new
+ * in the target, under all its numbers and in its epolls (fd_replace.c). The new
  * carrier has a new name, so copies of the old carrier in other processes
  * become orphans.
  */

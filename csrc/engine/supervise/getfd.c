@@ -7,7 +7,7 @@
  * A process outside the run may have sockets of the host's network. lklhost
  * therefore takes the descriptor itself, with its own duplicate of the pidfd,
  * and gives it to the caller only if the process belongs to the run and the
- * descriptor is no stray socket (stray.c).
+ * descriptor is no stray socket (foreign_sock.c).
  *
  * lklhost may have more rights than the caller. It therefore repeats the checks
  * of the kernel (__ptrace_may_access(), kernel/ptrace.c), and refuses the call
@@ -23,9 +23,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "engine/supervise/foreign_sock.h"
 #include "engine/supervise/notify.h"
-#include "engine/supervise/stall.h"
-#include "engine/supervise/stray.h"
+#include "engine/supervise/paged_access.h"
 #include "process/process.h"
 #include "process/zygote_link.h"
 

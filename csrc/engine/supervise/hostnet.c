@@ -6,11 +6,11 @@
  * Theory of operation
  *
  * Every socket first belongs to the stack. When the socket is connected to a
- * chosen destination, a socket of the host's network (home.c) replaces it,
+ * chosen destination, a socket of the host's network (hostnet_helper.c) replaces it,
  * behind the same carrier. The same happens if a datagram socket without a
  * local name sends its first message to such a destination. The new socket gets
  * the options that were set before. Only lklhost has a descriptor of this
- * socket (stack/beside.c). All operations of the target on the socket therefore
+ * socket (stack/host_socks.c). All operations of the target on the socket therefore
  * pass through lklhost, which copies an address before it checks the address.
  *
  * A socket of the host reaches only chosen destinations. If the socket is

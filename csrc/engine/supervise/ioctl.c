@@ -33,11 +33,11 @@
 
 #include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
+#include "engine/supervise/foreign_sock.h"
 #include "engine/supervise/native.h"
 #include "engine/supervise/notify.h"
 #include "engine/supervise/pump.h"
 #include "engine/supervise/sock.h"
-#include "engine/supervise/stray.h"
 #include "engine/supervise/stream.h"
 #include "process/process.h"
 #include "stack/stack.h"

@@ -3,7 +3,7 @@
  * syslog(2): the target reads the log of the stack, not that of the host.
  *
  * dmesg(1) prefers /dev/kmsg. That file and /proc/kmsg are covered, see
- * covers.c.
+ * hide_services.c.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -17,7 +17,7 @@
  * Only call_native() continues a call. tests/rooms.py checks this, and that
  * each use gives a reason from this list.
  *
- * The reasons rely on one invariant: the target has no stray socket (stray.c),
+ * The reasons rely on one invariant: the target has no stray socket (foreign_sock.c),
  * which is a socket of a network that is not the stack's. Its sockets are
  * carriers, unix sockets, AF_ALG, netlink of the host's local protocols, packet
  * sockets of the mirror, and the standard streams that the user has given to
@@ -55,7 +55,7 @@
  *	recvmsg(2), recvmmsg(2), and setsockopt(2) of a timeout. The only descriptor that it can return is that of
  *	accept(2), whose listener the target has already, so the invariant
  *	holds. A name in memory selects a unix socket, which belongs to the host:
- *	mounts hide the name services (target/covers.c), and without them
+ *	mounts hide the name services (target/hide_services.c), and without them
  *	--allow is refused. On a carrier, the call changes what the caller itself
  *	receives or sends. A datagram carrier can also send to the name of
  *	another one, so a process can forge a datagram for an unconnected socket

@@ -7,9 +7,9 @@
  * A caught call of the target waits in the host kernel until it is answered
  * here. The answer is a result, a descriptor added to the caller, or
  * call_native(), which makes the host's kernel execute the call. native.h lists
- * when this is safe. A call that would block is held (held.c).
+ * when this is safe. A call that would block is held (blocked.c).
  *
- * With the engine trace, the calls come from by_trace.c instead.
+ * With the engine trace, the calls come from backend_ptrace.c instead.
  *
  * SYNC_WAKE_UP tells the scheduler that this thread sleeps right after the
  * answer.
@@ -37,14 +37,14 @@
 #include "engine/supervise/catch.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/dgram.h"
+#include "engine/supervise/foreign_sock.h"
 #include "engine/supervise/hostnet.h"
 #include "engine/supervise/msg.h"
 #include "engine/supervise/native.h"
 #include "engine/supervise/notify.h"
+#include "engine/supervise/paged_access.h"
 #include "engine/supervise/rights.h"
 #include "engine/supervise/sock.h"
-#include "engine/supervise/stall.h"
-#include "engine/supervise/stray.h"
 #include "engine/supervise/stream.h"
 #include "process/process.h"
 #include "process/zygote_link.h"

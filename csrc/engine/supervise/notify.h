@@ -44,9 +44,9 @@ struct source;
  * @buf: CALL_BUF_SIZE bytes for the data of this call while its handler runs;
  *	all calls share this buffer
  * @rights: the caller's capabilities in the stack, see rights.c
- * @served: the caller is a served process, see served.c
+ * @served: the caller is a served process, see container.c
  * @left: a signal interrupted the call after a descriptor was added to the
- *	caller, see left.c
+ *	caller, see orphan_fd.c
  */
 struct call {
 	uint64_t id;
@@ -117,7 +117,7 @@ bool reserve_use(void);
 void reserve_fill(void);
 bool call_nonblocking(const struct call *c);
 
-/* left.c */
+/* orphan_fd.c */
 struct left;
 void left_add(const struct call *c, int num, uint64_t ino,
 	      const struct sockaddr_storage *ss, socklen_t len);
@@ -125,7 +125,7 @@ struct left *left_find(const struct call *c);
 int64_t left_give(struct call *c, struct left *l);
 void left_stop(void);
 
-/* held.c */
+/* blocked.c */
 struct held *call_hold(struct call *c, struct list *on, uint32_t events,
 		       int64_t (*retry)(struct call *, struct held *),
 		       uint64_t deadline, int64_t timeout_ret);
@@ -137,7 +137,7 @@ void held_listener_gone(int listener);
 void held_task_gone(const struct task *t);
 uint64_t hold_deadline(const struct call *c, int optname);
 
-/* served.c */
+/* container.c */
 void served_gone(struct source *src);
 void served_stop(void);
 
@@ -179,7 +179,7 @@ enum { SIGNAL_NONE, SIGNAL_OWN, SIGNAL_MAYBE };
  * @held: calls that waited
  * @interrupted: held calls that a signal ended
  * @gone: calls whose callers no longer waited for the answer
- * @left: descriptors that a signal left in a process, see left.c
+ * @left: descriptors that a signal left in a process, see orphan_fd.c
  */
 struct notify_stats {
 	uint64_t calls, native, held, interrupted, gone, left;

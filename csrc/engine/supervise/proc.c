@@ -25,7 +25,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/lacks.h"
+#include "base/features.h"
 #include "base/lklhost.h"
 #include "base/loop.h"
 #include "control/control.h"

@@ -14,7 +14,7 @@
  * read from the source until the chunk is sent.
  *
  * This file contains the direction to the stack, and pump_in.c the direction to
- * the target. ends.c passes the end of one side to the other side.
+ * the target. shutdown.c passes the end of one side to the other side.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -28,7 +28,7 @@ bool push_target(struct stream *s, char *buf);
 bool urgent_out(struct stream *s);
 bool urgent_in(struct stream *s);
 
-/* ends.c */
+/* shutdown.c */
 bool ends_pass(struct stream *s);
 void ends_hang_up(struct stream *s);
 void ends_connect(struct stream *s);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Rights of served processes, such as those of a container (served.c).
+ * Rights of served processes, such as those of a container (container.c).
  *
  * Theory of operation
  *

@@ -25,7 +25,7 @@ int64_t sock_ioctl(struct call *c);
 int sock_error(struct call *c);
 void sock_inherit(struct stream *s, const struct stream *lis, int fd);
 
-/* tables.c */
+/* proc_net.c */
 bool tables_option(int level, int name);
 int64_t tables_set(const struct call *c);
 int64_t tables_get(const struct call *c, int len);

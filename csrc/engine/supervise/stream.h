@@ -172,11 +172,11 @@ int64_t fallback_get(const struct conn *conn, int level, int name, void *value,
 		     socklen_t *len, int64_t ret);
 long stack_socket(int domain, int type, int proto, bool *is_mptcp);
 
-/* copies.c */
+/* fd_replace.c */
 bool copies_cloexec(const struct call *c, int fd);
 int copies_replace(struct call *c, int fd, uint64_t ino);
 
-/* leaver.c */
+/* orphan_mptcp.c */
 bool leaver_take(const struct stream *s);
 void leavers_stop(void);
 

@@ -6,7 +6,7 @@
  *
  * read, write, send and recv are not notified. sendmsg and recvmsg are
  * notified, because the filter cannot see whether their header contains a name.
- * If it contains none, the kernel executes sendmsg, and received.c executes
+ * If it contains none, the kernel executes sendmsg, and scm_rights.c executes
  * recvmsg on the carrier. With a name, a unix socket would behave differently
  * from TCP: TCP ignores the name when sending and returns length 0 when
  * receiving. A unix socket also lacks timestamps and
@@ -29,11 +29,11 @@
 #include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/dgram.h"
+#include "engine/supervise/foreign_sock.h"
 #include "engine/supervise/msg.h"
 #include "engine/supervise/native.h"
 #include "engine/supervise/notify.h"
 #include "engine/supervise/sock.h"
-#include "engine/supervise/stray.h"
 #include "engine/supervise/stream.h"
 #include "stack/stack.h"
 

@@ -19,17 +19,17 @@ size_t engine_account(char *buf, size_t len);
 size_t engine_owners(void *buf, size_t len);
 bool engine_has_stack_fd(int fd);
 
-/* served.c */
+/* container.c */
 int engine_serve(int fd, int netns, void (*over)(void));
 
-/* owners.c */
+/* inode_map.c */
 uint64_t engine_carrier_ino(uint64_t stack_ino);
 
 /* hostnet_rules.c */
 int hostnet_add(const char *text);
 bool hostnet_any(void);
 
-/* stray.c */
+/* foreign_sock.c */
 void stray_allow(int fd);
 
 #endif

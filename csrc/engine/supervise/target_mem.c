@@ -36,7 +36,7 @@
 
 #include "base/lklhost.h"
 #include "engine/supervise/notify.h"
-#include "engine/supervise/stall.h"
+#include "engine/supervise/paged_access.h"
 #include "engine/supervise/watchdog.h"
 
 /* The memory file of the call that wrote last. */

@@ -4,7 +4,7 @@
  *
  * Theory of operation
  *
- * The loop accesses only pages that are present (stall.c). A target can remove
+ * The loop accesses only pages that are present (paged_access.c). A target can remove
  * a page between the check and the access, or after an earlier access. It can
  * replace the page with a userfaultfd or a file system that does not answer.
  * The loop then sleeps in the host's kernel, and the stack stops for all

@@ -13,7 +13,7 @@ import (
 )
 
 // lacksEnv names features of the host's kernel, separated by commas, that a test hides
-// from lklrun and lklhost (csrc/base/lacks.c).
+// from lklrun and lklhost (csrc/base/features.c).
 const lacksEnv = "LKLRUN_TEST_LACKS"
 
 // Names of these features. lklhost knows the last two as well.

@@ -17,7 +17,7 @@
 #include "base/lklhost.h"
 #include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
-#include "engine/supervise/kinds.h"
+#include "engine/supervise/dgram_conn.h"
 #include "engine/supervise/stream.h"
 
 #ifndef SO_COOKIE		/* Linux 4.12 */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* For tests: features that the host's kernel is to lack. */
-#ifndef LKLHOST_LACKS_H
-#define LKLHOST_LACKS_H
+#ifndef LKLHOST_FEATURES_H
+#define LKLHOST_FEATURES_H
 
 #include <stdbool.h>
 

@@ -8,7 +8,7 @@
 #include <linux/seccomp.h>
 #include <sys/ioctl.h>
 
-#include "base/lacks.h"
+#include "base/features.h"
 #include "base/log.h"
 #include "engine/supervise/catch.h"
 #include "engine/supervise/notify.h"

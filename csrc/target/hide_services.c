@@ -56,7 +56,7 @@
 #include "process/process.h"
 #include "stack/stack.h"
 #include "target/child.h"
-#include "target/covers.h"
+#include "target/hide_services.h"
 #include "target/mounts.h"
 
 #define MARKER		".inside"	/* InsideFile in package instance */

@@ -30,7 +30,7 @@
 #include "base/log.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/notify.h"
-#include "engine/supervise/stall.h"
+#include "engine/supervise/paged_access.h"
 #include "engine/supervise/stream.h"
 
 #define COPIES_MAX	64	/* replaced descriptors of one socket */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Threads for operations that may take any time; see stall.c. */
-#ifndef LKLHOST_STALL_H
-#define LKLHOST_STALL_H
+/* Threads for operations that may take any time; see paged_access.c. */
+#ifndef LKLHOST_PAGED_ACCESS_H
+#define LKLHOST_PAGED_ACCESS_H
 
 #include <stdbool.h>
 #include <stddef.h>

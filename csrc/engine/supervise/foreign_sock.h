@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Sockets of another network than the stack's; see stray.c. */
-#ifndef LKLHOST_STRAY_H
-#define LKLHOST_STRAY_H
+/* Sockets of another network than the stack's; see foreign_sock.c. */
+#ifndef LKLHOST_FOREIGN_SOCK_H
+#define LKLHOST_FOREIGN_SOCK_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -15,10 +15,10 @@ int stray_domain(int fd);
 void stray_refused(const struct call *c);
 
 /*
- * In received.c: recvmsg(2) and recvmmsg(2) on a unix socket that is not a
+ * In scm_rights.c: recvmsg(2) and recvmmsg(2) on a unix socket that is not a
  * carrier.
  */
-/* received.c */
+/* scm_rights.c */
 int64_t received_call(struct call *c);
 
 /* getfd.c */

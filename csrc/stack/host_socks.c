@@ -5,7 +5,7 @@
  * Theory of operation
  *
  * A connection to a destination that --host-net names uses a socket of the host
- * (home.c). This socket stays in lklhost. The target has only a carrier, as for
+ * (hostnet_helper.c). This socket stays in lklhost. The target has only a carrier, as for
  * any other connection, so it cannot use the socket to reach another
  * destination. The engine addresses such a socket by its descriptor plus
  * ST_HOST; the calls that the engine makes by name (stack.h) then come here.

@@ -37,7 +37,7 @@
 
 #include "base/log.h"
 #include "engine/supervise/notify.h"
-#include "engine/supervise/stall.h"
+#include "engine/supervise/paged_access.h"
 
 #define LIMIT_MS	1000
 #define SHORT_MS	50

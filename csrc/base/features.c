@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/lacks.h"
+#include "base/features.h"
 
 #define LACKS_ENV	"LKLRUN_TEST_LACKS"
 

@@ -3,8 +3,8 @@
  * The data of the two kinds of connections. conn.c allocates and frees them without
  * knowing what stream.h and dgram.h do with them.
  */
-#ifndef LKLHOST_KINDS_H
-#define LKLHOST_KINDS_H
+#ifndef LKLHOST_DGRAM_CONN_H
+#define LKLHOST_DGRAM_CONN_H
 
 #include <assert.h>
 

@@ -7,7 +7,7 @@
  * The target cannot create stray sockets, because its sockets are carriers. But
  * a process outside the run may send one to the target, or the target may take
  * one from such a process (pidfd_getfd(2)). lklhost does not pass stray sockets
- * to the target (received.c, getfd.c), and refuses calls on them. Sockets
+ * to the target (scm_rights.c, getfd.c), and refuses calls on them. Sockets
  * that lklhost or its user has passed to the target are not stray: packet
  * sockets, and the standard streams of a program.
  */
@@ -22,8 +22,8 @@
 #include "base/log.h"
 #include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
+#include "engine/supervise/foreign_sock.h"
 #include "engine/supervise/notify.h"
-#include "engine/supervise/stray.h"
 #include "process/process.h"
 
 #ifndef SO_COOKIE		/* Linux 4.12 */

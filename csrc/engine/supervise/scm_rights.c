@@ -10,7 +10,7 @@
  * message itself, on a duplicate of the caller's descriptor. It does so for
  * every kind of socket, because the target could replace any descriptor by a
  * unix socket before the host's kernel uses it. It passes the
- * descriptors to the caller, except for stray sockets (stray.c). If there is a
+ * descriptors to the caller, except for stray sockets (foreign_sock.c). If there is a
  * stray socket, the caller gets fewer descriptors and MSG_CTRUNC, as if there
  * were no room.
  *
@@ -36,9 +36,9 @@
 #include <unistd.h>
 
 #include "engine/supervise/conn.h"
+#include "engine/supervise/foreign_sock.h"
 #include "engine/supervise/msg.h"
-#include "engine/supervise/stall.h"
-#include "engine/supervise/stray.h"
+#include "engine/supervise/paged_access.h"
 #include "engine/supervise/watchdog.h"
 
 #ifndef SCM_PIDFD			/* Linux 6.5 */
