@@ -11,8 +11,8 @@
 
 #define LACKS_ENV	"LKLRUN_TEST_LACKS"
 
-/** host_lacks - whether a test hides this feature of the host's kernel */
-bool host_lacks(const char *feature)
+/** feature_hidden - whether a test hides this feature of the host's kernel */
+bool feature_hidden(const char *feature)
 {
 	const char *p = getenv(LACKS_ENV);
 	size_t len = strlen(feature);

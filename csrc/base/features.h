@@ -5,6 +5,6 @@
 
 #include <stdbool.h>
 
-bool host_lacks(const char *feature);
+bool feature_hidden(const char *feature);
 
 #endif

@@ -12,7 +12,7 @@
 static struct list timers = LIST_INIT(timers);
 static struct list due = LIST_INIT(due);	/* timers due in this turn */
 static void **grave;
-static size_t graves, grave_room;
+static size_t deferred, deferred_room;
 
 /** now_ns - CLOCK_MONOTONIC in nanoseconds */
 uint64_t now_ns(void)
@@ -26,32 +26,32 @@ uint64_t now_ns(void)
 /** loop_free_later - free @p at the end of this turn of the loop */
 void loop_free_later(void *p)
 {
-	if (graves == grave_room) {
-		size_t n = grave_room ? 2 * grave_room : 64;
+	if (deferred == deferred_room) {
+		size_t n = deferred_room ? 2 * deferred_room : 64;
 		void **g = realloc(grave, n * sizeof(*g));
 
 		if (!g)
 			return;	/* a leak is better than a dangling pointer */
 		grave = g;
-		grave_room = n;
+		deferred_room = n;
 	}
-	grave[graves++] = p;
+	grave[deferred++] = p;
 }
 
-/** graves_empty - free what loop_free_later() collected */
-void graves_empty(void)
+/** deferred_free_run - free what loop_free_later() collected */
+void deferred_free_run(void)
 {
-	while (graves)
-		free(grave[--graves]);
+	while (deferred)
+		free(grave[--deferred]);
 }
 
-/** graves_end - also free the list itself */
-void graves_end(void)
+/** deferred_free_end - also free the list itself */
+void deferred_free_end(void)
 {
-	graves_empty();
+	deferred_free_run();
 	free(grave);
 	grave = NULL;
-	grave_room = 0;
+	deferred_room = 0;
 }
 
 /** timer_init - make @t ready for use */

@@ -65,8 +65,8 @@ void timer_arm(struct timer *t, uint64_t at);
 void timer_cancel(struct timer *t);
 bool timers_run(void);
 int64_t timers_next(void);
-void graves_empty(void);
-void graves_end(void);
+void deferred_free_run(void);
+void deferred_free_end(void);
 
 uint64_t now_ns(void);
 

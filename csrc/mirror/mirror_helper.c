@@ -231,8 +231,8 @@ static int far_socket(void)
 	return fd;
 }
 
-/** furnish - set up the mirror's namespace; @fds: its socket and table */
-static int furnish(int *fds)
+/** setup_netns - set up the mirror's namespace; @fds: its socket and table */
+static int setup_netns(int *fds)
 {
 	int ret;
 
@@ -265,7 +265,7 @@ static int make(int *fds)
 		return fds[MIRROR_NEAR_SOCKET];
 	if (unshare(CLONE_NEWNET))
 		return -errno;
-	ret = furnish(fds + MIRROR_FAR_SOCKET);
+	ret = setup_netns(fds + MIRROR_FAR_SOCKET);
 	caps_limit(RIGHTS);
 	return ret;
 }
@@ -279,8 +279,8 @@ static int target_socket(const struct request *r)
 	return fd < 0 ? -errno : fd;
 }
 
-/** carry_out - carry out a request; @n: number of descriptors set in @fds */
-static int carry_out(struct request *r, int *fds, unsigned int *n)
+/** run_job - carry out a request; @n: number of descriptors set in @fds */
+static int run_job(struct request *r, int *fds, unsigned int *n)
 {
 	int ret;
 
@@ -318,7 +318,7 @@ static void serve(int sock)
 	       (ssize_t)sizeof(r)) {
 		while (n)	/* requests carry none */
 			close(fds[--n]);
-		ret = carry_out(&r, fds, &n);
+		ret = run_job(&r, fds, &n);
 		if (fd_pass_send(sock, &ret, sizeof(ret), fds, n, 0) < 0)
 			break;
 		while (n)

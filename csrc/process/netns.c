@@ -108,13 +108,13 @@ int netns_no_ipv6(void)
 }
 
 /**
- * rehearse - try in a child to create a user namespace with its mapping
+ * probe_in_child - try in a child to create a user namespace with its mapping
  *
  * A namespace without a mapping would leave us without an id, and there is no
  * way back. This happens to user 0 of a container without CAP_SETFCAP, who may
  * not map its own id (verify_root_map(), kernel/user_namespace.c).
  */
-static int rehearse(void)
+static int probe_in_child(void)
 {
 	int status;
 	pid_t pid;
@@ -145,7 +145,7 @@ int netns_private(void)
 		return 0;
 	ret = netns_enter(false);
 	if (ret == -EPERM && !host.no_userns) {
-		ret = geteuid() ? 0 : rehearse();
+		ret = geteuid() ? 0 : probe_in_child();
 		if (!ret) {
 			ret = netns_enter(true);
 			tried = true;

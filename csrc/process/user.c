@@ -189,8 +189,8 @@ int user_become(void)
 	return ret ? ret : user_change();
 }
 
-/** rehearse - try in a child whether @become works */
-static int rehearse(int (*become)(void))
+/** probe_in_child - try in a child whether @become works */
+static int probe_in_child(int (*become)(void))
 {
 	pid_t pid = fork();
 
@@ -206,11 +206,11 @@ int user_rehearse(void)
 
 	if (!user.any)
 		return 0;
-	ret = rehearse(user_become);
+	ret = probe_in_child(user_become);
 	if (!ret)
 		return 0;
 	host.shared_user_ns = -ret;
-	return rehearse(user_change);
+	return probe_in_child(user_change);
 }
 
 /**

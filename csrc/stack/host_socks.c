@@ -78,6 +78,6 @@ int beside_start(void)
 	ready.fd = epoll_create1(EPOLL_CLOEXEC);
 	if (ready.fd < 0)
 		return -errno;
-	st_beside = beside_call;
+	st_host_socks = beside_call;
 	return loop_add(&ready, EPOLLIN);
 }

@@ -62,11 +62,11 @@ void loop_set_spin(uint32_t us)
 }
 
 /**
- * loop_set_look - check memory that other processes write to unannounced
+ * loop_set_poll - check memory that other processes write to unannounced
  * @fn: called once a turn and while polling, and with @sleeps true before the
  *	loop sleeps. It returns true if it has queued work. NULL: none
  */
-void loop_set_look(bool (*fn)(bool sleeps))
+void loop_set_poll(bool (*fn)(bool sleeps))
 {
 	look = fn;
 }
@@ -103,12 +103,12 @@ static int wait_ns(struct epoll_event *ev, int64_t ns)
 }
 
 /**
- * loop_set_rush - report whether many short connections arrive
+ * loop_set_burst - report whether many short connections arrive
  * @on: many arrive. Writing a frame then often wakes another process, so it
  *	pays to let another thread write it. The stack then does not have to
  *	measure whether this pays
  */
-void loop_set_rush(bool on)
+void loop_set_burst(bool on)
 {
 	rush = on;
 }
@@ -151,8 +151,8 @@ static void load_account(uint64_t now, uint64_t idle)
 	st_load(!saturated ? ST_LOAD_EASY : rush ? ST_LOAD_RUSH : ST_LOAD_FULL);
 }
 
-/** spin_pays - whether to poll before this sleep */
-static bool spin_pays(void)
+/** should_spin - whether to poll before this sleep */
+static bool should_spin(void)
 {
 	if (!traffic || !spin_ns || stack_holding())
 		return false;
@@ -180,7 +180,7 @@ static int look_then_sleep(struct epoll_event *ev, int64_t ns, uint64_t start)
 	int64_t t;
 	int n;
 
-	if (spin_pays()) {
+	if (should_spin()) {
 		end = start + ((uint64_t)ns < spin_ns ? (uint64_t)ns : spin_ns);
 		do {
 			n = epoll_wait(loop_epfd(), ev, LOOP_EVENTS, 0);
@@ -266,7 +266,7 @@ static void loop_turn(void)
 		look(false);
 	if (works_any() || quit)
 		ns = 0;
-	graves_empty();
+	deferred_free_run();
 
 	n = wait_events(ev, ns);
 	stack_catch_up();
@@ -300,5 +300,5 @@ void loop_run(void)
 	while (!quit)
 		loop_turn();
 	panic_armed = false;
-	graves_end();
+	deferred_free_end();
 }

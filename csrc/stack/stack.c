@@ -126,7 +126,7 @@ long st_call(long nr, long a, long b, long c, long d, long e, long f)
 	return stack->call(nr, args);
 }
 
-long (*st_beside)(long nr, const long args[6]);
+long (*st_host_socks)(long nr, const long args[6]);
 
 /** st_is_host - whether a descriptor is a socket of the host, see host_socks.c */
 bool st_is_host(long fd)
@@ -139,7 +139,7 @@ long st_fd_call(long nr, long a, long b, long c, long d, long e, long f)
 {
 	const long args[6] = { a - ST_HOST, b, c, d, e, f };
 
-	return st_is_host(a) ? st_beside(nr, args) : st_call(nr, a, b, c, d, e, f);
+	return st_is_host(a) ? st_host_socks(nr, args) : st_call(nr, a, b, c, d, e, f);
 }
 
 /** epoll_change - epoll_ctl(2) on the epoll responsible for @fd */
@@ -148,7 +148,7 @@ static int epoll_change(int op, int fd, struct epoll_event *ev)
 	const long args[6] = { 0, op, fd - ST_HOST, (long)ev };
 
 	if (st_is_host(fd))
-		return (int)st_beside(SYS_epoll_ctl, args);
+		return (int)st_host_socks(SYS_epoll_ctl, args);
 	return (int)ST(SYS_epoll_ctl, sepfd, op, fd, ev, 0, 0);
 }
 
@@ -161,7 +161,7 @@ static short ask(int fd, short events)
 	const long args[6] = { fd - ST_HOST, events };
 
 	if (st_is_host(fd))
-		return (short)st_beside(SYS_ppoll, args);
+		return (short)st_host_socks(SYS_ppoll, args);
 	return ST(SYS_ppoll, &p, 1, &zero, 0, 8, 0) > 0 ? p.revents : 0;
 }
 

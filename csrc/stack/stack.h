@@ -145,14 +145,14 @@ long st_fd_call(long nr, long a, long b, long c, long d, long e, long f);
  * st_fd_call().
  */
 #define ST_HOST		0x40000000L
-extern long (*st_beside)(long nr, const long args[6]);
+extern long (*st_host_socks)(long nr, const long args[6]);
 bool st_is_host(long fd);
 int beside_start(void);
 
 /* run.c: the turns of the loop. */
 void loop_set_spin(uint32_t us);
-void loop_set_look(bool (*fn)(bool sleeps));
-void loop_set_rush(bool on);
+void loop_set_poll(bool (*fn)(bool sleeps));
+void loop_set_burst(bool on);
 int loop_processors(void);
 void loop_quit(void);
 void loop_run(void);

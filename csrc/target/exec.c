@@ -217,7 +217,7 @@ static int hand_over(uint32_t id, const int *fds)
 	int i;
 
 	for (i = 0; i < 3; i++)
-		stray_allow(fds[i]);
+		foreign_sock_allow(fds[i]);
 	return zygote_send(id, fds);
 }
 

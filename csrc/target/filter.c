@@ -396,7 +396,7 @@ int filter_install(void)
 
 	build();
 	fprog.len = (unsigned short)len;
-	if (!host_lacks("wait-killable"))
+	if (!feature_hidden("wait-killable"))
 		flags |= SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
 	fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &fprog);
 	flags &= ~(unsigned long)SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;

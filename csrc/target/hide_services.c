@@ -395,11 +395,11 @@ static void watch_above(const char *path)
 }
 
 /**
- * cover_all - cover the existing files and folders, and watch for new ones
+ * hide_all - cover the existing files and folders, and watch for new ones
  * @files: set to 0, or to a negative errno if the host's file is visible
  * @hide: set to a negative errno if other parts of the host are visible
  */
-static void cover_all(int files[SHOWN], int *hide)
+static void hide_all(int files[SHOWN], int *hide)
 {
 	char path[PATH_MAX];
 	size_t i, j;
@@ -535,7 +535,7 @@ static void await_change(void)
 /**
  * keep_covered - main loop of the covers process; never returns
  *
- * The watches belong to this process, so they start only here. cover_all()
+ * The watches belong to this process, so they start only here. hide_all()
  * covers whatever has appeared since the target called it.
  */
 __attribute__((noreturn))
@@ -552,7 +552,7 @@ static void keep_covered(pid_t parent)
 		_exit(EXIT_OWN);
 	covers.watches = true;
 	for (;;) {
-		cover_all(files, &ignored);
+		hide_all(files, &ignored);
 		await_change();
 	}
 }
@@ -611,7 +611,7 @@ void covers_make(int sync, const char *resolv)
 	    (int)sizeof(hosts) && !access(hosts, F_OK))
 		open_shown(sync, &shown[HOSTS], hosts);
 	hide = cover_unused();
-	cover_all(failed, &hide);
+	hide_all(failed, &hide);
 	leave_hidden();
 	for (i = 0; i < SHOWN; i++)
 		if (failed[i] && shown[i].step == STEP_HIDE)

@@ -25,19 +25,19 @@
 #define VALUE_MAX	112
 
 /**
- * struct opt_note - an option that the program has set
+ * struct sockopt_note - an option that the program has set
  */
-struct opt_note {
+struct sockopt_note {
 	int level, name, len;
 	char value[VALUE_MAX];
 };
 
-#define NOTES_SIZE	(NOTES_MAX * sizeof(struct opt_note))
+#define NOTES_SIZE	(NOTES_MAX * sizeof(struct sockopt_note))
 
 /** fallback_note - record an option of a socket that may have to be replaced */
 void fallback_note(struct sock *s, int level, int name, const void *value, int len)
 {
-	struct opt_note *o;
+	struct sockopt_note *o;
 
 	if (len < 0 || len > VALUE_MAX || s->n_notes >= NOTES_MAX)
 		return;

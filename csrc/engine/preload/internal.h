@@ -104,7 +104,7 @@ struct sock {
 	uint64_t in, out;
 	uint32_t id;
 	uint64_t ino, stack_ino;
-	struct opt_note *notes;
+	struct sockopt_note *notes;
 	int n_notes;
 };
 

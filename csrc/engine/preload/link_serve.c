@@ -411,7 +411,7 @@ static void *serve(void *arg)
 		if (p[0].revents && !frame())
 			break;
 		timers_run();
-		graves_empty();
+		deferred_free_run();
 	}
 	/* lklhost is gone: nobody can release the program or receive an error. */
 	if (host.state != CTL_STATE_RUNNING)

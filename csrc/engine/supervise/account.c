@@ -70,8 +70,8 @@ static enum account_kind kind_of(const struct conn *conn)
 /** fold - update the account with the state of the connection */
 static void fold(struct conn *conn)
 {
-	uint64_t in = conn->bytes_in - conn->told_in;
-	uint64_t out = conn->bytes_out - conn->told_out;
+	uint64_t in = conn->bytes_in - conn->reported_in;
+	uint64_t out = conn->bytes_out - conn->reported_out;
 	struct account *a = conn->acct;
 	enum account_kind kind;
 
@@ -88,8 +88,8 @@ static void fold(struct conn *conn)
 			  "udp", in + out);
 	a->in += in;
 	a->out += out;
-	conn->told_in = conn->bytes_in;
-	conn->told_out = conn->bytes_out;
+	conn->reported_in = conn->bytes_in;
+	conn->reported_out = conn->bytes_out;
 }
 
 /** account_end - update the account of a connection about to be closed */

@@ -29,7 +29,7 @@ void call_probe(int fd)
 		.srcfd = ~0u,
 	};
 
-	two_steps = host_lacks("addfd-send") ||
+	two_steps = feature_hidden("addfd-send") ||
 		    (ioctl(fd, SECCOMP_IOCTL_NOTIF_ADDFD, &add) &&
 		     errno == EINVAL);
 	if (two_steps)

@@ -42,8 +42,8 @@
 
 static struct list all_held = LIST_INIT(all_held);
 static void held_event(struct source *src, uint32_t events);
-static void held_look(struct timer *t);
-static struct timer held_timer = TIMER_INIT(held_timer, held_look);
+static void blocked_tick(struct timer *t);
+static struct timer held_timer = TIMER_INIT(held_timer, blocked_tick);
 static uint64_t signals_due;
 static unsigned int retrying;	/* nested retries, see held_prune() */
 
@@ -316,8 +316,8 @@ static void held_signals(uint64_t now)
 	signals_due = now + pause;
 }
 
-/** held_look - check the deadlines and signals of held calls */
-static void held_look(struct timer *t)
+/** blocked_tick - check the deadlines and signals of held calls */
+static void blocked_tick(struct timer *t)
 {
 	uint64_t now = now_ns(), next;
 	struct list *pos, *tmp;

@@ -77,7 +77,7 @@
 #define MEETING_BACKLOG	1024
 #define MEETING_TRIES	8
 
-/* Number of carriers with a larger buffer (C_ROOMY), see pump_in.c. */
+/* Number of carriers with a larger buffer (C_BIGBUF), see pump_in.c. */
 unsigned int carriers_roomy;
 static int meeting = -1;	/* listens for the carriers' connect() */
 static uint32_t meeting_id;
@@ -193,13 +193,13 @@ int carrier_watch(struct conn *conn, int fd)
 }
 
 /**
- * carrier_roomy - set how many bytes sent from @fd, our end, a carrier holds
+ * carrier_bigbuf - set how many bytes sent from @fd, our end, a carrier holds
  *
  * A datagram carrier must hold a whole burst. The stack's socket has the buffer
  * that the target requested, but its datagrams are moved to the carrier at
  * once.
  */
-void carrier_roomy(int fd, int size)
+void carrier_bigbuf(int fd, int size)
 {
 	if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size)))
 		setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
@@ -511,8 +511,8 @@ void carrier_drop(struct conn *conn)
 
 	if (conn->kind == KIND_STREAM)
 		cork_close(stream_of(conn));
-	carriers_roomy -= !!(conn->carrier & C_ROOMY);
-	conn->carrier &= ~C_ROOMY;
+	carriers_roomy -= !!(conn->carrier & C_BIGBUF);
+	conn->carrier &= ~C_BIGBUF;
 	if (fd < 0)
 		return;
 	loop_forget(&conn->csrc);

@@ -33,7 +33,7 @@ bool carrier_parse(const struct sockaddr_un *un, socklen_t len, char *kind,
 int carrier_make(int type, uint32_t id);
 int carrier_pair(int type, uint32_t id, int sv[2]);
 int carrier_watch(struct conn *conn, int fd);
-void carrier_roomy(int fd, int size);
+void carrier_bigbuf(int fd, int size);
 void carrier_note(struct conn *conn, int fd);
 bool carrier_is_old(int fd);
 bool carrier_gone(struct conn *conn);
@@ -54,8 +54,8 @@ uint64_t fd_ino(int fd);
 uint64_t fd_cookie(int fd);
 
 /* carrier_pool.c */
-struct conn *ahead_take(int flags, int *fd);
-bool ahead_bury(struct conn *conn);
+struct conn *carrier_pool_get(int flags, int *fd);
+bool carrier_pool_close(struct conn *conn);
 void ahead_stop(void);
 
 /* carrier_opts.c */

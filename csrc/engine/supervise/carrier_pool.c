@@ -22,7 +22,7 @@
  * process notices the delay. The epoll may report the descriptor until it is
  * closed, so the thread's batch keeps the struct conn until then.
  *
- * loop_set_rush() tells the loop about the rush: the stack then uses a thread
+ * loop_set_burst() tells the loop about the rush: the stack then uses a thread
  * to write its frames.
  *
  * Two periods after the rush, all pre-created carriers are closed, and the
@@ -95,7 +95,7 @@ static struct timer period = TIMER_INIT(period, period_over);
 static void set_rush(bool on)
 {
 	if (on != rush)
-		loop_set_rush(on);
+		loop_set_burst(on);
 	rush = on;
 }
 
@@ -239,13 +239,13 @@ static void period_over(struct timer *t)
 }
 
 /**
- * ahead_take - take a pre-created connection, for conn_begin()
+ * carrier_pool_get - take a pre-created connection, for conn_begin()
  * @flags: SOCK_NONBLOCK if the target's end must be non-blocking
  * @fd: set to the target's end of the carrier
  *
  * Returns NULL if no connection is ready.
  */
-struct conn *ahead_take(int flags, int *fd)
+struct conn *carrier_pool_get(int flags, int *fd)
 {
 	struct ready *r;
 
@@ -268,13 +268,13 @@ struct conn *ahead_take(int flags, int *fd)
 }
 
 /**
- * ahead_bury - leave it to the thread to close our end of a carrier and free
+ * carrier_pool_close - let the thread close our end of a carrier and free
  * @conn
  *
  * The target must have closed its end. Returns false if the caller must close
  * our end and free @conn.
  */
-bool ahead_bury(struct conn *conn)
+bool carrier_pool_close(struct conn *conn)
 {
 	int fd = conn->csrc.fd;
 

@@ -49,7 +49,7 @@ static unsigned int n_probes, sweep_at = SWEEP_MIN;
 void conn_begin(struct conn *conn, struct call *c, int sfd, int domain,
 		int type, int proto)
 {
-	conn->facts |= F_BEGUN;
+	conn->facts |= F_STARTED;
 	conn->sfd = sfd;
 	conn->domain = domain;
 	conn->type = type;
@@ -119,7 +119,7 @@ void conn_free(struct conn *conn)
 	assert(!(conn->facts & F_WAKING));
 	conn->facts |= F_DEAD;
 	conn_unhash(conn);
-	notes_drop(conn);
+	sockopt_log_drop(conn);
 	account_end(conn);
 	held_fail(&conn->held, -EBADF);
 	work_cancel(&conn->work);
@@ -130,7 +130,7 @@ void conn_free(struct conn *conn)
 			close(s->listener.token_fd[--s->listener.tokens]);
 	else
 		list_del(&dgram_of(conn)->late);
-	buried = (conn->carrier & C_GONE) && ahead_bury(conn);
+	buried = (conn->carrier & C_GONE) && carrier_pool_close(conn);
 	carrier_drop(conn);
 	conn->ssrc.fn = NULL;
 	/* With SO_LINGER, close() would wait even on a non-blocking socket. */
@@ -152,7 +152,7 @@ void conn_free(struct conn *conn)
 		conn_stats.bytes_in += conn->bytes_in;
 		conn_stats.bytes_out += conn->bytes_out;
 	}
-	if (conn->sfd >= 0 && !(s && leaver_take(s)))
+	if (conn->sfd >= 0 && !(s && orphan_mptcp_take(s)))
 		st_close(conn->sfd);
 	conn_event(conn, "close");
 	if (s && s->state == STREAM_LISTENING)

@@ -23,7 +23,7 @@ enum conn_kind {
 };
 
 struct call;
-struct opt_note;
+struct sockopt_note;
 struct dgram;
 struct task;
 
@@ -57,19 +57,19 @@ enum carrier_bits {
 	C_SHUT = 1 << 6,	/* we passed S_END to the target */
 	C_ERR = 1 << 7,		/* has an error: closed with unread data */
 	C_NO_READER = 1 << 8,	/* the target accepts no more data */
-	C_HUNG_UP = 1 << 9,	/* our end accepts no more data, see ends_hang_up() */
+	C_HUNG_UP = 1 << 9,	/* our end accepts no more data, see shutdown_reset() */
 	C_HUP = 1 << 10,	/* d: closed, or shut down in both directions */
 	C_GONE = 1 << 11,	/* d: found to be closed, see carrier_gone() */
 	C_FAILED = 1 << 12,	/* d: has an error that we set because of so_error
 				 * or the stack's error queue */
 	C_CONNECTED = 1 << 13,	/* d, datagrams only: connected to our end */
-	C_ROOMY = 1 << 14,	/* has a larger buffer, see pump_in.c */
+	C_BIGBUF = 1 << 14,	/* has a larger buffer, see pump_in.c */
 };
 
 enum stack_bits {
 	S_IN = 1 << 0,		/* d: has data, an error or end-of-file to read */
 	S_OUT = 1 << 1,		/* d: accepts data */
-	S_MANY = 1 << 2,	/* the last read returned much data */
+	S_BULK = 1 << 2,	/* the last read returned much data */
 	S_PRI = 1 << 3,		/* has urgent data */
 	S_URGENT = 1 << 4,	/* had urgent data */
 	S_RDHUP = 1 << 5,	/* announced its end; unread data may remain */
@@ -82,7 +82,7 @@ enum stack_bits {
 };
 
 enum facts {
-	F_BEGUN = 1 << 0,	/* it belongs to a process, see carrier_pool.c */
+	F_STARTED = 1 << 0,	/* it belongs to a process, see carrier_pool.c */
 	F_DEAD = 1 << 1,	/* freed, but the memory stays for this turn */
 	F_REACHABLE = 1 << 2,	/* is a listening or a bound datagram socket, and
 				 * is in the probe list */
@@ -137,7 +137,7 @@ static inline void flag_set(uint16_t *word, unsigned int bits, bool on)
  * @notes: socket options set on it, newest first; @n_notes is their number
  * @to_stack, @to_target: bytes that the destination has not accepted yet
  * @bytes_in, @bytes_out: received and sent by the target
- * @acct: account of its creator; it already includes @told_in and @told_out
+ * @acct: account of its creator; it already includes @reported_in and @reported_out
  *	bytes and counts the connection as @told_kind
  * @peer: the peer's address; AF_UNSPEC if there is none
  */
@@ -161,13 +161,13 @@ struct conn {
 	uint64_t carrier_ino, carrier_cookie, stack_ino;
 	bool listed, seen;
 	int ino_fd;
-	struct opt_note *notes;
+	struct sockopt_note *notes;
 	unsigned int n_notes;
 	struct chunk to_stack, to_target;
 	uint64_t bytes_in, bytes_out;
 	struct account *acct;
 	struct sockaddr_in6 peer;
-	uint64_t told_in, told_out;
+	uint64_t reported_in, reported_out;
 	enum account_kind told_kind;
 };
 
@@ -233,10 +233,10 @@ void account_end(struct conn *conn);
 void account_fold_all(void);
 
 /* sockopt_log.c */
-void notes_add(struct conn *conn, int level, int name, const void *value,
-	       int len);
-void notes_drop(struct conn *conn);
-void notes_replay(const struct conn *conn, int sfd);
+void sockopt_log_add(struct conn *conn, int level, int name, const void *value,
+		     int len);
+void sockopt_log_drop(struct conn *conn);
+void sockopt_log_replay(const struct conn *conn, int sfd);
 
 /* Counters of connections and their data. */
 struct conn_stats {

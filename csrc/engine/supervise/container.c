@@ -121,8 +121,8 @@ static bool is_ours(int fd)
 	       (!cred.uid || cred.uid == geteuid());
 }
 
-/** knocked - accept a connection of the runtime */
-static void knocked(struct source *src, uint32_t events)
+/** listener_accepted - accept a connection of the runtime */
+static void listener_accepted(struct source *src, uint32_t events)
 {
 	int fd = accept4(src->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	struct served *s;
@@ -163,7 +163,7 @@ int engine_serve(int fd, int netns, void (*over)(void))
 	ret = rights_init(netns);
 	if (ret)
 		return ret;
-	door.fn = knocked;
+	door.fn = listener_accepted;
 	door.fd = fd;
 	ret = loop_add(&door, EPOLLIN);
 	if (ret)

@@ -119,7 +119,7 @@ int dgram_our_end(struct dgram *d)
 	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -errno;
-	carrier_roomy(fd, DGRAM_ROOM);
+	carrier_bigbuf(fd, DGRAM_ROOM);
 	if (bind(fd, (struct sockaddr *)&un,
 		 carrier_name(&un, NAME_DGRAM, conn->id)) ||
 	    connect(fd, (struct sockaddr *)&un,

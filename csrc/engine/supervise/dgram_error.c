@@ -103,8 +103,8 @@ static bool is_empty(int dup)
 	return poll(&p, 1, 0) == 0;
 }
 
-/** strike - set the error on the carrier, which must be connected to our end */
-static bool strike(const struct dgram *d, int dup)
+/** set_carrier_error - set the error on a carrier connected to our end */
+static bool set_carrier_error(const struct dgram *d, int dup)
 {
 	const struct conn *conn = &d->conn;
 	struct sockaddr_un un;
@@ -220,12 +220,12 @@ void dgram_raise(struct dgram *d, int dup)
 		return;
 	if (conn->carrier & C_CONNECTED) {
 		flush(d);
-		if (strike(d, dup))
+		if (set_carrier_error(d, dup))
 			conn->carrier |= C_FAILED;
 	} else if (is_empty(dup) &&
 		   !connect(dup, (struct sockaddr *)&un,
 			    carrier_name(&un, NAME_DGRAM, conn->id))) {
-		if (strike(d, dup))
+		if (set_carrier_error(d, dup))
 			conn->carrier |= C_FAILED;
 		connect(dup, &nobody, sizeof(nobody));
 	}

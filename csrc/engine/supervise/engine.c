@@ -38,7 +38,7 @@ static const struct engine_ops ops = {
 	.fetch = dgram_fetch,
 	.closed = dgram_gone,
 	.task_gone = held_task_gone,
-	.pages_gone = stall_forget,
+	.pages_gone = paged_forget,
 	.task_ended = conn_sweep_soon,
 };
 
@@ -54,7 +54,7 @@ int engine_init(int fd)
 	call_set_way(host.trace ? &catch_by_trace : &catch_by_notify);
 	listener = fd;
 	for (i = 0; i < 3; i++)		/* the target's standard streams */
-		stray_allow(i);
+		foreign_sock_allow(i);
 	getfd_init();
 	return carrier_init();
 }

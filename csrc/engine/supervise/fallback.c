@@ -95,7 +95,7 @@ int64_t fallback_to_tcp(struct call *c, int level, int name, const void *value,
 			SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
 	if (sfd < 0)
 		return ret;
-	notes_replay(conn, (int)sfd);
+	sockopt_log_replay(conn, (int)sfd);
 	if (st_setsockopt(sfd, level, name, value, len)) {
 		st_close(sfd);
 		return ret;
@@ -115,7 +115,7 @@ int64_t fallback_to_tcp(struct call *c, int level, int name, const void *value,
 	conn->sfd = (int)sfd;
 	conn->facts &= ~F_MPTCP;
 	conn->facts |= F_TCP_BY_OPTION;
-	notes_drop(conn);
+	sockopt_log_drop(conn);
 	conn_stats.fallbacks++;
 	warn_user("%s (pid %d): MPTCP does not support option %d of level %d; this socket uses plain TCP",
 		  task_comm(c->task), task_tgid(c->task), name, level);

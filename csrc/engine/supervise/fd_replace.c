@@ -12,7 +12,7 @@
  * temporarily has a separate descriptor table.
  *
  * The target can hold the lock of its epolls for any time. All work on them is
- * therefore done in threads (stall_run()).
+ * therefore done in threads (paged_run()).
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -154,7 +154,7 @@ bool copies_cloexec(const struct call *c, int fd)
 {
 	struct copies one = { .pid = c->pid, .num = { fd } };
 
-	return stall_run(c, look_cloexec, &one, sizeof(one)) != 0;
+	return paged_run(c, look_cloexec, &one, sizeof(one)) != 0;
 }
 
 /** renew - add an entry to an epoll; main function of a separate thread */
@@ -215,7 +215,7 @@ int copies_replace(struct call *c, int fd, uint64_t ino)
 	int ret;
 
 	all = (struct copies){ .pid = c->pid, .ino = ino };
-	if (stall_run(c, look, &all, sizeof(all)) || !all.n)
+	if (paged_run(c, look, &all, sizeof(all)) || !all.n)
 		return -EBADF;
 	for (i = 0; i < all.n; i++) {
 		ret = call_addfd_replace(c, fd, all.num[i],
@@ -233,7 +233,7 @@ int copies_replace(struct call *c, int fd, uint64_t ino)
 		};
 
 		ret = r.ep < 0 ? -ENOMEM :
-		      (int)stall_run(c, renew_entry, &r, sizeof(r));
+		      (int)paged_run(c, renew_entry, &r, sizeof(r));
 		if (ret == -ENOMEM) {	/* it was not called */
 			close(r.ep);
 			close(r.fd);

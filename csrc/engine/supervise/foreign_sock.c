@@ -80,8 +80,8 @@ static bool of_network(int fd, int domain)
 	return true;
 }
 
-/** stray_allow - mark @fd as a socket that the target may have */
-void stray_allow(int fd)
+/** foreign_sock_allow - mark @fd as a socket that the target may have */
+void foreign_sock_allow(int fd)
 {
 	int domain = option(fd, SO_DOMAIN);
 	struct known *more;
@@ -95,8 +95,8 @@ void stray_allow(int fd)
 	known[n_known++] = identity(fd);
 }
 
-/** stray_is - whether @fd is a stray socket */
-bool stray_is(int fd, int domain)
+/** foreign_sock_is - whether @fd is a stray socket */
+bool foreign_sock_is(int fd, int domain)
 {
 	struct known k;
 	size_t i;
@@ -111,9 +111,9 @@ bool stray_is(int fd, int domain)
 }
 
 /**
- * stray_domain - get the address family of a socket; -1 for other descriptors
+ * foreign_sock_domain - get the address family of a socket; -1 if it is none
  */
-int stray_domain(int fd)
+int foreign_sock_domain(int fd)
 {
 	return option(fd, SO_DOMAIN);
 }

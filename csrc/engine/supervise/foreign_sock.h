@@ -10,8 +10,8 @@
 
 struct call;
 
-bool stray_is(int fd, int domain);
-int stray_domain(int fd);
+bool foreign_sock_is(int fd, int domain);
+int foreign_sock_domain(int fd);
 void stray_refused(const struct call *c);
 
 /*

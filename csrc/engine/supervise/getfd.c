@@ -182,10 +182,10 @@ int64_t getfd_call(struct call *c)
 	if (fd < 0)
 		return -errno;
 	ret = -EPERM;
-	if (stray_is(fd, stray_domain(fd)))
+	if (foreign_sock_is(fd, foreign_sock_domain(fd)))
 		stray_refused(c);
 	else if (may_take(c, pid))
 		ret = call_addfd_send(c, fd, true);
-	stall_close(fd);
+	paged_close(fd);
 	return ret < 0 && ret != -ENOENT ? ret : CALL_ANSWERED;
 }

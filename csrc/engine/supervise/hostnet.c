@@ -50,7 +50,7 @@ static int replace(struct conn *conn, long fd, bool hosted)
 	conn->stack &= ~(S_IN | S_OUT);
 	if (!conn->so_error)	/* else it must still be reported */
 		conn->facts |= F_REPORTED;
-	notes_replay(conn, conn->sfd);
+	sockopt_log_replay(conn, conn->sfd);
 	return watched && conn->kind != KIND_STREAM ? conn_watch(conn, EPOLLIN) : 0;
 }
 
@@ -60,7 +60,7 @@ static int leave(struct call *c, const struct sockaddr_storage *ss)
 	struct conn *conn = c->conn;
 	int fd, ret = 0;
 
-	if (!st_beside)
+	if (!st_host_socks)
 		ret = beside_start();
 	if (ret)
 		return ret;

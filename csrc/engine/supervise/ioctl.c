@@ -343,7 +343,7 @@ static int64_t by_other(struct call *c, unsigned int cmd)
 
 	if (cmd == SIOCOUTQ || cmd == SIOCOUTQNSD)
 		return call_native(NATIVE_OWN_FILE);
-	domain = stray_domain(c->dup);
+	domain = foreign_sock_domain(c->dup);
 	if (domain < 0 && errno == EBADF)	/* O_PATH */
 		return -EBADF;
 	if (domain < 0)

@@ -180,7 +180,7 @@ static void accepted_drop(const struct conn *lis, int sfd)
 static int accepted(struct call *c, int sfd, int flags, struct stream **made,
 		    int *fd)
 {
-	struct conn *lis = c->conn, *conn = ahead_take(flags, fd);
+	struct conn *lis = c->conn, *conn = carrier_pool_get(flags, fd);
 	struct stream *s;
 	int sv[2], ret;
 

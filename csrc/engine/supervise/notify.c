@@ -112,11 +112,11 @@ static int64_t set_timeout(struct call *c)
 /** no_carrier - handle a call on a descriptor that is not a carrier */
 static int64_t no_carrier(struct call *c)
 {
-	int domain = stray_domain(c->dup);
+	int domain = foreign_sock_domain(c->dup);
 
 	if (domain < 0)
 		return -errno;
-	if (stray_is(c->dup, domain)) {
+	if (foreign_sock_is(c->dup, domain)) {
 		stray_refused(c);
 		return -EPERM;
 	}
@@ -195,8 +195,8 @@ static int64_t refuse_foreign(struct call *c)
 	return -ENOSYS;
 }
 
-/** by_conn - dispatch a call on a carrier */
-static int64_t by_conn(struct call *c)
+/** dispatch_conn - dispatch a call on a carrier */
+static int64_t dispatch_conn(struct call *c)
 {
 	struct sockaddr_storage ss;
 	int64_t len, ret;
@@ -263,7 +263,7 @@ static int64_t settle_retry(struct call *c, struct held *h)
 	dgram_flush(d);
 	if (c->conn->facts & F_DEAD)
 		return -EBADF;
-	return c->conn->to_stack.buf ? CALL_HELD : by_conn(c);
+	return c->conn->to_stack.buf ? CALL_HELD : dispatch_conn(c);
 }
 
 /**
@@ -318,7 +318,7 @@ static int64_t dispatch(struct call *c, bool foreign)
 	ret = find_conn(c);
 	if (!ret && c->conn && c->conn->kind != KIND_STREAM)
 		ret = settle(c);
-	return c->conn && !ret ? by_conn(c) : ret;
+	return c->conn && !ret ? dispatch_conn(c) : ret;
 }
 
 /** needs_no_right - whether no kernel asks for a capability in this call */
@@ -397,7 +397,7 @@ void call_handle(struct call *c, bool foreign)
 	if (c->dup >= 0 && c->conn)
 		close(c->dup);
 	else if (c->dup >= 0)
-		stall_close(c->dup);
+		paged_close(c->dup);
 	reserve_fill();
 	if (ret != CALL_HELD && ret != CALL_ANSWERED)
 		call_answer(c, ret);

@@ -93,11 +93,11 @@ static void late(struct timer *t)
 }
 
 /**
- * leaver_take - take over the socket of @conn if its peer may still send
+ * orphan_mptcp_take - take over the socket of @conn if its peer may still send
  *
  * The caller frees @conn. Returns true if the socket is taken over.
  */
-bool leaver_take(const struct stream *s)
+bool orphan_mptcp_take(const struct stream *s)
 {
 	const struct conn *conn = &s->conn;
 	int proto = 0;

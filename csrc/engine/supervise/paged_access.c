@@ -17,7 +17,7 @@
  * disappear between the check and the access.
  *
  * Work on an epoll may wait as well, because epoll_wait(2) of the target holds
- * its lock while it writes to such a page. The same limits apply (stall_run()).
+ * its lock while it writes to such a page. The same limits apply (paged_run()).
  *
  * Closing a file may wait for a file system, too. A thread therefore closes
  * duplicates of files that are not sockets, and the loop does not wait for it.
@@ -93,8 +93,8 @@ static void job_free(struct job *j)
 	free(j);
 }
 
-/** carry_out - run a job in a thread */
-static int64_t carry_out(const struct job *j)
+/** run_job - run a job in a thread */
+static int64_t run_job(const struct job *j)
 {
 	struct iovec own = { j->buf, j->len };
 	ssize_t n = 0;
@@ -140,7 +140,7 @@ static void *work(void *arg)
 			continue;
 		}
 		pthread_mutex_unlock(&lock);
-		ret = carry_out(j);
+		ret = run_job(j);
 		pthread_mutex_lock(&lock);
 		j->ret = ret;
 		j->done = true;
@@ -263,10 +263,10 @@ static void remember(const struct task *t, uintptr_t page)
 }
 
 /**
- * stall_forget - forget the pages of a thread, which has ended or executed a
+ * paged_forget - forget the pages of a thread, which has ended or executed a
  * program
  */
-void stall_forget(const struct task *t)
+void paged_forget(const struct task *t)
 {
 	size_t i;
 
@@ -296,8 +296,8 @@ static void came(const struct call *c, const struct iovec *iov)
 	}
 }
 
-/** stall_read - execute process_vm_readv(2) in a thread */
-int64_t stall_read(const struct call *c, const struct iovec *from, size_t n,
+/** paged_read - execute process_vm_readv(2) in a thread */
+int64_t paged_read(const struct call *c, const struct iovec *from, size_t n,
 		   void *buf, size_t len)
 {
 	struct job *j = make(c, READ, from, n, len);
@@ -313,10 +313,10 @@ int64_t stall_read(const struct call *c, const struct iovec *from, size_t n,
 }
 
 /**
- * stall_write - write to the caller's memory in a thread
+ * paged_write - write to the caller's memory in a thread
  * @fd: file of that memory; if negative, the write uses the pid
  */
-int64_t stall_write(const struct call *c, int fd, const struct iovec *to,
+int64_t paged_write(const struct call *c, int fd, const struct iovec *to,
 		    const void *buf)
 {
 	struct job *j = make(c, fd < 0 ? WRITE_BY_NUMBER : WRITE, to, 1,
@@ -342,13 +342,13 @@ int64_t stall_write(const struct call *c, int fd, const struct iovec *to,
 }
 
 /**
- * stall_run - call a function in a thread
+ * paged_run - call a function in a thread
  * @arg: @len bytes, a copy of which @fn gets and may change
  *
  * Returns the result of @fn, or -EFAULT if the process was killed. @fn then
  * still runs.
  */
-int64_t stall_run(const struct call *c, int64_t (*fn)(void *arg), void *arg, size_t len)
+int64_t paged_run(const struct call *c, int64_t (*fn)(void *arg), void *arg, size_t len)
 {
 	struct job *j = make(c, RUN, NULL, 0, len);
 	int64_t ret = -ENOMEM;
@@ -365,8 +365,8 @@ int64_t stall_run(const struct call *c, int64_t (*fn)(void *arg), void *arg, siz
 	return ret;
 }
 
-/** stall_close - close a duplicate of a descriptor of the target */
-void stall_close(int fd)
+/** paged_close - close a duplicate of a descriptor of the target */
+void paged_close(int fd)
 {
 	socklen_t len = sizeof(int);
 	struct job *j;
@@ -420,8 +420,8 @@ static bool known(const struct call *c, uintptr_t page, size_t n)
 	return true;
 }
 
-/** piece_there - whether a piece of memory is present */
-static bool piece_there(const struct call *c, int *fd, uintptr_t at, size_t len)
+/** range_present - whether a piece of memory is present */
+static bool range_present(const struct call *c, int *fd, uintptr_t at, size_t len)
 {
 	uintptr_t page, end, size = page_size();
 	char path[40];
@@ -444,8 +444,8 @@ static bool piece_there(const struct call *c, int *fd, uintptr_t at, size_t len)
 	return true;
 }
 
-/** stall_none - whether the first @len bytes of the pieces are present */
-bool stall_none(const struct call *c, const struct iovec *iov, size_t n, size_t len)
+/** pages_present - whether the first @len bytes of the pieces are present */
+bool pages_present(const struct call *c, const struct iovec *iov, size_t n, size_t len)
 {
 	bool there = true;
 	int fd = -1;
@@ -456,7 +456,7 @@ bool stall_none(const struct call *c, const struct iovec *iov, size_t n, size_t 
 
 		len -= part;
 		if (part)
-			there = piece_there(c, &fd, (uintptr_t)iov[i].iov_base, part);
+			there = range_present(c, &fd, (uintptr_t)iov[i].iov_base, part);
 	}
 	if (fd >= 0)
 		close(fd);

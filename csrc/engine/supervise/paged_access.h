@@ -11,13 +11,13 @@ struct call;
 struct iovec;
 struct task;
 
-bool stall_none(const struct call *c, const struct iovec *iov, size_t n, size_t len);
-int64_t stall_read(const struct call *c, const struct iovec *from, size_t n,
+bool pages_present(const struct call *c, const struct iovec *iov, size_t n, size_t len);
+int64_t paged_read(const struct call *c, const struct iovec *from, size_t n,
 		   void *buf, size_t len);
-int64_t stall_write(const struct call *c, int fd, const struct iovec *to,
+int64_t paged_write(const struct call *c, int fd, const struct iovec *to,
 		    const void *buf);
-int64_t stall_run(const struct call *c, int64_t (*fn)(void *arg), void *arg, size_t len);
-void stall_close(int fd);
-void stall_forget(const struct task *t);
+int64_t paged_run(const struct call *c, int64_t (*fn)(void *arg), void *arg, size_t len);
+void paged_close(int fd);
+void paged_forget(const struct task *t);
 
 #endif

@@ -136,7 +136,7 @@ static struct peer *peer_new(void)
 	p->src.fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (p->src.fd < 0)
 		return NULL;
-	carrier_roomy(p->src.fd, DGRAM_ROOM);
+	carrier_bigbuf(p->src.fd, DGRAM_ROOM);
 	if (bind(p->src.fd, (struct sockaddr *)&un,
 		 carrier_name(&un, NAME_PEER, used))) {
 		close(p->src.fd);

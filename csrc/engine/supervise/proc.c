@@ -398,7 +398,7 @@ bool task_can_getfd(void)
 	static int can = -1;
 
 	if (can < 0)
-		can = !host_lacks("pidfd-getfd") &&
+		can = !feature_hidden("pidfd-getfd") &&
 		      (syscall(SYS_pidfd_getfd, -1, -1, 0) >= 0 ||
 		       errno != ENOSYS);
 	return can;

@@ -82,7 +82,7 @@ void stack_error(struct stream *s, int err)
  * errno
  *
  * If the target has ended its stream, the last bytes wait for the FIN, so that
- * both go in one packet: see ends_pass().
+ * both go in one packet: see shutdown_pass().
  */
 static long stack_put(struct stream *s, const char *buf, size_t len)
 {
@@ -194,13 +194,13 @@ void pump(struct work *w)
 		return;
 	more = push_target(s, buf);
 	more |= push_stack(s, buf);
-	if (!ends_pass(s))
+	if (!shutdown_pass(s))
 		return;
 	if (!list_empty(&conn->held))
 		held_wake(&conn->held);
 	if ((conn->stack & S_BROKEN) && !(conn->carrier & C_HUNG_UP) &&
 	    (conn->to_target.len || !(conn->carrier & C_OUT)))
-		ends_hang_up(s);
+		shutdown_reset(s);
 	stream_check(s);
 	/* A full carrier causes an event when it has room; do not poll it. */
 	if (more || ((conn->stack & (S_BROKEN | S_IN)) == (S_BROKEN | S_IN) &&
@@ -214,7 +214,7 @@ void pump_open(struct stream *s)
 	struct conn *conn = &s->conn;
 
 	conn->facts |= F_WAS_OPEN;
-	notes_drop(conn);
+	sockopt_log_drop(conn);
 	account_peer(conn);
 	if (s->rcvbuf)
 		setsockopt(conn->csrc.fd, SOL_SOCKET, SO_SNDBUF, &s->rcvbuf,

@@ -29,8 +29,8 @@ bool urgent_out(struct stream *s);
 bool urgent_in(struct stream *s);
 
 /* shutdown.c */
-bool ends_pass(struct stream *s);
-void ends_hang_up(struct stream *s);
+bool shutdown_pass(struct stream *s);
+void shutdown_reset(struct stream *s);
 void ends_connect(struct stream *s);
 
 #endif

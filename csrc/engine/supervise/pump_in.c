@@ -123,7 +123,7 @@ static void stack_gave(struct stream *s, size_t n)
 {
 	struct conn *conn = &s->conn;
 
-	flag_set(&conn->stack, S_MANY, n >= MANY);
+	flag_set(&conn->stack, S_BULK, n >= MANY);
 	if (n < PUMP_SIZE && !(conn->stack & (S_RDHUP | S_ERR | S_URGENT)))
 		conn->stack &= ~S_IN;
 }
@@ -160,12 +160,12 @@ static void make_room(struct stream *s)
 {
 	struct conn *conn = &s->conn;
 
-	if ((conn->carrier & C_ROOMY) || s->rcvbuf ||
+	if ((conn->carrier & C_BIGBUF) || s->rcvbuf ||
 	    carriers_roomy == ROOMY_MAX || loop_processors() < 2)
 		return;
-	conn->carrier |= C_ROOMY;
+	conn->carrier |= C_BIGBUF;
 	carriers_roomy++;
-	carrier_roomy(conn->csrc.fd, ROOMY);
+	carrier_bigbuf(conn->csrc.fd, ROOMY);
 }
 
 /**
@@ -182,13 +182,13 @@ static ssize_t pass_refs(struct stream *s)
 	ssize_t put;
 	int i, n;
 
-	if ((conn->stack & (S_MANY | S_URGENT)) != S_MANY || s->stamps.wanted)
+	if ((conn->stack & (S_BULK | S_URGENT)) != S_BULK || s->stamps.wanted)
 		return 0;
 	n = st_refs(conn->sfd, iov, REFS, PUMP_SIZE);
 	for (i = 0; i < n; i++)
 		len += iov[i].iov_len;
 	if (!len) {
-		conn->stack &= ~S_MANY;
+		conn->stack &= ~S_BULK;
 		return 0;
 	}
 	make_room(s);

@@ -163,7 +163,7 @@ static void rights(struct call *c, struct cmsghdr *cm, int uflags, int *flags)
 	for (i = 0; i < n; i++) {
 		int fd = fds[i];
 
-		if (stray_is(fd, stray_domain(fd))) {
+		if (foreign_sock_is(fd, foreign_sock_domain(fd))) {
 			stray_refused(c);
 			*flags |= MSG_CTRUNC;
 		} else if (!full) {
@@ -172,7 +172,7 @@ static void rights(struct call *c, struct cmsghdr *cm, int uflags, int *flags)
 			if (!full)
 				fds[kept++] = nr;
 		}
-		stall_close(fd);
+		paged_close(fd);
 	}
 	if (full)
 		*flags |= MSG_CTRUNC;

@@ -81,11 +81,11 @@ static void finish_reset(struct stream *s)
 }
 
 /**
- * ends_pass - pass the end of each side to the other side
+ * shutdown_pass - pass the end of each side to the other side
  *
  * Returns false if @conn is freed or done.
  */
-bool ends_pass(struct stream *s)
+bool shutdown_pass(struct stream *s)
 {
 	struct conn *conn = &s->conn;
 	bool unsent = conn->to_stack.len;
@@ -168,7 +168,7 @@ static void discard(struct stream *s)
 }
 
 /**
- * ends_hang_up - handle a reset by the peer before the target has read all data
+ * shutdown_reset - handle the peer's reset before the target has read all data
  *
  * Until the target has read all data, its writes must fail and waiting writes
  * must end; otherwise they would fill a carrier that is never emptied. One byte
@@ -177,7 +177,7 @@ static void discard(struct stream *s)
  * small SO_SNDBUF therefore limits the data that the target can add. poll in
  * the target thus does not block.
  */
-void ends_hang_up(struct stream *s)
+void shutdown_reset(struct stream *s)
 {
 	struct conn *conn = &s->conn;
 	int dup = carrier_borrow(conn), small = 0, old = 0;

@@ -188,7 +188,7 @@ static int64_t socket_packet(struct call *c, int type, int proto, int flags)
 	}
 	if (fd < 0)
 		return refuse(c, AF_PACKET, type, proto, fd);
-	stray_allow(fd);
+	foreign_sock_allow(fd);
 	ret = call_addfd_send(c, fd, flags & SOCK_CLOEXEC);
 	if (c->left)
 		left_add(c, ret, fd_ino(fd), NULL, 0);

@@ -468,7 +468,7 @@ int64_t sock_setsockopt(struct call *c)
 		ret = fallback_to_tcp(c, level, name, value, len, ret);
 	if (ret)
 		return ret;
-	notes_add(conn, level, name, value, value ? len : 0);
+	sockopt_log_add(conn, level, name, value, value ? len : 0);
 	if (len >= (int)sizeof(int))
 		note_wanted(c, level, name);
 	if (level != SOL_SOCKET)

@@ -16,21 +16,21 @@
 #define VALUE_MAX	256
 
 /**
- * struct opt_note - an option that the target has set
+ * struct sockopt_note - an option that the target has set
  * @next: the option that was set before this one
  */
-struct opt_note {
-	struct opt_note *next;
+struct sockopt_note {
+	struct sockopt_note *next;
 	int level, name;
 	int len;
 	char value[];
 };
 
-/** notes_add - record an option of a socket that another socket may replace */
-void notes_add(struct conn *conn, int level, int name, const void *value,
+/** sockopt_log_add - record an option of a socket that may be replaced */
+void sockopt_log_add(struct conn *conn, int level, int name, const void *value,
 		   int len)
 {
-	struct opt_note *o;
+	struct sockopt_note *o;
 
 	if ((!(conn->facts & F_MPTCP) && !hostnet_any()) ||
 	    (conn->kind == KIND_STREAM &&
@@ -50,11 +50,11 @@ void notes_add(struct conn *conn, int level, int name, const void *value,
 	conn->n_notes++;
 }
 
-/** notes_drop - free the recorded options */
-void notes_drop(struct conn *conn)
+/** sockopt_log_drop - free the recorded options */
+void sockopt_log_drop(struct conn *conn)
 {
 	while (conn->notes) {
-		struct opt_note *o = conn->notes;
+		struct sockopt_note *o = conn->notes;
 
 		conn->notes = o->next;
 		free(o);
@@ -63,7 +63,7 @@ void notes_drop(struct conn *conn)
 }
 
 /** replay - set the recorded options on @sfd, oldest first */
-static void replay(const struct conn *conn, const struct opt_note *o, int sfd)
+static void replay(const struct conn *conn, const struct sockopt_note *o, int sfd)
 {
 	if (!o)
 		return;
@@ -73,12 +73,12 @@ static void replay(const struct conn *conn, const struct opt_note *o, int sfd)
 }
 
 /**
- * notes_replay - set the recorded options on @sfd
+ * sockopt_log_replay - set the recorded options on @sfd
  *
  * The process that set an option had the right to set it. The process that
  * makes the current call may lack this right.
  */
-void notes_replay(const struct conn *conn, int sfd)
+void sockopt_log_replay(const struct conn *conn, int sfd)
 {
 	uint64_t had;
 

@@ -49,7 +49,7 @@ struct held;
  *	S_SHUT requires C_EOF	the stack gets the end after the last byte
  *	C_HUNG_UP requires S_BROKEN  the target's writes fail only after a reset
  *
- * The IN and OUT bits of both ends, C_WANT_OUT and S_MANY are set and cleared
+ * The IN and OUT bits of both ends, C_WANT_OUT and S_BULK are set and cleared
  * repeatedly. C_PRI and S_PRI are cleared when the urgent byte is passed on.
  * The other bits remain set until the stream is NEW again or is freed.
  */
@@ -177,7 +177,7 @@ bool copies_cloexec(const struct call *c, int fd);
 int copies_replace(struct call *c, int fd, uint64_t ino);
 
 /* orphan_mptcp.c */
-bool leaver_take(const struct stream *s);
+bool orphan_mptcp_take(const struct stream *s);
 void leavers_stop(void);
 
 #endif

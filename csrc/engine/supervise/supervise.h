@@ -30,6 +30,6 @@ int hostnet_add(const char *text);
 bool hostnet_any(void);
 
 /* foreign_sock.c */
-void stray_allow(int fd);
+void foreign_sock_allow(int fd);
 
 #endif

@@ -90,12 +90,12 @@ int64_t mem_readv(const struct call *c, const struct iovec *from, size_t n,
 	struct iovec to = { buf, len };
 	int64_t ret;
 
-	if (stall_none(c, from, n, len)) {
+	if (pages_present(c, from, n, len)) {
 		watchdog_enter(c);
 		ret = process_vm_readv(c->pid, &to, 1, from, n, 0);
 		watchdog_leave();
 	} else {
-		ret = stall_read(c, from, n, buf, len);
+		ret = paged_read(c, from, n, buf, len);
 	}
 	if (!call_valid(c))
 		return -ESRCH;
@@ -112,10 +112,10 @@ int64_t mem_read(const struct call *c, uint64_t addr, void *buf, size_t len)
 }
 
 /**
- * by_number - write by pid, if the memory file is not accessible or not needed
+ * write_by_pid - write by pid, if the memory file is unusable or not needed
  */
-static int64_t by_number(const struct call *c, const struct iovec *to,
-			 const void *buf)
+static int64_t write_by_pid(const struct call *c, const struct iovec *to,
+			    const void *buf)
 {
 	struct iovec from = { (void *)(uintptr_t)buf, to->iov_len };
 	ssize_t n;
@@ -141,10 +141,10 @@ int64_t mem_write(const struct call *c, uint64_t addr, const void *buf,
 	fd = host.in_userns ? -EACCES : mem_open(c);
 	if (fd < 0 && fd != -EACCES)
 		return fd == -ESRCH || fd == -ENOBUFS ? fd : -EFAULT;
-	if (!stall_none(c, &to, 1, len)) {
-		n = stall_write(c, fd, &to, buf);
+	if (!pages_present(c, &to, 1, len)) {
+		n = paged_write(c, fd, &to, buf);
 	} else if (fd < 0) {
-		n = by_number(c, &to, buf);
+		n = write_by_pid(c, &to, buf);
 	} else {
 		watchdog_enter(c);
 		n = pwrite(fd, buf, len, (off_t)addr);

@@ -140,7 +140,7 @@ static void step(struct input *input, uint8_t what)
 	if (stack_alive())
 		stack_turn();
 	timers_run();
-	graves_empty();
+	deferred_free_run();
 }
 
 /** rest - send the rest of an input as raw bytes, then end the link */
@@ -152,7 +152,7 @@ static void rest(struct input *input)
 	tell(bytes, got < 4096 ? got : 4096, 0);
 	close(theirs);
 	while (frame())
-		graves_empty();
+		deferred_free_run();
 }
 
 /** link_over - forget all clients */
@@ -165,7 +165,7 @@ static void link_over(void)
 	fake_end();
 	while (!list_empty(&clients))
 		client_free(container_of(clients.next, struct client, link));
-	graves_end();
+	deferred_free_end();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)

@@ -41,6 +41,6 @@ void fuzz_settle(void)
 
 	for (i = 0; i < 4; i++)
 		fuzz_turn();
-	graves_end();
+	deferred_free_end();
 	quit = false;
 }
