@@ -193,7 +193,7 @@ func listNode(ctx context.Context, cluster *remote.Cluster, agent remote.KubePod
 	}
 	for i := range all {
 		all[i].Device = ready.Name()
-		if _, err := instance.Appear(place.Root, all[i]); err != nil {
+		if _, err := instance.Publish(place.Root, all[i]); err != nil {
 			return place, fmt.Errorf("%s: %w", ready.Name(), err)
 		}
 	}

@@ -81,7 +81,7 @@ func status(err error) int {
 		return command.Status
 	case errors.As(err, &far):
 		return far.Status()
-	case errors.As(err, &usage), errors.As(err, &running), errors.As(err, &place), errors.As(err, new(*undo.ElsewhereError)), launch.Mendable(err):
+	case errors.As(err, &usage), errors.As(err, &running), errors.As(err, &place), errors.As(err, new(*undo.ElsewhereError)), launch.IsUserError(err):
 		return cli.ExitUsage
 	case errors.As(err, new(errRun)):
 		return exitOwn

@@ -15,10 +15,10 @@ import (
 // on another machine. It contains an Info.
 const elsewhereFile = "elsewhere.json"
 
-// Appear creates or updates the folder of an instance on another machine and
+// Publish creates or updates the folder of an instance on another machine and
 // returns it. The folder is below root. Readers see either the complete folder
 // or none.
-func Appear(root string, info Info) (dir string, err error) {
+func Publish(root string, info Info) (dir string, err error) {
 	if err := CheckName(info.Name); err != nil {
 		return "", err
 	}
@@ -45,8 +45,8 @@ func Appear(root string, info Info) (dir string, err error) {
 	return dir, nil
 }
 
-// Vanish removes a folder created by Appear.
-func Vanish(root, name string) error {
+// Unpublish removes a folder created by Publish.
+func Unpublish(root, name string) error {
 	away, err := os.MkdirTemp(root, "."+name+".*")
 	if err != nil {
 		return err
@@ -55,12 +55,12 @@ func Vanish(root, name string) error {
 	return errors.Join(err, os.RemoveAll(away))
 }
 
-// elsewhere reads the Info that Appear wrote. It returns nil if the folder is a
+// elsewhere reads the Info that Publish wrote. It returns nil if the folder is a
 // run directory of this machine.
 func elsewhere(dir string) (*Info, error) {
 	data, err := os.ReadFile(filepath.Join(dir, elsewhereFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil //nolint:nilnil // the folder is not from Appear, which is no error
+		return nil, nil //nolint:nilnil // the folder is not from Publish, which is no error
 	}
 	if err != nil {
 		return nil, fmt.Errorf("inspecting instance %q: %w", filepath.Base(dir), err)

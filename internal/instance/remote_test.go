@@ -15,12 +15,12 @@ func TestAppear(t *testing.T) {
 	info := Info{State: State{Name: "web", PID: 7}, Device: p.Device, Dir: "/data/run/web", Running: true}
 	for range 2 { // the second call updates the first one's files
 		info.TargetPID++
-		dir, err := Appear(p.Root, info)
+		dir, err := Publish(p.Root, info)
 		if err != nil || dir != filepath.Join(p.Root, "web") {
 			t.Fatal(dir, err)
 		}
 	}
-	if _, err := Appear(p.Root, Info{State: State{Name: "old"}, Dir: "/data/run/old"}); err != nil {
+	if _, err := Publish(p.Root, Info{State: State{Name: "old"}, Dir: "/data/run/old"}); err != nil {
 		t.Fatal(err)
 	}
 	all, err := p.List()
@@ -31,7 +31,7 @@ func TestAppear(t *testing.T) {
 	if err != nil || got.Dir != info.Dir || got.Device != "adb:1234" || got.TargetPID != 2 || got.Socket() != filepath.Join(p.Root, "web", SocketFile) {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if err := Vanish(p.Root, "web"); err != nil {
+	if err := Unpublish(p.Root, "web"); err != nil {
 		t.Error(err)
 	}
 	if _, err := p.Open("web"); err == nil || err.Error() != `no instance "web" is running (looked on adb:1234)` {
@@ -40,7 +40,7 @@ func TestAppear(t *testing.T) {
 	if left, err := os.ReadDir(p.Root); err != nil || len(left) != 1 {
 		t.Errorf("left: %v, %v", left, err)
 	}
-	if _, err := Appear(p.Root, Info{State: State{Name: "../x"}}); err == nil {
+	if _, err := Publish(p.Root, Info{State: State{Name: "../x"}}); err == nil {
 		t.Error("a device that names an instance ../x is believed")
 	}
 }

@@ -20,7 +20,7 @@ import (
 // this machine.
 type Place struct {
 	Device string // another machine, as in --device; empty: this machine
-	Root   string // local folder with its instances; see Appear
+	Root   string // local folder with its instances; see Publish
 }
 
 // List returns the instances of a place, including leftovers, sorted by name. A

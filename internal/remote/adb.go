@@ -85,19 +85,19 @@ func dialADB(ctx context.Context, who string) (_ *adbSocket, stop func() bool, e
 	port := 0
 	if text := os.Getenv("ANDROID_ADB_SERVER_PORT"); text != "" {
 		if port, err = strconv.Atoi(text); err != nil || port < 1 || port > 65535 {
-			return nil, nil, mendable(who, "ANDROID_ADB_SERVER_PORT=%s is not a port", text)
+			return nil, nil, userError(who, "ANDROID_ADB_SERVER_PORT=%s is not a port", text)
 		}
 	}
 	if _, err := exec.LookPath(adb.AdbExecutableName); err != nil {
-		return nil, nil, mendable(who, "the program adb is not installed on this machine; install it (Debian: apt install adb)")
+		return nil, nil, userError(who, "the program adb is not installed on this machine; install it (Debian: apt install adb)")
 	}
 	client, err := adb.NewWithConfig(adb.ServerConfig{Port: port, Dialer: adbDialer{}})
 	if err != nil {
-		return nil, nil, mendable(who, "%s", adbSaid(err))
+		return nil, nil, userError(who, "%s", adbSaid(err))
 	}
 	conn, err := client.Dial()
 	if err != nil {
-		return nil, nil, mendable(who, "the adb server did not start: %s; try `adb start-server`", adbSaid(err))
+		return nil, nil, userError(who, "the adb server did not start: %s; try `adb start-server`", adbSaid(err))
 	}
 	s := conn.Sender.(*adbSocket) // adbDialer created it
 	return s, context.AfterFunc(ctx, func() { _ = s.Close() }), nil
@@ -170,7 +170,7 @@ func listADB(ctx context.Context) ([]Target, error) {
 		return nil, err
 	}
 	if len(entries) == 0 {
-		return nil, mendable(KindAll, "%s", noDevice)
+		return nil, userError(KindAll, "%s", noDevice)
 	}
 	var all []Target
 	for _, e := range entries {
@@ -190,15 +190,15 @@ func choose(t Target, entries []adbEntry) (adbEntry, error) {
 	case i >= 0:
 		return entries[i], nil
 	case serial != "":
-		return adbEntry{}, mendable(t.String(), "there is no device %s; `adb devices` lists the devices", serial)
+		return adbEntry{}, userError(t.String(), "there is no device %s; `adb devices` lists the devices", serial)
 	case len(entries) == 0:
-		return adbEntry{}, mendable(t.String(), "%s", noDevice)
+		return adbEntry{}, userError(t.String(), "%s", noDevice)
 	case len(entries) > 1:
 		var names []string
 		for _, e := range entries {
 			names = append(names, KindADB+":"+e.serial)
 		}
-		return adbEntry{}, mendable(t.String(), "there are %d devices; choose one of %s, or all", len(entries), strings.Join(names, ", "))
+		return adbEntry{}, userError(t.String(), "there are %d devices; choose one of %s, or all", len(entries), strings.Join(names, ", "))
 	}
 	return entries[0], nil
 }
@@ -210,14 +210,14 @@ func usable(t Target, e adbEntry) error {
 	case "device":
 		return nil
 	case "offline":
-		return mendable(t.String(), "the device is offline; unlock it, reconnect it, or try `adb reconnect offline`")
+		return userError(t.String(), "the device is offline; unlock it, reconnect it, or try `adb reconnect offline`")
 	case "unauthorized", "authorizing":
-		return mendable(t.String(), "the device has not authorized this computer; accept its key in the dialog on the device's screen")
+		return userError(t.String(), "the device has not authorized this computer; accept its key in the dialog on the device's screen")
 	}
 	if strings.HasPrefix(e.state, "no permissions") {
-		return mendable(t.String(), "the adb server has no permission to open the device (%s)", e.state)
+		return userError(t.String(), "the adb server has no permission to open the device (%s)", e.state)
 	}
-	return mendable(t.String(), "the device is in the state %q; start Android on it", e.state)
+	return userError(t.String(), "the device is in the state %q; start Android on it", e.state)
 }
 
 // adbDevice is a device of the adb server.
@@ -244,7 +244,7 @@ func openADB(ctx context.Context, t Target) (Device, error) {
 		return nil, err
 	}
 	if !slices.Contains(features, "shell_v2") {
-		return nil, mendable(t.String(), "the device's adbd does not report an exit status (no shell_v2); Android 7 or later is required")
+		return nil, userError(t.String(), "the device's adbd does not report an exit status (no shell_v2); Android 7 or later is required")
 	}
 	return d, nil
 }

@@ -60,7 +60,7 @@ func (p *adbPush) file(ctx context.Context, f File, to string) error {
 	if f.Link == "" {
 		from, err := f.Open()
 		if err != nil {
-			return mendable(p.d.Name(), "%w", err)
+			return userError(p.d.Name(), "%w", err)
 		}
 		defer from.Close()
 		content, mode = from, unix.S_IFREG|uint32(f.Mode.Perm())
@@ -71,10 +71,10 @@ func (p *adbPush) file(ctx context.Context, f File, to string) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case refused != "":
-		return mendable(p.d.Name(), "uploading %s: %s", to, refused)
+		return userError(p.d.Name(), "uploading %s: %s", to, refused)
 	case err != nil:
 		if errors.Is(err, errRead) {
-			return mendable(p.d.Name(), "%w", err)
+			return userError(p.d.Name(), "%w", err)
 		}
 		return p.d.failed(ctx, err)
 	}

@@ -77,7 +77,7 @@ var errNotFound = errors.New("not found")
 func (c *Cluster) get(ctx context.Context, result any, args ...string) error {
 	program, err := exec.LookPath("kubectl")
 	if err != nil {
-		return mendable("kubectl", "the program is not installed on this machine; install kubectl")
+		return userError("kubectl", "the program is not installed on this machine; install kubectl")
 	}
 	limited, cancel := context.WithTimeout(ctx, kubectlLimit)
 	defer cancel()
@@ -164,7 +164,7 @@ func (c *Cluster) Agent(ctx context.Context, node string) (KubePod, error) {
 	}
 	p, found := all[node]
 	if !found {
-		return p, mendable(Target{KindNode, node}.String(), "namespace %s has no pod with the label %s there; install the DaemonSet of lklrun, or use --agent-namespace", c.Namespace, agentLabel)
+		return p, userError(Target{KindNode, node}.String(), "namespace %s has no pod with the label %s there; install the DaemonSet of lklrun, or use --agent-namespace", c.Namespace, agentLabel)
 	}
 	return p, nil
 }
@@ -173,7 +173,7 @@ func (c *Cluster) Agent(ctx context.Context, node string) (KubePod, error) {
 func (c *Cluster) Ready(agent KubePod) (*Ready, error) {
 	d := &nodeDevice{cluster: c, agent: agent}
 	if !agent.Ready {
-		return nil, mendable(d.Name(), "pod %s/%s, which contains lklrun, is not ready (%s); %s", agent.Namespace, agent.Name, agent.Phase, agent.describe())
+		return nil, userError(d.Name(), "pod %s/%s, which contains lklrun, is not ready (%s); %s", agent.Namespace, agent.Name, agent.Phase, agent.describe())
 	}
 	return &Ready{Device: d}, nil
 }
@@ -231,7 +231,7 @@ func (d *nodeDevice) ended(ctx context.Context, err error, said *kubectlErrors) 
 	case errors.As(err, &ended) && ended.ExitCode() >= 0 && reported:
 		return ended.ExitCode(), nil
 	case strings.Contains(last, "executable file"):
-		return 0, mendable(d.Name(), "pod %s/%s contains no program lklrun; use the image of lklrun", d.agent.Namespace, d.agent.Name)
+		return 0, userError(d.Name(), "pod %s/%s contains no program lklrun; use the image of lklrun", d.agent.Namespace, d.agent.Name)
 	}
 	return 0, broken(d.Name(), "the connection was lost%s", after(": ", strings.TrimPrefix(last, "error: ")))
 }

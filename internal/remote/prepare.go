@@ -37,14 +37,14 @@ func Prepare(ctx context.Context, d Device, o Options) (_ *Ready, err error) {
 		}
 	}()
 	if p.Arch == "" {
-		return nil, mendable(d.Name(), "its architecture is %s%s, which has no bundle; lklrun supports amd64, arm64 and arm (ARMv7)", p.Machine, after(", its ABI ", p.ABI))
+		return nil, userError(d.Name(), "its architecture is %s%s, which has no bundle; lklrun supports amd64, arm64 and arm (ARMv7)", p.Machine, after(", its ABI ", p.ABI))
 	}
 	b, err := findBundle(o.Bundles, p.Arch)
 	if err != nil {
-		return nil, mendable(d.Name(), "%w", err)
+		return nil, userError(d.Name(), "%w", err)
 	}
 	if p.Base == "" {
-		return nil, mendable(d.Name(), "no directory there is writable and allows program execution (tried %s)", triedBases(isAndroid(d)))
+		return nil, userError(d.Name(), "no directory there is writable and allows program execution (tried %s)", triedBases(isAndroid(d)))
 	}
 	if isAndroid(d) && p.UID != 0 {
 		if r.Facts.Su, err = lookSu(ctx, d); err != nil {
@@ -59,14 +59,14 @@ func Prepare(ctx context.Context, d Device, o Options) (_ *Ready, err error) {
 		if isAndroid(d) {
 			remedy = "it has no su for the shell; try `adb root`, or use a device with root"
 		}
-		return nil, mendable(d.Name(), "%s requires root there, and its shell is uid %d; %s", o.NeedRoot, r.Facts.UID, remedy)
+		return nil, userError(d.Name(), "%s requires root there, and its shell is uid %d; %s", o.NeedRoot, r.Facts.UID, remedy)
 	}
 	r.Dir = path.Join(p.Base, b.id())
 	if slices.Contains(p.bundles, b.id()) {
 		return r, nil
 	}
 	if o.Only {
-		return nil, mendable(d.Name(), "lklrun is missing there, or has another version; lklrun --device installs it")
+		return nil, userError(d.Name(), "lklrun is missing there, or has another version; lklrun --device installs it")
 	}
 	return r, r.put(ctx, b, o)
 }
@@ -88,7 +88,7 @@ func (r *Ready) put(ctx context.Context, b *bundle, o Options) error {
 	}
 	files, err := b.files()
 	if err != nil {
-		return mendable(r.Name(), "%w", err)
+		return userError(r.Name(), "%w", err)
 	}
 	total := int64(0)
 	for _, f := range files {
@@ -122,9 +122,9 @@ func (r *Ready) put(ctx context.Context, b *bundle, o Options) error {
 func (r *Ready) full(b *bundle, free int64) error {
 	const mega = 1 << 20
 	if free < 0 {
-		return mendable(r.Name(), "its storage is full: the bundle requires %d MB in %s; free some space there", b.size/mega+2, r.Facts.Base)
+		return userError(r.Name(), "its storage is full: the bundle requires %d MB in %s; free some space there", b.size/mega+2, r.Facts.Base)
 	}
-	return mendable(r.Name(), "its storage is full: the bundle requires %d MB in %s, and only %d MB are free; free some space there", b.size/mega+2, r.Facts.Base, free/mega)
+	return userError(r.Name(), "its storage is full: the bundle requires %d MB in %s, and only %d MB are free; free some space there", b.size/mega+2, r.Facts.Base, free/mega)
 }
 
 // said runs a command. If the command fails, the error contains its output.
@@ -137,11 +137,11 @@ func (r *Ready) said(ctx context.Context, line string) error {
 	said := strings.TrimPrefix(lastLine(out.String()), "lklrun: ")
 	switch {
 	case strings.Contains(said, "No space left"):
-		return mendable(r.Name(), "its storage is full; free some space in %s", r.Facts.Base)
+		return userError(r.Name(), "its storage is full; free some space in %s", r.Facts.Base)
 	case strings.Contains(said, "xec format") || strings.Contains(said, "not executable"):
-		return mendable(r.Name(), "it cannot run programs for %s, although its architecture is %s: wrong ABI (%s)", r.Facts.Arch, r.Facts.Machine, said)
+		return userError(r.Name(), "it cannot run programs for %s, although its architecture is %s: wrong ABI (%s)", r.Facts.Arch, r.Facts.Machine, said)
 	}
-	return mendable(r.Name(), "%s", text.OneLine(cmp.Or(said, "a shell command failed")))
+	return userError(r.Name(), "%s", text.OneLine(cmp.Or(said, "a shell command failed")))
 }
 
 // forget runs a cleanup command, even if the run has been aborted.

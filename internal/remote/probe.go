@@ -85,7 +85,7 @@ func look(ctx context.Context, d Device, android bool) (*probe, error) {
 	}
 	p := parseProbe(out.String())
 	if status != 0 || p.Machine == "" || p.UID < 0 {
-		return nil, mendable(d.Name(), "its shell failed to run a command (status %d)%s", status, after(": ", lastLine(said.String())))
+		return nil, userError(d.Name(), "its shell failed to run a command (status %d)%s", status, after(": ", lastLine(said.String())))
 	}
 	return p, nil
 }

@@ -19,10 +19,10 @@ import (
 type Error struct {
 	Device string // name of the device, in the form of Target.String
 	Err    error
-	// Mendable is set if the user can fix the problem and nothing was changed. The
+	// UserError is set if the user can fix the problem and nothing was changed. The
 	// exit status is then 2. Otherwise the connection to the device failed, and the
 	// exit status is 125.
-	Mendable bool
+	UserError bool
 }
 
 // Error returns the device's name and the problem.
@@ -33,16 +33,16 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Status returns the exit status for the error.
 func (e *Error) Status() int {
-	if e.Mendable {
+	if e.UserError {
 		return 2
 	}
 	return 125
 }
 
-// mendable returns an error that the user can fix. It is for problems that are
+// userError returns an error that the user can fix. It is for problems that are
 // found before any change.
-func mendable(device, format string, args ...any) *Error {
-	return &Error{Device: device, Err: fmt.Errorf(format, args...), Mendable: true}
+func userError(device, format string, args ...any) *Error {
+	return &Error{Device: device, Err: fmt.Errorf(format, args...), UserError: true}
 }
 
 // broken returns an error for a failed connection to the device.
@@ -106,5 +106,5 @@ func Open(ctx context.Context, t Target) (Device, error) {
 	case KindADB:
 		return openADB(ctx, t)
 	}
-	return nil, mendable(t.String(), "expected a single device")
+	return nil, userError(t.String(), "expected a single device")
 }

@@ -49,7 +49,7 @@ func (r *Ready) serve(ctx context.Context, d Desk, verb ...string) (exit.End, er
 		return exit.End{}, err
 	}
 	if len(text) > session.MaxFrame {
-		return exit.End{}, mendable(r.Name(), "the command line and settings require %d bytes, and the limit is %d", len(text), session.MaxFrame)
+		return exit.End{}, userError(r.Name(), "the command line and settings require %d bytes, and the limit is %d", len(text), session.MaxFrame)
 	}
 	var said tail
 	stream, err := r.Launch(ctx, &said, append([]string{"device"}, verb...)...)

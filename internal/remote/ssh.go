@@ -39,18 +39,18 @@ const sshLimit = 10 * time.Second
 func openSSH(ctx context.Context, t Target) (Device, error) {
 	destination, port, err := t.address()
 	if err != nil {
-		return nil, mendable(t.String(), "%w", err)
+		return nil, userError(t.String(), "%w", err)
 	}
 	program, err := exec.LookPath("ssh")
 	if err != nil {
-		return nil, mendable(t.String(), "the program ssh is not installed on this machine; install the OpenSSH client")
+		return nil, userError(t.String(), "the program ssh is not installed on this machine; install the OpenSSH client")
 	}
 	// A socket path has at most 107 characters, and ssh appends 17 to the name.
 	place := cmp.Or(os.Getenv("XDG_RUNTIME_DIR"), os.TempDir())
 	sweepSSH(place)
 	dir, err := os.MkdirTemp(place, sshPrefix)
 	if err != nil {
-		return nil, mendable(t.String(), "creating a directory for ssh's socket: %w", err)
+		return nil, userError(t.String(), "creating a directory for ssh's socket: %w", err)
 	}
 	d := &sshDevice{target: t, ssh: program, dir: dir}
 	// These options are for connections without a session, such as an upload of the
@@ -114,10 +114,10 @@ func (d *sshDevice) connect(ctx context.Context, args []string) error {
 	var ended *exec.ExitError
 	switch {
 	case errors.As(err, &ended) && ended.ExitCode() != 255:
-		return mendable(d.Name(), "its shell refused a command (status %d)%s; lklrun requires a login with a shell", ended.ExitCode(), after(": ", lastLine(said.String())))
+		return userError(d.Name(), "its shell refused a command (status %d)%s; lklrun requires a login with a shell", ended.ExitCode(), after(": ", lastLine(said.String())))
 	case err != nil:
 		why := cmp.Or(lastLine(said.String()), err.Error())
-		return mendable(d.Name(), "%s; try `ssh %s`", strings.TrimSuffix(strings.TrimPrefix(why, "ssh: "), "."), d.where())
+		return userError(d.Name(), "%s; try `ssh %s`", strings.TrimSuffix(strings.TrimPrefix(why, "ssh: "), "."), d.where())
 	}
 	return nil
 }
@@ -218,7 +218,7 @@ func (d *sshDevice) Push(ctx context.Context, files []File, dir string, progress
 func (d *sshDevice) pushFile(ctx context.Context, f File, to string, zip bool, count func(int)) error {
 	from, err := f.Open()
 	if err != nil {
-		return mendable(d.Name(), "%w", err)
+		return userError(d.Name(), "%w", err)
 	}
 	defer from.Close()
 	counted := &counter{from, count}
@@ -243,7 +243,7 @@ func (d *sshDevice) must(ctx context.Context, in io.Reader, line string) error {
 		return err
 	}
 	if status != 0 {
-		return mendable(d.Name(), "uploading files: %s", cmp.Or(lastLine(said.String()), fmt.Sprintf("its shell exited with status %d", status)))
+		return userError(d.Name(), "uploading files: %s", cmp.Or(lastLine(said.String()), fmt.Sprintf("its shell exited with status %d", status)))
 	}
 	return nil
 }

@@ -257,11 +257,11 @@ func TestOrder(t *testing.T) {
 	at := func(ms int) Packet { return Packet{Time: when.Add(time.Duration(ms) * time.Millisecond)} }
 	var got []Packet
 	o.add([]Packet{at(3), at(5)})
-	got = append(got, o.ripe()...)
+	got = append(got, o.popOrdered()...)
 	o.add([]Packet{at(1), at(4), at(7)})
-	got = append(got, o.ripe()...)
+	got = append(got, o.popOrdered()...)
 	o.add([]Packet{at(6)})
-	got = append(append(got, o.ripe()...), o.all()...)
+	got = append(append(got, o.popOrdered()...), o.all()...)
 	if len(got) != 6 || !slices.IsSortedFunc(got, func(a, b Packet) int { return a.Time.Compare(b.Time) }) {
 		t.Errorf("%v", got)
 	}

@@ -29,7 +29,7 @@ func (s *Session) Run(ctx context.Context, h Handler) error {
 		var err error
 		select {
 		case <-tick.C:
-			err = give(h, o.ripe())
+			err = give(h, o.popOrdered())
 		case n := <-s.news:
 			switch n := n.(type) {
 			case added:
@@ -298,9 +298,9 @@ const orderPeriod = 25 * time.Millisecond
 
 func (o *order) add(packets []Packet) { o.held = append(o.held, packets...) }
 
-// ripe removes and returns the packets that can no longer be preceded by a packet
+// popOrdered removes and returns the packets that can no longer be preceded by a packet
 // that has yet to arrive.
-func (o *order) ripe() []Packet {
+func (o *order) popOrdered() []Packet {
 	if len(o.held) == 0 {
 		return nil
 	}

@@ -94,7 +94,7 @@ func addPrefix(list *[]netip.Prefix, value string, six bool) error {
 		return fmt.Errorf("%q is not an %s address; use %s= for it", value, family, other)
 	case a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a.Is4In6():
 		return fmt.Errorf("%s cannot be the address of an interface", a)
-	case notAHost(a, p):
+	case isNetworkOrBroadcast(a, p):
 		return fmt.Errorf("%s is the network or broadcast address of %s; expected a host address in it", a, p.Masked())
 	}
 	for _, other := range *list {
@@ -106,9 +106,9 @@ func addPrefix(list *[]netip.Prefix, value string, six bool) error {
 	return nil
 }
 
-// notAHost reports whether a is the network or broadcast address of an IPv4
+// isNetworkOrBroadcast reports whether a is the network or broadcast address of an IPv4
 // prefix. A prefix of 31 bits has neither (RFC 3021).
-func notAHost(a netip.Addr, p netip.Prefix) bool {
+func isNetworkOrBroadcast(a netip.Addr, p netip.Prefix) bool {
 	return a.Is4() && p.Addr().Is4() && p.Bits() < 31 && (a == p.Masked().Addr() || a == Broadcast(p))
 }
 

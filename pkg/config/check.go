@@ -113,7 +113,7 @@ func checkGateway(key string, gw netip.Addr, ipKey string, ips []netip.Prefix) *
 		if p.Addr() == gw {
 			return KeyErrorf(key, "%s is the interface's own address", gw)
 		}
-		if notAHost(gw, p) {
+		if isNetworkOrBroadcast(gw, p) {
 			return KeyErrorf(key, "%s is the network or broadcast address of %s; expected a router address in it", gw, p.Masked())
 		}
 		on = on || p.Contains(gw)

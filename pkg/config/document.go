@@ -45,7 +45,7 @@ func parseDocument(name, kind string, text []byte) (node, error) {
 	if !utf8.Valid(text) {
 		return root, fmt.Errorf("%s: is not UTF-8 text", name)
 	}
-	if at := tooDeep(text); at >= 0 {
+	if at := depthError(text); at >= 0 {
 		return root, fmt.Errorf("%s: more than %d nested objects and arrays", d.at(at), maxDepth)
 	}
 	v, err := hujson.Parse(text)
@@ -70,8 +70,8 @@ func parseDocument(name, kind string, text []byte) (node, error) {
 // maxDepth limits the nesting of values, because the parser is recursive.
 const maxDepth = 32
 
-// tooDeep returns the offset where a text exceeds maxDepth, or -1.
-func tooDeep(text []byte) int {
+// depthError returns the offset where a text exceeds maxDepth, or -1.
+func depthError(text []byte) int {
 	depth := 0
 	for i := 0; i < len(text); i++ {
 		switch rest := text[i:]; {

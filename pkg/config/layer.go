@@ -113,15 +113,15 @@ func Resolve(profiles Profiles, layers ...Layer) (*Config, error) {
 				return nil, err
 			}
 			if p != nil {
-				c.lay(p.layer)
+				c.apply(p.layer)
 			}
 		}
-		c.lay(l)
+		c.apply(l)
 	}
 	return c, c.read()
 }
 
-func (c *Config) lay(l Layer) {
+func (c *Config) apply(l Layer) {
 	for key, words := range l.Words {
 		if key == "sysctl" {
 			words = laySysctls(c.Words[key], words)

@@ -132,7 +132,7 @@ func (d *document) read(t *Topology) error {
 		return fmt.Errorf("%s: is not UTF-8 text", d.name)
 	case len(d.text) > maxFile:
 		return fmt.Errorf("%s: %d bytes; the limit for a topology is %d", d.name, len(d.text), maxFile)
-	case tooDeep(d.text):
+	case depthError(d.text):
 		return fmt.Errorf("%s: more than %d nested objects and arrays", d.name, maxDepth)
 	}
 	v, err := hujson.Parse(d.text)
@@ -151,9 +151,9 @@ func (d *document) read(t *Topology) error {
 	return d.checkVars(t)
 }
 
-// tooDeep reports whether values are nested deeper than maxDepth. Brackets in
+// depthError reports whether values are nested deeper than maxDepth. Brackets in
 // strings and comments count as well, which is harmless at this depth.
-func tooDeep(text []byte) bool {
+func depthError(text []byte) bool {
 	depth := 0
 	for _, c := range text {
 		switch c {

@@ -51,7 +51,7 @@ func run(m *testing.M, before func(root string) error) (int, error) {
 		}
 		return reap()
 	case "test":
-		heedSignals()
+		restoreSignals()
 		return m.Run(), nil
 	}
 	root, err := findRoot()
@@ -72,10 +72,10 @@ func run(m *testing.M, before func(root string) error) (int, error) {
 	return outside()
 }
 
-// heedSignals handles signals that were ignored at the start (by nohup, or in a
+// restoreSignals handles signals that were ignored at the start (by nohup, or in a
 // background job of a shell script). A signal with a handler here has its default action
 // after execve(2), so it ends the tests' programs as expected.
-func heedSignals() {
+func restoreSignals() {
 	for _, sig := range []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT} {
 		if signal.Ignored(sig) {
 			signal.Notify(make(chan os.Signal, 1), sig)

@@ -46,8 +46,8 @@ func Now(ctx context.Context, c *stackconn.Conn) (*Look, error) {
 	return l, nil
 }
 
-// AddLook adds the sockets and counters in l; when describes the time of l.
-func (b *Report) AddLook(l *Look, when string) {
+// AddSnapshot adds the sockets and counters in l; when describes the time of l.
+func (b *Report) AddSnapshot(l *Look, when string) {
 	if text, err := json.MarshalIndent(l.Sockets, "", "  "); err != nil {
 		b.Miss("sockets.json", err)
 	} else {
@@ -99,8 +99,8 @@ func (b *Report) AddStats(ctx context.Context, c *stackconn.Conn) {
 	b.Add("engine.txt", "the engine's counters", t.String())
 }
 
-// AddKept adds the kernel log that lklhost has kept.
-func (b *Report) AddKept(ctx context.Context, c *stackconn.Conn) {
+// AddKernelLog adds the kernel log that lklhost has kept.
+func (b *Report) AddKernelLog(ctx context.Context, c *stackconn.Conn) {
 	log, err := c.Log(ctx)
 	if err != nil {
 		b.Miss("dmesg.txt", err)
@@ -133,14 +133,14 @@ func (b *Report) AddStack(ctx context.Context, c *stackconn.Conn) {
 		return nil
 	})
 	if err != nil {
-		b.AddKept(ctx, c)
+		b.AddKernelLog(ctx, c)
 	} else {
 		b.Add("dmesg.txt", "the kernel's log", log.String())
 	}
 	if l, err := Now(ctx, c); err != nil {
 		b.Miss("sockets.json, counters.txt", err)
 	} else {
-		b.AddLook(l, "at that time")
+		b.AddSnapshot(l, "at that time")
 	}
 	b.AddStats(ctx, c)
 	if all, err := sysctl.Below(ctx, c, "", nil); err != nil {

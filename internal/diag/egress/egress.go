@@ -130,9 +130,9 @@ func (l *Ledger) Ignore(name, address string) {
 	n.Ignored = append(n.Ignored, address)
 }
 
-// Contact counts an attempt to reach a destination. It is refused if reason is
+// RecordAttempt counts an attempt to reach a destination. It is refused if reason is
 // not empty.
-func (l *Ledger) Contact(protocol string, at netip.AddrPort, name, reason string) {
+func (l *Ledger) RecordAttempt(protocol string, at netip.AddrPort, name, reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.part(reason)

@@ -79,8 +79,8 @@ func (m *Mux) answer(ctx context.Context, conn *stackconn.Conn, q stackconn.Ques
 		r.Result, err = json.Marshal(result)
 	}
 	if err != nil {
-		var mendable *Error
-		r = reply{Error: err.Error(), Usage: errors.As(err, &mendable) && mendable.Usage}
+		var userError *Error
+		r = reply{Error: err.Error(), Usage: errors.As(err, &userError) && userError.Usage}
 	}
 	text, err := json.Marshal(r)
 	if err != nil {

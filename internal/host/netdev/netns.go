@@ -33,10 +33,10 @@ func NetnsCookie() uint64 {
 	return cookie
 }
 
-// WayInto returns the first words of a command line that runs a program in a
+// NsenterArgs returns the first words of a command line that runs a program in a
 // network namespace. netns has the form of the link /proc/PID/ns/net. The
 // result is nil if no process or name leads to the namespace.
-func WayInto(netns string) []string {
+func NsenterArgs(netns string) []string {
 	inode, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimPrefix(netns, "net:["), "]"), 10, 64)
 	if err != nil {
 		return nil

@@ -65,7 +65,7 @@ func New(ready *remote.Ready, name string) (*App, error) {
 }
 
 func (a *App) refuse(format string, args ...any) error {
-	return &remote.Error{Device: a.ready.Name(), Err: fmt.Errorf(format, args...), Mendable: true}
+	return &remote.Error{Device: a.ready.Name(), Err: fmt.Errorf(format, args...), UserError: true}
 }
 
 // shell runs a command on the device, as root if su allows it.

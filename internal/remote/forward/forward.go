@@ -212,7 +212,7 @@ func (f *Forwarder) fail(err error) {
 	}
 	f.cancel()
 	for name := range f.all {
-		f.vanish(name)
+		f.unpublish(name)
 	}
 }
 
@@ -228,13 +228,13 @@ func (f *Forwarder) show(now ondevice.Followed) error {
 	for _, info := range now.Instances {
 		there[info.Name] = true
 		info.Device = f.name
-		dir, err := instance.Appear(f.root, info)
+		dir, err := instance.Publish(f.root, info)
 		if err != nil {
 			return err
 		}
 		if was := f.all[info.Name]; was != nil && was.pid != info.PID && was.pid != 0 { // a later run has the same name
-			f.vanish(info.Name)
-			if _, err = instance.Appear(f.root, info); err != nil {
+			f.unpublish(info.Name)
+			if _, err = instance.Publish(f.root, info); err != nil {
 				return err
 			}
 		}
@@ -252,16 +252,16 @@ func (f *Forwarder) show(now ondevice.Followed) error {
 	}
 	for name := range f.all {
 		if !there[name] {
-			f.vanish(name)
+			f.unpublish(name)
 		}
 	}
 	return nil
 }
 
-// vanish removes an instance. It leaves open connections alone: the instance closes
+// unpublish removes an instance. It leaves open connections alone: the instance closes
 // them.
-func (f *Forwarder) vanish(name string) {
+func (f *Forwarder) unpublish(name string) {
 	f.all[name].close()
 	delete(f.all, name)
-	_ = instance.Vanish(f.root, name) // if this fails, Close removes the whole folder
+	_ = instance.Unpublish(f.root, name) // if this fails, Close removes the whole folder
 }

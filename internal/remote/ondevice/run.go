@@ -89,7 +89,7 @@ func Run(ctx context.Context, in io.Reader, out io.Writer) error {
 		select {
 		case f, ok := <-r.conn.Frames():
 			if ok {
-				r.heed(f)
+				r.handleFrame(f)
 				continue
 			}
 			err := <-over
@@ -104,8 +104,8 @@ func Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 }
 
-// heed handles a frame of the desk while the command runs.
-func (r *runner) heed(f session.Frame) {
+// handleFrame handles a frame of the desk while the command runs.
+func (r *runner) handleFrame(f session.Frame) {
 	switch {
 	case f.Kind == session.Signal && len(f.Body) == 4:
 		r.signal(syscall.Signal(binary.BigEndian.Uint32(f.Body)))

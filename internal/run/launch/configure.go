@@ -23,9 +23,9 @@ import (
 // RefusedError reports a request that cannot be met. The user can change the request.
 type RefusedError = link.RefusedError
 
-// Mendable reports whether the user can fix the cause of an error of a run or
+// IsUserError reports whether the user can fix the cause of an error of a run or
 // of an added link. Such an error leads to exit status 2.
-func Mendable(err error) bool {
+func IsUserError(err error) bool {
 	var (
 		no       *RefusedError
 		inUse    *netdev.InUseError
@@ -61,7 +61,7 @@ func (r *run) configure(ctx context.Context) error {
 		cfg.Sysctls = append(cfg.Sysctls, stacknet.Sysctl{Key: s.Name, Value: s.Value, Optional: s.Optional})
 	}
 	for _, l := range r.links.all() {
-		if err := heedRouters(ctx, r.conn, l.Link, false); err != nil {
+		if err := enableRouterAdvertisements(ctx, r.conn, l.Link, false); err != nil {
 			return err
 		}
 		cfg.Links = append(cfg.Links, stackLink(l.Link))
@@ -78,7 +78,7 @@ func (r *run) configure(ctx context.Context) error {
 		return err
 	}
 	for _, l := range r.links.all() {
-		if err := heedRouters(ctx, r.conn, l.Link, true); err != nil {
+		if err := enableRouterAdvertisements(ctx, r.conn, l.Link, true); err != nil {
 			return err
 		}
 	}

@@ -35,7 +35,7 @@ func (v *links) addLink(ctx context.Context, spec rpc.LinkSpec, file *os.File) (
 	var added rpc.LinkAdded
 	i, err := config.ParseInterface(spec.Spec)
 	if err != nil {
-		return added, mendable(err)
+		return added, userError(err)
 	}
 	if (i.FD != 0) != (file != nil) {
 		return added, fmt.Errorf("%s: a descriptor must be passed with fd:N, and only with it", spec.Spec)
@@ -45,9 +45,9 @@ func (v *links) addLink(ctx context.Context, spec rpc.LinkSpec, file *os.File) (
 	if v.over {
 		return added, errEnding
 	}
-	l, notes, err := v.planMore(i, file)
+	l, notes, err := v.planLink(i, file)
 	if err != nil {
-		return added, mendable(err)
+		return added, userError(err)
 	}
 	k, err := v.open(ctx, l, file)
 	if err != nil {
@@ -64,9 +64,9 @@ func (v *links) addLink(ctx context.Context, spec rpc.LinkSpec, file *os.File) (
 	return rpc.LinkAdded{Name: k.Name, Notes: notes}, nil
 }
 
-// planMore examines the host and plans an additional interface.
-func (v *links) planMore(i config.Interface, passed *os.File) (plan.Link, []string, error) {
-	found, err := preflight.LookMore(i, passed)
+// planLink examines the host and plans an additional interface.
+func (v *links) planLink(i config.Interface, passed *os.File) (plan.Link, []string, error) {
+	found, err := preflight.LookLink(i, passed)
 	if err != nil {
 		return plan.Link{}, nil, err
 	}
@@ -96,13 +96,13 @@ func (v *links) join(ctx context.Context, k *liveLink) error {
 	}
 	k.Name = states[at].Name // the planned name may already be in use
 	v.put(k)
-	if err := heedRouters(ctx, v.conn, k.Link, false); err != nil {
+	if err := enableRouterAdvertisements(ctx, v.conn, k.Link, false); err != nil {
 		return err
 	}
 	if err := stacknet.ConfigureLinks(ctx, v.conn, stackLink(k.Link)); err != nil {
 		return err
 	}
-	if err := heedRouters(ctx, v.conn, k.Link, true); err != nil {
+	if err := enableRouterAdvertisements(ctx, v.conn, k.Link, true); err != nil {
 		return err
 	}
 	if err := v.serve(ctx, k); err != nil {
@@ -140,7 +140,7 @@ func (v *links) delLink(ctx context.Context, l rpc.LinkName, _ *os.File) (struct
 	all := v.all()
 	at := slices.IndexFunc(all, func(k *liveLink) bool { return k.Name == l.Name })
 	if at < 0 {
-		return struct{}{}, rpc.Usagef("%s: not an interface that lklrun created%s", l.Name, theseAre(all))
+		return struct{}{}, rpc.Usagef("%s: not an interface that lklrun created%s", l.Name, availableLinks(all))
 	}
 	v.log.Debug("removing an interface", "name", l.Name)
 	if err := errors.Join(v.leave(ctx, all[at]), v.forget(all[at])); err != nil {
@@ -158,7 +158,7 @@ func (v *links) forget(k *liveLink) error {
 	})
 }
 
-func theseAre(all []*liveLink) string {
+func availableLinks(all []*liveLink) string {
 	var names []string
 	for _, k := range all {
 		names = append(names, k.Name)
@@ -178,17 +178,17 @@ func shown(l *plan.Link) instance.Interface {
 	return s
 }
 
-// mendable marks an error as a mistake of the caller. At the start of a run, it
+// userError marks an error as a mistake of the caller. At the start of a run, it
 // would be an error in the command line.
-func mendable(err error) error {
+func userError(err error) error {
 	return rpc.Usagef("%s", strings.TrimPrefix(err.Error(), "--if "))
 }
 
-// opening is like mendable, for errors that occur after the first change to the
+// opening is like userError, for errors that occur after the first change to the
 // host. The user can fix only some of these errors.
 func opening(err error) error {
-	if Mendable(err) {
-		return mendable(err)
+	if IsUserError(err) {
+		return userError(err)
 	}
 	return err
 }
@@ -198,7 +198,7 @@ func refusedLink(l *plan.Link, spec string, err error) error {
 	var about *stacknet.LinkError
 	var no *RefusedError
 	if errors.As(err, &about) && !l.Managed && errors.As(refused(about.Err), &no) {
-		return mendable(fmt.Errorf("%q: %w", spec, about.Err))
+		return userError(fmt.Errorf("%q: %w", spec, about.Err))
 	}
 	return opening(err)
 }

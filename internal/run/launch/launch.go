@@ -88,11 +88,11 @@ type Options struct {
 // the steps create them. Each part has its own state and receives what it needs as
 // arguments.
 type run struct {
-	plan    *plan.Plan
-	opts    Options
-	log     *slog.Logger
-	signals *signals.Catcher
-	spared  map[int]bool // children that existed before the run
+	plan        *plan.Plan
+	opts        Options
+	log         *slog.Logger
+	signals     *signals.Catcher
+	preexisting map[int]bool // children that existed before the run
 
 	dir      *instance.Dir
 	journal  *undo.Journal
@@ -150,7 +150,7 @@ func Run(ctx context.Context, p *plan.Plan, opts Options) (exit.End, error) {
 
 // take performs the plan's steps in order.
 func (r *run) take(ctx context.Context) (err error) {
-	if r.spared, err = reap.Children(); err != nil {
+	if r.preexisting, err = reap.Children(); err != nil {
 		return err
 	}
 	for _, s := range r.plan.Steps {
@@ -214,7 +214,7 @@ func (r *run) teardown(ctx context.Context) error {
 	served := time.Now()
 	r.log.Debug("the services of the run have ended", "took", took(began))
 	if r.host != nil {
-		errs = append(errs, r.host.Stop(), reap.KillDescendants(r.spared))
+		errs = append(errs, r.host.Stop(), reap.KillDescendants(r.preexisting))
 		r.log.Debug("lklhost has ended", "took", took(served))
 	}
 	r.recorder.End()

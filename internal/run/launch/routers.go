@@ -15,10 +15,10 @@ import (
 // advertisements. It must be called before the device is up. A user who
 // configured addresses does not expect others, nor a route that a neighbour
 // announces.
-func setRouters(ctx context.Context, conn *stackconn.Conn, device string, l *plan.Link, heed bool) error {
+func setRouters(ctx context.Context, conn *stackconn.Conn, device string, l *plan.Link, acceptRAs bool) error {
 	ra := map[string]string{"accept_ra": "0", "autoconf": "0"}
 	switch {
-	case heed:
+	case acceptRAs:
 		// accept_ra=2 also works with forwarding enabled. The usual
 		// delay of up to a second before a solicitation is meant for
 		// machines that all boot at the same time.
@@ -41,7 +41,7 @@ func setRouters(ctx context.Context, conn *stackconn.Conn, device string, l *pla
 	}
 	for _, err := range stacknet.SetSysctls(ctx, conn, all) {
 		var missing *stacknet.SysctlError
-		if errors.As(err, &missing) && !heed {
+		if errors.As(err, &missing) && !acceptRAs {
 			continue // the stack has no IPv6
 		}
 		if err != nil {
@@ -51,15 +51,15 @@ func setRouters(ctx context.Context, conn *stackconn.Conn, device string, l *pla
 	return nil
 }
 
-// heedRouters calls setRouters for a link's device. If the link is configured, it
+// enableRouterAdvertisements calls setRouters for a link's device. If the link is configured, it
 // calls setRouters for the link's VLAN device instead, if there is one.
-func heedRouters(ctx context.Context, conn *stackconn.Conn, l *plan.Link, configured bool) error {
-	heed := l.SLAAC || l.DHCP6
+func enableRouterAdvertisements(ctx context.Context, conn *stackconn.Conn, l *plan.Link, configured bool) error {
+	acceptRAs := l.SLAAC || l.DHCP6
 	switch {
 	case !configured:
-		return setRouters(ctx, conn, l.Name, l, heed && l.VLAN == 0)
+		return setRouters(ctx, conn, l.Name, l, acceptRAs && l.VLAN == 0)
 	case l.VLAN != 0:
-		return setRouters(ctx, conn, stackDevice(l), l, heed)
+		return setRouters(ctx, conn, stackDevice(l), l, acceptRAs)
 	}
 	return nil
 }

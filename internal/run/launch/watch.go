@@ -74,7 +74,7 @@ func (w *watcher) watch(ctx context.Context) (exit.End, error) {
 				}
 				continue
 			}
-			w.heed(ctx, e)
+			w.handleEvent(ctx, e)
 		case <-exited:
 			exited = nil // the last events of lklhost may not have arrived yet
 			w.by(stopLimit)
@@ -108,8 +108,8 @@ func (w *watcher) ask(ctx context.Context) chan bool {
 	return answer
 }
 
-// heed handles an event.
-func (w *watcher) heed(ctx context.Context, e ctlproto.Event) {
+// handleEvent handles an event.
+func (w *watcher) handleEvent(ctx context.Context, e ctlproto.Event) {
 	switch e.Kind {
 	case ctlproto.CTL_EV_WARN:
 		w.tell(e.Text)

@@ -147,12 +147,12 @@ func end(ctx context.Context, id string) error {
 	case err != nil:
 		return err
 	}
-	return a.giveBack(id)
+	return a.restoreAddrs(id)
 }
 
-// giveBack restores the addresses of a container whose stack has ended, and removes the
+// restoreAddrs restores the addresses of a container whose stack has ended, and removes the
 // file.
-func (a taken) giveBack(id string) error {
+func (a taken) restoreAddrs(id string) error {
 	err := within(a.Netns, func() error {
 		var errs []error
 		for _, x := range a.Addresses {
@@ -176,7 +176,7 @@ func dropTaken() {
 		var a taken
 		text, err := os.ReadFile(path)
 		if err != nil || json.Unmarshal(text, &a) != nil || a.Netns == "" {
-			continue // giveBack reports it
+			continue // restoreAddrs reports it
 		}
 		if _, err := os.Lstat(a.Netns); errors.Is(err, fs.ErrNotExist) {
 			_ = os.Remove(path)

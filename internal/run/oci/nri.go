@@ -90,8 +90,8 @@ func (p *plugin) run(ctx context.Context) error {
 	return nil
 }
 
-// findLate remembers the pods that have started without the plug-in, and have no container.
-func (p *plugin) findLate(pods []*api.PodSandbox, containers []*api.Container) {
+// findMissed remembers the pods that have started without the plug-in, and have no container.
+func (p *plugin) findMissed(pods []*api.PodSandbox, containers []*api.Container) {
 	late := map[string]bool{}
 	for _, pod := range pods {
 		id := name(pod.GetId())
@@ -225,7 +225,7 @@ func (p *plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 		if err := p.failure(id); err != nil {
 			return nil, nil, err
 		}
-		if p.takeLate(id) {
+		if p.adoptMissed(id) {
 			if err := p.tryPod(ctx, pod); err != nil {
 				return nil, nil, err
 			}
@@ -249,9 +249,9 @@ func (p *plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 	return a, nil, nil
 }
 
-// takeLate reports whether the stack of a pod has not started because the plug-in did not
+// adoptMissed reports whether the stack of a pod has not started because the plug-in did not
 // run, and no container uses the network of the node's kernel. It does so once.
-func (p *plugin) takeLate(id string) bool {
+func (p *plugin) adoptMissed(id string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	late := p.late[id]

@@ -117,15 +117,15 @@ func (c commandLine) run(ctx context.Context, args []string) (int, error) {
 // lost returns why a container has no stack any more, or nil. The OCI runtime would only
 // report that it cannot connect to a socket.
 func lost(id string) error {
-	why := whyEnded(id)
+	why := endReason(id)
 	if why == "" {
 		return nil
 	}
 	return fmt.Errorf("the stack of the container has ended, and so has its network: %s; restart the container", why)
 }
 
-// whyEnded returns "" if the run has not ended, or has left no record.
-func whyEnded(id string) string {
+// endReason returns "" if the run has not ended, or has left no record.
+func endReason(id string) string {
 	if _, err := (instance.Place{}).Open(id); err == nil {
 		return ""
 	}

@@ -72,7 +72,7 @@ func (p *plugin) follow(pod *api.PodSandbox) {
 func leave(id string) {
 	ctx := context.Background()
 	if a, f, err := readTaken(id); err == nil {
-		err = a.giveBack(id)
+		err = a.restoreAddrs(id)
 		f.Close()
 		if err != nil {
 			pluginLog{}.Warnf(ctx, "%v", err)
@@ -97,7 +97,7 @@ const (
 
 // Synchronize learns the pods that are older than the connection.
 func (p *plugin) Synchronize(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
-	p.findLate(pods, containers)
+	p.findMissed(pods, containers)
 	byID := map[string]*api.PodSandbox{}
 	names := map[string]bool{}
 	for _, pod := range pods {
@@ -246,7 +246,7 @@ func (m member) explain(id string) {
 	}
 	defer f.Close()
 	fmt.Fprint(f, "lklrun: the network stack of the pod has ended")
-	if why := whyEnded(id); why != "" {
+	if why := endReason(id); why != "" {
 		fmt.Fprint(f, ": ", why)
 	}
 	fmt.Fprintln(f)

@@ -66,7 +66,7 @@ func beside(l, other *Link) error {
 
 // More plans an additional interface for a run in progress. have are the
 // present links. More returns the interface and notes for the user. found must
-// come from preflight.LookMore.
+// come from preflight.LookLink.
 func (p *Plan) More(i config.Interface, have []Link, found preflight.Facts) (Link, []string, error) {
 	if p.Stack.ABI == stack.ABIHost {
 		return Link{}, nil, errors.New("the stack is the host's own kernel, with the host's own interfaces")

@@ -129,11 +129,11 @@ type Run struct {
 // lklhost still answers and the run directory exists.
 func Gather(ctx context.Context, r Run, why string) *crash.Report {
 	b := crash.New(r.Dir.Name, why, time.Now())
-	b.AddKept(ctx, r.Conn)
+	b.AddKernelLog(ctx, r.Conn)
 	b.AddRun(r.Dir.Path, &r.State)
 	b.AddStats(ctx, r.Conn)
 	if look := r.Look; look != nil {
-		b.AddLook(look, "at "+look.Time.Format(time.RFC3339)+", the last snapshot before the panic")
+		b.AddSnapshot(look, "at "+look.Time.Format(time.RFC3339)+", the last snapshot before the panic")
 	} else {
 		b.Miss("sockets.json, counters.txt", errors.New("the kernel panicked before the first snapshot"))
 	}

@@ -104,10 +104,10 @@ func Look(run config.Run, s *stack.Stack, dry bool) (Facts, error) {
 	return f, nil
 }
 
-// LookMore gathers the facts for an additional interface of a run in progress.
+// LookLink gathers the facts for an additional interface of a run in progress.
 // passed is a descriptor that was passed together with the request; nil if
 // there is none.
-func LookMore(i config.Interface, passed *os.File) (Facts, error) {
+func LookLink(i config.Interface, passed *os.File) (Facts, error) {
 	f := Facts{RunRoot: instance.Root()}
 	f.lookMachine()
 	return f, f.lookLink(&link.Query{Interface: &i, Passed: passed})

@@ -68,16 +68,16 @@ func childrenOf(pid int) ([]int, bool) {
 }
 
 // KillDescendants kills all descendants of this process, except the children in
-// spared and their descendants. Such children may exist: a shell that became
+// preexisting and their descendants. Such children may exist: a shell that became
 // lklrun by exec may have had background jobs. When lklhost has ended, its
 // orphans are our children.
-func KillDescendants(spared map[int]bool) error {
+func KillDescendants(preexisting map[int]bool) error {
 	deadline := time.Now().Add(limit)
 	for {
-		if reapZombies(spared) {
+		if reapZombies(preexisting) {
 			return nil // without children there are no descendants
 		}
-		below, err := descendants(spared)
+		below, err := descendants(preexisting)
 		if err != nil {
 			return err
 		}
@@ -120,8 +120,8 @@ func awaitEnd(pid int, deadline time.Time) bool {
 }
 
 // reapZombies reaps children that have ended. It reports whether no others are left.
-func reapZombies(spared map[int]bool) bool {
-	if len(spared) == 0 {
+func reapZombies(preexisting map[int]bool) bool {
+	if len(preexisting) == 0 {
 		for {
 			pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
 			if errors.Is(err, unix.EINTR) {
@@ -135,7 +135,7 @@ func reapZombies(spared map[int]bool) bool {
 	mine, err := Children() // if this fails, the caller's next scan reports the error
 	none := err == nil
 	for pid := range mine {
-		if !spared[pid] {
+		if !preexisting[pid] {
 			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // if the child has not ended, the next call reaps it
 			none = false
 		}
@@ -146,18 +146,18 @@ func reapZombies(spared map[int]bool) bool {
 // descendants lists the running descendants of this process, parents before
 // children. Killing in this order keeps shells silent: a shell whose child is
 // killed first would print a message.
-func descendants(spared map[int]bool) ([]int, error) {
-	if below := walk(spared); len(below) > 0 {
+func descendants(preexisting map[int]bool) ([]int, error) {
+	if below := walk(preexisting); len(below) > 0 {
 		return below, nil
 	}
-	return scan(spared)
+	return scan(preexisting)
 }
 
 // walk is like descendants. It reads only the processes below this one, and may miss some
 // while processes end. It returns none if the kernel does not list children.
-func walk(spared map[int]bool) []int {
+func walk(preexisting map[int]bool) []int {
 	below, ok := childrenOf(os.Getpid())
-	below = slices.DeleteFunc(below, func(pid int) bool { return spared[pid] })
+	below = slices.DeleteFunc(below, func(pid int) bool { return preexisting[pid] })
 	for i := 0; ok && i < len(below); i++ {
 		var more []int
 		more, ok = childrenOf(below[i])
@@ -170,7 +170,7 @@ func walk(spared map[int]bool) []int {
 }
 
 // scan is like descendants. It reads all processes of the host.
-func scan(spared map[int]bool) ([]int, error) {
+func scan(preexisting map[int]bool) ([]int, error) {
 	parents, err := procstat.List(procstat.Root)
 	if err != nil {
 		return nil, err
@@ -183,7 +183,7 @@ func scan(spared map[int]bool) ([]int, error) {
 		// A chain cannot be longer than the number of processes. A pid
 		// reused during the scan could form a cycle.
 		for n := range len(parents) {
-			if spared[p] {
+			if preexisting[p] {
 				break
 			}
 			up, ok := parents[p]

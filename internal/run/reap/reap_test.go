@@ -28,9 +28,9 @@ func TestKillDescendants(t *testing.T) {
 		_ = before.Process.Kill() // fails only if the process has ended
 		_ = before.Wait()         // fails because the process was killed
 	}()
-	spared, err := Children()
-	if err != nil || !spared[before.Process.Pid] {
-		t.Fatalf("%v, %v", spared, err)
+	preexisting, err := Children()
+	if err != nil || !preexisting[before.Process.Pid] {
+		t.Fatalf("%v, %v", preexisting, err)
 	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		t.Fatal(err)
@@ -55,22 +55,22 @@ func TestKillDescendants(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // fails because the process was killed
-	below, err := scan(spared)
+	below, err := scan(preexisting)
 	if err != nil || len(below) < 3 { // a shell may exec its last command
 		t.Errorf("below us: %v, %v; want three sleeps", below, err)
 	}
 	if _, ok := childrenOf(os.Getpid()); !ok {
 		t.Log("this kernel does not list children")
-	} else if walked := walk(spared); len(walked) != len(below) {
+	} else if walked := walk(preexisting); len(walked) != len(below) {
 		t.Errorf("below us: %v by their lists of children, %v by a scan", walked, below)
 	}
-	if err := KillDescendants(spared); err != nil {
+	if err := KillDescendants(preexisting); err != nil {
 		t.Error(err)
 	}
-	if below, err = scan(spared); err != nil || len(below) != 0 {
+	if below, err = scan(preexisting); err != nil || len(below) != 0 {
 		t.Errorf("left: %v, %v", below, err)
 	}
 	if err := before.Process.Signal(syscall.Signal(0)); err != nil {
-		t.Errorf("the spared child: %v", err)
+		t.Errorf("the preexisting child: %v", err)
 	}
 }

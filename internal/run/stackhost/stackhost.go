@@ -145,7 +145,7 @@ func Start(ctx context.Context, opts Options) (*Process, error) {
 	}
 	h.cmd.Env = environ(opts)
 	keepFromTarget(opts.Plan.Links, opts.Log)
-	outOfReach()
+	setUndumpable()
 	err = HandOver(ours, h.cmd.Start)
 	if err != nil {
 		sock.Close()
@@ -293,11 +293,11 @@ func (h *Process) Connect(ctx context.Context) (*stackconn.Conn, error) {
 	return nil, h.err
 }
 
-// outOfReach protects lklrun's memory and descriptors, including sockets of the
+// setUndumpable protects lklrun's memory and descriptors, including sockets of the
 // host's network, from the command. Without a user namespace, lklrun and the
 // command have the same user and rights. The kernel would then permit ptrace(2)
 // if lklrun were dumpable.
-func outOfReach() {
+func setUndumpable() {
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // cannot fail with this value
 }
 

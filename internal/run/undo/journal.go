@@ -216,7 +216,7 @@ type ElsewhereError struct{ Name, Netns, Dir string }
 // Error describes how to enter that namespace.
 func (e *ElsewhereError) Error() string {
 	text := fmt.Sprintf("run %s changed network namespace %s; as root, run this in that namespace", e.Name, e.Netns)
-	if way := netdev.WayInto(e.Netns); len(way) > 0 {
+	if way := netdev.NsenterArgs(e.Netns); len(way) > 0 {
 		return text + ", e.g. " + strings.Join(way, " ") + " lklrun cleanup"
 	}
 	return text + ", or if the namespace no longer exists (no process or name refers to it), remove " + e.Dir

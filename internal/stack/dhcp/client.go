@@ -162,7 +162,7 @@ func (c *Client) Stop() {
 }
 
 // Renew requests the leases again, even if they do not expire soon.
-func (c *Client) Renew() { c.nudge(nudgeRenew) }
+func (c *Client) Renew() { c.wake(nudgeRenew) }
 
 // RenewNow is like Renew, and waits until the leases arrive or ctx is done.
 func (c *Client) RenewNow(ctx context.Context) error {
@@ -174,7 +174,7 @@ func (c *Client) RenewNow(ctx context.Context) error {
 }
 
 // Release releases the leases and removes their addresses, until Renew.
-func (c *Client) Release() { c.nudge(nudgeRelease) }
+func (c *Client) Release() { c.wake(nudgeRelease) }
 
 // ReleaseNow is like Release, and waits until it is complete or ctx is done.
 func (c *Client) ReleaseNow(ctx context.Context) error {
@@ -182,7 +182,7 @@ func (c *Client) ReleaseNow(ctx context.Context) error {
 	return c.wait(ctx, func(s Status) bool { return s.Proto == ProtoRA || s.State == StateReleased })
 }
 
-func (c *Client) nudge(bit int) {
+func (c *Client) wake(bit int) {
 	if c.v4 != nil {
 		c.v4.nudges.send(bit)
 	}

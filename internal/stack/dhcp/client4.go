@@ -56,8 +56,8 @@ type states interface {
 	// step performs the present state's work until it is complete or ctx is
 	// done.
 	step(ctx context.Context)
-	// heed handles nudges between two steps.
-	heed(ctx context.Context, bits int, carrier bool)
+	// handleNudge handles nudges between two steps.
+	handleNudge(ctx context.Context, bits int, carrier bool)
 }
 
 // drive runs the state machine of s until ctx is done.
@@ -70,7 +70,7 @@ func (c *client) drive(ctx context.Context, s states) {
 		s.step(phase)
 		cancel()
 		if bits, carrier := c.nudges.take(); bits != 0 {
-			s.heed(ctx, bits, carrier)
+			s.handleNudge(ctx, bits, carrier)
 		}
 	}
 }
@@ -121,8 +121,8 @@ func (c *client4) restart(carrier bool) {
 	}
 }
 
-// heed handles nudges between two steps.
-func (c *client4) heed(ctx context.Context, bits int, carrier bool) {
+// handleNudge handles nudges between two steps.
+func (c *client4) handleNudge(ctx context.Context, bits int, carrier bool) {
 	if bits&nudgeCarrier != 0 && c.state != StateReleased {
 		c.pause = 0
 		c.restart(carrier)

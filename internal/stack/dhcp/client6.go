@@ -125,7 +125,7 @@ func (c *client6) restart(carrier bool) {
 	}
 }
 
-func (c *client6) heed(ctx context.Context, bits int, carrier bool) {
+func (c *client6) handleNudge(ctx context.Context, bits int, carrier bool) {
 	switch {
 	case bits&nudgeRelease != 0:
 		c.release(ctx)

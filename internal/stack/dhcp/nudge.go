@@ -26,14 +26,14 @@ type nudges struct {
 	cancel  context.CancelCauseFunc // of the present phase
 }
 
-// send adds a nudge. Pending nudges of the same kind are merged.
+// send adds a wake. Pending nudges of the same kind are merged.
 func (n *nudges) send(bit int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.nudge(bit)
+	n.wake(bit)
 }
 
-func (n *nudges) nudge(bit int) {
+func (n *nudges) wake(bit int) {
 	n.pending |= bit
 	if n.cancel != nil {
 		n.cancel(errNudged)
@@ -46,11 +46,11 @@ func (n *nudges) setCarrier(on bool) {
 	defer n.mu.Unlock()
 	if n.carrier != on {
 		n.carrier = on
-		n.nudge(nudgeCarrier)
+		n.wake(nudgeCarrier)
 	}
 }
 
-// arm returns a context for a phase that ends at the next nudge.
+// arm returns a context for a phase that ends at the next wake.
 func (n *nudges) arm(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	n.mu.Lock()

@@ -109,7 +109,7 @@ func (m *model) table(key string) tea.Cmd {
 	case "I":
 		m.inverted = !m.inverted
 	case "f9", "k":
-		m.condemn()
+		m.confirmKill()
 	case "+", "=":
 		m.faster(-1)
 	case "-":

@@ -20,16 +20,16 @@ const killLimit = 5 * time.Second
 // killedMsg is the result of ending a connection.
 type killedMsg struct{ text string }
 
-// condemn asks whether to end the selected row. The answer applies to that row, even if
+// confirmKill asks whether to end the selected row. The answer applies to that row, even if
 // the order of the rows changes before the answer.
-func (m *model) condemn() {
-	if r, ok := m.victim(); ok {
+func (m *model) confirmKill() {
+	if r, ok := m.rowToKill(); ok {
 		m.ask, m.doomed, m.stack = killing, r, m.current().conn
 	}
 }
 
-// victim returns the row to end.
-func (m *model) victim() (row, bool) {
+// rowToKill returns the row to end.
+func (m *model) rowToKill() (row, bool) {
 	f := m.current()
 	all := m.rows()
 	at, ok := m.selected(all)

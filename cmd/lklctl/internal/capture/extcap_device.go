@@ -47,7 +47,7 @@ func extcapPlaces(ctx context.Context, c *verb.Call, o *extcapOptions) (places [
 			return all
 		}
 	}
-	found := make(chan *verb.Faraway, 1)
+	found := make(chan *verb.Remote, 1)
 	go func() {
 		far, errs, err := c.Reach(limited, targets(limited), true)
 		for _, err := range append(errs, err) {
@@ -83,7 +83,7 @@ func extcapNamed(ctx context.Context, c *verb.Call, device string) ([]instance.P
 	if err != nil {
 		return nil, nil, exit.Usagef("--extcap-interface: %w", err)
 	}
-	far, err := c.ReachAll(ctx, targets)
+	far, err := c.ConnectAll(ctx, targets)
 	if err != nil {
 		return nil, nil, err
 	}

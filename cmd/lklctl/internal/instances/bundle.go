@@ -85,7 +85,7 @@ func gatherBundle(ctx context.Context, c *verb.Call) (*crash.Report, error) {
 	b.AddRun(info.Files(), &info.State)
 	switch conn.Hello().State {
 	case ctlproto.CTL_STATE_PANICKED:
-		b.AddKept(ctx, conn)
+		b.AddKernelLog(ctx, conn)
 		b.AddStats(ctx, conn)
 		b.Miss(crash.PacketsFile, fmt.Errorf("lklrun puts them into its own bundle, if it kept any"))
 	case ctlproto.CTL_STATE_NEW:

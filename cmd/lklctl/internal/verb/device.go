@@ -79,7 +79,7 @@ func (c *Call) Perform(cmd *cobra.Command, args []string, do body) error {
 			}
 		}
 	}
-	far, err := c.ReachAll(cmd.Context(), targets)
+	far, err := c.ConnectAll(cmd.Context(), targets)
 	if err != nil {
 		return err
 	}
@@ -133,16 +133,16 @@ func StatusOf(err error) error {
 	return err
 }
 
-// Faraway holds the devices of one call.
-type Faraway struct {
+// Remote holds the devices of one call.
+type Remote struct {
 	folder *forward.Folder
 	ready  []*remote.Ready
 	all    []*forward.Forwarder // one for each target, in the same order
 }
 
-// ReachAll connects to all devices in parallel. It fails if one of them cannot
+// ConnectAll connects to all devices in parallel. It fails if one of them cannot
 // be reached.
-func (c *Call) ReachAll(ctx context.Context, targets []remote.Target) (*Faraway, error) {
+func (c *Call) ConnectAll(ctx context.Context, targets []remote.Target) (*Remote, error) {
 	far, errs, err := c.Reach(ctx, targets, false)
 	if err != nil {
 		return nil, err
@@ -158,12 +158,12 @@ func (c *Call) ReachAll(ctx context.Context, targets []remote.Target) (*Faraway,
 
 // Reach connects to devices. errs contains an error for each device that cannot
 // be reached. If only is set, nothing is uploaded to a device.
-func (c *Call) Reach(ctx context.Context, targets []remote.Target, only bool) (far *Faraway, errs []error, err error) {
+func (c *Call) Reach(ctx context.Context, targets []remote.Target, only bool) (far *Remote, errs []error, err error) {
 	folder, err := forward.NewFolder()
 	if err != nil {
 		return nil, nil, err
 	}
-	far = &Faraway{folder: folder, ready: make([]*remote.Ready, len(targets)), all: make([]*forward.Forwarder, len(targets))}
+	far = &Remote{folder: folder, ready: make([]*remote.Ready, len(targets)), all: make([]*forward.Forwarder, len(targets))}
 	errs = make([]error, len(targets))
 	var wg sync.WaitGroup
 	for n, t := range targets {
@@ -198,7 +198,7 @@ var Prepare = func(ctx context.Context, t remote.Target, o remote.Options) (*rem
 }
 
 // Places returns the devices that could be reached.
-func (far *Faraway) Places() (all []instance.Place) {
+func (far *Remote) Places() (all []instance.Place) {
 	for _, f := range far.all {
 		if f != nil {
 			all = append(all, f.Place())
@@ -208,7 +208,7 @@ func (far *Faraway) Places() (all []instance.Place) {
 }
 
 // Close closes the connections to the devices.
-func (far *Faraway) Close() {
+func (far *Remote) Close() {
 	for _, f := range far.all {
 		if f != nil {
 			f.Close()
@@ -224,7 +224,7 @@ func (far *Faraway) Close() {
 
 // error returns the error of a device whose connection has failed, or else the
 // error of the verb.
-func (far *Faraway) error(err error) error {
+func (far *Remote) error(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -237,7 +237,7 @@ func (far *Faraway) error(err error) error {
 }
 
 // listed makes list show the instances of several devices.
-func (c *Call) listed(far *Faraway, cmd *cobra.Command, args []string, do body) error {
+func (c *Call) listed(far *Remote, cmd *cobra.Command, args []string, do body) error {
 	c.Places = far.Places()
 	return do(cmd, args)
 }
@@ -245,7 +245,7 @@ func (c *Call) listed(far *Faraway, cmd *cobra.Command, args []string, do body) 
 // eachDevice runs a verb on each device in turn. Each line is prefixed with the
 // device's name. With JSON, the documents are collected in a list with the device
 // of each document.
-func (c *Call) eachDevice(far *Faraway, cmd *cobra.Command, args []string, do body) error {
+func (c *Call) eachDevice(far *Remote, cmd *cobra.Command, args []string, do body) error {
 	stdout, stderr := c.Stdout, c.Stderr
 	defer func() { c.Stdout, c.Stderr = stdout, stderr }()
 	worst := 0
@@ -258,7 +258,7 @@ func (c *Call) eachDevice(far *Faraway, cmd *cobra.Command, args []string, do bo
 		if c.Output == cli.OutputTable {
 			c.Stdout = &prefixed{w: stdout, prefix: f.Place().Device + ": "}
 		}
-		status := c.Fail((&Faraway{all: []*forward.Forwarder{f}}).error(do(cmd, args)))
+		status := c.Fail((&Remote{all: []*forward.Forwarder{f}}).error(do(cmd, args)))
 		worst = max(worst, status)
 		rows = append(rows, newDeviceRow(f.Place().Device, status, text.String()))
 	}

@@ -155,7 +155,7 @@ func (m *monitor) heard(forStack bool) {
 		m.use(now)
 	}
 	if m.sleeping.Load() {
-		m.poke()
+		m.sendProbe()
 	}
 }
 
@@ -165,7 +165,7 @@ func (m *monitor) sent() { m.use(int64(m.now())) }
 func (m *monitor) use(now int64) {
 	m.lastUsed.Store(now)
 	if m.sleeping.Load() {
-		m.poke()
+		m.sendProbe()
 	}
 }
 
@@ -175,7 +175,7 @@ func (m *monitor) fail(err error) {
 	m.err = err
 	m.mu.Unlock()
 	m.unreachable.Store(true)
-	m.poke()
+	m.sendProbe()
 }
 
 func (m *monitor) lastError() error {
@@ -184,7 +184,7 @@ func (m *monitor) lastError() error {
 	return m.err
 }
 
-func (m *monitor) poke() {
+func (m *monitor) sendProbe() {
 	select {
 	case m.wake <- struct{}{}:
 	default:

@@ -156,8 +156,8 @@ func (g *Gateway) route(ctx context.Context) error {
 		g.associate(ctx, id, pkt)
 		return true
 	}
-	s.SetTransportProtocolHandler(tcp.ProtocolNumber, g.unlessRefused("tcp", g.unlessUnreachable(connections)))
-	s.SetTransportProtocolHandler(udp.ProtocolNumber, g.unlessRefused("udp", g.unlessUnreachable(datagrams)))
+	s.SetTransportProtocolHandler(tcp.ProtocolNumber, g.filterRefused("tcp", g.filterUnreachable(connections)))
+	s.SetTransportProtocolHandler(udp.ProtocolNumber, g.filterRefused("udp", g.filterUnreachable(datagrams)))
 	if err := s.CreateNIC(nic, g.link); err != nil {
 		return fmt.Errorf("creating its interface: %v", err)
 	}

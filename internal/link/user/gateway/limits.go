@@ -139,7 +139,7 @@ func (t *table) makeRoom() {
 			t.mu.Unlock()
 			return
 		}
-		e := t.victim()
+		e := t.oldest()
 		t.drop(e)
 		t.mu.Unlock()
 		e.g.limited(t.kind)
@@ -168,9 +168,9 @@ func (t *table) drop(e *entry) {
 	}
 }
 
-// victim returns the least recently used entry of the peer that has the most
+// oldest returns the least recently used entry of the peer that has the most
 // entries. Thus a peer with many entries cannot evict the entries of others.
-func (t *table) victim() (v *entry) {
+func (t *table) oldest() (v *entry) {
 	most, peer := 0, netip.Addr{}
 	for p, n := range t.per {
 		if n > most {

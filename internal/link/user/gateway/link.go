@@ -153,7 +153,7 @@ func (l *link) wanted(frame []byte) bool {
 		l.from.Store(&src)
 	}
 	if l.other != nil {
-		l.tellOther(eth.Type(), frame[header.EthernetMinimumSize:])
+		l.logDropped(eth.Type(), frame[header.EthernetMinimumSize:])
 	}
 	if l.echoElsewhere(eth.Type(), frame[header.EthernetMinimumSize:]) {
 		l.echo(eth.Type(), frame[header.EthernetMinimumSize:])

@@ -26,10 +26,10 @@ import (
 // streamLimit bounds the time between two queries on a TCP connection.
 const streamLimit = 10 * time.Second
 
-// unlessRefused answers the first packet of a flow that the rules refuse, and
+// filterRefused answers the first packet of a flow that the rules refuse, and
 // passes other packets to next. It only makes the program's call fail at once:
 // dialHost applies the same rules.
-func (g *Gateway) unlessRefused(protocol string, next packetHandler) packetHandler {
+func (g *Gateway) filterRefused(protocol string, next packetHandler) packetHandler {
 	if g.rules == nil {
 		return next
 	}
@@ -50,10 +50,10 @@ func (g *Gateway) unlessRefused(protocol string, next packetHandler) packetHandl
 	}
 }
 
-// tellOther reports a packet to elsewhere that is neither TCP nor UDP. Such
+// logDropped reports a packet to elsewhere that is neither TCP nor UDP. Such
 // packets to multicast addresses belong to the stack itself, for example to
 // neighbour discovery.
-func (l *link) tellOther(protocol tcpip.NetworkProtocolNumber, packet []byte) {
+func (l *link) logDropped(protocol tcpip.NetworkProtocolNumber, packet []byte) {
 	var to netip.Addr
 	var transport uint8
 	switch {

@@ -30,7 +30,7 @@ func (g *Gateway) publish(ctx context.Context) {
 		if d.tcp != nil {
 			go g.accept(ctx, d)
 		} else {
-			roomy(d.udp)
+			growBuffer(d.udp)
 			go g.forward(ctx, d)
 		}
 	}

@@ -30,8 +30,8 @@ const maxDatagram = 65507
 // have spread them out over time.
 const datagramBuffer = 4 << 20
 
-// roomy makes the buffer of a host socket as large as the host allows.
-func roomy(c net.Conn) {
+// growBuffer makes the buffer of a host socket as large as the host allows.
+func growBuffer(c net.Conn) {
 	raw, err := c.(*net.UDPConn).SyscallConn()
 	if err != nil {
 		return
@@ -73,7 +73,7 @@ func (g *Gateway) associate(ctx context.Context, id stack.TransportEndpointID, p
 		go g.answer(ctx, in)
 		return
 	}
-	roomy(out)
+	growBuffer(out)
 	a := newAssociation(g, udpPairs, func() {
 		out.Close()
 		in.Close()

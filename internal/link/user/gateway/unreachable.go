@@ -36,9 +36,9 @@ const (
 // packetHandler handles a packet that has no endpoint.
 type packetHandler = func(stack.TransportEndpointID, *stack.PacketBuffer) bool
 
-// unlessUnreachable answers packets for which the host has no route, and passes
+// filterUnreachable answers packets for which the host has no route, and passes
 // the others to next.
-func (g *Gateway) unlessUnreachable(next packetHandler) packetHandler {
+func (g *Gateway) filterUnreachable(next packetHandler) packetHandler {
 	return func(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
 		to := g.onHost(id.LocalAddress)
 		// Packets to multicast and similar addresses get no ICMP error

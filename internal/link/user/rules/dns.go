@@ -165,8 +165,8 @@ func answer(query []byte, code dnsmessage.RCode) []byte {
 // Failure returns an answer that reports a failure of the name server.
 func (q *Query) Failure() []byte { return answer(q.original, dnsmessage.RCodeServerFailure) }
 
-// Belongs reports whether a message is the name server's answer to this query.
-func (q *Query) Belongs(msg []byte) bool {
+// IsReplyTo reports whether a message is the name server's answer to this query.
+func (q *Query) IsReplyTo(msg []byte) bool {
 	var p dnsmessage.Parser
 	h, err := p.Start(msg)
 	if err != nil || !h.Response || h.ID != q.id {
@@ -180,7 +180,7 @@ func (q *Query) Belongs(msg []byte) bool {
 // Answer permits the addresses in the name server's answer, and returns the
 // answer for the program. If the answer is malformed, no address is permitted.
 func (q *Query) Answer(msg []byte) []byte {
-	if !q.Belongs(msg) {
+	if !q.IsReplyTo(msg) {
 		return q.Failure()
 	}
 	// The question has the same length in both messages, so the pointers to its

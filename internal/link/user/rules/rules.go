@@ -156,7 +156,7 @@ func (r *Rules) Open(protocol string, to netip.AddrPort) error {
 	if reason != "" {
 		return r.refused(protocol, to, reason)
 	}
-	r.ledger.Contact(protocol, to, name, "")
+	r.ledger.RecordAttempt(protocol, to, name, "")
 	return nil
 }
 
@@ -178,7 +178,7 @@ func (r *Rules) Other(protocol string, to netip.Addr) {
 func (r *Rules) refused(protocol string, to netip.AddrPort, reason string) error {
 	d := egress.Destination{Protocol: protocol, Address: to.Addr().String(), Port: to.Port()}
 	err := &RefusedError{d.String(), reason}
-	r.ledger.Contact(protocol, to, "", reason)
+	r.ledger.RecordAttempt(protocol, to, "", reason)
 	r.say(err.Error())
 	return err
 }
@@ -217,7 +217,7 @@ func (r *Rules) check(protocol string, to netip.AddrPort) (name, reason string) 
 		permitted = permitted || rule.Name == "" && rule.Prefix.Contains(a) && permits(rule, port)
 	}
 	if !permitted {
-		if name, reason = r.granted(a, port); reason != "" {
+		if name, reason = r.allowedBy(a, port); reason != "" {
 			return "", reason
 		}
 	}
@@ -311,9 +311,9 @@ func embedded(a netip.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// granted returns the name whose answer permits a port of an address, or the
+// allowedBy returns the name whose answer permits a port of an address, or the
 // reason for which none does.
-func (r *Rules) granted(a netip.Addr, port uint16) (name, reason string) {
+func (r *Rules) allowedBy(a netip.Addr, port uint16) (name, reason string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.Now()
@@ -374,7 +374,7 @@ func (r *Rules) count() (n int) {
 
 // evict drops all grants of the address that expires first.
 func (r *Rules) evict() {
-	var victim netip.Addr
+	var oldest netip.Addr
 	var first time.Time
 	for a, all := range r.grants {
 		last := all[0].expires
@@ -383,9 +383,9 @@ func (r *Rules) evict() {
 				last = g.expires
 			}
 		}
-		if !victim.IsValid() || last.Before(first) {
-			victim, first = a, last
+		if !oldest.IsValid() || last.Before(first) {
+			oldest, first = a, last
 		}
 	}
-	delete(r.grants, victim)
+	delete(r.grants, oldest)
 }
