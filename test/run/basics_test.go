@@ -32,7 +32,7 @@ func TestOrdinaryUser(t *testing.T) {
 			if r.Status != 0 || r.Stdout != "hello\n" {
 				t.Fatalf("curl: %v", r)
 			}
-			if said := kit.Lines(r.Stderr); len(said) != 1 || !strings.Contains(said[0], "the host's kernel carries its TCP connections") {
+			if said := kit.Lines(r.Stderr); len(said) != 1 || !strings.Contains(said[0], "end at the user-mode gateway") {
 				t.Errorf("the gateway note is not one line: %q", r.Stderr)
 			}
 			before.Same()
