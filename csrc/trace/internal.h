@@ -94,5 +94,6 @@ int64_t regs_result(const struct regs *r);
 void regs_set_result(struct regs *r, int64_t value);
 void regs_set_call(struct regs *r, long nr, const uint64_t args[6]);
 void regs_repeat(struct regs *r);
+void regs_restart(pid_t tid);
 
 #endif

@@ -7,6 +7,7 @@
 #include <elf.h>
 #include <errno.h>
 #include <sys/ptrace.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 
 #include "trace/internal.h"
@@ -19,6 +20,7 @@
 
 #define CALL_SIZE	2	/* bytes of the instruction syscall */
 #define TRAP_FLAG	0x100	/* in eflags: SIGTRAP after one instruction */
+#define ERESTARTNOHAND	514	/* include/linux/errno.h */
 
 /** regs_read - read the registers of a thread that waits in a stop */
 int regs_read(pid_t tid, struct regs *r)
@@ -93,6 +95,43 @@ void regs_repeat(struct regs *r)
 	r->user.rip -= CALL_SIZE;
 	r->user.rax = (uint64_t)r->nr;
 	r->nr = -1;		/* the kernel must not restart the last call */
+}
+
+/** waits_on - whether a call without a timeout of its own returns EINTR after a stop */
+static bool waits_on(const struct regs *r)
+{
+	switch (r->nr) {
+	case SYS_read:
+	case SYS_readv:
+	case SYS_write:
+	case SYS_writev:
+	case SYS_recvfrom:
+	case SYS_recvmsg:
+	case SYS_sendto:
+	case SYS_sendmsg:
+	case SYS_accept:
+	case SYS_accept4:
+		return true;
+	case SYS_epoll_wait:
+	case SYS_epoll_pwait:
+		return (int)regs_arg(r, 3) < 0;
+	}
+	return false;
+}
+
+/**
+ * regs_restart - let the call start again that our stop has ended with EINTR
+ *
+ * If a handler of a signal runs, the kernel returns EINTR nevertheless.
+ */
+void regs_restart(pid_t tid)
+{
+	struct regs r;
+
+	if (regs_read(tid, &r) || regs_result(&r) != -EINTR || !waits_on(&r))
+		return;
+	regs_set_result(&r, -ERESTARTNOHAND);
+	regs_write(tid, &r);
 }
 
 #elif defined(__aarch64__)
@@ -170,6 +209,12 @@ void regs_repeat(struct regs *r)
 	r->nr = -1;		/* the kernel must not restart the last call */
 }
 
+/** regs_restart - nothing: the kernel has read the result before the stop */
+void regs_restart(pid_t tid)
+{
+	(void)tid;
+}
+
 #else
 
 /** regs_read - not supported */
@@ -229,6 +274,12 @@ void regs_set_call(struct regs *r, long nr, const uint64_t args[6])
 void regs_repeat(struct regs *r)
 {
 	(void)r;
+}
+
+/** regs_restart - not supported */
+void regs_restart(pid_t tid)
+{
+	(void)tid;
 }
 
 #endif

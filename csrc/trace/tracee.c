@@ -278,8 +278,10 @@ static void stopped(struct tracee *t, int status)
 		tracee_executed(t);
 		return;
 	case PTRACE_EVENT_STOP:
-		if (sig == SIGTRAP)
+		if (sig == SIGTRAP) {
+			regs_restart(t->tid);
 			break;
+		}
 		ptrace(PTRACE_LISTEN, t->tid, 0, 0);
 		return;
 	case 0:
