@@ -33,19 +33,19 @@
 #define SYS_close_range	436
 #endif
 
-/** is_still - whether a thread executes nothing until trace_wait() or an answer */
-static bool is_still(const struct tracee *t)
+/** is_stopped - whether a thread executes nothing until trace_wait() or an answer */
+static bool is_stopped(const struct tracee *t)
 {
 	return t->at != RUNS || t->is_kept;
 }
 
-/** ask - let each other thread that has the descriptors of @self stop */
-static void ask(const struct tracee *self)
+/** interrupt_others - let each other thread that has the descriptors of @self stop */
+static void interrupt_others(const struct tracee *self)
 {
 	struct tracee *t = NULL;
 
 	while ((t = tracee_next(t)))
-		t->asked = t != self && !is_still(t) &&
+		t->awaited = t != self && !is_stopped(t) &&
 			   (!t->files || !self->files || t->files == self->files) &&
 			   !ptrace(PTRACE_INTERRUPT, t->tid, 0, 0);
 }
@@ -84,16 +84,16 @@ static bool is_harmless(pid_t tid)
 	return nr != -2 && nr != SYS_dup3 && nr != SYS_close_range;
 }
 
-/** count - count the threads that have not stopped; @excuse the harmless ones */
-static unsigned int count(bool excuse)
+/** count_running - count the threads that have not stopped; @excuse the harmless ones */
+static unsigned int count_running(bool excuse)
 {
 	struct tracee *t = NULL;
 	unsigned int n = 0;
 
 	while ((t = tracee_next(t))) {
-		t->asked = t->asked && !is_still(t) &&
+		t->awaited = t->awaited && !is_stopped(t) &&
 			   !(excuse && is_harmless(t->tid));
-		n += t->asked;
+		n += t->awaited;
 	}
 	return n;
 }
@@ -113,8 +113,8 @@ int trace_alone(pid_t tid)
 
 	if (!self)
 		return -ESRCH;
-	ask(self);
-	while (count(ticks)) {
+	interrupt_others(self);
+	while (count_running(ticks)) {
 		pid = waitpid(-1, &status, __WALL);
 		if (pid > 0)
 			tracee_keep(pid, status);

@@ -47,7 +47,7 @@ enum at {
  * @kept: the next thread whose @status trace_wait() must still handle
  * @is_kept: it must
  * @files: number of its descriptor table; 0: unknown
- * @asked: trace_alone() waits for it to stop
+ * @awaited: trace_alone() waits for it to stop
  * @status: a wait status, or TRACEE_REPLACED
  */
 struct tracee {
@@ -63,7 +63,7 @@ struct tracee {
 	struct tracee *kept;
 	bool is_kept;
 	uint64_t files;
-	bool asked;
+	bool awaited;
 	int status;
 };
 

@@ -97,8 +97,8 @@ void regs_repeat(struct regs *r)
 	r->nr = -1;		/* the kernel must not restart the last call */
 }
 
-/** waits_on - whether a call without a timeout of its own returns EINTR after a stop */
-static bool waits_on(const struct regs *r)
+/** is_restartable - whether a call may start again; one with a timeout would wait longer */
+static bool is_restartable(const struct regs *r)
 {
 	switch (r->nr) {
 	case SYS_read:
@@ -128,7 +128,7 @@ void regs_restart(pid_t tid)
 {
 	struct regs r;
 
-	if (regs_read(tid, &r) || regs_result(&r) != -EINTR || !waits_on(&r))
+	if (regs_read(tid, &r) || regs_result(&r) != -EINTR || !is_restartable(&r))
 		return;
 	regs_set_result(&r, -ERESTARTNOHAND);
 	regs_write(tid, &r);

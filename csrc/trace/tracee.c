@@ -222,7 +222,7 @@ void tracee_executed(struct tracee *t)
 	t->page = 0;
 	t->at = RUNS;
 	t->files = ++last_files;
-	t->asked = false;
+	t->awaited = false;
 	if (former && former != t)
 		keep(former, TRACEE_REPLACED);
 	ptrace(PTRACE_CONT, t->tid, 0, 0);

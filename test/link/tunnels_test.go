@@ -18,8 +18,8 @@ import (
 const tunnelOurs, tunnelTheirs = "10.69.0.2", "10.69.0.1"
 
 // TestTunnels fetches a file through a tunnel of a VPN program on the stack, whose peer
-// runs on the server. With the engine trace, an ordinary user
-// runs it, except wireguard-go, whose control socket is in a folder of root.
+// runs on the server. With the engine trace, an ordinary user runs the program, except
+// wireguard-go, whose control socket is in a folder of root.
 func TestTunnels(t *testing.T) {
 	for name, begin := range map[string]func(t *testing.T, dir string) (ours, theirs string){
 		"openvpn": openvpn, "wg": wireguard,

@@ -56,7 +56,7 @@ uint64_t fd_cookie(int fd);
 /* carrier_pool.c */
 struct conn *carrier_pool_get(int flags, int *fd);
 bool carrier_pool_close(struct conn *conn);
-void ahead_stop(void);
+void carrier_pool_stop(void);
 
 /* carrier_opts.c */
 void carrier_option(struct call *c, int name, int len);

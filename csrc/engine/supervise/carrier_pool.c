@@ -285,8 +285,8 @@ bool carrier_pool_close(struct conn *conn)
 	return true;
 }
 
-/** ahead_stop - end the thread, and close and free everything */
-void ahead_stop(void)
+/** carrier_pool_stop - end the thread, and close and free everything */
+void carrier_pool_stop(void)
 {
 	unsigned int i;
 

@@ -302,7 +302,7 @@ void conn_stop(void)
 		conn->facts &= (uint16_t)~F_WAKING;	/* set after a panic */
 		conn_free(conn);
 	}
-	ahead_stop();
+	carrier_pool_stop();
 	timer_cancel(&sweep_timer);
 	carrier_stop();
 }

@@ -4,11 +4,11 @@
  *
  * Theory of operation
  *
- * The target cannot create stray sockets, because its sockets are carriers. But
+ * The target cannot create foreign sockets, because its sockets are carriers. But
  * a process outside the run may send one to the target, or the target may take
- * one from such a process (pidfd_getfd(2)). lklhost does not pass stray sockets
+ * one from such a process (pidfd_getfd(2)). lklhost does not pass foreign sockets
  * to the target (scm_rights.c, getfd.c), and refuses calls on them. Sockets
- * that lklhost or its user has passed to the target are not stray: packet
+ * that lklhost or its user has passed to the target are not foreign: packet
  * sockets, and the standard streams of a program.
  */
 #define _GNU_SOURCE
@@ -95,7 +95,7 @@ void foreign_sock_allow(int fd)
 	known[n_known++] = identity(fd);
 }
 
-/** foreign_sock_is - whether @fd is a stray socket */
+/** foreign_sock_is - whether @fd is a foreign socket */
 bool foreign_sock_is(int fd, int domain)
 {
 	struct known k;
@@ -118,8 +118,8 @@ int foreign_sock_domain(int fd)
 	return option(fd, SO_DOMAIN);
 }
 
-/** stray_refused - count a refused stray socket, and warn once per process */
-void stray_refused(const struct call *c)
+/** foreign_sock_refused - count a refused foreign socket, and warn once per process */
+void foreign_sock_refused(const struct call *c)
 {
 	conn_stats.strays++;
 	if (task_account(c->task)->strays++)

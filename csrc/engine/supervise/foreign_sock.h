@@ -12,7 +12,7 @@ struct call;
 
 bool foreign_sock_is(int fd, int domain);
 int foreign_sock_domain(int fd);
-void stray_refused(const struct call *c);
+void foreign_sock_refused(const struct call *c);
 
 /*
  * In scm_rights.c: recvmsg(2) and recvmmsg(2) on a unix socket that is not a

@@ -7,7 +7,7 @@
  * A process outside the run may have sockets of the host's network. lklhost
  * therefore takes the descriptor itself, with its own duplicate of the pidfd,
  * and gives it to the caller only if the process belongs to the run and the
- * descriptor is no stray socket (foreign_sock.c).
+ * descriptor is no foreign socket (foreign_sock.c).
  *
  * lklhost may have more rights than the caller. It therefore repeats the checks
  * of the kernel (__ptrace_may_access(), kernel/ptrace.c), and refuses the call
@@ -173,7 +173,7 @@ int64_t getfd_call(struct call *c)
 	if (pid < 0)
 		return pid;
 	if (!tree_has(pid)) {
-		stray_refused(c);
+		foreign_sock_refused(c);
 		return -EPERM;
 	}
 	if (!may_take(c, pid))
@@ -183,7 +183,7 @@ int64_t getfd_call(struct call *c)
 		return -errno;
 	ret = -EPERM;
 	if (foreign_sock_is(fd, foreign_sock_domain(fd)))
-		stray_refused(c);
+		foreign_sock_refused(c);
 	else if (may_take(c, pid))
 		ret = call_addfd_send(c, fd, true);
 	paged_close(fd);

@@ -17,7 +17,7 @@
  * Only call_native() continues a call. tests/rooms.py checks this, and that
  * each use gives a reason from this list.
  *
- * The reasons rely on one invariant: the target has no stray socket (foreign_sock.c),
+ * The reasons rely on one invariant: the target has no foreign socket (foreign_sock.c),
  * which is a socket of a network that is not the stack's. Its sockets are
  * carriers, unix sockets, AF_ALG, netlink of the host's local protocols, packet
  * sockets of the mirror, and the standard streams that the user has given to

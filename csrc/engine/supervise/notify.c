@@ -117,7 +117,7 @@ static int64_t no_carrier(struct call *c)
 	if (domain < 0)
 		return -errno;
 	if (foreign_sock_is(c->dup, domain)) {
-		stray_refused(c);
+		foreign_sock_refused(c);
 		return -EPERM;
 	}
 	switch (c->nr) {

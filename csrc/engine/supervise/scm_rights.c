@@ -10,8 +10,8 @@
  * message itself, on a duplicate of the caller's descriptor. It does so for
  * every kind of socket, because the target could replace any descriptor by a
  * unix socket before the host's kernel uses it. It passes the
- * descriptors to the caller, except for stray sockets (foreign_sock.c). If there is a
- * stray socket, the caller gets fewer descriptors and MSG_CTRUNC, as if there
+ * descriptors to the caller, except for foreign sockets (foreign_sock.c). If there is a
+ * foreign socket, the caller gets fewer descriptors and MSG_CTRUNC, as if there
  * were no room.
  *
  * No call here blocks. A blocking caller is held. The loop watches a duplicate
@@ -151,7 +151,7 @@ static int give(struct call *c, int fd, int flags)
 }
 
 /**
- * rights - pass the received descriptors to the caller, except stray ones
+ * rights - pass the received descriptors to the caller, except foreign ones
  * @flags: MSG_CTRUNC is added if some descriptors were not passed
  */
 static void rights(struct call *c, struct cmsghdr *cm, int uflags, int *flags)
@@ -164,7 +164,7 @@ static void rights(struct call *c, struct cmsghdr *cm, int uflags, int *flags)
 		int fd = fds[i];
 
 		if (foreign_sock_is(fd, foreign_sock_domain(fd))) {
-			stray_refused(c);
+			foreign_sock_refused(c);
 			*flags |= MSG_CTRUNC;
 		} else if (!full) {
 			nr = give(c, fd, uflags);
