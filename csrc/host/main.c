@@ -57,6 +57,8 @@
 #include "base/trap.h"
 #include "control/control.h"
 #include "engine/link/link.h"
+#include "engine/supervise/carrier.h"
+#include "engine/supervise/hostnet.h"
 #include "engine/supervise/supervise.h"
 #include "host/host.h"
 #include "mirror/mirror.h"
@@ -282,7 +284,7 @@ int main(int argc, char **argv)
 	if (host.preload && link_init(err, sizeof(err)))
 		fatal("%s", err);
 	if (!host.preload && strcmp(host.abi, "host"))
-		view_open(engine_carrier_ino);
+		view_open(conn_carrier_ino);
 	if (target_fork(command, err, sizeof(err)))
 		fatal("%s", err);
 	isolate_descriptors();

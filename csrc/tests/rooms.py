@@ -51,7 +51,7 @@ OFFERS = {  # "*": all of them
     "view": "view.h",
     "mirror": "mirror.h",
     "engine/common": "account.h loopback.h netd.h proc_text.h",
-    "engine/supervise": "supervise.h",
+    "engine/supervise": "carrier.h foreign_sock.h hostnet.h supervise.h",
     "engine/link": "link.h",
     "engine/preload": "",
     "target": "target.h",

@@ -392,7 +392,7 @@ static void called(const struct trace_call *call)
 	struct call c = { .id = call->id, .pid = call->tid, .nr = call->nr };
 
 	memcpy(c.args, call->args, sizeof(c.args));
-	call_handle(&c, false);
+	call_ops->handle(&c, false);
 }
 
 /** strayed - report a process that was killed, see struct trace_ops */

@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "base/loop.h"
 #include "engine/supervise/catch.h"
-#include "engine/supervise/conn.h"
 #include "engine/supervise/native.h"
 #include "engine/supervise/notify.h"
 
@@ -16,6 +15,7 @@
 
 struct notify_stats notify_stats;
 
+const struct call_ops *call_ops;
 static const struct catch_ops *way;
 
 /** call_set_way - set how this run catches calls */

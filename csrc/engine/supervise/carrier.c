@@ -65,7 +65,7 @@
 #include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/notify.h"
-#include "engine/supervise/stream.h"
+#include "engine/supervise/stream_conn.h"
 #include "process/process.h"
 
 #define PREFIX		"lklrun"
@@ -188,7 +188,7 @@ int carrier_pair(int type, uint32_t id, int sv[2])
 int carrier_watch(struct conn *conn, int fd)
 {
 	conn->csrc.fd = fd;
-	conn->csrc.fn = engine_ops->carrier_event;
+	conn->csrc.fn = conn_ops->carrier_event;
 	return loop_add(&conn->csrc, CARRIER_EVENTS);
 }
 

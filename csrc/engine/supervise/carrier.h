@@ -58,6 +58,32 @@ struct conn *carrier_pool_get(int flags, int *fd);
 bool carrier_pool_close(struct conn *conn);
 void carrier_pool_stop(void);
 
+/* fd_replace.c */
+bool copies_cloexec(const struct call *c, int fd);
+int copies_replace(struct call *c, int fd, uint64_t ino);
+
+/* orphan_fd.c */
+struct left;
+void left_add(const struct call *c, int num, uint64_t ino,
+	      const struct sockaddr_storage *ss, socklen_t len);
+struct left *left_find(const struct call *c);
+int64_t left_give(struct call *c, struct left *l);
+void left_stop(void);
+
+/* scm_rights.c: recvmsg(2) and recvmmsg(2) on a unix socket that is no carrier */
+int64_t received_call(struct call *c);
+
+/* getfd.c */
+void getfd_init(void);
+int64_t getfd_call(struct call *c);
+
+/* inode_map.c */
+uint64_t conn_carrier_ino(uint64_t stack_ino);
+void owners_translate(const struct conn *conn, char *buf, size_t len);
+
+/* memory.c */
+bool memory_short(void);
+
 /* carrier_opts.c */
 void carrier_option(struct call *c, int name, int len);
 void carrier_options(const struct stream *s, int fd);

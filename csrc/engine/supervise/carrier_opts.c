@@ -7,7 +7,7 @@
 #include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/notify.h"
-#include "engine/supervise/stream.h"
+#include "engine/supervise/stream_conn.h"
 #include "stack/stack.h"
 
 #define OPT_RCVTIMEO_OLD	20

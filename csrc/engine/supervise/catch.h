@@ -38,9 +38,6 @@ extern const struct catch_ops catch_by_notify, catch_by_trace;
 /* call.c */
 void call_set_way(const struct catch_ops *ops);
 
-/* notify.c */
-void call_handle(struct call *c, bool foreign);
-
 /* backend_seccomp.c */
 void call_probe(int fd);
 

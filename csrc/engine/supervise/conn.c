@@ -19,14 +19,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/lklhost.h"
 #include "base/loop.h"
 #include "control/control.h"
 #include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/dgram_conn.h"
 #include "engine/supervise/notify.h"
-#include "engine/supervise/pump.h"
-#include "engine/supervise/stream.h"
+#include "engine/supervise/stream_conn.h"
 #include "shared/ctl_proto.h"
 #include "stack/stack.h"
 
@@ -41,6 +41,31 @@ static void sweep_due(struct timer *t);
 static struct timer sweep_timer = TIMER_INIT(sweep_timer, sweep_due);
 static unsigned int n_reachable[KIND_NETLINK + 1];
 static unsigned int n_probes, sweep_at = SWEEP_MIN;
+
+/**
+ * stack_socket - create a socket in the stack, with MPTCP instead of TCP if
+ * requested
+ */
+long stack_socket(int domain, int type, int proto, bool *is_mptcp)
+{
+	int flags = SOCK_NONBLOCK | SOCK_CLOEXEC;
+	long fd;
+
+	*is_mptcp = false;
+	if (host.mptcp && type == SOCK_STREAM &&
+	    (proto == 0 || proto == IPPROTO_TCP)) {
+		fd = st_socket(domain, type | flags, IPPROTO_MPTCP);
+		*is_mptcp = fd >= 0;
+		/*
+		 * The stack has no MPTCP, or MPTCP is disabled. An old stack
+		 * does not know the protocol number (EINVAL).
+		 */
+		if (fd >= 0 || (fd != -EPROTONOSUPPORT && fd != -ENOPROTOOPT &&
+				fd != -EINVAL))
+			return fd;
+	}
+	return st_socket(domain, type | flags, proto);
+}
 
 /**
  * conn_begin - use the connection for the stack's socket @sfd
@@ -58,7 +83,7 @@ void conn_begin(struct conn *conn, struct call *c, int sfd, int domain,
 	conn->maker = task_tgid(c->task);
 	account_begin(conn, task_account(c->task));
 	memcpy(conn->comm, task_comm(c->task), sizeof(conn->comm));
-	work_init(&conn->work, engine_ops->pump);
+	work_init(&conn->work, conn_ops->pump);
 	list_init(&conn->held);
 	list_init(&conn->probe);
 	list_add_tail(&conn->link, &conns);
@@ -152,7 +177,7 @@ void conn_free(struct conn *conn)
 		conn_stats.bytes_in += conn->bytes_in;
 		conn_stats.bytes_out += conn->bytes_out;
 	}
-	if (conn->sfd >= 0 && !(s && orphan_mptcp_take(s)))
+	if (conn->sfd >= 0 && !(s && conn_ops->outlives(s)))
 		st_close(conn->sfd);
 	conn_event(conn, "close");
 	if (s && s->state == STREAM_LISTENING)
@@ -220,7 +245,7 @@ static void sweep(bool all, enum conn_kind kind)
 		if (carrier_gone(conn)) {
 			conn_stats.swept++;
 			if (conn->kind == KIND_DGRAM)
-				engine_ops->closed(dgram_of(conn));
+				conn_ops->closed(dgram_of(conn));
 			else
 				conn_free(conn);
 		}

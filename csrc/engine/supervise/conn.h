@@ -25,6 +25,7 @@ enum conn_kind {
 struct call;
 struct sockopt_note;
 struct dgram;
+struct stream;
 struct task;
 
 /**
@@ -172,28 +173,23 @@ struct conn {
 };
 
 /**
- * struct engine_ops - callbacks from lower files to higher ones, set by
- *	engine_init()
- * @carrier_event: handle an event of a stream's carrier
- * @pump: continue pumping a connection
- * @fetch: move a message of a datagram socket from the stack to its carrier
- * @closed: handle that the carrier of a datagram socket is closed
- * @task_gone: handle that the engine forgets a thread of the target
- * @pages_gone: handle that a thread has ended or has other memory
- * @task_ended: handle the end of a process or thread: its descriptors may be
- *	closed now
+ * struct conn_ops - what the kinds of connections do
+ * @carrier_event: handles an event of a stream's carrier
+ * @pump: continues pumping a connection
+ * @outlives: takes over the stack's socket of a closed stream, if its peer may
+ *	still send; returns whether it has
+ * @fetch: moves a message of a datagram socket from the stack to its carrier
+ * @closed: handles that the carrier of a datagram socket is closed
  */
-struct engine_ops {
+struct conn_ops {
 	void (*carrier_event)(struct source *src, uint32_t events);
 	void (*pump)(struct work *w);
+	bool (*outlives)(const struct stream *s);
 	int (*fetch)(struct dgram *d);
 	void (*closed)(struct dgram *d);
-	void (*task_gone)(const struct task *t);
-	void (*pages_gone)(const struct task *t);
-	void (*task_ended)(void);
 };
 
-extern const struct engine_ops *engine_ops;
+extern const struct conn_ops *conn_ops;
 
 /* conn_table.c */
 extern struct list conns;
@@ -209,6 +205,7 @@ void conn_renumber(struct conn *conn, uint32_t id);
 uint64_t conn_stack_ino(struct conn *conn);
 
 /* conn.c */
+long stack_socket(int domain, int type, int proto, bool *is_mptcp);
 void conn_begin(struct conn *conn, struct call *c, int sfd, int domain,
 		int type, int proto);
 struct conn *conn_new(struct call *c, enum conn_kind kind, int sfd, int domain,

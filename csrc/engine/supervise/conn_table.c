@@ -18,7 +18,7 @@
 #include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/dgram_conn.h"
-#include "engine/supervise/stream.h"
+#include "engine/supervise/stream_conn.h"
 
 #ifndef SO_COOKIE		/* Linux 4.12 */
 #define SO_COOKIE	57
@@ -33,7 +33,7 @@
 _Static_assert(!offsetof(struct stream, conn) && !offsetof(struct dgram, conn),
 	       "a connection and what it is part of have the same address");
 
-const struct engine_ops *engine_ops;
+const struct conn_ops *conn_ops;
 struct list conns = LIST_INIT(conns);
 struct conn_stats conn_stats;
 

@@ -35,6 +35,7 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "base/loop.h"
+#include "engine/supervise/internal.h"
 #include "engine/supervise/notify.h"
 #include "engine/supervise/rights.h"
 #include "engine/supervise/supervise.h"

@@ -59,10 +59,4 @@ void dgram_queue_read(struct dgram *d, int dup);
 int dgram_sndbuf(int domain);
 int dgram_disconnect(struct dgram *d, int dup);
 
-/* neigh.c */
-bool neigh_pending(void);
-
-/* inode_map.c */
-void owners_translate(const struct conn *conn, char *buf, size_t len);
-
 #endif

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/*
- * The data of the two kinds of connections. conn.c allocates and frees them without
- * knowing what stream.h and dgram.h do with them.
- */
+/* The data of a datagram or netlink socket. */
 #ifndef LKLHOST_DGRAM_CONN_H
 #define LKLHOST_DGRAM_CONN_H
 
@@ -10,7 +7,6 @@
 
 #include "base/list.h"
 #include "engine/supervise/conn.h"
-#include "engine/supervise/stream.h"
 
 struct origin;
 

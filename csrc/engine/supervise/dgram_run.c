@@ -238,7 +238,7 @@ static void end_gro(struct dgram *d)
 	d->runs |= D_GRO;
 	d->ending = true;	/* fetch() must not get here again */
 	set_drop(d, true);
-	for (i = 0; i < DRAIN_MAX && engine_ops->fetch(d) >= 0; i++)
+	for (i = 0; i < DRAIN_MAX && conn_ops->fetch(d) >= 0; i++)
 		if (d->conn.to_target.len)
 			break;
 	/* The target reads too slowly for the rest. */

@@ -13,11 +13,11 @@
 #include "base/lklhost.h"
 #include "engine/common/proc_text.h"
 #include "engine/supervise/carrier.h"
-#include "engine/supervise/catch.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/dgram.h"
 #include "engine/supervise/foreign_sock.h"
 #include "engine/supervise/hostnet.h"
+#include "engine/supervise/internal.h"
 #include "engine/supervise/notify.h"
 #include "engine/supervise/paged_access.h"
 #include "engine/supervise/peer.h"
@@ -32,14 +32,21 @@
 static int listener = -1;	/* seccomp listener of the target's calls */
 static char text[256 * 1024];	/* contents of a file in the stack */
 
-static const struct engine_ops ops = {
-	.carrier_event = tcp_carrier_event,
-	.pump = pump,
-	.fetch = dgram_fetch,
-	.closed = dgram_gone,
+static const struct call_ops calls = {
+	.handle = dispatch_call,
+	.listener_gone = served_gone,
 	.task_gone = held_task_gone,
 	.pages_gone = paged_forget,
 	.task_ended = conn_sweep_soon,
+	.fold = account_fold_all,
+};
+
+static const struct conn_ops kinds = {
+	.carrier_event = tcp_carrier_event,
+	.pump = pump,
+	.outlives = orphan_mptcp_take,
+	.fetch = dgram_fetch,
+	.closed = dgram_gone,
 };
 
 /**
@@ -50,8 +57,8 @@ int engine_init(int fd)
 {
 	int i;
 
-	engine_ops = &ops;
-	call_set_way(host.trace ? &catch_by_trace : &catch_by_notify);
+	calls_init(&calls);
+	conn_ops = &kinds;
 	listener = fd;
 	for (i = 0; i < 3; i++)		/* the target's standard streams */
 		foreign_sock_allow(i);
@@ -62,11 +69,7 @@ int engine_init(int fd)
 /** engine_start - start to receive the target's calls */
 int engine_start(void)
 {
-	reserve_fill();
-	if (!host.trace)
-		return notify_init(listener);
-	by_trace_start();
-	return 0;
+	return calls_start(listener);
 }
 
 /**
@@ -110,9 +113,9 @@ bool engine_drain(uint64_t *mark)
  */
 void engine_stop(void)
 {
-	notify_stop();
-	if (host.trace)
-		by_trace_stop();
+	calls_stop();
+	left_stop();
+	served_stop();
 	if (listener >= 0)
 		close(listener);
 	listener = -1;

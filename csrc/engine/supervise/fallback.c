@@ -39,31 +39,6 @@
 #include "engine/supervise/stream.h"
 #include "stack/stack.h"
 
-/**
- * stack_socket - create a socket in the stack, with MPTCP instead of TCP if
- * requested
- */
-long stack_socket(int domain, int type, int proto, bool *is_mptcp)
-{
-	int flags = SOCK_NONBLOCK | SOCK_CLOEXEC;
-	long fd;
-
-	*is_mptcp = false;
-	if (host.mptcp && type == SOCK_STREAM &&
-	    (proto == 0 || proto == IPPROTO_TCP)) {
-		fd = st_socket(domain, type | flags, IPPROTO_MPTCP);
-		*is_mptcp = fd >= 0;
-		/*
-		 * The stack has no MPTCP, or MPTCP is disabled. An old stack
-		 * does not know the protocol number (EINVAL).
-		 */
-		if (fd >= 0 || (fd != -EPROTONOSUPPORT && fd != -ENOPROTOOPT &&
-				fd != -EINVAL))
-			return fd;
-	}
-	return st_socket(domain, type | flags, proto);
-}
-
 /** is_bound - whether the socket has an address, which is stored in @ss */
 static bool is_bound(const struct conn *conn, struct sockaddr_storage *ss,
 		     socklen_t *len)

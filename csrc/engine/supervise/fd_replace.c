@@ -28,10 +28,11 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/notify.h"
 #include "engine/supervise/paged_access.h"
-#include "engine/supervise/stream.h"
+#include "engine/supervise/stream_conn.h"
 
 #define COPIES_MAX	64	/* replaced descriptors of one socket */
 #define WATCHES_MAX	64	/* replaced epoll entries of one socket */

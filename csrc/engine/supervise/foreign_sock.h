@@ -6,23 +6,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "engine/supervise/supervise.h"
-
 struct call;
 
 bool foreign_sock_is(int fd, int domain);
 int foreign_sock_domain(int fd);
 void foreign_sock_refused(const struct call *c);
-
-/*
- * In scm_rights.c: recvmsg(2) and recvmmsg(2) on a unix socket that is not a
- * carrier.
- */
-/* scm_rights.c */
-int64_t received_call(struct call *c);
-
-/* getfd.c */
-void getfd_init(void);
-int64_t getfd_call(struct call *c);
+void foreign_sock_allow(int fd);
 
 #endif

@@ -23,6 +23,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "engine/supervise/carrier.h"
 #include "engine/supervise/foreign_sock.h"
 #include "engine/supervise/notify.h"
 #include "engine/supervise/paged_access.h"

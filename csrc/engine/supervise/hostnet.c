@@ -30,7 +30,7 @@
 #include "engine/supervise/conn.h"
 #include "engine/supervise/hostnet.h"
 #include "engine/supervise/notify.h"
-#include "engine/supervise/stream.h"
+#include "engine/supervise/stream_conn.h"
 #include "process/process.h"
 #include "stack/stack.h"
 

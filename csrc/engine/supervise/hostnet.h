@@ -8,8 +8,6 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-#include "engine/supervise/supervise.h"
-
 struct call;
 struct conn;
 struct task;
@@ -22,6 +20,8 @@ int64_t hostnet_send(struct call *c, const struct sockaddr_storage *ss,
 int64_t hostnet_serve(struct call *c);
 
 /* hostnet_rules.c */
+int hostnet_add(const char *text);
+bool hostnet_any(void);
 bool hostnet_option(const struct conn *conn, int level, int name);
 bool hostnet_control(const struct conn *conn, struct msghdr *mh);
 bool hostnet_chosen(const struct sockaddr_storage *ss, int64_t len);

@@ -138,6 +138,7 @@ void hostnet_count(struct task *t, const struct sockaddr_storage *ss)
 	unsigned int i;
 
 	n_hosted++;
+	conn_stats.made--;
 	task_count_hosted(t);
 	dissect(ss, sizeof(*ss), &p);
 	for (i = 0; i < n_places; i++)
@@ -158,6 +159,7 @@ void hostnet_count(struct task *t, const struct sockaddr_storage *ss)
 void hostnet_uncount(struct task *t)
 {
 	n_hosted--;
+	conn_stats.made++;
 	task_count_back(t);
 }
 

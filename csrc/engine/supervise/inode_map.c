@@ -25,9 +25,8 @@
 #include <sys/socket.h>
 
 #include "base/list.h"
+#include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
-#include "engine/supervise/dgram.h"
-#include "engine/supervise/supervise.h"
 #include "shared/ctl_proto.h"
 #include "stack/stack.h"
 
@@ -89,9 +88,9 @@ static bool learn(void)
 }
 
 /**
- * engine_carrier_ino - get the inode of the target's end; 0 if there is none
+ * conn_carrier_ino - get the inode of the target's end; 0 if there is none
  */
-uint64_t engine_carrier_ino(uint64_t stack_ino)
+uint64_t conn_carrier_ino(uint64_t stack_ino)
 {
 	struct pair key = { .stack = stack_ino }, *p;
 
@@ -126,7 +125,7 @@ void owners_translate(const struct conn *conn, char *buf, size_t len)
 		memcpy(&m, buf + at + NLMSG_HDRLEN, sizeof(m));
 		if (m.idiag_family != AF_INET && m.idiag_family != AF_INET6)
 			continue;
-		ino = engine_carrier_ino(m.idiag_inode);
+		ino = conn_carrier_ino(m.idiag_inode);
 		if (!ino && stack->abi == CTL_ABI_HOST)
 			continue;	/* may belong to another host process */
 		m.idiag_inode = (uint32_t)ino;

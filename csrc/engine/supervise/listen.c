@@ -171,6 +171,22 @@ static void accepted_drop(const struct conn *lis, int sfd)
 }
 
 /**
+ * inherit - copy the state that a connection inherits from its listener
+ * @fd: the target's end of its carrier
+ */
+static void inherit(struct stream *s, const struct stream *lis, int fd)
+{
+	s->on_carrier = lis->on_carrier;
+	carrier_options(s, fd);
+	s->rcvbuf = lis->rcvbuf;
+	s->stamps.wanted = lis->stamps.wanted;
+	s->inq_wanted = lis->inq_wanted;
+	s->conn.facts |= lis->conn.facts &
+			 (F_LINGER | F_ABORTIVE | F_MPTCP | F_MPTCP_ASKED |
+			  F_TCP_BY_OPTION);
+}
+
+/**
  * accepted - create the connection and carrier of an accepted socket
  * @sfd: socket of the stack; on error, the caller still owns it
  * @fd: set to the target's end of the carrier
@@ -204,7 +220,7 @@ static int accepted(struct call *c, int sfd, int flags, struct stream **made,
 	}
 	conn_has_carrier(conn);
 	s = stream_of(conn);
-	sock_inherit(s, stream_of(lis), *fd);
+	inherit(s, stream_of(lis), *fd);
 	conn->facts |= F_ACCEPTED;
 	stream_set_state(s, STREAM_OPEN);
 	*made = s;

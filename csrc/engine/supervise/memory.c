@@ -15,8 +15,8 @@
 #include <sys/sysinfo.h>
 
 #include "base/log.h"
+#include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
-#include "engine/supervise/sock.h"
 #include "shared/ctl_proto.h"
 #include "stack/stack.h"
 

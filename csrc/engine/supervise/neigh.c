@@ -20,7 +20,7 @@
 
 #include "base/loop.h"
 #include "engine/supervise/conn.h"
-#include "engine/supervise/dgram.h"
+#include "engine/supervise/internal.h"
 #include "stack/stack.h"
 
 #define NEIGH_MS	1200

@@ -100,9 +100,33 @@ struct held {
 	uint64_t done;
 };
 
-int notify_init(int fd);
+/**
+ * struct call_ops - what the engine does with calls and tasks
+ * @handle: handles a caught call; @foreign: of another architecture
+ * @listener_gone: handles the hang-up of a listener that notify_add() added
+ * @task_gone: handles that the engine forgets a thread of the target
+ * @pages_gone: handles that a thread has ended or has other memory
+ * @task_ended: handles the end of a process or thread: its descriptors may be
+ *	closed now
+ * @fold: adds the traffic of open connections to the accounts of their
+ *	processes
+ */
+struct call_ops {
+	void (*handle)(struct call *c, bool foreign);
+	void (*listener_gone)(struct source *src);
+	void (*task_gone)(const struct task *t);
+	void (*pages_gone)(const struct task *t);
+	void (*task_ended)(void);
+	void (*fold)(void);
+};
+
+extern const struct call_ops *call_ops;
+
+/* notify.c */
+void calls_init(const struct call_ops *ops);
+int calls_start(int fd);
 int notify_add(struct source *src, int fd);
-void notify_stop(void);
+void calls_stop(void);
 
 /* call.c */
 bool call_valid(const struct call *c);
@@ -117,14 +141,6 @@ bool reserve_use(void);
 void reserve_fill(void);
 bool call_nonblocking(const struct call *c);
 
-/* orphan_fd.c */
-struct left;
-void left_add(const struct call *c, int num, uint64_t ino,
-	      const struct sockaddr_storage *ss, socklen_t len);
-struct left *left_find(const struct call *c);
-int64_t left_give(struct call *c, struct left *l);
-void left_stop(void);
-
 /* blocked.c */
 struct held *call_hold(struct call *c, struct list *on, uint32_t events,
 		       int64_t (*retry)(struct call *, struct held *),
@@ -136,10 +152,6 @@ void held_stop(void);
 void held_listener_gone(int listener);
 void held_task_gone(const struct task *t);
 uint64_t hold_deadline(const struct call *c, int optname);
-
-/* container.c */
-void served_gone(struct source *src);
-void served_stop(void);
 
 /* target_mem.c */
 int64_t mem_read(const struct call *c, uint64_t addr, void *buf, size_t len);

@@ -29,7 +29,7 @@
 #include "base/lklhost.h"
 #include "base/loop.h"
 #include "control/control.h"
-#include "engine/supervise/conn.h"
+#include "engine/common/account.h"
 #include "engine/supervise/notify.h"
 #include "process/process.h"
 #include "shared/ctl_proto.h"
@@ -226,8 +226,8 @@ static void task_drop(struct task *t)
 	struct task **pp = &task_hash[(uint32_t)t->tid % TASK_HASH];
 	int fd = t->src.fd;
 
-	engine_ops->task_gone(t);
-	engine_ops->pages_gone(t);
+	call_ops->task_gone(t);
+	call_ops->pages_gone(t);
 	while (*pp != t)
 		pp = &(*pp)->next;
 	*pp = t->next;
@@ -242,7 +242,7 @@ static void task_ended(struct source *src, uint32_t events)
 {
 	(void)events;
 	task_drop(container_of(src, struct task, src));
-	engine_ops->task_ended();
+	call_ops->task_ended();
 }
 
 /** task_find - find the entry of thread @tid, which may be outdated, or NULL */
@@ -263,7 +263,7 @@ void task_gone(pid_t tid)
 	if (!t)
 		return;
 	task_drop(t);
-	engine_ops->task_ended();
+	call_ops->task_ended();
 }
 
 /**
@@ -436,7 +436,6 @@ void task_count_hosted(struct task *t)
 	if (t->proc->acct.given)
 		t->proc->acct.given--;
 	t->proc->acct.hosted++;
-	conn_stats.made--;
 }
 
 /**
@@ -447,7 +446,6 @@ void task_count_back(struct task *t)
 	if (t->proc->acct.hosted)
 		t->proc->acct.hosted--;
 	t->proc->acct.given++;
-	conn_stats.made++;
 }
 
 /** task_account - get the account of the thread's process */
@@ -494,7 +492,7 @@ void task_refresh(struct task *t)
 		if ((unsigned char)*p < ' ')
 			*p = '?';
 	if (memcmp(t->proc->comm, comm, sizeof(comm)))
-		engine_ops->pages_gone(t);
+		call_ops->pages_gone(t);
 	memcpy(t->proc->comm, comm, sizeof(comm));
 }
 
@@ -526,7 +524,7 @@ size_t tasks_stats(char *buf, size_t len)
 {
 	size_t n;
 
-	account_fold_all();
+	call_ops->fold();
 	n = list_stats(&procs, "proc", buf, len);
 	n += account_print(&forgotten, "ended.0.earlier processes", buf + n,
 			   len - n);

@@ -35,6 +35,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/foreign_sock.h"
 #include "engine/supervise/msg.h"

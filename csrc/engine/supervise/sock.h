@@ -22,8 +22,6 @@ int64_t sock_name(struct call *c, bool peer);
 int64_t sock_getsockopt(struct call *c);
 int64_t sock_setsockopt(struct call *c);
 int64_t sock_ioctl(struct call *c);
-int sock_error(struct call *c);
-void sock_inherit(struct stream *s, const struct stream *lis, int fd);
 
 /* proc_net.c */
 bool tables_option(int level, int name);
@@ -39,8 +37,5 @@ int64_t tun_ioctl(struct call *c);
 
 /* klog.c */
 int64_t klog_call(const struct call *c);
-
-/* memory.c */
-bool memory_short(void);
 
 #endif

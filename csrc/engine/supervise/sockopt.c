@@ -120,31 +120,20 @@ static void add_unsent(const struct call *c, socklen_t len)
 		ti->tcpi_notsent_bytes += (uint32_t)pump_unsent(stream_of(c->conn));
 }
 
-/** sock_error - get and clear SO_ERROR */
-int sock_error(struct call *c)
+/** take_error - get and clear SO_ERROR */
+static int take_error(struct call *c)
 {
-	struct conn *conn = c->conn;
-	int err = 0, native = 0;
-	socklen_t len = sizeof(err);
+	struct dgram *d;
+	socklen_t len = sizeof(int);
+	int err;
 
-	if (conn->kind == KIND_DGRAM) {
-		struct dgram *d = dgram_of(conn);
-
-		err = dgram_take_error(d, c->dup);
-		if (!err)
-			st_getsockopt(conn->sfd, SOL_SOCKET, SO_ERROR, &err,
-				      &len);
-		dgram_look_again(d, c->dup);
-		return err;
-	}
-	if (conn->so_error) {
-		err = conn->so_error;
-		conn->so_error = 0;
-		getsockopt(c->dup, SOL_SOCKET, SO_ERROR, &native, &len);
-		/* A read or write may have reported and cleared the error. */
-		return (conn->carrier & C_FAILED) && !native ? 0 : err;
-	}
-	st_getsockopt(conn->sfd, SOL_SOCKET, SO_ERROR, &err, &len);
+	if (c->conn->kind != KIND_DGRAM)
+		return stream_take_error(c);
+	d = dgram_of(c->conn);
+	err = dgram_take_error(d, c->dup);
+	if (!err)
+		st_getsockopt(c->conn->sfd, SOL_SOCKET, SO_ERROR, &err, &len);
+	dgram_look_again(d, c->dup);
 	return err;
 }
 
@@ -266,7 +255,7 @@ int64_t sock_getsockopt(struct call *c)
 	if (room > OPT_MAX)
 		room = OPT_MAX;
 	if (level == SOL_SOCKET && name == SO_ERROR)
-		return put_int(c, sock_error(c), room);
+		return put_int(c, take_error(c), room);
 	if (level == SOL_SOCKET && name == SO_PROTOCOL &&
 	    conn->kind == KIND_STREAM)
 		return put_int(c, conn->proto ? conn->proto : IPPROTO_TCP, room);
@@ -372,22 +361,6 @@ static void note_wanted(struct call *c, int level, int name)
 	case OPT_TIMESTAMPING_NEW:
 		s->stamps.wanted = *(const int *)c->buf ? name : 0;
 	}
-}
-
-/**
- * sock_inherit - copy the state that a connection inherits from its listener
- * @fd: the target's end of its carrier
- */
-void sock_inherit(struct stream *s, const struct stream *lis, int fd)
-{
-	s->on_carrier = lis->on_carrier;
-	carrier_options(s, fd);
-	s->rcvbuf = lis->rcvbuf;
-	s->stamps.wanted = lis->stamps.wanted;
-	s->inq_wanted = lis->inq_wanted;
-	s->conn.facts |= lis->conn.facts &
-			 (F_LINGER | F_ABORTIVE | F_MPTCP | F_MPTCP_ASKED |
-			  F_TCP_BY_OPTION);
 }
 
 /**

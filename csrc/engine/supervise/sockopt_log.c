@@ -9,7 +9,7 @@
 #include "engine/supervise/conn.h"
 #include "engine/supervise/hostnet.h"
 #include "engine/supervise/rights.h"
-#include "engine/supervise/stream.h"
+#include "engine/supervise/stream_conn.h"
 #include "stack/stack.h"
 
 #define NOTES_MAX	64

@@ -283,7 +283,7 @@ int64_t stream_send_try(struct call *c, struct held *h)
 				return (int64_t)done;
 			/* TCP reports an error first, a unix socket the end. */
 			if (ret == -EPIPE)
-				ret = -sock_error(c);
+				ret = -stream_take_error(c);
 			return ret ? ret : stream_broken(c, um.flags);
 		}
 		done += (size_t)n;

@@ -22,14 +22,4 @@ bool engine_has_stack_fd(int fd);
 /* container.c */
 int engine_serve(int fd, int netns, void (*over)(void));
 
-/* inode_map.c */
-uint64_t engine_carrier_ino(uint64_t stack_ino);
-
-/* hostnet_rules.c */
-int hostnet_add(const char *text);
-bool hostnet_any(void);
-
-/* foreign_sock.c */
-void foreign_sock_allow(int fd);
-
 #endif

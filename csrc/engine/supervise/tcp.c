@@ -55,6 +55,24 @@ int64_t tcp_attach(struct stream *s, int dup)
 	return 0;
 }
 
+/** stream_take_error - get and clear SO_ERROR of a stream or netlink socket */
+int stream_take_error(struct call *c)
+{
+	struct conn *conn = c->conn;
+	int err = 0, native = 0;
+	socklen_t len = sizeof(err);
+
+	if (conn->so_error) {
+		err = conn->so_error;
+		conn->so_error = 0;
+		getsockopt(c->dup, SOL_SOCKET, SO_ERROR, &native, &len);
+		/* A read or write may have reported and cleared the error. */
+		return (conn->carrier & C_FAILED) && !native ? 0 : err;
+	}
+	st_getsockopt(conn->sfd, SOL_SOCKET, SO_ERROR, &err, &len);
+	return err;
+}
+
 /**
  * connect_shut - end a held connect, because another thread has shut it down
  *
@@ -70,7 +88,7 @@ static int64_t connect_shut(struct call *c, struct held *h)
 	ret = fallback_reconnect(c);
 	if (ret)
 		return ret;
-	err = sock_error(c);
+	err = stream_take_error(c);
 	return err ? -err : -ECONNABORTED;
 }
 

@@ -6,7 +6,7 @@
  * references.
  */
 #include "view/serve.c"
-#include "engine/supervise/supervise.h"
+#include "engine/supervise/carrier.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -331,7 +331,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 
 	if (!started) {
 		fuzz_loop_start();
-		table_inodes(engine_carrier_ino);
+		table_inodes(conn_carrier_ino);
 	}
 	started = true;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC,
