@@ -33,7 +33,7 @@
 #include "base/lklhost.h"
 #include "base/loop.h"
 #include "control/control.h"
-#include "engine/supervise/foreign_sock.h"
+#include "engine/carrier/foreign_sock.h"
 #include "process/zygote_link.h"
 #include "target/child.h"
 #include "target/target.h"

@@ -258,7 +258,7 @@ static void emit_no_network(void)
 	emit_load(ARG_LO(2));
 	for (i = 0; i < sizeof(protocols) / sizeof(protocols[0]); i++)
 		emit_if(protocols[i], down);
-	if (host.shared_netns) {	/* as engine/supervise/sock.c */
+	if (host.shared_netns) {	/* as engine/sock/sock.c */
 		emit_if(NETLINK_KOBJECT_UEVENT, SECCOMP_RET_ALLOW);
 		emit_ret(SECCOMP_RET_ERRNO | EPROTONOSUPPORT);
 	}

@@ -182,7 +182,7 @@ static void cover(int sync, int fd)
 /**
  * tun_show - let every user open /dev/net/tun, if the host's file is for root
  *
- * The target's devices belong to the stack (engine/supervise/tun.c), which needs
+ * The target's devices belong to the stack (engine/sock/tun.c), which needs
  * only a file to recognise. /dev/null is one that gives access to nothing.
  */
 static void tun_show(void)

@@ -2,7 +2,7 @@
 /*
  * Prints the results of recvmsg() and recvmmsg() on unix sockets. It runs
  * natively and under lklhost, which carries out these calls itself
- * (engine/supervise/scm_rights.c).
+ * (engine/carrier/scm_rights.c).
  */
 #define _GNU_SOURCE
 #include "conform.h"

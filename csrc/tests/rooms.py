@@ -8,12 +8,12 @@ A folder of csrc is a room. ROOMS lists the rooms from the lowest to the highest
 may include and call files of its own room and of rooms in earlier lines of ROOMS, but
 not of other rooms in the same line. From another room it may include only the headers in
 OFFERS. If a lower room must call a higher one, it does so through function pointers that
-the higher room sets (ctl_ops, target_ops, engine_ops, stack_panicked, log_event).
+the higher room sets (ctl_ops, target_ops, call_ops, conn_ops, stack_panicked, log_event).
 
 No more than two files may form a cycle of calls.
 
 Only call_native() lets the host's kernel continue a caught call. Each use names a reason
-that engine/supervise/native.h explains.
+that engine/call/native.h explains.
 
 The check reads includes from the #include lines, and calls from the undefined symbols of
 the object files: those of lklhost below OBJECTS, those of the preload library below PIC.
@@ -36,7 +36,12 @@ ROOMS = [
     ["control"],
     ["view", "mirror"],
     ["engine/common"],
-    ["engine/supervise", "engine/link", "engine/preload"],
+    ["engine/call", "engine/link", "engine/preload"],
+    ["engine/carrier"],
+    ["engine/dgram"],
+    ["engine/stream"],
+    ["engine/sock"],
+    ["engine/supervise"],
     ["target"],
     ["host"],
 ]
@@ -51,7 +56,12 @@ OFFERS = {  # "*": all of them
     "view": "view.h",
     "mirror": "mirror.h",
     "engine/common": "account.h loopback.h netd.h proc_text.h",
-    "engine/supervise": "carrier.h foreign_sock.h hostnet.h supervise.h",
+    "engine/call": "call.h msg.h native.h paged_access.h rights.h watchdog.h",
+    "engine/carrier": "carrier.h conn.h dgram_conn.h foreign_sock.h hostnet.h stream_conn.h",
+    "engine/dgram": "dgram.h",
+    "engine/stream": "stream.h",
+    "engine/sock": "sock.h",
+    "engine/supervise": "supervise.h",
     "engine/link": "link.h",
     "engine/preload": "",
     "target": "target.h",
@@ -87,7 +97,7 @@ def includes():
                     problems.append(f"{path}: {name} is for {to} alone")
 
 
-NATIVE = "engine/supervise/native.h"
+NATIVE = "engine/call/native.h"
 CONTINUES = {  # what continues a call -> the files that may name it
     r"\bSECCOMP_USER_NOTIF_FLAG_CONTINUE\b": "backend_seccomp.c",
     r"\btrace_native\b": "backend_ptrace.c step.c trace.h",

@@ -13,7 +13,7 @@
  *
  *	it used CPU time	RUN_MS of it
  *	it sleeps		SLEEP_TICKS in a row
- *	anything else		no limit here, see engine/supervise/watchdog.c
+ *	anything else		no limit here, see engine/call/watchdog.c
  */
 #define _GNU_SOURCE
 #include <errno.h>

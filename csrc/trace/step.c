@@ -43,7 +43,7 @@
  * can always change.
  *
  * The calls must not block. trace_step() waits for the thread, so it has a limit
- * (limit.c), and the caller sets another one (engine/supervise/watchdog.c).
+ * (limit.c), and the caller sets another one (engine/call/watchdog.c).
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Socket tables, /proc/net/tcp and the like. They are read whole, and show the
- * inodes that the sockets have in /proc/PID/fd (engine/supervise/inode_map.c).
+ * inodes that the sockets have in /proc/PID/fd (engine/carrier/inode_map.c).
  */
 #define _GNU_SOURCE
 #include <errno.h>

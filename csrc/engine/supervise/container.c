@@ -35,9 +35,9 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "base/loop.h"
+#include "engine/call/call.h"
+#include "engine/call/rights.h"
 #include "engine/supervise/internal.h"
-#include "engine/supervise/notify.h"
-#include "engine/supervise/rights.h"
 #include "engine/supervise/supervise.h"
 
 #define TEXT_CHUNK	4096

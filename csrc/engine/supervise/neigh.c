@@ -19,7 +19,7 @@
 #include <sys/socket.h>
 
 #include "base/loop.h"
-#include "engine/supervise/conn.h"
+#include "engine/carrier/conn.h"
 #include "engine/supervise/internal.h"
 #include "stack/stack.h"
 

@@ -27,7 +27,7 @@ $(P)/view: $(P)/view.o $(LOOP) $(call host_but,$(LOOP_INCLUDES) view/serve)
 $(P)/frames: $(P)/frames.o $(LOOP) $(call host_but,$(LOOP_INCLUDES) mirror/frames)
 $(P)/frames: LDFLAGS += -Wl,--wrap=links_has
 $(P)/messages: $(P)/messages.o $(LOOP) \
-	$(call host_but,$(LOOP_INCLUDES) engine/supervise/target_mem)
+	$(call host_but,$(LOOP_INCLUDES) engine/call/target_mem)
 $(P)/proc_text: $(P)/proc_text.o $(OBJ)/engine/common/proc_text.o
 $(P)/packet: $(P)/packet.o
 $(P)/packet.o: CPPFLAGS += -I$(LKL_SRC)/include -I$(LKL_SRC)/lib

@@ -2,7 +2,7 @@
 
 // Package account parses the stack host's statistics of the target's processes: which
 // stack their sockets used, how much data they carried, to which peers, and whether they
-// used MPTCP. csrc/engine/supervise/account.c and hostnet_rules.c write these lines.
+// used MPTCP. csrc/engine/carrier/account.c and hostnet_rules.c write these lines.
 package account
 
 import (

@@ -12,7 +12,7 @@ import (
 
 // Final holds the counters that lklhost reports at the target's end: the
 // stack's MPTCP counters under their nstat(8) names, and the engine's counters
-// (csrc/engine/supervise/engine.c, proc.c).
+// (csrc/engine/supervise/engine.c, csrc/engine/call/task.c).
 type Final struct {
 	stats []stackconn.Stat
 	value map[string]int64

@@ -3,7 +3,7 @@
  * Fuzzes messages in the target's memory: struct msghdr, vectors and ancillary
  * data of sendmsg() and similar calls. A part of our own memory, the arena,
  * replaces the target's memory. These functions replace
- * engine/supervise/target_mem.c.
+ * engine/call/target_mem.c.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -12,9 +12,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "engine/call/catch.h"
+#include "engine/call/msg.h"
 #include "fuzz.h"
-#include "engine/supervise/catch.h"
-#include "engine/supervise/msg.h"
 
 #define ARENA	8192
 
@@ -28,7 +28,7 @@ static bool in_arena(uint64_t addr, size_t len)
 	return at <= ARENA && len <= ARENA - at;
 }
 
-/** mem_read - see notify.h */
+/** mem_read - see call.h */
 int64_t mem_read(const struct call *c, uint64_t addr, void *buf, size_t len)
 {
 	(void)c;
@@ -50,7 +50,7 @@ static int no_descriptor(const struct call *c, int fd)
 
 static const struct catch_ops nothing = { .getfd = no_descriptor };
 
-/** mem_write - see notify.h */
+/** mem_write - see call.h */
 int64_t mem_write(const struct call *c, uint64_t addr, const void *buf,
 		  size_t len)
 {
@@ -63,7 +63,7 @@ int64_t mem_write(const struct call *c, uint64_t addr, const void *buf,
 	return 0;
 }
 
-/** mem_readv - see notify.h; the pieces have at least @len bytes in total */
+/** mem_readv - see call.h; the pieces have at least @len bytes in total */
 int64_t mem_readv(const struct call *c, const struct iovec *from, size_t n,
 		  void *buf, size_t len)
 {
@@ -81,7 +81,7 @@ int64_t mem_readv(const struct call *c, const struct iovec *from, size_t n,
 	return ret ? ret : len ? -EFAULT : 0;
 }
 
-/** mem_writev - see notify.h */
+/** mem_writev - see call.h */
 int64_t mem_writev(const struct call *c, const struct iovec *to, size_t n,
 		   const void *buf, size_t len)
 {

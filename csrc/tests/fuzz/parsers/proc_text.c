@@ -5,8 +5,8 @@
  */
 #include <stdlib.h>
 
-#include "fuzz.h"
 #include "engine/common/proc_text.h"
+#include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {

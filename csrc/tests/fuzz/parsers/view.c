@@ -5,8 +5,8 @@
  * handles are those that the view returned, with the correct number of
  * references.
  */
+#include "engine/carrier/carrier.h"
 #include "view/serve.c"
-#include "engine/supervise/carrier.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Answer caught calls, and exchange descriptors with the calling processes. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/loop.h"
+#include "engine/call/call.h"
+#include "engine/call/catch.h"
+#include "engine/call/native.h"
+
+#define RESERVE		4
+
+struct notify_stats notify_stats;
+
+const struct call_ops *call_ops;
+static const struct catch_ops *way;
+
+/** call_set_way - set how this run catches calls */
+void call_set_way(const struct catch_ops *ops)
+{
+	way = ops;
+}
+
+/**
+ * call_native - let the host's kernel execute a call: the handler returns this
+ * @reason: why this is safe, see native.h
+ */
+int64_t call_native(enum native_reason reason)
+{
+	(void)reason;
+	return CALL_NATIVE;
+}
+
+/** call_valid - whether the caller still waits for the answer */
+bool call_valid(const struct call *c)
+{
+	return way->valid(c);
+}
+
+/**
+ * out_of_reach - warn, once per process, that its sockets are inaccessible
+ *
+ * According to ptrace(2), a program that may be executed but not read is
+ * dumpable only for root.
+ */
+static void out_of_reach(const struct call *c, int err)
+{
+	static pid_t told;
+
+	if (told == task_tgid(c->task))
+		return;
+	told = task_tgid(c->task);
+	warn_user("%s (pid %d): lklhost cannot access its sockets (%s); for a program that is not readable, this requires root",
+		  task_comm(c->task), told, strerror(err));
+}
+
+/**
+ * call_no_room - warn, once a minute, that lklhost itself has no descriptor left
+ *
+ * Returns the negative errno that answers the call.
+ */
+int call_no_room(const struct call *c)
+{
+	static uint64_t next;
+	uint64_t now = now_ns();
+
+	if (now < next)
+		return -ENOBUFS;
+	next = now + 60000000000ull;
+	warn_user("%s (pid %d): a call failed (ENOBUFS), because lklhost has no free descriptor; raise the hard limit of open files (ulimit -Hn) before lklrun starts",
+		  task_comm(c->task), task_tgid(c->task));
+	return -ENOBUFS;
+}
+
+/*
+ * A call needs three descriptors, a duplicate of the caller's and two files of
+ * the caller's memory, and a held call keeps one more. If lklhost has none left,
+ * they take the places of these, so that calls on existing sockets succeed, and
+ * no received data are lost.
+ */
+static int reserve[RESERVE] = { -1, -1, -1, -1 };
+
+/** reserve_use - free a reserved descriptor for a call; false if there is none */
+bool reserve_use(void)
+{
+	size_t i;
+
+	for (i = 0; i < RESERVE; i++)
+		if (reserve[i] >= 0) {
+			close(reserve[i]);
+			reserve[i] = -1;
+			return true;
+		}
+	return false;
+}
+
+/** reserve_fill - reserve descriptors, at the start and again after a call */
+void reserve_fill(void)
+{
+	size_t i;
+
+	for (i = 0; i < RESERVE; i++)
+		if (reserve[i] < 0)
+			reserve[i] = fcntl(loop_epfd(), F_DUPFD_CLOEXEC, 0);
+}
+
+/**
+ * is_full - whether lklhost has too few descriptors for a new socket, except for
+ * reserved ones
+ */
+static bool is_full(void)
+{
+	int fds[2], i;
+
+	for (i = 0; i < 2; i++)
+		fds[i] = fcntl(loop_epfd(), F_DUPFD_CLOEXEC, 0);
+	for (i = 0; i < 2; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+	return fds[1] < 0;
+}
+
+/**
+ * call_answer - answer the call with a result
+ * @ret: a result >= 0, a negative errno, or that of call_native()
+ *
+ * Returns false if the caller no longer waits for it.
+ */
+bool call_answer(const struct call *c, int64_t ret)
+{
+	/* The caller's own limit has the same error. */
+	if (ret == -EMFILE && c->task && is_full())
+		ret = call_no_room(c);
+	notify_stats.native += ret == CALL_NATIVE;
+	if (way->answer(c, ret))
+		return true;
+	notify_stats.gone++;
+	return false;
+}
+
+/**
+ * call_addfd_send - answer the call with a descriptor
+ * @fd: our descriptor, which stays open
+ *
+ * Returns the descriptor's number in the caller, or a negative errno if the
+ * caller is gone or has no free descriptor. On error, the call is not answered.
+ * If a signal has interrupted the call, this succeeds and sets @c->left.
+ */
+int call_addfd_send(struct call *c, int fd, bool cloexec)
+{
+	return way->addfd_send(c, fd, cloexec);
+}
+
+/**
+ * call_addfd - add a descriptor to the caller
+ *
+ * Returns its number in the caller, or a negative errno.
+ */
+int call_addfd(const struct call *c, int fd, bool cloexec)
+{
+	return way->addfd(c, fd, -1, cloexec);
+}
+
+/**
+ * call_addfd_replace - replace a descriptor of the caller
+ * @fd: our descriptor, which stays open
+ * @newfd: number of the replaced descriptor in the caller
+ *
+ * This does not answer the call.
+ */
+int call_addfd_replace(struct call *c, int fd, int newfd, bool cloexec)
+{
+	int ret = way->addfd(c, fd, newfd, cloexec);
+
+	return ret < 0 ? ret : 0;
+}
+
+/** call_getfd - duplicate a descriptor of the caller, or return a negative errno */
+int call_getfd(const struct call *c, int fd)
+{
+	return way->getfd(c, fd);
+}
+
+/**
+ * call_dup - duplicate the caller's descriptor @fd into @c->dup
+ *
+ * Returns 0, or the negative errno that answers the call.
+ *
+ * The duplicate is closed when the handler returns. While it is open, no event
+ * reports that the target has closed its own descriptor. The duplicate shares
+ * the target's O_NONBLOCK, so operations on it that could block are not
+ * allowed.
+ */
+int call_dup(struct call *c, int fd)
+{
+	c->dup = call_getfd(c, fd);
+	if (c->dup == -EMFILE && reserve_use())
+		c->dup = call_getfd(c, fd);
+	switch (c->dup) {
+	case -EBADF:
+	case -ESRCH:		/* killed: no answer needed */
+		return c->dup;
+	case -EMFILE:
+	case -ENFILE:
+		return call_no_room(c);
+	}
+	if (c->dup >= 0)
+		return 0;
+	out_of_reach(c, -c->dup);
+	return -EPERM;
+}
+
+/** call_nonblocking - whether the caller's descriptor is O_NONBLOCK */
+bool call_nonblocking(const struct call *c)
+{
+	int flags = fcntl(c->dup, F_GETFL);
+
+	return flags >= 0 && (flags & O_NONBLOCK);
+}

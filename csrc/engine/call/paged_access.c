@@ -1,0 +1,464 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Threads for operations that may take any time: access to pages that are not
+ * in memory, closing files, and work on the target's epolls.
+ *
+ * Theory of operation
+ *
+ * Access to a page of the target that is not in memory may depend on a file
+ * system or the owner of a userfaultfd, and either may never answer. The loop
+ * itself therefore accesses only pages that are present, according to
+ * /proc/TID/pagemap. It remembers some pages that it has accessed and does not
+ * check these again. It leaves other pages to a thread and waits for it,
+ * LIMIT_MS at most. If the page is still not available then, the process is
+ * killed and a warning tells the user. The thread is abandoned with its own
+ * buffers. After that the limit is SHORT_MS, so that a program cannot block the
+ * stack with many processes. The watchdog (watchdog.c) handles pages that
+ * disappear between the check and the access.
+ *
+ * Work on an epoll may wait as well, because epoll_wait(2) of the target holds
+ * its lock while it writes to such a page. The same limits apply (paged_run()).
+ *
+ * Closing a file may wait for a file system, too. A thread therefore closes
+ * duplicates of files that are not sockets, and the loop does not wait for it.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "engine/call/call.h"
+#include "engine/call/paged_access.h"
+
+#define LIMIT_MS	1000
+#define SHORT_MS	50
+#define THREADS_MAX	64	/* all of them may be stuck at a time */
+#define SEEN		1024	/* number of remembered pages */
+#define ENTRIES		64	/* pagemap entries per read */
+#define PRESENT		(1ull << 63)	/* Documentation/admin-guide/mm/pagemap.rst */
+#define WRITE_WATCHED	(1ull << 57)
+
+enum what { READ, WRITE, WRITE_BY_NUMBER, RUN, CLOSE };
+
+/**
+ * struct job - a job for a thread
+ * @fd: descriptor to write to, or to close
+ * @pid: process whose memory is accessed
+ * @iov: @n pieces of that memory
+ * @buf: buffer of the job, @len bytes
+ * @fn: function to call with @buf
+ * @left: true if the loop no longer waits: the thread then frees the job
+ */
+struct job {
+	struct job *next;
+	enum what what;
+	int fd;
+	pid_t pid;
+	struct iovec *iov;
+	size_t n, len;
+	char *buf;
+	int64_t (*fn)(void *arg);
+	int64_t ret;
+	bool done, left;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t finished;
+static struct job *first, **last = &first;
+static unsigned int threads, idle;
+static unsigned int limit_ms = LIMIT_MS;
+
+static struct {
+	const struct task *t;
+	uintptr_t page;
+} seen[SEEN];
+
+/** job_free - free a job and its resources */
+static void job_free(struct job *j)
+{
+	if (j->fd >= 0)
+		close(j->fd);
+	free(j->iov);
+	free(j->buf);
+	free(j);
+}
+
+/** run_job - run a job in a thread */
+static int64_t run_job(const struct job *j)
+{
+	struct iovec own = { j->buf, j->len };
+	ssize_t n = 0;
+
+	switch (j->what) {
+	case READ:
+		n = process_vm_readv(j->pid, &own, 1, j->iov, j->n, 0);
+		break;
+	case WRITE_BY_NUMBER:
+		n = process_vm_writev(j->pid, &own, 1, j->iov, j->n, 0);
+		break;
+	case WRITE:
+		n = pwrite(j->fd, j->buf, j->len,
+			   (off_t)(uintptr_t)j->iov->iov_base);
+		break;
+	case RUN:
+		return j->fn(j->buf);
+	case CLOSE:		/* job_free() closes the file */
+		break;
+	}
+	return n < 0 ? -EFAULT : n;
+}
+
+/** work - main function of a thread: run one job after the other */
+static void *work(void *arg)
+{
+	(void)arg;
+	pthread_mutex_lock(&lock);
+	for (;;) {
+		struct job *j;
+		int64_t ret;
+
+		idle++;
+		while (!first)
+			pthread_cond_wait(&more, &lock);
+		idle--;
+		j = first;
+		first = j->next;
+		if (!first)
+			last = &first;
+		if (j->left && j->what != CLOSE) {	/* await() has timed out */
+			job_free(j);
+			continue;
+		}
+		pthread_mutex_unlock(&lock);
+		ret = run_job(j);
+		pthread_mutex_lock(&lock);
+		j->ret = ret;
+		j->done = true;
+		if (!j->left) {
+			pthread_cond_signal(&finished);
+			continue;
+		}
+		pthread_mutex_unlock(&lock);
+		job_free(j);
+		pthread_mutex_lock(&lock);
+	}
+	return NULL;
+}
+
+/** start - start another thread, with all signals blocked */
+static void start(void)
+{
+	pthread_condattr_t attr;
+	sigset_t all, old;
+	pthread_t t;
+
+	if (!threads) {
+		pthread_condattr_init(&attr);
+		pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+		pthread_cond_init(&finished, &attr);
+		pthread_condattr_destroy(&attr);
+	}
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	if (!pthread_create(&t, NULL, work, NULL)) {
+		pthread_detach(t);
+		threads++;
+	}
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+}
+
+/** submit - queue a job for a thread; the caller must hold the lock */
+static void submit(struct job *j)
+{
+	j->next = NULL;
+	*last = j;
+	last = &j->next;
+	if (!idle && threads < THREADS_MAX)
+		start();
+	pthread_cond_signal(&more);
+}
+
+/**
+ * stuck - kill a process after a page of its memory did not become available, or
+ * the work on its epoll did not end
+ */
+static void stuck(const struct call *c)
+{
+	warn_user("%s (pid %d): killed, because a page of its memory was not available within %u ms; its file system or userfaultfd does not answer",
+		  task_comm(c->task), task_tgid(c->task), limit_ms);
+	task_signal(c, SIGKILL);
+	limit_ms = SHORT_MS;
+}
+
+/** await - wait for the result of a job; returns -EFAULT after a timeout */
+static int64_t await(const struct call *c, struct job *j)
+{
+	int64_t ret = -EFAULT;
+	struct timespec end;
+	bool done;
+
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	end.tv_nsec += limit_ms % 1000 * 1000000L;
+	end.tv_sec += limit_ms / 1000 + end.tv_nsec / 1000000000L;
+	end.tv_nsec %= 1000000000L;
+	pthread_mutex_lock(&lock);
+	submit(j);
+	while (!j->done && !pthread_cond_timedwait(&finished, &lock, &end))
+		;
+	done = j->done;
+	j->left = !done;
+	if (done)
+		ret = j->ret;
+	pthread_mutex_unlock(&lock);
+	if (!done)
+		stuck(c);
+	return ret;
+}
+
+/** make - create a job with a buffer and a copy of @iov */
+static struct job *make(const struct call *c, enum what what,
+			const struct iovec *iov, size_t n, size_t len)
+{
+	struct job *j = calloc(1, sizeof(*j));
+
+	if (!j)
+		return NULL;
+	j->what = what;
+	j->fd = -1;
+	j->pid = c->pid;
+	j->n = n;
+	j->len = len;
+	j->iov = calloc(n + 1, sizeof(*iov));
+	j->buf = malloc(len);
+	if (!j->iov || !j->buf) {
+		job_free(j);
+		return NULL;
+	}
+	if (n)
+		memcpy(j->iov, iov, n * sizeof(*iov));
+	return j;
+}
+
+/** slot - get the index of a remembered page */
+static size_t slot(const struct task *t, uintptr_t page)
+{
+	return (page ^ (uintptr_t)t >> 6) % SEEN;
+}
+
+/** remember - remember a page that is present */
+static void remember(const struct task *t, uintptr_t page)
+{
+	seen[slot(t, page)].t = t;
+	seen[slot(t, page)].page = page;
+}
+
+/**
+ * paged_forget - forget the pages of a thread, which has ended or executed a
+ * program
+ */
+void paged_forget(const struct task *t)
+{
+	size_t i;
+
+	for (i = 0; i < SEEN; i++)
+		if (seen[i].t == t)
+			seen[i].t = NULL;
+}
+
+/** page_size - get the page size of the host */
+static uintptr_t page_size(void)
+{
+	static uintptr_t size;
+
+	if (!size)
+		size = (uintptr_t)sysconf(_SC_PAGESIZE);
+	return size;
+}
+
+/** came - remember the first and last page of a piece, which are present now */
+static void came(const struct call *c, const struct iovec *iov)
+{
+	uintptr_t at = (uintptr_t)iov->iov_base, size = page_size();
+
+	if (iov->iov_len) {
+		remember(c->task, at / size);
+		remember(c->task, (at + iov->iov_len - 1) / size);
+	}
+}
+
+/** paged_read - execute process_vm_readv(2) in a thread */
+int64_t paged_read(const struct call *c, const struct iovec *from, size_t n,
+		   void *buf, size_t len)
+{
+	struct job *j = make(c, READ, from, n, len);
+	int64_t ret = j ? await(c, j) : -ENOMEM;
+
+	if (ret > 0)
+		memcpy(buf, j->buf, (size_t)ret);
+	if (ret == (int64_t)len)
+		came(c, from);
+	if (j && !j->left)
+		job_free(j);
+	return ret;
+}
+
+/**
+ * paged_write - write to the caller's memory in a thread
+ * @fd: file of that memory; if negative, the write uses the pid
+ */
+int64_t paged_write(const struct call *c, int fd, const struct iovec *to,
+		    const void *buf)
+{
+	struct job *j = make(c, fd < 0 ? WRITE_BY_NUMBER : WRITE, to, 1,
+			     to->iov_len);
+	int64_t ret;
+
+	if (!j)
+		return -ENOMEM;
+	memcpy(j->buf, buf, j->len);
+	if (fd >= 0) {
+		j->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+		if (j->fd < 0) {
+			job_free(j);
+			return call_no_room(c);
+		}
+	}
+	ret = await(c, j);
+	if (ret == (int64_t)to->iov_len)
+		came(c, to);
+	if (!j->left)
+		job_free(j);
+	return ret;
+}
+
+/**
+ * paged_run - call a function in a thread
+ * @arg: @len bytes, a copy of which @fn gets and may change
+ *
+ * Returns the result of @fn, or -EFAULT if the process was killed. @fn then
+ * still runs.
+ */
+int64_t paged_run(const struct call *c, int64_t (*fn)(void *arg), void *arg, size_t len)
+{
+	struct job *j = make(c, RUN, NULL, 0, len);
+	int64_t ret = -ENOMEM;
+
+	if (!j)
+		return ret;
+	j->fn = fn;
+	memcpy(j->buf, arg, len);
+	ret = await(c, j);
+	if (j->left)
+		return ret;
+	memcpy(arg, j->buf, len);
+	job_free(j);
+	return ret;
+}
+
+/** paged_close - close a duplicate of a descriptor of the target */
+void paged_close(int fd)
+{
+	socklen_t len = sizeof(int);
+	struct job *j;
+	int type;
+
+	if (!getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len)) {
+		close(fd);
+		return;
+	}
+	j = calloc(1, sizeof(*j));
+	if (!j) {
+		close(fd);
+		return;
+	}
+	j->what = CLOSE;
+	j->fd = fd;
+	j->left = true;
+	pthread_mutex_lock(&lock);
+	submit(j);
+	pthread_mutex_unlock(&lock);
+}
+
+/**
+ * present - whether @n pages from @page on are present; if so, remember them
+ */
+static bool present(const struct call *c, int fd, uintptr_t page, size_t n)
+{
+	uint64_t e[ENTRIES];
+	size_t i;
+
+	if (pread(fd, e, n * sizeof(e[0]), (off_t)page * (off_t)sizeof(e[0])) !=
+	    (ssize_t)(n * sizeof(e[0])))
+		return false;
+	for (i = 0; i < n; i++) {
+		if (!(e[i] & PRESENT) || (e[i] & WRITE_WATCHED))
+			return false;
+		remember(c->task, page + i);
+	}
+	return true;
+}
+
+/** known - whether @n pages from @page on are remembered */
+static bool known(const struct call *c, uintptr_t page, size_t n)
+{
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		if (seen[slot(c->task, page + i)].t != c->task ||
+		    seen[slot(c->task, page + i)].page != page + i)
+			return false;
+	return true;
+}
+
+/** range_present - whether a piece of memory is present */
+static bool range_present(const struct call *c, int *fd, uintptr_t at, size_t len)
+{
+	uintptr_t page, end, size = page_size();
+	char path[40];
+
+	end = (at + len - 1) / size + 1;
+	for (page = at / size; page < end; page += ENTRIES) {
+		size_t n = end - page < ENTRIES ? end - page : ENTRIES;
+
+		if (known(c, page, n))
+			continue;
+		if (*fd < 0) {
+			snprintf(path, sizeof(path), "/proc/%d/pagemap", c->pid);
+			*fd = open(path, O_RDONLY | O_CLOEXEC);
+			if (*fd < 0 && errno == EMFILE && reserve_use())
+				*fd = open(path, O_RDONLY | O_CLOEXEC);
+		}
+		if (*fd < 0 || !present(c, *fd, page, n))
+			return false;
+	}
+	return true;
+}
+
+/** pages_present - whether the first @len bytes of the pieces are present */
+bool pages_present(const struct call *c, const struct iovec *iov, size_t n, size_t len)
+{
+	bool there = true;
+	int fd = -1;
+	size_t i;
+
+	for (i = 0; i < n && len && there; i++) {
+		size_t part = iov[i].iov_len < len ? iov[i].iov_len : len;
+
+		len -= part;
+		if (part)
+			there = range_present(c, &fd, (uintptr_t)iov[i].iov_base, part);
+	}
+	if (fd >= 0)
+		close(fd);
+	return there;
+}

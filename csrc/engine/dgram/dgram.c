@@ -1,0 +1,838 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Datagrams: UDP, ICMP and raw sockets. Netlink sockets use the same code
+ * paths.
+ *
+ * Theory of operation
+ *
+ * The target holds a datagram carrier. A send with an address is a notified
+ * call, and the engine sends the datagram in the stack at once. When the stack
+ * receives a datagram, the engine sends it to the carrier from a socket whose
+ * name represents the datagram's origin (peer.c). The kernel itself thus
+ * handles read and poll, and recvfrom finds the address by that name.
+ *
+ * The carrier of a connected socket is connected to our end. The socket's
+ * datagrams come from our end, and a plain send() of the target goes to it. All
+ * of these datagrams share one name, so such a carrier holds only datagrams of
+ * one origin at a time. The origin mostly changes with the ancillary data,
+ * which most programs do not request.
+ *
+ * If the queue of a carrier is full, the datagrams wait in a chunk, and no more
+ * are received from the stack. The stack then drops datagrams as for any slow
+ * reader. Our end, connected to the carrier, reports EPOLLOUT when there is room
+ * again, as does the socket of a peer (peer.c) whose send buffer was full. Only
+ * if all sockets of peers are in use does a timer trigger the retry.
+ *
+ * Datagrams are moved in batches: those of one size from the same origin with
+ * one call into the stack (dgram_run.c), and a batch with one call of the host
+ * (recvmmsg, sendmmsg). A batch keeps its order, and what does not fit waits as
+ * a whole, so that nothing overtakes it.
+ *
+ * A netlink carrier is a connected SOCK_SEQPACKET pair. Its messages have one
+ * origin at a time: the kernel, and the multicast group of the message.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/netlink.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <linux/sockios.h>
+
+#include "base/loop.h"
+#include "engine/call/call.h"
+#include "engine/call/rights.h"
+#include "engine/carrier/carrier.h"
+#include "engine/carrier/conn.h"
+#include "engine/dgram/dgram.h"
+#include "engine/dgram/peer.h"
+#include "stack/stack.h"
+
+#define DGRAMS		64	/* messages moved per call */
+#define DGRAMS_IN	256	/* the same, to the target: as many as the stack
+				 * receives in one turn of the loop */
+#define MANY		32	/* datagrams in one turn that are worth merging */
+#define QUEUE_MAX	2048	/* queue length of a carrier, see netns_private() */
+#define RETRY_NS	1000000ull
+#define FLUSH_ROOM	(8 << 20)	/* more than a carrier holds */
+#define OUR_EVENTS	(EPOLLIN | EPOLLRDHUP | EPOLLET)
+
+/*
+ * Room for a datagram of the target, see dgram_sndbuf(). The odd number of
+ * cache lines keeps the beginnings of the datagrams in different sets of the
+ * cache.
+ */
+#define OUT_MAX		(65536 + 33 * 64)
+
+static void retry_due(struct timer *t);
+/* The message that is being moved. */
+static char msg_buf[DGRAM_MAX] __attribute__((aligned(4096)));
+/* The datagrams that the target has sent; mostly only their first page is used. */
+static char out_buf[DGRAMS][OUT_MAX] __attribute__((aligned(4096)));
+static struct timer retry_timer = TIMER_INIT(retry_timer, retry_due);
+
+/** dgram_retry - retry carriers that were full */
+static void dgram_retry(void)
+{
+	struct list *pos, *tmp;
+
+	list_for_each_safe(pos, tmp, &conns) {
+		struct conn *conn = container_of(pos, struct conn, link);
+
+		if (conn->kind != KIND_STREAM && conn->to_target.len)
+			work_queue(&conn->work);
+	}
+}
+
+/** retry_due - retry when a socket of a peer may be free */
+static void retry_due(struct timer *t)
+{
+	(void)t;
+	dgram_retry();
+}
+
+/**
+ * want_out - set whether the loop reports that our end accepts data
+ *
+ * Otherwise each read of the target would wake the loop.
+ */
+static int want_out(struct conn *conn, bool want)
+{
+	if (conn->csrc.fd < 0 || !(conn->carrier & C_WANT_OUT) == !want)
+		return 0;
+	flag_set(&conn->carrier, C_WANT_OUT, want);
+	return loop_mod(&conn->csrc, OUR_EVENTS | (want ? EPOLLOUT : 0));
+}
+
+/** dgram_our_end - create our end of the carrier, once */
+int dgram_our_end(struct dgram *d)
+{
+	struct conn *conn = &d->conn;
+	struct sockaddr_un un;
+	int fd;
+
+	if (conn->csrc.fd >= 0)
+		return 0;
+	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -errno;
+	carrier_bigbuf(fd, DGRAM_ROOM);
+	if (bind(fd, (struct sockaddr *)&un,
+		 carrier_name(&un, NAME_DGRAM, conn->id)) ||
+	    connect(fd, (struct sockaddr *)&un,
+		    carrier_name(&un, NAME_INBOX, conn->id))) {
+		int ret = -errno;
+
+		close(fd);
+		return ret;
+	}
+	conn->csrc.fd = fd;
+	return loop_add(&conn->csrc, OUR_EVENTS);
+}
+
+/**
+ * set_origin - make @o the origin of datagrams from our end
+ *
+ * Returns -EAGAIN until the target has read all datagrams of another origin.
+ */
+static int set_origin(struct dgram *d, const struct origin *o)
+{
+	struct conn *conn = &d->conn;
+	int unread = 1;
+
+	if (d->last && origin_same(d->last, o))
+		return 0;
+	if (ioctl(conn->csrc.fd, SIOCOUTQ, &unread) || unread)
+		return -EAGAIN;
+	if (!d->last)
+		d->last = malloc(sizeof(*o));
+	if (!d->last)
+		return -ENOMEM;
+	memcpy(d->last, o, origin_size(o));
+	return 0;
+}
+
+/**
+ * send_split - send @len bytes to a carrier as messages of @size bytes
+ * @un: the carrier's name, of @unlen bytes; 0: @fd is connected to it
+ *
+ * Returns the bytes sent, or a negative errno if the first message failed.
+ */
+static ssize_t send_split(int fd, const char *buf, size_t len, size_t size,
+			  struct sockaddr_un *un, socklen_t unlen)
+{
+	static struct mmsghdr mm[DGRAMS];
+	static struct iovec iov[DGRAMS];
+	size_t n = 0, at, put;
+	int ret;
+
+	if (len <= size) {
+		ssize_t one = sendto(fd, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL,
+				     unlen ? (struct sockaddr *)un : NULL, unlen);
+
+		return one < 0 ? -errno : one;
+	}
+	for (at = 0; at < len && n < DGRAMS; at += size, n++) {
+		iov[n].iov_base = (void *)(uintptr_t)(buf + at);
+		iov[n].iov_len = len - at < size ? len - at : size;
+		mm[n].msg_hdr = (struct msghdr){
+			.msg_name = unlen ? un : NULL, .msg_namelen = unlen,
+			.msg_iov = &iov[n], .msg_iovlen = 1,
+		};
+	}
+	ret = sendmmsg(fd, mm, (unsigned int)n, MSG_DONTWAIT | MSG_NOSIGNAL);
+	if (ret < 0)
+		return -errno;
+	put = (size_t)ret * size;
+	return put < len ? (ssize_t)put : (ssize_t)len;
+}
+
+/**
+ * carrier_send - send datagrams to the target
+ * @len: length of @buf
+ * @size: size of a datagram; the last one may be shorter
+ *
+ * Returns the bytes sent, or a negative errno if the first datagram failed.
+ */
+static ssize_t carrier_send(struct dgram *d, const char *buf, size_t len,
+			    size_t size, const struct origin *o)
+{
+	struct conn *conn = &d->conn;
+	struct sockaddr_un un;
+	ssize_t ret;
+	int fd;
+
+	if (conn->kind == KIND_NETLINK || (conn->carrier & C_CONNECTED)) {
+		ret = set_origin(d, o);
+		return ret ? ret : send_split(conn->csrc.fd, buf, len, size,
+					      NULL, 0);
+	}
+	fd = peer_socket(o);
+	if (fd < 0)
+		return fd;
+	ret = send_split(fd, buf, len, size, &un,
+			 carrier_name(&un, NAME_INBOX, conn->id));
+	if (ret == -EAGAIN)
+		peer_want_out(o, dgram_retry);
+	return ret;
+}
+
+/** keep - store @buf, after its origin, because the carrier is full */
+static void keep(struct dgram *d, const char *buf, size_t len, size_t size,
+		 const struct origin *o)
+{
+	struct conn *conn = &d->conn;
+	struct chunk *ch = &conn->to_target;
+
+	ch->buf = malloc(sizeof(*o) + len);
+	if (!ch->buf) {
+		conn_stats.dgrams_dropped++;
+		return;
+	}
+	memcpy(ch->buf, o, sizeof(*o));
+	memcpy(ch->buf + sizeof(*o), buf, len);
+	ch->len = sizeof(*o) + len;
+	d->kept_size = size;
+	dgram_our_end(d);
+	want_out(conn, true);
+}
+
+/**
+ * put - send datagrams to the target, or store them
+ * @len: length of @buf
+ * @size: size of a datagram; the last one may be shorter
+ *
+ * Returns false if no more messages should be received: the carrier is full, or
+ * @conn is gone.
+ */
+static bool put(struct dgram *d, const char *buf, size_t len, size_t size,
+		const struct origin *o)
+{
+	struct conn *conn = &d->conn;
+	size_t at = 0;
+
+	do {
+		ssize_t n = carrier_send(d, buf + at, len - at, size, o);
+
+		switch (n) {
+		case -ENOBUFS:
+			timer_arm(&retry_timer, now_ns() + RETRY_NS);
+			/* fall through */
+		case -EAGAIN:
+			keep(d, buf + at, len - at, size, o);
+			return false;
+		case -ECONNREFUSED:
+			if (conn->kind == KIND_DGRAM && carrier_gone(conn)) {
+				dgram_gone(d);
+				return false;
+			}
+			break;
+		}
+		if (n < 0) {
+			conn_stats.dgrams_dropped++;
+			n = (ssize_t)(len - at < size ? len - at : size);
+		} else {
+			conn_stats.dgrams_in += size ? ((size_t)n + size - 1) / size : 1;
+		}
+		at += (size_t)n;
+	} while (at < len);
+	return true;
+}
+
+/** dgram_put_back - put a message back into the carrier */
+int dgram_put_back(struct dgram *d, const char *buf, size_t len,
+		   const struct origin *o)
+{
+	ssize_t n = carrier_send(d, buf, len, len, o);
+
+	return n < 0 ? (int)n : 0;
+}
+
+/** put_kept - retry the stored datagrams; false if some could not be sent */
+static bool put_kept(struct dgram *d)
+{
+	struct conn *conn = &d->conn;
+	char *buf = conn->to_target.buf;
+	size_t len = conn->to_target.len - sizeof(struct origin);
+	struct origin o;
+	bool ok;
+
+	memcpy(&o, buf, sizeof(o));
+	conn->to_target.buf = NULL;
+	conn->to_target.len = 0;
+	ok = put(d, buf + sizeof(o), len, d->kept_size, &o);
+	free(buf);
+	if (ok)
+		want_out(conn, false);
+	return ok;
+}
+
+/** dgram_kick - send the stored message, because the target has made room */
+void dgram_kick(struct dgram *d)
+{
+	struct conn *conn = &d->conn;
+
+	if (conn->to_target.len && put_kept(d))
+		work_queue(&conn->work);
+}
+
+/**
+ * room - buffer size for receiving the next message
+ *
+ * A netlink dump arrives in messages as large as the largest buffer ever passed
+ * to a receive call (max_recvmsg_len, net/netlink/af_netlink.c). Many programs
+ * have only a buffer of one page, so our buffer must not be larger than the
+ * next message.
+ */
+static size_t room(struct dgram *d)
+{
+	struct conn *conn = &d->conn;
+	long n;
+
+	if (conn->kind != KIND_NETLINK)
+		return DGRAM_MAX;
+	n = st_recvfrom(conn->sfd, msg_buf, 0,
+			MSG_DONTWAIT | MSG_PEEK | MSG_TRUNC, NULL, NULL);
+	return n < 0 ? 0 : n > DGRAM_MAX ? DGRAM_MAX : (size_t)n;
+}
+
+/**
+ * pull_one - move one message from the stack to the carrier
+ *
+ * Returns the number of datagrams in it, 0 if not all of them could be sent, or
+ * a negative errno of the stack.
+ */
+static long pull_one(struct dgram *d)
+{
+	struct conn *conn = &d->conn;
+	union {
+		struct cmsghdr align;
+		char buf[512];
+	} ctl;
+	struct sockaddr_storage ss;
+	struct iovec iov = { msg_buf, room(d) };
+	struct msghdr mh = {
+		.msg_name = &ss, .msg_namelen = sizeof(ss),
+		.msg_iov = &iov, .msg_iovlen = 1,
+		.msg_control = ctl.buf, .msg_controllen = sizeof(ctl.buf),
+	};
+	struct origin o;
+	size_t size;
+	long n = st_recvmsg(conn->sfd, &mh, MSG_DONTWAIT), count;
+	bool all;
+
+	if (n < 0)
+		return n;
+	conn->bytes_in += (uint64_t)n;
+	owners_translate(conn, msg_buf, (size_t)n);
+	size = dgram_run_split(d, &mh, (size_t)n);
+	count = size ? (long)(((size_t)n + size - 1) / size) : 1;
+	origin_set(&o, &mh);
+	all = put(d, msg_buf, (size_t)n, size, &o);
+	if (conn->kind == KIND_DGRAM && !(conn->facts & F_DEAD))
+		dgram_run_received(d, size, (unsigned int)count);
+	return all ? count : 0;
+}
+
+/**
+ * dgram_fetch - move a message of the stack to the carrier, for a call that
+ * found the carrier empty
+ *
+ * Returns a negative errno of the stack.
+ */
+int dgram_fetch(struct dgram *d)
+{
+	long n = pull_one(d);
+
+	return n < 0 ? (int)n : 0;
+}
+
+/**
+ * pull - move messages from the stack to the carrier; true if there may be more
+ */
+static bool pull(struct dgram *d)
+{
+	struct conn *conn = &d->conn;
+	long i = 0, n;
+
+	while (i < DGRAMS_IN && (conn->stack & S_IN)) {
+		if (conn->to_target.len && !put_kept(d))
+			return false;
+		n = pull_one(d);
+		if (!n)
+			return false;
+		if (n == -EAGAIN)
+			conn->stack &= ~S_IN;
+		else if (n < 0)
+			dgram_failed(d, (int)-n);
+		i += n > 0 ? n : 1;
+	}
+	if (i > MANY)
+		dgram_run_many(d);
+	return conn->stack & S_IN;
+}
+
+/**
+ * plain_send - send a message of an unknown sender to the stack, see rights.c
+ */
+static long plain_send(const struct conn *conn, const struct iovec *v)
+{
+	uint64_t caps = conn->facts & F_SERVED ? 0 : RIGHTS_ALL, had;
+	long n = rights_set(caps, &had);
+
+	if (!n)
+		n = st_sendto(conn->sfd, v->iov_base, v->iov_len,
+			      MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+	rights_set(had, NULL);
+	return n;
+}
+
+/**
+ * forward - send a message of a plain send() to the stack
+ *
+ * Returns false if the message must wait.
+ */
+static bool forward(struct dgram *d, const struct iovec *v)
+{
+	struct conn *conn = &d->conn;
+	long n = plain_send(conn, v);
+	int err = 0;
+
+	if (n == -EAGAIN)
+		return false;
+	if (n < 0 && conn->kind == KIND_DGRAM) {
+		/*
+		 * This may be the error of an earlier datagram, which is
+		 * reported only once.
+		 */
+		err = (int)-n;
+		n = plain_send(conn, v);
+	}
+	if (n < 0) {
+		conn_stats.dgrams_dropped++;
+	} else {
+		conn_stats.dgrams_out++;
+		conn->bytes_out += (uint64_t)n;
+	}
+	if (err)
+		dgram_failed(d, err);
+	return true;
+}
+
+/**
+ * forward_run - send as many messages as possible with one call to the stack
+ * @n: number of messages in @v; set to the number of those sent
+ *
+ * Returns false if the messages must wait.
+ */
+static bool forward_run(struct dgram *d, struct iovec *v, size_t *n)
+{
+	size_t run = dgram_run_length(d, v, *n), i;
+	int ret = run > 1 ? dgram_run_send(d, v, run) : -EINVAL;
+
+	if (ret == -EAGAIN)
+		return false;
+	*n = 1;
+	if (ret) {
+		/* An error of an earlier datagram was reported, see forward(). */
+		if (run > 1 && !(d->runs & D_NO_GSO))
+			dgram_failed(d, -ret);
+		return forward(d, v);
+	}
+	for (i = 0; i < run; i++)
+		d->conn.bytes_out += v[i].iov_len;
+	conn_stats.dgrams_out += run;
+	*n = run;
+	return true;
+}
+
+/**
+ * keep_out - store messages that the stack does not accept now
+ *
+ * Each one is stored behind its length. Without memory they are lost.
+ */
+static bool keep_out(struct conn *conn, const struct iovec *v, size_t n)
+{
+	struct chunk *ch = &conn->to_stack;
+	size_t len = 0, i;
+	char *p;
+
+	for (i = 0; i < n; i++)
+		len += sizeof(size_t) + v[i].iov_len;
+	ch->buf = p = malloc(len);
+	if (!p) {
+		conn_stats.dgrams_dropped += n;
+		return false;
+	}
+	ch->len = len;
+	for (i = 0; i < n; i++) {
+		memcpy(p, &v[i].iov_len, sizeof(size_t));
+		memcpy(p + sizeof(size_t), v[i].iov_base, v[i].iov_len);
+		p += sizeof(size_t) + v[i].iov_len;
+	}
+	return true;
+}
+
+/** kept_out - list stored messages, DGRAMS at most; returns their number */
+static size_t kept_out(char *buf, size_t len, struct iovec *v)
+{
+	char *end = buf + len;
+	size_t n;
+
+	for (n = 0; buf < end; n++) {
+		memcpy(&v[n].iov_len, buf, sizeof(size_t));
+		v[n].iov_base = buf + sizeof(size_t);
+		buf += sizeof(size_t) + v[n].iov_len;
+	}
+	return n;
+}
+
+/**
+ * forward_all - send messages to the stack, and store those that must wait
+ *
+ * Returns false if some must wait.
+ */
+static bool forward_all(struct dgram *d, struct iovec *v, size_t n)
+{
+	struct conn *conn = &d->conn;
+	size_t at, sent;
+
+	for (at = 0; at < n && !(conn->facts & F_DEAD); at += sent) {
+		sent = n - at;
+		if (forward_run(d, v + at, &sent))
+			continue;
+		if (!keep_out(conn, v + at, n - at))
+			return true;
+		st_rewatch(conn->sfd, &conn->ssrc, EPOLLIN | EPOLLOUT);
+		return false;
+	}
+	return true;
+}
+
+/**
+ * take_many - receive the messages in the carrier
+ * @v: set to the messages, DGRAMS at most
+ *
+ * Returns their number. If there are no more, this clears C_IN.
+ */
+static size_t take_many(struct conn *conn, struct iovec *v)
+{
+	static struct mmsghdr mm[DGRAMS];
+	size_t i, got = 0;
+	int n;
+
+	for (i = 0; i < DGRAMS; i++) {
+		v[i].iov_base = out_buf[i];
+		v[i].iov_len = OUT_MAX;
+		mm[i].msg_hdr = (struct msghdr){ .msg_iov = &v[i],
+						 .msg_iovlen = 1 };
+	}
+	n = recvmmsg(conn->csrc.fd, mm, DGRAMS, MSG_DONTWAIT, NULL);
+	if (n < DGRAMS)
+		conn->carrier &= ~C_IN;
+	for (i = 0; n > 0 && i < (size_t)n; i++) {
+		if (mm[i].msg_hdr.msg_flags & MSG_TRUNC) {
+			conn_stats.dgrams_dropped++;
+			continue;
+		}
+		v[got].iov_base = out_buf[i];
+		v[got++].iov_len = mm[i].msg_len;
+	}
+	return got;
+}
+
+/** push_netlink - push() for netlink, whose messages are larger */
+static bool push_netlink(struct dgram *d)
+{
+	struct conn *conn = &d->conn;
+	int i;
+
+	for (i = 0; i < DGRAMS && (conn->carrier & C_IN); i++) {
+		struct iovec v = { msg_buf, 0 };
+		ssize_t n = recv(conn->csrc.fd, msg_buf, DGRAM_MAX,
+				 MSG_DONTWAIT);
+
+		if (n <= 0) {
+			conn->carrier &= ~C_IN;
+			return false;
+		}
+		v.iov_len = (size_t)n;
+		if (!forward_all(d, &v, 1))
+			return false;
+	}
+	return conn->carrier & C_IN;
+}
+
+/**
+ * push - forward messages that the target sent natively
+ *
+ * Returns true if there may be more.
+ */
+static bool push(struct dgram *d)
+{
+	struct conn *conn = &d->conn;
+	struct iovec v[DGRAMS];
+
+	if (conn->to_stack.buf) {
+		char *buf = conn->to_stack.buf;
+		size_t n = kept_out(buf, conn->to_stack.len, v);
+		bool sent;
+
+		conn->to_stack.buf = NULL;
+		conn->to_stack.len = 0;
+		sent = forward_all(d, v, n);
+		free(buf);
+		if (!sent)
+			return false;
+	}
+	if (conn->kind == KIND_NETLINK)
+		return push_netlink(d);
+	if (!(conn->carrier & C_IN) || conn->csrc.fd < 0)
+		return false;
+	return forward_all(d, v, take_many(conn, v)) &&
+	       (conn->carrier & C_IN);
+}
+
+/**
+ * dgram_flush - forward natively sent messages before the current call
+ *
+ * An option such as IP_TTL applies to the datagrams that follow it.
+ */
+void dgram_flush(struct dgram *d)
+{
+	struct conn *conn = &d->conn;
+	int i;
+
+	if (conn->csrc.fd < 0)
+		return;
+	conn->carrier |= C_IN;
+	/* The limit is the queue length: others may keep sending. */
+	for (i = 0; i < QUEUE_MAX / DGRAMS; i++)
+		if ((conn->facts & F_DEAD) || !push(d))
+			break;
+}
+
+/**
+ * dgram_flush_all - forward what the target has sent, even if the stack's
+ * socket is full
+ *
+ * The stack then keeps more than the socket's buffer permits: at most what the
+ * carrier holds. Datagrams that it refuses even then are lost.
+ */
+void dgram_flush_all(struct dgram *d)
+{
+	struct conn *conn = &d->conn;
+	int size = 0, more = FLUSH_ROOM;
+	socklen_t len = sizeof(size);
+	uint64_t had;
+
+	dgram_flush(d);
+	if ((conn->facts & F_DEAD) || !conn->to_stack.buf)
+		return;
+	rights_set(RIGHTS_ALL, &had);
+	st_getsockopt(conn->sfd, SOL_SOCKET, SO_SNDBUF, &size, &len);
+	size /= 2;		/* the kernel doubles it, socket(7) */
+	st_setsockopt(conn->sfd, SOL_SOCKET, SO_SNDBUFFORCE, &more, sizeof(more));
+	dgram_flush(d);
+	if (conn->facts & F_DEAD)
+		goto out;
+	st_setsockopt(conn->sfd, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size));
+	while (conn->to_stack.buf && !(conn->facts & F_DEAD)) {
+		conn_stats.dgrams_dropped++;
+		free(conn->to_stack.buf);
+		conn->to_stack.buf = NULL;
+		conn->to_stack.len = 0;
+		dgram_flush(d);
+	}
+out:
+	rights_set(had, NULL);
+}
+
+/** dgram_gone - free a closed connection, after sending its queued messages */
+void dgram_gone(struct dgram *d)
+{
+	struct conn *conn = &d->conn;
+
+	dgram_flush_all(d);
+	conn_free(conn);
+}
+
+/** dgram_pump - move messages in both directions */
+static void dgram_pump(struct work *w)
+{
+	struct conn *conn = container_of(w, struct conn, work);
+	struct dgram *d = dgram_of(conn);
+	bool more;
+
+	if (conn->facts & F_DEAD)
+		return;
+	if (conn->to_target.len && put_kept(d))
+		conn->stack |= S_IN;
+	if (conn->facts & F_DEAD)
+		return;
+	if ((conn->stack & S_IN) && !list_empty(&conn->held.calls))
+		held_wake(&conn->held);
+	more = push(d);
+	if (!conn->to_target.len)
+		more |= pull(d);
+	if (conn->facts & F_DEAD)
+		return;
+	if ((conn->carrier & C_HUP) && conn->kind == KIND_NETLINK) {
+		conn_free(conn);
+		return;
+	}
+	if (more)
+		work_queue(w);
+}
+
+/** dgram_stack_event - handle an event of the stack's socket */
+static void dgram_stack_event(struct stack_src *src, uint32_t events)
+{
+	struct conn *conn = container_of(src, struct conn, ssrc);
+	struct dgram *d = dgram_of(conn);
+
+	if (events & (EPOLLIN | EPOLLERR | EPOLLHUP))
+		conn->stack |= S_IN;
+	if (events & EPOLLOUT) {
+		conn->stack |= S_OUT;
+		push(d);		/* before the sends that wait */
+		if (!(conn->facts & F_DEAD) && !list_empty(&conn->held.calls))
+			held_wake(&conn->held);
+		if (conn->facts & F_DEAD)
+			return;
+		if (!conn->to_stack.buf && list_empty(&conn->held.calls))
+			st_rewatch(conn->sfd, &conn->ssrc, EPOLLIN);
+	}
+	dgram_pump(&conn->work);
+	/* If no call has reported the error, it is in the error queue. */
+	if ((events & EPOLLERR) && !(conn->facts & F_DEAD) && !conn->so_error &&
+	    !(conn->carrier & C_FAILED) && st_failed(conn->sfd))
+		dgram_raise(d, -1);
+}
+
+/** dgram_carrier_event - handle that the target has sent or read a message */
+static void dgram_carrier_event(struct source *src, uint32_t events)
+{
+	struct conn *conn = container_of(src, struct conn, csrc);
+
+	if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+		conn->carrier |= C_IN;
+	if (events & EPOLLHUP && conn->kind == KIND_NETLINK)
+		conn->carrier |= C_HUP;
+	dgram_pump(&conn->work);
+}
+
+/** dgram_start - initialize a new socket */
+int dgram_start(struct dgram *d)
+{
+	struct conn *conn = &d->conn;
+
+	conn->work.fn = dgram_pump;
+	conn->csrc.fn = dgram_carrier_event;
+	conn->ssrc.fn = dgram_stack_event;
+	dgram_run_start(d);
+	return conn_watch(conn, EPOLLIN);
+}
+
+/**
+ * netlink_start - initialize a new netlink socket; takes ownership of @cfd, our
+ * end
+ */
+int netlink_start(struct dgram *d, int cfd)
+{
+	struct conn *conn = &d->conn;
+	int ret = dgram_start(d);
+
+	conn->csrc.fd = cfd;
+	if (ret)
+		return ret;
+	return loop_add(&conn->csrc, OUR_EVENTS);
+}
+
+/** dgram_want_out - make the stack report when the socket can send again */
+void dgram_want_out(struct conn *conn)
+{
+	st_rewatch(conn->sfd, &conn->ssrc, EPOLLIN | EPOLLOUT);
+}
+
+/**
+ * dgram_attach - connect the carrier to our end
+ * @dup: duplicate of the carrier
+ */
+int dgram_attach(struct dgram *d, int dup)
+{
+	struct conn *conn = &d->conn;
+	struct sockaddr_un un;
+	int ret = dgram_our_end(d);
+
+	if (ret || (conn->carrier & C_CONNECTED))
+		return ret;
+	if (connect(dup, (struct sockaddr *)&un,
+		    carrier_name(&un, NAME_DGRAM, conn->id)))
+		return -errno;
+	conn->carrier |= C_CONNECTED;
+	return 0;
+}
+
+/** dgram_connect - handle connect(2) of a datagram or netlink socket */
+int64_t dgram_connect(struct call *c, const struct sockaddr_storage *ss,
+		      socklen_t len)
+{
+	struct conn *conn = c->conn;
+	struct dgram *d = dgram_of(conn);
+	long ret;
+
+	conn_sweep_few(KIND_DGRAM);
+	ret = st_connect(conn->sfd, ss, len);
+	if (ret || conn->kind == KIND_NETLINK)
+		return ret;
+	dgram_run_again(d);
+	if (ss->ss_family == AF_UNSPEC)
+		return dgram_disconnect(d, c->dup);
+	account_peer(conn);
+	conn_event(conn, "connect");
+	return dgram_attach(d, c->dup);
+}

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Tun and tap devices of the target, which are devices of the stack.
+ *
+ * Theory of operation
+ *
+ * A program opens /dev/net/tun, a file of the host, and names a device with
+ * TUNSETIFF. That request never reaches the host's kernel, where the device
+ * would be unknown to the stack. Instead, a socket pair carries the packets:
+ * one end becomes a device of the stack, and the other end replaces the file in
+ * the target. One read or write is one packet, as with a tun, and poll works.
+ * The device disappears when the target has closed its end. With TUNSETPERSIST,
+ * a copy of that end remains here, and the next TUNSETIFF gets a copy of it.
+ *
+ * Other copies of the file, made before TUNSETIFF, are not replaced. They have
+ * no device.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/capability.h>
+#include <linux/if.h>
+#include <linux/if_tun.h>
+#include <linux/sockios.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/list.h"
+#include "base/log.h"
+#include "base/loop.h"
+#include "engine/call/call.h"
+#include "engine/call/rights.h"
+#include "engine/carrier/carrier.h"
+#include "engine/carrier/conn.h"
+#include "engine/sock/sock.h"
+#include "engine/stream/stream.h"
+#include "shared/ctl_proto.h"
+#include "stack/stack.h"
+
+#define TUN_KIND	(IFF_TUN | IFF_TAP)
+#define TUN_FEATURES	(IFF_TUN | IFF_TAP | IFF_NO_PI | IFF_ONE_QUEUE)
+
+/**
+ * struct tun - a device of the target
+ * @src: a copy of our end, which reports that the target has closed its end
+ * @dev: the stack's number of the device
+ * @ino: inode number of the target's end
+ * @kept: a copy of the target's end for a persistent device, or -1
+ * @flags: IFF_TUN or IFF_TAP, and IFF_NO_PI
+ */
+struct tun {
+	struct list link;
+	struct source src;
+	int dev, kept;
+	uint64_t ino;
+	unsigned int flags;
+};
+
+static struct list tuns = LIST_INIT(tuns);
+
+/** tun_name - get the current name of a device */
+static int64_t tun_name(const struct tun *t, int sfd, struct ifreq *ifr)
+{
+	memset(ifr, 0, sizeof(*ifr));
+	ifr->ifr_ifindex = stack->ifindex(t->dev);
+	return st_ioctl(sfd, SIOCGIFNAME, ifr);
+}
+
+/** tun_rename - give a new device the name that the target wants */
+static int64_t tun_rename(const struct tun *t, int sfd, char name[IFNAMSIZ])
+{
+	struct ifreq ifr;
+	int64_t ret = tun_name(t, sfd, &ifr);
+
+	if (ret)
+		return ret;
+	strcpy(ifr.ifr_newname, name[0] ? name :
+	       t->flags & IFF_TAP ? "tap%d" : "tun%d");
+	ret = st_ioctl(sfd, SIOCSIFNAME, &ifr);
+	if (!ret)
+		ret = tun_name(t, sfd, &ifr);
+	memcpy(name, ifr.ifr_name, IFNAMSIZ);
+	return ret == -EEXIST ? -EBUSY : ret;
+}
+
+/** tun_free - remove a device */
+static void tun_free(struct tun *t)
+{
+	list_del(&t->link);
+	if (t->kept >= 0)
+		close(t->kept);
+	if (t->src.fd >= 0) {
+		loop_del(&t->src);
+		close(t->src.fd);
+	}
+	if (t->dev >= 0)
+		stack->link_del(t->dev);
+	loop_free_later(t);
+}
+
+/** tun_event - the target has closed its end */
+static void tun_event(struct source *src, uint32_t events)
+{
+	if (events & (EPOLLHUP | EPOLLERR))
+		tun_free(container_of(src, struct tun, src));
+}
+
+/**
+ * tun_make - make a device
+ * @name: wanted name, set to the name that the device has
+ * @fd: set to the target's end
+ */
+static int64_t tun_make(char name[IFNAMSIZ], unsigned int flags, int sfd, int *fd)
+{
+	static const uint8_t any[6];
+	struct tun *t = calloc(1, sizeof(*t));
+	int sv[2];
+	int64_t ret;
+
+	if (!t || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv)) {
+		free(t);
+		return -ENOMEM;
+	}
+	t->flags = flags;
+	t->kept = t->dev = -1;
+	t->ino = fd_ino(sv[1]);
+	t->src.fn = tun_event;
+	t->src.fd = fcntl(sv[0], F_DUPFD_CLOEXEC, 0);
+	list_add_tail(&t->link, &tuns);
+	ret = t->src.fd < 0 ? -errno : loop_add(&t->src, 0);
+	if (!ret)
+		ret = stack->link_add(sv[0], CTL_LINK_FRAME,
+				      flags & IFF_TUN ? CTL_LINKF_RAWIP : 0,
+				      any, 0);
+	if (ret < 0) {
+		close(sv[0]);
+	} else {
+		t->dev = (int)ret;
+		ret = tun_rename(t, sfd, name);
+	}
+	if (ret) {
+		close(sv[1]);
+		tun_free(t);
+		return ret;
+	}
+	*fd = sv[1];
+	return 0;
+}
+
+/** tun_kept - get a copy of the target's end of a persistent device */
+static int64_t tun_kept(const char name[IFNAMSIZ], unsigned int flags, int sfd,
+			int *fd)
+{
+	struct ifreq ifr;
+	struct list *l;
+
+	list_for_each(l, &tuns) {
+		const struct tun *t = container_of(l, struct tun, link);
+
+		if (t->kept < 0 || tun_name(t, sfd, &ifr) ||
+		    strcmp(ifr.ifr_name, name))
+			continue;
+		if ((t->flags ^ flags) & TUN_KIND)
+			return -EINVAL;
+		*fd = fcntl(t->kept, F_DUPFD_CLOEXEC, 0);
+		return *fd < 0 ? -errno : 0;
+	}
+	return -ENODEV;
+}
+
+/** tun_find - find the device whose end in the target is @fd, or return NULL */
+static struct tun *tun_find(int fd)
+{
+	struct stat st;
+	struct list *l;
+
+	if (fd_stat(fd, &st) && S_ISSOCK(st.st_mode))
+		list_for_each(l, &tuns)
+			if (container_of(l, struct tun, link)->ino == st.st_ino)
+				return container_of(l, struct tun, link);
+	return NULL;
+}
+
+/** tun_attach - handle ioctl(TUNSETIFF) on a file that has no device yet */
+static int64_t tun_attach(struct call *c, int sfd)
+{
+	struct ifreq ifr;
+	unsigned int flags;
+	int fd = -1, mode = fcntl(c->dup, F_GETFL);
+	int64_t ret = mem_read(c, c->args[2], &ifr, sizeof(ifr));
+
+	if (ret)
+		return ret;
+	ifr.ifr_name[IFNAMSIZ - 1] = '\0';
+	flags = (unsigned short)ifr.ifr_flags & (TUN_KIND | IFF_NO_PI);
+	if ((flags & TUN_KIND) != IFF_TUN && (flags & TUN_KIND) != IFF_TAP)
+		return -EINVAL;
+	if (!(flags & IFF_NO_PI)) {
+		log_line("%s (pid %d): a tun with packet information is refused: set IFF_NO_PI",
+			 task_comm(c->task), c->pid);
+		return -EINVAL;
+	}
+	ret = tun_kept(ifr.ifr_name, flags, sfd, &fd);
+	if (ret == -ENODEV)
+		ret = tun_make(ifr.ifr_name, flags, sfd, &fd);
+	if (ret)
+		return ret;
+	if (mode >= 0)
+		fcntl(fd, F_SETFL, mode & O_NONBLOCK);
+	ret = mem_write(c, c->args[2], ifr.ifr_name, IFNAMSIZ);
+	if (!ret)
+		ret = call_addfd_replace(c, fd, (int)c->args[0],
+					 copies_cloexec(c, (int)c->args[0]));
+	close(fd);
+	return ret;
+}
+
+/** tun_persist - handle ioctl(TUNSETPERSIST) */
+static int64_t tun_persist(const struct call *c, struct tun *t)
+{
+	if (t->kept >= 0)
+		close(t->kept);
+	t->kept = c->args[2] ? fcntl(c->dup, F_DUPFD_CLOEXEC, 0) : -1;
+	return c->args[2] && t->kept < 0 ? -errno : 0;
+}
+
+/** tun_request - handle a request for a device */
+static int64_t tun_request(struct call *c, struct tun *t, unsigned int cmd, int sfd)
+{
+	int value = INT_MAX;
+	struct ifreq ifr;
+	int64_t ret;
+
+	switch (cmd) {
+	case TUNSETIFF:
+		return -EEXIST;
+	case TUNGETIFF:
+		ret = tun_name(t, sfd, &ifr);
+		ifr.ifr_flags = (short)t->flags;
+		return ret ? ret : mem_write(c, c->args[2], &ifr, sizeof(ifr));
+	case TUNSETPERSIST:
+		return tun_persist(c, t);
+	case TUNGETSNDBUF:
+		return mem_write(c, c->args[2], &value, sizeof(value));
+	case TUNSETOFFLOAD:
+		return c->args[2] ? -EINVAL : 0;
+	case TUNSETNOCSUM:
+	case TUNSETDEBUG:
+	case TUNSETOWNER:
+	case TUNSETGROUP:
+	case TUNSETSNDBUF:
+		return 0;
+	}
+	return -EINVAL;
+}
+
+/**
+ * tun_ioctl - handle the ioctl() requests of tun devices
+ *
+ * No file of the host has a device, so all other requests for it fail.
+ */
+int64_t tun_ioctl(struct call *c)
+{
+	unsigned int cmd = (unsigned int)c->args[1];
+	unsigned int features = TUN_FEATURES;
+	int sfd = control_fd(AF_INET);
+	int64_t ret = call_dup(c, (int)c->args[0]);
+	struct tun *t = ret ? NULL : tun_find(c->dup);
+	uint64_t had;
+
+	if (t)
+		return tun_request(c, t, cmd, sfd);
+	if (ret)
+		return ret;
+	if (!is_tun(c->dup))
+		return -ENOTTY;
+	if (cmd == TUNGETFEATURES)
+		return mem_write(c, c->args[2], &features, sizeof(features));
+	if (cmd != TUNSETIFF)
+		return -EBADFD;
+	if (!rights_include(c->rights, CAP_NET_ADMIN))
+		return -EPERM;
+	rights_set(RIGHTS_ALL, &had);	/* of the stack's own device */
+	ret = tun_attach(c, sfd);
+	rights_set(had, NULL);
+	return ret;
+}

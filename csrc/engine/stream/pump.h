@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The pump of streams: it moves data, urgent data and ends. */
+#ifndef LKLHOST_PUMP_H
+#define LKLHOST_PUMP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "engine/stream/stream.h"
+
+#define PUMP_SIZE	(256 * 1024)	/* bytes that are moved at a time */
+#define ROUNDS		4	/* per direction, before others get a turn */
+
+/* pump.c */
+void pump_open(struct stream *s);
+int chunk_keep(struct chunk *ch, const char *data, size_t len);
+void chunk_sent(struct chunk *ch, size_t n);
+void stack_error(struct stream *s, int err);
+
+/* pump_in.c */
+bool push_target(struct stream *s, char *buf);
+
+/* urgent.c */
+bool urgent_out(struct stream *s);
+bool urgent_in(struct stream *s);
+
+/* shutdown.c */
+bool shutdown_pass(struct stream *s);
+void shutdown_reset(struct stream *s);
+void ends_connect(struct stream *s);
+
+#endif
