@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Answer caught calls, and exchange descriptors with the calling processes. */
+/* Answer caught calls, and duplicate the descriptors that they name. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -15,15 +15,6 @@
 
 struct notify_stats notify_stats;
 
-const struct call_ops *call_ops;
-static const struct catch_ops *way;
-
-/** call_set_way - set how this run catches calls */
-void call_set_way(const struct catch_ops *ops)
-{
-	way = ops;
-}
-
 /**
  * call_native - let the host's kernel execute a call: the handler returns this
  * @reason: why this is safe, see native.h
@@ -32,12 +23,6 @@ int64_t call_native(enum native_reason reason)
 {
 	(void)reason;
 	return CALL_NATIVE;
-}
-
-/** call_valid - whether the caller still waits for the answer */
-bool call_valid(const struct call *c)
-{
-	return way->valid(c);
 }
 
 /**
@@ -135,53 +120,10 @@ bool call_answer(const struct call *c, int64_t ret)
 	if (ret == -EMFILE && c->task && is_full())
 		ret = call_no_room(c);
 	notify_stats.native += ret == CALL_NATIVE;
-	if (way->answer(c, ret))
+	if (catch_answer(c, ret))
 		return true;
 	notify_stats.gone++;
 	return false;
-}
-
-/**
- * call_addfd_send - answer the call with a descriptor
- * @fd: our descriptor, which stays open
- *
- * Returns the descriptor's number in the caller, or a negative errno if the
- * caller is gone or has no free descriptor. On error, the call is not answered.
- * If a signal has interrupted the call, this succeeds and sets @c->left.
- */
-int call_addfd_send(struct call *c, int fd, bool cloexec)
-{
-	return way->addfd_send(c, fd, cloexec);
-}
-
-/**
- * call_addfd - add a descriptor to the caller
- *
- * Returns its number in the caller, or a negative errno.
- */
-int call_addfd(const struct call *c, int fd, bool cloexec)
-{
-	return way->addfd(c, fd, -1, cloexec);
-}
-
-/**
- * call_addfd_replace - replace a descriptor of the caller
- * @fd: our descriptor, which stays open
- * @newfd: number of the replaced descriptor in the caller
- *
- * This does not answer the call.
- */
-int call_addfd_replace(struct call *c, int fd, int newfd, bool cloexec)
-{
-	int ret = way->addfd(c, fd, newfd, cloexec);
-
-	return ret < 0 ? ret : 0;
-}
-
-/** call_getfd - duplicate a descriptor of the caller, or return a negative errno */
-int call_getfd(const struct call *c, int fd)
-{
-	return way->getfd(c, fd);
 }
 
 /**

@@ -142,13 +142,15 @@ int calls_start(int fd);
 int notify_add(struct source *src, int fd);
 void calls_stop(void);
 
-/* call.c */
+/* catch.c */
 bool call_valid(const struct call *c);
 int call_addfd(const struct call *c, int fd, bool cloexec);
 int call_addfd_send(struct call *c, int fd, bool cloexec);
 int call_addfd_replace(struct call *c, int fd, int newfd, bool cloexec);
-bool call_answer(const struct call *c, int64_t ret);
 int call_getfd(const struct call *c, int fd);
+
+/* call.c */
+bool call_answer(const struct call *c, int64_t ret);
 int call_dup(struct call *c, int fd);
 int call_no_room(const struct call *c);
 bool reserve_use(void);

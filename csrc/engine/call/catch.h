@@ -35,8 +35,9 @@ struct catch_ops {
 
 extern const struct catch_ops catch_by_notify, catch_by_trace;
 
-/* call.c */
+/* catch.c */
 void call_set_way(const struct catch_ops *ops);
+bool catch_answer(const struct call *c, int64_t ret);
 
 /* backend_seccomp.c */
 void call_probe(int fd);

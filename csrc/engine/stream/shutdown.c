@@ -80,6 +80,43 @@ static void finish_reset(struct stream *s)
 	held_wake(&conn->held);
 }
 
+/** has_sent_all - whether all that the target will send is in the stack */
+static bool has_sent_all(const struct conn *conn)
+{
+	return (conn->carrier & C_EOF) && !conn->to_stack.len;
+}
+
+/** has_got_all - whether all that the peer will send is in the carrier */
+static bool has_got_all(const struct conn *conn)
+{
+	return (conn->stack & S_END) && !conn->to_target.len;
+}
+
+/**
+ * is_closed - whether the target has closed the carrier, and no data wait
+ *
+ * An abortive close does not wait for the stack to accept the rest.
+ */
+static bool is_closed(struct conn *conn)
+{
+	if (!(conn->carrier & C_HUP))
+		return false;
+	if (has_sent_all(conn) && !(conn->stack & S_SHUT) &&
+	    (conn->facts & F_RESET))
+		return true;
+	if ((conn->facts & F_ABORTIVE) &&
+	    (conn->to_stack.len || !(conn->carrier & C_IN)))
+		return carrier_gone(conn);
+	return has_sent_all(conn) && carrier_gone(conn);
+}
+
+/** must_reset - whether the target must see the stack's error now */
+static bool must_reset(const struct conn *conn)
+{
+	return (conn->stack & S_BROKEN) &&
+	       (has_got_all(conn) || (conn->carrier & (C_HUP | C_NO_READER)));
+}
+
 /**
  * shutdown_pass - pass the end of each side to the other side
  *
@@ -88,49 +125,30 @@ static void finish_reset(struct stream *s)
 bool shutdown_pass(struct stream *s)
 {
 	struct conn *conn = &s->conn;
-	bool unsent = conn->to_stack.len;
 
-	if ((conn->carrier & C_EOF) && !unsent && !(conn->stack & S_SHUT)) {
-		/* If the carrier is closed, close() sends the FIN or RST. */
-		if ((conn->carrier & C_HUP) &&
-		    ((conn->facts & F_RESET) || carrier_gone(conn))) {
-			conn_free(conn);
-			return false;
-		}
+	if (is_closed(conn)) {	/* close() sends the FIN or RST */
+		conn_free(conn);
+		return false;
+	}
+	if (has_sent_all(conn) && !(conn->stack & S_SHUT)) {
 		conn->stack |= S_SHUT;
 		if (!(conn->stack & S_BROKEN))
 			st_shutdown(conn->sfd, SHUT_WR);
 	}
-	/* An abortive close does not wait for the stack to accept the rest. */
-	if ((conn->facts & F_ABORTIVE) && (conn->carrier & C_HUP) &&
-	    (unsent || !(conn->carrier & C_IN)) && carrier_gone(conn)) {
-		conn_free(conn);
-		return false;
-	}
 	if ((conn->stack & S_SHUT) && (conn->carrier & C_HUP)) {
-		if (carrier_gone(conn)) {
-			conn_free(conn);
-			return false;
-		}
 		carrier_drop(conn);
 		stream_set_state(s, STREAM_DONE);
 		conn_probe_add(conn);
 		held_wake(&conn->held);
 		return false;
 	}
-	if ((conn->stack & S_END) && !conn->to_target.len) {
-		if (conn->stack & S_BROKEN) {
-			finish_reset(s);
-			return false;
-		}
-		if (!(conn->carrier & C_SHUT)) {
-			conn->carrier |= C_SHUT;
-			shutdown(conn->csrc.fd, SHUT_WR);
-		}
-	}
-	if ((conn->stack & S_BROKEN) && (conn->carrier & (C_HUP | C_NO_READER))) {
+	if (must_reset(conn)) {
 		finish_reset(s);
 		return false;
+	}
+	if (has_got_all(conn) && !(conn->carrier & C_SHUT)) {
+		conn->carrier |= C_SHUT;
+		shutdown(conn->csrc.fd, SHUT_WR);
 	}
 	return true;
 }

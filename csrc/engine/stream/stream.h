@@ -14,14 +14,7 @@ struct held;
 
 /* stream_state.c */
 void stream_set_state(struct stream *s, enum stream_state to);
-#ifdef CHECKED
 void stream_check(const struct stream *s);
-#else
-static inline void stream_check(const struct stream *s)
-{
-	(void)s;
-}
-#endif
 
 /* tcp.c, listen.c */
 int64_t tcp_connect(struct call *c, const struct sockaddr_storage *ss,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The state of a stream. Changes are checked against the table in stream.h.
+ * The state of a stream. Changes are checked against the table in stream_conn.h.
  *
  * A violation is a bug of lklhost. With the sanitizers (SAN=1, which defines
  * CHECKED), it ends lklhost; otherwise it is only logged.
@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "engine/stream/stream.h"
 
+#define VIOLATIONS_MAX	16
 #define BIT(state)	(1u << STREAM_##state)
 
 static const char *const names[] = {
@@ -29,9 +30,15 @@ static const unsigned int next[] = {
 
 /**
  * violation - report a change of state or bits that the table does not allow
+ *
+ * The first ones show the bug; a stream may cause many.
  */
 static void violation(const struct stream *s, const char *to)
 {
+	static unsigned int told;
+
+	if (told++ > VIOLATIONS_MAX)
+		return;
 	log_line("stream %08x: from %s to %s with carrier %#x, stack %#x",
 		 s->conn.id, names[s->state], to, s->conn.carrier,
 		 s->conn.stack);
@@ -52,7 +59,6 @@ void stream_set_state(struct stream *s, enum stream_state to)
 	s->state = to;
 }
 
-#ifdef CHECKED
 /** needs - whether @bit is clear, or @other is set as well */
 static bool needs(unsigned int word, unsigned int bit,
 		  unsigned int other_word, unsigned int other)
@@ -73,4 +79,3 @@ void stream_check(const struct stream *s)
 	    !needs(c, C_HUNG_UP, st, S_BROKEN))
 		violation(s, "open");
 }
-#endif
