@@ -129,6 +129,7 @@ struct ctl_hello_rep {
 #define CTL_LINKF_OFFLOAD	0x2	/* TSO and checksum offload both ways */
 #define CTL_LINKF_RAWIP		0x4	/* no link layer: one IP packet per message; always the case for COOKED and TUN */
 #define CTL_LINKF_BIG		0x8	/* the host takes TSO frames above 64 KiB and terminates connections: a tap without bridge and NAT */
+#define CTL_LINKF_VNET10	0x10	/* struct virtio_net_hdr (10 bytes) before each frame; kind FRAME only */
 #define CTL_LINKF_FEATURES_SHIFT 16	/* higher bits: the virtio-net features that OFFLOAD is limited to; none: all */
 
 struct ctl_link_add {

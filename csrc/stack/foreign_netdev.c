@@ -63,7 +63,8 @@ static bool packet_head(int fd)
 int foreign_netdev_check(int fd, uint32_t kind, uint32_t flags)
 {
 	if (kind == CTL_LINK_COOKED || kind == CTL_LINK_TUN ||
-	    kind == CTL_LINK_WIRE || flags & CTL_LINKF_RAWIP)
+	    kind == CTL_LINK_WIRE ||
+	    flags & (CTL_LINKF_RAWIP | CTL_LINKF_VNET10))
 		return -EOPNOTSUPP;
 	if (kind == CTL_LINK_PACKET && flags & CTL_LINKF_VNET_HDR &&
 	    !packet_head(fd))

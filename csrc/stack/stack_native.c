@@ -45,6 +45,7 @@ struct lkl_host_operations {
 #define LKL_NETDEV_RAWIP	4
 #define LKL_NETDEV_BIG		8
 #define LKL_NETDEV_WIRE		16
+#define LKL_NETDEV_VNET10	32
 #define LKL_LOAD_EASY		0
 #define LKL_LOAD_FULL		1
 #define LKL_LOAD_RUSH		2
@@ -249,6 +250,8 @@ static int netdev_flags(uint32_t kind, uint32_t flags)
 
 	if (flags & CTL_LINKF_VNET_HDR)
 		f |= LKL_NETDEV_VNET_HDR;
+	if (flags & CTL_LINKF_VNET10)
+		f |= LKL_NETDEV_VNET10;
 	if (flags & CTL_LINKF_OFFLOAD)
 		f |= LKL_NETDEV_OFFLOAD;
 	if (flags & CTL_LINKF_BIG)

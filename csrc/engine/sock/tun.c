@@ -20,9 +20,11 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/capability.h>
+#include <linux/ethtool.h>
 #include <linux/if.h>
 #include <linux/if_tun.h>
 #include <linux/sockios.h>
+#include <linux/virtio_net.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -44,7 +46,8 @@
 #include "stack/stack.h"
 
 #define TUN_KIND	(IFF_TUN | IFF_TAP)
-#define TUN_FEATURES	(IFF_TUN | IFF_TAP | IFF_NO_PI | IFF_ONE_QUEUE)
+#define TUN_FEATURES	(TUN_KIND | IFF_NO_PI | IFF_ONE_QUEUE | IFF_VNET_HDR)
+#define TUN_TSO		(TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN)
 
 /**
  * struct tun - a device of the target
@@ -52,7 +55,7 @@
  * @dev: the stack's number of the device
  * @ino: inode number of the target's end
  * @kept: a copy of the target's end for a persistent device, or -1
- * @flags: IFF_TUN or IFF_TAP, and IFF_NO_PI
+ * @flags: IFF_TUN or IFF_TAP, IFF_NO_PI, and IFF_VNET_HDR
  */
 struct tun {
 	struct list link;
@@ -87,6 +90,59 @@ static int64_t tun_rename(const struct tun *t, int sfd, char name[IFNAMSIZ])
 		ret = tun_name(t, sfd, &ifr);
 	memcpy(name, ifr.ifr_name, IFNAMSIZ);
 	return ret == -EEXIST ? -EBUSY : ret;
+}
+
+/** tun_feature - switch a feature of a device, by an ETHTOOL_S* request */
+static int64_t tun_feature(const struct tun *t, int sfd, uint32_t cmd, bool on)
+{
+	struct ethtool_value value = { .cmd = cmd, .data = on };
+	struct ifreq ifr;
+	int64_t ret = tun_name(t, sfd, &ifr);
+
+	ifr.ifr_data = (char *)&value;
+	return ret ? ret : st_ioctl(sfd, SIOCETHTOOL, &ifr);
+}
+
+/**
+ * tun_offload - handle ioctl(TUNSETOFFLOAD): what a reader of packets accepts
+ *
+ * The stack segments packets itself unless the reader accepts all kinds of them.
+ */
+static int64_t tun_offload(const struct tun *t, int sfd, uint64_t wanted)
+{
+	bool csum = wanted & TUN_F_CSUM;
+	int64_t ret;
+
+	if (!(t->flags & IFF_VNET_HDR))
+		return wanted ? -EINVAL : 0;
+	if (wanted & ~(uint64_t)(TUN_F_CSUM | TUN_TSO | TUN_F_UFO))
+		return -EINVAL;
+	ret = tun_feature(t, sfd, ETHTOOL_STXCSUM, csum);
+	return ret ? ret : tun_feature(t, sfd, ETHTOOL_STSO,
+				       csum && (wanted & TUN_TSO) == TUN_TSO);
+}
+
+/**
+ * tun_bare - switch off what the target has not asked for yet
+ *
+ * A program that writes headers merges packets itself. Those that it writes one
+ * by one must arrive so, as with a tun.
+ */
+static int64_t tun_bare(const struct tun *t, int sfd)
+{
+	int64_t ret = tun_feature(t, sfd, ETHTOOL_SGRO, false);
+
+	return ret ? ret : tun_offload(t, sfd, 0);
+}
+
+/** tun_link_flags - CTL_LINKF_* of a device, for stack->link_add() */
+static uint32_t tun_link_flags(unsigned int flags)
+{
+	uint32_t f = flags & IFF_TUN ? CTL_LINKF_RAWIP : 0;
+
+	if (flags & IFF_VNET_HDR)
+		f |= CTL_LINKF_VNET10 | CTL_LINKF_OFFLOAD;
+	return f;
 }
 
 /** tun_free - remove a device */
@@ -136,13 +192,14 @@ static int64_t tun_make(char name[IFNAMSIZ], unsigned int flags, int sfd, int *f
 	ret = t->src.fd < 0 ? -errno : loop_add(&t->src, 0);
 	if (!ret)
 		ret = stack->link_add(sv[0], CTL_LINK_FRAME,
-				      flags & IFF_TUN ? CTL_LINKF_RAWIP : 0,
-				      any, 0);
+				      tun_link_flags(flags), any, 0);
 	if (ret < 0) {
 		close(sv[0]);
 	} else {
 		t->dev = (int)ret;
 		ret = tun_rename(t, sfd, name);
+		if (!ret && flags & IFF_VNET_HDR)
+			ret = tun_bare(t, sfd);
 	}
 	if (ret) {
 		close(sv[1]);
@@ -166,7 +223,7 @@ static int64_t tun_kept(const char name[IFNAMSIZ], unsigned int flags, int sfd,
 		if (t->kept < 0 || tun_name(t, sfd, &ifr) ||
 		    strcmp(ifr.ifr_name, name))
 			continue;
-		if ((t->flags ^ flags) & TUN_KIND)
+		if ((t->flags ^ flags) & (TUN_KIND | IFF_VNET_HDR))
 			return -EINVAL;
 		*fd = fcntl(t->kept, F_DUPFD_CLOEXEC, 0);
 		return *fd < 0 ? -errno : 0;
@@ -198,7 +255,8 @@ static int64_t tun_attach(struct call *c, int sfd)
 	if (ret)
 		return ret;
 	ifr.ifr_name[IFNAMSIZ - 1] = '\0';
-	flags = (unsigned short)ifr.ifr_flags & (TUN_KIND | IFF_NO_PI);
+	flags = (unsigned short)ifr.ifr_flags &
+		(TUN_KIND | IFF_NO_PI | IFF_VNET_HDR);
 	if ((flags & TUN_KIND) != IFF_TUN && (flags & TUN_KIND) != IFF_TAP)
 		return -EINVAL;
 	if (!(flags & IFF_NO_PI)) {
@@ -233,7 +291,7 @@ static int64_t tun_persist(const struct call *c, struct tun *t)
 /** tun_request - handle a request for a device */
 static int64_t tun_request(struct call *c, struct tun *t, unsigned int cmd, int sfd)
 {
-	int value = INT_MAX;
+	int value = INT_MAX, head = sizeof(struct virtio_net_hdr);
 	struct ifreq ifr;
 	int64_t ret;
 
@@ -248,8 +306,13 @@ static int64_t tun_request(struct call *c, struct tun *t, unsigned int cmd, int 
 		return tun_persist(c, t);
 	case TUNGETSNDBUF:
 		return mem_write(c, c->args[2], &value, sizeof(value));
+	case TUNGETVNETHDRSZ:
+		return mem_write(c, c->args[2], &head, sizeof(head));
+	case TUNSETVNETHDRSZ:
+		ret = mem_read(c, c->args[2], &value, sizeof(value));
+		return ret ? ret : value == head ? 0 : -EINVAL;
 	case TUNSETOFFLOAD:
-		return c->args[2] ? -EINVAL : 0;
+		return tun_offload(t, sfd, c->args[2]);
 	case TUNSETNOCSUM:
 	case TUNSETDEBUG:
 	case TUNSETOWNER:

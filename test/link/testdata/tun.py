@@ -3,7 +3,7 @@
 import errno, fcntl, os, select, socket, struct, subprocess, sys
 
 SETIFF, GETIFF, PERSIST, FEATURES = 0x400454ca, 0x800454d2, 0x400454cb, 0x800454cf
-OFFLOAD, TUN, TAP, NO_PI = 0x400454d0, 1, 2, 0x1000
+OFFLOAD, GETHEAD, SETHEAD, TUN, TAP, NO_PI, HEAD = 0x400454d0, 0x800454d7, 0x400454d8, 1, 2, 0x1000, 0x4000
 
 def attach(name, flags=TUN | NO_PI, mode=os.O_RDWR):
     f = os.open("/dev/net/tun", mode)
@@ -31,7 +31,7 @@ def check(what, got, want):
 f, name = attach("", mode=os.O_RDWR | os.O_NONBLOCK)
 check("name", name, "tun0")
 check("TUNGETIFF", struct.unpack_from("16sH", fcntl.ioctl(f, GETIFF, bytes(40))), (b"tun0".ljust(16, b"\0"), TUN | NO_PI))
-check("features", struct.unpack("I", fcntl.ioctl(os.open("/dev/net/tun", os.O_RDWR), FEATURES, bytes(4)))[0] & (TUN | TAP | NO_PI | 0x4000), TUN | TAP | NO_PI)
+check("features", struct.unpack("I", fcntl.ioctl(os.open("/dev/net/tun", os.O_RDWR), FEATURES, bytes(4)))[0] & (TUN | TAP | NO_PI | HEAD), TUN | TAP | NO_PI | HEAD)
 fails(errno.EEXIST, fcntl.ioctl, f, SETIFF, bytes(40))
 fails(errno.EBUSY, attach, "tun0")
 fails(errno.EINVAL, attach, "tun1", NO_PI)
@@ -58,6 +58,55 @@ check("written", os.write(f, answer), len(answer))
 check("answer", s.recv(100), b"answer!!")
 os.close(f)
 while exists("tun0"):   # the test has a limit
+    pass
+
+# A header before each packet. The reader says which unfinished packets it accepts.
+f, name = attach("", TUN | NO_PI | HEAD)
+check("TUNGETIFF", struct.unpack_from("16xH", fcntl.ioctl(f, GETIFF, bytes(40)))[0], TUN | NO_PI | HEAD)
+check("TUNGETVNETHDRSZ", fcntl.ioctl(f, GETHEAD, bytes(4)), struct.pack("I", 10))
+fails(errno.EINVAL, fcntl.ioctl, f, SETHEAD, struct.pack("I", 12))
+fails(errno.EINVAL, fcntl.ioctl, f, OFFLOAD, 0x100)
+ip("addr", "add", "10.98.0.1/24", "dev", name)
+ip("link", "set", name, "up")
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for offload, want in (0, (0, 0)), (1, (1, 0)), (0, (0, 0)):
+    fcntl.ioctl(f, OFFLOAD, offload)
+    s.sendto(b"question", ("10.98.0.2", 9))
+    packet = os.read(f, 2000)
+    check(f"header with offloads {offload}", (packet[0:2], packet[38:]), (bytes(want), b"question"))
+
+def tcp(flags, seq, ack, packet):   # an answer to a packet; its checksum is left to the stack
+    ports = packet[32:34] + packet[30:32]
+    body = ports + struct.pack("!IIBBHHH", seq, ack, 0x50, flags, 65535, 0, 0)
+    head = bytearray(struct.pack("!BBHHHBBH", 0x45, 0, 40, 0, 0, 64, 6, 0) + packet[26:30] + packet[22:26])
+    sum = 0xffff - sum_of(head) % 0xffff
+    head[10:12] = struct.pack("!H", sum)
+    return struct.pack("BBHHHH", 1, 0, 0, 0, 20, 16) + bytes(head) + body
+
+def sum_of(head):
+    return sum(struct.unpack("!10H", head))
+
+for offload, most in (0, 0), (0xf, 1), (0x7, 0):   # of TSO without ECN, nothing is used
+    fcntl.ioctl(f, OFFLOAD, offload)
+    s = socket.socket()
+    s.setblocking(False)
+    s.connect_ex(("10.98.0.2", 80))
+    syn = os.read(f, 2000)
+    seq, = struct.unpack_from("!I", syn, 34)
+    os.write(f, tcp(0x12, 100, seq + 1, syn))
+    ack = os.read(f, 2000)
+    check("acknowledged", struct.unpack_from("!II", ack, 34), (seq + 1, 101))
+    check("connected", len(select.select([], [s], [], 10)[1]), 1)
+    check("sent", s.send(bytes(4000)), 4000)
+    packet = os.read(f, 65600)
+    check(f"segmented by the reader with offloads {offload}", (packet[1] & 0x7f, len(packet) > 1600), (most, bool(most)))
+    os.write(f, tcp(0x14, 101, seq + 1, syn))   # reset, so that nothing is sent again
+    while not select.select([s], [], [], 0)[0]:
+        pass
+    while select.select([f], [], [], 0)[0]:
+        os.read(f, 65600)
+os.close(f)
+while exists(name):
     pass
 
 for kind in ("tun", "tap"):

@@ -167,11 +167,13 @@ struct lkl_netdev_args {
 #define LKL_NETDEV_RAWIP	4
 #define LKL_NETDEV_BIG		8
 #define LKL_NETDEV_WIRE		16
+#define LKL_NETDEV_VNET10	32
 
 /*
  * Size of the header before each frame with LKL_NETDEV_VNET_HDR: struct
  * virtio_net_hdr_v1 (<linux/virtio_net.h>), including num_buffers. A tap sets
- * it with TUNSETVNETHDRSZ. A packet socket keeps the size that it was given.
+ * it with TUNSETVNETHDRSZ. A packet socket keeps the size that it was given. With
+ * LKL_NETDEV_VNET10, the header is struct virtio_net_hdr of ten bytes.
  */
 #define LKL_VNET_HDR_LEN	12
 
@@ -209,7 +211,9 @@ struct lkl_wire_hello {
  *	for a tun and for a packet socket of type SOCK_DGRAM.
  *	LKL_NETDEV_BIG: see LKL_OFFLOAD_HOST_BIG. LKL_NETDEV_WIRE: the device
  *	is an end of a wire, and @fd an epoll without descriptors (needs
- *	LKL_NETDEV_VNET_HDR, excludes LKL_NETDEV_RAWIP and LKL_NETDEV_BIG)
+ *	LKL_NETDEV_VNET_HDR, excludes LKL_NETDEV_RAWIP and LKL_NETDEV_BIG).
+ *	LKL_NETDEV_VNET10: as LKL_NETDEV_VNET_HDR, with a shorter header; for
+ *	other sockets than packet sockets
  *
  * Returns NULL with errno set on failure; the caller then still owns the
  * descriptor.

@@ -175,7 +175,8 @@ static struct lkl_netdev *wire_create(int fd, int flags)
 
 API struct lkl_netdev *lkl_netdev_fd_create(int fd, int flags)
 {
-	int vnet = flags & LKL_NETDEV_VNET_HDR ? LKL_VNET_HDR_LEN : 0, tap, ret;
+	int short_head = flags & LKL_NETDEV_VNET10;
+	int vnet = flags & LKL_NETDEV_VNET_HDR || short_head, tap, ret;
 	struct packet_socket packet;
 	unsigned int f = 0;
 	struct ifreq ifr;
@@ -193,7 +194,8 @@ API struct lkl_netdev *lkl_netdev_fd_create(int fd, int flags)
 	    packet.type == SOCK_DGRAM)
 		f |= LKL_NET_RAWIP;
 	if (flags & ~(LKL_NETDEV_VNET_HDR | LKL_NETDEV_OFFLOAD | LKL_NETDEV_RAWIP |
-		      LKL_NETDEV_BIG) ||
+		      LKL_NETDEV_BIG | LKL_NETDEV_VNET10) ||
+	    (short_head && (tap || packet.type)) ||
 	    (flags & (LKL_NETDEV_OFFLOAD | LKL_NETDEV_BIG) && !vnet) ||
 	    (tap && (!(ifr.ifr_flags & IFF_TUN) != !(f & LKL_NET_RAWIP) ||
 		     !(ifr.ifr_flags & IFF_NO_PI) ||
@@ -204,7 +206,7 @@ API struct lkl_netdev *lkl_netdev_fd_create(int fd, int flags)
 	}
 	if (vnet)
 		f |= LKL_NET_VNET;
-	if (packet.vnet && packet.vnet < LKL_VNET_HDR_LEN)
+	if (short_head || (packet.vnet && packet.vnet < LKL_VNET_HDR_LEN))
 		f |= LKL_NET_VNET10;
 	if (flags & LKL_NETDEV_OFFLOAD)
 		f |= offload_flags(LKL_OFFLOAD_ALL);

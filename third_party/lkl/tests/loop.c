@@ -253,6 +253,8 @@ int main(void)
 	pair(0, READ, 0, "plain frames");
 	pair(LKL_NETDEV_VNET_HDR, READ, 0, "vnet header");
 	pair(LKL_NETDEV_VNET_HDR | LKL_NETDEV_OFFLOAD, READ, 0, "offload");
+	pair(LKL_NETDEV_VNET10 | LKL_NETDEV_OFFLOAD, READ, 0,
+	     "offload, short header");
 	pair(0, REFS, 0, "plain frames, seen where they lie");
 	pair(LKL_NETDEV_VNET_HDR | LKL_NETDEV_OFFLOAD, REFS, 0,
 	     "offload, seen where it lies");
