@@ -13,7 +13,6 @@
 #include <sys/types.h>
 
 #define HELPER_FDS	3	/* number of the first in a helper */
-#define TUN_FILE	"/dev/net/tun"
 
 /* helper.c */
 void helper_out_of_reach(void);

@@ -22,6 +22,7 @@ enum child_step {
 	STEP_FILTER,	/* value: number of the listener's descriptor */
 	STEP_UNFILTERED, /* preloaded: errno that prevented the filter */
 	STEP_MOUNTS,
+	STEP_TUN,	/* value: minor number of the file system */
 	STEP_VIEW,	/* value: 0 if mounted, or a negative errno */
 	STEP_COVER,
 	STEP_RESOLV,

@@ -40,6 +40,7 @@
 #include <linux/sockios.h>
 #include <sched.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -51,7 +52,9 @@
 #include "base/lklhost.h"
 #include "target/child.h"
 
+#ifndef MAX_INSNS	/* a test makes it smaller */
 #define MAX_INSNS	160
+#endif
 #define X32_BIT		0x40000000u
 #define WIRELESS_LAST	0x8bff	/* SIOCIWLAST, linux/wireless.h */
 
@@ -80,10 +83,24 @@ static unsigned int len;
 /* The action for calls that the supervisor answers. */
 static uint32_t caught = SECCOMP_RET_USER_NOTIF;
 
-/** emit - append an instruction */
+/**
+ * emit - append an instruction
+ *
+ * If there is no room, the process ends before it executes the command.
+ */
 static void emit(uint16_t code, uint32_t k, uint8_t jt, uint8_t jf)
 {
+	if (len == MAX_INSNS)
+		abort();
 	prog[len++] = (struct sock_filter){ code, jt, jf, k };
+}
+
+/** emit_target - let the jump at @jump lead here if its condition is false */
+static void emit_target(unsigned int jump)
+{
+	if (len - jump - 1 > UINT8_MAX)
+		abort();
+	prog[jump].jf = (uint8_t)(len - jump - 1);
 }
 
 /** emit_load - load a word of struct seccomp_data */
@@ -215,7 +232,7 @@ static void emit_interfaces(void)
 	emit(BPF_JMP | BPF_JGT | BPF_K, WIRELESS_LAST, 1, 0);
 	emit_ret(SECCOMP_RET_ERRNO | ENETDOWN);
 	emit_ret(SECCOMP_RET_ALLOW);
-	prog[jump].jf = (uint8_t)(len - jump - 1);
+	emit_target(jump);
 }
 
 /**
@@ -263,9 +280,9 @@ static void emit_no_network(void)
 		emit_ret(SECCOMP_RET_ERRNO | EPROTONOSUPPORT);
 	}
 	emit_ret(SECCOMP_RET_ALLOW);
-	prog[netlink].jf = (uint8_t)(len - netlink - 1);
+	emit_target(netlink);
 	emit_ret(SECCOMP_RET_ERRNO | EAFNOSUPPORT);
-	prog[jump].jf = (uint8_t)(len - jump - 1);
+	emit_target(jump);
 }
 
 /**
@@ -378,7 +395,7 @@ static void build(void)
 	emit(BPF_JMP | BPF_JEQ | BPF_K, 0x8b00, 1, 0);
 	emit(BPF_JMP | BPF_JEQ | BPF_K, 0x8900, 0, 1);
 	emit_ret(caught);
-	prog[jump].jf = (uint8_t)(len - jump - 1);
+	emit_target(jump);
 	emit_ret(SECCOMP_RET_ALLOW);
 }
 

@@ -36,15 +36,16 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "base/lklhost.h"
-#include "process/process.h"
 #include "target/child.h"
 #include "target/hide_services.h"
 #include "target/mounts.h"
 
 #define VIEW		"/proc/sys/net"
+#define TUN_FILE	"/dev/net/tun"
 #define MOUNT_FLAGS	(MS_NOSUID | MS_NODEV | MS_NOEXEC)
 
 /* From include/uapi/linux/mount.h, which conflicts with sys/mount.h. */
@@ -183,14 +184,22 @@ static void cover(int sync, int fd)
  * tun_show - let every user open /dev/net/tun, if the host's file is for root
  *
  * The target's devices belong to the stack (engine/sock/tun.c), which needs
- * only a file to recognise. /dev/null is one that gives access to nothing.
+ * only a file to recognise. The multiplexer of a devpts of its own is such a
+ * file: a character device, which lklhost recognises by its file system. The
+ * target may open the multiplexer of the host as well.
  */
-static void tun_show(void)
+static void tun_show(int sync)
 {
 	struct stat st;
 
-	if (!stat(TUN_FILE, &st) && (st.st_mode & 06) != 06)
-		(void)mount("/dev/null", TUN_FILE, NULL, MS_BIND, NULL);
+	if (stat(TUN_FILE, &st) || (st.st_mode & 06) == 06 ||
+	    mount("lklrun", VIEW, "devpts", MS_NOSUID | MS_NOEXEC,
+		  "newinstance,ptmxmode=0666"))
+		return;
+	if (!mount(VIEW "/ptmx", TUN_FILE, NULL, MS_BIND, NULL) &&
+	    !stat(TUN_FILE, &st))
+		child_report(sync, STEP_TUN, (int)minor(st.st_dev));
+	umount2(VIEW, MNT_DETACH);
 }
 
 /**
@@ -207,9 +216,9 @@ void mounts_make(int sync, const char *resolv, int fuse)
 		child_report_visible(sync, STEP_MOUNTS, -errno);
 		return;
 	}
+	if (fuse != VIEW_HOSTS && !host.preload)
+		tun_show(sync);
 	if (fuse != VIEW_HOSTS)
 		cover(sync, fuse);
-	if (fuse != VIEW_HOSTS && !host.preload)
-		tun_show();
 	covers_make(sync, resolv);
 }

@@ -46,6 +46,7 @@
 #include "base/loop.h"
 #include "control/control.h"
 #include "engine/link/link.h"
+#include "engine/sock/sock.h"
 #include "process/process.h"
 #include "process/zygote_link.h"
 #include "shared/ctl_proto.h"
@@ -300,6 +301,9 @@ static void child_reported(struct source *src, uint32_t events)
 	case STEP_MOUNTS:
 		warn_user("the command sees the host's /etc/resolv.conf, /proc and /sys (%s): the stack must be able to reach these name servers, and /proc/net and /proc/sys/net are not the stack's",
 			  strerror(-r.value));
+		break;
+	case STEP_TUN:
+		tun_shown((unsigned int)r.value);
 		break;
 	case STEP_VIEW:
 		view_mounted(r.value);

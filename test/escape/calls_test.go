@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -32,15 +33,28 @@ func TestFinding02ForeignMemory(t *testing.T) {
 }
 
 // buildC compiles a program of testdata.
-func buildC(t *testing.T, name string) string {
+func buildC(t *testing.T, name string, flags ...string) string {
 	t.Helper()
 	kit.Need(t, "gcc")
-	program := filepath.Join(kit.Dir(t), name)
+	program := filepath.Join(kit.Dir(t), filepath.Base(name))
 	source := kit.TestData(name + ".c")
-	if out, err := exec.Command("gcc", "-O2", "-Wall", "-Werror", "-pthread", "-o", program, source).CombinedOutput(); err != nil {
+	if out, err := exec.Command("gcc", append(flags, "-O2", "-Wall", "-Werror", "-pthread", "-o", program, source)...).CombinedOutput(); err != nil {
 		t.Fatalf("compiling %s: %v\n%s", source, err, out)
 	}
 	return program
+}
+
+// TestFilterRoom checks that each engine's filter fits, and that the target ends before
+// its command if the filter does not.
+func TestFilterRoom(t *testing.T) {
+	for flag, want := range map[string]syscall.Signal{"-DNDEBUG": 0, "-DMAX_INSNS=60": syscall.SIGABRT} {
+		program := buildC(t, "../../../csrc/tests/filter", flag, "-I"+filepath.Join(kit.Root(), "csrc"))
+		for _, engine := range []string{"supervise", "trace", "preload"} {
+			if r := kit.Run(t, kit.Limit, exec.Command(program, engine)); r.Signal != want || r.Status > 0 && want == 0 {
+				t.Errorf("%s %s: %v, want signal %d", flag, engine, r, want)
+			}
+		}
+	}
 }
 
 // visits counts the clients that reach an address of the host, by UDP and TCP. It

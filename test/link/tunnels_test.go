@@ -102,7 +102,8 @@ func TestTun(t *testing.T) {
 				if !p.Running() {
 					t.Fatalf("%s%s", out, errs)
 				}
-				n, _ := fmt.Sscanf(out, "done %d\n", &pid)
+				_, done, _ := strings.Cut(out, "done ")
+				n, _ := fmt.Sscanf(done, "%d\n", &pid)
 				return n == 1
 			})
 			links := kit.OK(t, kit.Limit, exec.Command("nsenter", "-t", fmt.Sprint(pid), "-n", "ip", "-br", "link"))

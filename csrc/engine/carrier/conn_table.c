@@ -62,7 +62,7 @@ struct conn *conn_by_ino(uint64_t ino)
 }
 
 /**
- * fd_stat - get the type, the inode and the device number of @fd
+ * fd_stat - get the type, the inode and the device numbers of @fd
  *
  * The target may have a file whose file system never answers. This does not ask
  * it, where the kernel has statx(2) (Linux 4.11).
@@ -76,6 +76,7 @@ bool fd_stat(int fd, struct stat *st)
 		return errno != EBADF && !fstat(fd, st);
 	st->st_mode = sx.stx_mode;
 	st->st_ino = sx.stx_ino;
+	st->st_dev = makedev(sx.stx_dev_major, sx.stx_dev_minor);
 	st->st_rdev = makedev(sx.stx_rdev_major, sx.stx_rdev_minor);
 	return true;
 }

@@ -18,7 +18,6 @@
 #include <linux/if.h>
 #include <linux/if_tun.h>
 #include <linux/if_vlan.h>
-#include <linux/major.h>
 #include <linux/sockios.h>
 #include <net/if_arp.h>
 #include <net/route.h>
@@ -38,14 +37,11 @@
 #include "engine/carrier/foreign_sock.h"
 #include "engine/sock/sock.h"
 #include "engine/stream/stream.h"
-#include "process/process.h"
 #include "stack/stack.h"
 
 #define CONF_MAX	(512 * sizeof(struct ifreq))
 #define DATA_MAX	(64 * 1024)	/* bytes that ifr_data points to */
 
-#define TUN_MINOR	200	/* include/uapi/linux/miscdevice.h */
-#define NULL_MINOR	3	/* drivers/char/mem.c */
 
 /* First request of wireless devices, which the stack lacks (wireless.h). */
 #define SIOCIWFIRST	0x8b00
@@ -313,26 +309,6 @@ static bool is_native(unsigned int cmd)
 		return true;
 	}
 	return false;
-}
-
-/**
- * is_tun - whether @fd is /dev/net/tun, or the file in its place
- *
- * See tun_show() in target/mounts.c.
- */
-bool is_tun(int fd)
-{
-	char link[32], path[sizeof(TUN_FILE)];
-	struct stat st;
-
-	if (!fd_stat(fd, &st) || !S_ISCHR(st.st_mode))
-		return false;
-	if (st.st_rdev == makedev(MISC_MAJOR, TUN_MINOR))
-		return true;
-	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-	return st.st_rdev == makedev(MEM_MAJOR, NULL_MINOR) &&
-	       readlink(link, path, sizeof(path)) == sizeof(TUN_FILE) - 1 &&
-	       !memcmp(path, TUN_FILE, sizeof(TUN_FILE) - 1);
 }
 
 /** by_other - answer a request on a descriptor that is not a carrier */

@@ -30,9 +30,10 @@ int64_t tables_get(const struct call *c, int len);
 
 /* ioctl.c */
 int control_fd(int domain);
-bool is_tun(int fd);
 
 /* tun.c */
+void tun_shown(unsigned int minor_dev);
+bool is_tun(int fd);
 int64_t tun_ioctl(struct call *c);
 
 /* klog.c */

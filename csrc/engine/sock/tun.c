@@ -23,6 +23,7 @@
 #include <linux/ethtool.h>
 #include <linux/if.h>
 #include <linux/if_tun.h>
+#include <linux/major.h>
 #include <linux/sockios.h>
 #include <linux/virtio_net.h>
 #include <stdlib.h>
@@ -31,6 +32,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "base/list.h"
@@ -45,6 +47,8 @@
 #include "shared/ctl_proto.h"
 #include "stack/stack.h"
 
+#define TUN_MINOR	200	/* include/uapi/linux/miscdevice.h */
+#define PTMX_MINOR	2	/* drivers/tty/pty.c */
 #define TUN_KIND	(IFF_TUN | IFF_TAP)
 #define TUN_FEATURES	(TUN_KIND | IFF_NO_PI | IFF_ONE_QUEUE | IFF_VNET_HDR)
 #define TUN_TSO		(TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN)
@@ -66,6 +70,32 @@ struct tun {
 };
 
 static struct list tuns = LIST_INIT(tuns);
+
+/* The file system of the file in place of /dev/net/tun; 0: there is none. */
+static dev_t shown;
+
+/** tun_shown - the target shows the multiplexer of a devpts as /dev/net/tun */
+void tun_shown(unsigned int minor_dev)
+{
+	shown = makedev(UNNAMED_MAJOR, minor_dev);
+}
+
+/**
+ * is_tun - whether @fd is /dev/net/tun, or the file in its place
+ *
+ * That file is the only one of its device in its file system, so no other file
+ * with the name, and no other multiplexer, is taken for it.
+ */
+bool is_tun(int fd)
+{
+	struct stat st;
+
+	if (!fd_stat(fd, &st) || !S_ISCHR(st.st_mode))
+		return false;
+	return st.st_rdev == makedev(MISC_MAJOR, TUN_MINOR) ||
+	       (shown && st.st_dev == shown &&
+		st.st_rdev == makedev(TTYAUX_MAJOR, PTMX_MINOR));
+}
 
 /** tun_name - get the current name of a device */
 static int64_t tun_name(const struct tun *t, int sfd, struct ifreq *ifr)

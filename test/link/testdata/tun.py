@@ -39,6 +39,16 @@ fails(errno.EINVAL, attach, "tun1", TUN)
 fails(errno.EINVAL, fcntl.ioctl, f, OFFLOAD, 1)
 fails(errno.ENOTTY, fcntl.ioctl, os.pipe()[0], SETIFF, bytes(40))
 fails(errno.EAGAIN, os.read, f, 1)
+# Other files with the name of the device, and other multiplexers, are no tun.
+subprocess.run(["unshare", "-m", *(["-Ur"] if os.getuid() else []), "sh", "-c", """
+mount --bind /dev/null /dev/net/tun && "$@" /dev/net/tun && exec "$@" /dev/ptmx""", "-", sys.executable, "-c", f"""
+import errno, fcntl, os, sys
+try:
+    print(sys.argv[1], "is taken for a tun:", fcntl.ioctl(os.open(sys.argv[1], os.O_RDWR), {FEATURES}, bytes(4)))
+except OSError as e:
+    if e.errno != errno.ENOTTY:
+        print(sys.argv[1], e)
+"""], check=True)
 
 ip("addr", "add", "10.99.0.1/24", "dev", "tun0")
 ip("link", "set", "tun0", "up", "mtu", "1400")
