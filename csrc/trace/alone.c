@@ -39,15 +39,24 @@ static bool is_stopped(const struct tracee *t)
 	return t->at != RUNS || t->is_kept;
 }
 
-/** interrupt_others - let each other thread that has the descriptors of @self stop */
-static void interrupt_others(const struct tracee *self)
+/**
+ * trace_interrupt_others - let each other thread that has the descriptors of @tid
+ * stop soon; or @all other threads
+ *
+ * If this comes some time before trace_alone(), they stop meanwhile.
+ */
+void trace_interrupt_others(pid_t tid, bool all)
 {
+	const struct tracee *self = tracee_find(tid);
 	struct tracee *t = NULL;
 
-	while ((t = tracee_next(t)))
+	while (self && (t = tracee_next(t))) {
 		t->awaited = t != self && !is_stopped(t) &&
-			   (!t->files || !self->files || t->files == self->files) &&
-			   !ptrace(PTRACE_INTERRUPT, t->tid, 0, 0);
+			     (all || !t->files || !self->files ||
+			      t->files == self->files);
+		if (t->awaited && !t->interrupted)
+			t->interrupted = !ptrace(PTRACE_INTERRUPT, t->tid, 0, 0);
+	}
 }
 
 /** in_call - the system call in which a thread sleeps, or -1; -2 if it runs */
@@ -91,7 +100,7 @@ static unsigned int count_running(bool excuse)
 	unsigned int n = 0;
 
 	while ((t = tracee_next(t))) {
-		t->awaited = t->awaited && !is_stopped(t) &&
+		t->awaited = t->awaited && t->interrupted &&
 			   !(excuse && is_harmless(t->tid));
 		n += t->awaited;
 	}
@@ -99,21 +108,18 @@ static unsigned int count_running(bool excuse)
 }
 
 /**
- * trace_alone - stop all other threads with the descriptors of @tid, between
- * trace_begin() and the answer
+ * trace_alone - stop all other threads with the descriptors of @tid, or @all
+ * others, between trace_begin() and the answer
  *
  * Returns 0, or a negative errno if @tid has ended or a thread does not stop.
  */
-int trace_alone(pid_t tid)
+int trace_alone(pid_t tid, bool all)
 {
-	const struct tracee *self = tracee_find(tid);
 	unsigned int ticks = 0;
 	int status;
 	pid_t pid;
 
-	if (!self)
-		return -ESRCH;
-	interrupt_others(self);
+	trace_interrupt_others(tid, all);
 	while (count_running(ticks)) {
 		pid = waitpid(-1, &status, __WALL);
 		if (pid > 0)

@@ -47,7 +47,8 @@ enum at {
  * @kept: the next thread whose @status trace_wait() must still handle
  * @is_kept: it must
  * @files: number of its descriptor table; 0: unknown
- * @awaited: trace_alone() waits for it to stop
+ * @interrupted: it must stop, because another thread gets a descriptor
+ * @awaited: trace_alone() waits for this
  * @status: a wait status, or TRACEE_REPLACED
  */
 struct tracee {
@@ -63,7 +64,7 @@ struct tracee {
 	struct tracee *kept;
 	bool is_kept;
 	uint64_t files;
-	bool awaited;
+	bool interrupted, awaited;
 	int status;
 };
 

@@ -210,7 +210,7 @@ int64_t trace_step(pid_t tid, long nr, const uint64_t args[6])
 	struct regs call, r;
 	bool repeat;
 
-	if (!t || !trace_waits(tid, t->id))
+	if (!t || t->at == RUNS)
 		return TRACE_GONE;
 	call = r = t->regs;
 	regs_set_call(&call, nr, args);

@@ -59,7 +59,8 @@ uint64_t trace_page(pid_t tid);
 void trace_set_page(pid_t tid, uint64_t page);
 
 /* alone.c */
-int trace_alone(pid_t tid);
+void trace_interrupt_others(pid_t tid, bool all);
+int trace_alone(pid_t tid, bool all);
 
 /* fd_channel.c */
 int trace_meeting_open(void);

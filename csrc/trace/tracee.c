@@ -116,6 +116,7 @@ static void tracee_drop(pid_t tid)
 static void keep(struct tracee *t, int status)
 {
 	t->at = RUNS;
+	t->interrupted = false;	/* any stop ends this */
 	t->status = status;	/* after a stop, only the end can follow */
 	if (t->is_kept)
 		return;
@@ -222,7 +223,7 @@ void tracee_executed(struct tracee *t)
 	t->page = 0;
 	t->at = RUNS;
 	t->files = ++last_files;
-	t->awaited = false;
+	t->interrupted = false;
 	if (former && former != t)
 		keep(former, TRACEE_REPLACED);
 	ptrace(PTRACE_CONT, t->tid, 0, 0);
@@ -265,6 +266,7 @@ static void stopped(struct tracee *t, int status)
 {
 	int sig = WSTOPSIG(status);
 
+	t->interrupted = false;
 	switch (status >> 16) {
 	case PTRACE_EVENT_SECCOMP:
 		called(t);

@@ -10,7 +10,7 @@
  * itself therefore executes these calls while it waits for its answer
  * (trace/step.c):
  *
- *	socket, connect		to a socket on which lklhost listens
+ *	socket			which lklhost connects to itself
  *	recvmsg			of the descriptor that lklhost sends
  *	dup3, close		so that it gets the lowest free number
  *
@@ -47,7 +47,8 @@
 #include "trace/trace.h"
 
 #define PAGE		4096
-#define TRIES		8	/* connections of other processes that are dropped */
+#define TRIES		8	/* to connect, if other processes fill the queue */
+#define QUEUE		128	/* connections, more than the queue holds */
 #ifdef SYS_mmap2
 #define NR_MMAP		SYS_mmap2
 #else
@@ -155,46 +156,90 @@ static int page_fill(const struct call *c, uint64_t at, int fd)
 }
 
 /**
- * meet - accept the caller's connection
+ * meet - accept the connection of process @pid
  *
  * Connections of other processes are dropped.
  */
-static int meet(const struct call *c)
+static int meet(pid_t pid)
 {
 	struct ucred who;
 	socklen_t len = sizeof(who);
-	int fd;
+	int fd, i;
 
-	for (;;) {
+	for (i = 0; i < QUEUE; i++) {
 		fd = accept4(trace_meeting(), NULL, NULL,
 			     SOCK_CLOEXEC | SOCK_NONBLOCK);
 		if (fd < 0)
 			return -errno;
 		if (!getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) &&
-		    who.pid == task_tgid(c->task))
+		    who.pid == pid)
 			return fd;
 		close(fd);
 	}
+	return -EAGAIN;
 }
 
-/** channel_connect - connect the two ends */
-static int channel_connect(struct channel *ch)
+/** is_new - whether @fd can be the socket that the caller has just made */
+static bool is_new(int fd)
+{
+	int domain = 0, type = 0;
+	socklen_t len = sizeof(int);
+
+	return !getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) &&
+	       !getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) &&
+	       domain == AF_UNIX && type == SOCK_SEQPACKET;
+}
+
+/**
+ * connect_once - connect the caller's end
+ * @dup: our duplicate of it, or a negative errno
+ */
+static int connect_once(const struct channel *ch, int dup)
 {
 	struct sockaddr_un un;
 	size_t len = trace_meeting_name(&un);
-	int64_t ret = -EAGAIN;
-	int i;
 
+	if (dup < 0)
+		return (int)step(ch->c, SYS_connect,
+				 ARGS((uint64_t)ch->there,
+				      ch->at + offsetof(struct page, un), len));
+	if (!connect(dup, (struct sockaddr *)&un, (socklen_t)len))
+		return 0;
+	return errno == EINTR ? -EAGAIN : -errno;
+}
+
+/**
+ * channel_connect - connect the two ends
+ *
+ * lklhost itself connects the caller's end. SO_PEERCRED shows that the accepted
+ * connection is this one, whatever the caller's memory contains. If the target
+ * has filled the queue and removed O_NONBLOCK, the timer of trace_begin()
+ * interrupts connect(2).
+ *
+ * Before Linux 5.6, the caller must connect. All other threads stand still then,
+ * and what they have put into the queue is dropped first.
+ */
+static int channel_connect(struct channel *ch)
+{
+	int dup = task_getfd(ch->c->task, (int)ch->there), ret = -EAGAIN, i;
+	pid_t pid = dup < 0 ? task_tgid(ch->c->task) : getpid();
+
+	if (dup < 0 && dup != -ENOSYS)
+		return dup;
+	if (dup >= 0 && !is_new(dup))
+		ret = -ECONNABORTED;
+	if (dup < 0)
+		(void)meet(0);
 	for (i = 0; i < TRIES && ret == -EAGAIN; i++) {
-		ret = step(ch->c, SYS_connect,
-			   ARGS((uint64_t)ch->there,
-				ch->at + offsetof(struct page, un), len));
+		ret = connect_once(ch, dup);
 		if (!ret || ret == -EAGAIN)
-			ch->here = meet(ch->c);
+			ch->here = meet(pid);
 	}
+	if (dup >= 0)
+		close(dup);
 	if (ret == -ECONNREFUSED)
 		return -ENETDOWN;	/* another network namespace */
-	return ret ? (int)ret : ch->here < 0 ? ch->here : 0;
+	return ret ? ret : ch->here < 0 ? ch->here : 0;
 }
 
 /**
@@ -251,8 +296,6 @@ static int channel_open(struct channel *ch, const struct call *c, int fd)
 	*ch = (struct channel){ .c = c, .there = -1, .here = -1 };
 	watchdog_enter_run(c);
 	ret = trace_begin(c->pid, c->id);
-	if (!ret && fd < 0)
-		ret = trace_alone(c->pid);
 	if (!ret)
 		ret = page_get(c, &ch->at);
 	if (!ret)
@@ -264,7 +307,11 @@ static int channel_open(struct channel *ch, const struct call *c, int fd)
 				 ARGS(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC |
 					       SOCK_NONBLOCK));
 	} while (ch->there == -EMFILE && !ch->raised && more_room(ch));
-	return ch->there < 0 ? (int)ch->there : channel_connect(ch);
+	if (ch->there < 0)
+		return (int)ch->there;
+	if (fd < 0)
+		ret = trace_alone(c->pid, !task_can_getfd());
+	return ret ? ret : channel_connect(ch);
 }
 
 /**
@@ -392,6 +439,8 @@ static void called(const struct trace_call *call)
 	struct call c = { .id = call->id, .pid = call->tid, .nr = call->nr };
 
 	memcpy(c.args, call->args, sizeof(c.args));
+	if (call->nr == SYS_socket)	/* its answer is a descriptor */
+		trace_interrupt_others(call->tid, !task_can_getfd());
 	call_ops->handle(&c, false);
 }
 

@@ -8,6 +8,7 @@
 #include <linux/netlink.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,7 +117,7 @@ static void exchange_file(void)
 }
 
 const struct kind descriptors = { "descriptors", set_up_descriptors, call_on,
-				  exchange_file };
+				  exchange_file, false };
 
 /* Memory that the calls of thread A read, and that thread B changes. */
 static struct {
@@ -193,4 +194,75 @@ static void set_up_memory(void)
 	fill();
 }
 
-const struct kind memory = { "memory", set_up_memory, call_with, exchange_bytes };
+const struct kind memory = { "memory", set_up_memory, call_with, exchange_bytes,
+			     false };
+
+/*
+ * The page in which lklhost writes the arguments of the calls that a traced
+ * thread makes for it. Until thread B changed it, it named lklhost's socket.
+ */
+static struct {
+	uint64_t cookie;
+	struct sockaddr_un un;
+} *page;
+static struct sockaddr_un meeting;
+static const char *accomplice;		/* in the working directory */
+
+/** set_up_channel - find the page */
+static void set_up_channel(void)
+{
+	const char *slash = strrchr(outside_path(), '/');
+	unsigned long from, to;
+	char line[256], mode[5];
+	FILE *f = fopen("/proc/self/maps", "re");
+
+	if (!f || !slash || chdir(strndupa(outside_path(), (size_t)(slash - outside_path()))))
+		_exit(1);
+	accomplice = slash + 1;
+	close(socket(AF_INET, SOCK_DGRAM, 0));
+	while (fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "%lx-%lx %4s", &from, &to, mode) != 3 || strcmp(mode, "rw-p"))
+			continue;
+		for (; from < to; from += 4096)
+			if (!memcmp(((typeof(page))from)->un.sun_path + 1, "lklrun", 6))
+				page = (typeof(page))from;
+	}
+	if (page)
+		meeting = page->un;
+	fclose(f);
+}
+
+/** call_socket - get a descriptor */
+static void call_socket(void)
+{
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+
+	tell(fd);
+	close(fd);
+}
+
+/**
+ * exchange_address - lead the thread to the accomplice, and let lklhost find a
+ * connection of the same process
+ */
+static void exchange_address(void)
+{
+	static int queued[8], n;
+	int *fd = &queued[n++ % 8], i;
+
+	if (!page)
+		return;
+	if (*fd > 0)
+		close(*fd);
+	*fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+	connect(*fd, (struct sockaddr *)&meeting,
+		(socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
+			    strlen(meeting.sun_path + 1)));
+	for (i = 0; i < 20000; i++) {
+		page->un.sun_family = AF_UNIX;
+		snprintf(page->un.sun_path, sizeof(page->un.sun_path), "%sq", accomplice);
+	}
+}
+
+const struct kind channel = { "channel", set_up_channel, call_socket,
+			      exchange_address, true };

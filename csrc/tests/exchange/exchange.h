@@ -13,15 +13,17 @@
  * @set_up: prepares it
  * @call: makes a call, in thread A
  * @exchange: exchanges something, in thread B
+ * @own_files: B is a thread with other descriptors, so lklhost does not stop it
  */
 struct kind {
 	const char *name;
 	void (*set_up)(void);
 	void (*call)(void);
 	void (*exchange)(void);
+	bool own_files;
 };
 
-extern const struct kind descriptors, memory, instructions, loop;
+extern const struct kind descriptors, memory, channel, instructions, loop;
 
 /**
  * struct count - what all workers have done
@@ -39,6 +41,7 @@ void tell(int fd);
 void escaped(const char *how);
 void local_address(void *addr);
 int outside_connect(void);
+const char *outside_path(void);
 void receive(int fd, bool several);
 
 #endif

@@ -175,7 +175,7 @@ static void exchange_instruction(void)
 }
 
 const struct kind instructions = { "instructions", set_up, call_in_page,
-				   exchange_instruction };
+				   exchange_instruction, false };
 
 /** exchange_loop - let the thread stay at the instruction, for a while */
 static void exchange_loop(void)
@@ -186,4 +186,4 @@ static void exchange_loop(void)
 	put(call, INSTRUCTION);
 }
 
-const struct kind loop = { "loop", set_up, call_in_page, exchange_loop };
+const struct kind loop = { "loop", set_up, call_in_page, exchange_loop, false };

@@ -30,6 +30,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -43,7 +44,7 @@
 __thread uint64_t rnd_state;
 struct count *count;
 
-static const struct kind *const kinds[] = { &descriptors, &memory,
+static const struct kind *const kinds[] = { &descriptors, &memory, &channel,
 					    &instructions, &loop };
 
 /** add - count something */
@@ -87,12 +88,18 @@ void local_address(void *addr)
 	memcpy(addr, &in, sizeof(in));
 }
 
+/** outside_path - get the path of the accomplice's socket; SOCK_SEQPACKET: with a "q" */
+const char *outside_path(void)
+{
+	return setting("OUTSIDE");
+}
+
 /** outside_address - get the accomplice's address */
 static struct sockaddr_un outside_address(void)
 {
 	struct sockaddr_un un = { .sun_family = AF_UNIX };
 
-	snprintf(un.sun_path, sizeof(un.sun_path), "%s", setting("OUTSIDE"));
+	snprintf(un.sun_path, sizeof(un.sun_path), "%s", outside_path());
 	return un;
 }
 
@@ -127,30 +134,34 @@ static bool send_socket(int to, int fd)
 static int outside(void)
 {
 	struct sockaddr_un un = outside_address();
-	struct pollfd fds[2 + CLIENTS] = { { .fd = 0, .events = POLLIN } };
+	struct pollfd fds[3 + CLIENTS] = { { .fd = 0, .events = POLLIN } };
 	struct sockaddr_in in;
-	int i, n = 2, tcp = socket(AF_INET, SOCK_STREAM, 0);
+	int i, n = 1, tcp = socket(AF_INET, SOCK_STREAM, 0);
 
-	fds[1].fd = socket(AF_UNIX, SOCK_STREAM, 0);
-	fds[1].events = POLLIN;
 	local_address(&in);
-	if (bind(fds[1].fd, (struct sockaddr *)&un, sizeof(un)) ||
-	    listen(fds[1].fd, CLIENTS) ||
-	    connect(tcp, (struct sockaddr *)&in, sizeof(in)))
+	for (; n < 3; n++) {
+		fds[n].fd = socket(AF_UNIX, n == 1 ? SOCK_STREAM : SOCK_SEQPACKET, 0);
+		fds[n].events = POLLIN;
+		if (bind(fds[n].fd, (struct sockaddr *)&un, sizeof(un)) ||
+		    chmod(un.sun_path, 0666) || listen(fds[n].fd, CLIENTS))
+			return 1;
+		strcat(un.sun_path, "q");
+	}
+	if (connect(tcp, (struct sockaddr *)&in, sizeof(in)))
 		return 1;
 	puts("ready");
 	fflush(stdout);
 	while (poll(fds, (nfds_t)n, -1) > 0 && !fds[0].revents) {
-		for (i = n - 1; i > 1; i--) {
+		for (i = n - 1; i > 2; i--) {
 			if (!fds[i].revents || send_socket(fds[i].fd, tcp))
 				continue;
 			close(fds[i].fd);
 			fds[i] = fds[--n];
 		}
-		if (!fds[1].revents || n == 2 + CLIENTS)
-			continue;
-		fds[n++] = (struct pollfd){ accept(fds[1].fd, NULL, NULL),
-					    POLLOUT, 0 };
+		for (i = 1; i < 3; i++)
+			if (fds[i].revents && n < 3 + CLIENTS)
+				fds[n++] = (struct pollfd){ accept(fds[i].fd, NULL, NULL),
+							    POLLOUT, 0 };
 	}
 	return 0;
 }
@@ -217,8 +228,9 @@ static int exchanger(void *arg)
 static void start(const struct kind *kind)
 {
 	static char stack[64 * 1024] __attribute__((aligned(16)));
-	int flags = CLONE_VM | CLONE_FS | CLONE_FILES |
-		    (below(2) ? SIGCHLD : CLONE_SIGHAND | CLONE_THREAD);
+	int flags = CLONE_VM | CLONE_FS | (kind->own_files ? 0 : CLONE_FILES) |
+		    (below(2) && !kind->own_files ?
+		     SIGCHLD : CLONE_SIGHAND | CLONE_THREAD);
 
 	if (clone(exchanger, stack + sizeof(stack), flags, (void *)kind) < 0)
 		_exit(1);
