@@ -24,6 +24,7 @@ RELEASE := $(shell git describe --tags --match 'v[0-9]*' --always --dirty 2>/dev
 # still contain function names.
 GOFLAGS_RELEASE := -trimpath -buildvcs=false -ldflags '-s -w $(if $(RELEASE),-X github.com/lklrun/lklrun/internal/cli.Release=$(RELEASE))'
 GOBUILD := CGO_ENABLED=0 $(GO) build $(GOFLAGS_RELEASE)
+GOBUILD_KUBE := CGO_ENABLED=0 $(GO) -C kube build -trimpath -buildvcs=false -ldflags '-s -w'
 # lklctl uses libpcap's filter compiler, but not libc's resolver and user database. It only parses
 # interface specifications, so it needs no gateway.
 GOBUILD_PCAP := CGO_ENABLED=1 $(GO) build $(GOFLAGS_RELEASE) -tags netgo,osusergo,nogateway
@@ -34,7 +35,7 @@ VALE           := v3.22.0
 NFPM           := v2.43.0
 APIDIFF        := golang.org/x/exp/cmd/apidiff@latest
 HELM           := v3.22.0
-KUBERNETES      = $(shell $(GO) -C test/cluster/tools list -m -f '{{.Version}}' k8s.io/kubernetes)
+KUBERNETES      = $(shell $(GO) -C kube/test/cluster/tools list -m -f '{{.Version}}' k8s.io/kubernetes)
 
 .PHONY: help
 help: ## list the targets
@@ -115,7 +116,8 @@ image-%: cross-%
 	@.ci/install-packages umoci
 	@rm -rf $(OUT)/image-$* && cp -R $(OUT)/cross/$* $(OUT)/image-$*
 	@$(call GOBUILD_STATIC) -o $(OUT)/image-$*/ ./cmd/lklrun ./cmd/lklctl
-	@GOARCH=$* packaging/licences -tags nopcap ./cmd/lklrun ./cmd/lklctl > $(OUT)/image-$*/LICENSES/modules.txt
+	@GOARCH=$* $(GOBUILD_KUBE) -o $(OUT)/image-$*/ ./cmd/lklrun-oci
+	@GOARCH=$* packaging/licences -tags nopcap ./cmd/lklrun ./cmd/lklctl ./kube/cmd/lklrun-oci > $(OUT)/image-$*/LICENSES/modules.txt
 	@.ci/image $* $(OUT)/image-$* $(BIN)
 
 # A stack of another Linux version, such as linux-6.1. The source of a version that Debian 12 does
@@ -151,7 +153,8 @@ host: $(PACKAGES)-build
 go: $(PACKAGES)-build
 	@mkdir -p $(BIN)
 	@$(GOBUILD) -o $(BIN)/ ./cmd/lklrun
-	@ln -sfn lklrun $(BIN)/lklrun-oci
+	@rm -f $(BIN)/lklrun-oci # was a symbolic link
+	@$(GOBUILD_KUBE) -o $(BIN)/ ./cmd/lklrun-oci
 	@$(GOBUILD_PCAP) -o $(BIN)/ ./cmd/lklctl
 	@ln -sfn lklctl $(BIN)/kubectl-lklctl
 
@@ -167,15 +170,14 @@ INSTALLED = $(DESTDIR)$(PREFIX)/lib/lklrun
 install: ## install what make build has built: PREFIX=/usr/local DESTDIR=
 	@test -x $(BIN)/lklhost || { echo "bin/ is empty; run make build first (not as root, if you like)" >&2; exit 2; }
 	@install -d $(INSTALLED)/stacks $(DESTDIR)$(PREFIX)/bin
-	@install $(BIN)/lklrun $(BIN)/lklctl $(BIN)/lklhost $(BIN)/liblklpreload.so $(INSTALLED)/
+	@install $(BIN)/lklrun $(BIN)/lklrun-oci $(BIN)/lklctl $(BIN)/lklhost $(BIN)/liblklpreload.so $(INSTALLED)/
 	@install -m 644 $(STACK)/liblkl.so $(INSTALLED)/liblkl.so
 	@for m in stacks/*/stack.json; do \
 		d=$(INSTALLED)/$$(dirname $$m); \
 		install -D -m 644 $$m $$d/stack.json; \
 		! grep -q '"library"' $$m || ln -sfn ../../liblkl.so $$d/liblkl.so; \
 	done
-	@for p in lklrun lklctl; do ln -sfn ../lib/lklrun/$$p $(DESTDIR)$(PREFIX)/bin/$$p; done
-	@ln -sfn lklrun $(INSTALLED)/lklrun-oci && ln -sfn ../lib/lklrun/lklrun-oci $(DESTDIR)$(PREFIX)/bin/lklrun-oci
+	@for p in lklrun lklrun-oci lklctl; do ln -sfn ../lib/lklrun/$$p $(DESTDIR)$(PREFIX)/bin/$$p; done
 	@ln -sfn lklctl $(INSTALLED)/kubectl-lklctl && ln -sfn ../lib/lklrun/kubectl-lklctl $(DESTDIR)$(PREFIX)/bin/kubectl-lklctl
 
 .PHONY: deb
@@ -207,9 +209,9 @@ TOOLS := $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) $(OUT)/tools/.vale-$(VALE)
 .PHONY: check
 check: $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) ## run the quick tests: lint and unit tests in Go, no build of the kernel
 	@$(OUT)/tools/golangci-lint run ./...
-	@cd test/programs/http3 && $(OUT)/tools/golangci-lint run ./...
-	@cd test/cri/tools && $(OUT)/tools/golangci-lint run ./...
+	@for m in kube kube/test/cri/tools test/programs/http3; do (cd $$m && $(OUT)/tools/golangci-lint run ./...) || exit; done
 	@$(GO) test ./cmd/... ./internal/... ./pkg/... ./test/kit ./test/conformance
+	@$(GO) -C kube test ./cmd/... ./internal/...
 
 .PHONY: check-c
 check-c: host ## run the quick tests of the C side: dependencies of the rooms, and the tests that need no kernel
@@ -233,18 +235,18 @@ pictures: packages-all build browser ## make the pictures of the documentation f
 .PHONY: cri
 cri: ## build containerd for TestContainerd and TestNRI, into build/tools/cri
 	@mkdir -p $(OUT)/tools/cri
-	@CGO_ENABLED=0 $(GO) -C test/cri/tools build -trimpath -buildvcs=false -o $(OUT)/tools/cri/ tool ./...
+	@CGO_ENABLED=0 $(GO) -C kube/test/cri/tools build -trimpath -buildvcs=false -o $(OUT)/tools/cri/ tool ./...
 
 # The programs of Kubernetes. The first build takes 8 minutes on two processors.
 .PHONY: cluster
 cluster: cri ## build kubelet and the rest of a cluster for make test-cluster, into build/tools/cluster
 	@mkdir -p $(OUT)/tools/cluster
-	@CGO_ENABLED=0 $(GO) -C test/cluster/tools build -trimpath -buildvcs=false \
+	@CGO_ENABLED=0 $(GO) -C kube/test/cluster/tools build -trimpath -buildvcs=false \
 		-ldflags '-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)' -o $(OUT)/tools/cluster/ tool
 
 .PHONY: test-cluster
 test-cluster: packages $(PACKAGES)-cluster build cluster image-amd64 $(OUT)/tools/cluster/.helm-$(HELM) ## run pods on stacks in a cluster of one node (root)
-	@CI=true $(GO) test ./test/cluster -count=1 -v -timeout 20m
+	@CI=true $(GO) -C kube test ./test/cluster -count=1 -v -timeout 20m
 
 $(OUT)/tools/cluster/.helm-$(HELM):
 	@mkdir -p $(@D)

@@ -21,7 +21,7 @@ import (
 	"github.com/lklrun/lklrun/internal/cli/limitsreport"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/run/launch"
-	"github.com/lklrun/lklrun/internal/run/oci"
+	"github.com/lklrun/lklrun/internal/run/relay"
 	"github.com/lklrun/lklrun/internal/run/plan"
 	"github.com/lklrun/lklrun/internal/run/preflight"
 	"github.com/lklrun/lklrun/internal/run/sharedaddr"
@@ -158,8 +158,8 @@ func (r *runner) command() *cobra.Command {
 	cobra.CheckErr(f.MarkHidden("detached"))
 	f.StringVar(&r.configured, "configured", "", "")
 	cobra.CheckErr(f.MarkHidden("configured"))
-	f.BoolVar(&r.relay, oci.RelayFlag, false, "")
-	cobra.CheckErr(f.MarkHidden(oci.RelayFlag))
+	f.BoolVar(&r.relay, relay.Flag, false, "")
+	cobra.CheckErr(f.MarkHidden(relay.Flag))
 	f.IntVar(&r.report, "report", -1, "")
 	cobra.CheckErr(f.MarkHidden("report"))
 	f.StringVar(&r.pod, "pod", "", "")

@@ -65,7 +65,7 @@ func TestOCI(t *testing.T) {
 	}
 	for _, want := range []string{
 		"root:x:0:0::/root:/bin/sh", // from the published port
-		"bbr ", "oci hold busybox httpd", "[::]:80",
+		"bbr ", "lklrun-oci hold busybox httpd", "[::]:80",
 		"inet 10.88.0.", "qdisc fq", // of the stack bbr; the host's interface has noqueue
 		"untouched: yes", "from outside\n",
 	} {

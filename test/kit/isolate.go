@@ -101,11 +101,11 @@ func findRoot() (string, error) {
 		return "", err
 	}
 	for d := dir; ; d = filepath.Dir(d) {
-		if _, err := os.Stat(filepath.Join(d, "go.mod")); err == nil {
+		if _, err := os.Stat(filepath.Join(d, "cmd/lklrun")); err == nil {
 			return d, nil
 		}
 		if d == filepath.Dir(d) {
-			return "", fmt.Errorf("no go.mod above %s", dir)
+			return "", fmt.Errorf("no cmd/lklrun above %s", dir)
 		}
 	}
 }

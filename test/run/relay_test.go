@@ -12,7 +12,7 @@ import (
 )
 
 // TestRelay checks that the relay of containers passes on everything that a program sends
-// before its end, which is the end of the run. test/cri tests the rest of the relay.
+// before its end, which is the end of the run. kube/test/cri tests the rest of the relay.
 func TestRelay(t *testing.T) {
 	const server = `import socket
 l = socket.create_server(("127.0.0.1", 80))

@@ -27,6 +27,9 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
+// Flag is the hidden flag of lklrun for a run with a relay.
+const Flag = "relay-loopback"
+
 const (
 	maxListeners = 512
 
