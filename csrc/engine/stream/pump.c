@@ -32,6 +32,10 @@
 #include "engine/stream/stream.h"
 #include "stack/stack.h"
 
+#define FLUSH_TURNS	16	/* of ROUNDS each */
+
+static char pump_buf[PUMP_SIZE] __attribute__((aligned(4096)));
+
 /** chunk_keep - store @len bytes until the destination accepts them */
 int chunk_keep(struct chunk *ch, const char *data, size_t len)
 {
@@ -101,15 +105,15 @@ static long stack_put(struct stream *s, const char *buf, size_t len)
 }
 
 /**
- * carrier_read - read data of the target into @buf, which has PUMP_SIZE bytes
+ * carrier_read - read data of the target into the buffer, which has PUMP_SIZE bytes
  *
  * Returns the bytes read, or 0 if there are no data now or the stream has
  * ended. Updates C_IN and C_EOF.
  */
-static size_t carrier_read(struct stream *s, char *buf)
+static size_t carrier_read(struct stream *s)
 {
 	struct conn *conn = &s->conn;
-	ssize_t n = recv(conn->csrc.fd, buf, PUMP_SIZE, MSG_DONTWAIT);
+	ssize_t n = recv(conn->csrc.fd, pump_buf, PUMP_SIZE, MSG_DONTWAIT);
 
 	if (n > 0) {
 		if (n < PUMP_SIZE && !(conn->carrier & C_PRI)) {
@@ -131,11 +135,11 @@ static size_t carrier_read(struct stream *s, char *buf)
 }
 
 /**
- * push_stack - move data to the stack, using @buf
+ * push_stack - move data to the stack
  *
  * Returns true if there is more to do.
  */
-static bool push_stack(struct stream *s, char *buf)
+static bool push_stack(struct stream *s)
 {
 	struct conn *conn = &s->conn;
 	int round;
@@ -165,10 +169,10 @@ static bool push_stack(struct stream *s, char *buf)
 		 */
 		if ((conn->carrier & C_PRI) && urgent_out(s))
 			continue;
-		n = carrier_read(s, buf);
+		n = carrier_read(s);
 		if (!n)
 			return false;
-		sent = stack_put(s, buf, n);
+		sent = stack_put(s, pump_buf, n);
 		if (sent < 0 && sent != -EAGAIN) {
 			stack_error(s, (int)-sent);
 			return false;
@@ -176,24 +180,42 @@ static bool push_stack(struct stream *s, char *buf)
 		if (sent < 0)
 			sent = 0;
 		if ((size_t)sent < n &&
-		    chunk_keep(ch, buf + sent, n - (size_t)sent))
+		    chunk_keep(ch, pump_buf + sent, n - (size_t)sent))
 			stack_error(s, ENOMEM);
 	}
 	return true;
 }
 
+/**
+ * pump_flush - forward what the target has sent before the current call
+ *
+ * An option such as IP_TOS applies to the bytes that follow it. The limit is for
+ * a thread that keeps sending.
+ */
+void pump_flush(struct stream *s)
+{
+	struct conn *conn = &s->conn;
+	int i = 0;
+
+	if (s->state != STREAM_OPEN || conn->csrc.fd < 0)
+		return;
+	conn->carrier |= C_IN;
+	while (push_stack(s) && i < FLUSH_TURNS)
+		i++;
+	work_queue(&conn->work);
+}
+
 /** pump - move data of a connection in both directions */
 void pump(struct work *w)
 {
-	static char buf[PUMP_SIZE] __attribute__((aligned(4096)));
 	struct conn *conn = container_of(w, struct conn, work);
 	struct stream *s = stream_of(conn);
 	bool more;
 
 	if (s->state != STREAM_OPEN || conn->csrc.fd < 0)
 		return;
-	more = push_target(s, buf);
-	more |= push_stack(s, buf);
+	more = push_target(s, pump_buf);
+	more |= push_stack(s);
 	if (!shutdown_pass(s))
 		return;
 	if (!list_empty(&conn->held.calls))

@@ -33,6 +33,7 @@ void tcp_stack_event(struct stack_src *src, uint32_t events);
 /* pump.c */
 void tcp_carrier_event(struct source *src, uint32_t events);
 void pump(struct work *w);
+void pump_flush(struct stream *s);
 size_t pump_unsent(const struct stream *s);
 
 /* stream_msg.c */

@@ -302,6 +302,8 @@ static int64_t dispatch(struct call *c, bool foreign)
 	ret = find_conn(c);
 	if (!ret && c->conn && c->conn->kind != KIND_STREAM)
 		ret = settle(c);
+	else if (!ret && c->conn && (c->nr == SYS_setsockopt || c->nr == SYS_connect))
+		pump_flush(stream_of(c->conn));
 	return c->conn && !ret ? dispatch_conn(c) : ret;
 }
 

@@ -3,6 +3,8 @@
 
     datagram_state.py serve ADDRESS PORT           on PORT and PORT+1
     datagram_state.py send MODE block|poll ADDRESS PORT
+    datagram_state.py echo ADDRESS PORT            TCP; prints the segments as below
+    datagram_state.py stream MODE ADDRESS PORT     sends 200 times before an option changes
 
 The sender prints "sent" and a number after its first datagrams, of which the stack cannot
 send all yet, and "done" at the end. The server prints each datagram: port, TTL or hop limit, TOS, text.
@@ -42,6 +44,46 @@ def server(address, port):
             print(key.data, *values, "got", text.rstrip(b".").decode(), flush=True)
 
 
+def echo(address, port):
+    listener = socket.create_server((address, port), family=family(address))
+    segments = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(3))
+    print("ready", flush=True)
+    s = listener.accept()[0]
+    while text := s.recv(100):
+        while True:
+            packet = segments.recv(2000)
+            if packet.endswith(text):
+                break
+        v6 = packet[0] >> 4 == 6
+        tos = int.from_bytes(packet[:2], "big") >> 4 & 255 if v6 else packet[1]
+        print("A", packet[7 if v6 else 8], tos, "got early", text.rstrip(b".").decode(), flush=True)
+        s.sendall(b"x")
+
+
+def set_option(s, mode, on):
+    v6 = s.family == socket.AF_INET6
+    if mode == "ttl":
+        s.setsockopt(*((socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS) if v6 else (socket.IPPROTO_IP, socket.IP_TTL)), 11 if on else 64)
+    elif mode == "tos":
+        s.setsockopt(*((socket.IPPROTO_IPV6, socket.IPV6_TCLASS) if v6 else (socket.IPPROTO_IP, socket.IP_TOS)), 16 if on else 0)
+    elif mode == "mark":  # a rule gives marked packets a hop limit of 11
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, 7 if on else 0)
+    elif mode == "device":  # nothing comes out of lo
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo")
+
+
+def stream(mode, address, port):
+    s = socket.create_connection((address, port))
+    s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    values = "A 64 16" if mode == "tos" else "A 11 0"
+    for i in range(200):
+        on = i % 2
+        s.sendall((values if on else "A 64 0").encode().ljust(20, b"."))
+        set_option(s, mode, not on)
+        s.recv(1)
+    print("done", flush=True)
+
+
 def send(mode, way, address, port):
     s = socket.socket(family(address), socket.SOCK_DGRAM)
     s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the least
@@ -56,15 +98,11 @@ def send(mode, way, address, port):
             pass
     print("sent", sent, flush=True)
     s.setblocking(way == "block")
-    v6 = s.family == socket.AF_INET6
     if mode == "unspec":
         unspec(s)
     if mode in ("connect", "unspec"):
         s.connect((address, port + 1))
-    elif mode == "ttl":
-        s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS, 11) if v6 else s.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, 11)
-    elif mode == "tos":
-        s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, 16) if v6 else s.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 16)
+    set_option(s, mode, True)
     if mode == "close":
         s.close()
     elif mode == "sendto":
@@ -76,7 +114,7 @@ def send(mode, way, address, port):
             except BlockingIOError:
                 time.sleep(0.01)
     else:
-        want = {"ttl": "A 11 0", "tos": "A 64 16"}.get(mode, "B 64 0")
+        want = {"ttl": "A 11 0", "mark": "A 11 0", "tos": "A 64 16"}.get(mode, "B 64 0")
         for i in range(LATE):
             try:
                 s.send(b"late " + want.encode())
@@ -92,7 +130,4 @@ def unspec(s):
         sys.exit("connect: errno %d" % ctypes.get_errno())
 
 
-if sys.argv[1] == "serve":
-    server(sys.argv[2], int(sys.argv[3]))
-else:
-    send(sys.argv[2], sys.argv[3], sys.argv[4], int(sys.argv[5]))
+{"serve": server, "send": send, "echo": echo, "stream": stream}[sys.argv[1]](*sys.argv[2:-1], int(sys.argv[-1]))
