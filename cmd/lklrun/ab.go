@@ -22,6 +22,7 @@ import (
 	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/run/ab"
+	"github.com/lklrun/lklrun/pkg/config"
 )
 
 const abHelp = `ab runs a command repeatedly with two or more stacks or other variants, and
@@ -31,8 +32,8 @@ machines into one.`
 
 const abExamples = `  lklrun ab --stack host --stack mptcp --if tap:t0,ip=10.0.1.2/24,gw=10.0.1.1 \
         -- curl -s -o /dev/null http://10.0.1.1/file
-  lklrun ab -n 20 --stack vanilla --stack bbr -- ./fetch
-  lklrun ab --variant 'plain: --stack vanilla' \
+  lklrun ab -n 20 --if raw:eth0 --stack vanilla --stack bbr -- ./fetch
+  lklrun ab --if raw:eth0 --variant 'plain: --stack vanilla' \
         --variant 'ecn: --stack vanilla --sysctl net.ipv4.tcp_ecn=1' -- ./fetch
   lklrun ab --merge node1.json node2.json       # results of ab -o json`
 
@@ -137,6 +138,9 @@ func (a *comparer) prepare(cmd *cobra.Command, args []string) (*ab.Program, *ab.
 			return nil, nil, &cli.UsageError{Err: err}
 		}
 	}
+	if err := checkMeasurable(p, c); err != nil {
+		return nil, nil, err
+	}
 	if a.show {
 		p.Stdout, p.Stderr = os.Stdout, os.Stderr
 		if a.output == cli.OutputJSON { // standard output must contain only JSON
@@ -146,20 +150,34 @@ func (a *comparer) prepare(cmd *cobra.Command, args []string) (*ab.Program, *ab.
 	return p, c, nil
 }
 
-// gatewayOnly returns whether several stacks are compared behind the user-mode gateway, at
-// which their TCP connections end.
-func gatewayOnly(p *ab.Program, c *ab.Comparison) bool {
-	stacks := 0
-	flags := slices.Clone(p.Flags)
-	for _, v := range c.Variants {
-		flags = append(flags, v.Flags...)
-		if len(v.Flags) > 0 && strings.HasPrefix(v.Flags[0], "--stack") && v.Name != "host" {
-			stacks++
+// checkMeasurable rejects variants whose stacks or kernel settings differ, but whose TCP
+// ends at the user-mode gateway: to the peer, all of them use the host's TCP.
+func checkMeasurable(p *ab.Program, c *ab.Comparison) error {
+	first, behind := "", ""
+	for i := range c.Variants {
+		v := &c.Variants[i]
+		s, f := new(sources), pflag.NewFlagSet(v.Name, pflag.ContinueOnError)
+		s.add(f)
+		if err := f.Parse(p.Args(v)); err != nil {
+			return cli.Usagef("variant %q: %w", v.Name, err)
+		}
+		set, err := s.load(p.Command)
+		if err != nil {
+			return cli.Usagef("variant %q: %w", v.Name, err)
+		}
+		run := &set.Run
+		onWire := func(i config.Interface) bool { return i.Type != config.DefaultType }
+		if run.Stack == "host" || len(run.Ifaces) > 0 || slices.ContainsFunc(run.Interfaces, onWire) {
+			continue
+		}
+		kernel := fmt.Sprint(run.Stack, run.Sysctls)
+		if first == "" {
+			first, behind = v.Name, kernel
+		} else if kernel != behind {
+			return cli.Usagef("variants %q and %q: no difference of their kernels reaches the peer, because TCP ends at the user-mode gateway (--if %s); add --if wire:NAME, tap:NAME,nat or raw:DEV", first, v.Name, config.DefaultType)
 		}
 	}
-	return stacks > 1 && os.Getenv("LKLRUN_IF") == "" && !slices.ContainsFunc(flags, func(f string) bool {
-		return strings.HasPrefix(f, "--if") || strings.HasPrefix(f, "--config")
-	})
+	return nil
 }
 
 // common returns the flags that apply to all runs, as given on the command line.
@@ -188,9 +206,6 @@ func (a *comparer) common(flags *pflag.FlagSet) (common []string, err error) {
 func (a *comparer) compare(ctx context.Context, p *ab.Program, c *ab.Comparison) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	if gatewayOnly(p, c) {
-		cli.Note(os.Stderr, self, "these stacks differ only in connections inside them, because TCP ends at the user-mode gateway; add --if tap, raw or wire")
-	}
 	next := func(int, int, *ab.Variant) {}
 	if term.IsTerminal(int(os.Stderr.Fd())) && !a.show {
 		show, finish := progressBar()

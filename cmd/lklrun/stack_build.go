@@ -34,7 +34,7 @@ your own kernel tree, from Linux 6.1 on. It does not change the tree, and takes
 over changed files in seconds, and a changed header in minutes. The result is in ~/.local/share/lklrun/stacks.`,
 		Example: `  lklrun stack build --kernel 6.1
   lklrun stack build --kernel ~/linux --patch my.patch --name mine --like mptcp
-  lklrun ab --stack mptcp --stack mine -- curl -o /dev/null http://example.com/`,
+  lklrun ab --if raw:eth0 --stack mptcp --stack mine -- curl -o /dev/null http://example.com/`,
 		Args:                  noArgs,
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -96,6 +96,10 @@ func TestAB(t *testing.T) {
 		{[]string{"--stack", "mptcp", "--stack", "none-such", "--", "true"}, 2, `no stack "none-such"`},
 		{[]string{"--stack", "mptcp", "--stack", "mptcp", "--", "true"}, 2, "given twice"},
 		{[]string{"--stack", "mptcp", "--stack", "host", "--detach", "--", "true"}, 2, "--detach: does not work with ab"},
+		{[]string{"--stack", "vanilla", "--stack", "bbr", "--", "true"}, 2, `"vanilla" and "bbr": no difference of their kernels reaches the peer`},
+		{[]string{"--if", "user", "--stack", "host", "--variant", "a: --stack bbr", "--variant", "b: --stack bbr --profile mobile", "--", "true"}, 2, "TCP ends at the user-mode gateway"},
+		{[]string{"-n", "1", "--if", "wire:" + kit.NewName(), "--stack", "vanilla", "--stack", "bbr", "--", "true"}, 0, "too few runs"},
+		{[]string{"-n", "1", "--stack", "host", "--stack", "bbr", "--variant", "preload: --stack bbr --engine preload", "--", "true"}, 0, "too few runs"},
 		{[]string{"--stack", "mptcp", "--stack", "host", "-n", "0", "--", "true"}, 2, "expected 1 to"},
 	} {
 		r := kit.Run(t, 2*kit.Limit, kit.Lklrun(append([]string{"ab"}, c.args...)...))
@@ -111,7 +115,7 @@ func TestABInterrupted(t *testing.T) {
 	t.Parallel()
 	kit.Need(t, kit.Bin("lklrun"), kit.Bin("lklhost"))
 	count := filepath.Join(kit.Dir(t), "count")
-	p := kit.Start(t, kit.Lklrun("ab", "-n", "5", "--warmups", "0", "-o", "json", "--stack", "vanilla", "--stack", "mptcp", "--",
+	p := kit.Start(t, kit.Lklrun("ab", "-n", "5", "--warmups", "0", "-o", "json", "--if", "wire:"+kit.NewName(), "--stack", "vanilla", "--stack", "mptcp", "--",
 		"sh", "-c", `echo >> "$0"; test $(wc -l < "$0") -lt 3 || exec sleep 600`, count))
 	kit.WaitFor(t, "the third run", kit.Limit, func() bool {
 		data, _ := os.ReadFile(count) // empty before the first run
