@@ -23,7 +23,13 @@ import (
 
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/base/suggest"
+	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/diag/account"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/run/launch"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/pkg/config"
 	"github.com/lklrun/lklrun/pkg/lab"
 )
 
@@ -38,6 +44,7 @@ known. For other clients, --server names the program of the server.
 Larger labs are described in a file: see "lklrun help labs".`
 
 const labExamples = `  lklrun lab --paths 2 --delay 20ms --rate 100mbit --loss 1% -- iperf3
+  lklrun lab --paths 2 --require mptcp -- iperf3   # prove it: connections, bytes
   lklrun lab --chain 3 -- ping -c 3 server
   lklrun lab --server 'python3 -m http.server 80' -- curl http://server/
   lklrun lab run test.json
@@ -159,6 +166,7 @@ func knownPair(client []string) (lab.Command, []string) {
 type labRunner struct {
 	shape   shapeFlags
 	name    string
+	require string
 	end     *exit.End
 	explain bool
 	schema  bool
@@ -185,6 +193,7 @@ func labCommand(end *exit.End) *cobra.Command {
 	f.SortFlags = false
 	r.shape.add(f)
 	f.StringVar(&r.name, "name", "", "call the lab `NAME`; its nodes are NAME.client and NAME.server (default: lab)")
+	f.StringVar(&r.require, "require", "", "print at the end how the client was connected; exit with 123 unless it used the stack, or only MPTCP: `stack|mptcp`")
 	f.BoolVar(&r.explain, "explain", false, "print the nodes, addresses, routes and wires without starting them")
 	f.BoolVar(&r.schema, "schema", false, "print the JSON Schema of topology files, for editors")
 	f.VarP(&r.output, "output", "o", "with --explain: print text or JSON")
@@ -203,6 +212,11 @@ func (r *labRunner) run(cmd *cobra.Command, args []string) error {
 	}
 	if err := checkFlags(cmd.Flags()); err != nil {
 		return err
+	}
+	if r.require != "" {
+		if _, err := config.ParseRequire(r.require); err != nil {
+			return cli.Usagef("--require %w", err)
+		}
 	}
 	if len(args) == 0 && !r.explain {
 		return cli.Usagef("no client to run; expected lklrun lab [FLAG]... -- CLIENT [ARG]..., or lab run FILE")
@@ -229,7 +243,51 @@ func (r *labRunner) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	*r.end, err = runClient(cmd.Context(), l, "client", client)
+	if err == nil && r.require != "" {
+		err = r.prove(context.WithoutCancel(ctx), l)
+	}
 	return errors.Join(err, l.Down(context.WithoutCancel(ctx)))
+}
+
+// prove prints how the client's connections were made and what each wire carried. If the
+// client succeeded without meeting --require, the lab ends with status 123.
+func (r *labRunner) prove(ctx context.Context, l *lab.Lab) error {
+	client := l.Plan.Nodes[slices.IndexFunc(l.Plan.Nodes, func(n lab.PlannedNode) bool { return n.Name == "client" })]
+	counters, err := l.Counters(ctx, client.Name)
+	if err != nil {
+		return err
+	}
+	info, err := instance.Place{}.Open(client.Instance)
+	if err != nil {
+		return err
+	}
+	conn, err := stackconn.Dial(ctx, info.Socket())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	own, err := conn.Stats(ctx)
+	if err != nil {
+		return err
+	}
+	var stats []stackconn.Stat
+	for name, value := range counters {
+		if strings.HasPrefix(name, "MPTcpExt") {
+			stats = append(stats, stackconn.Stat{Name: name, Value: value})
+		}
+	}
+	a := account.NewFinal(append(stats, own...))
+	line := a.Connections()
+	for _, i := range client.Interfaces {
+		line += fmt.Sprintf("; wire %s: %s sent, %s received", i.Wire,
+			text.Scaled(float64(counters[i.Name+".tx_bytes"]), "B"), text.Scaled(float64(counters[i.Name+".rx_bytes"]), "B"))
+	}
+	cli.Note(os.Stderr, self, "%s", line)
+	if unmet := a.Unmet(r.require); unmet != "" && *r.end == (exit.End{}) {
+		cli.Note(os.Stderr, self, "--require %s: %s", r.require, unmet)
+		r.end.Status = launch.ExitUnmet
+	}
+	return nil
 }
 
 // verbsOf returns the names of a command's verbs.

@@ -4,6 +4,7 @@ package account
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
@@ -25,6 +26,11 @@ func ParseFinal(text string) (*Final, error) {
 	if err != nil || len(stats) == 0 {
 		return nil, err
 	}
+	return NewFinal(stats), nil
+}
+
+// NewFinal makes the account of a run from the counters so far.
+func NewFinal(stats []stackconn.Stat) *Final {
 	a := &Final{stats, map[string]int64{}}
 	for _, s := range stats {
 		// Keep the first value of each name. Names that processes
@@ -33,7 +39,26 @@ func ParseFinal(text string) (*Final, error) {
 			a.value[s.Name] = s.Value
 		}
 	}
-	return a, nil
+	return a
+}
+
+// Connections describes in one line the connections of each process, and how many subflows
+// joined those over MPTCP.
+func (a *Final) Connections() string {
+	var parts []string
+	all := Parse(a.stats)
+	for n := range all.Processes {
+		p := &all.Processes[n]
+		p.Peers = slices.DeleteFunc(p.Peers, func(q Peer) bool { return q.Proto != "tcp" })
+		if how := p.Connections(); how != "" {
+			parts = append(parts, p.Command+": "+how+" with "+strings.Join(p.PeerNames(3), ", "))
+		}
+	}
+	if len(parts) == 0 {
+		return "no connection"
+	}
+	joined := a.value["MPTcpExtMPJoinSynAckRx"] + a.value["MPTcpExtMPJoinAckRx"]
+	return strings.Join(append(parts, count(joined, "additional subflow")), "; ")
 }
 
 // Lines formats the statistics: one line for each process that created sockets,
