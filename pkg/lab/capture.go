@@ -27,8 +27,8 @@ type Capture struct {
 const captureBuffer = 2048
 
 // Capture writes the packets on all wires to a file until Stop, or until the lab
-// ends. Each packet appears once, as it leaves its sender: after the delay, and
-// not if the wire loses it.
+// ends. Each packet appears once on each wire, at the interface of its sender: before
+// the delay, and also if the wire loses it.
 func (l *Lab) Capture(ctx context.Context, file string) (*Capture, error) {
 	args := []string{"capture", "-q", "-U", "-Q", "out", "-B", strconv.Itoa(captureBuffer), "--format", "pcapng", "-w", file}
 	var names []string

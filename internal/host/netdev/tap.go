@@ -158,7 +158,7 @@ func openTun() (int, error) {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
 		return -1, fmt.Errorf("%s does not exist: taps require the host's tun driver; run `modprobe tun` (in a container, pass the device in), or use --if user", tunDevice)
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		return -1, rightsErrorf("%s: uid %d has no permission to open it; run `chmod 666 %s` as root, or use --if user", tunDevice, os.Geteuid(), tunDevice)
+		return -1, rightsErrorf("%s: uid %d has no permission to open it; use --if user, or as root, run `setfacl -m u:%[2]d:rw %[1]s`", tunDevice, os.Geteuid())
 	case err != nil:
 		return -1, fmt.Errorf("opening %s: %w", tunDevice, err)
 	}

@@ -46,7 +46,7 @@ func CheckFuse() error {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
 		return fmt.Errorf("%s does not exist; run `modprobe fuse` as root, or in a container, pass the device in", fuseDevice)
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		return fmt.Errorf("%s: uid %d has no permission to open it; run `chmod 666 %[1]s` as root, or in a container, pass the device in", fuseDevice, os.Geteuid())
+		return fmt.Errorf("%s: uid %d has no permission to open it; as root, run `setfacl -m u:%[2]d:rw %[1]s`, or in a container, pass the device in", fuseDevice, os.Geteuid())
 	case err != nil:
 		return fmt.Errorf("opening %s: %w", fuseDevice, err)
 	}

@@ -248,20 +248,24 @@ func write(w io.Writer, all []drops.Record) error {
 	if all[0].Kind != drops.Drop {
 		head = head[:5] // only drops have a function
 	}
-	t := cli.NewTable(head...)
+	t := cli.NewTable(head...).Narrow()
+	below := cli.NewTable("MEANING").Bare().Narrow()
 	var meanings []string
 	for i := range all {
 		r := &all[i]
 		t.Row([]string{clock(r.Time), r.Reason, r.Interface, r.Packet(), r.Owner(), r.Function}[:len(head)]...)
 		if m := r.Reason + ": " + r.Meaning; !slices.Contains(meanings, m) {
 			meanings = append(meanings, m)
+			below.Row(m)
 		}
 	}
 	if err := t.Write(w); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(w, "\n"+strings.Join(meanings, "\n"))
-	return err
+	if _, err := fmt.Fprintln(w); err != nil {
+		return err
+	}
+	return below.Write(w)
 }
 
 // line prints one event: as text, or as a JSON document on one line.
