@@ -60,7 +60,7 @@ var escapeSections = []escapeSection{
 		{"inet-smc", "the same by SMC over IPv4 (IPPROTO_SMC)", "EPROTONOSUPPORT", 0},
 		{"inet-dgram", "send UDP datagrams there", noRoute, 0},
 		{"inet6-dgram", "the same by IPv6", noRoute, 0},
-		{"inet-udplite", "the same by UDP-Lite", "ENETUNREACH|EPROTONOSUPPORT", 0},
+		{"inet-udplite", "send them by UDP-Lite", "ENETUNREACH|EPROTONOSUPPORT", 0},
 		{"inet-ping", "an ICMP echo socket", "EACCES", 0},
 		{"inet-raw", "a raw IPv4 packet with its own header", noRoute, 0},
 		{"inet6-raw", "a raw IPv6 packet", noRoute, 0},
@@ -135,7 +135,7 @@ var escapeSections = []escapeSection{
 		{"bpf-xdp", "load an XDP program", "EPERM; root allowed", 0},
 		{"perf-event", "measure all processes of a CPU", "EACCES|EPERM; root allowed", 0},
 		{"userfaultfd", "stall the kernel's reads of the target's memory", "EPERM; root allowed", 14},
-		{"userfaultfd-user", "stall its own reads only", "allowed|EPERM", 0},
+		{"userfaultfd-user", "stall only its own reads of its memory", "allowed|EPERM", 0},
 		{"request-key", "have the kernel start the host's key program, which asks its name servers", "EPERM", 0},
 		{"keyring", "the user's keyring", "allowed", 0},
 		{"open-by-handle", "open a file by its handle, past its folders", "EPERM; root allowed", 0},
@@ -158,7 +158,7 @@ var escapeSections = []escapeSection{
 		{"memory-outside", "write into the outside process's memory", ofRoot, 8},
 		{"memory-lklhost", "write into lklhost's memory", ofRoot, 0},
 		{"memory-lklrun", "write into lklrun's memory", ofRoot, 0},
-		{"proc-mem-outside", "the same by /proc/PID/mem", fileOf, 8},
+		{"proc-mem-outside", "write into it by /proc/PID/mem", fileOf, 8},
 		{"proc-mem-lklhost", "lklhost's /proc/PID/mem", fileOf, 0},
 		{"proc-mem-lklrun", "lklrun's /proc/PID/mem", fileOf, 0},
 		{"pidfd-getfd-outside", "copy the outside process's connection, and send on it", "EPERM", 8},
@@ -196,7 +196,7 @@ var escapeSections = []escapeSection{
 		{"mount-sysfs", "mount /sys anew and look for them", "EPERM" + ownRoot, 0},
 		{"mount-network", "mount a network file system of the host's", "EPERM; root ENETUNREACH", 0},
 		{"uncover", "unmount what covers the host's files", "EPERM|EINVAL; root allowed", 0},
-		{"uncover-new-user", "the same as root of a new user namespace", "EINVAL", 0},
+		{"uncover-new-user", "unmount it as root of a new user namespace", "EINVAL", 0},
 		{"view-read", "read the host's /proc/sys/net by odd names", "stack|ENOENT", 0},
 		{"view-write", "write to /proc/sys/net", "stack|ENOENT|EACCES", 0},
 		{"view-write-dots", "write to it by a name with dots", "ENOENT", 0},
@@ -209,14 +209,14 @@ var escapeSections = []escapeSection{
 	{"Descriptors", []escapeAttempt{
 		{"receive-inet", "receive a connection of the host's (SCM_RIGHTS), and write", "withheld; preload reached|withheld", 8},
 		{"receive-inet-recvmmsg", "the same by recvmmsg()", "withheld; preload reached|withheld", 8},
-		{"receive-inet-bare", "the same by a bare system call", "withheld; preload reached", 8},
+		{"receive-inet-bare", "receive a connection of the host's by a bare system call", "withheld; preload reached", 8},
 		{"receive-inet6-dgram", "receive a UDP socket of the host's, and write", "withheld; preload reached|withheld", 8},
 		{"receive-netlink", "receive a netlink socket of the host's, and list its devices", "withheld; preload reached|withheld", 8},
 		{"receive-vsock", "receive a socket of AF_VSOCK", "withheld; preload reached|withheld", 8},
 		{"receive-packet", "receive a packet socket of the host's", "withheld; preload reached|withheld", 8},
 		{"receive-namespace", "receive a network namespace, and enter it", "EPERM|withheld", 0},
 		{"receive-unix-ioctl", "receive a unix socket made on the host, and ask it for devices", "stack", 0},
-		{"receive-unix-bare-ioctl", "the same by a bare system call", "stack; preload ENETDOWN", 0},
+		{"receive-unix-bare-ioctl", "ask a received unix socket for devices by a bare system call", "stack; preload ENETDOWN", 0},
 		{"send-socket", "send a socket out: is it one of the host's network?", "own; preload EOPNOTSUPP", 0},
 		{"inherit-link", "the descriptor of --if fd:N", "EBADF|withheld", 11},
 		{"inherit-inet", "a connection that lklrun has inherited", "EBADF|withheld", 0},
@@ -320,22 +320,39 @@ func (a escapeAttempt) tried() string {
 	return fmt.Sprintf("%s ([finding %d](#findings))", a.tries, a.finding)
 }
 
+// rows writes the rows of a table. Attempts with the same outcomes share a row, as long as
+// it has no more words than the prose lint permits in a sentence.
+func (s escapeSection) rows(b *strings.Builder, outcomes func(escapeAttempt) string) {
+	var rows [][3]string
+	at := map[string]int{} // the last row of each outcome
+	for _, a := range s.attempts {
+		name, o := "`"+a.name+"`", outcomes(a)
+		i, ok := at[o]
+		if ok && len(strings.Fields(rows[i][1]+" "+a.tried())) <= 33 {
+			rows[i] = [3]string{rows[i][0] + ", " + name, rows[i][1] + "; " + a.tried(), o}
+			continue
+		}
+		at[o] = len(rows)
+		rows = append(rows, [3]string{name, a.tried(), o})
+	}
+	for _, r := range rows {
+		fmt.Fprintf(b, "| %s |\n", strings.Join(r[:], " | "))
+	}
+	b.WriteString("\n")
+}
+
 // escapeTables returns the generated part of docs/explanation/security.md.
 func escapeTables() string {
 	var b strings.Builder
 	for _, s := range escapeSections {
-		fmt.Fprintf(&b, "### %s\n\n| attempt | what it tries | supervise | preload | trace |\n|---|---|---|---|---|\n", s.title)
-		for _, a := range s.attempts {
-			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", a.name, a.tried(), a.cell("supervise"), a.cell("preload"), a.cell("trace"))
-		}
-		b.WriteString("\n")
+		fmt.Fprintf(&b, "### %s\n\n| attempts | what they try | supervise | preload | trace |\n|---|---|---|---|---|\n", s.title)
+		s.rows(&b, func(a escapeAttempt) string {
+			return strings.Join([]string{a.cell("supervise"), a.cell("preload"), a.cell("trace")}, " | ")
+		})
 	}
 	for _, s := range []escapeSection{escapeHostNet, escapeOtherUser} {
-		fmt.Fprintf(&b, "### %s\n\n| attempt | what it tries | outcome |\n|---|---|---|\n", s.title)
-		for _, a := range s.attempts {
-			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", a.name, a.tried(), a.want)
-		}
-		b.WriteString("\n")
+		fmt.Fprintf(&b, "### %s\n\n| attempts | what they try | outcome |\n|---|---|---|\n", s.title)
+		s.rows(&b, func(a escapeAttempt) string { return a.want })
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }
@@ -373,7 +390,8 @@ func TestEscapeTables(t *testing.T) {
 	}
 }
 
-// TestSecurityNames checks that each test named in docs/explanation/security.md exists.
+// TestSecurityNames checks that each test and file named in docs/explanation/security.md
+// exists.
 func TestSecurityNames(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(kit.Root(), "docs", "explanation", "security.md"))
 	if err != nil {
@@ -402,6 +420,11 @@ func TestSecurityNames(t *testing.T) {
 	if len(names) < 17 {
 		t.Errorf("%d names", len(names))
 	}
+	for _, m := range fileName.FindAllStringSubmatch(string(text), -1) {
+		if _, err := os.Stat(filepath.Join(kit.Root(), m[1])); err != nil {
+			t.Error(err)
+		}
+	}
 	for _, m := range names {
 		if !there[m[1]] {
 			t.Errorf("there is no %s", m[1])
@@ -412,4 +435,5 @@ func TestSecurityNames(t *testing.T) {
 var (
 	testFunc = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 	testName = regexp.MustCompile("`(Test\\w+)`")
+	fileName = regexp.MustCompile("`((?:csrc|internal|kube|test)/[\\w./-]+)`")
 )
