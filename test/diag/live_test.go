@@ -19,10 +19,21 @@ func TestSysctlLive(t *testing.T) {
 	s.Web(kit.Nginx{})
 	before := kit.Take(t, s.Server)
 	k := s.Talk("--stack", "vanilla", "--if", s.TapIf())
+	change := func(to, note string) {
+		t.Helper()
+		r := kit.Run(t, kit.Limit, exec.Command(kit.Bin("lklctl"), "sysctl", "-w", "net.ipv4.tcp_congestion_control="+to)) // with a single instance, -n is not needed
+		if r.Status != 0 || (note == "") != (r.Stderr == "") || !strings.Contains(r.Stderr, note) {
+			t.Errorf("to %s, want the note %q: %v", to, note, r)
+		}
+	}
+	k.Say("0") // the run has started
+	change("reno", "")
+	change("cubic", "")
 	if cc := k.Connect("first", kit.ServerAddr, 80); cc != "cubic" {
 		t.Errorf("the first connection has %s, want cubic", cc)
 	}
-	kit.Lklctl(t, "sysctl", "-w", "net.ipv4.tcp_congestion_control=bbr") // with a single instance, -n is not needed
+	change("cubic", "")
+	change("bbr", "applies to new connections; open ones (1) keep theirs")
 	if got := kit.Lklctl(t, "-n", k.Name, "sysctl", "net.ipv4.tcp_congestion_control"); strings.TrimSpace(got) != "net.ipv4.tcp_congestion_control = bbr" {
 		t.Errorf("sysctl reads back %q", got)
 	}

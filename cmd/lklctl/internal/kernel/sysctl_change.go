@@ -65,6 +65,10 @@ func (s *settings) change(ctx context.Context, conn *stackconn.Conn, lines []sys
 			continue
 		case ch.Differs():
 			cli.Note(s.Stderr, verb.Program, "%s: the stack changed the value %s to %s", ch.Key, ch.Asked, *ch.New)
+		case ch.Key == "net.ipv4.tcp_congestion_control" && ch.Old != nil && !ch.Same():
+			if n := established(ctx, conn); n > 0 {
+				cli.Note(s.Stderr, verb.Program, "%s: applies to new connections; open ones (%d) keep theirs", ch.Key, n)
+			}
 		}
 		if ch.New != nil { // nil: the setting is write-only
 			object[ch.Key] = *ch.New
@@ -131,4 +135,17 @@ func writeSettings(name string, stdout io.Writer, read []sysctl.Setting) (left [
 		return nil, fmt.Errorf("--save: %w", err)
 	}
 	return left, nil
+}
+
+// established returns the number of established TCP connections, among them MPTCP subflows.
+func established(ctx context.Context, conn *stackconn.Conn) (n int) {
+	for _, name := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		list, _ := conn.ReadFile(ctx, name) // without the file, there are none
+		for line := range strings.Lines(string(list)) {
+			if f := strings.Fields(line); len(f) > 3 && f[3] == "01" { // TCP_ESTABLISHED
+				n++
+			}
+		}
+	}
+	return n
 }
