@@ -21,10 +21,11 @@ GO    ?= go
 # The commit, for --version. An archive of the source has no commit.
 RELEASE := $(shell git describe --tags --match 'v[0-9]*' --always --dirty 2>/dev/null)
 # The programs have no symbols for a debugger, which makes them 75 % smaller. Traces of a panic
-# still contain function names.
-GOFLAGS_RELEASE := -trimpath -buildvcs=false -ldflags '-s -w $(if $(RELEASE),-X github.com/lklrun/lklrun/internal/cli.Release=$(RELEASE))'
+# still contain function names. All programs have the same tags, so that the packages that depend
+# on net are compiled once.
+GOFLAGS_RELEASE := -trimpath -buildvcs=false -tags netgo,osusergo -ldflags '-s -w $(if $(RELEASE),-X github.com/lklrun/lklrun/internal/cli.Release=$(RELEASE))'
 GOBUILD := CGO_ENABLED=0 $(GO) build $(GOFLAGS_RELEASE)
-GOBUILD_KUBE := CGO_ENABLED=0 $(GO) -C kube build -trimpath -buildvcs=false -ldflags '-s -w'
+GOBUILD_KUBE := CGO_ENABLED=0 $(GO) -C kube build -trimpath -buildvcs=false -tags netgo,osusergo -ldflags '-s -w'
 # lklctl uses libpcap's filter compiler, but not libc's resolver and user database. It only parses
 # interface specifications, so it needs no gateway.
 GOBUILD_PCAP := CGO_ENABLED=1 $(GO) build $(GOFLAGS_RELEASE) -tags netgo,osusergo,nogateway
@@ -58,13 +59,18 @@ packages: $(PACKAGES)-build $(PACKAGES)-demo $(PACKAGES)-demo-tap $(PACKAGES)-te
 packages-all: packages $(PACKAGES)-cross $(PACKAGES)-all ## install the packages for make test-all as well
 
 .PHONY: build
-build: stack host go ## build all programs and stacks into bin/
+build: $(PACKAGES)-build ## build all programs and stacks into bin/
+	+@$(PARALLEL) stack host go
+
+# The build of the kernel leaves CPUs idle while it unpacks, configures and links.
+JOBSERVER = $(findstring jobserver,$(MAKEFLAGS))
+PARALLEL = $(MAKE) --no-print-directory $(if $(JOBSERVER),,-j3)
 
 # The stack library's Makefile checks what is up to date. Each stack in stacks/ consists of its
 # manifest and that library.
 .PHONY: stack
 stack: $(PACKAGES)-build ## build the Linux stack library and bin/stacks/
-	+@test ! -f third_party/lkl/Makefile || $(MAKE) --no-print-directory -C third_party/lkl KERNEL= OUT=$(STACK) -j$(JOBS)
+	+@test ! -f third_party/lkl/Makefile || $(MAKE) --no-print-directory -C third_party/lkl KERNEL= OUT=$(STACK) JOBS=$(JOBS)
 	@for m in $(wildcard stacks/*/stack.json); do \
 		d=$(BIN)/stacks/$$(basename $$(dirname $$m)); \
 		mkdir -p $$d; \
@@ -145,16 +151,25 @@ lkl-4.9: $(PACKAGES)-build ## fetch LKL of Linux 4.9 from npm and build it as a 
 check-lkl-4.9: packages build lkl-4.9 ## run programs on that stack, and check lklctl's output
 	@$(GO) test -tags lkl49 ./test/targets -run '^TestOldLKL' -count=1 -v -timeout 10m
 
+CSRC = test ! -f csrc/Makefile || $(MAKE) -s --no-print-directory -C csrc OUT=$(BIN) SAN= $(if $(JOBSERVER),,-j$(JOBS))
+
 .PHONY: host
-host: $(PACKAGES)-build
-	+@test ! -f csrc/Makefile || $(MAKE) -s --no-print-directory -C csrc OUT=$(BIN) SAN= -j$(JOBS) all targets
+host: lklhost
+	+@$(CSRC) targets
+
+.PHONY: lklhost
+lklhost: $(PACKAGES)-build
+	+@$(CSRC) all
 
 .PHONY: go
-go: $(PACKAGES)-build
-	@mkdir -p $(BIN)
-	@$(GOBUILD) -o $(BIN)/ ./cmd/lklrun
+go: lklrun
 	@rm -f $(BIN)/lklrun-oci # was a symbolic link
 	@$(GOBUILD_KUBE) -o $(BIN)/ ./cmd/lklrun-oci
+
+.PHONY: lklrun
+lklrun: $(PACKAGES)-build
+	@mkdir -p $(BIN)
+	@$(GOBUILD) -o $(BIN)/ ./cmd/lklrun
 	@$(GOBUILD_PCAP) -o $(BIN)/ ./cmd/lklctl
 	@ln -sfn lklctl $(BIN)/kubectl-lklctl
 
@@ -193,7 +208,8 @@ deb-test: deb $(PACKAGES)-all
 
 ##@ See it work
 .PHONY: demo
-demo: $(PACKAGES)-demo build ## fetch 200 MB over two paths at once, in a lab of two stacks; needs no root
+demo: $(PACKAGES)-demo ## fetch 200 MB over two paths at once, in a lab of two stacks; needs no root
+	+@$(PARALLEL) stack lklhost lklrun
 	@test/demo.sh
 
 .PHONY: demo-tap
