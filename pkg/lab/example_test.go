@@ -9,6 +9,7 @@ import (
 	"io"
 	"log"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -87,6 +88,36 @@ func ExampleLab_Set() {
 	// Output:
 	// status: <nil>
 	// the bytes are right: true
+}
+
+// One program, with all its packets in a file. The file also has those that the wire loses.
+func ExampleLab_Capture() {
+	ctx := context.Background()
+	l, err := lab.Up(ctx, lab.Shape{Paths: 1, Wire: lab.Wire{Loss: "100%"}}.Topology(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = l.Down(ctx) }()
+	folder, err := os.MkdirTemp("", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(folder) }()
+
+	file := filepath.Join(folder, "ping.pcapng")
+	c, err := l.Capture(ctx, file)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("ping:", l.Command(ctx, "client", "ping", "-c", "1", "-W", "1", "server").Run())
+	if err := c.Stop(); err != nil {
+		log.Fatal(err)
+	}
+	out, err := exec.Command("tcpdump", "-nr", file, "arp").Output()
+	fmt.Println("captured:", strings.Contains(string(out), "who-has 10.0.1.2"), err)
+	// Output:
+	// ping: exit status 1
+	// captured: true <nil>
 }
 
 // A topology from a file, with a router and steps.
