@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <linux/errqueue.h>
 #include <linux/net_tstamp.h>
+#include <linux/sockios.h>
 #include <net/if.h>
 #include <netinet/ip.h>
 #include <netinet/ip_icmp.h>
@@ -172,6 +173,8 @@ static void sizes(int family)
 	struct sockaddr_storage ss, from;
 	int a = bound(family), b = socket(family, SOCK_DGRAM, 0), n, max = v6(family) ? 65527 : 65507;
 	socklen_t len = sizeof(from);
+	time_t start = time(NULL) - 1;	/* time(2) may lag by a tick */
+	long stamp[2] = { 0, 0 };
 	char buf[16];
 	size_t i;
 
@@ -180,6 +183,9 @@ static void sizes(int family)
 	lo(&ss, family, port_of(a));
 	on(b, SOL_SOCKET, SO_SNDBUF, 300000);
 	on(a, SOL_SOCKET, SO_RCVBUF, 300000);
+	say("SIOCGSTAMP, nothing received", ioctl(a, SIOCGSTAMP_OLD, stamp));
+	say("SIOCGSTAMPNS, nothing received", ioctl(a, SIOCGSTAMPNS_OLD, stamp));
+	say("SIOCATMARK", ioctl(a, SIOCATMARK, &n));
 	for (i = 0; i < 4; i++) {
 		static const int plus[] = { 0, 1, 2, 5000 };
 
@@ -192,6 +198,8 @@ static void sizes(int family)
 		say("recv", recv(a, big, sizeof(big), MSG_DONTWAIT));
 	}
 	say("no more", recv(a, big, sizeof(big), MSG_DONTWAIT));
+	say("SIOCGSTAMP", ioctl(a, SIOCGSTAMP_OLD, stamp));
+	printf("its time %s\n", stamp[0] >= start && stamp[0] <= start + 100 ? "right" : "wrong");
 	say("send 0", send(b, "", 0, 0));
 	say("sendto 0", sendto(b, "", 0, 0, (struct sockaddr *)&ss, lo(&ss, family, port_of(a))));
 	events("there", a, POLLIN, POLLIN, LIMIT_MS);

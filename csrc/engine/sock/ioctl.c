@@ -60,6 +60,8 @@ static const struct {
 	enum shape shape;
 	size_t size;
 } requests[] = {
+	{ SIOCGSTAMP_OLD, FLAT, 2 * sizeof(long) },
+	{ SIOCGSTAMPNS_OLD, FLAT, 2 * sizeof(long) },
 	{ SIOCGIFNAME, FLAT, sizeof(struct ifreq) },
 	{ SIOCSIFNAME, FLAT, sizeof(struct ifreq) },
 	{ SIOCGIFFLAGS, FLAT, sizeof(struct ifreq) },
@@ -303,12 +305,16 @@ static bool is_native(unsigned int cmd)
 	case SIOCSPGRP:
 	case FIOGETOWN:
 	case SIOCGPGRP:
-	case SIOCATMARK:
-	case SIOCGSTAMP_OLD:
-	case SIOCGSTAMPNS_OLD:
 		return true;
 	}
 	return false;
+}
+
+/** is_state - whether the request is about a socket's data, of any family */
+static bool is_state(unsigned int cmd)
+{
+	return cmd == SIOCOUTQ || cmd == SIOCOUTQNSD || cmd == SIOCATMARK ||
+	       cmd == SIOCGSTAMP_OLD || cmd == SIOCGSTAMPNS_OLD;
 }
 
 /** by_other - answer a request on a descriptor that is not a carrier */
@@ -316,7 +322,7 @@ static int64_t by_other(struct call *c, unsigned int cmd)
 {
 	int domain;
 
-	if (cmd == SIOCOUTQ || cmd == SIOCOUTQNSD)
+	if (is_state(cmd))
 		return call_native(NATIVE_OWN_FILE);
 	domain = foreign_sock_domain(c->dup);
 	if (domain < 0 && errno == EBADF)	/* O_PATH */
@@ -374,6 +380,9 @@ int64_t sock_ioctl(struct call *c)
 		return carrier_is_old(c->dup) ? -ENOTCONN : by_other(c, cmd);
 	if (cmd == SIOCOUTQ || cmd == SIOCOUTQNSD)
 		return ioctl_unsent(c, cmd);
+	if (cmd == SIOCATMARK)
+		return conn->kind == KIND_STREAM ?
+		       call_native(NATIVE_OWN_FILE) : -ENOTTY;
 	/* The devices are those of the stack, even if the socket is the host's. */
 	return by_stack(c, conn->facts & F_HOSTED ? control_fd(conn->domain) :
 			   conn->sfd, cmd, conn->domain);
