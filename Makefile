@@ -355,6 +355,12 @@ conformance: packages build ## run other projects' tests, natively and on the st
 	@.ci/install-packages libpython3.11-testsuite cmake dpkg-dev
 	@$(GO) run ./test/conformance -out docs/reference/conformance.md $(CONFORMANCEFLAGS)
 
+.PHONY: conformance-runtimes
+conformance-runtimes: packages build ## the same with the suites of language runtimes and servers; takes hours
+	@.ci/install-packages dpkg-dev perl ruby php-cli haproxy node-acorn node-cjs-module-lexer node-undici
+	@$(GO) run ./test/conformance -suites runtimes -stacks vanilla,mptcp,vanilla+trace,mptcp+trace \
+		-out docs/reference/conformance-runtimes.md $(CONFORMANCEFLAGS)
+
 ##@ Write code
 .PHONY: lint
 lint: $(PACKAGES)-build $(PACKAGES)-test $(TOOLS) ## run gofmt, vet, staticcheck and more; cppcheck; shellcheck; check generated files

@@ -53,7 +53,9 @@ func fetchSource(ctx context.Context, o options, pkg string) error {
 		// directory.
 		"-o", "APT::Sandbox::User=root", "-o", "Acquire::http::Timeout=60", "-o", "Acquire::Retries=3",
 	}
-	for _, verb := range [][]string{{"update"}, {"source", pkg}} {
+	// Without the release, apt would take the newest version, and a mirror may lack the
+	// sources of security updates.
+	for _, verb := range [][]string{{"update"}, {"source", pkg + "/" + release}} {
 		if _, err := output(ctx, dir, nil, append(get, verb...)...); err != nil {
 			return fmt.Errorf("the source of Debian's package %s: %w", pkg, err)
 		}

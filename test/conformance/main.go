@@ -2,7 +2,7 @@
 
 // Command conformance runs test suites of other projects natively and on the stacks,
 // and compares the results. The suites are CPython's, Go's, libuv's, curl's and the
-// kernel's own.
+// kernel's own, and in a second group those of language runtimes and servers.
 //
 // The command works in namespaces of its own, which end with it; this requires root. It
 // writes its table to docs/reference/conformance.md (-out).
@@ -24,11 +24,12 @@ import (
 
 // enough is the required percentage by engine: of the tests that pass natively, so many
 // must pass on a stack.
-var enough = map[string]float64{supervise: 95, preload: 90}
+var enough = map[string]float64{supervise: 95, trace: 95, preload: 90}
 
 // options are the options of the command line.
 type options struct {
 	root   string // the repository
+	commit string
 	suites []string
 	stacks []place
 	out    string // file for the table, "" for none
@@ -101,8 +102,8 @@ func run(ctx context.Context) error {
 func parse() (options, error) {
 	var o options
 	var suites, stacks string
-	flag.StringVar(&suites, "suites", "", "comma-separated `NAMES` of suites, default all: "+strings.Join(suiteNames(), ","))
-	flag.StringVar(&stacks, "stacks", "vanilla,mptcp,vanilla+preload,mptcp+preload", "comma-separated `NAMES` of stacks, each with +preload for that engine instead of supervise")
+	flag.StringVar(&suites, "suites", "", "comma-separated `NAMES` of suites, or "+runtimes+" for those of language runtimes and servers; default all others: "+strings.Join(suiteNames(), ","))
+	flag.StringVar(&stacks, "stacks", "vanilla,mptcp,vanilla+trace,mptcp+trace,vanilla+preload,mptcp+preload", "comma-separated `NAMES` of stacks, each with +trace or +preload for that engine instead of supervise")
 	flag.StringVar(&o.bin, "bin", "bin", "`DIR` of lklrun")
 	flag.StringVar(&o.out, "out", "", "`FILE` to write the table to")
 	flag.DurationVar(&o.test, "test-limit", 60*time.Second, "how long one test may take")
@@ -119,6 +120,11 @@ func parse() (options, error) {
 		return o, errors.New("wants to be started in the repository's folder, as make conformance does")
 	}
 	o.root = root
+	commit, err := output(context.Background(), root, nil, "git", "-c", "safe.directory=*", "describe", "--always", "--exclude=*")
+	if err != nil {
+		return o, err
+	}
+	o.commit = strings.TrimSpace(string(commit))
 	if o.bin, err = filepath.Abs(o.bin); err != nil {
 		return o, err
 	}

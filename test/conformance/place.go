@@ -11,6 +11,7 @@ import (
 const (
 	supervise = "supervise"
 	preload   = "preload"
+	trace     = "trace"
 )
 
 // A place is where tests run: on a stack, with an engine.
@@ -21,7 +22,7 @@ type place struct {
 // String returns the place in the form that the command line accepts. It omits the
 // engine supervise.
 func (p place) String() string {
-	if p.engine == preload {
+	if p.engine != supervise && p.stack != native {
 		return p.stack + "+" + p.engine
 	}
 	return p.stack
@@ -35,8 +36,8 @@ func places(list string) ([]place, error) {
 		switch {
 		case !found:
 			engine = supervise
-		case engine != preload:
-			return nil, fmt.Errorf("-stacks: %s: no engine %q; expected %s", w, engine, preload)
+		case engine != preload && engine != trace:
+			return nil, fmt.Errorf("-stacks: %s: no engine %q; expected %s or %s", w, engine, preload, trace)
 		}
 		all = append(all, place{stack, engine})
 	}

@@ -21,6 +21,23 @@ func TestTap(t *testing.T) {
 	}
 }
 
+func TestFileResults(t *testing.T) {
+	out := "\n#begin a.rb\n[1/3] T#one = 0.10 s\n[2/3] T#two = 0.00 s\n[3/3] T#three = 0.00 s\n\n  1) Failure:\nT#two [a.rb:1]:\n" +
+		"  2) Skipped:\nT#three [a.rb:2]:\n\n#end a.rb 1\n\n#begin b.rb\n\n#end b.rb 124\n\n#begin c.rb\n#end b.rb 0\n[1/1] T#four = 0.00 s\n"
+	want := results{"a.rb": fail, "a.rb#T#one": pass, "a.rb#T#two": fail, "a.rb#T#three": skip, "b.rb": hang, "c.rb": crash}
+	if got := fileResults([]byte(out), rubyCases); !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	for out, what := range map[string]outcome{"TEST 1/1 [a]\rPASS x [a.phpt] \n": pass, "SKIP x [a.phpt] reason: none\n": skip, "FAIL x [a.phpt]\n": fail, "": fail} {
+		if got := phpCases([]byte(out)); got[""] != what {
+			t.Errorf("phpCases(%q) = %v, want %s", out, got, what)
+		}
+	}
+	if got := nodeCases([]byte("1..0 # Skipped: no IPv6\n")); got[""] != skip {
+		t.Errorf("nodeCases does not see a skipped test: %v", got)
+	}
+}
+
 func TestGoResults(t *testing.T) {
 	lines := []string{
 		`{"Action":"start"}`,

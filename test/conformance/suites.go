@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -24,6 +25,48 @@ var allSuites = []suite{
 	&kernelSuite{},
 }
 
+// runtimes is the name of the group of suites below.
+const runtimes = "runtimes"
+
+// runtimeSuites lists the suites of language runtimes and servers, in the order of their
+// own table.
+var runtimeSuites = []suite{
+	&goSuite{pkg: "crypto/tls"},
+	&goSuite{pkg: "net/rpc"},
+	&goSuite{pkg: "net/smtp"},
+	&goSuite{pkg: "net/http/httputil"},
+	nodeSuite("net"), nodeSuite("dgram"), nodeSuite("http"), nodeSuite("https"), nodeSuite("http2"), nodeSuite("tls"), nodeSuite("cluster"),
+	&filesSuite{
+		label: "ruby", source: "ruby3.1", dir: "test", files: []string{"socket/test_*.rb", "net/*/test_*.rb"},
+		command: "exec /usr/bin/ruby -I. -Ilib -I../tool/lib runner.rb -v --tty=no \"$1\"", cases: rubyCases,
+	},
+	&filesSuite{
+		label: "php", source: "php8.2",
+		files:   []string{"ext/sockets/tests/*.phpt", "ext/standard/tests/streams/*.phpt", "ext/standard/tests/network/*.phpt", "ext/standard/tests/http/*.phpt"},
+		command: "exec /usr/bin/php run-tests.php -q --no-color -p /usr/bin/php --set-timeout 30 \"$1\"", cases: phpCases,
+	},
+	&filesSuite{
+		label: "perl", source: "perl",
+		files: []string{"dist/IO/t/*.t", "cpan/Socket/t/*.t", "cpan/IO-Socket-IP/t/*.t", "cpan/libnet/t/*.t", "cpan/HTTP-Tiny/t/*.t", "t/io/socket*.t"},
+		// The files find their own modules and data in their distribution's directory.
+		command: `cd "${1%/t/*}" && exec /usr/bin/perl -I. -It "t/${1##*/t/}"`, cases: tap,
+	},
+	&filesSuite{
+		label: "haproxy", source: "haproxy", packages: []string{"varnish", "libvarnishapi3"}, files: []string{"reg-tests/*/*.vtc"},
+		command: `HAPROXY_PROGRAM=/usr/sbin/haproxy; export HAPROXY_PROGRAM; exec "$root/usr/bin/varnishtest" -t 30 "$1"`,
+	},
+}
+
+// nodeSuite returns the tests of a module of Node.js, with Debian's own program. Each
+// file names the flags that it needs.
+func nodeSuite(module string) suite {
+	return &filesSuite{
+		label: "node-" + module, source: "nodejs", packages: []string{"nodejs", "libnode108"}, dir: "test",
+		files:   []string{"parallel/test-" + module + "-*.js", "sequential/test-" + module + "-*.js"},
+		command: `exec "$root/usr/bin/node" $(sed -n "s|^// Flags: ||p" "$1") "$1"`, cases: nodeCases,
+	}
+}
+
 // asyncioModules returns the test modules of asyncio that use sockets, pipes or
 // processes.
 func asyncioModules() []string {
@@ -37,7 +80,7 @@ func asyncioModules() []string {
 
 func suiteNames() []string {
 	var names []string
-	for _, s := range allSuites {
+	for _, s := range slices.Concat(allSuites, runtimeSuites) {
 		names = append(names, s.name())
 	}
 	return names
@@ -48,10 +91,13 @@ func choose(o options) ([]suite, error) {
 	if len(o.suites) == 0 {
 		return allSuites, nil
 	}
+	if slices.Equal(o.suites, []string{runtimes}) {
+		return runtimeSuites, nil
+	}
 	var chosen []suite
 	for _, name := range o.suites {
 		found := false
-		for _, s := range allSuites {
+		for _, s := range slices.Concat(allSuites, runtimeSuites) {
 			if s.name() == name {
 				chosen, found = append(chosen, s), true
 			}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -66,30 +67,43 @@ func (r row) verdict() string {
 	return ""
 }
 
-const intro = `# Conformance
+const intro = `# %[1]s
 
-` + "`make conformance`" + ` writes this page. It runs the test suites of other projects natively and on the
+` + "`make %[2]s`" + ` writes this page. It runs the test suites of other projects natively and on the
 stacks of this project.
 
 - "Natively" means on the host's own kernel, in a namespace that has only a loopback interface.
 - On a stack, the same program runs under ` + "`lklrun --stack NAME`" + `, with the engine supervise, or with
-  preload if the column says so.
+  trace or preload if the column says so.
 - A column shows how many of the tests that pass natively also pass there. A test that hangs,
   crashes or is skipped does not pass.
 - "static" programs cannot load a library. "forks" are programs that run each test, or its servers,
   in a process of its own.
 - Some tests are not run at all:
-  %s lists them with the reasons.
+  %[3]s lists them with the reasons.
   A test that is excluded for one stack counts as not passed.
 
-Host: Linux %s.
+Host: Linux %[4]s. Commit: %[5]s.
 
 `
 
 // writeTable writes the page.
 func writeTable(o options, rows []row, excluded []exclusion) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, intro, "[exclusions.txt](../../test/conformance/exclusions.txt)", release())
+	title, target, group := "Conformance", "conformance", allSuites
+	if len(rows) > 0 && slices.ContainsFunc(runtimeSuites, func(s suite) bool { return s.name() == rows[0].suite }) {
+		title, target, group = "Conformance of runtimes", "conformance-runtimes", runtimeSuites
+	}
+	fmt.Fprintf(&b, intro, title, target, "[exclusions.txt](../../test/conformance/exclusions.txt)", release(), o.commit)
+	var missing []string
+	for _, s := range group {
+		if !concerns(exclusion{suite: s.name()}, rows) {
+			missing = append(missing, s.name())
+		}
+	}
+	if len(missing) > 0 {
+		fmt.Fprintf(&b, "Not run for this page: %s.\n\n", strings.Join(missing, ", "))
+	}
 	b.WriteString("| suite | pass natively | left out |")
 	for _, s := range o.stacks {
 		fmt.Fprintf(&b, " %s | excluded |", s)
