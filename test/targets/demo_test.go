@@ -110,3 +110,17 @@ func TestDemoInterrupted(t *testing.T) {
 		before.Settles(5 * time.Second)
 	}
 }
+
+// TestInstall checks that the programs that `make install` installs run from there, as root
+// and as an ordinary user.
+func TestInstall(t *testing.T) {
+	kit.Need(t, "make")
+	dest := filepath.Dir(kit.PublicBin(t))
+	kit.Host.Run(t, "make", "-s", "-C", kit.Root(), "install", "DESTDIR="+dest, "PREFIX=/opt/lklrun")
+	installed := filepath.Join(dest, "opt/lklrun/bin/lklrun")
+	for _, cmd := range []*exec.Cmd{exec.Command(installed, "lab", "--", "true"), kit.AsUser(exec.Command(installed, "lab", "--", "true"), "")} {
+		if r := kit.Run(t, kit.Limit, cmd); r.Status != 0 || r.Stderr != "" {
+			t.Errorf("%v: %v", cmd.Args, r)
+		}
+	}
+}
