@@ -21,9 +21,9 @@ import (
 	"github.com/lklrun/lklrun/internal/cli/limitsreport"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/run/launch"
-	"github.com/lklrun/lklrun/internal/run/relay"
 	"github.com/lklrun/lklrun/internal/run/plan"
 	"github.com/lklrun/lklrun/internal/run/preflight"
+	"github.com/lklrun/lklrun/internal/run/relay"
 	"github.com/lklrun/lklrun/internal/run/sharedaddr"
 	"github.com/lklrun/lklrun/internal/run/stackhost"
 	"github.com/lklrun/lklrun/internal/run/undo"
@@ -117,18 +117,22 @@ const examples = `  lklrun curl http://example.com/               # no privilege
   lklctl mptcp                                  # inspect the running stack`
 
 func (r *runner) command() *cobra.Command {
+	var printVersion bool
 	cmd := &cobra.Command{
 		Use:           "lklrun [FLAG]... [--] COMMAND [ARG]...",
 		Short:         "run a program on a network stack of your choice",
 		Long:          longHelp,
 		Example:       examples,
-		Version:       version(),
 		Args:          cobra.ArbitraryArgs, // the arguments of a command, not names of verbs
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		// The usage line already contains "[flags]".
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if printVersion {
+				fmt.Fprintln(cmd.OutOrStdout(), version())
+				return nil
+			}
 			if err := checkFlags(cmd.Flags()); err != nil {
 				return err
 			}
@@ -168,13 +172,12 @@ func (r *runner) command() *cobra.Command {
 	r.output = cli.OutputTable
 	cli.OutputFlags(f, &r.output, "print the plan as a table or JSON")
 	f.BoolP("help", "h", false, "show this help")
-	f.Bool("version", false, "print the version")
+	f.BoolVar(&printVersion, "version", false, "print the version")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		err = cli.FlagError(cmd.Flags(), err)
 		return cli.Usagef("%w%s", err, flagHelp(cmd, err))
 	})
-	cmd.SetUsageTemplate(usageTemplate)
-	cmd.SetVersionTemplate("{{.Version}}\n")
+	cmd.SetUsageFunc(printUsage)
 	completeFlags(cmd)
 	cmd.ValidArgsFunction = completeProgram
 	return cmd
@@ -309,32 +312,47 @@ func logger(verbose bool) *slog.Logger {
 	}))
 }
 
-// usageTemplate keeps the help within a screen of 40 lines and 80 columns. The
-// rest is in the topics.
-var usageTemplate = strings.TrimLeft(`
-USAGE
-  {{if .Runnable}}{{.UseLine}}{{else}}{{.CommandPath}} NAME{{end}}{{if not .HasParent}}
-  {{.CommandPath}} VERB          (for a program of that name: lklrun -- NAME)
+// printUsage prints the help without the description. It keeps the help within a screen of 40 lines and
+// 80 columns; the rest is in the topics. It is no template of cobra, because the linker keeps
+// every exported method in a program with text/template: 3 MB.
+func printUsage(cmd *cobra.Command) error {
+	w := cmd.OutOrStderr()
+	line := cmd.UseLine()
+	if !cmd.Runnable() {
+		line = cmd.CommandPath() + " NAME"
+	}
+	fmt.Fprintf(w, "USAGE\n  %s\n", line)
+	list := func(title string) {
+		fmt.Fprintf(w, "\n%s\n", title)
+		for _, c := range cmd.Commands() {
+			if c.IsAvailableCommand() {
+				fmt.Fprintf(w, "  %-*s %s\n", c.NamePadding(), c.Name(), c.Short)
+			}
+		}
+	}
+	switch {
+	case !cmd.HasParent():
+		fmt.Fprintf(w, commonUsage, cmd.CommandPath(), strings.Join(config.TypeNames(), ", "))
+		list("VERBS")
+		fmt.Fprintf(w, "\nTOPICS           (lklrun help TOPIC)\n  flags%s\n", strings.TrimPrefix(cli.TopicList(topics), " "))
+	case cmd.HasAvailableSubCommands():
+		list("NAMES")
+	}
+	if cmd.HasParent() && cmd.HasAvailableLocalFlags() {
+		fmt.Fprintf(w, "\nFLAGS\n%s\n", strings.TrimRight(cmd.LocalFlags().FlagUsagesWrapped(80), " \n"))
+	}
+	if cmd.HasExample() {
+		fmt.Fprintf(w, "\nEXAMPLES\n%s\n", cmd.Example)
+	}
+	return nil
+}
+
+const commonUsage = `  %s VERB          (for a program of that name: lklrun -- NAME)
 
 COMMON FLAGS     (all: lklrun help flags)
   --stack NAME      mptcp (default), bbr, vanilla, host, or a folder
-  --if SPEC         interface: `+strings.Join(config.TypeNames(), ", ")+`
+  --if SPEC         interface: %s
   --sysctl N=V      change a setting of the stack's kernel
   --dry-run         print the plan without running it
   -v, --verbose     report each step and a final account
-
-VERBS{{range .Commands}}{{if .IsAvailableCommand}}
-  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}
-
-TOPICS           (lklrun help TOPIC)
-  flags`+strings.TrimPrefix(cli.TopicList(topics), " ")+`{{else if .HasAvailableSubCommands}}
-
-NAMES{{range .Commands}}{{if .IsAvailableCommand}}
-  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{if and .HasParent .HasAvailableLocalFlags}}
-
-FLAGS
-{{.LocalFlags.FlagUsagesWrapped 80 | trimTrailingWhitespaces}}{{end}}{{if .HasExample}}
-
-EXAMPLES
-{{.Example}}{{end}}
-`, "\n")
+`

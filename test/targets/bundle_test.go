@@ -28,6 +28,20 @@ import (
 // maxBundle is the maximum size of a bundle in bytes.
 const maxBundle = 13_400_000
 
+// maxProgram is the maximum size of bin/lklrun in bytes. A package with many dependencies, or a
+// call that keeps all methods (reflect.Value.MethodByName), costs megabytes.
+const maxProgram = 18_000_000
+
+func TestProgramSize(t *testing.T) {
+	st, err := os.Stat(filepath.Join(kit.Root(), "bin", "lklrun"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st.Size() > maxProgram {
+		t.Errorf("bin/lklrun has %d bytes; %d are allowed", st.Size(), maxProgram)
+	}
+}
+
 // bundleArchs are the architectures for which `make cross` builds bundles, with their
 // ELF machines.
 var bundleArchs = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64, "arm": elf.EM_ARM}
