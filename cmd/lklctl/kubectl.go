@@ -110,11 +110,11 @@ func onPod(ctx context.Context, c *verb.Call, cluster *remote.Cluster, namespace
 		return &exit.StatusError{Err: err, Status: exit.NoInstance}
 	}
 	if err != nil {
-		return verb.StatusOf(err)
+		return err
 	}
 	agent, err := cluster.Agent(ctx, p.Node)
 	if err != nil {
-		return verb.StatusOf(err)
+		return err
 	}
 	c.Name = p.Namespace + "/" + p.Name
 	c.On(&verb.Node{Cluster: cluster, Agent: agent})
@@ -126,7 +126,7 @@ func onPod(ctx context.Context, c *verb.Call, cluster *remote.Cluster, namespace
 func listNodes(ctx context.Context, c *verb.Call, cluster *remote.Cluster, args []string) error {
 	agents, err := cluster.Agents(ctx, "")
 	if err != nil {
-		return verb.StatusOf(err)
+		return err
 	}
 	if len(agents) == 0 {
 		return exit.Usagef("namespace %s has no pod of lklrun; install its DaemonSet, or use --agent-namespace", cluster.Namespace)

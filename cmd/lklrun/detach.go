@@ -185,7 +185,7 @@ func (b *background) failed(err error) (exit.End, error) {
 	if !b.say(news{Failed: err.Error()}) {
 		cli.Note(os.Stderr, self, "%s", text.OneLine(err.Error()))
 	}
-	end := exit.End{Status: status(err)}
+	end := exit.End{Status: exit.Status(err)}
 	b.say(news{Ended: &end})
 	return end, nil
 }

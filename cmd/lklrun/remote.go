@@ -247,7 +247,7 @@ func outcome(places []*place) (exit.End, error) {
 		end, outcome := p.end, "ended"
 		switch {
 		case p.err != nil:
-			end = exit.End{Status: status(p.err)}
+			end = exit.End{Status: exit.Status(p.err)}
 			var own *remote.Error
 			outcome = p.err.Error()
 			if errors.As(p.err, &own) {

@@ -15,7 +15,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/lklrun/lklrun/internal/base/exit"
-	"github.com/lklrun/lklrun/internal/base/program"
 	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/cli/limitsreport"
@@ -26,7 +25,6 @@ import (
 	"github.com/lklrun/lklrun/internal/run/relay"
 	"github.com/lklrun/lklrun/internal/run/sharedaddr"
 	"github.com/lklrun/lklrun/internal/run/stackhost"
-	"github.com/lklrun/lklrun/internal/run/undo"
 	"github.com/lklrun/lklrun/internal/stack"
 	"github.com/lklrun/lklrun/pkg/config"
 )
@@ -41,6 +39,8 @@ const exitOwn = 125
 type errRun struct{ error }
 
 func (e errRun) Unwrap() error { return e.error }
+
+func (e errRun) ExitStatus() int { return exit.StatusOr(e.error, exitOwn) }
 
 // execute runs the command line and returns how the process must end.
 func execute(args []string) exit.End {
@@ -58,35 +58,13 @@ func execute(args []string) exit.End {
 	}
 	cmd.SetArgs(args)
 	if err := cmd.ExecuteContext(context.Background()); err != nil {
-		cli.Fail(os.Stderr, self, err)
-		return exit.End{Status: status(err)}
+		return exit.End{Status: cli.Fail(os.Stderr, self, err)}
 	}
 	return r.end
 }
 
 func verbs() []*cobra.Command {
 	return []*cobra.Command{cleanupCommand(), configCommand(), deviceCommand(), doctorCommand(), gatewayCommand(), profilesCommand(), stackCommand(), stacksCommand(), versionCommand()}
-}
-
-func status(err error) int {
-	var (
-		far     interface{ Status() int } // error of a device
-		usage   *cli.UsageError
-		running *instance.RunningError
-		place   *instance.PlaceError
-		command *program.Error
-	)
-	switch {
-	case errors.As(err, &command):
-		return command.Status
-	case errors.As(err, &far):
-		return far.Status()
-	case errors.As(err, &usage), errors.As(err, &running), errors.As(err, &place), errors.As(err, new(*undo.ElsewhereError)), launch.IsUserError(err):
-		return cli.ExitUsage
-	case errors.As(err, new(errRun)):
-		return exitOwn
-	}
-	return cli.ExitFailure
 }
 
 // runner is the verb without a name, which runs a command.

@@ -9,11 +9,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/base/program"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/run/launch"
+	"github.com/lklrun/lklrun/internal/remote"
+	"github.com/lklrun/lklrun/internal/run/undo"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
@@ -68,7 +70,7 @@ func TestHelpTopics(t *testing.T) {
 		t.Errorf("help doctor: %s", text)
 	}
 	root.SetArgs([]string{"help", "nothing"})
-	if err := root.Execute(); err == nil || !strings.Contains(err.Error(), "interfaces") || status(err) != cli.ExitUsage {
+	if err := root.Execute(); err == nil || !strings.Contains(err.Error(), "interfaces") || exit.Status(err) != cli.ExitUsage {
 		t.Errorf("help nothing: %v", err)
 	}
 }
@@ -80,12 +82,16 @@ func TestStatus(t *testing.T) {
 		cli.ExitFailure: errors.New("another verb's"),
 		127:             &cli.UsageError{Err: &program.Error{Command: "x", Status: 127, Err: errors.New("gone")}},
 	} {
-		if got := status(err); got != want {
+		if got := exit.Status(err); got != want {
 			t.Errorf("%v: %d, want %d", err, got, want)
 		}
 	}
-	for _, err := range []error{&instance.RunningError{Name: "x"}, &netdev.InUseError{Name: "t0"}, &launch.RefusedError{Err: errors.New("no such setting")}, &stackconn.RefusedError{Words: "no stack library"}} {
-		if got := status(errRun{fmt.Errorf("starting: %w", err)}); got != cli.ExitUsage {
+	for _, err := range []error{
+		&instance.RunningError{Name: "x"}, &instance.PlaceError{Err: errors.New("no folder")}, &netdev.InUseError{Name: "t0"},
+		exit.Usagef("no such setting"), &stackconn.StartError{Words: "no stack library"}, &undo.ElsewhereError{},
+		&remote.Error{Err: errors.New("no such device"), UserError: true},
+	} {
+		if got := exit.Status(errRun{fmt.Errorf("starting: %w", err)}); got != cli.ExitUsage {
 			t.Errorf("%v: %d", err, got)
 		}
 	}
@@ -135,7 +141,7 @@ func TestInVain(t *testing.T) {
 		cmd := (&runner{}).command()
 		cmd.AddCommand(verbs()...)
 		cmd.SetArgs(args)
-		if err := cmd.Execute(); err == nil || !strings.HasPrefix(err.Error(), want) || status(err) != cli.ExitUsage {
+		if err := cmd.Execute(); err == nil || !strings.HasPrefix(err.Error(), want) || exit.Status(err) != cli.ExitUsage {
 			t.Errorf("%q: %v, want %s...", args, err, want)
 		}
 	}

@@ -112,12 +112,9 @@ func buildStack(cmd *cobra.Command, opts stackbuild.Options) error {
 	opts.Progress = p.line
 	r, err := stackbuild.Build(ctx, opts)
 	p.clear()
-	var usage *stackbuild.UsageError
 	switch {
 	case ctx.Err() != nil:
 		return errors.New("interrupted; the next build continues where this one stopped")
-	case errors.As(err, &usage):
-		return &cli.UsageError{Err: err}
 	case err != nil:
 		return err
 	}

@@ -15,6 +15,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/base/exit"
 )
 
 // RunningError reports that the requested name is in use.
@@ -22,6 +24,9 @@ type RunningError struct {
 	Name string
 	PID  int // PID of its lklrun; 0: not known yet
 }
+
+// ExitStatus is Usage: another name helps.
+func (e *RunningError) ExitStatus() int { return exit.Usage }
 
 func (e *RunningError) Error() string {
 	if e.PID == 0 {
@@ -39,6 +44,9 @@ func (e *PlaceError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the underlying error.
 func (e *PlaceError) Unwrap() error { return e.Err }
+
+// ExitStatus is Usage: the message names the remedy.
+func (e *PlaceError) ExitStatus() int { return exit.Usage }
 
 // Dir is a run directory whose lock this process holds.
 type Dir struct {

@@ -148,16 +148,6 @@ func Found(subject, text, prefix string, err error) Finding {
 	return Finding{Subject: subject, Text: text}
 }
 
-// RefusedError reports that a request cannot be met and that the user can
-// change that. It leads to exit status 2.
-type RefusedError struct{ Err error }
-
-// Error describes the request and the answer.
-func (e *RefusedError) Error() string { return e.Err.Error() }
-
-// Unwrap returns the underlying error.
-func (e *RefusedError) Unwrap() error { return e.Err }
-
 // FlagError is an error whose text names the flag to change. Other errors of
 // Look and Plan are about the interface's own flag.
 type FlagError struct{ Err error }

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/diag/egress"
 	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
@@ -110,8 +111,8 @@ func (e *End) offload(l *Link) error {
 		e.Flags &^= ctlproto.CTL_LINKF_OFFLOAD | ctlproto.CTL_LINKF_BIG
 		return nil
 	case e.Flags&ctlproto.CTL_LINKF_VNET_HDR == 0:
-		return &RefusedError{fmt.Errorf("--if %s:%s: offload: %s: its descriptor has no virtio-net header (IFF_VNET_HDR); remove offload=",
-			l.Type, l.Host(), l.Offload)}
+		return exit.Usagef("--if %s:%s: offload: %s: its descriptor has no virtio-net header (IFF_VNET_HDR); remove offload=",
+			l.Type, l.Host(), l.Offload)
 	}
 	e.Flags |= ctlproto.CTL_LINKF_OFFLOAD
 	if !isMask {

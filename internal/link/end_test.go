@@ -6,6 +6,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 )
 
@@ -32,7 +33,7 @@ func TestOffload(t *testing.T) {
 	} {
 		k := End{Flags: tc.had}
 		err := k.offload(&Link{Type: "fd", FD: 7, Offload: tc.offload})
-		var refused *RefusedError
+		var refused *exit.UsageError
 		switch {
 		case tc.want == 0 && (!errors.As(err, &refused) || k.Flags != tc.had):
 			t.Errorf("%q of %#x: %v, want a refusal", tc.offload, tc.had, err)

@@ -57,7 +57,7 @@ func testContext(t *testing.T) context.Context {
 func refused(t *testing.T, what string, err error, status int, words ...string) {
 	t.Helper()
 	var e *Error
-	if !errors.As(err, &e) || e.Status() != status || strings.Contains(err.Error(), "\n") {
+	if !errors.As(err, &e) || e.ExitStatus() != status || strings.Contains(err.Error(), "\n") {
 		t.Errorf("%s: %v (%T), want one line and status %d", what, err, err, status)
 		return
 	}

@@ -13,6 +13,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+
+	"github.com/lklrun/lklrun/internal/base/exit"
 )
 
 // Error is a message for the user: the device, the problem, and the remedy.
@@ -31,10 +33,10 @@ func (e *Error) Error() string { return e.Device + ": " + e.Err.Error() }
 // Unwrap returns the underlying error.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Status returns the exit status for the error.
-func (e *Error) Status() int {
+// ExitStatus returns the exit status for the error.
+func (e *Error) ExitStatus() int {
 	if e.UserError {
-		return 2
+		return exit.Usage
 	}
 	return 125
 }

@@ -17,7 +17,7 @@ const (
 	NoInstance = 3 // lklctl only: no instance runs, or none has that name
 )
 
-// UsageError is an error in the command line.
+// UsageError is an error that the user can fix, and before which nothing was done.
 type UsageError struct{ Err error }
 
 // Error returns the message of the wrapped error.
@@ -25,6 +25,9 @@ func (e *UsageError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the wrapped error.
 func (e *UsageError) Unwrap() error { return e.Err }
+
+// ExitStatus returns the status of the wrapped error, or else Usage.
+func (e *UsageError) ExitStatus() int { return StatusOr(e.Err, Usage) }
 
 // Usagef formats a UsageError. Its message names the invalid word and the
 // remedy.
@@ -44,17 +47,21 @@ func (e *StatusError) Error() string { return e.Err.Error() }
 // Unwrap returns the wrapped error.
 func (e *StatusError) Unwrap() error { return e.Err }
 
+// ExitStatus returns the status.
+func (e *StatusError) ExitStatus() int { return e.Status }
+
 // Status returns the exit status for err.
-func Status(err error) int {
-	var usage *UsageError
-	var own *StatusError
+func Status(err error) int { return StatusOr(err, Failure) }
+
+// StatusOr returns the exit status for err. An error with the method ExitStatus determines it;
+// without one, the status is other.
+func StatusOr(err error, other int) int {
+	var own interface{ ExitStatus() int }
 	switch {
 	case err == nil:
 		return OK
 	case errors.As(err, &own):
-		return own.Status
-	case errors.As(err, &usage):
-		return Usage
+		return own.ExitStatus()
 	}
-	return Failure
+	return other
 }

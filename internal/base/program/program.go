@@ -37,6 +37,9 @@ func (e *Error) Error() string { return fmt.Sprintf("%s: %v", e.Command, e.Err) 
 // Unwrap returns the underlying error.
 func (e *Error) Unwrap() error { return e.Err }
 
+// ExitStatus returns the status that a shell would return.
+func (e *Error) ExitStatus() int { return e.Status }
+
 // Formats of a program.
 const (
 	FormatELF    = "ELF"

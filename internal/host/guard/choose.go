@@ -10,17 +10,9 @@ import (
 
 	"github.com/mdlayher/netlink"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 )
-
-// WishError reports that a run cannot have the ports it wants, because they are
-// in use.
-type WishError struct{ text string }
-
-// Error names the port and the remedy.
-func (e *WishError) Error() string { return e.text }
-
-func wishErrorf(format string, args ...any) error { return &WishError{fmt.Sprintf(format, args...)} }
 
 // choose selects the ports. The set reserved contains the host's reserved
 // ports. The set others contains the ports of other runs, whose reservations
@@ -41,10 +33,10 @@ func (w *Wish) choose(ctx context.Context, reserved, others *portSet) (Ports, er
 	if w.First != 0 {
 		for n := int(w.First); n <= int(w.Last); n++ {
 			if used.has(n) {
-				return Ports{}, wishErrorf("--port-range %d-%d: port %d is in use on the host; choose another range", w.First, w.Last, n)
+				return Ports{}, exit.Usagef("--port-range %d-%d: port %d is in use on the host; choose another range", w.First, w.Last, n)
 			}
 			if others.has(n) {
-				return Ports{}, wishErrorf("--port-range %d-%d: another run uses port %d; choose another range", w.First, w.Last, n)
+				return Ports{}, exit.Usagef("--port-range %d-%d: another run uses port %d; choose another range", w.First, w.Last, n)
 			}
 		}
 		return p, nil
@@ -57,7 +49,7 @@ func (w *Wish) choose(ctx context.Context, reserved, others *portSet) (Ports, er
 	low, high := localRange()
 	first, ok := used.room(w.Size, low, high)
 	if !ok {
-		return Ports{}, wishErrorf("the host has no %d consecutive free ports; pass a smaller number with --port-range", w.Size)
+		return Ports{}, exit.Usagef("the host has no %d consecutive free ports; pass a smaller number with --port-range", w.Size)
 	}
 	p.First, p.Last = uint16(first), uint16(first+w.Size-1)
 	return p, nil
@@ -113,11 +105,11 @@ func CheckListen(listen []uint16, addrs []netip.Addr, sockets []sockdiag.Socket)
 func (w *Wish) checkListen(sockets []sockdiag.Socket, others *portSet) error {
 	for _, l := range w.Listen {
 		if others.has(int(l)) {
-			return wishErrorf("--listen %d: another run uses this port; choose another port", l)
+			return exit.Usagef("--listen %d: another run uses this port; choose another port", l)
 		}
 		for _, s := range sockets {
 			if s.Local.Port() == l && s.State != sockdiag.TimeWait && w.shares(s.Local.Addr()) {
-				return wishErrorf("--listen %d: a %s socket of the host at %v uses this port; stop that program or choose another port", l, s.Proto, s.Local)
+				return exit.Usagef("--listen %d: a %s socket of the host at %v uses this port; stop that program or choose another port", l, s.Proto, s.Local)
 			}
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
@@ -88,13 +89,13 @@ func noMethod(mode string, errs []error) error {
 	var said []string
 	for _, e := range errs {
 		if errors.Is(e, unix.EPERM) {
-			return wishErrorf("--rst-guard %s: adding rules to the host's firewall requires CAP_NET_ADMIN; run lklrun as root, %s", mode, otherwise)
+			return exit.Usagef("--rst-guard %s: adding rules to the host's firewall requires CAP_NET_ADMIN; run lklrun as root, %s", mode, otherwise)
 		}
 		if !slices.Contains(said, e.Error()) {
 			said = append(said, e.Error())
 		}
 	}
-	return wishErrorf("--rst-guard %s: %s; install nftables or iptables, %s", mode, strings.Join(said, "; "), otherwise)
+	return exit.Usagef("--rst-guard %s: %s; install nftables or iptables, %s", mode, strings.Join(said, "; "), otherwise)
 }
 
 // Add guards the addresses of an additional device.

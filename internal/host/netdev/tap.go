@@ -17,6 +17,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/base/exit"
 )
 
 // VnetHdrLen is the size of struct virtio_net_hdr_mrg_rxbuf
@@ -122,6 +124,9 @@ type InUseError struct {
 	Name string
 	Who  string // COMMAND (pid N); empty: not among the processes we may inspect
 }
+
+// ExitStatus is Usage: another name helps.
+func (e *InUseError) ExitStatus() int { return exit.Usage }
 
 // Error names the tap and its holder.
 func (e *InUseError) Error() string {

@@ -13,6 +13,7 @@ import (
 	"net"
 	"strings"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/link"
 	"github.com/lklrun/lklrun/internal/link/packet"
@@ -101,7 +102,7 @@ func (driver) Plan(r *link.Request, f Facts) (Part, error) {
 		r.Note("%s is down on the host, so %s carries no traffic; run `ip link set %[1]s up`", f.Name, l.Name)
 	}
 	if f.Wireless && p.Create && p.Mode != config.ModePassthru {
-		return p, &link.RefusedError{Err: fmt.Errorf("%s is wireless, and access points accept frames only from its own Ethernet address; use --if raw:%[1]s", f.Name)}
+		return p, exit.Usagef("%s is wireless, and access points accept frames only from its own Ethernet address; use --if raw:%[1]s", f.Name)
 	}
 	if p.Create {
 		if l.MAC.IsZero() && len(l.Addrs) == 0 { // one device may have several macvtaps
@@ -157,7 +158,7 @@ func (driver) Open(ctx context.Context, l *link.Link, p Part, env link.Env) (lin
 // Ethernet address.
 func instead(l *link.Link, p Part, env link.Env, closed error) (link.End, error) {
 	if p.Mode != "" && p.Mode != config.ModeBridge || netdev.CheckPacketRight() != nil {
-		return link.End{}, &link.RefusedError{Err: fmt.Errorf("--if %s:%s: %w", l.Type, l.Device, closed)}
+		return link.End{}, exit.Usagef("--if %s:%s: %w", l.Type, l.Device, closed)
 	}
 	env.Note(fmt.Sprintf("%s: %v; falling back to a packet socket on %s, as with raw", l.Name, closed, l.Device))
 	return packet.OpenOwn(l)

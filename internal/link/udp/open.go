@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/link"
 	"github.com/lklrun/lklrun/internal/link/udp/keys"
@@ -19,7 +20,7 @@ import (
 func (driver) Open(ctx context.Context, l *link.Link, p Part, env link.Env) (link.End, error) {
 	file, err := keys.Read(p.Key)
 	if err != nil { // it has changed since the plan was made
-		return link.End{}, &link.RefusedError{Err: err}
+		return link.End{}, &exit.UsageError{Err: err}
 	}
 	c := tunnel.Config{
 		Keys: file, MTU: l.MTU, Log: env.Log,
@@ -29,7 +30,7 @@ func (driver) Open(ctx context.Context, l *link.Link, p Part, env link.Env) (lin
 	if p.Listen != 0 {
 		t, f, err := tunnel.Listen(c)
 		if errors.Is(err, unix.EADDRINUSE) {
-			err = &link.RefusedError{Err: fmt.Errorf("--if udp:%d: the port is in use; choose another port", p.Listen)}
+			err = exit.Usagef("--if udp:%d: the port is in use; choose another port", p.Listen)
 		}
 		if err != nil {
 			return link.End{}, err
@@ -49,7 +50,7 @@ func (driver) Open(ctx context.Context, l *link.Link, p Part, env link.Env) (lin
 	t, f, err := tunnel.Connect(ctx, c)
 	var silent *tunnel.NoAnswerError
 	if errors.As(err, &silent) {
-		err = &link.RefusedError{Err: fmt.Errorf("--if udp:%s: %w", l.Device, err)}
+		err = exit.Usagef("--if udp:%s: %w", l.Device, err)
 	}
 	if err != nil {
 		w.Close()

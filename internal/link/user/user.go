@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/link"
 	"github.com/lklrun/lklrun/internal/link/user/gateway"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
@@ -152,7 +153,7 @@ func (driver) Open(ctx context.Context, l *link.Link, c Part, env link.Env) (lin
 	g, bell, err := gateway.Start(ctx, c, env.Log, func(words string) { env.Tell(l.Name + ": " + words) })
 	var taken *gateway.PublishError
 	if errors.As(err, &taken) { // in use since the plan was made
-		return link.End{}, &link.RefusedError{Err: err}
+		return link.End{}, &exit.UsageError{Err: err}
 	}
 	if err != nil {
 		return link.End{}, err

@@ -225,7 +225,7 @@ func TestRefused(t *testing.T) {
 			a.limit = 300 * time.Millisecond
 			err := a.Run(limit(t), tc.flags)
 			var known *remote.Error
-			if !errors.As(err, &known) || known.Status() != 2 || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "\n") {
+			if !errors.As(err, &known) || known.ExitStatus() != 2 || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%v", err)
 			}
 			text := sent()

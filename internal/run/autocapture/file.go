@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/lklrun/lklrun/internal/base/errno"
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/pkg/capture"
 )
 
@@ -18,21 +19,12 @@ type captureFile struct {
 	file *os.File
 }
 
-// FileError reports that a capture file cannot be created.
-type FileError struct{ Err error }
-
-// Error returns the reason.
-func (e *FileError) Error() string { return e.Err.Error() }
-
-// Unwrap returns the reason.
-func (e *FileError) Unwrap() error { return e.Err }
-
 // createCapture creates the file. The umask determines its mode, as for any
 // file that a command writes.
 func createCapture(path string) (*captureFile, error) {
 	file, err := os.Create(path)
 	if err != nil {
-		return nil, &FileError{errno.Of(err)}
+		return nil, &exit.UsageError{Err: errno.Of(err)}
 	}
 	f := &captureFile{path: path, file: file}
 	if abs, err := filepath.Abs(path); err == nil {

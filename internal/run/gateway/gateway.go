@@ -17,9 +17,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/link"
 	"github.com/lklrun/lklrun/internal/link/udp/keys"
 	"github.com/lklrun/lklrun/internal/link/udp/tunnel"
 	"github.com/lklrun/lklrun/internal/run/undo"
@@ -35,11 +35,6 @@ type Options struct {
 	NAT    bool // masquerade packets of the clients behind the host's addresses
 	Log    *slog.Logger
 	Tell   func(string) // prints a line for the user
-}
-
-// refusef returns an error that the user can fix.
-func refusef(format string, args ...any) error {
-	return &link.RefusedError{Err: fmt.Errorf(format, args...)}
 }
 
 // Run serves the tunnels until ctx ends, and undoes all changes to the host.
@@ -69,7 +64,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	t, err := tunnel.ListenTun(tunnel.Config{Keys: file, MTU: o.MTU, Port: o.Port, Log: o.Log}, o.Device)
 	switch {
 	case errors.Is(err, unix.EADDRINUSE):
-		return refusef("--listen %d: the port is in use; choose another port", o.Port)
+		return exit.Usagef("--listen %d: the port is in use; choose another port", o.Port)
 	case err != nil:
 		return err
 	}
@@ -89,27 +84,27 @@ func Run(ctx context.Context, o Options) (err error) {
 // look checks everything that the user can fix before anything changes.
 func (o *Options) look(ctx context.Context) (*keys.File, error) {
 	if !tunnel.Available {
-		return nil, &link.RefusedError{Err: tunnel.ErrLeftOut}
+		return nil, &exit.UsageError{Err: tunnel.ErrLeftOut}
 	}
 	file, err := keys.Read(o.Key)
 	switch {
 	case err != nil:
-		return nil, refusef("--key: %w", err)
+		return nil, exit.Usagef("--key: %w", err)
 	case len(file.Peers) == 0:
-		return nil, refusef("--key: %s knows no client; add one with `lklrun gateway --new-key DIR --client NAME`", o.Key)
+		return nil, exit.Usagef("--key: %s knows no client; add one with `lklrun gateway --new-key DIR --client NAME`", o.Key)
 	case file.Open:
 		o.Tell(fmt.Sprintf("other users can read the keys in %s; run `chmod 600 %s`", o.Key, o.Key))
 	}
 	if !netdev.Capable(unix.CAP_NET_ADMIN) {
-		return nil, refusef("creating a tun device requires CAP_NET_ADMIN; run lklrun as root, or let a stack be the gateway: lklrun --if udp:%d,key=%s -- COMMAND", o.Port, o.Key)
+		return nil, exit.Usagef("creating a tun device requires CAP_NET_ADMIN; run lklrun as root, or let a stack be the gateway: lklrun --if udp:%d,key=%s -- COMMAND", o.Port, o.Key)
 	}
 	if o.NAT {
 		if err := netdev.CheckNAT(ctx); err != nil {
-			return nil, refusef("%w, or add --no-nat", err)
+			return nil, exit.Usagef("%w, or add --no-nat", err)
 		}
 	}
 	if _, err := net.InterfaceByName(o.Device); err == nil {
-		return nil, refusef("--tun %s: the device already exists; choose another name", o.Device)
+		return nil, exit.Usagef("--tun %s: the device already exists; choose another name", o.Device)
 	}
 	routed, err := netdev.Routed()
 	if err != nil {
@@ -117,7 +112,7 @@ func (o *Options) look(ctx context.Context) (*keys.File, error) {
 	}
 	for _, a := range file.Addrs {
 		if n := slices.IndexFunc(routed, func(r netip.Prefix) bool { return r.Bits() >= a.Bits() && a.Overlaps(r) }); n >= 0 {
-			return nil, refusef("the host already has a route to %s, which overlaps the network %s in %s; create keys with another --net", routed[n], a.Masked(), o.Key)
+			return nil, exit.Usagef("the host already has a route to %s, which overlaps the network %s in %s; create keys with another --net", routed[n], a.Masked(), o.Key)
 		}
 	}
 	return file, nil

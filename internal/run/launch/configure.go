@@ -10,31 +10,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/diag/sysctl"
-	"github.com/lklrun/lklrun/internal/host/guard"
-	"github.com/lklrun/lklrun/internal/host/netdev"
-	"github.com/lklrun/lklrun/internal/link"
-	"github.com/lklrun/lklrun/internal/run/autocapture"
 	"github.com/lklrun/lklrun/internal/run/plan"
-	"github.com/lklrun/lklrun/internal/stack/stackconn"
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
-
-// RefusedError reports a request that cannot be met. The user can change the request.
-type RefusedError = link.RefusedError
-
-// IsUserError reports whether the user can fix the cause of an error of a run or
-// of an added link. Such an error leads to exit status 2.
-func IsUserError(err error) bool {
-	var (
-		no       *RefusedError
-		inUse    *netdev.InUseError
-		file     *autocapture.FileError
-		ports    *guard.WishError
-		hostSaid *stackconn.RefusedError // for example, the library is not a stack, or namespaces are not available
-	)
-	return errors.As(err, &no) || errors.As(err, &inUse) || errors.As(err, &file) || errors.As(err, &ports) || errors.As(err, &hostSaid)
-}
 
 // wrongInput lists the errors with which a kernel rejects an impossible request. Other
 // errors are failures of the kernel itself.
@@ -43,10 +23,10 @@ var wrongInput = []error{
 	unix.EEXIST, unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EADDRNOTAVAIL, unix.EOPNOTSUPP, unix.ENODEV,
 }
 
-// refused wraps err in a *RefusedError if it is one of wrongInput.
+// refused wraps err in a *exit.UsageError if it is one of wrongInput.
 func refused(err error) error {
 	if slices.ContainsFunc(wrongInput, func(no error) bool { return errors.Is(err, no) }) {
-		return &RefusedError{Err: err}
+		return &exit.UsageError{Err: err}
 	}
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/diag/rpc"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/run/plan"
@@ -81,7 +82,7 @@ func (v *links) planLink(i config.Interface, passed *os.File) (plan.Link, []stri
 func (v *links) join(ctx context.Context, k *liveLink) error {
 	ifindex, err := v.attach(ctx, k)
 	if !k.RawIP && errors.Is(err, syscall.EOPNOTSUPP) { // LKL's older interface cannot add links at run time
-		return &RefusedError{Err: fmt.Errorf("%s: the stack %s accepts devices only before it boots; pass them to lklrun with --if", k.Name, v.plan.Stack.Name)}
+		return exit.Usagef("%s: the stack %s accepts devices only before it boots; pass them to lklrun with --if", k.Name, v.plan.Stack.Name)
 	}
 	if err != nil {
 		return err
@@ -187,7 +188,7 @@ func userError(err error) error {
 // opening is like userError, for errors that occur after the first change to the
 // host. The user can fix only some of these errors.
 func opening(err error) error {
-	if IsUserError(err) {
+	if exit.Status(err) == exit.Usage {
 		return userError(err)
 	}
 	return err
@@ -196,8 +197,7 @@ func opening(err error) error {
 // refusedLink is like refusal, for a single link.
 func refusedLink(l *plan.Link, spec string, err error) error {
 	var about *stacknet.LinkError
-	var no *RefusedError
-	if errors.As(err, &about) && !l.Managed && errors.As(refused(about.Err), &no) {
+	if errors.As(err, &about) && !l.Managed && exit.Status(refused(about.Err)) == exit.Usage {
 		return userError(fmt.Errorf("%q: %w", spec, about.Err))
 	}
 	return opening(err)

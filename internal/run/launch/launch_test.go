@@ -80,7 +80,7 @@ func TestRefused(t *testing.T) {
 		setting(stackconn.ErrClosed):      false,
 		context.DeadlineExceeded:          false,
 	} {
-		var r *RefusedError
+		var r *exit.UsageError
 		if got := refused(err); errors.As(got, &r) != want || got.Error() != err.Error() {
 			t.Errorf("%v: %v", err, got)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/diag/impair"
 	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/link"
@@ -111,10 +112,10 @@ func (v *links) attach(ctx context.Context, k *liveLink) (ifindex int, err error
 	if err != nil {
 		k.dev = -1
 		if k.RawIP && errors.Is(err, unix.EOPNOTSUPP) { // only now is the library's ABI known
-			return 0, &RefusedError{Err: fmt.Errorf("--if %s:%s: %w", k.Type, k.Host(), v.plan.Stack.NoRawIP())}
+			return 0, exit.Usagef("--if %s:%s: %w", k.Type, k.Host(), v.plan.Stack.NoRawIP())
 		}
 		if k.host.Join != nil && errors.Is(err, unix.EOPNOTSUPP) {
-			return 0, &RefusedError{Err: fmt.Errorf("--if %s:%s: stack %s does not support wires; use one of lklrun's own stacks", k.Type, k.Host(), v.plan.Stack.Name)}
+			return 0, exit.Usagef("--if %s:%s: stack %s does not support wires; use one of lklrun's own stacks", k.Type, k.Host(), v.plan.Stack.Name)
 		}
 		return 0, fmt.Errorf("%s: %w", k.Name, err)
 	}

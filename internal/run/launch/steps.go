@@ -43,7 +43,7 @@ func (r *run) makeDir(ctx context.Context) error {
 			r.dir.Release() // do not remove the directory, which belongs to the other run
 			name := r.dir.Name
 			r.dir = nil
-			return &RefusedError{Err: fmt.Errorf("the earlier run %q is not cleaned up: %w; or choose another --name", name, err)}
+			return exit.Usagef("the earlier run %q is not cleaned up: %w; or choose another --name", name, err)
 		}
 		if err := r.dir.Reset(); err != nil {
 			return err

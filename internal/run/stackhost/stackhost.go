@@ -277,7 +277,7 @@ func (h *Process) Connect(ctx context.Context) (*stackconn.Conn, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	var refused *stackconn.RefusedError
+	var refused *stackconn.StartError
 	switch {
 	case h.err == nil:
 		return h.conn, nil

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/base/errno"
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/run/reap"
@@ -212,6 +213,9 @@ func (r *record) gone() bool {
 // ElsewhereError reports that undos must be carried out in another network
 // namespace.
 type ElsewhereError struct{ Name, Netns, Dir string }
+
+// ExitStatus is Usage: the message names the remedy.
+func (e *ElsewhereError) ExitStatus() int { return exit.Usage }
 
 // Error describes how to enter that namespace.
 func (e *ElsewhereError) Error() string {

@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/base/lazyregexp"
 	"github.com/lklrun/lklrun/internal/stack"
 )
@@ -59,14 +60,6 @@ var (
 	names    = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 )
 
-// UsageError is an error that the user can fix, as opposed to a build that failed.
-type UsageError struct{ error }
-
-// Unwrap returns the error itself.
-func (e *UsageError) Unwrap() error { return e.error }
-
-func usagef(format string, args ...any) error { return &UsageError{fmt.Errorf(format, args...)} }
-
 // Script returns the path of the build script: in the package lklrun-stack-dev, which is
 // installed beside this program, or in the source tree that contains this program.
 func Script() (string, error) {
@@ -81,7 +74,7 @@ func Script() (string, error) {
 			return path, nil
 		}
 	}
-	return "", usagef("%s does not exist; install the package lklrun-stack-dev", installed)
+	return "", exit.Usagef("%s does not exist; install the package lklrun-stack-dev", installed)
 }
 
 // build is a build with checked options.
@@ -132,18 +125,18 @@ func check(opts Options) (*build, error) {
 		}
 	}
 	if !names().MatchString(b.Name) {
-		return nil, usagef("--name %q: expected a name of letters, digits, dots, underscores and hyphens", b.Name)
+		return nil, exit.Usagef("--name %q: expected a name of letters, digits, dots, underscores and hyphens", b.Name)
 	}
 	if b.Dir, err = filepath.Abs(b.Dir); err != nil {
 		return nil, err
 	}
 	if d := hides(stack.SearchPath(), b.Dir, b.Name); d != "" {
-		return nil, usagef("--name %s: %s already contains a stack of this name; choose another name", b.Name, d)
+		return nil, exit.Usagef("--name %s: %s already contains a stack of this name; choose another name", b.Name, d)
 	}
 	for flag, list := range map[string][]string{"patch": b.Patches, "config": b.Config} {
 		for i, file := range list {
 			if list[i], err = readable(file); err != nil {
-				return nil, usagef("--%s %s: %w", flag, file, err)
+				return nil, exit.Usagef("--%s %s: %w", flag, file, err)
 			}
 		}
 	}
@@ -183,13 +176,13 @@ func Tree(kernel string) (string, error) {
 	st, err := os.Stat(kernel)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !strings.Contains(kernel, "/"):
-		return "", usagef("--kernel %s: neither a version such as %s nor a directory", kernel, DefaultKernel)
+		return "", exit.Usagef("--kernel %s: neither a version such as %s nor a directory", kernel, DefaultKernel)
 	case errors.Is(err, fs.ErrNotExist):
-		return "", usagef("--kernel %s: the directory does not exist", kernel)
+		return "", exit.Usagef("--kernel %s: the directory does not exist", kernel)
 	case err != nil:
-		return "", usagef("--kernel %w", err)
+		return "", exit.Usagef("--kernel %w", err)
 	case !st.IsDir():
-		return "", usagef("--kernel %s: not a directory; unpack it, and pass the directory that contains Kbuild", kernel)
+		return "", exit.Usagef("--kernel %s: not a directory; unpack it, and pass the directory that contains Kbuild", kernel)
 	}
 	return filepath.Abs(kernel)
 }
@@ -221,14 +214,14 @@ var option = lazyregexp.New(`^(CONFIG_\w+=\S.*|\s*|#.*)$`)
 func checkOptions(file string) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return usagef("--config %w", err)
+		return exit.Usagef("--config %w", err)
 	}
 	for i, line := range strings.Split(string(data), "\n") {
 		switch {
 		case !option().MatchString(line):
-			return usagef("--config %s:%d: %q; expected CONFIG_NAME=VALUE or # CONFIG_NAME is not set", file, i+1, line)
+			return exit.Usagef("--config %s:%d: %q; expected CONFIG_NAME=VALUE or # CONFIG_NAME is not set", file, i+1, line)
 		case strings.HasPrefix(line, "CONFIG_") && strings.HasSuffix(line, "=m"):
-			return usagef("--config %s:%d: %s: a stack has no modules; use =y", file, i+1, line)
+			return exit.Usagef("--config %s:%d: %s: a stack has no modules; use =y", file, i+1, line)
 		}
 	}
 	return nil
@@ -357,13 +350,13 @@ func (f *failure) read(line string) (report string, file bool) {
 func (f *failure) err(log string, err error) error {
 	switch {
 	case strings.HasPrefix(f.compiler, "arch/lkl/"):
-		return usagef("the kernel lacks something that lklrun's port uses: %s; add the difference to asm/lkl_compat.h, or use another version; all output is in %s", f.compiler, log)
+		return exit.Usagef("the kernel lacks something that lklrun's port uses: %s; add the difference to asm/lkl_compat.h, or use another version; all output is in %s", f.compiler, log)
 	case f.compiler != "":
 		return fmt.Errorf("the kernel does not compile: %s; all output is in %s", f.compiler, log)
 	case f.make != "":
 		return fmt.Errorf("the build failed: %s; all output is in %s", f.make, log)
 	case f.refused != "":
-		return usagef("%s", f.refused)
+		return exit.Usagef("%s", f.refused)
 	}
 	return fmt.Errorf("the build failed: %w; all output is in %s", err, log)
 }

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/stack"
 )
 
@@ -34,7 +35,7 @@ func TestTree(t *testing.T) {
 		if got != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %q, %v; expected %q, %q", c.kernel, got, err, c.want, c.err)
 		}
-		if err != nil && !errors.As(err, new(*UsageError)) {
+		if err != nil && !errors.As(err, new(*exit.UsageError)) {
 			t.Errorf("%s: %v is no error of the user", c.kernel, err)
 		}
 	}
@@ -76,7 +77,7 @@ func TestFailure(t *testing.T) {
 			}
 		}
 		err := f.err("log", errors.New("exit status 1"))
-		if err.Error() != c.want || errors.As(err, new(*UsageError)) != c.usage || files != c.files {
+		if err.Error() != c.want || errors.As(err, new(*exit.UsageError)) != c.usage || files != c.files {
 			t.Errorf("%s: %v after %d files; expected %s after %d", name, err, files, c.want, c.files)
 		}
 	}
@@ -97,7 +98,7 @@ func TestCheckOptions(t *testing.T) {
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v; expected %q", text, err, want)
 		}
-		if err != nil && !errors.As(err, new(*UsageError)) {
+		if err != nil && !errors.As(err, new(*exit.UsageError)) {
 			t.Errorf("%q: %v is no error of the user", text, err)
 		}
 	}

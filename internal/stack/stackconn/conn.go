@@ -22,6 +22,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 )
 
@@ -77,16 +78,19 @@ func Dial(ctx context.Context, path string) (*Conn, error) {
 	return New(ctx, c)
 }
 
-// RefusedError is the reason why a stack host ended instead of answering the greeting.
+// StartError is the reason why a stack host ended instead of answering the greeting.
 // The stack host sends it as a warning before it ends.
-type RefusedError struct{ Words string }
+type StartError struct{ Words string }
 
 // Error returns the stack host's message.
-func (e *RefusedError) Error() string { return e.Words }
+func (e *StartError) Error() string { return e.Words }
+
+// ExitStatus is Usage: for example, the library is not a stack, or namespaces are not available.
+func (e *StartError) ExitStatus() int { return exit.Usage }
 
 // New makes a connection from a socket to a stack host, and greets the stack host. The
 // connection owns the socket from then on, even if New fails. The error is a
-// *RefusedError if the stack host said why it cannot run.
+// *StartError if the stack host said why it cannot run.
 func New(ctx context.Context, sock *net.UnixConn) (*Conn, error) {
 	c := &Conn{
 		sock:    sock,
@@ -106,7 +110,7 @@ func New(ctx context.Context, sock *net.UnixConn) (*Conn, error) {
 		words := c.words
 		c.mu.Unlock()
 		if words != "" {
-			return nil, &RefusedError{words}
+			return nil, &StartError{words}
 		}
 		return nil, fmt.Errorf("greeting the stack host: %w", err)
 	}

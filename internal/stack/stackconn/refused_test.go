@@ -55,7 +55,7 @@ func TestRefused(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
 			_, err = stackconn.New(ctx, nc.(*net.UnixConn))
-			var refused *stackconn.RefusedError
+			var refused *stackconn.StartError
 			if !errors.As(err, &refused) || refused.Words != "no such library" {
 				t.Errorf("%v", err)
 			}

@@ -91,7 +91,7 @@ func onApp(ctx context.Context, c *verb.Call, name string, wrapped bool, do func
 	}
 	ready, err := verb.Prepare(ctx, targets[0], remote.Options{})
 	if err != nil {
-		return verb.StatusOf(err)
+		return err
 	}
 	defer ready.Close()
 	a, err := app.New(ready, name)
@@ -99,7 +99,7 @@ func onApp(ctx context.Context, c *verb.Call, name string, wrapped bool, do func
 		err = do(ctx, a)
 	}
 	if err != nil {
-		return verb.StatusOf(err)
+		return err
 	}
 	if c.Output == cli.OutputJSON {
 		return cli.WriteJSON(c.Stdout, appDone{ready.Name(), name, wrapped})

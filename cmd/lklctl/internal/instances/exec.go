@@ -4,7 +4,6 @@ package instances
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	osexec "os/exec"
@@ -84,9 +83,8 @@ func execProgram(c *verb.Call, cmd *cobra.Command, args []string) error {
 		return exit.Usagef("-o %s: %s prints the output of the program unchanged; remove -o; see %s --help", c.Output, cmd.Name(), cmd.CommandPath())
 	}
 	end, err := exec(cmd.Context(), c, args)
-	var usage *exit.UsageError
 	switch {
-	case errors.As(err, &usage):
+	case exit.Status(err) == exit.Usage:
 		return err
 	case err != nil:
 		cli.Fail(c.Stderr, verb.Program, err)

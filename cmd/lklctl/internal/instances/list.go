@@ -5,7 +5,6 @@
 package instances
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lklrun/lklrun/cmd/lklctl/internal/verb"
-	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/instance"
@@ -36,9 +34,6 @@ of lklrun --detach ended.`,
 			all := []instance.Info{} // so that JSON has [] instead of null
 			for _, place := range append(c.Places, c.Place)[:max(len(c.Places), 1)] {
 				some, err := place.List()
-				if errors.As(err, new(*instance.PlaceError)) {
-					return &exit.UsageError{Err: err}
-				}
 				if err != nil {
 					return err
 				}

@@ -39,9 +39,6 @@ func (c *Call) Choose() (*instance.Info, error) {
 	if errors.Is(err, instance.ErrNone) {
 		return nil, &exit.StatusError{Err: err, Status: exit.NoInstance}
 	}
-	if errors.As(err, new(*instance.PlaceError)) {
-		return nil, &exit.UsageError{Err: err}
-	}
 	// Several instances without -n are an error of the command line.
 	if all, lerr := c.Place.List(); lerr == nil && running(all) > 1 {
 		return nil, &exit.UsageError{Err: err}

@@ -5,7 +5,6 @@ package verb
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -120,17 +119,7 @@ func (c *Call) Targets(ctx context.Context) ([]remote.Target, error) {
 	if err != nil {
 		return nil, exit.Usagef("--device %w", err)
 	}
-	all, err = remote.Expand(ctx, all)
-	return all, StatusOf(err)
-}
-
-// StatusOf adds the exit status to the error of a device.
-func StatusOf(err error) error {
-	var known *remote.Error
-	if errors.As(err, &known) {
-		return &exit.StatusError{Err: err, Status: known.Status()}
-	}
-	return err
+	return remote.Expand(ctx, all)
 }
 
 // Remote holds the devices of one call.
@@ -150,7 +139,7 @@ func (c *Call) ConnectAll(ctx context.Context, targets []remote.Target) (*Remote
 	for _, err := range errs {
 		if err != nil {
 			far.Close()
-			return nil, StatusOf(err)
+			return nil, err
 		}
 	}
 	return far, nil
@@ -230,10 +219,10 @@ func (far *Remote) error(err error) error {
 	}
 	for _, f := range far.all {
 		if gone := f.Err(); gone != nil {
-			return StatusOf(gone)
+			return gone
 		}
 	}
-	return StatusOf(err)
+	return err
 }
 
 // listed makes list show the instances of several devices.

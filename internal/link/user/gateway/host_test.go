@@ -60,7 +60,7 @@ func TestDialHostRefuses(t *testing.T) {
 	for _, network := range []string{"tcp", "udp"} {
 		for _, to := range []string{"192.0.2.2", "192.168.127.254", "127.0.0.1", "::ffff:127.0.0.1", "0.0.0.0", "::1"} {
 			conn, err := g.dialHost(t.Context(), network, tcpip.AddrFromSlice(netip.MustParseAddr(to).AsSlice()), 80)
-			var refused *rules.RefusedError
+			var refused *rules.DeniedError
 			if !errors.As(err, &refused) {
 				t.Errorf("%s to %s: %v", network, to, err)
 			}

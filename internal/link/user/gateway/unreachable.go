@@ -125,7 +125,7 @@ var remedies = map[unix.Errno]string{
 // a router would not answer. If this machine is the cause, it tells the user, once for
 // each error.
 func (g *Gateway) answerFor(to netip.AddrPort, err error) *icmpError {
-	var refused *rules.RefusedError
+	var refused *rules.DeniedError
 	if errors.As(err, &refused) {
 		return prohibited
 	}

@@ -129,14 +129,14 @@ func (r *Rules) Close() {
 // Account returns what the program has asked for so far.
 func (r *Rules) Account() egress.Account { return r.ledger.Account() }
 
-// RefusedError reports that the rules do not permit a destination.
-type RefusedError struct {
+// DeniedError reports that the rules do not permit a destination.
+type DeniedError struct {
 	To     string
 	Reason string
 }
 
 // Error names the destination and the reason.
-func (e *RefusedError) Error() string { return "refused " + e.To + ": " + e.Reason }
+func (e *DeniedError) Error() string { return "refused " + e.To + ": " + e.Reason }
 
 // Refuse checks a destination for a new flow. It counts a refusal, and reports it to the
 // user once. Permitted flows are not counted.
@@ -177,7 +177,7 @@ func (r *Rules) Other(protocol string, to netip.Addr) {
 
 func (r *Rules) refused(protocol string, to netip.AddrPort, reason string) error {
 	d := egress.Destination{Protocol: protocol, Address: to.Addr().String(), Port: to.Port()}
-	err := &RefusedError{d.String(), reason}
+	err := &DeniedError{d.String(), reason}
 	r.ledger.RecordAttempt(protocol, to, "", reason)
 	r.say(err.Error())
 	return err
