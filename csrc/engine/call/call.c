@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -14,6 +15,29 @@
 #define RESERVE		4
 
 struct notify_stats notify_stats;
+
+/** call_name - the name of a caught call, for messages */
+const char *call_name(int nr)
+{
+#define NAME(call) { SYS_##call, #call "()" }
+	static const struct {
+		int nr;
+		const char *name;
+	} names[] = {
+		NAME(socket), NAME(connect), NAME(bind), NAME(listen), NAME(accept4),
+		NAME(getsockname), NAME(getpeername), NAME(getsockopt), NAME(setsockopt),
+		NAME(sendto), NAME(recvfrom), NAME(sendmsg), NAME(recvmsg),
+		NAME(sendmmsg), NAME(recvmmsg), NAME(ioctl), NAME(syslog), NAME(setns),
+		NAME(accept), NAME(pidfd_getfd),
+	};
+#undef NAME
+	size_t i;
+
+	for (i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (names[i].nr == nr)
+			return names[i].name;
+	return "a call";
+}
 
 /**
  * call_native - let the host's kernel execute a call: the handler returns this

@@ -150,6 +150,7 @@ int call_addfd_replace(struct call *c, int fd, int newfd, bool cloexec);
 int call_getfd(const struct call *c, int fd);
 
 /* call.c */
+const char *call_name(int nr);
 bool call_answer(const struct call *c, int64_t ret);
 int call_dup(struct call *c, int fd);
 int call_no_room(const struct call *c);

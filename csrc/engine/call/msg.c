@@ -16,6 +16,7 @@
 #include "base/loop.h"
 #include "engine/call/call.h"
 #include "engine/call/msg.h"
+#include "engine/call/paged_access.h"
 
 #define MMSG_BATCH	64	/* elements read at a time */
 
@@ -248,7 +249,9 @@ int64_t msg_put_result(const struct call *c, const struct user_msg *um,
 
 		if (!um->name)
 			return 0;
+		paged_stay(true);	/* the message has been received */
 		ret = mem_read(c, um->namelenp, &n, sizeof(n));
+		paged_stay(false);
 		if (ret)
 			return ret;
 		if (n < 0)

@@ -9,15 +9,24 @@
  * system or the owner of a userfaultfd, and either may never answer. The loop
  * itself therefore accesses only pages that are present, according to
  * /proc/TID/pagemap. It remembers some pages that it has accessed and does not
- * check these again. It leaves other pages to a thread and waits for it,
- * LIMIT_MS at most. If the page is still not available then, the process is
- * killed and a warning tells the user. The thread is abandoned with its own
- * buffers. After that the limit is SHORT_MS, so that a program cannot block the
- * stack with many processes. The watchdog (watchdog.c) handles pages that
- * disappear between the check and the access.
+ * check these again. It leaves other pages to a thread and waits for it, for
+ * SOON_MS at most. Then the call is parked, and the loop serves other processes:
  *
- * Work on an epoll may wait as well, because epoll_wait(2) of the target holds
- * its lock while it writes to such a page. The same limits apply (paged_run()).
+ * - If a read has failed, the call starts again when the page is available. A
+ *   call that has had an effect returns this effect in place of an error, and a
+ *   connection that accept(2) cannot return is stashed (listen.c).
+ * - A write continues in the thread, with its own buffer. The answer waits for
+ *   it.
+ *
+ * If the page is still not available after LIMIT_MS, the process is killed and a
+ * warning tells the user. The watchdog (watchdog.c) handles pages that disappear
+ * between the check and the access.
+ *
+ * Some work cannot be parked: on the target's epoll, whose lock epoll_wait(2)
+ * holds while it writes to such a page (paged_run()); writes by number; and the
+ * length of a name after a message has been received (paged_stay()). The loop
+ * waits for it, LIMIT_MS at most. After that the limit is SHORT_MS, so that a
+ * program cannot block the stack with many processes.
  *
  * Closing a file may wait for a file system, too. A thread therefore closes
  * duplicates of files that are not sockets, and the loop does not wait for it.
@@ -30,15 +39,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/loop.h"
 #include "engine/call/call.h"
+#include "engine/call/catch.h"
 #include "engine/call/paged_access.h"
 
+#define MS		1000000ull
+#define SOON_MS		20	/* if no call is parked */
 #define LIMIT_MS	1000
 #define SHORT_MS	50
 #define THREADS_MAX	64	/* all of them may be stuck at a time */
@@ -56,7 +71,9 @@ enum what { READ, WRITE, WRITE_BY_NUMBER, RUN, CLOSE };
  * @iov: @n pieces of that memory
  * @buf: buffer of the job, @len bytes
  * @fn: function to call with @buf
+ * @started: a thread has the job
  * @left: true if the loop no longer waits: the thread then frees the job
+ * @parked: the call that waits for the job, or NULL
  */
 struct job {
 	struct job *next;
@@ -68,8 +85,36 @@ struct job {
 	char *buf;
 	int64_t (*fn)(void *arg);
 	int64_t ret;
-	bool done, left;
+	bool started, done, left;
+	struct parked *parked;
 };
+
+/**
+ * struct parked - a call that waits for pages
+ * @link: entry in the list of parked calls
+ * @call: the call
+ * @jobs: number of jobs that it waits for, and @queued: of those that no thread
+ *	has yet; protected by the lock
+ * @failed: one of them has failed
+ * @again: the call must be made again, unless it has had an effect
+ * @ended: its handler has ended, with the result @ret
+ * @deadline: the process is killed then; 0: it has been killed
+ */
+struct parked {
+	struct list link;
+	struct call call;
+	unsigned int jobs, queued;
+	bool failed, again, ended;
+	int64_t ret;
+	uint64_t deadline;
+};
+
+static struct list parked = LIST_INIT(parked);
+static void parked_late(struct timer *t);
+static struct timer parked_timer = TIMER_INIT(parked_timer, parked_late);
+static void parked_ready(struct source *src, uint32_t events);
+static struct source ready = { parked_ready, -1 };
+static bool stay;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
@@ -93,6 +138,34 @@ static void job_free(struct job *j)
 	free(j);
 }
 
+/** page_size - get the page size of the host */
+static uintptr_t page_size(void)
+{
+	static uintptr_t size;
+
+	if (!size)
+		size = (uintptr_t)sysconf(_SC_PAGESIZE);
+	return size;
+}
+
+/**
+ * touch - wait for the pages that a job writes to
+ *
+ * Unlike process_vm_readv(2), a write to /proc/PID/mem fails if the page depends
+ * on a userfaultfd.
+ */
+static void touch(const struct job *j)
+{
+	uintptr_t at = (uintptr_t)j->iov->iov_base, end = at + j->iov->iov_len;
+	char byte;
+
+	for (; at < end; at = (at / page_size() + 1) * page_size()) {
+		struct iovec own = { &byte, 1 }, there = { (void *)at, 1 };
+
+		(void)process_vm_readv(j->pid, &own, 1, &there, 1, 0);
+	}
+}
+
 /** run_job - run a job in a thread */
 static int64_t run_job(const struct job *j)
 {
@@ -107,6 +180,7 @@ static int64_t run_job(const struct job *j)
 		n = process_vm_writev(j->pid, &own, 1, j->iov, j->n, 0);
 		break;
 	case WRITE:
+		touch(j);
 		n = pwrite(j->fd, j->buf, j->len,
 			   (off_t)(uintptr_t)j->iov->iov_base);
 		break;
@@ -135,10 +209,13 @@ static void *work(void *arg)
 		first = j->next;
 		if (!first)
 			last = &first;
-		if (j->left && j->what != CLOSE) {	/* await() has timed out */
+		if (j->left && j->what != CLOSE && !j->parked) {	/* await() has timed out */
 			job_free(j);
 			continue;
 		}
+		j->started = true;
+		if (j->parked)
+			j->parked->queued--;
 		pthread_mutex_unlock(&lock);
 		ret = run_job(j);
 		pthread_mutex_lock(&lock);
@@ -147,6 +224,12 @@ static void *work(void *arg)
 		if (!j->left) {
 			pthread_cond_signal(&finished);
 			continue;
+		}
+		if (j->parked) {
+			j->parked->failed |= j->what == READ ? ret <= 0 :
+							       ret != (int64_t)j->len;
+			if (!--j->parked->jobs)
+				eventfd_write(ready.fd, 1);
 		}
 		pthread_mutex_unlock(&lock);
 		job_free(j);
@@ -192,36 +275,203 @@ static void submit(struct job *j)
  * stuck - kill a process after a page of its memory did not become available, or
  * the work on its epoll did not end
  */
-static void stuck(const struct call *c)
+static void stuck(const struct call *c, unsigned int ms)
 {
-	warn_user("%s (pid %d): killed, because a page of its memory was not available within %u ms; its file system or userfaultfd does not answer",
-		  task_comm(c->task), task_tgid(c->task), limit_ms);
+	warn_user("%s (pid %d): killed, because a page of its memory was not available within %u ms for %s; its file system or userfaultfd does not answer",
+		  task_comm(c->task), task_tgid(c->task), ms, call_name(c->nr));
 	task_signal(c, SIGKILL);
-	limit_ms = SHORT_MS;
 }
 
-/** await - wait for the result of a job; returns -EFAULT after a timeout */
-static int64_t await(const struct call *c, struct job *j)
+/** parked_find - find a parked call; NULL if it is not parked */
+static struct parked *parked_find(const struct call *c)
 {
-	int64_t ret = -EFAULT;
+	struct list *pos;
+
+	list_for_each(pos, &parked) {
+		struct parked *p = container_of(pos, struct parked, link);
+
+		if (p->call.id == c->id && p->call.listener == c->listener)
+			return p;
+	}
+	return NULL;
+}
+
+/** keep - keep the answer to a parked call, see catch_set_keep() */
+static bool keep(const struct call *c, const int64_t *ret)
+{
+	struct parked *p = list_empty(&parked) ? NULL : parked_find(c);
+
+	if (!p || !ret)
+		return p;
+	p->ret = *ret;
+	p->ended = true;
+	eventfd_write(ready.fd, 1);
+	return true;
+}
+
+/** parked_get - find a parked call, or park it; NULL if that is impossible */
+static struct parked *parked_get(const struct call *c)
+{
+	struct parked *p = parked_find(c);
+
+	if (p)
+		return p;
+	if (ready.fd < 0) {
+		catch_set_keep(keep);
+		ready.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+		if (ready.fd < 0 || loop_add(&ready, EPOLLIN))
+			return NULL;
+	}
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return NULL;
+	p->call = *c;
+	p->deadline = now_ns() + LIMIT_MS * MS;
+	list_add_tail(&p->link, &parked);
+	if (list_empty(&parked_timer.link))
+		timer_arm(&parked_timer, p->deadline);
+	return p;
+}
+
+/** parked_end - answer a call whose jobs have ended, or make it again */
+static void parked_end(struct parked *p)
+{
+	struct call c = { .id = p->call.id, .listener = p->call.listener,
+			  .pid = p->call.pid, .nr = p->call.nr };
+	bool failed = p->failed && !(p->again && p->ret > 0);
+
+	memcpy(c.args, p->call.args, sizeof(c.args));
+	list_del(&p->link);
+	c.task = call_valid(&c) ? task_of(&c) : NULL;
+	if (c.task && p->again && p->ret <= 0 && !failed)
+		call_ops->handle(&c, false);
+	else if (c.task)
+		catch_answer(&c, failed ? -EFAULT : p->ret);
+	free(p);
+}
+
+/** parked_ready - handle the end of jobs */
+static void parked_ready(struct source *src, uint32_t events)
+{
+	struct list *pos, *tmp;
+	eventfd_t n;
+
+	(void)events;
+	(void)eventfd_read(src->fd, &n);
+	list_for_each_safe(pos, tmp, &parked) {
+		struct parked *p = container_of(pos, struct parked, link);
+		bool done;
+
+		pthread_mutex_lock(&lock);
+		done = !p->jobs;
+		pthread_mutex_unlock(&lock);
+		if (done && (p->ended || !call_valid(&p->call)))
+			parked_end(p);
+	}
+}
+
+/**
+ * parked_check - kill a process whose pages have not become available
+ *
+ * If other processes use all threads, it is not to blame.
+ */
+static void parked_check(struct parked *p, uint64_t now)
+{
+	unsigned int jobs, queued;
+
+	pthread_mutex_lock(&lock);
+	jobs = p->jobs;
+	queued = p->queued;
+	pthread_mutex_unlock(&lock);
+	p->call.task = jobs && call_valid(&p->call) ? task_of(&p->call) : NULL;
+	p->deadline = p->call.task && queued == jobs ? now + LIMIT_MS * MS : 0;
+	if (p->call.task && !p->deadline)
+		stuck(&p->call, LIMIT_MS);
+}
+
+/** parked_late - kill the processes whose pages have not become available */
+static void parked_late(struct timer *t)
+{
+	uint64_t now = now_ns(), next = 0;
+	struct list *pos;
+
+	list_for_each(pos, &parked) {
+		struct parked *p = container_of(pos, struct parked, link);
+
+		if (p->deadline && p->deadline <= now)
+			parked_check(p, now);
+		if (p->deadline && (!next || p->deadline < next))
+			next = p->deadline;
+	}
+	if (next)
+		timer_arm(t, next);
+}
+
+/** paged_waits - whether a call waits for pages */
+bool paged_waits(const struct call *c)
+{
+	return !list_empty(&parked) && parked_find(c);
+}
+
+/** paged_stay - whether the loop waits for pages: the call cannot start again */
+void paged_stay(bool on)
+{
+	stay = on;
+}
+
+/** wait_for - wait until a job has ended; the caller must hold the lock */
+static void wait_for(const struct job *j, unsigned int ms)
+{
 	struct timespec end;
-	bool done;
 
 	clock_gettime(CLOCK_MONOTONIC, &end);
-	end.tv_nsec += limit_ms % 1000 * 1000000L;
-	end.tv_sec += limit_ms / 1000 + end.tv_nsec / 1000000000L;
+	end.tv_nsec += ms % 1000 * 1000000L;
+	end.tv_sec += ms / 1000 + end.tv_nsec / 1000000000L;
 	end.tv_nsec %= 1000000000L;
-	pthread_mutex_lock(&lock);
-	submit(j);
 	while (!j->done && !pthread_cond_timedwait(&finished, &lock, &end))
 		;
+}
+
+/**
+ * await - wait for the result of a job
+ * @job: set to NULL if it is left to the thread
+ *
+ * Returns -EFAULT after a timeout, or if the call is parked for a read, and the
+ * length if it is parked for a write.
+ */
+static int64_t await(const struct call *c, struct job **job)
+{
+	struct job *j = *job;
+	bool can_park = j->what == WRITE || (j->what == READ && !stay), done;
+	struct parked *p = can_park && paged_waits(c) ? parked_find(c) : NULL;
+	int64_t ret = -EFAULT;
+
+	pthread_mutex_lock(&lock);
+	submit(j);
+	if (!p)
+		wait_for(j, !can_park ? limit_ms : list_empty(&parked) ? SOON_MS : 1);
+	if (!j->done && can_park)
+		p = parked_get(c);
+	if (!j->done && can_park && !p)
+		wait_for(j, limit_ms);
 	done = j->done;
 	j->left = !done;
-	if (done)
-		ret = j->ret;
-	pthread_mutex_unlock(&lock);
 	if (!done)
-		stuck(c);
+		*job = NULL;
+	if (done) {
+		ret = j->ret;
+	} else if (p) {
+		j->parked = p;
+		p->jobs++;
+		p->queued += !j->started;
+		p->again |= j->what == READ;
+		ret = j->what == READ ? -EFAULT : (int64_t)j->len;
+	}
+	pthread_mutex_unlock(&lock);
+	if (!done && !p) {
+		stuck(c, limit_ms);
+		limit_ms = SHORT_MS;
+	}
 	return ret;
 }
 
@@ -275,16 +525,6 @@ void paged_forget(const struct task *t)
 			seen[i].t = NULL;
 }
 
-/** page_size - get the page size of the host */
-static uintptr_t page_size(void)
-{
-	static uintptr_t size;
-
-	if (!size)
-		size = (uintptr_t)sysconf(_SC_PAGESIZE);
-	return size;
-}
-
 /** came - remember the first and last page of a piece, which are present now */
 static void came(const struct call *c, const struct iovec *iov)
 {
@@ -301,13 +541,13 @@ int64_t paged_read(const struct call *c, const struct iovec *from, size_t n,
 		   void *buf, size_t len)
 {
 	struct job *j = make(c, READ, from, n, len);
-	int64_t ret = j ? await(c, j) : -ENOMEM;
+	int64_t ret = j ? await(c, &j) : -ENOMEM;
 
 	if (ret > 0)
 		memcpy(buf, j->buf, (size_t)ret);
 	if (ret == (int64_t)len)
 		came(c, from);
-	if (j && !j->left)
+	if (j)
 		job_free(j);
 	return ret;
 }
@@ -333,10 +573,10 @@ int64_t paged_write(const struct call *c, int fd, const struct iovec *to,
 			return call_no_room(c);
 		}
 	}
-	ret = await(c, j);
-	if (ret == (int64_t)to->iov_len)
+	ret = await(c, &j);
+	if (j && ret == (int64_t)to->iov_len)
 		came(c, to);
-	if (!j->left)
+	if (j)
 		job_free(j);
 	return ret;
 }
@@ -357,8 +597,8 @@ int64_t paged_run(const struct call *c, int64_t (*fn)(void *arg), void *arg, siz
 		return ret;
 	j->fn = fn;
 	memcpy(j->buf, arg, len);
-	ret = await(c, j);
-	if (j->left)
+	ret = await(c, &j);
+	if (!j)
 		return ret;
 	memcpy(arg, j->buf, len);
 	job_free(j);

@@ -91,7 +91,7 @@ int64_t mem_readv(const struct call *c, const struct iovec *from, size_t n,
 	int64_t ret;
 
 	if (pages_present(c, from, n, len)) {
-		watchdog_enter(c);
+		watchdog_enter(c, "process_vm_readv()");
 		ret = process_vm_readv(c->pid, &to, 1, from, n, 0);
 		watchdog_leave();
 	} else {
@@ -122,7 +122,7 @@ static int64_t write_by_pid(const struct call *c, const struct iovec *to,
 
 	if (!call_valid(c))
 		return -ESRCH;
-	watchdog_enter(c);
+	watchdog_enter(c, "process_vm_writev()");
 	n = process_vm_writev(c->pid, &from, 1, to, 1, 0);
 	watchdog_leave();
 	return n;
@@ -146,7 +146,7 @@ int64_t mem_write(const struct call *c, uint64_t addr, const void *buf,
 	} else if (fd < 0) {
 		n = write_by_pid(c, &to, buf);
 	} else {
-		watchdog_enter(c);
+		watchdog_enter(c, "pwrite()");
 		n = pwrite(fd, buf, len, (off_t)addr);
 		watchdog_leave();
 	}

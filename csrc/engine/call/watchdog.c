@@ -55,6 +55,7 @@ static int state;
 static uint64_t since, accesses;
 static unsigned int kill_ms = KILL_MS;
 static const struct call *now;
+static const char *doing;	/* the loop's own call */
 static char victim[256];	/* message that the loop prints */
 
 /**
@@ -70,9 +71,10 @@ static bool act(bool killed)
 		return killed;
 	snprintf(victim, sizeof(victim),
 		 kill_ms == KILL_MS ?
-		 "%s (pid %d): killed, because a page of its memory was not available within %u ms; its file system or userfaultfd does not answer" :
-		 "%s (pid %d): killed, because it did not continue within %u ms; it is frozen, or its userfaultfd does not answer",
-		 task_comm(now->task), task_tgid(now->task), kill_ms);
+		 "%s (pid %d): killed, because a page of its memory was not available within %u ms for %s of lklhost, in %s; its file system or userfaultfd does not answer" :
+		 "%s (pid %d): killed, because it did not continue within %u ms in %s of lklhost, in %s; it is frozen, or its userfaultfd does not answer",
+		 task_comm(now->task), task_tgid(now->task), kill_ms, doing,
+		 call_name(now->nr));
 	if (!killed) {
 		task_signal(now, SIGKILL);
 		return true;
@@ -146,11 +148,12 @@ static void start(void)
 }
 
 /** enter - start the time limit */
-static void enter(const struct call *c, unsigned int limit)
+static void enter(const struct call *c, unsigned int limit, const char *host_call)
 {
 	if (!started)
 		start();
 	now = c;
+	doing = host_call;
 	kill_ms = limit;
 	since = now_ns();
 	__atomic_fetch_add(&accesses, 1, __ATOMIC_RELAXED);
@@ -163,16 +166,19 @@ static void enter(const struct call *c, unsigned int limit)
 	pthread_mutex_unlock(&lock);
 }
 
-/** watchdog_enter - start the time limit before the loop accesses memory */
-void watchdog_enter(const struct call *c)
+/**
+ * watchdog_enter - start the time limit before the loop accesses memory
+ * @host_call: the call that the loop makes, for the message
+ */
+void watchdog_enter(const struct call *c, const char *host_call)
 {
-	enter(c, KILL_MS);
+	enter(c, KILL_MS, host_call);
 }
 
 /** watchdog_enter_run - start the time limit before the caller of @c runs */
 void watchdog_enter_run(const struct call *c)
 {
-	enter(c, KILL_RUN_MS);
+	enter(c, KILL_RUN_MS, "waitpid()");
 }
 
 /** watchdog_leave - end the time limit after the access */

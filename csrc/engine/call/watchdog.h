@@ -5,7 +5,7 @@
 
 struct call;
 
-void watchdog_enter(const struct call *c);
+void watchdog_enter(const struct call *c, const char *host_call);
 void watchdog_enter_run(const struct call *c);
 void watchdog_leave(void);
 

@@ -234,7 +234,7 @@ static ssize_t receive(struct call *c, struct msghdr *mh, int flags)
 	ssize_t n;
 
 	/* Another thread may hold the socket's lock while it waits for a page. */
-	watchdog_enter(c);
+	watchdog_enter(c, "recvmsg()");
 	n = recvmsg(c->dup, mh, flags | MSG_CMSG_CLOEXEC);
 	if (n < 0 && errno == EINVAL)
 		n = recvmsg(c->dup, mh, flags);

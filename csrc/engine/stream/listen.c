@@ -21,6 +21,7 @@
 
 #include "base/lklhost.h"
 #include "engine/call/call.h"
+#include "engine/call/paged_access.h"
 #include "engine/call/msg.h"
 #include "engine/carrier/carrier.h"
 #include "engine/carrier/conn.h"
@@ -231,7 +232,8 @@ static int accepted(struct call *c, int sfd, int flags, struct stream **made,
  * @sfd: socket of the stack
  * @ss: address of the peer
  *
- * If the caller is gone or has no free descriptor, the connection is stashed.
+ * If the caller is gone, has no free descriptor or waits for a page of its memory,
+ * the connection is stashed.
  * The next accept takes the stashed connection first.
  */
 static int64_t hand_over(struct call *c, int sfd, struct sockaddr_storage *ss,
@@ -244,7 +246,7 @@ static int64_t hand_over(struct call *c, int sfd, struct sockaddr_storage *ss,
 
 	if (c->args[1]) {
 		ret = (int)addr_write(c, c->args[1], c->args[2], ss, len);
-		if (ret == -ESRCH)
+		if (ret == -ESRCH || (ret && paged_waits(c)))
 			goto stash;
 		if (ret) {
 			accepted_drop(&lis->conn, sfd);	/* as the kernel does */
