@@ -125,12 +125,13 @@ static size_t carrier_read(struct stream *s)
 		return (size_t)n;
 	}
 	conn->carrier &= ~C_IN;
-	if (n == 0) {
-		conn->carrier |= C_EOF;
-	} else if (errno != EAGAIN) {
-		conn->carrier |= C_EOF;	/* closed with unread data */
+	if (n < 0 && errno == EAGAIN)
+		return 0;
+	if (n < 0)		/* closed with unread data */
 		conn->facts |= F_RESET;
-	}
+	/* Otherwise the event follows that tells close() from shutdown(). */
+	if (conn->carrier & C_RDHUP)
+		conn->carrier |= C_EOF;
 	return 0;
 }
 
