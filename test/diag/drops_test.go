@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/diag/drops"
+	"github.com/lklrun/lklrun/internal/diag/live"
 	"github.com/lklrun/lklrun/test/kit"
 )
 
@@ -515,6 +516,12 @@ func TestDropsOrdinary(t *testing.T) {
 			for _, k := range []*kit.Talker{client, server} {
 				if got := kit.Lklctl(t, "-n", k.Name, "drops"); strings.Contains(got, ":") {
 					t.Errorf("drops of %s: %s", k.Name, got)
+				}
+				var top live.Snapshot // also of the web page
+				kit.Must(t, json.Unmarshal([]byte(kit.Lklctl(t, "-n", k.Name, "top", "-o", "json", "-c", "1")), &top))
+				dropped := func(l live.Link) bool { return l.RxDropped.N > 0 }
+				if top.Totals.Drops.N > 0 || top.Totals.Resets.N == 0 || len(top.Connections) > 0 || slices.ContainsFunc(top.Links, dropped) {
+					t.Errorf("top of %s: %+v, %+v, %+v", k.Name, top.Totals, top.Connections, top.Links)
 				}
 				counters := kit.Lklctl(t, "-n", k.Name, "counters", "-o", "prom")
 				if strings.Contains(counters, "\nlklrun_drops") {

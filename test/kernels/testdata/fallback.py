@@ -22,7 +22,6 @@ CASES = {
     "stripped from data": ("listen", MPTCP, f"mangle PREROUTING --dport {{}} ! --tcp-flags SYN SYN {STRIP}"),
     "stripped from the listener's data": ("connect", MPTCP, f"mangle PREROUTING --sport {{}} ! --tcp-flags SYN SYN {STRIP}"),
     "stripped from the client's data": ("connect", MPTCP, f"mangle OUTPUT --dport {{}} ! --tcp-flags SYN SYN {STRIP}"),
-    "dropped with the option": ("listen", MPTCP, "filter INPUT --dport {} --syn --tcp-option 30 -j DROP"),
     "reset": ("listen", MPTCP, f"filter INPUT --dport {{}} --syn {FIRST} -j REJECT --reject-with tcp-reset"),
     "crossing": ("cross", TCP, NO_SYN),
     "crossing with mptcp": ("cross", MPTCP, NO_SYN),
@@ -31,6 +30,8 @@ CASES = {
     "fast open of the client": ("open", TCP),
     "itself": (None, 0),
     "itself, IPv6": (None, 0),
+    # The last case, because the stack makes its next connections without MPTCP.
+    "dropped with the option": ("listen", MPTCP, "filter INPUT --dport {} --syn --tcp-option 30 -j DROP"),
 }
 PORTS = {name: 7000 + n for n, name in enumerate(CASES)}
 
