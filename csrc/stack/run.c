@@ -254,8 +254,9 @@ static void loop_turn(void)
 	called |= timers_run();
 	/*
 	 * These calls may have armed timers in the stack or made sockets ready.
+	 * If frames are left, the next burst waits for the host's events.
 	 */
-	if (called)
+	if (called && ns)
 		ns = stack_turn();
 	if (ns < 0)
 		ns = TIMER_NEVER;
@@ -269,7 +270,8 @@ static void loop_turn(void)
 	deferred_free_run();
 
 	n = wait_events(ev, ns);
-	stack_catch_up();
+	if (ns)
+		stack_catch_up();
 	for (i = 0; i < n; i++) {
 		struct source *src = ev[i].data.ptr;
 

@@ -185,6 +185,8 @@ static int events_fetch(void)
 /**
  * stack_turn - run the stack until it is idle and dispatch its events
  *
+ * If a device has more frames than one burst, the others have their turn first.
+ *
  * Returns the nanoseconds until its next timer, -1 if there is none, or 0 if
  * there is more to do than fits into one turn of the loop.
  */
@@ -208,7 +210,7 @@ int64_t stack_turn(void)
 			more = events_fetch() > 0;
 		if (!alive)
 			return -1;
-		if (ns != 0 && !more)
+		if (ns == 0 || !more)
 			return ns;
 	}
 	return 0;

@@ -4,6 +4,7 @@
 the end of a run. Root is not required, because the wire is a socket pair."""
 import hashlib
 import os
+import signal
 import socket
 import struct
 import sys
@@ -235,6 +236,36 @@ def fallback():
     srv.wait()
 
 
+def turns():
+    """the frames that wait do not keep the loop from its other work: a turn reads one burst of them (256 KiB)"""
+    if "newabi" in LIB:
+        return skip("turns", "a foreign library reads frames in a thread of its own")
+    a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        b.setsockopt(socket.SOL_SOCKET, 32, 64 << 20)   # SO_SNDBUFFORCE
+    except PermissionError:
+        return skip("turns", "only root may queue 12 MB")
+    h = Host(["sleep", "100"], abi="auto", lib=LIB)
+    h.start(frames=[(a.fileno(), "10.0.9.1/24")])
+    mac = b"\2\0\0\0\0\1"
+    junk = b"\xff" * 6 + mac + b"\x88\xb5" + b"x" * 1500
+    ask = b"\xff" * 6 + mac + bytes.fromhex("08060001080006040001") + mac + \
+        socket.inet_aton("10.0.9.2") + b"\0" * 6 + socket.inet_aton("10.0.9.1")
+    before = stat(h, "loop.turns")
+    drive.pause(h.pid)
+    for _ in range(8000):
+        b.send(junk)
+    b.send(ask)
+    os.kill(h.pid, signal.SIGCONT)
+    b.settimeout(drive.LIMIT)
+    while b.recv(2048)[12:22] != bytes.fromhex("08060001080006040002"):
+        pass
+    n, bursts = stat(h, "loop.turns") - before, 8000 * len(junk) >> 18
+    ok(2 * n >= bursts, "%d bursts of frames take that many turns: %d" % (bursts, n))
+    h.ctl.ask(drive.STOP, struct.pack("<II", 9, 0))
+    h.wait()
+
+
 def idle():
     h = Host(["sleep", "100"], abi="auto", lib=LIB)
     h.start()
@@ -320,4 +351,4 @@ def libc():
 if __name__ == "__main__":
     sys.path.insert(0, drive.HERE)
     run([bad_library] if not os.path.exists(LIB) else 
-        [wire, rawip, view, fallback, drained, panic, busy_panic, idle, soak, refused, bad_library])
+        [wire, rawip, view, fallback, drained, panic, busy_panic, turns, idle, soak, refused, bad_library])
