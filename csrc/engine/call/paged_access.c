@@ -337,7 +337,8 @@ static struct parked *parked_get(const struct call *c)
 static void parked_end(struct parked *p)
 {
 	struct call c = { .id = p->call.id, .listener = p->call.listener,
-			  .pid = p->call.pid, .nr = p->call.nr };
+			  .pid = p->call.pid, .nr = p->call.nr,
+			  .served = p->call.served };
 	bool failed = p->failed && !(p->again && p->ret > 0);
 
 	memcpy(c.args, p->call.args, sizeof(c.args));
