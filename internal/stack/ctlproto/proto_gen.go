@@ -59,17 +59,18 @@ const (
 	CTL_ABI_HOST    = 4 // the host kernel, no library
 
 	// CTL_LINK_ADD, before or after CTL_BOOT; devices become ethN in this order.
-	CTL_LINK_TAP             = 1   // a tap descriptor, TUNSETIFF done, IFF_NO_PI
-	CTL_LINK_FRAME           = 2   // SOCK_DGRAM or SOCK_SEQPACKET, one frame per message
-	CTL_LINK_PACKET          = 3   // a packet socket (AF_PACKET, SOCK_RAW) bound to a device, one frame per message
-	CTL_LINK_COOKED          = 4   // a packet socket on a device without link layer, SOCK_DGRAM or SOCK_RAW: one IP packet per message
-	CTL_LINK_TUN             = 5   // a tun descriptor, TUNSETIFF done, IFF_NO_PI
-	CTL_LINK_WIRE            = 6   // an epoll without descriptors; its peers follow with CTL_LINK_JOIN, see third_party/lkl/include/lkl.h
-	CTL_LINKF_VNET_HDR       = 0x1 // struct virtio_net_hdr_mrg_rxbuf (12 bytes; packet socket: the size set on it) before each frame
-	CTL_LINKF_OFFLOAD        = 0x2 // TSO and checksum offload both ways
-	CTL_LINKF_RAWIP          = 0x4 // no link layer: one IP packet per message; always the case for COOKED and TUN
-	CTL_LINKF_BIG            = 0x8 // the host takes TSO frames above 64 KiB and terminates connections: a tap without bridge and NAT
-	CTL_LINKF_FEATURES_SHIFT = 16  // higher bits: the virtio-net features that OFFLOAD is limited to; none: all
+	CTL_LINK_TAP             = 1    // a tap descriptor, TUNSETIFF done, IFF_NO_PI
+	CTL_LINK_FRAME           = 2    // SOCK_DGRAM or SOCK_SEQPACKET, one frame per message
+	CTL_LINK_PACKET          = 3    // a packet socket (AF_PACKET, SOCK_RAW) bound to a device, one frame per message
+	CTL_LINK_COOKED          = 4    // a packet socket on a device without link layer, SOCK_DGRAM or SOCK_RAW: one IP packet per message
+	CTL_LINK_TUN             = 5    // a tun descriptor, TUNSETIFF done, IFF_NO_PI
+	CTL_LINK_WIRE            = 6    // an epoll without descriptors; its peers follow with CTL_LINK_JOIN, see third_party/lkl/include/lkl.h
+	CTL_LINKF_VNET_HDR       = 0x1  // struct virtio_net_hdr_mrg_rxbuf (12 bytes; packet socket: the size set on it) before each frame
+	CTL_LINKF_OFFLOAD        = 0x2  // TSO and checksum offload both ways
+	CTL_LINKF_RAWIP          = 0x4  // no link layer: one IP packet per message; always the case for COOKED and TUN
+	CTL_LINKF_BIG            = 0x8  // the host takes TSO frames above 64 KiB and terminates connections: a tap without bridge and NAT
+	CTL_LINKF_VNET10         = 0x10 // struct virtio_net_hdr (10 bytes) before each frame; kind FRAME only
+	CTL_LINKF_FEATURES_SHIFT = 16   // higher bits: the virtio-net features that OFFLOAD is limited to; none: all
 
 	// CTL_GO; the reply's body is a uint32_t, the target's pid
 	CTL_GOF_MPTCP   = 0x1 // TCP stream sockets become MPTCP
