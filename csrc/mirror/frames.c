@@ -73,8 +73,8 @@ static struct stack_src stack_src;
 static struct work work;
 static int sfd = -1;
 
-/** hear - bind @src to device @ifindex (0: all) and add it to the loop */
-static int hear(struct source *src, int ifindex)
+/** rx_enable - bind @src to device @ifindex (0: all) and add it to the loop */
+static int rx_enable(struct source *src, int ifindex)
 {
 	struct sockaddr_ll ll = { .sll_family = AF_PACKET,
 				  .sll_protocol = htons(ETH_P_ALL),
@@ -85,8 +85,8 @@ static int hear(struct source *src, int ifindex)
 	return loop_add(src, EPOLLIN);
 }
 
-/** deaf - undo hear() and close the socket */
-static void deaf(struct source *src)
+/** rx_disable - undo rx_enable() and close the socket */
+static void rx_disable(struct source *src)
 {
 	int fd = src->fd;
 
@@ -105,8 +105,8 @@ int frames_open(int near_fd, int far_fd)
 	near.fn = from_near;
 	far.fd = far_fd;
 	far.fn = from_far;
-	ret = hear(&near, 0);
-	return ret ? ret : hear(&far, MIRROR_LO);
+	ret = rx_enable(&near, 0);
+	return ret ? ret : rx_enable(&far, MIRROR_LO);
 }
 
 /** frames_start - start to receive the stack's frames */
@@ -154,8 +154,8 @@ void frames_stop(void)
 void frames_close(void)
 {
 	frames_stop();
-	deaf(&near);
-	deaf(&far);
+	rx_disable(&near);
+	rx_disable(&far);
 }
 
 /** frames_stack_fd - the stack's socket; -1 if there is none */

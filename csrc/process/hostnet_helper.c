@@ -96,8 +96,8 @@ int home_start(void)
 	return pid < 0 ? pid : 0;
 }
 
-/** home_socket - a socket of the host's network; a descriptor or an errno */
-int home_socket(int domain, int type, int proto)
+/** hostnet_socket - a socket of the host's network; a descriptor or an errno */
+int hostnet_socket(int domain, int type, int proto)
 {
 	struct home_msg m = { domain, type | SOCK_CLOEXEC, proto, 0 };
 	struct pollfd p = { .fd = ours, .events = POLLIN };

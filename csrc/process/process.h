@@ -23,7 +23,7 @@ bool helper_close_from(unsigned int first);
 
 /* hostnet_helper.c: the helper that stays in the host's network namespace */
 int home_start(void);
-int home_socket(int domain, int type, int proto);
+int hostnet_socket(int domain, int type, int proto);
 
 /* cleanup_helper.c: the helper that cleans up if lklrun cannot */
 int keeper_start(void);

@@ -72,8 +72,8 @@ static long beside_call(long nr, const long a[6])
 	return ret == -1 ? -errno : ret;
 }
 
-/** beside_start - set up; called once, before the first socket */
-int beside_start(void)
+/** host_socks_start - set up; called once, before the first socket */
+int host_socks_start(void)
 {
 	ready.fd = epoll_create1(EPOLL_CLOEXEC);
 	if (ready.fd < 0)

@@ -147,7 +147,7 @@ long st_fd_call(long nr, long a, long b, long c, long d, long e, long f);
 #define ST_HOST		0x40000000L
 extern long (*st_host_socks)(long nr, const long args[6]);
 bool st_is_host(long fd);
-int beside_start(void);
+int host_socks_start(void);
 
 /* run.c: the turns of the loop. */
 void loop_set_spin(uint32_t us);

@@ -42,8 +42,8 @@ bool table_is(const char *path)
 	return false;
 }
 
-/** slurp - read a whole file; its length or a negative errno */
-static long slurp(int fd, char **out)
+/** read_all - read a whole file; its length or a negative errno */
+static long read_all(int fd, char **out)
 {
 	size_t len = 0, room = 0;
 	char *buf = NULL, *p;
@@ -113,7 +113,7 @@ long table_read(int fd, char **out)
 	char *raw = NULL, *text;
 	const char *p, *end;
 	size_t lines = 1, used = 0;
-	long len = slurp(fd, &raw);
+	long len = read_all(fd, &raw);
 
 	if (len < 0)
 		return len;

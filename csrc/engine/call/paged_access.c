@@ -526,8 +526,8 @@ void paged_forget(const struct task *t)
 			seen[i].t = NULL;
 }
 
-/** came - remember the first and last page of a piece, which are present now */
-static void came(const struct call *c, const struct iovec *iov)
+/** remember_pages - remember the first and last page of a piece, which are present now */
+static void remember_pages(const struct call *c, const struct iovec *iov)
 {
 	uintptr_t at = (uintptr_t)iov->iov_base, size = page_size();
 
@@ -547,7 +547,7 @@ int64_t paged_read(const struct call *c, const struct iovec *from, size_t n,
 	if (ret > 0)
 		memcpy(buf, j->buf, (size_t)ret);
 	if (ret == (int64_t)len)
-		came(c, from);
+		remember_pages(c, from);
 	if (j)
 		job_free(j);
 	return ret;
@@ -576,7 +576,7 @@ int64_t paged_write(const struct call *c, int fd, const struct iovec *to,
 	}
 	ret = await(c, &j);
 	if (j && ret == (int64_t)to->iov_len)
-		came(c, to);
+		remember_pages(c, to);
 	if (j)
 		job_free(j);
 	return ret;

@@ -59,19 +59,19 @@ bool carrier_pool_close(struct conn *conn);
 void carrier_pool_stop(void);
 
 /* fd_replace.c */
-bool copies_cloexec(const struct call *c, int fd);
-int copies_replace(struct call *c, int fd, uint64_t ino);
+bool fd_replace_cloexec(const struct call *c, int fd);
+int fd_replace_all(struct call *c, int fd, uint64_t ino);
 
 /* orphan_fd.c */
-struct left;
-void left_add(const struct call *c, int num, uint64_t ino,
-	      const struct sockaddr_storage *ss, socklen_t len);
-struct left *left_find(const struct call *c);
-int64_t left_give(struct call *c, struct left *l);
-void left_stop(void);
+struct orphan_fd;
+void orphan_fd_add(const struct call *c, int num, uint64_t ino,
+		   const struct sockaddr_storage *ss, socklen_t len);
+struct orphan_fd *orphan_fd_find(const struct call *c);
+int64_t orphan_fd_give(struct call *c, struct orphan_fd *l);
+void orphan_fd_stop(void);
 
 /* scm_rights.c: recvmsg(2) and recvmmsg(2) on a unix socket that is no carrier */
-int64_t received_call(struct call *c);
+int64_t scm_rights_call(struct call *c);
 
 /* getfd.c */
 void getfd_init(void);
@@ -79,7 +79,7 @@ int64_t getfd_call(struct call *c);
 
 /* inode_map.c */
 uint64_t conn_carrier_ino(uint64_t stack_ino);
-void owners_translate(const struct conn *conn, char *buf, size_t len);
+void inode_map_translate(const struct conn *conn, char *buf, size_t len);
 
 /* memory.c */
 bool memory_short(void);

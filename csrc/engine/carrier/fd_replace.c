@@ -150,8 +150,8 @@ static int64_t look_cloexec(void *arg)
 	return cloexec(one->pid, one->num[0]);
 }
 
-/** copies_cloexec - whether the caller's descriptor is close-on-exec */
-bool copies_cloexec(const struct call *c, int fd)
+/** fd_replace_cloexec - whether the caller's descriptor is close-on-exec */
+bool fd_replace_cloexec(const struct call *c, int fd)
 {
 	struct copies one = { .pid = c->pid, .num = { fd } };
 
@@ -204,12 +204,12 @@ static int64_t renew_entry(void *arg)
 }
 
 /**
- * copies_replace - replace a socket of the caller with @fd
+ * fd_replace_all - replace a socket of the caller with @fd
  * @ino: inode number of the replaced socket
  *
  * Returns 0 or a negative errno.
  */
-int copies_replace(struct call *c, int fd, uint64_t ino)
+int fd_replace_all(struct call *c, int fd, uint64_t ino)
 {
 	static struct copies all;
 	unsigned int i;

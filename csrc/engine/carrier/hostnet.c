@@ -61,10 +61,10 @@ static int leave(struct call *c, const struct sockaddr_storage *ss)
 	int fd, ret = 0;
 
 	if (!st_host_socks)
-		ret = beside_start();
+		ret = host_socks_start();
 	if (ret)
 		return ret;
-	fd = home_socket(conn->domain, conn->type | SOCK_NONBLOCK, conn->proto);
+	fd = hostnet_socket(conn->domain, conn->type | SOCK_NONBLOCK, conn->proto);
 	if (fd < 0)
 		return fd;
 	conn->facts &= ~(F_MPTCP | F_MPTCP_ASKED);

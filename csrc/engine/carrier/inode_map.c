@@ -101,10 +101,10 @@ uint64_t conn_carrier_ino(uint64_t stack_ino)
 }
 
 /**
- * owners_translate - replace inodes in a message from the stack
+ * inode_map_translate - replace inodes in a message from the stack
  * @conn: netlink socket of the target that receives the message
  */
-void owners_translate(const struct conn *conn, char *buf, size_t len)
+void inode_map_translate(const struct conn *conn, char *buf, size_t len)
 {
 	struct nlmsghdr h;
 	struct inet_diag_msg m;

@@ -33,14 +33,14 @@
 #define LEFT_MAX	256	/* remembered descriptors */
 
 /**
- * struct left - a descriptor that a process has and does not know
+ * struct orphan_fd - a descriptor that a process has and does not know
  * @tgid: the process
  * @want: what the call wanted, see wants()
  * @num: number in the process
  * @ino: its inode number
  * @len, @ss: with accept, the peer's address
  */
-struct left {
+struct orphan_fd {
 	struct list link;
 	pid_t tgid;
 	uint64_t want[4];
@@ -65,8 +65,8 @@ static void wants(const struct call *c, uint64_t want[4])
 	want[3] = is_socket ? (uint32_t)c->args[2] : 0;
 }
 
-/** left_drop - forget a descriptor */
-static void left_drop(struct left *l)
+/** orphan_fd_drop - forget a descriptor */
+static void orphan_fd_drop(struct orphan_fd *l)
 {
 	list_del(&l->link);
 	free(l);
@@ -74,21 +74,21 @@ static void left_drop(struct left *l)
 }
 
 /**
- * left_add - remember that the caller has a descriptor and does not know it
+ * orphan_fd_add - remember a descriptor that the caller has and does not know
  * @num: number in the caller
  * @ino: its inode number
  * @ss, @len: with accept, the peer's address
  */
-void left_add(const struct call *c, int num, uint64_t ino,
-	      const struct sockaddr_storage *ss, socklen_t len)
+void orphan_fd_add(const struct call *c, int num, uint64_t ino,
+		   const struct sockaddr_storage *ss, socklen_t len)
 {
-	struct left *l = calloc(1, sizeof(*l));
+	struct orphan_fd *l = calloc(1, sizeof(*l));
 
 	notify_stats.left++;
 	if (!l)
 		return;
 	if (n_left == LEFT_MAX)
-		left_drop(container_of(all.next, struct left, link));
+		orphan_fd_drop(container_of(all.next, struct orphan_fd, link));
 	l->tgid = task_tgid(c->task);
 	wants(c, l->want);
 	l->num = num;
@@ -101,7 +101,7 @@ void left_add(const struct call *c, int num, uint64_t ino,
 }
 
 /** is_there - whether the process still has the descriptor */
-static bool is_there(const struct call *c, const struct left *l)
+static bool is_there(const struct call *c, const struct orphan_fd *l)
 {
 	int fd = call_getfd(c, l->num);
 	bool same;
@@ -114,11 +114,11 @@ static bool is_there(const struct call *c, const struct left *l)
 }
 
 /**
- * left_find - find a descriptor that can answer the call
+ * orphan_fd_find - find a descriptor that can answer the call
  *
  * Returns NULL if there is none.
  */
-struct left *left_find(const struct call *c)
+struct orphan_fd *orphan_fd_find(const struct call *c)
 {
 	pid_t tgid = task_tgid(c->task);
 	struct list *pos, *tmp;
@@ -128,23 +128,23 @@ struct left *left_find(const struct call *c)
 		return NULL;
 	wants(c, want);
 	list_for_each_safe(pos, tmp, &all) {
-		struct left *l = container_of(pos, struct left, link);
+		struct orphan_fd *l = container_of(pos, struct orphan_fd, link);
 
 		if (l->tgid != tgid || memcmp(l->want, want, sizeof(want)))
 			continue;
 		if (is_there(c, l))
 			return l;
-		left_drop(l);
+		orphan_fd_drop(l);
 	}
 	return NULL;
 }
 
 /**
- * left_give - answer the call with the descriptor that left_find() has found
+ * orphan_fd_give - answer the call with what orphan_fd_find() has found
  *
  * If another signal interrupts the call, the descriptor stays remembered.
  */
-int64_t left_give(struct call *c, struct left *l)
+int64_t orphan_fd_give(struct call *c, struct orphan_fd *l)
 {
 	int64_t ret = c->nr != SYS_socket && c->args[1] ?
 		      addr_write(c, c->args[1], c->args[2], &l->ss, l->len) : 0;
@@ -152,13 +152,13 @@ int64_t left_give(struct call *c, struct left *l)
 	if (ret)
 		return ret;
 	if (call_answer(c, l->num))
-		left_drop(l);
+		orphan_fd_drop(l);
 	return CALL_ANSWERED;
 }
 
-/** left_stop - forget all descriptors */
-void left_stop(void)
+/** orphan_fd_stop - forget all descriptors */
+void orphan_fd_stop(void)
 {
 	while (!list_empty(&all))
-		left_drop(container_of(all.next, struct left, link));
+		orphan_fd_drop(container_of(all.next, struct orphan_fd, link));
 }

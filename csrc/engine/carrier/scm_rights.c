@@ -428,8 +428,8 @@ static int64_t received_mmsg(struct call *c)
 	return hold(c, deadline, i, several_retry);
 }
 
-/** received_call - handle recvmsg or recvmmsg on the socket @c->dup */
-int64_t received_call(struct call *c)
+/** scm_rights_call - handle recvmsg or recvmmsg on the socket @c->dup */
+int64_t scm_rights_call(struct call *c)
 {
 	return c->nr == SYS_recvmsg ? received_msg(c) : received_mmsg(c);
 }

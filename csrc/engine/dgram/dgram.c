@@ -367,7 +367,7 @@ static long pull_one(struct dgram *d)
 	if (n < 0)
 		return n;
 	conn->bytes_in += (uint64_t)n;
-	owners_translate(conn, msg_buf, (size_t)n);
+	inode_map_translate(conn, msg_buf, (size_t)n);
 	size = dgram_run_split(d, &mh, (size_t)n);
 	count = size ? (long)(((size_t)n + size - 1) / size) : 1;
 	origin_set(&o, &mh);

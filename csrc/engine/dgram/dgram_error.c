@@ -183,8 +183,8 @@ static void late_due(struct timer *t)
 		timer_arm(t, now_ns() + LATE_NS);
 }
 
-/** put_off - postpone an error if it must wait; returns true if so */
-static bool put_off(struct dgram *d)
+/** postpone - postpone an error if it must wait; returns true if so */
+static bool postpone(struct dgram *d)
 {
 	struct conn *conn = &d->conn;
 
@@ -212,7 +212,7 @@ void dgram_raise(struct dgram *d, int dup)
 	struct sockaddr_un un;
 	int own = -1;
 
-	if (conn->kind != KIND_DGRAM || put_off(d) || dgram_our_end(d))
+	if (conn->kind != KIND_DGRAM || postpone(d) || dgram_our_end(d))
 		return;
 	if (dup < 0)
 		dup = own = carrier_borrow(conn);

@@ -211,8 +211,8 @@ static int64_t take_one(struct call *c, const struct user_msg *um, int uflags)
 		if (!(flags & MSG_PEEK))
 			conn->bytes_in += (uint64_t)n;
 		conn_stats.dgrams_in += conn->kind != KIND_STREAM;
-		owners_translate(conn, c->buf, (size_t)n < iov.iov_len ?
-				 (size_t)n : iov.iov_len);
+		inode_map_translate(conn, c->buf, (size_t)n < iov.iov_len ?
+				    (size_t)n : iov.iov_len);
 	}
 	out = mh.msg_flags & (MSG_CTRUNC | MSG_ERRQUEUE | MSG_OOB);
 	if ((uint64_t)n > um->total)

@@ -177,8 +177,8 @@ static unsigned int orphans(const char *path, uint64_t *queued)
 	return n;
 }
 
-/** let_go - close the program's sockets without lingering, as process exit does */
-static void let_go(void)
+/** close_sockets - close the program's sockets without lingering, as process exit does */
+static void close_sockets(void)
 {
 	int fd;
 
@@ -213,7 +213,7 @@ bool preload_drain(void)
 	threads_park();
 	me.own++;
 	enter();
-	let_go();
+	close_sockets();
 	for (;;) {
 		mark = 0;
 		n = orphans("/proc/net/tcp", &mark) + orphans("/proc/net/tcp6", &mark) +

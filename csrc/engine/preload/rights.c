@@ -112,8 +112,8 @@ long rights_send(long nr, const long *a)
 	return native(nr, a);
 }
 
-/** adopt - register a received descriptor */
-static void adopt(int fd)
+/** register_fd - register a received descriptor */
+static void register_fd(int fd)
 {
 	struct stat st;
 	int i;
@@ -143,6 +143,6 @@ long rights_recv(long nr, const long *a)
 		return ret;
 	n = rights((void *)a[1], fds, RIGHTS_MAX);
 	for (i = 0; i < n; i++)
-		adopt(fds[i]);
+		register_fd(fds[i]);
 	return ret;
 }

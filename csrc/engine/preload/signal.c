@@ -123,8 +123,8 @@ static void die_of(int sig, const siginfo_t *si)
 		signal_kill(sig);
 }
 
-/** put_off - store a signal until leave() */
-static void put_off(int sig, const siginfo_t *si, ucontext_t *uc)
+/** defer_signal - store a signal until leave() */
+static void defer_signal(int sig, const siginfo_t *si, ucontext_t *uc)
 {
 	uint64_t all = ~(SYNCHRONOUS | libc_signals());
 
@@ -159,7 +159,7 @@ static void on_signal(int sig, siginfo_t *si, void *ctx)
 		}
 	}
 	if (me.depth && !((SYNCHRONOUS & BIT(sig)) && si->si_code > 0)) {
-		put_off(sig, si, uc);
+		defer_signal(sig, si, uc);
 		return;
 	}
 	if (libc_cancels(sig) && arch_pc(uc) == native_call) {

@@ -21,8 +21,8 @@
 
 #define TABLE_MAX	(4 << 20)	/* bytes, for about 25,000 rules */
 
-/** tables_option - whether this file handles the option */
-bool tables_option(int level, int name)
+/** netfilter_opt_is - whether this file handles the option */
+bool netfilter_opt_is(int level, int name)
 {
 	return (level == IPPROTO_IP || level == IPPROTO_IPV6) &&
 	       (name == IPT_SO_SET_REPLACE || name == IPT_SO_SET_ADD_COUNTERS);
@@ -74,8 +74,8 @@ static int64_t replace(const struct call *c, int level, void *value, int len)
 	return ret;
 }
 
-/** tables_set - handle setsockopt(2) */
-int64_t tables_set(const struct call *c)
+/** netfilter_opt_set - handle setsockopt(2) */
+int64_t netfilter_opt_set(const struct call *c)
 {
 	int level = (int)c->args[1], name = (int)c->args[2];
 	int len = (int)c->args[4];
@@ -96,8 +96,8 @@ int64_t tables_set(const struct call *c)
 	return ret;
 }
 
-/** tables_get - handle getsockopt(2) with a buffer of @len bytes */
-int64_t tables_get(const struct call *c, int len)
+/** netfilter_opt_get - handle getsockopt(2) with a buffer of @len bytes */
+int64_t netfilter_opt_get(const struct call *c, int len)
 {
 	socklen_t got = (socklen_t)len;
 	int64_t ret;

@@ -41,7 +41,7 @@ static int64_t give(struct call *c, struct conn *conn, int fd, bool cloexec)
 	}
 	conn->tfd = ret;
 	if (c->left)
-		left_add(c, ret, conn->carrier_ino, NULL, 0);
+		orphan_fd_add(c, ret, conn->carrier_ino, NULL, 0);
 	return CALL_ANSWERED;
 }
 
@@ -191,7 +191,7 @@ static int64_t socket_packet(struct call *c, int type, int proto, int flags)
 	foreign_sock_allow(fd);
 	ret = call_addfd_send(c, fd, flags & SOCK_CLOEXEC);
 	if (c->left)
-		left_add(c, ret, fd_ino(fd), NULL, 0);
+		orphan_fd_add(c, ret, fd_ino(fd), NULL, 0);
 	close(fd);
 	if (ret < 0)
 		return ret == -ENOENT ? CALL_ANSWERED : ret;
@@ -206,10 +206,10 @@ int64_t sock_socket(struct call *c)
 {
 	int domain = (int)c->args[0], type = (int)c->args[1] & TYPE_MASK;
 	int flags = (int)c->args[1] & ~TYPE_MASK, proto = (int)c->args[2];
-	struct left *left = left_find(c);
+	struct orphan_fd *left = orphan_fd_find(c);
 
 	if (left)
-		return left_give(c, left);
+		return orphan_fd_give(c, left);
 	if (flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC))
 		return -EINVAL;
 	switch (domain) {

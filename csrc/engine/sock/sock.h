@@ -24,9 +24,9 @@ int64_t sock_setsockopt(struct call *c);
 int64_t sock_ioctl(struct call *c);
 
 /* proc_net.c */
-bool tables_option(int level, int name);
-int64_t tables_set(const struct call *c);
-int64_t tables_get(const struct call *c, int len);
+bool netfilter_opt_is(int level, int name);
+int64_t netfilter_opt_set(const struct call *c);
+int64_t netfilter_opt_get(const struct call *c, int len);
 
 /* ioctl.c */
 int control_fd(int domain);

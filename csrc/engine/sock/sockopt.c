@@ -249,8 +249,8 @@ int64_t sock_getsockopt(struct call *c)
 		       level != IPPROTO_TCP && level != IPPROTO_IP &&
 		       level != IPPROTO_IPV6 ? ret : -EINVAL;
 	}
-	if (tables_option(level, name))
-		return tables_get(c, room);
+	if (netfilter_opt_is(level, name))
+		return netfilter_opt_get(c, room);
 	if (room > OPT_MAX)
 		room = OPT_MAX;
 	if (level == SOL_SOCKET && name == SO_ERROR)
@@ -418,8 +418,8 @@ int64_t sock_setsockopt(struct call *c)
 	if (level == SOL_SOCKET &&
 	    (name == SO_ATTACH_FILTER || name == OPT_REUSEPORT_CBPF))
 		return set_filter(c, name);
-	if (tables_option(level, name))
-		return tables_set(c);
+	if (netfilter_opt_is(level, name))
+		return netfilter_opt_set(c);
 	if (level == SOL_SOCKET && name == SO_PEEK_OFF &&
 	    conn->kind == KIND_STREAM)
 		return set_peek_off(c, len);

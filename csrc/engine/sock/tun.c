@@ -304,7 +304,7 @@ static int64_t tun_attach(struct call *c, int sfd)
 	ret = mem_write(c, c->args[2], ifr.ifr_name, IFNAMSIZ);
 	if (!ret)
 		ret = call_addfd_replace(c, fd, (int)c->args[0],
-					 copies_cloexec(c, (int)c->args[0]));
+					 fd_replace_cloexec(c, (int)c->args[0]));
 	close(fd);
 	return ret;
 }

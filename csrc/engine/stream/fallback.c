@@ -195,7 +195,7 @@ int64_t fallback_reconnect(struct call *c)
 	if (fd < 0)
 		return fd;
 	carrier_options(s, fd);
-	ret = copies_replace(c, fd, fd_ino(c->dup));
+	ret = fd_replace_all(c, fd, fd_ino(c->dup));
 	if (ret < 0) {
 		close(fd);
 		return ret;

@@ -266,7 +266,7 @@ static int64_t hand_over(struct call *c, int sfd, struct sockaddr_storage *ss,
 	}
 	conn->tfd = ret;
 	if (c->left) {
-		left_add(c, ret, conn->carrier_ino, ss, len);
+		orphan_fd_add(c, ret, conn->carrier_ino, ss, len);
 		if (lis->state == STREAM_LISTENING)
 			token_add(lis);
 	}
@@ -310,12 +310,12 @@ static int64_t accept_try(struct call *c)
 	struct listener *l = &stream_of(c->conn)->listener;
 	struct sockaddr_storage ss;
 	socklen_t len = sizeof(ss);
-	struct left *left = left_find(c);
+	struct orphan_fd *left = orphan_fd_find(c);
 	long sfd;
 
 	if (left) {
 		settle_tokens(c);
-		return left_give(c, left);
+		return orphan_fd_give(c, left);
 	}
 	if (l->stashed) {
 		l->stashed = false;

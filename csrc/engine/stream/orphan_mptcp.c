@@ -33,11 +33,11 @@
 #define MS		1000000ull
 
 /**
- * struct leaver - a closed socket
+ * struct orphan - a closed socket
  * @ssrc: @sfd in the stack's epoll
  * @until: time at which @sfd is closed in any case
  */
-struct leaver {
+struct orphan {
 	struct stack_src ssrc;
 	struct list link;
 	uint64_t until;
@@ -45,11 +45,11 @@ struct leaver {
 };
 
 static void late(struct timer *t);
-static struct list leavers = LIST_INIT(leavers);	/* oldest first */
+static struct list orphans = LIST_INIT(orphans);	/* oldest first */
 static struct timer late_timer = TIMER_INIT(late_timer, late);
 
 /** gone - close a socket; if @reset, with a RST */
-static void gone(struct leaver *l, bool reset)
+static void gone(struct orphan *l, bool reset)
 {
 	const struct linger abort = { .l_onoff = 1 };
 
@@ -65,7 +65,7 @@ static void gone(struct leaver *l, bool reset)
 /** heard - handle data or end-of-file from the peer */
 static void heard(struct stack_src *src, uint32_t events)
 {
-	struct leaver *l = container_of(src, struct leaver, ssrc);
+	struct orphan *l = container_of(src, struct orphan, ssrc);
 	char byte;
 	long n = st_recvfrom(l->sfd, &byte, 1, MSG_DONTWAIT | MSG_PEEK, NULL,
 			     NULL);
@@ -80,8 +80,8 @@ static void late(struct timer *t)
 {
 	uint64_t now = now_ns();
 
-	while (!list_empty(&leavers)) {
-		struct leaver *l = container_of(leavers.next, struct leaver,
+	while (!list_empty(&orphans)) {
+		struct orphan *l = container_of(orphans.next, struct orphan,
 						link);
 
 		if (l->until > now) {
@@ -102,7 +102,7 @@ bool orphan_mptcp_take(const struct stream *s)
 	const struct conn *conn = &s->conn;
 	int proto = 0;
 	socklen_t len = sizeof(proto);
-	struct leaver *l;
+	struct orphan *l;
 
 	if (!(conn->facts & F_WAS_OPEN) || (conn->stack & (S_EOF | S_BROKEN)) ||
 	    (conn->facts & (F_RESET | F_ABORTIVE)) || !stack_alive() ||
@@ -124,16 +124,16 @@ bool orphan_mptcp_take(const struct stream *s)
 		free(l);
 		return false;
 	}
-	if (list_empty(&leavers))
+	if (list_empty(&orphans))
 		timer_arm(&late_timer, l->until);
-	list_add_tail(&l->link, &leavers);
+	list_add_tail(&l->link, &orphans);
 	return true;
 }
 
-/** leavers_stop - close all sockets without a RST, because the run ends */
-void leavers_stop(void)
+/** orphan_mptcp_stop - close all sockets without a RST, because the run ends */
+void orphan_mptcp_stop(void)
 {
-	while (!list_empty(&leavers))
-		gone(container_of(leavers.next, struct leaver, link), false);
+	while (!list_empty(&orphans))
+		gone(container_of(orphans.next, struct orphan, link), false);
 	timer_cancel(&late_timer);
 }

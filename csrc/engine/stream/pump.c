@@ -259,7 +259,7 @@ void tcp_carrier_event(struct source *src, uint32_t events)
 			if (carrier_gone(conn))
 				conn_free(conn);
 			else
-				ends_connect(s);
+				shutdown_connect(s);
 		}
 		return;
 	}

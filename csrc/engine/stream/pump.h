@@ -28,6 +28,6 @@ bool urgent_in(struct stream *s);
 /* shutdown.c */
 bool shutdown_pass(struct stream *s);
 void shutdown_reset(struct stream *s);
-void ends_connect(struct stream *s);
+void shutdown_connect(struct stream *s);
 
 #endif

@@ -154,11 +154,11 @@ bool shutdown_pass(struct stream *s)
 }
 
 /**
- * ends_connect - end a connect, because the target has shut down the carrier
+ * shutdown_connect - end a connect, because the target has shut down the carrier
  *
  * TCP resets the attempt, and the next connect begins another one.
  */
-void ends_connect(struct stream *s)
+void shutdown_connect(struct stream *s)
 {
 	static const struct sockaddr none = { .sa_family = AF_UNSPEC };
 	struct conn *conn = &s->conn;

@@ -56,6 +56,6 @@ int64_t fallback_get(const struct conn *conn, int level, int name, void *value,
 
 /* orphan_mptcp.c */
 bool orphan_mptcp_take(const struct stream *s);
-void leavers_stop(void);
+void orphan_mptcp_stop(void);
 
 #endif

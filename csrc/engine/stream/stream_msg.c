@@ -247,7 +247,7 @@ int64_t tcp_recv(struct call *c)
 	if (!um.name && !(um.flags & MSG_TRUNC) &&
 	    !(um.controllen && (stream_of(c->conn)->stamps.wanted ||
 				stream_of(c->conn)->inq_wanted)))
-		return received_call(c);
+		return scm_rights_call(c);
 	return stream_wait(c, um.flags, SO_RCVTIMEO, recv_try);
 }
 

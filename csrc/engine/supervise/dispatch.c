@@ -118,7 +118,7 @@ static int64_t no_carrier(struct call *c)
 #endif
 	case SYS_recvmmsg:
 	case SYS_recvmsg:
-		return received_call(c);
+		return scm_rights_call(c);
 	}
 	return call_native(NATIVE_LOCAL_SOCKET);
 }

@@ -91,7 +91,7 @@ bool engine_drain(uint64_t *mark)
 	unsigned int n;
 
 	conn_sweep();
-	leavers_stop();
+	orphan_mptcp_stop();
 	*mark = 0;
 	if (stack->abi == CTL_ABI_HOST)
 		return list_empty(&conns);	/* the host's stack outlives us */
@@ -112,13 +112,13 @@ bool engine_drain(uint64_t *mark)
 void engine_stop(void)
 {
 	calls_stop();
-	left_stop();
+	orphan_fd_stop();
 	served_stop();
 	if (listener >= 0)
 		close(listener);
 	listener = -1;
 	conn_stop();
-	leavers_stop();
+	orphan_mptcp_stop();
 	mirror_stop();
 	peers_stop();
 	tasks_stop();
