@@ -69,8 +69,8 @@ func (r row) verdict() string {
 
 const intro = `# %[1]s
 
-` + "`make %[2]s`" + ` writes this page. It runs the test suites of other projects natively and on the
-stacks of this project.
+` + "`make %[2]s`" + ` writes this page. It runs the test suites of other projects
+natively and on the stacks of this project.
 
 - "Natively" means on the host's own kernel, in a namespace that has only a loopback interface.
 - On a stack, the same program runs under ` + "`lklrun --stack NAME`" + `, with the engine supervise, or with
@@ -102,7 +102,7 @@ func writeTable(o options, rows []row, excluded []exclusion) error {
 		}
 	}
 	if len(missing) > 0 {
-		fmt.Fprintf(&b, "Not run for this page: %s.\n\n", strings.Join(missing, ", "))
+		fmt.Fprintf(&b, "Not run for this page:\n%s.\n\n", strings.Join(missing, ",\n"))
 	}
 	b.WriteString("| suite | pass natively | left out |")
 	for _, s := range o.stacks {
