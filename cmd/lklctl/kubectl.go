@@ -117,7 +117,7 @@ func onPod(ctx context.Context, c *verb.Call, cluster *remote.Cluster, namespace
 		return err
 	}
 	c.Name = p.Namespace + "/" + p.Name
-	c.On(&verb.Node{Cluster: cluster, Agent: agent})
+	c.UseNode(&verb.Node{Cluster: cluster, Agent: agent})
 	return nil
 }
 

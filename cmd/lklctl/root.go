@@ -67,7 +67,7 @@ func rootCommand(c *verb.Call) *cobra.Command {
 			if len(args) == 0 {
 				return nil
 			}
-			return exit.Usagef("unknown verb %q; %s", args[0], suggest.Or(args[0], verbs(cmd), "see "+verb.Program+" --help"))
+			return exit.Usagef("unknown verb %q; %s", args[0], suggest.Suggest(args[0], verbs(cmd), "see "+verb.Program+" --help"))
 		},
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		ValidArgsFunction: completeAliases,

@@ -17,7 +17,7 @@ import (
 
 func cleanupCommand() *cobra.Command {
 	var dir string
-	var devices far
+	var devices deviceFlags
 	cmd := &cobra.Command{
 		Use:   "cleanup",
 		Short: "undo what killed runs left behind",

@@ -36,16 +36,16 @@ import (
 //	                    ├── started      the target runs: print the name, end with 0
 //	                    └── ended        the start failed: end with this status
 
-// news is one line of this report. Exactly one of its fields is set.
-type news struct {
+// report is one line of what the second lklrun says. Exactly one of its fields is set.
+type report struct {
 	Tell    string    `json:"tell,omitempty"`
 	Failed  string    `json:"failed,omitempty"`
 	Started string    `json:"started,omitempty"` // the instance's name
 	Ended   *exit.End `json:"ended,omitempty"`
 }
 
-// last reports whether no more news follow.
-func (n *news) last() bool { return n.Started != "" || n.Ended != nil }
+// last reports whether no more reports follow.
+func (n *report) last() bool { return n.Started != "" || n.Ended != nil }
 
 // detach starts the second lklrun and waits until its target runs.
 func (r *runner) detach(t *task) error {
@@ -73,7 +73,7 @@ func (r *runner) detach(t *task) error {
 	// end only this process.
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM)
-	err = stackhost.HandOver([]*os.File{theirs}, cmd.Start)
+	err = stackhost.InheritFiles([]*os.File{theirs}, cmd.Start)
 	theirs.Close()
 	if err != nil {
 		return fmt.Errorf("starting lklrun in the background: %w", err)
@@ -93,13 +93,13 @@ func (r *runner) detach(t *task) error {
 	return err
 }
 
-// follow reads the news of a start until its end, and reports whether the target
+// follow reads the reports of a start until its end, and reports whether the target
 // runs.
 func (r *runner) follow(read io.Reader) (started bool, err error) {
 	in := bufio.NewScanner(read)
 	in.Buffer(nil, 1<<20)
 	for in.Scan() {
-		var n news
+		var n report
 		if err := json.Unmarshal(in.Bytes(), &n); err != nil {
 			return false, fmt.Errorf("reading the result of lklrun in the background: %w", err)
 		}
@@ -124,8 +124,8 @@ type background struct {
 	to *os.File // nil: the target runs
 }
 
-// say writes news. After the last news of a start, it writes nothing.
-func (b *background) say(n news) bool {
+// say writes a report. After the last report of a start, it writes nothing.
+func (b *background) say(n report) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.to == nil {
@@ -142,12 +142,12 @@ func (b *background) say(n news) bool {
 // tell prints a line for the user. The line appears at the terminal until the
 // target runs, and afterwards in the run's log.
 func (b *background) tell(line string) {
-	if !b.say(news{Tell: line}) {
+	if !b.say(report{Tell: line}) {
 		cli.Note(os.Stderr, self, "%s", line)
 	}
 }
 
-// runBackground performs the run in the second lklrun. It reports errors as news,
+// runBackground performs the run in the second lklrun. It reports errors so,
 // too.
 func runBackground(ctx context.Context, fd int) (exit.End, error) {
 	unix.CloseOnExec(fd)
@@ -158,7 +158,7 @@ func runBackground(ctx context.Context, fd int) (exit.End, error) {
 	}
 	opts := t.options()
 	opts.Tell = func(line string) { b.tell(text.OneLine(line)) }
-	opts.Started = func(name string) { b.say(news{Started: name}) }
+	opts.Started = func(name string) { b.say(report{Started: name}) }
 	opts.Background = true
 	opts.NoRecord = t.Device // a device keeps nothing after a run
 	if t.Log != "" {
@@ -176,16 +176,16 @@ func runBackground(ctx context.Context, fd int) (exit.End, error) {
 	if err != nil {
 		return b.failed(errRun{err})
 	}
-	b.say(news{Ended: &end})
+	b.say(report{Ended: &end})
 	return end, nil
 }
 
 // failed reports err, and returns how the process must end.
 func (b *background) failed(err error) (exit.End, error) {
-	if !b.say(news{Failed: err.Error()}) {
+	if !b.say(report{Failed: err.Error()}) {
 		cli.Note(os.Stderr, self, "%s", text.OneLine(err.Error()))
 	}
 	end := exit.End{Status: exit.Status(err)}
-	b.say(news{Ended: &end})
+	b.say(report{Ended: &end})
 	return end, nil
 }

@@ -28,7 +28,7 @@ func deviceCommand() *cobra.Command {
 	cmd.PersistentFlags().BoolVar(&node, "node", false, "show the runs of the node that this container is on")
 	add := func(use, short string, args cobra.PositionalArgs, do func(cmd *cobra.Command, args []string) error) *cobra.Command {
 		sub := &cobra.Command{Use: use, Short: short, Args: args, RunE: func(cmd *cobra.Command, args []string) error {
-			place, err := ondevice.Here()
+			place, err := ondevice.Locate()
 			if err != nil {
 				return err
 			}
@@ -79,7 +79,7 @@ func deviceCommand() *cobra.Command {
 	end := false
 	lend := add("lend SOCKET [UID IF...]", "open interfaces for runs of another user", cobra.MinimumNArgs(1), func(cmd *cobra.Command, args []string) error {
 		if end {
-			return ondevice.EndLend(args[0])
+			return ondevice.StopFDs(args[0])
 		}
 		if len(args) < 3 {
 			return cli.Usagef("device lend: expected SOCKET UID IF...")
@@ -88,7 +88,7 @@ func deviceCommand() *cobra.Command {
 		if err != nil {
 			return cli.Usagef("device lend: %q; expected the number of a user", args[1])
 		}
-		return ondevice.Lend(cmd.Context(), args[0], int(uid), args[2:])
+		return ondevice.ServeFDs(cmd.Context(), args[0], int(uid), args[2:])
 	})
 	lend.Flags().BoolVar(&end, "end", false, "end the process that serves SOCKET")
 	add("take SOCKET COMMAND [ARG]...", "receive interfaces, and execute a command with them", cobra.MinimumNArgs(2), func(_ *cobra.Command, args []string) error {
@@ -98,7 +98,7 @@ func deviceCommand() *cobra.Command {
 		return cleanupAll(cmd.Context())
 	})
 	add("remove", "remove the bundles and everything beside them", noArgs, func(*cobra.Command, []string) error {
-		place, err := ondevice.Here()
+		place, err := ondevice.Locate()
 		if err != nil {
 			return err
 		}

@@ -17,7 +17,7 @@ import (
 
 func doctorCommand() *cobra.Command {
 	output, stackName := cli.OutputTable, stack.Default
-	var devices far
+	var devices deviceFlags
 	cmd := &cobra.Command{
 		Use:   "doctor [FLAG]... [COMMAND [ARG]...]",
 		Short: "check whether a command can run here",

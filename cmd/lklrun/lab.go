@@ -223,7 +223,7 @@ func (r *labRunner) run(cmd *cobra.Command, args []string) error {
 	}
 	if len(args) > 0 && cmd.ArgsLenAtDash() < 0 {
 		if _, err := exec.LookPath(args[0]); err != nil {
-			return cli.Usagef("%q is neither a verb of lab nor a program; %s", args[0], suggest.Or(args[0], verbsOf(cmd), "see lklrun lab --help"))
+			return cli.Usagef("%q is neither a verb of lab nor a program; %s", args[0], suggest.Suggest(args[0], verbsOf(cmd), "see lklrun lab --help"))
 		}
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
@@ -235,7 +235,7 @@ func (r *labRunner) run(cmd *cobra.Command, args []string) error {
 	if r.explain {
 		return explainLab(t, r.output)
 	}
-	if err := r.settle(ctx, t); err != nil {
+	if err := r.chooseName(ctx, t); err != nil {
 		return err
 	}
 	l, err := startLab(ctx, t, lab.Options{})
@@ -298,8 +298,8 @@ func verbsOf(cmd *cobra.Command) (names []string) {
 	return names
 }
 
-// settle gives the lab a name that no running lab has.
-func (r *labRunner) settle(ctx context.Context, t *lab.Topology) (err error) {
+// chooseName gives the lab a name that no running lab has.
+func (r *labRunner) chooseName(ctx context.Context, t *lab.Topology) (err error) {
 	if r.name != "" {
 		return notRunning(ctx, r.name)
 	}
@@ -371,5 +371,5 @@ func runClient(ctx context.Context, l *lab.Lab, node string, args []string) (exi
 	if failed := (*exec.ExitError)(nil); err != nil && !errors.As(err, &failed) {
 		return exit.End{}, err
 	}
-	return exit.Of(cmd.ProcessState.Sys().(syscall.WaitStatus)), nil
+	return exit.FromStatus(cmd.ProcessState.Sys().(syscall.WaitStatus)), nil
 }

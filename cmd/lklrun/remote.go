@@ -33,26 +33,26 @@ import (
 // the same variable.
 const envDevice = "LKLRUN_DEVICE"
 
-// far contains the devices that a command line names.
-type far struct {
+// deviceFlags contains the devices that a command line names.
+type deviceFlags struct {
 	spec string
 	stay bool
 }
 
 // add adds --device to a flag set.
-func (d *far) add(f *pflag.FlagSet, help string) {
+func (d *deviceFlags) add(f *pflag.FlagSet, help string) {
 	f.StringVar(&d.spec, "device", "", help)
 }
 
 // addStay adds --stay to a flag set.
-func (d *far) addStay(f *pflag.FlagSet) {
+func (d *deviceFlags) addStay(f *pflag.FlagSet) {
 	f.BoolVar(&d.stay, "stay", false, "with --device: keep the run alive on the device after this command exits")
 }
 
 const deviceHelp = "run on this `DEVICE`: adb, adb:SERIAL, ssh:[USER@]HOST[:PORT], all (of adb), or a list with commas"
 
 // targets returns the selected devices; none: this machine.
-func (d *far) targets(ctx context.Context) ([]remote.Target, error) {
+func (d *deviceFlags) targets(ctx context.Context) ([]remote.Target, error) {
 	spec, by := d.spec, "--device"
 	if spec == "" {
 		spec, by = os.Getenv(envDevice), envDevice
@@ -79,7 +79,7 @@ type place struct {
 }
 
 // run runs the command on the devices, if the command line names any.
-func (d *far) run(ctx context.Context, r *runner, args []string) (done bool, err error) {
+func (d *deviceFlags) run(ctx context.Context, r *runner, args []string) (done bool, err error) {
 	defer func() {
 		var sig *signals.AbortError
 		if errors.As(err, &sig) {
@@ -183,7 +183,7 @@ func interruptible(ctx context.Context) (context.Context, func()) {
 // together prints a table of the results. The overall result is the first result
 // other than 0.
 func together(ctx context.Context, places []*place, j *job) (exit.End, error) {
-	signals := desk.Hear()
+	signals := desk.CatchSignals()
 	var lines sync.Mutex
 	var wg sync.WaitGroup
 	var inputs []*io.PipeWriter

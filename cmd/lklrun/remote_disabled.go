@@ -12,17 +12,17 @@ import (
 	"github.com/lklrun/lklrun/internal/cli"
 )
 
-// far contains no devices in this build, because it runs on a device itself.
-type far struct{}
+// deviceFlags contains no devices in this build, because it runs on a device itself.
+type deviceFlags struct{}
 
-func (*far) add(*pflag.FlagSet, string) {}
+func (*deviceFlags) add(*pflag.FlagSet, string) {}
 
-func (*far) addStay(*pflag.FlagSet) {}
+func (*deviceFlags) addStay(*pflag.FlagSet) {}
 
-func (*far) run(context.Context, *runner, []string) (bool, error) { return false, nil }
+func (*deviceFlags) run(context.Context, *runner, []string) (bool, error) { return false, nil }
 
-func (*far) cleanup(context.Context) (bool, error) { return false, nil }
+func (*deviceFlags) cleanup(context.Context) (bool, error) { return false, nil }
 
-func (*far) doctor(context.Context, []string, cli.Output) (bool, error) { return false, nil }
+func (*deviceFlags) doctor(context.Context, []string, cli.Output) (bool, error) { return false, nil }
 
 const deviceHelp = ""

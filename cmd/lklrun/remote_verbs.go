@@ -27,7 +27,7 @@ const verbLimit = time.Minute
 // each calls do for every device that the command line names, in turn. It reports
 // whether the command line names any device. With several devices, it returns the
 // first error and prints the others.
-func (d *far) each(ctx context.Context, do func(context.Context, *remote.Ready) error) (done bool, err error) {
+func (d *deviceFlags) each(ctx context.Context, do func(context.Context, *remote.Ready) error) (done bool, err error) {
 	targets, err := d.targets(ctx)
 	if err != nil || len(targets) == 0 {
 		return err != nil, err
@@ -79,7 +79,7 @@ func lines(ctx context.Context, r *remote.Ready, args ...string) (string, int, e
 
 // cleanup reverts the changes of killed runs on the devices. It removes the bundle
 // from a device unless a program uses it.
-func (d *far) cleanup(ctx context.Context) (done bool, err error) {
+func (d *deviceFlags) cleanup(ctx context.Context) (done bool, err error) {
 	return d.each(ctx, func(ctx context.Context, r *remote.Ready) error {
 		for _, verb := range [][]string{{"device", "cleanup"}, {"device", "remove"}} {
 			out, status, err := lines(ctx, r, verb...)
@@ -106,7 +106,7 @@ type farReport struct {
 
 // doctor prints the features of the devices, and whether the command can run
 // there.
-func (d *far) doctor(ctx context.Context, args []string, output cli.Output) (done bool, err error) {
+func (d *deviceFlags) doctor(ctx context.Context, args []string, output cli.Output) (done bool, err error) {
 	var reports []farReport
 	done, err = d.each(ctx, func(ctx context.Context, r *remote.Ready) error {
 		out, _, err := lines(ctx, r, append([]string{"doctor", "--output=json"}, args...)...)

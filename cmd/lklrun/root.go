@@ -70,7 +70,7 @@ func verbs() []*cobra.Command {
 // runner is the verb without a name, which runs a command.
 type runner struct {
 	sources
-	far
+	deviceFlags
 	config     *config.Config
 	dryRun     bool
 	configured string // file with the configuration as JSON, which a desk has sent; "": none
@@ -124,7 +124,7 @@ func (r *runner) command() *cobra.Command {
 				r.end, err = runBackground(cmd.Context(), r.background)
 				return err
 			}
-			if done, err := r.far.run(cmd.Context(), r, args); done {
+			if done, err := r.deviceFlags.run(cmd.Context(), r, args); done {
 				return err
 			}
 			return r.run(cmd.Context(), args)
@@ -133,7 +133,7 @@ func (r *runner) command() *cobra.Command {
 	f := cmd.Flags()
 	f.SetInterspersed(false)
 	f.SortFlags = false
-	r.far.add(f, deviceHelp)
+	r.deviceFlags.add(f, deviceHelp)
 	r.addStay(f)
 	r.sources.add(f)
 	f.IntVar(&r.background, "detached", -1, "")

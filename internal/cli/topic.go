@@ -53,7 +53,7 @@ func explain(w io.Writer, root *cobra.Command, topics []Topic, name string) erro
 			return c.Help()
 		}
 	}
-	return exit.Usagef("help: no topic or verb %q; %s", name, suggest.Or(name, append(topicNames(topics), verbNames(root)...), "expected "+strings.Join(topicNames(topics), ", ")))
+	return exit.Usagef("help: no topic or verb %q; %s", name, suggest.Suggest(name, append(topicNames(topics), verbNames(root)...), "expected "+strings.Join(topicNames(topics), ", ")))
 }
 
 func topicNames(topics []Topic) []string {

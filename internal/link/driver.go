@@ -41,7 +41,7 @@ type Driver[F, P any] interface {
 	Plan(r *Request, f F) (P, error)
 
 	// Describe explains the planned interface.
-	Describe(l *Link, p P) Words
+	Describe(l *Link, p P) Description
 
 	// Open creates or opens the host's end of the interface. It passes the
 	// undo of each change to env.Journal before it makes the change. After
@@ -65,14 +65,14 @@ type Query struct {
 
 	// Dry means that the run will only be planned. Lacks are then the missing
 	// rights, which are no errors.
-	Dry   bool
-	Lacks []error
+	Dry           bool
+	MissingRights []error
 }
 
-// Lack returns err, unless the run is dry and err is only about a missing right.
-func (q *Query) Lack(err error) error {
+// MissingRight returns err, unless the run is dry and err is only about a missing right.
+func (q *Query) MissingRight(err error) error {
 	if q.Dry && errors.As(err, new(*netdev.RightsError)) {
-		q.Lacks = append(q.Lacks, err)
+		q.MissingRights = append(q.MissingRights, err)
 		return nil
 	}
 	return err
@@ -104,12 +104,12 @@ func (r *Request) Note(format string, args ...any) {
 	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
 }
 
-// Words explain a planned interface.
-type Words struct {
-	About []string // the first lines about the interface in a printed plan
-	Last  []string // the last lines about it, before those about MPTCP
-	Do    string   // the step that opens the host's end of the interface
-	Undo  string
+// Description explains a planned interface.
+type Description struct {
+	Summary []string // the first lines about the interface in a printed plan
+	Notes   []string // the last lines about it, before those about MPTCP
+	Step    string   // the step that opens the host's end of the interface
+	Undo    string
 }
 
 // Env connects an open driver to its run.
@@ -118,7 +118,7 @@ type Env struct {
 	Passed  *os.File                // as in Query
 	Dir     string                  // the run directory
 	Log     *slog.Logger
-	Tell    func(string) // prints a line for the user
+	Notify  func(string) // prints a line for the user
 	Note    func(string) // the same, unless the user wants no notes
 	User    *runas.User  // of the target; nil: that of this process
 
@@ -171,7 +171,7 @@ func Explain(i *config.Interface, err error) error {
 type driver interface {
 	look(ctx context.Context, q *Query) (any, error)
 	plan(r *Request, facts any) (any, error)
-	describe(l *Link) Words
+	describe(l *Link) Description
 	open(ctx context.Context, l *Link, env Env) (End, error)
 	check(ctx context.Context) []Finding
 	part(text []byte) (any, error)
@@ -200,13 +200,13 @@ func (t typed[F, P]) plan(r *Request, facts any) (any, error) {
 	return p, err
 }
 
-func (t typed[F, P]) describe(l *Link) Words {
-	p, _ := l.Own.(P)
+func (t typed[F, P]) describe(l *Link) Description {
+	p, _ := l.TypePlan.(P)
 	return t.d.Describe(l, p)
 }
 
 func (t typed[F, P]) open(ctx context.Context, l *Link, env Env) (End, error) {
-	p, _ := l.Own.(P)
+	p, _ := l.TypePlan.(P)
 	return t.d.Open(ctx, l, p, env)
 }
 
@@ -238,16 +238,16 @@ func Look(ctx context.Context, q *Query) (facts any, err error) {
 func Plan(r *Request, facts any) error {
 	d, err := of(r.Link.Type)
 	if err == nil {
-		r.Link.Own, err = d.plan(r, facts)
+		r.Link.TypePlan, err = d.plan(r, facts)
 	}
 	return err
 }
 
 // Describe explains a planned interface.
-func Describe(l *Link) Words {
+func Describe(l *Link) Description {
 	d, err := of(l.Type)
 	if err != nil {
-		return Words{About: []string{l.Type}}
+		return Description{Summary: []string{l.Type}}
 	}
 	return d.describe(l)
 }

@@ -26,18 +26,18 @@ type End struct {
 	Close   func()   // stops the part that runs in this process; nil: none
 	Ifindex int      // of the host's device; 0: none
 
-	// Join passes the present peers of a wire to the stack, and later ones as
+	// Peers passes the present peers of a wire to the stack, and later ones as
 	// they appear, until Close. It is called once the stack has the device;
 	// nil: not a wire.
-	Join func(ctx context.Context, to func(ctx context.Context, bell *os.File) error) error
+	Peers func(ctx context.Context, to func(ctx context.Context, bell *os.File) error) error
 
-	// Bell joins a wire to its only other end, which is in this process. It is
+	// PeerFD joins a wire to its only other end, which is in this process. It is
 	// closed once lklhost has it; nil: not such a wire.
-	Bell *os.File
+	PeerFD *os.File
 
-	// Plain returns a descriptor of kind CTL_LINK_FRAME without flags, for stacks
+	// Fallback returns a descriptor of kind CTL_LINK_FRAME without flags, for stacks
 	// that do not support wires; nil: there is none.
-	Plain func() (*os.File, error)
+	Fallback func() (*os.File, error)
 
 	Counts func() map[string]uint64 // counters of a gateway; nil: not a gateway
 
@@ -54,9 +54,9 @@ func (e *End) Passed() {
 		e.File.Close()
 		e.File = nil
 	}
-	if e.Bell != nil {
-		e.Bell.Close()
-		e.Bell = nil
+	if e.PeerFD != nil {
+		e.PeerFD.Close()
+		e.PeerFD = nil
 	}
 }
 
@@ -82,9 +82,9 @@ func (e *End) Release() {
 	}
 }
 
-// Headed returns the flags of a link whose frames have, or do not have, a
+// VnetFlags returns the flags of a link whose frames have, or do not have, a
 // virtio_net_hdr.
-func Headed(vnetHdr bool) uint32 {
+func VnetFlags(vnetHdr bool) uint32 {
 	if vnetHdr {
 		return ctlproto.CTL_LINKF_VNET_HDR | ctlproto.CTL_LINKF_OFFLOAD
 	}

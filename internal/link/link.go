@@ -62,9 +62,9 @@ type Link struct {
 	// IPv6 addresses.
 	DetectDuplicates bool `json:"detect_duplicates,omitempty"`
 
-	// Own is the part of the plan that only this type has: the P of its
+	// TypePlan is the part of the plan that only this type has: the P of its
 	// Driver. It is nil if P has no fields.
-	Own any `json:"own,omitempty"`
+	TypePlan any `json:"own,omitempty"`
 }
 
 // New returns the plan of the interface ethN with the values of its
@@ -94,13 +94,13 @@ func (l *Link) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &with); err != nil {
 		return err
 	}
-	l.Own = nil
+	l.TypePlan = nil
 	if len(with.Own) == 0 || bytes.Equal(with.Own, []byte("null")) {
 		return nil
 	}
 	d, err := of(l.Type)
 	if err == nil {
-		l.Own, err = d.part(with.Own)
+		l.TypePlan, err = d.part(with.Own)
 	}
 	return err
 }

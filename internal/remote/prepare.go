@@ -116,7 +116,7 @@ func (r *Ready) put(ctx context.Context, b *bundle, o Options) error {
 	}
 	at := *r
 	at.Dir = from
-	return r.said(ctx, at.Command("device", "install", from, r.Dir))
+	return r.runChecked(ctx, at.Command("device", "install", from, r.Dir))
 }
 
 func (r *Ready) full(b *bundle, free int64) error {
@@ -127,8 +127,8 @@ func (r *Ready) full(b *bundle, free int64) error {
 	return userError(r.Name(), "its storage is full: the bundle requires %d MB in %s, and only %d MB are free; free some space there", b.size/mega+2, r.Facts.Base, free/mega)
 }
 
-// said runs a command. If the command fails, the error contains its output.
-func (r *Ready) said(ctx context.Context, line string) error {
+// runChecked runs a command. If the command fails, the error contains its output.
+func (r *Ready) runChecked(ctx context.Context, line string) error {
 	var out Head
 	status, err := r.Run(ctx, Command{Line: line, Stdout: &out, Stderr: &out})
 	if err != nil || status == 0 {
@@ -169,14 +169,14 @@ func (r *Ready) PutFolder(ctx context.Context, id string, files []File) error {
 	if err := r.Push(ctx, files, from, nil); err != nil {
 		return err
 	}
-	return r.said(ctx, fmt.Sprintf("mv %s %s", Quote(from), Quote(to)))
+	return r.runChecked(ctx, fmt.Sprintf("mv %s %s", Quote(from), Quote(to)))
 }
 
 // begin creates the temporary folder of an upload. A shell on the device deletes
 // the folder when done is called or the connection drops, unless the folder has
 // been renamed by then.
 func (r *Ready) begin(ctx context.Context, from, mode string) (done func(), err error) {
-	if err := r.said(ctx, "mkdir "+Quote(from)+" && chmod "+mode+" "+Quote(from)); err != nil {
+	if err := r.runChecked(ctx, "mkdir "+Quote(from)+" && chmod "+mode+" "+Quote(from)); err != nil {
 		return nil, err
 	}
 	const ready = "begun\n" // from now on the shell ignores SIGHUP, which adbd sends when it ends
@@ -210,7 +210,7 @@ func (r *Ready) begin(ctx context.Context, from, mode string) (done func(), err 
 // MakeFolder creates a folder on the device. Only the launcher's user can access
 // it.
 func (r *Ready) MakeFolder(ctx context.Context, dir string) error {
-	return r.said(ctx, r.asLauncher("mkdir -m 700 "+Quote(dir)))
+	return r.runChecked(ctx, r.asLauncher("mkdir -m 700 "+Quote(dir)))
 }
 
 // RemoveFolder removes a folder from the device. It reports no error if the device

@@ -137,7 +137,7 @@ func notFound(arg string, places []Place) error {
 	if len(names) == 0 {
 		return fmt.Errorf("no stack %q, and no other stacks %s%s", arg, where, hint)
 	}
-	return fmt.Errorf("no stack %q; %s%s", arg, suggest.Or(arg, names, "there are "+strings.Join(names, ", ")+" "+where), hint)
+	return fmt.Errorf("no stack %q; %s%s", arg, suggest.Suggest(arg, names, "there are "+strings.Join(names, ", ")+" "+where), hint)
 }
 
 // fromPath reads a stack's directory, or creates a plain stack from a library.

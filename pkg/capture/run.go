@@ -29,7 +29,7 @@ func (s *Session) Run(ctx context.Context, h Handler) error {
 		var err error
 		select {
 		case <-tick.C:
-			err = give(h, o.popOrdered())
+			err = deliver(h, o.popOrdered())
 		case n := <-s.news:
 			switch n := n.(type) {
 			case added:
@@ -39,7 +39,7 @@ func (s *Session) Run(ctx context.Context, h Handler) error {
 					n.m.notes.annotate(running, n.packets, n.m.LinkType)
 				}
 				if s.alone() {
-					err = give(h, n.packets)
+					err = deliver(h, n.packets)
 				} else {
 					o.add(n.packets)
 				}
@@ -63,7 +63,7 @@ func (s *Session) Run(ctx context.Context, h Handler) error {
 			stop()
 		}
 	}
-	if err := give(h, o.all()); failed == nil {
+	if err := deliver(h, o.all()); failed == nil {
 		failed = err
 	}
 	if errors.Is(failed, ErrEnough) {
@@ -116,8 +116,8 @@ func (s *Session) join(ctx context.Context, h Handler, m *Member) error {
 // order.
 func (s *Session) alone() bool { return s.numbers == 1 && !s.take.Every() }
 
-// give passes on packets, if there are any.
-func give(h Handler, packets []Packet) error {
+// deliver passes on packets, if there are any.
+func deliver(h Handler, packets []Packet) error {
 	if len(packets) == 0 {
 		return nil
 	}

@@ -58,7 +58,7 @@ func (l *Layer) readSetting(m member, profile bool) error {
 		return m.errorf("no longer a setting: %s; remove it", why)
 	}
 	if s == nil {
-		return m.errorf("unknown key; %s", suggest.Or(m.name, settingKeys(profile), "expected one of "+strings.Join(settingKeys(profile), ", ")))
+		return m.errorf("unknown key; %s", suggest.Suggest(m.name, settingKeys(profile), "expected one of "+strings.Join(settingKeys(profile), ", ")))
 	}
 	if profile && s.run {
 		return m.errorf("is not allowed in a profile; remove it")
@@ -206,7 +206,7 @@ func (n node) interfaceWord() (string, error) {
 		}
 		k := findKey(m.name)
 		if k == nil {
-			return "", m.errorf("unknown key; %s", suggest.Or(m.name, keyNames(), "expected one of "+strings.Join(append(slices.Clone(targetKeys), keyNames()...), ", ")))
+			return "", m.errorf("unknown key; %s", suggest.Suggest(m.name, keyNames(), "expected one of "+strings.Join(append(slices.Clone(targetKeys), keyNames()...), ", ")))
 		}
 		at[k.name] = m.node
 		if err := m.setKey(&i, k); err != nil {

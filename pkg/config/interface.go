@@ -202,7 +202,7 @@ func parseInterface(spec string) (Interface, error) {
 		k := findKey(name)
 		switch {
 		case k == nil:
-			return i, fmt.Errorf("%q: unknown key; %s", name, suggest.Or(name, keyNames(), "expected one of "+strings.Join(keyNames(), ", ")))
+			return i, fmt.Errorf("%q: unknown key; %s", name, suggest.Suggest(name, keyNames(), "expected one of "+strings.Join(keyNames(), ", ")))
 		case seen[name] && !k.list:
 			return i, fmt.Errorf("%s: given twice", name)
 		case k.flag && !given:

@@ -126,7 +126,7 @@ func (p Profiles) find(w Word) (*Profile, error) {
 	if one, ok := p[w.Text]; ok {
 		return one, nil
 	}
-	return nil, w.From.Wrap(fmt.Errorf("%q: no such profile; %s", w.Text, suggest.Or(w.Text, p.Names(), "there are "+strings.Join(p.Names(), ", "))))
+	return nil, w.From.Wrap(fmt.Errorf("%q: no such profile; %s", w.Text, suggest.Suggest(w.Text, p.Names(), "there are "+strings.Join(p.Names(), ", "))))
 }
 
 // Names lists the names of the profiles.

@@ -162,5 +162,5 @@ func unknownType(typ, expected string) error {
 	case typ == "passt":
 		return fmt.Errorf("%q: no longer an interface type; use user, whose gateway supports more protocols", typ)
 	}
-	return fmt.Errorf("%q: unknown interface type; %s", typ, suggest.Or(typ, TypeNames(), expected))
+	return fmt.Errorf("%q: unknown interface type; %s", typ, suggest.Suggest(typ, TypeNames(), expected))
 }

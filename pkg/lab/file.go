@@ -280,7 +280,7 @@ func (d *document) object(v *hujson.Value, path string, to reflect.Value, expect
 	return d.members(o, path, func(key, at string, m *hujson.ObjectMember) error {
 		f, ok := fields[key]
 		if !ok {
-			return d.locate(wrong(at, "unknown key; %s", suggest.Or(key, keys, "expected one of "+strings.Join(keys, ", "))))
+			return d.locate(wrong(at, "unknown key; %s", suggest.Suggest(key, keys, "expected one of "+strings.Join(keys, ", "))))
 		}
 		return d.value(&m.Value, at, f)
 	})

@@ -130,7 +130,7 @@ func Open(ctx context.Context, name string, o *Options) (*Lab, error) {
 	case len(all) == 0:
 		return nil, &NotFoundError{"no lab is running; lklrun lab up FILE starts one"}
 	case name != "":
-		return nil, &NotFoundError{fmt.Sprintf("no lab %q is running; %s", name, suggest.Or(name, names, "there are "+strings.Join(names, ", ")))}
+		return nil, &NotFoundError{fmt.Sprintf("no lab %q is running; %s", name, suggest.Suggest(name, names, "there are "+strings.Join(names, ", ")))}
 	case len(all) > 1:
 		return nil, &NotFoundError{"several labs are running: " + strings.Join(names, ", ") + "; select one by name"}
 	}

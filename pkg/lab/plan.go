@@ -189,11 +189,11 @@ func (p *planner) addNodes() error {
 				others = append(others, other)
 			}
 		}
-		return wrong(first[name], "no other node is at wire %q; %s", name, suggest.Or(name, others, "add this wire to another node"))
+		return wrong(first[name], "no other node is at wire %q; %s", name, suggest.Suggest(name, others, "add this wire to another node"))
 	}
 	for _, name := range sorted(p.t.Wires) {
 		if len(ends[name]) == 0 {
-			return wrong(join("wires", name), "no node is at this wire; %s", suggest.Or(name, sorted(ends), "remove it, or add it to nodes"))
+			return wrong(join("wires", name), "no node is at this wire; %s", suggest.Suggest(name, sorted(ends), "remove it, or add it to nodes"))
 		}
 	}
 	for _, name := range sorted(ends) {
@@ -558,7 +558,7 @@ func (p *planner) checkSteps() error {
 			return wrong(path, `a change of a wire requires both "wire" and "set"`)
 		case sets:
 			if _, ok := p.wires[s.Wire]; !ok {
-				return wrong(join(path, "wire"), "the lab has no wire %q; %s", s.Wire, suggest.Or(s.Wire, sorted(p.wires), "it has "+strings.Join(sorted(p.wires), ", ")))
+				return wrong(join(path, "wire"), "the lab has no wire %q; %s", s.Wire, suggest.Suggest(s.Wire, sorted(p.wires), "it has "+strings.Join(sorted(p.wires), ", ")))
 			}
 		case s.On == "" || len(s.Run) == 0:
 			return wrong(path, `a program requires both "on" and "run"`)
@@ -568,7 +568,7 @@ func (p *planner) checkSteps() error {
 			return wrong(join(path, "expect"), "%d; expected an exit status from 0 to 255", s.Expect)
 		default:
 			if _, ok := p.nodes[s.On]; !ok {
-				return wrong(join(path, "on"), "the lab has no node %q; %s", s.On, suggest.Or(s.On, sorted(p.nodes), "it has "+strings.Join(sorted(p.nodes), ", ")))
+				return wrong(join(path, "on"), "the lab has no node %q; %s", s.On, suggest.Suggest(s.On, sorted(p.nodes), "it has "+strings.Join(sorted(p.nodes), ", ")))
 			}
 		}
 	}

@@ -44,7 +44,7 @@ func (l *Lab) Results(ctx context.Context, steps []Result) (map[string]string, e
 		for name, counter := range n.Report {
 			value, ok := counters[counter]
 			if !ok {
-				return values, fmt.Errorf("node %s has no counter %q; %s", n.Name, counter, suggest.Or(counter, sorted(counters), "lklctl counters lists them"))
+				return values, fmt.Errorf("node %s has no counter %q; %s", n.Name, counter, suggest.Suggest(counter, sorted(counters), "lklctl counters lists them"))
 			}
 			values[name] = strconv.FormatInt(value, 10)
 		}

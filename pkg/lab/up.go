@@ -441,7 +441,7 @@ func (l *Lab) node(name string) (*PlannedNode, error) {
 			names = append(names, n.Name)
 		}
 	}
-	return nil, fmt.Errorf("lab %s has no node %q; %s", l.Plan.Name, name, suggest.Or(name, names, "it has "+strings.Join(names, ", ")))
+	return nil, fmt.Errorf("lab %s has no node %q; %s", l.Plan.Name, name, suggest.Suggest(name, names, "it has "+strings.Join(names, ", ")))
 }
 
 // Log returns the last output of a node and of its program.
@@ -512,7 +512,7 @@ func (l *Lab) Set(ctx context.Context, wire, change string) error {
 		}
 		names = append(names, w.Name)
 	}
-	return fmt.Errorf("lab %s has no wire %q; %s", l.Plan.Name, wire, suggest.Or(wire, names, "it has "+strings.Join(names, ", ")))
+	return fmt.Errorf("lab %s has no wire %q; %s", l.Plan.Name, wire, suggest.Suggest(wire, names, "it has "+strings.Join(names, ", ")))
 }
 
 func (l *Lab) setEnds(ctx context.Context, ends []WireEnd, words []string) error {

@@ -62,7 +62,7 @@ func (d *document) known(name string) string {
 	if len(names) == 0 {
 		return `the file has none; add "vars"`
 	}
-	return suggest.Or(name, names, "there are "+strings.Join(names, ", "))
+	return suggest.Suggest(name, names, "there are "+strings.Join(names, ", "))
 }
 
 // expand replaces the variables in a string. If the string is a number afterwards

@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// Of returns the error number that err wraps, without the operation and the
-// path around it. If err wraps none, Of returns err.
-func Of(err error) error {
+// Errno returns the error number that err wraps, without the operation and the
+// path around it. If err wraps none, Errno returns err.
+func Errno(err error) error {
 	var no syscall.Errno
 	if errors.As(err, &no) {
 		return no

@@ -19,8 +19,8 @@ type End struct {
 	Signal syscall.Signal // signal that kills the process, visible to a shell
 }
 
-// Of converts a wait status to an End.
-func Of(ws syscall.WaitStatus) End {
+// FromStatus converts a wait status to an End.
+func FromStatus(ws syscall.WaitStatus) End {
 	switch {
 	case ws.Signaled() && ws.Signal() == unix.SIGKILL:
 		// After SIGKILL, other programs would conclude that somebody had killed

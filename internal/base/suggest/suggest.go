@@ -25,8 +25,8 @@ func last(s string) byte {
 	return s[len(s)-1]
 }
 
-// Or returns "did you mean WORD?", or other if no word is similar.
-func Or(typed string, known []string, other string) string {
+// Suggest returns "did you mean WORD?", or other if no word is similar.
+func Suggest(typed string, known []string, other string) string {
 	if w := Word(typed, known); w != "" {
 		return "did you mean " + w + "?"
 	}

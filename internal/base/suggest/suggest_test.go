@@ -16,7 +16,7 @@ func TestOr(t *testing.T) {
 		"":                               "",
 		"bbr":                            "",
 	} {
-		if got := Or(typed, known, ""); got != want {
+		if got := Suggest(typed, known, ""); got != want {
 			t.Errorf("%q: %q, want %q", typed, got, want)
 		}
 	}

@@ -49,7 +49,7 @@ func Now(ctx context.Context, c *stackconn.Conn) (*Look, error) {
 // AddSnapshot adds the sockets and counters in l; when describes the time of l.
 func (b *Report) AddSnapshot(l *Look, when string) {
 	if text, err := json.MarshalIndent(l.Sockets, "", "  "); err != nil {
-		b.Miss("sockets.json", err)
+		b.NoteMissing("sockets.json", err)
 	} else {
 		b.add("sockets.json", "sockets "+when+", as sock_diag reports them", string(text)+"\n")
 	}
@@ -88,7 +88,7 @@ func (b *Report) AddStats(ctx context.Context, c *stackconn.Conn) {
 		err = errors.New("they were in the program's process, which has ended")
 	}
 	if err != nil {
-		b.Miss("account.json, engine.txt", err)
+		b.NoteMissing("account.json, engine.txt", err)
 		return
 	}
 	b.AddJSON("account.json", "the stack and peers of each process", account.Parse(stats))
@@ -103,7 +103,7 @@ func (b *Report) AddStats(ctx context.Context, c *stackconn.Conn) {
 func (b *Report) AddKernelLog(ctx context.Context, c *stackconn.Conn) {
 	log, err := c.Log(ctx)
 	if err != nil {
-		b.Miss("dmesg.txt", err)
+		b.NoteMissing("dmesg.txt", err)
 		return
 	}
 	b.Add("dmesg.txt", "the last lines of the kernel's log", strings.ToValidUTF8(string(log), "?"))
@@ -138,13 +138,13 @@ func (b *Report) AddStack(ctx context.Context, c *stackconn.Conn) {
 		b.Add("dmesg.txt", "the kernel's log", log.String())
 	}
 	if l, err := Now(ctx, c); err != nil {
-		b.Miss("sockets.json, counters.txt", err)
+		b.NoteMissing("sockets.json, counters.txt", err)
 	} else {
 		b.AddSnapshot(l, "at that time")
 	}
 	b.AddStats(ctx, c)
 	if all, err := sysctl.Below(ctx, c, "", nil); err != nil {
-		b.Miss("sysctl.conf", err)
+		b.NoteMissing("sysctl.conf", err)
 	} else {
 		var t strings.Builder
 		_, _ = sysctl.Save(&t, all) // cannot fail: t is in memory
@@ -155,7 +155,7 @@ func (b *Report) AddStack(ctx context.Context, c *stackconn.Conn) {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:
-			b.Miss(f.path, err)
+			b.NoteMissing(f.path, err)
 		default:
 			b.Add(strings.ReplaceAll(strings.TrimPrefix(f.path, "/"), "/", "_")+".txt", f.what, string(text))
 		}

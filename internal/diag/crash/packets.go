@@ -41,7 +41,7 @@ func (b *Report) AskPackets(ctx context.Context, c *stackconn.Conn) {
 	defer cancel()
 	kept, pcapng, err := Packets(ctx, c)
 	if err != nil {
-		b.Miss(PacketsFile, err)
+		b.NoteMissing(PacketsFile, err)
 		return
 	}
 	b.AddPackets(kept, pcapng)

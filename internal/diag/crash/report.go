@@ -74,7 +74,7 @@ func (b *Report) add(name, what, text string) {
 func (b *Report) AddJSON(name, what string, v any) {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
-		b.Miss(name, err)
+		b.NoteMissing(name, err)
 		return
 	}
 	b.Add(name, what, string(text)+"\n")
@@ -84,7 +84,7 @@ func (b *Report) AddJSON(name, what string, v any) {
 func (b *Report) AddFile(name, what, path string) {
 	f, err := os.Open(path)
 	if err != nil {
-		b.Miss(name, err)
+		b.NoteMissing(name, err)
 		return
 	}
 	defer f.Close()
@@ -95,7 +95,7 @@ func (b *Report) AddFile(name, what, path string) {
 	}
 	data, err := io.ReadAll(io.LimitReader(f, PartMax))
 	if err != nil {
-		b.Miss(name, err)
+		b.NoteMissing(name, err)
 		return
 	}
 	if cut { // an incomplete line may contain a secret without its name
@@ -105,8 +105,8 @@ func (b *Report) AddFile(name, what, path string) {
 	b.Add(name, what, strings.ToValidUTF8(string(data), "?"))
 }
 
-// Miss records that a part is missing, and the reason.
-func (b *Report) Miss(name string, err error) {
+// NoteMissing records that a part is missing, and the reason.
+func (b *Report) NoteMissing(name string, err error) {
 	b.missing = append(b.missing, fmt.Sprintf("%s: %s", name, Text(err.Error())))
 }
 

@@ -81,7 +81,7 @@ func TestReport(t *testing.T) {
 	}
 	b.AddFile("cut.txt", "a file", whole)
 	b.AddFile("d", "a file", filepath.Join(t.TempDir(), "none"))
-	b.Miss("e", errors.New("token=abc: no answer"))
+	b.NoteMissing("e", errors.New("token=abc: no answer"))
 	var out bytes.Buffer
 	if err := b.Write(&out); err != nil {
 		t.Fatal(err)

@@ -180,8 +180,8 @@ func (p *Paths) Check(s Step) (Path, error) {
 	return have, err
 }
 
-// Do performs a step. If the step fails, Do undoes all of its changes.
-func (p *Paths) Do(s Step) error {
+// Apply performs a step. If the step fails, Apply undoes all of its changes.
+func (p *Paths) Apply(s Step) error {
 	have, err := p.find(s.Iface)
 	if err != nil {
 		return err

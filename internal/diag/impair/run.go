@@ -40,7 +40,7 @@ func For(ctx context.Context, conn *stackconn.Conn, s Step, d time.Duration) err
 	if err != nil {
 		return err
 	}
-	if err := p.Do(s); err != nil {
+	if err := p.Apply(s); err != nil {
 		if ctx.Err() != nil {
 			err = nil // ctx ended during the step, but the step is complete
 		}

@@ -12,9 +12,9 @@ import (
 // anotherType is the remedy if TCP ends at lklrun's gateway.
 const anotherType = "for MPTCP to the peer, use --if tap:NAME,nat or --if raw:DEV instead of --if user"
 
-// A clue is a counter of fallbacks together with its meaning. Names and meanings are from
+// A fallbackCounter is a counter of fallbacks together with its meaning. Names and meanings are from
 // net/mptcp/mib.h.
-type clue struct {
+type fallbackCounter struct {
 	counter string
 	code    Code
 	text    string
@@ -22,7 +22,7 @@ type clue struct {
 }
 
 // early contains the reasons why MP_CAPABLE was not sent, or was sent no longer.
-var early = []clue{
+var early = []fallbackCounter{
 	{"MPCapableSYNTXDrop", SynDropped, "only a SYN without MP_CAPABLE was answered: something on the path drops SYNs with it", "use another path or network"},
 	{"MPCapableSYNTXDisabled", Disabled, "MPTCP is disabled for a time, because SYNs with MP_CAPABLE of an earlier connection got no answer (blackhole detection)", "lklctl sysctl -w net.mptcp.blackhole_timeout=0 keeps MPTCP enabled for new connections"},
 	{"MD5SigFallback", MD5, "the program uses TCP MD5 signatures (RFC 2385), which leave no room for MPTCP options", ""},
@@ -32,7 +32,7 @@ var early = []clue{
 
 // late contains the reasons why a connection abandoned MPTCP after both sides had agreed
 // on it.
-var late = []clue{
+var late = []fallbackCounter{
 	{"DataCsumErr", BadChecksum, "the data checksum was wrong: something on the path changes the data", "use TLS, or another path"},
 	{"InfiniteMapRx", Infinite, "the peer fell back to TCP (infinite mapping) because of wrong checksums: something on the path changes the data", "use TLS, or another path"},
 	{"InfiniteMapTx", Infinite, "this side fell back to TCP (infinite mapping) because the peer reported wrong checksums: something on the path changes the data", "use TLS, or another path"},
@@ -67,7 +67,7 @@ func (s *stack) fallback(c *sockdiag.Connection) Reason {
 		return s.oneOf(early, "MP_CAPABLE was not sent, or it was dropped before the first answer")
 	}
 	peer := c.Remote.Addr().Unmap()
-	if s.Speaks[peer] {
+	if s.MPTCPPeers[peer] {
 		return Reason{
 			Code: Stripped, Remedy: "use another path, or a port that is not filtered",
 			Text: fmt.Sprintf("%v answered without MP_CAPABLE, although it uses MPTCP on other connections: its program does not enable MPTCP, or something on the path strips the option", peer),
@@ -81,9 +81,9 @@ func (s *stack) fallback(c *sockdiag.Connection) Reason {
 
 // oneOf selects the clue whose counter is not zero. If several counters are not zero, it
 // is unknown which one applies to this connection.
-func (s *stack) oneOf(clues []clue, otherwise string) Reason {
+func (s *stack) oneOf(clues []fallbackCounter, otherwise string) Reason {
 	var texts, counters []string
-	var first *clue
+	var first *fallbackCounter
 	for i := range clues {
 		k := &clues[i]
 		if s.count(k.counter) == 0 {

@@ -57,7 +57,7 @@ func (s *stack) read(ctx context.Context, conn *stackconn.Conn, n *stacknet.Netl
 		pm, err := stacknet.GetSysctl(ctx, conn, "net.mptcp.pm_type")
 		s.Userspace = err == nil && strings.TrimSpace(pm) == "1" // old stacks have neither this setting nor a userspace path manager
 		_, err = conn.ReadFile(ctx, stacknet.JoinFile)
-		s.Again = err == nil
+		s.Retries = err == nil
 		if s.Past, err = past(ctx, conn, need.events); err != nil {
 			return err
 		}

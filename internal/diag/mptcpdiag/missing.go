@@ -53,7 +53,7 @@ func (s *stack) missing(c *sockdiag.Connection, l *Link) Reason {
 	if join := s.joining(c, usable); join != nil {
 		return s.waits(r, join, e, peer)
 	}
-	return s.tried(c, r, e, usable)
+	return s.explainJoin(c, r, e, usable)
 }
 
 func (r Reason) because(code Code, text, remedy string, args ...any) Reason {
@@ -150,15 +150,15 @@ func (s *stack) unrouted(r Reason, e *stacknet.Endpoint, to netip.Addr) Reason {
 
 // retry describes how to repeat a join. The kernel itself tries each endpoint only once.
 func (s *stack) retry(e *stacknet.Endpoint, dev string) string {
-	if s.Again {
+	if s.Retries {
 		return "lklrun retries it within 30 seconds"
 	}
-	return s.anew(e, dev)
+	return s.retryCommand(e, dev)
 }
 
-// anew describes how to try an endpoint again on all connections. This ends the subflows
+// retryCommand describes how to try an endpoint again on all connections. This ends the subflows
 // that use the endpoint.
-func (s *stack) anew(e *stacknet.Endpoint, dev string) string {
+func (s *stack) retryCommand(e *stacknet.Endpoint, dev string) string {
 	flags := "subflow"
 	if e.Flags&stacknet.EndpointBackup != 0 {
 		flags += " backup"

@@ -14,8 +14,8 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
-// was is the history of the last subflow from an address.
-type was struct {
+// lastSubflow is the history of the last subflow from an address.
+type lastSubflow struct {
 	joined bool          // the subflow was established
 	closed bool          // the subflow has ended
 	lived  time.Duration // time from establishment to end; 0: unknown
@@ -29,7 +29,7 @@ const atOnce = 5 * time.Second
 
 // last returns the history of c's last subflow from one of addrs. It returns false if
 // none is known.
-func (s *stack) last(c *sockdiag.Connection, addrs []netip.Addr) (w was, ok bool) {
+func (s *stack) last(c *sockdiag.Connection, addrs []netip.Addr) (w lastSubflow, ok bool) {
 	if s.Past == nil {
 		return w, false
 	}
@@ -40,7 +40,7 @@ func (s *stack) last(c *sockdiag.Connection, addrs []netip.Addr) (w was, ok bool
 		}
 		switch e.Kind {
 		case mptcpevent.SubEstablished:
-			w, ok, began = was{joined: true}, true, e.Time
+			w, ok, began = lastSubflow{joined: true}, true, e.Time
 		case mptcpevent.SubClosed:
 			// The kernel sends no event when the first subflow is
 			// established.
@@ -64,8 +64,8 @@ func (s *stack) denied(c *sockdiag.Connection) bool {
 	})
 }
 
-// tried explains the result of a join from an endpoint that has no subflow.
-func (s *stack) tried(c *sockdiag.Connection, r Reason, e *stacknet.Endpoint, addrs []netip.Addr) Reason {
+// explainJoin explains the result of a join from an endpoint that has no subflow.
+func (s *stack) explainJoin(c *sockdiag.Connection, r Reason, e *stacknet.Endpoint, addrs []netip.Addr) Reason {
 	peer := c.Remote.Addr().Unmap()
 	if w, ok := s.last(c, addrs); ok && w.closed {
 		if s.noRoute(e, peer) {
@@ -81,7 +81,7 @@ func (s *stack) tried(c *sockdiag.Connection, r Reason, e *stacknet.Endpoint, ad
 		return r.because(DenyID0, "the peer rejects subflows to its initial address, and it has announced no other usable address", "")
 	case i.SubflowsMax.Known && i.Subflows.Known && i.Subflows.N >= i.SubflowsMax.N:
 		return r.because(Limit, fmt.Sprintf("the limit is %d additional subflows, and the connection has %d", i.SubflowsMax.N, i.Subflows.N),
-			"lklctl mptcp limits set subflows %d (for new connections); for this connection, also: %s", i.SubflowsMax.N+1, s.anew(e, r.Iface))
+			"lklctl mptcp limits set subflows %d (for new connections); for this connection, also: %s", i.SubflowsMax.N+1, s.retryCommand(e, r.Iface))
 	case s.noRoute(e, peer):
 		return s.unrouted(r, e, peer)
 	}
@@ -101,7 +101,7 @@ func established(c *sockdiag.Connection) bool {
 
 // ended explains why the last subflow has ended, or why the attempt to create it has
 // failed.
-func (s *stack) ended(r Reason, e *stacknet.Endpoint, w was, peer netip.Addr) Reason {
+func (s *stack) ended(r Reason, e *stacknet.Endpoint, w lastSubflow, peer netip.Addr) Reason {
 	to, retry := w.end.Remote, s.retry(e, r.Iface)
 	words := w.end.ResetWords()
 	if words != "" {
@@ -157,12 +157,12 @@ func (s *stack) guess(r Reason, e *stacknet.Endpoint) Reason {
 		{"MPJoinSynTxCreatSkErr", "joins could not create a socket"},
 	} {
 		if n := s.count(k.counter); n > 0 {
-			return r.because(ConnectError, fmt.Sprintf("no subflow was created from here; on all connections, %d %s (%s)", n, k.text, k.counter), "to retry: %s", s.anew(e, r.Iface))
+			return r.because(ConnectError, fmt.Sprintf("no subflow was created from here; on all connections, %d %s (%s)", n, k.text, k.counter), "to retry: %s", s.retryCommand(e, r.Iface))
 		}
 	}
 	text := "there is no record of a join from here"
 	if s.Past == nil || s.Past.Gap {
 		text = "the result of the last join from here is unknown"
 	}
-	return r.because(Unknown, text, "to retry: %s; lklctl mptcp monitor shows the result", s.anew(e, r.Iface))
+	return r.because(Unknown, text, "to retry: %s; lklctl mptcp monitor shows the result", s.retryCommand(e, r.Iface))
 }

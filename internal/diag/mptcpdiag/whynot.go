@@ -98,14 +98,14 @@ type Route struct {
 
 // stack is the known state of a stack and its connections.
 type stack struct {
-	Links   []Link
-	Listens map[uint16]bool     // ports of listening sockets
-	Speaks  map[netip.Addr]bool // peers that use MPTCP on another connection
+	Links      []Link
+	Listens    map[uint16]bool     // ports of listening sockets
+	MPTCPPeers map[netip.Addr]bool // peers that use MPTCP on another connection
 
 	// The following data is read only if a connection lacks something: see needs.
 	Endpoints []stacknet.Endpoint
 	Userspace bool             // net.mptcp.pm_type is 1
-	Again     bool             // failed joins are retried (stacknet.JoinFile)
+	Retries   bool             // failed joins are retried (stacknet.JoinFile)
 	Counters  map[string]int64 // MPTcpExt counters, by name without that prefix
 	Past      *mptcpevent.Past // nil: no events were recorded
 	NoRoute   map[Route]bool   // routes that do not exist
@@ -113,14 +113,14 @@ type stack struct {
 
 // newStack derives the state from the links, connections and listeners of a stack.
 func newStack(links []Link, conns []sockdiag.Connection) *stack {
-	s := &stack{Links: links, Listens: map[uint16]bool{}, Speaks: map[netip.Addr]bool{}, NoRoute: map[Route]bool{}}
+	s := &stack{Links: links, Listens: map[uint16]bool{}, MPTCPPeers: map[netip.Addr]bool{}, NoRoute: map[Route]bool{}}
 	for i := range conns {
 		c := &conns[i]
 		switch {
 		case c.State == sockdiag.Listen:
 			s.Listens[c.Local.Port()] = true
 		case c.MPTCP != nil && !c.MPTCP.Fallback && c.MPTCP.RemoteKey:
-			s.Speaks[c.Remote.Addr().Unmap()] = true
+			s.MPTCPPeers[c.Remote.Addr().Unmap()] = true
 		}
 	}
 	return s
@@ -140,10 +140,10 @@ func (s *stack) gatewayOf(c *sockdiag.Connection) *Link {
 	return nil
 }
 
-// lacks reports whether c is plain TCP. If it is not, lacks returns the interfaces over
+// missingSubflows reports whether c is plain TCP. If it is not, missingSubflows returns the interfaces over
 // which c has no subflow. A connection lacks nothing if it is starting, ending, or over
 // loopback.
-func (s *stack) lacks(c *sockdiag.Connection) (mptcp bool, subflows []*Link) {
+func (s *stack) missingSubflows(c *sockdiag.Connection) (mptcp bool, subflows []*Link) {
 	if c.State != sockdiag.Established && c.State != sockdiag.CloseWait || c.MPTCP == nil || c.Remote.Addr().Unmap().IsLoopback() {
 		return false, nil
 	}
@@ -170,7 +170,7 @@ type needs struct {
 func (s *stack) needs(conns []sockdiag.Connection) (n needs) {
 	for i := range conns {
 		c := &conns[i]
-		mptcp, subflows := s.lacks(c)
+		mptcp, subflows := s.missingSubflows(c)
 		n.counters = n.counters || mptcp || len(subflows) > 0
 		if len(subflows) == 0 {
 			continue
@@ -192,7 +192,7 @@ func (s *stack) needs(conns []sockdiag.Connection) (n needs) {
 // explain returns the reasons why c is plain TCP or, if it is not, why it has no subflow
 // over each interface that lacks one.
 func (s *stack) explain(c *sockdiag.Connection) (all []Reason) {
-	mptcp, subflows := s.lacks(c)
+	mptcp, subflows := s.missingSubflows(c)
 	if mptcp {
 		return []Reason{s.fallback(c)}
 	}

@@ -47,7 +47,7 @@ func twoPaths() (*stack, *sockdiag.Connection) {
 			{ID: 1, Addr: addr(own), Ifindex: 2, Flags: stacknet.EndpointSubflow},
 			{ID: 2, Addr: addr(second), Ifindex: 3, Flags: stacknet.EndpointSubflow},
 		},
-		Counters: map[string]int64{}, Past: &mptcpevent.Past{}, Listens: map[uint16]bool{}, Speaks: map[netip.Addr]bool{}, NoRoute: map[Route]bool{},
+		Counters: map[string]int64{}, Past: &mptcpevent.Past{}, Listens: map[uint16]bool{}, MPTCPPeers: map[netip.Addr]bool{}, NoRoute: map[Route]bool{},
 	}
 	known := sockdiag.Known
 	c := &sockdiag.Connection{
@@ -206,7 +206,7 @@ func TestFallback(t *testing.T) {
 			s, conn := twoPaths()
 			conn.MPTCP.Fallback, conn.MPTCP.RemoteKey = true, c.key
 			conn.Subflows[0].Subflow.Flags = c.flags
-			s.Speaks[addr(peer)] = c.speaks
+			s.MPTCPPeers[addr(peer)] = c.speaks
 			for _, n := range c.counters {
 				s.Counters[n] = 1
 			}

@@ -16,10 +16,10 @@ import (
 // deleted, or the peer of its socket has closed the connection. For a device,
 // it also reports changes of the carrier.
 type Watch struct {
-	gone chan struct{} // closed when the object is gone
-	news chan bool     // capacity 1: the latest carrier state, after a change
-	done chan struct{} // closed when the watch has ended
-	stop func()
+	gone    chan struct{} // closed when the object is gone
+	carrier chan bool     // capacity 1: the latest carrier state, after a change
+	done    chan struct{} // closed when the watch has ended
+	stop    func()
 }
 
 // Gone returns a channel that is closed when the watched object is gone.
@@ -29,7 +29,7 @@ func (w *Watch) Gone() <-chan struct{} { return w.gone }
 // true if it is up and has carrier, false if not. The initial state is assumed
 // to be true. If several changes are not received in time, the channel keeps
 // only the last one.
-func (w *Watch) Carries() <-chan bool { return w.news }
+func (w *Watch) Carries() <-chan bool { return w.carrier }
 
 // Close ends the watch.
 func (w *Watch) Close() {
@@ -44,12 +44,12 @@ func WatchDevice(ifindex int) (*Watch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watching the host's devices: %w", err)
 	}
-	w := &Watch{gone: make(chan struct{}), news: make(chan bool, 1), done: make(chan struct{}), stop: s.Close}
+	w := &Watch{gone: make(chan struct{}), carrier: make(chan bool, 1), done: make(chan struct{}), stop: s.Close}
 	carries, err := looksUp(ifindex)
 	if err != nil { // it was deleted after it was opened
 		close(w.gone)
 	} else if !carries {
-		w.news <- false
+		w.carrier <- false
 	}
 	go w.device(s, ifindex, carries)
 	return w, nil
@@ -58,7 +58,7 @@ func WatchDevice(ifindex int) (*Watch, error) {
 // ReportedWatch returns a watch of an object whose owner reports each change of its
 // carrier.
 func ReportedWatch() (w *Watch, report func(carries bool)) {
-	w = &Watch{gone: make(chan struct{}), news: make(chan bool, 1), done: make(chan struct{})}
+	w = &Watch{gone: make(chan struct{}), carrier: make(chan bool, 1), done: make(chan struct{})}
 	w.stop = func() { close(w.done) }
 	return w, w.tell
 }
@@ -75,10 +75,10 @@ func looksUp(ifindex int) (bool, error) {
 // tell replaces an unread state by the new one.
 func (w *Watch) tell(carries bool) {
 	select {
-	case <-w.news:
+	case <-w.carrier:
 	default:
 	}
-	w.news <- carries
+	w.carrier <- carries
 }
 
 func (w *Watch) device(s *nl.NetlinkSocket, ifindex int, carries bool) {

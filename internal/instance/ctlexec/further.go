@@ -105,7 +105,7 @@ func ended(info *instance.Info, req ctlproto.Exec, r ctlproto.ExecReply, note fu
 	case ctlproto.CTL_EXEC_RUN_ENDED:
 		note("instance %q has ended, so %s was killed", info.Name, req.Args[0])
 	}
-	return exit.Of(syscall.WaitStatus(r.WaitStatus)), nil
+	return exit.FromStatus(syscall.WaitStatus(r.WaitStatus)), nil
 }
 
 // lost explains why it is unknown how the program ended.

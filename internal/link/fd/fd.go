@@ -47,10 +47,10 @@ func (driver) Plan(r *link.Request, f Facts) (Part, error) {
 	return Part{}, nil
 }
 
-func (driver) Describe(l *link.Link, _ Part) link.Words {
-	return link.Words{
-		About: []string{fmt.Sprintf("descriptor %d", l.FD)},
-		Do:    fmt.Sprintf("use descriptor %d as %s", l.FD, l.Name),
+func (driver) Describe(l *link.Link, _ Part) link.Description {
+	return link.Description{
+		Summary: []string{fmt.Sprintf("descriptor %d", l.FD)},
+		Step:    fmt.Sprintf("use descriptor %d as %s", l.FD, l.Name),
 	}
 }
 
@@ -67,7 +67,7 @@ func (driver) Open(_ context.Context, l *link.Link, _ Part, env link.Env) (link.
 	if err != nil {
 		return link.End{}, err
 	}
-	end := link.End{File: f.File, Kind: kinds[f.Kind], Flags: link.Headed(f.VnetHdr)}
+	end := link.End{File: f.File, Kind: kinds[f.Kind], Flags: link.VnetFlags(f.VnetHdr)}
 	switch {
 	case f.Kind == netdev.FDSocket:
 		if end.Watch, err = netdev.WatchSocket(f.File); err != nil {

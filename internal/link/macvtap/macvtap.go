@@ -83,7 +83,7 @@ type driver struct{}
 
 func (driver) Look(ctx context.Context, q *link.Query) (Facts, error) {
 	st, err := netdev.CheckMacvtap(q.Interface.Device)
-	return st, q.Lack(err)
+	return st, q.MissingRight(err)
 }
 
 // Plan fills in the properties that the host's device determines. The MTU of a
@@ -120,16 +120,16 @@ func (driver) Plan(r *link.Request, f Facts) (Part, error) {
 	return p, nil
 }
 
-func (driver) Describe(l *link.Link, p Part) link.Words {
+func (driver) Describe(l *link.Link, p Part) link.Description {
 	if !p.Create {
-		return link.Words{
-			About: []string{"macvtap " + l.Device},
-			Do:    fmt.Sprintf("attach to macvtap %s as %s", l.Device, l.Name), Undo: "detach",
+		return link.Description{
+			Summary: []string{"macvtap " + l.Device},
+			Step:    fmt.Sprintf("attach to macvtap %s as %s", l.Device, l.Name), Undo: "detach",
 		}
 	}
-	return link.Words{
-		About: []string{"macvtap on " + l.Device + " (to be created)"},
-		Do:    fmt.Sprintf("create a macvtap on %s, mode %s, mtu %d, up, as %s", l.Device, cmp.Or(p.Mode, config.ModeBridge), l.MTU, l.Name), Undo: "delete it",
+	return link.Description{
+		Summary: []string{"macvtap on " + l.Device + " (to be created)"},
+		Step:    fmt.Sprintf("create a macvtap on %s, mode %s, mtu %d, up, as %s", l.Device, cmp.Or(p.Mode, config.ModeBridge), l.MTU, l.Name), Undo: "delete it",
 	}
 }
 
@@ -147,7 +147,7 @@ func (driver) Open(ctx context.Context, l *link.Link, p Part, env link.Env) (lin
 		return link.End{}, err
 	}
 	return link.End{
-		File: m.File, Kind: ctlproto.CTL_LINK_TAP, Flags: link.Headed(true),
+		File: m.File, Kind: ctlproto.CTL_LINK_TAP, Flags: link.VnetFlags(true),
 		Ifindex: m.Ifindex, Gone: fmt.Sprintf("macvtap %s was deleted on the host", m.Name),
 	}, nil
 }

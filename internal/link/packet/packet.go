@@ -60,7 +60,7 @@ type driver struct{ rawIP bool }
 func (d driver) Look(_ context.Context, q *link.Query) (Facts, error) {
 	q.MayShare = true
 	st, err := netdev.CheckPacket(q.Interface.Device, d.rawIP)
-	return st, q.Lack(err)
+	return st, q.MissingRight(err)
 }
 
 // Plan fills in the properties that the interface takes from the host's device.
@@ -128,24 +128,24 @@ func borrow(l *link.Link, f *Facts) error {
 	return nil
 }
 
-func (driver) Describe(l *link.Link, _ Part) link.Words {
-	w := link.Words{
-		About: []string{"Ethernet frames of " + l.Device},
-		Do:    fmt.Sprintf("open a packet socket on %s as %s", l.Device, l.Name), Undo: "closed when lklhost exits",
+func (driver) Describe(l *link.Link, _ Part) link.Description {
+	w := link.Description{
+		Summary: []string{"Ethernet frames of " + l.Device},
+		Step:    fmt.Sprintf("open a packet socket on %s as %s", l.Device, l.Name), Undo: "closed when lklhost exits",
 	}
 	if l.RawIP {
-		w.About[0] = "IP packets of " + l.Device
+		w.Summary[0] = "IP packets of " + l.Device
 	}
 	switch {
 	case len(l.Shared) > 0:
-		w.About = append(w.About, "sharing the host's address")
+		w.Summary = append(w.Summary, "sharing the host's address")
 		var texts []string
 		for _, a := range l.Shared {
 			texts = append(texts, a.String())
 		}
-		w.Do += ", sharing " + strings.Join(texts, ", ") + " with the host"
+		w.Step += ", sharing " + strings.Join(texts, ", ") + " with the host"
 	case !l.RawIP:
-		w.Do += ", for Ethernet address " + l.MAC.String()
+		w.Step += ", for Ethernet address " + l.MAC.String()
 	}
 	return w
 }
@@ -190,7 +190,7 @@ func open(l *link.Link, filter []bpf.RawInstruction, promiscuous bool) (link.End
 		return link.End{}, err
 	}
 	end := link.End{
-		File: p.File, Kind: ctlproto.CTL_LINK_PACKET, Flags: link.Headed(p.VnetHdr),
+		File: p.File, Kind: ctlproto.CTL_LINK_PACKET, Flags: link.VnetFlags(p.VnetHdr),
 		Ifindex: p.Ifindex, Gone: fmt.Sprintf("device %s was deleted on the host", l.Device),
 	}
 	if l.RawIP {

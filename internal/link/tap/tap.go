@@ -69,13 +69,13 @@ func (driver) Look(ctx context.Context, q *link.Query) (Facts, error) {
 	i := q.Interface
 	st, err := netdev.CheckTap(i.Device, i.Multiqueue)
 	f := Facts{TapState: st}
-	if err := q.Lack(err); err != nil {
+	if err := q.MissingRight(err); err != nil {
 		return f, err
 	}
 	if i.Bridge != "" {
 		f.BridgeMTU, err = netdev.CheckBridge(i.Bridge, i.Device, st.Exists)
 		if err != nil {
-			err = q.Lack(fmt.Errorf("bridge: %w", err))
+			err = q.MissingRight(fmt.Errorf("bridge: %w", err))
 		}
 		if err != nil {
 			return f, err
@@ -85,7 +85,7 @@ func (driver) Look(ctx context.Context, q *link.Query) (Facts, error) {
 		return f, nil
 	}
 	if err := netdev.CheckNAT(ctx); err != nil {
-		if err = q.Lack(fmt.Errorf("nat: %w", err)); err != nil {
+		if err = q.MissingRight(fmt.Errorf("nat: %w", err)); err != nil {
 			return f, err
 		}
 	}
@@ -113,37 +113,37 @@ func (driver) Plan(r *link.Request, f Facts) (Part, error) {
 	return p, err
 }
 
-func (driver) Describe(l *link.Link, p Part) link.Words {
-	w := link.Words{About: []string{"tap " + l.Device}, Do: fmt.Sprintf("attach to tap %s as %s", l.Device, l.Name), Undo: "detach"}
+func (driver) Describe(l *link.Link, p Part) link.Description {
+	w := link.Description{Summary: []string{"tap " + l.Device}, Step: fmt.Sprintf("attach to tap %s as %s", l.Device, l.Name), Undo: "detach"}
 	if p.Create {
-		w.About[0] += " (to be created)"
+		w.Summary[0] += " (to be created)"
 	}
 	if p.Queue {
-		w.Do = fmt.Sprintf("attach to a queue of tap %s as %s", l.Device, l.Name)
+		w.Step = fmt.Sprintf("attach to a queue of tap %s as %s", l.Device, l.Name)
 	}
 	if p.Create {
-		w.Do, w.Undo = fmt.Sprintf("create tap %s, mtu %d, up, as %s", l.Device, l.MTU, l.Name), "delete it"
+		w.Step, w.Undo = fmt.Sprintf("create tap %s, mtu %d, up, as %s", l.Device, l.MTU, l.Name), "delete it"
 	}
 	if p.Create && p.Queue {
-		w.Do, w.Undo = w.Do+", with several queues", "detach; the last run that shares the tap deletes it"
+		w.Step, w.Undo = w.Step+", with several queues", "detach; the last run that shares the tap deletes it"
 	}
 	if p.Bridge != "" {
-		w.About = append(w.About, "in bridge "+p.Bridge)
-		w.Do += ", in bridge " + p.Bridge
+		w.Summary = append(w.Summary, "in bridge "+p.Bridge)
+		w.Step += ", in bridge " + p.Bridge
 		if !p.Create {
 			w.Undo += ", and remove it from the bridge"
 		}
 	}
 	if p.Queue {
-		w.About = append(w.About, "one queue")
+		w.Summary = append(w.Summary, "one queue")
 	}
 	if p.NAT {
-		w.About = append(w.About, "masqueraded by the host")
+		w.Summary = append(w.Summary, "masqueraded by the host")
 		var addrs []string
 		for _, a := range p.HostAddrs {
 			addrs = append(addrs, a.String())
 		}
-		w.Do += fmt.Sprintf("; assign %s to the host's side, enable forwarding, masquerade", strings.Join(addrs, " and "))
+		w.Step += fmt.Sprintf("; assign %s to the host's side, enable forwarding, masquerade", strings.Join(addrs, " and "))
 		w.Undo += ", delete the firewall rules, and restore the forwarding setting"
 	}
 	return w
@@ -174,7 +174,7 @@ func (driver) Open(ctx context.Context, l *link.Link, p Part, env link.Env) (lin
 	}
 	// To forward big packets to another device, the host would have to
 	// segment them itself.
-	flags := link.Headed(tap.VnetHdr)
+	flags := link.VnetFlags(tap.VnetHdr)
 	if !member && !p.NAT && tap.VnetHdr {
 		flags |= ctlproto.CTL_LINKF_BIG
 	}

@@ -34,7 +34,7 @@ func init() {
 		// All packets go to the other end.
 		AnyGateway: true, ParseArg: parseArg, Check: check,
 		// Each path to the same gateway is an interface.
-		Exclusive: func(i *config.Interface) bool { return listens(i.Device) }, Conflict: conflict,
+		Exclusive: func(i *config.Interface) bool { return isPort(i.Device) }, Conflict: conflict,
 	}, driver{})
 }
 
@@ -43,7 +43,7 @@ const argForms = "expected udp:HOST:PORT for the gateway HOST, or udp:PORT for t
 // parseArg accepts HOST:PORT and PORT.
 func parseArg(i *config.Interface, arg string) error {
 	host, port := "", arg
-	if !listens(arg) {
+	if !isPort(arg) {
 		var err error
 		if host, port, err = net.SplitHostPort(arg); err != nil || host == "" {
 			return fmt.Errorf("udp: %q; %s", arg, argForms)
@@ -56,8 +56,8 @@ func parseArg(i *config.Interface, arg string) error {
 	return nil
 }
 
-// listens reports whether the argument is only a port.
-func listens(arg string) bool {
+// isPort reports whether the argument is only a port.
+func isPort(arg string) bool {
 	_, err := strconv.Atoi(arg)
 	return err == nil
 }
@@ -70,9 +70,9 @@ func check(i *config.Interface) *config.KeyError {
 		return config.KeyErrorf("ip", "%s", assigns)
 	case len(i.IP6) > 0:
 		return config.KeyErrorf("ip6", "%s", assigns)
-	case listens(i.Device) && i.Via != "":
+	case isPort(i.Device) && i.Via != "":
 		return config.KeyErrorf("via", "a gateway accepts tunnels on all devices; remove via")
-	case listens(i.Device) && (i.GW.IsValid() || i.GW6.IsValid()):
+	case isPort(i.Device) && (i.GW.IsValid() || i.GW6.IsValid()):
 		return config.KeyErrorf("gw", "this end is the gateway; remove gw and gw6")
 	}
 	return nil
@@ -133,7 +133,7 @@ func (driver) Look(ctx context.Context, q *link.Query) (f Facts, err error) {
 		return f, fmt.Errorf("key: %w", err)
 	}
 	f.Open, f.Addrs, f.DNS, f.MTU = file.Open, file.Addrs, file.DNS, file.MTU
-	if listens(i.Device) {
+	if isPort(i.Device) {
 		return f, checkPort(ctx, i.Device)
 	}
 	if len(file.Peers) != 1 {
@@ -197,7 +197,7 @@ func (f *Facts) find(ctx context.Context, i *config.Interface) (netip.AddrPort, 
 func (driver) Plan(r *link.Request, f Facts) (Part, error) {
 	i, l := r.Interface, r.Link
 	p := Part{Key: f.Key, Remote: f.Remote, Via: i.Via, Gateway: f.Gateway, Own: f.Own}
-	if listens(i.Device) {
+	if isPort(i.Device) {
 		n, err := strconv.ParseUint(i.Device, 10, 16)
 		if err != nil {
 			return p, err
@@ -240,20 +240,20 @@ func (p *Part) choose(l *link.Link) {
 	l.GW4, l.GW6 = netip.Addr{}, netip.Addr{}
 }
 
-func (driver) Describe(l *link.Link, p Part) link.Words {
+func (driver) Describe(l *link.Link, p Part) link.Description {
 	if p.Listen != 0 {
-		return link.Words{
-			About: []string{fmt.Sprintf("gateway for tunnels in UDP, port %d", p.Listen)},
-			Do:    fmt.Sprintf("accept tunnels on UDP port %d as %s", p.Listen, l.Name), Undo: "ends when lklrun exits",
+		return link.Description{
+			Summary: []string{fmt.Sprintf("gateway for tunnels in UDP, port %d", p.Listen)},
+			Step:    fmt.Sprintf("accept tunnels on UDP port %d as %s", p.Listen, l.Name), Undo: "ends when lklrun exits",
 		}
 	}
-	w := link.Words{
-		About: []string{fmt.Sprintf("tunnel in UDP to %s", p.Remote)},
-		Do:    fmt.Sprintf("connect to the gateway %s as %s", p.Remote, l.Name), Undo: "ends when lklrun exits",
+	w := link.Description{
+		Summary: []string{fmt.Sprintf("tunnel in UDP to %s", p.Remote)},
+		Step:    fmt.Sprintf("connect to the gateway %s as %s", p.Remote, l.Name), Undo: "ends when lklrun exits",
 	}
 	if p.Via != "" {
-		w.About[0] += " through " + p.Via
-		w.Do = fmt.Sprintf("connect to the gateway %s through %s as %s", p.Remote, p.Via, l.Name)
+		w.Summary[0] += " through " + p.Via
+		w.Step = fmt.Sprintf("connect to the gateway %s through %s as %s", p.Remote, p.Via, l.Name)
 	}
 	return w
 }

@@ -94,7 +94,7 @@ func (driver) Plan(r *link.Request, f Facts) (Part, error) {
 	c := gateway.Default(n)
 	if len(i.IP) > 0 {
 		var err error
-		if c, err = gateway.Around(i.IP[0], i.GW); err != nil {
+		if c, err = gateway.ForAddress(i.IP[0], i.GW); err != nil {
 			return c, err
 		}
 	}
@@ -125,7 +125,7 @@ func (driver) Plan(r *link.Request, f Facts) (Part, error) {
 func free(others []link.Link) int {
 	taken := map[netip.Prefix]bool{}
 	for _, l := range others {
-		if c, ok := l.Own.(Part); ok {
+		if c, ok := l.TypePlan.(Part); ok {
 			taken[c.Address] = true
 		}
 	}
@@ -136,21 +136,21 @@ func free(others []link.Link) int {
 	return n
 }
 
-func (driver) Describe(l *link.Link, c Part) link.Words {
+func (driver) Describe(l *link.Link, c Part) link.Description {
 	last := fmt.Sprintf("the host's 127.0.0.1 is %s", c.Host)
 	if len(c.Allow) > 0 {
 		last = "only to allowed destinations"
 	}
-	return link.Words{
-		About: []string{"user-mode gateway"},
-		Last:  []string{last},
-		Do:    fmt.Sprintf("start the user-mode gateway %s as %s", l.GW4, l.Name), Undo: "ends when lklrun exits",
+	return link.Description{
+		Summary: []string{"user-mode gateway"},
+		Notes:   []string{last},
+		Step:    fmt.Sprintf("start the user-mode gateway %s as %s", l.GW4, l.Name), Undo: "ends when lklrun exits",
 	}
 }
 
 func (driver) Open(ctx context.Context, l *link.Link, c Part, env link.Env) (link.End, error) {
 	c.User = env.User
-	g, bell, err := gateway.Start(ctx, c, env.Log, func(words string) { env.Tell(l.Name + ": " + words) })
+	g, bell, err := gateway.Start(ctx, c, env.Log, func(words string) { env.Notify(l.Name + ": " + words) })
 	var taken *gateway.PublishError
 	if errors.As(err, &taken) { // in use since the plan was made
 		return link.End{}, &exit.UsageError{Err: err}
@@ -158,12 +158,12 @@ func (driver) Open(ctx context.Context, l *link.Link, c Part, env link.Env) (lin
 	if err != nil {
 		return link.End{}, err
 	}
-	end := link.End{Plain: g.Plain, Close: func() { g.Close() }, Counts: g.Counts, Egress: g.Egress}
+	end := link.End{Fallback: g.Plain, Close: func() { g.Close() }, Counts: g.Counts, Egress: g.Egress}
 	if bell == nil {
 		end.Kind = ctlproto.CTL_LINK_FRAME
 		end.File, err = g.Plain()
 	} else {
-		end.Kind, end.Flags, end.Bell = ctlproto.CTL_LINK_WIRE, link.Headed(true), bell
+		end.Kind, end.Flags, end.PeerFD = ctlproto.CTL_LINK_WIRE, link.VnetFlags(true), bell
 		end.File, err = link.Wire(l.Name)
 	}
 	if err != nil {

@@ -135,13 +135,13 @@ func (driver) Plan(r *link.Request, f Facts) (Part, error) {
 	return Part{}, nil
 }
 
-func (driver) Describe(l *link.Link, _ Part) link.Words {
-	w := link.Words{
-		About: []string{"wire " + l.Device},
-		Do:    fmt.Sprintf("join wire %s as %s", l.Device, l.Name), Undo: "leave it",
+func (driver) Describe(l *link.Link, _ Part) link.Description {
+	w := link.Description{
+		Summary: []string{"wire " + l.Device},
+		Step:    fmt.Sprintf("join wire %s as %s", l.Device, l.Name), Undo: "leave it",
 	}
 	if len(l.Impair) > 0 {
-		w.Last = []string{"what it receives: " + strings.Join(l.Impair, " ")}
+		w.Notes = []string{"what it receives: " + strings.Join(l.Impair, " ")}
 	}
 	return w
 }
@@ -153,14 +153,14 @@ func (driver) Open(ctx context.Context, l *link.Link, _ Part, env link.Env) (lin
 	}
 	end := link.End{
 		File: file,
-		Kind: ctlproto.CTL_LINK_WIRE, Flags: link.Headed(true),
+		Kind: ctlproto.CTL_LINK_WIRE, Flags: link.VnetFlags(true),
 	}
 	m, err := meet(ctx, env.Dir, l.Name, l.Device, env.Log)
 	if err != nil {
 		end.File.Close()
 		return link.End{}, fmt.Errorf("wire %s: %w", l.Device, err)
 	}
-	end.Close, end.Join = m.close, m.join
+	end.Close, end.Peers = m.close, m.join
 	return end, nil
 }
 

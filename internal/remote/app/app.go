@@ -104,7 +104,7 @@ func (a *App) Run(ctx context.Context, flags []string) (err error) {
 	if _, _, err = a.shell(ctx, "am force-stop "+a.name); err != nil {
 		return err
 	}
-	if err = a.lend(ctx, lent); err != nil {
+	if err = a.serveFDs(ctx, lent); err != nil {
 		return err
 	}
 	if err = a.set(ctx, value); err != nil {

@@ -47,9 +47,9 @@ func splitLent(flags []string) (lent, rest []string, err error) {
 	return lent, rest, nil
 }
 
-// lend starts the helper that opens the interfaces as root. It serves every start of the
+// serveFDs starts the helper that opens the interfaces as root. It serves every start of the
 // app, until Unset ends it.
-func (a *App) lend(ctx context.Context, lent []string) error {
+func (a *App) serveFDs(ctx context.Context, lent []string) error {
 	if len(lent) == 0 {
 		return nil
 	}

@@ -21,10 +21,10 @@ import (
 // passedOn lists the signals that are forwarded to the command on the device.
 var passedOn = []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM}
 
-// Hear starts to catch signals for the command. A signal that was already ignored
-// stays ignored. Hear ignores the stop signals of a terminal, because the device
+// CatchSignals starts to catch signals for the command. A signal that was already ignored
+// stays ignored. CatchSignals ignores the stop signals of a terminal, because the device
 // would assume that a stopped desk is dead.
-func Hear() chan os.Signal {
+func CatchSignals() chan os.Signal {
 	in := make(chan os.Signal, 64)
 	for _, s := range passedOn {
 		if !signal.Ignored(s) {
@@ -42,7 +42,7 @@ func Hear() chan os.Signal {
 // descriptors, its terminal and its signals. The error is a *remote.Error, or an
 // error of the terminal.
 func Run(ctx context.Context, r *remote.Ready, start session.StartMessage) (exit.End, error) {
-	desk := remote.Desk{Start: start, Signals: Hear()}
+	desk := remote.Desk{Start: start, Signals: CatchSignals()}
 	std := [3]*os.File{os.Stdin, os.Stdout, os.Stderr}
 	for n, f := range std {
 		_, err := unix.FcntlInt(f.Fd(), unix.F_GETFD, 0)

@@ -43,7 +43,7 @@ type Forwarder struct {
 	ctx    context.Context //nolint:containedctx // ends with Close
 	cancel context.CancelFunc
 	list   remote.Stream
-	said   words
+	stderr words
 	busy   sync.WaitGroup
 	room   chan struct{} // holds one element for each connection
 
@@ -105,12 +105,12 @@ func (f *Forwarder) Close() {
 // processed.
 func (f *Forwarder) begin(ctx context.Context) error {
 	var err error
-	if f.list, err = f.ready.Launch(f.ctx, &f.said, "device", "list", "--follow"); err != nil {
+	if f.list, err = f.ready.Launch(f.ctx, &f.stderr, "device", "list", "--follow"); err != nil {
 		return err
 	}
 	first := make(chan error, 1)
 	f.busy.Go(func() { f.follow(first) })
-	f.busy.Go(f.beat)
+	f.busy.Go(f.sendHeartbeats)
 	limit := time.NewTimer(listLimit)
 	defer limit.Stop()
 	select {
@@ -123,8 +123,8 @@ func (f *Forwarder) begin(ctx context.Context) error {
 	}
 }
 
-// beat sends heartbeats to the device.
-func (f *Forwarder) beat() {
+// sendHeartbeats sends heartbeats to the device.
+func (f *Forwarder) sendHeartbeats() {
 	tick := time.NewTicker(ondevice.FollowBeat)
 	defer tick.Stop()
 	for {
@@ -196,8 +196,8 @@ func (f *Forwarder) ended(err error) error {
 	switch {
 	case err != nil:
 		return f.broken(err)
-	case f.said.line() != "":
-		return f.broken(errors.New(f.said.line()))
+	case f.stderr.line() != "":
+		return f.broken(errors.New(f.stderr.line()))
 	}
 	return f.broken(fmt.Errorf("its lklrun exited with status %d", status))
 }

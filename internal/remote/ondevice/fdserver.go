@@ -37,9 +37,9 @@ const (
 // LendTypes are the interface types that Lend opens.
 var LendTypes = []string{"tap", "raw", "rawip"}
 
-// Lend opens interfaces for each run of the user uid that connects to the socket at path,
+// ServeFDs opens interfaces for each run of the user uid that connects to the socket at path,
 // until it is told to end.
-func Lend(ctx context.Context, path string, uid int, specs []string) error {
+func ServeFDs(ctx context.Context, path string, uid int, specs []string) error {
 	var interfaces []config.Interface
 	for _, spec := range specs {
 		i, err := config.ParseInterface(spec)
@@ -189,8 +189,8 @@ func openLent(ctx context.Context, n int, i *config.Interface, env link.Env) (en
 	return link.Open(ctx, &l, env)
 }
 
-// EndLend ends the Lend at path.
-func EndLend(path string) error {
+// StopFDs ends the ServeFDs at path.
+func StopFDs(path string) error {
 	c, err := ask(path, askEnd)
 	if err != nil {
 		return err

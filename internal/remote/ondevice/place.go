@@ -22,9 +22,9 @@ import (
 // BASE/run and BASE/tmp.
 type Place struct{ Base, Bundle string }
 
-// Here returns the place of this program. It returns an error if the program is
+// Locate returns the place of this program. It returns an error if the program is
 // not in a bundle.
-func Here() (Place, error) {
+func Locate() (Place, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return Place{}, fmt.Errorf("looking for this program: %w", err)

@@ -99,7 +99,7 @@ func Run(ctx context.Context, in io.Reader, out io.Writer) error {
 			r.abandon(ended)
 			return fmt.Errorf("connection lost (%w); the run was stopped", err)
 		case ws := <-ended:
-			return r.tell(exit.Of(ws), over)
+			return r.tell(exit.FromStatus(ws), over)
 		}
 	}
 }
@@ -135,7 +135,7 @@ func (r *runner) signal(sig syscall.Signal) {
 // launch starts lklrun for the run, as a session leader. If the desk has a
 // terminal, the terminal of lklrun is ours.
 func (r *runner) launch() (clean func(), err error) {
-	place, err := Here()
+	place, err := Locate()
 	if err != nil {
 		return nil, err
 	}

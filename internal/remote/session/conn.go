@@ -78,7 +78,7 @@ func (c *Conn) Run(ctx context.Context) error {
 	c.mu.Unlock()
 	read := make(chan error, 1)
 	go func() { read <- c.readAll() }()
-	go c.beat(ctx)
+	go c.sendHeartbeats(ctx)
 	tick := time.NewTicker(Silence / 12)
 	defer tick.Stop()
 	for {
@@ -105,8 +105,8 @@ func (c *Conn) Run(ctx context.Context) error {
 // heartbeats, in order. It is closed when nothing more is read.
 func (c *Conn) Frames() <-chan Frame { return c.frames }
 
-// beat sends heartbeats.
-func (c *Conn) beat(ctx context.Context) {
+// sendHeartbeats sends heartbeats.
+func (c *Conn) sendHeartbeats(ctx context.Context) {
 	tick := time.NewTicker(Beat)
 	defer tick.Stop()
 	for {

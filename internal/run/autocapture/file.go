@@ -24,7 +24,7 @@ type captureFile struct {
 func createCapture(path string) (*captureFile, error) {
 	file, err := os.Create(path)
 	if err != nil {
-		return nil, &exit.UsageError{Err: errno.Of(err)}
+		return nil, &exit.UsageError{Err: errno.Errno(err)}
 	}
 	f := &captureFile{path: path, file: file}
 	if abs, err := filepath.Abs(path); err == nil {

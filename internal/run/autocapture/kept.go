@@ -42,9 +42,9 @@ func (r *Recorder) Ask(ctx context.Context, _ struct{}, file *os.File) (kept rpc
 	return kept, nil
 }
 
-// AddTo adds the last packets before a panic to the report, and the paths of the other
+// AddPackets adds the last packets before a panic to the report, and the paths of the other
 // capture files.
-func (r *Recorder) AddTo(ctx context.Context, b *crash.Report) {
+func (r *Recorder) AddPackets(ctx context.Context, b *crash.Report) {
 	var kept rpc.PacketsKept
 	var text bytes.Buffer
 	for _, rec := range r.all {
@@ -59,7 +59,7 @@ func (r *Recorder) AddTo(ctx context.Context, b *crash.Report) {
 		kept.Ring = true
 		var err error
 		if kept.Packets, err = rec.ring.Write(ctx, &text, ringApplication); err != nil {
-			b.Miss(crash.PacketsFile, err)
+			b.NoteMissing(crash.PacketsFile, err)
 		}
 		cancel()
 	}

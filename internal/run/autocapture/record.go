@@ -110,7 +110,7 @@ func (r *Recorder) record(ctx context.Context, c config.Capture) (*recording, er
 		defer close(rec.done)
 		rec.err = session.Run(running, rec)
 		if rec.err != nil && !errors.Is(rec.err, capture.ErrDied) { // a panic is reported elsewhere and ends the command
-			r.Tell(fmt.Sprintf("--capture %s stopped, and the command continues: %v", c.File, errno.Of(rec.err)))
+			r.Tell(fmt.Sprintf("--capture %s stopped, and the command continues: %v", c.File, errno.Errno(rec.err)))
 		}
 	}()
 	return rec, nil
@@ -242,7 +242,7 @@ func (r *Recorder) finish(rec *recording) {
 		return
 	}
 	if err := rec.file.finish(rec.err == nil || errors.Is(rec.err, capture.ErrDied)); err != nil {
-		r.Tell(fmt.Sprintf("--capture %s: %v; the last packets are missing from the file", rec.said.File, errno.Of(err)))
+		r.Tell(fmt.Sprintf("--capture %s: %v; the last packets are missing from the file", rec.said.File, errno.Errno(err)))
 	}
 	packets, _ := rec.file.Written()
 	var dropped uint64

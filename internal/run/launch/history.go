@@ -48,7 +48,7 @@ func (s *historyService) past(_ context.Context, tokens []mptcpevent.Token, _ *o
 	if s.h == nil {
 		return mptcpevent.Past{}, errors.New("this stack does not report MPTCP events")
 	}
-	return s.h.Of(tokens), nil
+	return s.h.Events(tokens), nil
 }
 
 // Stop ends the recording.

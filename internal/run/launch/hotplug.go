@@ -52,7 +52,7 @@ func (v *links) addLink(ctx context.Context, spec rpc.LinkSpec, file *os.File) (
 	}
 	k, err := v.open(ctx, l, file)
 	if err != nil {
-		return added, opening(err)
+		return added, afterFirstChange(err)
 	}
 	if err := v.join(ctx, k); err != nil {
 		return added, errors.Join(refusedLink(&l, spec.Spec, err), v.leave(ctx, k))
@@ -185,9 +185,9 @@ func userError(err error) error {
 	return rpc.Usagef("%s", strings.TrimPrefix(err.Error(), "--if "))
 }
 
-// opening is like userError, for errors that occur after the first change to the
+// afterFirstChange is like userError, for errors that occur after the first change to the
 // host. The user can fix only some of these errors.
-func opening(err error) error {
+func afterFirstChange(err error) error {
 	if exit.Status(err) == exit.Usage {
 		return userError(err)
 	}
@@ -200,5 +200,5 @@ func refusedLink(l *plan.Link, spec string, err error) error {
 	if errors.As(err, &about) && !l.Managed && exit.Status(refused(about.Err)) == exit.Usage {
 		return userError(fmt.Errorf("%q: %w", spec, about.Err))
 	}
-	return opening(err)
+	return afterFirstChange(err)
 }

@@ -141,7 +141,7 @@ func Run(ctx context.Context, p *plan.Plan, opts Options) (exit.End, error) {
 	if r.meter != nil {
 		opts.Report(r.meter.Report(r.account))
 	}
-	end, err = r.result(end, errors.Join(r.better(err), stopped))
+	end, err = r.result(end, errors.Join(r.panicCause(err), stopped))
 	r.keepRecord(end, err)
 	undone := r.undo(ctx)
 	r.keepBundle(err)
@@ -164,7 +164,7 @@ func (r *run) take(ctx context.Context) (err error) {
 			}
 			return err
 		}
-		r.log.Debug(s.Do, "step", s.Kind, "took", took(began))
+		r.log.Debug(s.Do, "step", s.Kind, "took", elapsed(began))
 	}
 	return nil
 }
@@ -197,8 +197,8 @@ func (r *run) step(ctx context.Context, s plan.Step) error {
 	return fmt.Errorf("unknown step %q", s.Kind)
 }
 
-// took returns the time since began, for the log.
-func took(began time.Time) time.Duration {
+// elapsed returns the time since began, for the log.
+func elapsed(began time.Time) time.Duration {
 	return time.Since(began).Round(time.Microsecond)
 }
 
@@ -212,10 +212,10 @@ func (r *run) teardown(ctx context.Context) error {
 	r.asked.end()
 	r.stopServing()
 	served := time.Now()
-	r.log.Debug("the services of the run have ended", "took", took(began))
+	r.log.Debug("the services of the run have ended", "took", elapsed(began))
 	if r.host != nil {
 		errs = append(errs, r.host.Stop(), reap.KillDescendants(r.preexisting))
-		r.log.Debug("lklhost has ended", "took", took(served))
+		r.log.Debug("lklhost has ended", "took", elapsed(served))
 	}
 	r.recorder.End()
 	for _, l := range r.links.all() {
@@ -224,7 +224,7 @@ func (r *run) teardown(ctx context.Context) error {
 	if r.journal != nil {
 		r.journal.Close()
 	}
-	r.log.Debug("all processes have ended", "took", took(began))
+	r.log.Debug("all processes have ended", "took", elapsed(began))
 	return errors.Join(errs...)
 }
 
@@ -235,13 +235,13 @@ func (r *run) undo(ctx context.Context) error {
 	}
 	began := time.Now()
 	err := undo.Finish(r.dir, func() error { return undo.Replay(context.WithoutCancel(ctx), r.dir) })
-	r.log.Debug("all changes to the host are undone", "took", took(began))
+	r.log.Debug("all changes to the host are undone", "took", elapsed(began))
 	return err
 }
 
-// better returns the kernel panic that caused err, if there was one. A panic makes
+// panicCause returns the kernel panic that caused err, if there was one. A panic makes
 // pending requests fail. lklhost has ended by now, so all its events have arrived.
-func (r *run) better(err error) error {
+func (r *run) panicCause(err error) error {
 	var sig *signals.AbortError
 	if err == nil || r.events == nil || errors.As(err, &sig) {
 		return err

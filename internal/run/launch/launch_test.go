@@ -34,7 +34,7 @@ func TestEndOf(t *testing.T) {
 		11 | 128: {Signal: unix.SIGSEGV}, // the wait status also says that there is a core dump
 		9:        {Status: 137},
 	} {
-		if got := exit.Of(ws); got != want {
+		if got := exit.FromStatus(ws); got != want {
 			t.Errorf("wait status %#x: %+v, want %+v", uint32(ws), got, want)
 		}
 	}

@@ -99,14 +99,14 @@ func (v *links) open(ctx context.Context, l plan.Link, passed *os.File) (*liveLi
 func (v *links) attach(ctx context.Context, k *liveLink) (ifindex int, err error) {
 	add := ctlproto.LinkAdd{Kind: k.host.Kind, Flags: k.host.Flags, MAC: k.MAC, MTU: uint16(k.MTU)}
 	k.dev, ifindex, err = v.conn.AddLink(ctx, add, k.host.File)
-	if errors.Is(err, unix.EOPNOTSUPP) && k.host.Plain != nil {
+	if errors.Is(err, unix.EOPNOTSUPP) && k.host.Fallback != nil {
 		k.host.Passed()
-		if k.host.File, err = k.host.Plain(); err == nil {
+		if k.host.File, err = k.host.Fallback(); err == nil {
 			add.Kind, add.Flags = ctlproto.CTL_LINK_FRAME, 0
 			k.dev, ifindex, err = v.conn.AddLink(ctx, add, k.host.File)
 		}
-	} else if err == nil && k.host.Bell != nil {
-		err = v.conn.JoinLink(ctx, k.dev, k.host.Bell)
+	} else if err == nil && k.host.PeerFD != nil {
+		err = v.conn.JoinLink(ctx, k.dev, k.host.PeerFD)
 	}
 	k.host.Passed()
 	if err != nil {
@@ -114,7 +114,7 @@ func (v *links) attach(ctx context.Context, k *liveLink) (ifindex int, err error
 		if k.RawIP && errors.Is(err, unix.EOPNOTSUPP) { // only now is the library's ABI known
 			return 0, exit.Usagef("--if %s:%s: %w", k.Type, k.Host(), v.plan.Stack.NoRawIP())
 		}
-		if k.host.Join != nil && errors.Is(err, unix.EOPNOTSUPP) {
+		if k.host.Peers != nil && errors.Is(err, unix.EOPNOTSUPP) {
 			return 0, exit.Usagef("--if %s:%s: stack %s does not support wires; use one of lklrun's own stacks", k.Type, k.Host(), v.plan.Stack.Name)
 		}
 		return 0, fmt.Errorf("%s: %w", k.Name, err)
@@ -140,8 +140,8 @@ func (v *links) serve(ctx context.Context, l *liveLink) error {
 	if err := v.impair(ctx, l); err != nil {
 		return err
 	}
-	if l.host.Join != nil {
-		err := l.host.Join(ctx, func(ctx context.Context, bell *os.File) error { return v.conn.JoinLink(ctx, l.dev, bell) })
+	if l.host.Peers != nil {
+		err := l.host.Peers(ctx, func(ctx context.Context, bell *os.File) error { return v.conn.JoinLink(ctx, l.dev, bell) })
 		if err != nil {
 			return fmt.Errorf("%s: %w", l.Name, err)
 		}
@@ -173,7 +173,7 @@ func (v *links) impair(ctx context.Context, l *liveLink) error {
 		return err
 	}
 	defer paths.Close()
-	return paths.Do(step)
+	return paths.Apply(step)
 }
 
 // stopServices stops the services of a link in reverse order.

@@ -25,7 +25,7 @@ func (r *run) gather(ctx context.Context, why string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopLimit)
 	defer cancel()
 	r.post = postmortem.Gather(ctx, postmortem.Run{
-		Conn: r.conn, Dir: r.dir, State: r.files.now(), Look: r.sampler.Last(), Packets: r.recorder.AddTo,
+		Conn: r.conn, Dir: r.dir, State: r.files.now(), Look: r.sampler.Last(), Packets: r.recorder.AddPackets,
 	}, why)
 }
 

@@ -70,7 +70,7 @@ func (r *run) serve(ctx context.Context) error {
 			return err
 		}
 		// A wire has its carrier only now.
-		served = served || len(l.services) > 0 || l.host.Join != nil
+		served = served || len(l.services) > 0 || l.host.Peers != nil
 	}
 	if served { // let the first connection use all paths
 		return r.links.paths.Sync(ctx)

@@ -64,7 +64,7 @@ func (r *run) makeDir(ctx context.Context) error {
 	r.links.plan, r.links.journal, r.links.files = r.plan, r.journal, r.files
 	r.links.log, r.links.tell = r.log, r.opts.Tell
 	r.links.env = link.Env{
-		Dir: r.dir.Path, User: r.plan.User, Log: r.log, Tell: r.opts.Tell, Guard: r.sharing.Guard, Share: r.sharing.Share,
+		Dir: r.dir.Path, User: r.plan.User, Log: r.log, Notify: r.opts.Tell, Guard: r.sharing.Guard, Share: r.sharing.Share,
 		UndosOfOthers: func(op string) ([]netdev.Undo, error) { return undo.Others(r.dir, op, r.log) },
 		Note: func(text string) {
 			if !r.opts.Quiet {
@@ -91,7 +91,7 @@ func (r *run) boot(ctx context.Context) error {
 	r.links.conn = r.conn
 	r.links.leases.Options = lease.Options{Conn: r.conn, Name: r.dir.Name, Log: r.log, Tell: r.opts.Tell, Changed: r.links.leasesChanged}
 	hello := r.conn.Hello()
-	r.log.Debug("lklhost is ready", "pid", hello.HostPID, "target", hello.TargetPID, "took", took(began))
+	r.log.Debug("lklhost is ready", "pid", hello.HostPID, "target", hello.TargetPID, "took", elapsed(began))
 	r.files.set(func(s *instance.State) { s.HostPID, s.TargetPID = int(hello.HostPID), int(hello.TargetPID) })
 	// ctx ends with the start. The events last for the whole run and end
 	// with the connection.

@@ -122,7 +122,7 @@ func (w *watcher) handleEvent(ctx context.Context, e ctlproto.Event) {
 	case ctlproto.CTL_EV_REFUSED:
 		w.refused(ctx, e.Text)
 	case ctlproto.CTL_EV_EXIT:
-		was := exit.Of(syscall.WaitStatus(e.Arg))
+		was := exit.FromStatus(syscall.WaitStatus(e.Arg))
 		w.end = &was
 		w.by(endLimit)
 		w.ended(e.Text)

@@ -55,7 +55,7 @@ func (k *Leases) Add(l *plan.Link, device string) *Lease {
 	s.client = dhcp.New(k.Conn, dhcp.Link{
 		Name: device, Metric: l.Metric(), V4: l.DHCP, V6: l.DHCP6, SLAAC: l.SLAAC, IPv6: l.IPv6(),
 	}, dhcp.Options{
-		Hostname: hostname(k.Name), Log: k.Log, Tell: k.Tell,
+		Hostname: hostname(k.Name), Log: k.Log, Notify: k.Tell,
 		Changed: func() {
 			select {
 			case s.changed <- struct{}{}:

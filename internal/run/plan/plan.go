@@ -81,41 +81,41 @@ type Step struct {
 
 // Plan is a complete description of a run.
 type Plan struct {
-	Command     []string          `json:"command"`
-	Name        string            `json:"name,omitempty"` // instance name; empty: derived from BaseName
-	BaseName    string            `json:"base_name"`
-	RunRoot     string            `json:"run_root"`
-	Stack       Stack             `json:"stack"`
-	Require     string            `json:"require,omitempty"`      // one of config's constants
-	Engine      string            `json:"engine"`                 // config.EngineSupervise, EnginePreload or EngineTrace
-	EngineLacks []string          `json:"engine_lacks,omitempty"` // features of the host's kernel that the engine does without
-	Preload     string            `json:"preload,omitempty"`      // library that the engine preload loads into the program
-	Spin        int               `json:"spin_us"`
-	Coalesce    int               `json:"coalesce_us,omitempty"`
-	Links       []Link            `json:"links"`
-	Sysctls     []config.Sysctl   `json:"sysctls,omitempty"`
-	HostNets    []config.HostNet  `json:"host_net,omitempty"`
-	Allow       []config.Allow    `json:"allow,omitempty"` // the only destinations; empty: all
-	Detach      bool              `json:"detach,omitempty"`
-	WaitAll     bool              `json:"wait_all,omitempty"`    // the run ends when its last process ends
-	Resolv      string            `json:"resolv_conf,omitempty"` // content of resolv.conf; empty: keep the host's
-	DNSFrom     string            `json:"dns_from,omitempty"`
-	Names       Resolver          `json:"names,omitzero"` // the sources of Resolv
-	AddHosts    []config.HostName `json:"add_host,omitempty"`
-	Hosts       string            `json:"hosts,omitempty"` // content of hosts; empty: keep the host's
-	Listen      []int             `json:"listen,omitempty"`
-	Publish     []config.Publish  `json:"publish,omitempty"`
-	Captures    []config.Capture  `json:"capture,omitempty"`
-	RSTGuard    string            `json:"rst_guard,omitempty"`
-	PortRange   config.PortRange  `json:"port_range,omitzero"`
-	User        *runas.User       `json:"user,omitempty"`     // user of the target; nil: same as this process
-	Delay       int               `json:"delay_us,omitempty"` // delay before the command starts, in microseconds
-	Mount       []string          `json:"mount,omitempty"`    // file systems to mount in the stack
-	Dump        []string          `json:"dump,omitempty"`     // files of the stack to print at the end
-	Explain     bool              `json:"explain,omitempty"`  // say at the end what limited the connections
-	Notes       []string          `json:"notes,omitempty"`    // printed once at the start
-	Lacks       []string          `json:"lacks,omitempty"`    // rights that this process lacks for the run; only for --dry-run
-	Steps       []Step            `json:"steps"`
+	Command         []string          `json:"command"`
+	Name            string            `json:"name,omitempty"` // instance name; empty: derived from BaseName
+	BaseName        string            `json:"base_name"`
+	RunRoot         string            `json:"run_root"`
+	Stack           Stack             `json:"stack"`
+	Require         string            `json:"require,omitempty"`      // one of config's constants
+	Engine          string            `json:"engine"`                 // config.EngineSupervise, EnginePreload or EngineTrace
+	MissingFeatures []string          `json:"engine_lacks,omitempty"` // features of the host's kernel that the engine does without
+	Preload         string            `json:"preload,omitempty"`      // library that the engine preload loads into the program
+	Spin            int               `json:"spin_us"`
+	Coalesce        int               `json:"coalesce_us,omitempty"`
+	Links           []Link            `json:"links"`
+	Sysctls         []config.Sysctl   `json:"sysctls,omitempty"`
+	HostNets        []config.HostNet  `json:"host_net,omitempty"`
+	Allow           []config.Allow    `json:"allow,omitempty"` // the only destinations; empty: all
+	Detach          bool              `json:"detach,omitempty"`
+	WaitAll         bool              `json:"wait_all,omitempty"`    // the run ends when its last process ends
+	Resolv          string            `json:"resolv_conf,omitempty"` // content of resolv.conf; empty: keep the host's
+	DNSFrom         string            `json:"dns_from,omitempty"`
+	Names           Resolver          `json:"names,omitzero"` // the sources of Resolv
+	AddHosts        []config.HostName `json:"add_host,omitempty"`
+	Hosts           string            `json:"hosts,omitempty"` // content of hosts; empty: keep the host's
+	Listen          []int             `json:"listen,omitempty"`
+	Publish         []config.Publish  `json:"publish,omitempty"`
+	Captures        []config.Capture  `json:"capture,omitempty"`
+	RSTGuard        string            `json:"rst_guard,omitempty"`
+	PortRange       config.PortRange  `json:"port_range,omitzero"`
+	User            *runas.User       `json:"user,omitempty"`     // user of the target; nil: same as this process
+	Delay           int               `json:"delay_us,omitempty"` // delay before the command starts, in microseconds
+	Mount           []string          `json:"mount,omitempty"`    // file systems to mount in the stack
+	Dump            []string          `json:"dump,omitempty"`     // files of the stack to print at the end
+	Explain         bool              `json:"explain,omitempty"`  // say at the end what limited the connections
+	Notes           []string          `json:"notes,omitempty"`    // printed once at the start
+	MissingRights   []string          `json:"lacks,omitempty"`    // rights that this process lacks for the run; only for --dry-run
+	Steps           []Step            `json:"steps"`
 }
 
 // MPTCPLimit returns the maximum number of subflows per connection. The same
@@ -140,27 +140,27 @@ func Make(run config.Run, s *stack.Stack, found preflight.Facts) (*Plan, error) 
 			Name: s.Name, Kernel: s.Kernel, Library: s.LibraryPath(), ABI: s.ABI,
 			Mem: s.MemBytes(), MPTCP: s.MPTCP, Cmdline: run.Cmdline,
 		},
-		Require:     run.Require,
-		HostNets:    run.HostNets,
-		Allow:       run.Allows,
-		AddHosts:    run.AddHosts,
-		Engine:      found.Engine,
-		EngineLacks: found.EngineLacks,
-		Preload:     found.Preload,
-		Spin:        run.Spin,
-		Coalesce:    run.Coalesce,
-		Delay:       run.Delay,
-		Mount:       run.Mount,
-		Dump:        run.Dump,
-		Explain:     run.Explain,
-		Listen:      run.Listen,
-		Publish:     run.Publish,
-		Captures:    run.Captures,
-		RSTGuard:    cmp.Or(run.RSTGuard, config.GuardAuto),
-		PortRange:   run.PortRange,
-		User:        found.User,
-		Lacks:       found.Lacks,
-		Detach:      run.Detach,
+		Require:         run.Require,
+		HostNets:        run.HostNets,
+		Allow:           run.Allows,
+		AddHosts:        run.AddHosts,
+		Engine:          found.Engine,
+		MissingFeatures: found.MissingFeatures,
+		Preload:         found.Preload,
+		Spin:            run.Spin,
+		Coalesce:        run.Coalesce,
+		Delay:           run.Delay,
+		Mount:           run.Mount,
+		Dump:            run.Dump,
+		Explain:         run.Explain,
+		Listen:          run.Listen,
+		Publish:         run.Publish,
+		Captures:        run.Captures,
+		RSTGuard:        cmp.Or(run.RSTGuard, config.GuardAuto),
+		PortRange:       run.PortRange,
+		User:            found.User,
+		MissingRights:   found.Lacks,
+		Detach:          run.Detach,
 		// With preload, the kernel ends when the process that contains
 		// it ends.
 		WaitAll: run.WaitAll || run.Detach && found.Engine != config.EnginePreload,
@@ -343,7 +343,7 @@ func (p *Plan) steps() {
 	}
 	for n := range p.Links {
 		w := link.Describe(&p.Links[n])
-		add(OpenLink, n, w.Do, w.Undo)
+		add(OpenLink, n, w.Step, w.Undo)
 	}
 	if p.Stack.ABI == stack.ABIHost {
 		add(Boot, 0, "use the host's own kernel as the stack", "")

@@ -116,7 +116,7 @@ func TestGolden(t *testing.T) {
 	android := base
 	android.NoResolv = true
 	older := base
-	older.Engine, older.EngineLacks = config.EngineSupervise, []string{"ONE_FEATURE", "ANOTHER"}
+	older.Engine, older.MissingFeatures = config.EngineSupervise, []string{"ONE_FEATURE", "ANOTHER"}
 	for name, tc := range map[string]struct {
 		run   config.Run
 		stack *stack.Stack
@@ -235,8 +235,8 @@ func TestJSON(t *testing.T) {
 	}
 	p.User = &runas.User{Name: "nobody", UID: 65534, GID: 65534, Groups: []int{7}, Home: "/"}
 	sameByJSON(t, p)
-	if c, ok := p.Links[0].Own.(user.Part); !ok || len(c.Publish) != 1 {
-		t.Errorf("the gateway's own part: %+v", p.Links[0].Own)
+	if c, ok := p.Links[0].TypePlan.(user.Part); !ok || len(c.Publish) != 1 {
+		t.Errorf("the gateway's own part: %+v", p.Links[0].TypePlan)
 	}
 }
 

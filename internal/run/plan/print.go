@@ -24,8 +24,8 @@ func (p *Plan) Write(w io.Writer) error {
 	line("instance", "%s", p.dir())
 	line("stack", "%s", p.Stack.describe())
 	switch {
-	case len(p.EngineLacks) > 0:
-		line("engine", "%s, without %s", p.Engine, strings.Join(p.EngineLacks, " and "))
+	case len(p.MissingFeatures) > 0:
+		line("engine", "%s, without %s", p.Engine, strings.Join(p.MissingFeatures, " and "))
 	case p.Engine == config.EnginePreload, p.Engine == config.EngineTrace:
 		line("engine", "%s", p.Engine)
 	}
@@ -88,7 +88,7 @@ func (p *Plan) Write(w io.Writer) error {
 	for _, n := range p.Notes {
 		line("note", "%s", n)
 	}
-	for _, l := range p.Lacks {
+	for _, l := range p.MissingRights {
 		line("lacks", "%s", l)
 	}
 	b.WriteString("\n")
@@ -119,7 +119,7 @@ func (s *Stack) describe() string {
 
 func describe(l *Link) string {
 	w := link.Describe(l)
-	parts := w.About
+	parts := w.Summary
 	for _, a := range l.Addrs {
 		parts = append(parts, a.String())
 	}
@@ -139,7 +139,7 @@ func describe(l *Link) string {
 		parts = append(parts, "mac "+l.MAC.String())
 	}
 	parts = append(parts, fmt.Sprintf("mtu %d", l.MTU), fmt.Sprintf("table %d", l.Table))
-	parts = append(parts, w.Last...)
+	parts = append(parts, w.Notes...)
 	if l.Endpoint {
 		parts = append(parts, "MPTCP endpoint")
 	}

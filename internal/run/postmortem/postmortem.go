@@ -135,7 +135,7 @@ func Gather(ctx context.Context, r Run, why string) *crash.Report {
 	if look := r.Look; look != nil {
 		b.AddSnapshot(look, "at "+look.Time.Format(time.RFC3339)+", the last snapshot before the panic")
 	} else {
-		b.Miss("sockets.json, counters.txt", errors.New("the kernel panicked before the first snapshot"))
+		b.NoteMissing("sockets.json, counters.txt", errors.New("the kernel panicked before the first snapshot"))
 	}
 	r.Packets(ctx, b)
 	return b

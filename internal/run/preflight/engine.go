@@ -40,7 +40,7 @@ func (f *Facts) lookEngine(run config.Run, s *stack.Stack) error {
 		if err != nil {
 			return err
 		}
-		f.EngineLacks = n.Lacks()
+		f.MissingFeatures = n.MissingFeatures()
 	}
 	if f.Engine == config.EnginePreload {
 		if envErr != nil {
@@ -67,7 +67,7 @@ func (f *Facts) lookEngine(run config.Run, s *stack.Stack) error {
 	if f.Engine == config.EnginePreload {
 		ctx, cancel := lookLimit()
 		defer cancel()
-		if f.EngineLacks, err = LookConfinement(ctx, MakeNamespaces, CheckFilter); err != nil {
+		if f.MissingFeatures, err = LookConfinement(ctx, MakeNamespaces, CheckFilter); err != nil {
 			return fmt.Errorf("--engine %s: %w", f.Engine, err)
 		}
 	}

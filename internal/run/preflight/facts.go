@@ -32,22 +32,22 @@ import (
 
 // Facts are the properties of the host that a plan needs.
 type Facts struct {
-	Command        []string // command to execute instead of the run's; nil: execute the run's
-	Engine         string   // engine for the sockets, one of config's constants
-	EngineLacks    []string // what this engine does without: features of the host's kernel, or a network namespace
-	Preload        string   // library that the engine preload loads into the program
-	EngineNotes    []string // messages to the user about the choice of the engine
-	RunRoot        string
-	Machine        string            // identifies this machine
-	Resolv         string            // content of /etc/resolv.conf
-	NoResolv       bool              // there is no such file
-	ResolvUpstream string            // content of systemd-resolved's resolv.conf
-	Hosts          string            // content of /etc/hosts
-	User           *runas.User       // the user that the target runs as; nil: this process's
-	Links          []any             // result of the driver for each interface of the run
-	Sockets        []sockdiag.Socket // host's sockets at the ports of the run's servers
-	Lacks          []string          // rights that this process lacks for the run; only if the run is dry
-	NoGuard        string            // reason why addresses cannot be shared with the host; empty: sharing is possible
+	Command         []string // command to execute instead of the run's; nil: execute the run's
+	Engine          string   // engine for the sockets, one of config's constants
+	MissingFeatures []string // what this engine does without: features of the host's kernel, or a network namespace
+	Preload         string   // library that the engine preload loads into the program
+	EngineNotes     []string // messages to the user about the choice of the engine
+	RunRoot         string
+	Machine         string            // identifies this machine
+	Resolv          string            // content of /etc/resolv.conf
+	NoResolv        bool              // there is no such file
+	ResolvUpstream  string            // content of systemd-resolved's resolv.conf
+	Hosts           string            // content of /etc/hosts
+	User            *runas.User       // the user that the target runs as; nil: this process's
+	Links           []any             // result of the driver for each interface of the run
+	Sockets         []sockdiag.Socket // host's sockets at the ports of the run's servers
+	Lacks           []string          // rights that this process lacks for the run; only if the run is dry
+	NoGuard         string            // reason why addresses cannot be shared with the host; empty: sharing is possible
 }
 
 // Interfaces returns the interfaces of a run. If the run names none, Interfaces
@@ -127,7 +127,7 @@ func (f *Facts) lookLink(q *link.Query) error {
 	if err != nil {
 		return link.Explain(q.Interface, err)
 	}
-	for _, lack := range q.Lacks {
+	for _, lack := range q.MissingRights {
 		f.Lacks = append(f.Lacks, link.Explain(q.Interface, lack).Error())
 	}
 	f.Links = append(f.Links, found)

@@ -43,8 +43,8 @@ type Notification struct {
 	Interruptible bool
 }
 
-// Lacks names the missing features.
-func (n Notification) Lacks() []string {
+// MissingFeatures names the missing features.
+func (n Notification) MissingFeatures() []string {
 	var lacks []string
 	if n.TwoSteps {
 		lacks = append(lacks, "SECCOMP_ADDFD_FLAG_SEND")
@@ -64,7 +64,7 @@ func (n Notification) Limits() string {
 	if n.TwoSteps {
 		limits += ", and leave an unused descriptor"
 	}
-	return fmt.Sprintf("%s (the kernel lacks %s)", limits, strings.Join(n.Lacks(), " and "))
+	return fmt.Sprintf("%s (the kernel lacks %s)", limits, strings.Join(n.MissingFeatures(), " and "))
 }
 
 // LookNotification examines the host's seccomp user notification. It returns an error

@@ -146,10 +146,10 @@ func Start(ctx context.Context, opts Options) (*Process, error) {
 	h.cmd.Env = environ(opts)
 	keepFromTarget(opts.Plan.Links, opts.Log)
 	setUndumpable()
-	err = HandOver(ours, h.cmd.Start)
+	err = InheritFiles(ours, h.cmd.Start)
 	if err != nil {
 		sock.Close()
-		return nil, fmt.Errorf("starting %s: %w", opts.Path, errno.Of(err))
+		return nil, fmt.Errorf("starting %s: %w", opts.Path, errno.Errno(err))
 	}
 	go func() {
 		defer close(h.exited)
@@ -207,10 +207,10 @@ func arguments(opts Options, fds []*os.File) []string {
 	return append(append(args, "--"), p.Command...)
 }
 
-// HandOver calls start. During the call, files stay open across execve(2) under
+// InheritFiles calls start. During the call, files stay open across execve(2) under
 // their present numbers. os/exec would renumber them to 3, 4 and 5, which may
 // be descriptors of the target itself, as in `cat <(command)`.
-func HandOver(files []*os.File, start func() error) error {
+func InheritFiles(files []*os.File, start func() error) error {
 	for _, f := range files {
 		if _, err := unix.FcntlInt(f.Fd(), unix.F_SETFD, 0); err != nil {
 			return err

@@ -84,11 +84,11 @@ func appendRecords(f *os.File, records ...record) error {
 		lines = append(append(append(lines, '\n'), line...), '\n')
 	}
 	if _, err := f.Write(lines); err != nil {
-		return fmt.Errorf("writing the journal in %s: %w", filepath.Dir(f.Name()), errno.Of(err))
+		return fmt.Errorf("writing the journal in %s: %w", filepath.Dir(f.Name()), errno.Errno(err))
 	}
 	// EINVAL means that this file system does not need a sync.
 	if err := f.Sync(); err != nil && !errors.Is(err, unix.EINVAL) {
-		return fmt.Errorf("syncing the journal in %s: %w", filepath.Dir(f.Name()), errno.Of(err))
+		return fmt.Errorf("syncing the journal in %s: %w", filepath.Dir(f.Name()), errno.Errno(err))
 	}
 	return nil
 }
@@ -285,7 +285,7 @@ func Cleanup(ctx context.Context, path string) error {
 		// lklrun died after it created the directory and before it created the
 		// lock, so the directory is empty.
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("removing %s: %w", path, errno.Of(err))
+			return fmt.Errorf("removing %s: %w", path, errno.Errno(err))
 		}
 		return nil
 	}

@@ -33,7 +33,7 @@ func Others(own *instance.Dir, op string, log *slog.Logger) ([]netdev.Undo, erro
 			continue // the run has ended in the meantime
 		}
 		if err != nil {
-			return nil, fmt.Errorf("reading the journal of %q: %w", i.Name, errno.Of(err))
+			return nil, fmt.Errorf("reading the journal of %q: %w", i.Name, errno.Errno(err))
 		}
 		some, err := parseJournal(data)
 		if err != nil {

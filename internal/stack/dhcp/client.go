@@ -22,7 +22,7 @@ import (
 type Options struct {
 	Hostname string // sent to servers; empty: none
 	Log      *slog.Logger
-	Tell     func(string) // prints a line for the user
+	Notify   func(string) // prints a line for the user
 	Changed  func()       // called when Statuses or Resolver change; must not block
 }
 
@@ -48,14 +48,14 @@ type Client struct {
 	mu         sync.Mutex
 	statuses   []Status
 	slaac      map[netip.Addr]netip.Prefix // usable addresses that the stack derived from advertisements
-	rdnss      []heard
+	rdnss      []rdnssEntry
 	forgetting *time.Timer // for expired entries of rdnss
-	told       time.Time
+	lastNotice time.Time
 	moved      chan struct{} // closed and replaced at each change
 }
 
-// heard holds the name servers announced by a router.
-type heard struct {
+// rdnssEntry holds the name servers announced by a router.
+type rdnssEntry struct {
 	stacknet.NameServers
 	until time.Time // zero: forever
 }
@@ -109,7 +109,7 @@ func (c *Client) Start(ctx context.Context) error {
 // contains the kernel is stopped (SIGSTOP), the stack answers later.
 func (c *Client) monitor(ctx context.Context) {
 	for ctx.Err() == nil {
-		err := stacknet.Monitor(ctx, c.conn, c.news)
+		err := stacknet.Monitor(ctx, c.conn, c.handleNews)
 		if over(err) {
 			c.cancel()
 			return
@@ -195,16 +195,16 @@ func (c *Client) wake(bit int) {
 func (c *Client) tell(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	c.mu.Lock()
-	quiet := time.Since(c.told) < tellEvery
+	quiet := time.Since(c.lastNotice) < tellEvery
 	if !quiet {
-		c.told = time.Now()
+		c.lastNotice = time.Now()
 	}
 	c.mu.Unlock()
 	if quiet {
 		c.opts.Log.Debug(text)
 		return
 	}
-	c.opts.Tell(text)
+	c.opts.Notify(text)
 }
 
 // status stores the status of a protocol's client.
@@ -325,8 +325,8 @@ func (c *Client) Resolver() (servers []netip.Addr, search []string) {
 	return servers, search
 }
 
-// news handles a report of the monitor.
-func (c *Client) news(n stacknet.News) {
+// handleNews handles a report of the monitor.
+func (c *Client) handleNews(n stacknet.News) {
 	if n.IfIndex != c.link.IfIndex {
 		return
 	}

@@ -194,9 +194,9 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// rest waits before the next attempt. Each wait is longer than the previous
+// backoff waits before the next attempt. Each wait is longer than the previous
 // one.
-func (c *client) rest(ctx context.Context) {
+func (c *client) backoff(ctx context.Context) {
 	if c.pause > 0 && sleep(ctx, jitter(c.pause, c.pause/4)) {
 		c.pause = min(2*c.pause, mostPause)
 	}
@@ -232,7 +232,7 @@ func (c *client4) acquire(ctx context.Context) {
 	if lease == nil {
 		if c.state = StateSelecting; nak {
 			c.log.Debug("dhcp: the server has withdrawn its offer", "link", c.link.Name)
-			c.rest(ctx)
+			c.backoff(ctx)
 		}
 		return
 	}
@@ -333,7 +333,7 @@ func (c *client4) settle(ctx context.Context, w *packetWire, lease *Lease) {
 		c.last = netip.Addr{}
 		c.state = StateWaiting
 		c.host.report(c.state, nil)
-		c.rest(ctx)
+		c.backoff(ctx)
 	default:
 		c.set(ctx, lease)
 	}
@@ -365,7 +365,7 @@ func (c *client4) lose(ctx context.Context, why string) {
 	c.last = netip.Addr{}
 	c.state = StateSelecting
 	c.host.report(c.state, nil)
-	c.rest(ctx)
+	c.backoff(ctx)
 }
 
 // expire ends a lease that has expired.
@@ -401,7 +401,7 @@ func (c *client4) failed(ctx context.Context, what string, err error) {
 	if c.pause == 0 {
 		c.pause = firstPause
 	}
-	c.rest(ctx)
+	c.backoff(ctx)
 }
 
 // release returns the lease to its server, without waiting for an answer.

@@ -160,7 +160,7 @@ func (c *client6) step(ctx context.Context) {
 		sleep(ctx, -1)
 	case StateWaiting:
 		if c.source().IsValid() && (c.full || c.stateless()) {
-			c.rest(ctx)
+			c.backoff(ctx)
 			c.state = StateSelecting
 			return
 		}
@@ -304,7 +304,7 @@ func (c *client6) lose(ctx context.Context, why string) {
 	c.drop(ctx)
 	c.state = StateSelecting
 	c.host.report(c.state, nil)
-	c.rest(ctx)
+	c.backoff(ctx)
 }
 
 func (c *client6) expire(ctx context.Context) {

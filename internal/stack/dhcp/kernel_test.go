@@ -56,7 +56,7 @@ func (n *network) client(change ...func(*Link)) *Client {
 		n.stack.Run(n.t, "ip", "link", "set", "eth0", "up")
 	}
 	log := slog.New(slog.NewTextHandler(testLog{n.t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	c := New(n.conn, link, Options{Hostname: "box-test", Log: log, Tell: n.tell, Changed: func() {}})
+	c := New(n.conn, link, Options{Hostname: "box-test", Log: log, Notify: n.tell, Changed: func() {}})
 	if err := c.Start(ctx); err != nil {
 		n.t.Fatal(err)
 	}

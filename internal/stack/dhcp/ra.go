@@ -55,12 +55,12 @@ func (c *Client) nameServers(all []stacknet.NameServers) {
 	for _, s := range all {
 		s.Domains = sensibleDomains(s.Domains)
 		s.Servers = slices.DeleteFunc(s.Servers, func(a netip.Addr) bool { return !usable(a) })
-		kind := func(h heard) bool { return h.Router == s.Router && (len(h.Servers) > 0) == (len(s.Servers) > 0) }
+		kind := func(h rdnssEntry) bool { return h.Router == s.Router && (len(h.Servers) > 0) == (len(s.Servers) > 0) }
 		c.rdnss = slices.DeleteFunc(c.rdnss, kind)
 		if s.Lifetime <= 0 || len(s.Servers) == 0 && len(s.Domains) == 0 || len(c.rdnss) >= mostHeard {
 			continue
 		}
-		h := heard{NameServers: s}
+		h := rdnssEntry{NameServers: s}
 		if s.Lifetime != stacknet.Forever {
 			h.until = now.Add(s.Lifetime)
 		}
@@ -72,10 +72,10 @@ func (c *Client) nameServers(all []stacknet.NameServers) {
 // forget removes expired entries, and signals a change if the rest differs from
 // before. It schedules itself for the next expiry. The caller holds c.mu, and
 // forget unlocks it.
-func (c *Client) forget(before []heard) {
+func (c *Client) forget(before []rdnssEntry) {
 	now := time.Now()
 	var next time.Time
-	c.rdnss = slices.DeleteFunc(c.rdnss, func(h heard) bool { return !h.until.IsZero() && !now.Before(h.until) })
+	c.rdnss = slices.DeleteFunc(c.rdnss, func(h rdnssEntry) bool { return !h.until.IsZero() && !now.Before(h.until) })
 	for _, h := range c.rdnss {
 		if !h.until.IsZero() && (next.IsZero() || h.until.Before(next)) {
 			next = h.until
@@ -90,7 +90,9 @@ func (c *Client) forget(before []heard) {
 			c.forget(slices.Clone(c.rdnss))
 		})
 	}
-	same := func(a, b heard) bool { return slices.Equal(a.Servers, b.Servers) && slices.Equal(a.Domains, b.Domains) }
+	same := func(a, b rdnssEntry) bool {
+		return slices.Equal(a.Servers, b.Servers) && slices.Equal(a.Domains, b.Domains)
+	}
 	if slices.EqualFunc(before, c.rdnss, same) {
 		c.mu.Unlock()
 		return

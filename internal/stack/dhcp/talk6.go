@@ -152,7 +152,7 @@ func (c *client6) acquire(ctx context.Context, w *wire6) {
 			c.state = StateSelecting
 			if errors.Is(err, errRefused) {
 				c.log.Debug("dhcp6: the server has withdrawn its offer", "link", c.link.Name, "reason", err)
-				c.rest(ctx)
+				c.backoff(ctx)
 			}
 			return
 		}

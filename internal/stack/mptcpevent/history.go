@@ -101,8 +101,8 @@ func (h *History) add(e Event) {
 	h.events = append(h.events, e)
 }
 
-// Of returns the recorded events of the connections with these tokens.
-func (h *History) Of(tokens []Token) Past {
+// Events returns the recorded events of the connections with these tokens.
+func (h *History) Events(tokens []Token) Past {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	wanted := map[Token]bool{}

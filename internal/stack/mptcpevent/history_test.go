@@ -76,11 +76,11 @@ func TestHistoryBounded(t *testing.T) {
 			t.Fatal(len(h.events))
 		}
 	}
-	p := h.Of([]Token{1})
+	p := h.Events([]Token{1})
 	if last := p.Events[len(p.Events)-1]; !p.Gap || last.IfIndex != 3*historyMost-1 || last.Token != 1 {
 		t.Errorf("gap %v, last %+v", p.Gap, last)
 	}
-	if p := h.Of(nil); len(p.Events) != 0 {
+	if p := h.Events(nil); len(p.Events) != 0 {
 		t.Errorf("%d events of no connection", len(p.Events))
 	}
 }

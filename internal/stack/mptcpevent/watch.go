@@ -54,9 +54,9 @@ func Open(ctx context.Context, conn *stackconn.Conn) (*Watcher, error) {
 	return &Watcher{nl}, nil
 }
 
-// Only lets the stack drop all events except those of kinds, so that unwanted events cost
+// Filter lets the stack drop all events except those of kinds, so that unwanted events cost
 // nothing.
-func (w *Watcher) Only(kinds ...Kind) error {
+func (w *Watcher) Filter(kinds ...Kind) error {
 	program, err := bpf.Assemble(only(kinds))
 	if err != nil {
 		return err

@@ -68,12 +68,12 @@ func (m *Memory) reconcile(state *State, links []link, now time.Time) (add, del 
 				del = append(del, Change{DelEndpoint: &have})
 				e.there = false
 			case there && e != nil && e.there && !l.carries && carrying != "" && state.Alone[a] > 0:
-				if !e.told {
-					e.told = true
+				if !e.notified {
+					e.notified = true
 					notes = append(notes, fmt.Sprintf("%s has no carrier; its MPTCP endpoint (%s) is kept, because connections have no other path (%d)", l.Name, a, state.Alone[a]))
 				}
 			case there && e != nil && e.there && !l.carries && carrying != "":
-				e.told = false
+				e.notified = false
 				del = append(del, Change{DelEndpoint: &have})
 				e.there = false
 				notes = append(notes, fmt.Sprintf("%s has no carrier; MPTCP connections move from it (%s) to %s", l.Name, a, carrying))
@@ -84,8 +84,8 @@ func (m *Memory) reconcile(state *State, links []link, now time.Time) (add, del 
 			case carrying != "" && !m.left[a].IsZero():
 				m.held = min(cmp.Or(m.held, Settle), Settle-now.Sub(m.left[a]))
 			case room <= 0:
-				if e = m.remember(a, l.Endpoint, used); !e.told {
-					e.told = true
+				if e = m.remember(a, l.Endpoint, used); !e.notified {
+					e.notified = true
 					notes = append(notes, fmt.Sprintf("%s: no MPTCP endpoint for %s; a stack has at most %d", l.Name, a, maxEndpoints))
 				}
 			default:

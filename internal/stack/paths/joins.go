@@ -38,13 +38,13 @@ type join struct {
 // attempt is the state of a join. It is deleted when the stack reports that the
 // subflow exists or is impossible.
 type attempt struct {
-	made  int // number of retries
-	at    time.Time
-	lives time.Time // start of its present subflow; zero: none
+	retries int // number of retries
+	at      time.Time
+	lives   time.Time // start of its present subflow; zero: none
 }
 
-// heard handles an event: a closed subflow must be tried again.
-func (j *joins) heard(e mptcpevent.Event, now time.Time) {
+// handleEvent handles an event: a closed subflow must be tried again.
+func (j *joins) handleEvent(e mptcpevent.Event, now time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	key := join{e.Token, e.Local.Addr()}
@@ -67,8 +67,8 @@ func (j *joins) heard(e mptcpevent.Event, now time.Time) {
 	j.tell()
 }
 
-// lacks records that a connection has no subflow from an endpoint.
-func (j *joins) lacks(key join, now time.Time) {
+// addMissing records that a connection has no subflow from an endpoint.
+func (j *joins) addMissing(key join, now time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.all[key] == nil {
@@ -142,13 +142,13 @@ func (j *joins) due(now time.Time) (keys []join) {
 	return keys
 }
 
-// tried records that a join is in progress, and schedules the next try.
-func (j *joins) tried(key join, now time.Time) {
+// recordAttempt records that a join is in progress, and schedules the next try.
+func (j *joins) recordAttempt(key join, now time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if a := j.all[key]; a != nil {
-		a.at = now.Add(later(min(joinFirst<<min(a.made+1, 16), joinMost)))
-		a.made++
+		a.at = now.Add(later(min(joinFirst<<min(a.retries+1, 16), joinMost)))
+		a.retries++
 	}
 }
 

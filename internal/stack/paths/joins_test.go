@@ -24,7 +24,7 @@ func newJoinWorld(t *testing.T) *joinWorld {
 }
 
 func (w *joinWorld) event(kind mptcpevent.Kind) {
-	w.heard(mptcpevent.Event{Kind: kind, Token: w.key.token, Local: netip.AddrPortFrom(w.key.addr, 999)}, w.now)
+	w.handleEvent(mptcpevent.Event{Kind: kind, Token: w.key.token, Local: netip.AddrPortFrom(w.key.addr, 999)}, w.now)
 }
 
 // tries advances the clock to the next try and returns the delay.
@@ -42,7 +42,7 @@ func (w *joinWorld) tries() time.Duration {
 	if due := w.due(w.now); len(due) != 1 || due[0] != w.key {
 		w.Fatalf("due: %v", due)
 	}
-	w.tried(w.key, w.now)
+	w.recordAttempt(w.key, w.now)
 	return took
 }
 
@@ -103,7 +103,7 @@ func TestJoinsLook(t *testing.T) {
 	if at := w.next(); at != w.now.Add(Settle) || w.toLook(at.Add(-1)) || !w.toLook(at) || w.toLook(at) {
 		t.Errorf("a look at %v", at)
 	}
-	w.heard(mptcpevent.Event{Kind: mptcpevent.Lost}, w.now)
+	w.handleEvent(mptcpevent.Event{Kind: mptcpevent.Lost}, w.now)
 	if at := w.next(); at != w.now {
 		t.Errorf("events were lost, and the look is at %v", at)
 	}
@@ -112,8 +112,8 @@ func TestJoinsLook(t *testing.T) {
 		t.Errorf("the stack could not be asked, and the look is at %v", at)
 	}
 	w.toLook(w.next())
-	w.lacks(w.key, w.now)
+	w.addMissing(w.key, w.now)
 	w.tries()
-	w.lacks(w.key, w.now) // already known
+	w.addMissing(w.key, w.now) // already known
 	w.after(w.tries(), 2*time.Second)
 }

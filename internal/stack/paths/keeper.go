@@ -89,7 +89,7 @@ func (k *Keeper) Start() error {
 		case <-k.ctx.Done():
 			return
 		}
-		k.ended.Go(func() { k.persist("listening to the stack's rtnetlink", k.hear) })
+		k.ended.Go(func() { k.listenForever("listening to the stack's rtnetlink", k.receive) })
 		k.ended.Go(k.keep)
 		k.ended.Go(k.rejoin)
 	})

@@ -19,9 +19,9 @@ import (
 // reopened.
 const listenAgain = time.Second
 
-// persist calls listen again whenever its connection is lost, until the Keeper
+// listenForever calls listen again whenever its connection is lost, until the Keeper
 // ends.
-func (k *Keeper) persist(what string, listen func() error) {
+func (k *Keeper) listenForever(what string, listen func() error) {
 	for {
 		err := listen()
 		if k.ctx.Err() != nil || errors.Is(err, stackconn.ErrClosed) {
@@ -36,8 +36,8 @@ func (k *Keeper) persist(what string, listen func() error) {
 	}
 }
 
-// hear receives the stack's reports of changes.
-func (k *Keeper) hear() error {
+// receive receives the stack's reports of changes.
+func (k *Keeper) receive() error {
 	c, err := k.conn.Netlink(k.ctx, unix.NETLINK_ROUTE,
 		unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
 	if err != nil {

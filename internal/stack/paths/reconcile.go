@@ -134,12 +134,12 @@ type Memory struct {
 
 // endpoint is one of our endpoints.
 type endpoint struct {
-	id      int // kept as long as its address exists
-	flags   uint32
-	since   time.Time // when we last added it; zero: never
-	there   bool      // we added it, and it should exist
-	dropped bool      // someone else deleted it, so it stays deleted
-	told    bool      // the user was told about it
+	id       int // kept as long as its address exists
+	flags    uint32
+	since    time.Time // when we last added it; zero: never
+	there    bool      // we added it, and it should exist
+	dropped  bool      // someone else deleted it, so it stays deleted
+	notified bool      // the user was told about it
 }
 
 // link is a wanted interface that exists.

@@ -26,7 +26,7 @@ func (k *Keeper) rejoin() {
 		return
 	}
 	defer f.Close()
-	k.ended.Go(func() { k.persist("listening to MPTCP's events", k.hearJoins) })
+	k.ended.Go(func() { k.listenForever("listening to MPTCP's events", k.hearJoins) })
 	due := time.NewTimer(0)
 	defer due.Stop()
 	for {
@@ -57,11 +57,11 @@ func (k *Keeper) hearJoins() error {
 		return err
 	}
 	defer w.Close()
-	if err := w.Only(mptcpevent.SubEstablished, mptcpevent.SubClosed); err != nil {
+	if err := w.Filter(mptcpevent.SubEstablished, mptcpevent.SubClosed); err != nil {
 		return err
 	}
 	k.joins.lookSoon(time.Now()) // subflows may have changed in the meantime
-	return w.Run(func(e mptcpevent.Event) { k.joins.heard(e, time.Now()) })
+	return w.Run(func(e mptcpevent.Event) { k.joins.handleEvent(e, time.Now()) })
 }
 
 // join makes connections retry the joins that are due.
@@ -91,9 +91,9 @@ func (k *Keeper) join(f *stackconn.File) error {
 		switch {
 		case err == nil:
 			count[key.addr]++
-			k.joins.tried(key, time.Now())
+			k.joins.recordAttempt(key, time.Now())
 		case errors.Is(err, syscall.EAGAIN):
-			k.joins.tried(key, time.Now())
+			k.joins.recordAttempt(key, time.Now())
 		default:
 			var said *fs.PathError
 			if k.joins.done(key); !errors.As(err, &said) {
@@ -146,7 +146,7 @@ func (k *Keeper) missing(endpoints map[netip.Addr]stacknet.Endpoint) error {
 	for token, locals := range conns {
 		for a := range endpoints {
 			if a.Is4() == locals[0].Is4() && !slices.Contains(locals, a) {
-				k.joins.lacks(join{token, a}, now)
+				k.joins.addMissing(join{token, a}, now)
 			}
 		}
 	}

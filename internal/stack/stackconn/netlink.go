@@ -21,10 +21,10 @@ const netlinkBuffer = 64 << 10
 // netlinkSocket implements netlink.Socket with calls in the stack. Its methods have no
 // context parameter, so it keeps the context of Netlink.
 type netlinkSocket struct {
-	ctx     context.Context //nolint:containedctx // the interface's methods take none
-	s       *Socket
-	listens bool      // member of a group: the time of messages is unknown
-	answer  *received // the answer to what Send has sent; nil: Receive has taken it
+	ctx      context.Context //nolint:containedctx // the interface's methods take none
+	s        *Socket
+	isMember bool      // member of a group: the time of messages is unknown
+	answer   *received // the answer to what Send has sent; nil: Receive has taken it
 }
 
 var _ netlink.Socket = (*netlinkSocket)(nil) //nolint:staticcheck // SA1019: deprecated in favour of Conn, which opens host sockets only
@@ -43,7 +43,7 @@ func (c *Conn) Netlink(ctx context.Context, family int, groups ...uint32) (*netl
 		s.Close()
 		return nil, fmt.Errorf("opening netlink family %d in the stack: %w", family, err)
 	}
-	n := &netlinkSocket{ctx: ctx, s: s, listens: len(groups) > 0}
+	n := &netlinkSocket{ctx: ctx, s: s, isMember: len(groups) > 0}
 	// The library checks the port id of answers.
 	return netlink.NewConn(n, pid), nil
 }
@@ -157,7 +157,7 @@ func (n *netlinkSocket) SendMessages(msgs []netlink.Message) error {
 
 // send sends a request and, at the same time, asks for its answer.
 func (n *netlinkSocket) send(b []byte) error {
-	if n.listens || n.answer != nil {
+	if n.isMember || n.answer != nil {
 		_, err := n.s.Send(n.ctx, b)
 		return err
 	}
@@ -191,7 +191,7 @@ func (n *netlinkSocket) RemoveBPF() error {
 // Receive receives the messages of one datagram.
 func (n *netlinkSocket) Receive() ([]netlink.Message, error) {
 	ctx := n.ctx
-	if !n.listens {
+	if !n.isMember {
 		var cancel context.CancelFunc
 		ctx, cancel = limited(ctx, answerLimit)
 		defer cancel()

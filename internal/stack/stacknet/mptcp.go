@@ -96,7 +96,7 @@ func openPathManager(ctx context.Context, c *stackconn.Conn) (*netlink.Conn, gen
 		if errors.Is(err, os.ErrNotExist) {
 			return nil, pm, ErrNoPathManager
 		}
-		return nil, pm, fmt.Errorf("looking for the MPTCP path manager: %w", said(err))
+		return nil, pm, fmt.Errorf("looking for the MPTCP path manager: %w", kernelError(err))
 	}
 	return nl, pm, nil
 }
@@ -127,7 +127,7 @@ func (n *Netlink) Endpoints() ([]Endpoint, error) {
 		Data:   pmHeader(pmCmdGetAddr),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("listing the MPTCP endpoints: %w", said(err))
+		return nil, fmt.Errorf("listing the MPTCP endpoints: %w", kernelError(err))
 	}
 	var all []Endpoint
 	for _, m := range msgs {
@@ -241,7 +241,7 @@ func (n *Netlink) Limits() (MPTCPLimits, error) {
 		Data:   pmHeader(pmCmdGetLimits),
 	})
 	if err != nil {
-		return m, fmt.Errorf("reading the MPTCP limits: %w", said(err))
+		return m, fmt.Errorf("reading the MPTCP limits: %w", kernelError(err))
 	}
 	for _, msg := range msgs {
 		if len(msg.Data) < unix.GENL_HDRLEN {

@@ -140,7 +140,7 @@ func (n *Netlink) one(q Request) error {
 	}
 	m.Header.Flags |= netlink.Acknowledge
 	_, err = c.Execute(m)
-	return said(err)
+	return kernelError(err)
 }
 
 // atOnce stores the result of each request in errs, or returns an error if the results

@@ -49,12 +49,12 @@ func (r *rtnl) request(typ netlink.HeaderType, flags netlink.HeaderFlags, head [
 		Header: netlink.Header{Type: typ, Flags: netlink.Request | flags},
 		Data:   append(head, attrs...),
 	})
-	return msgs, said(err)
+	return msgs, kernelError(err)
 }
 
-// said reduces a netlink error to the stack's answer: the error number, and the message
+// kernelError reduces a netlink error to the stack's answer: the error number, and the message
 // of NLMSGERR_ATTR_MSG if there is one.
-func said(err error) error {
+func kernelError(err error) error {
 	var op *netlink.OpError
 	if !errors.As(err, &op) || op.Op != "receive" {
 		return err

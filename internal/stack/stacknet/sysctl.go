@@ -38,13 +38,13 @@ func (e *SysctlError) Error() string {
 	case e.Missing():
 		return what + ": the stack has no such setting" + tail(e.Instead)
 	case e.Write && (errors.Is(e.Err, syscall.EACCES) || errors.Is(e.Err, syscall.EPERM)):
-		return fmt.Sprintf("%s: the setting is not writable: %v", what, errno.Of(e.Err))
+		return fmt.Sprintf("%s: the setting is not writable: %v", what, errno.Errno(e.Err))
 	case e.Write && e.Instead != "":
 		return fmt.Sprintf("%s: the stack refused the value; %s", what, e.Instead)
 	case e.Write:
-		return fmt.Sprintf("%s: the stack refused the value: %v", what, errno.Of(e.Err))
+		return fmt.Sprintf("%s: the stack refused the value: %v", what, errno.Errno(e.Err))
 	}
-	return fmt.Sprintf("%s: %v", what, errno.Of(e.Err))
+	return fmt.Sprintf("%s: %v", what, errno.Errno(e.Err))
 }
 
 // Missing reports whether there is no such file. Opening a directory for writing, or

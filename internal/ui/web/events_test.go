@@ -202,7 +202,7 @@ func TestNewestWins(t *testing.T) {
 	w := &watcher{newest: make(chan []byte, 1)}
 	b := &hub{watchers: map[*watcher]struct{}{w: {}}}
 	for n := range 5 {
-		h.tell(b, fmt.Append(nil, n))
+		h.publish(b, fmt.Append(nil, n))
 	}
 	if got := string(<-w.newest); got != "4" {
 		t.Errorf("%s", got)

@@ -113,7 +113,7 @@ func (h *hubs) run(ctx context.Context, name string, b *hub) error {
 		if err != nil {
 			return fmt.Errorf("instance %q: %w", name, err)
 		}
-		h.tell(b, text)
+		h.publish(b, text)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -129,9 +129,9 @@ func ask[T any](ctx context.Context, question func(context.Context) (T, error)) 
 	return question(ctx)
 }
 
-// tell stores a snapshot for each watcher. It replaces an earlier snapshot that the
+// publish stores a snapshot for each watcher. It replaces an earlier snapshot that the
 // watcher has not read.
-func (h *hubs) tell(b *hub, text []byte) {
+func (h *hubs) publish(b *hub, text []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for w := range b.watchers {

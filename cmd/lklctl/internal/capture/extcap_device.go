@@ -49,7 +49,7 @@ func extcapPlaces(ctx context.Context, c *verb.Call, o *extcapOptions) (places [
 	}
 	found := make(chan *verb.Remote, 1)
 	go func() {
-		far, errs, err := c.Reach(limited, targets(limited), true)
+		far, errs, err := c.Connect(limited, targets(limited), true)
 		for _, err := range append(errs, err) {
 			if err != nil && limited.Err() == nil && c.Device != "" {
 				cli.Note(c.Stderr, verb.Program, "%v", err)

@@ -118,5 +118,5 @@ func runHere(command []string, files [3]*os.File) (exit.End, error) {
 	if failed := (*exec.ExitError)(nil); err != nil && !errors.As(err, &failed) {
 		return exit.End{}, fmt.Errorf("waiting for %s: %w", command[0], err)
 	}
-	return exit.Of(cmd.ProcessState.Sys().(syscall.WaitStatus)), nil
+	return exit.FromStatus(cmd.ProcessState.Sys().(syscall.WaitStatus)), nil
 }

@@ -87,9 +87,9 @@ func gatherBundle(ctx context.Context, c *verb.Call) (*crash.Report, error) {
 	case ctlproto.CTL_STATE_PANICKED:
 		b.AddKernelLog(ctx, conn)
 		b.AddStats(ctx, conn)
-		b.Miss(crash.PacketsFile, fmt.Errorf("lklrun puts them into its own bundle, if it kept any"))
+		b.NoteMissing(crash.PacketsFile, fmt.Errorf("lklrun puts them into its own bundle, if it kept any"))
 	case ctlproto.CTL_STATE_NEW:
-		b.Miss("the whole stack", fmt.Errorf("it has not booted yet"))
+		b.NoteMissing("the whole stack", fmt.Errorf("it has not booted yet"))
 	default:
 		b.AddStack(ctx, conn)
 		bundlePackets(ctx, c, b, info, conn)
@@ -118,7 +118,7 @@ func bundlePackets(ctx context.Context, c *verb.Call, b *crash.Report, info *ins
 		}
 	}
 	if err != nil {
-		b.Miss(crash.PacketsFile, err)
+		b.NoteMissing(crash.PacketsFile, err)
 		return
 	}
 	b.AddPackets(kept, pcapng)

@@ -59,7 +59,7 @@ func wait(ctx context.Context, c *verb.Call) error {
 	for e := range events {
 		switch e.Kind {
 		case ctlproto.CTL_EV_EXIT:
-			was := exit.Of(syscall.WaitStatus(e.Arg))
+			was := exit.FromStatus(syscall.WaitStatus(e.Arg))
 			end = &was
 		case ctlproto.CTL_EV_PANIC:
 			why = e.Text

@@ -97,7 +97,7 @@ func step(ctx context.Context, c *verb.Call, info *instance.Info, conn *stackcon
 		return err
 	}
 	defer p.Close()
-	if err := p.Do(s); err != nil {
+	if err := p.Apply(s); err != nil {
 		return badStep(err)
 	}
 	if c.Output == cli.OutputJSON {

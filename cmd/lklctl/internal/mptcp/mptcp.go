@@ -55,7 +55,7 @@ no subflow or a connection is plain TCP. Arguments select connections.`,
 			// Omit sockets that were never connected.
 			return !listeners && (k.State == sockdiag.Listen || k.State == sockdiag.Close) || !which.match(&k.Connection)
 		})
-		return c.Show(mptcpRows(all), len(all), c.Empty("instance %q has no %sMPTCP connection", info.Name, which.such()), func(out io.Writer) error {
+		return c.Show(mptcpRows(all), len(all), c.Empty("instance %q has no %sMPTCP connection", info.Name, which.qualifier()), func(out io.Writer) error {
 			return writeMPTCP(out, all, detail)
 		})
 	})

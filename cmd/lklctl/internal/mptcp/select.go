@@ -25,9 +25,9 @@ func (w wanted) match(c *sockdiag.Connection) bool {
 	return true
 }
 
-// such returns a word for messages. The word depends on whether there are
+// qualifier returns a word for messages. The word depends on whether there are
 // conditions.
-func (w wanted) such() string {
+func (w wanted) qualifier() string {
 	if len(w) > 0 {
 		return "matching "
 	}

@@ -106,7 +106,7 @@ func gather(ctx context.Context, conn *stackconn.Conn, o *netstatOptions) ([]soc
 	if err != nil {
 		return nil, err
 	}
-	if err := know(names, o.filter.Devices()); err != nil {
+	if err := checkInterfaces(names, o.filter.Devices()); err != nil {
 		return nil, err
 	}
 	setInterfaces(names, all)
@@ -154,8 +154,8 @@ func Annotate(ctx context.Context, conn *stackconn.Conn, sockets []sockdiag.Sock
 	return owners.Attribute(ctx, conn, sockets)
 }
 
-// know checks that the stack has the interfaces of a filter.
-func know(names *stacknet.Names, devices []string) error {
+// checkInterfaces checks that the stack has the interfaces of a filter.
+func checkInterfaces(names *stacknet.Names, devices []string) error {
 	for _, name := range devices {
 		if !slices.Contains(names.All, name) {
 			return exit.Usagef("filter: dev %q: the stack has no such interface; expected one of %s", name, strings.Join(names.All, ", "))

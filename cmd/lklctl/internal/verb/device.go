@@ -104,8 +104,8 @@ func (n *Node) target() remote.Target {
 	return remote.Target{Kind: remote.KindNode, Name: n.Agent.Node}
 }
 
-// On makes the call use the instances of a node.
-func (c *Call) On(n *Node) { c.Node, c.Device = n, n.target().String() }
+// UseNode makes the call use the instances of a node.
+func (c *Call) UseNode(n *Node) { c.Node, c.Device = n, n.target().String() }
 
 // Targets returns the devices selected by --device.
 func (c *Call) Targets(ctx context.Context) ([]remote.Target, error) {
@@ -132,7 +132,7 @@ type Remote struct {
 // ConnectAll connects to all devices in parallel. It fails if one of them cannot
 // be reached.
 func (c *Call) ConnectAll(ctx context.Context, targets []remote.Target) (*Remote, error) {
-	far, errs, err := c.Reach(ctx, targets, false)
+	far, errs, err := c.Connect(ctx, targets, false)
 	if err != nil {
 		return nil, err
 	}
@@ -145,9 +145,9 @@ func (c *Call) ConnectAll(ctx context.Context, targets []remote.Target) (*Remote
 	return far, nil
 }
 
-// Reach connects to devices. errs contains an error for each device that cannot
+// Connect connects to devices. errs contains an error for each device that cannot
 // be reached. If only is set, nothing is uploaded to a device.
-func (c *Call) Reach(ctx context.Context, targets []remote.Target, only bool) (far *Remote, errs []error, err error) {
+func (c *Call) Connect(ctx context.Context, targets []remote.Target, only bool) (far *Remote, errs []error, err error) {
 	folder, err := forward.NewFolder()
 	if err != nil {
 		return nil, nil, err

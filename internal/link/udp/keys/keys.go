@@ -63,7 +63,7 @@ func Read(path string) (*File, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("%s does not exist; create keys with `lklrun gateway --new-key DIR`", path)
 	case err != nil:
-		return nil, fmt.Errorf("%s cannot be read (%w)", path, errno.Of(err))
+		return nil, fmt.Errorf("%s cannot be read (%w)", path, errno.Errno(err))
 	}
 	f, err := parse(string(text))
 	if err != nil {

@@ -31,7 +31,7 @@ type Client struct {
 // overwrites none.
 func Create(dir string, c Client) (created []string, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("%s: %w", dir, errno.Of(err))
+		return nil, fmt.Errorf("%s: %w", dir, errno.Errno(err))
 	}
 	path := filepath.Join(dir, GatewayFile)
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
@@ -142,11 +142,11 @@ func write(path, text string, how int) error {
 	case errors.Is(err, fs.ErrExist):
 		return fmt.Errorf("%s already exists; choose another --client", path)
 	case err != nil:
-		return fmt.Errorf("%s: %w", path, errno.Of(err))
+		return fmt.Errorf("%s: %w", path, errno.Errno(err))
 	}
 	_, err = f.WriteString(text)
 	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("%s: %w", path, errno.Of(err))
+		return fmt.Errorf("%s: %w", path, errno.Errno(err))
 	}
 	return nil
 }

@@ -59,15 +59,15 @@ type path struct {
 
 // times are the times of the last packets.
 type times struct {
-	now   time.Duration
-	heard time.Duration // from the gateway
-	used  time.Duration // of the stack, in either direction
+	now      time.Duration
+	received time.Duration // from the gateway
+	used     time.Duration // of the stack, in either direction
 }
 
 // step returns what to do now, and the time until the next step.
 func (p *path) step(t times, failed bool) (action, time.Duration) {
-	if p.asked != 0 && t.heard >= p.asked {
-		p.measured(t.heard - p.asked)
+	if p.asked != 0 && t.received >= p.asked {
+		p.measured(t.received - p.asked)
 		p.asked = 0
 	}
 	if p.isCut {
@@ -91,7 +91,7 @@ func (p *path) step(t times, failed bool) (action, time.Duration) {
 	if t.now-t.used < activeFor {
 		quiet = quietFor
 	}
-	if left := quiet - (t.now - t.heard); left > 0 {
+	if left := quiet - (t.now - t.received); left > 0 {
 		return nothing, left
 	}
 	p.asked, p.last = t.now, t.now
@@ -110,7 +110,7 @@ func (p *path) cut(t times) (action, time.Duration) {
 }
 
 func (p *path) whileCut(t times) (action, time.Duration) {
-	if t.heard > p.since {
+	if t.received > p.since {
 		p.isCut = false
 		return up, quietFor
 	}
@@ -147,8 +147,8 @@ func newMonitor(report func(bool)) *monitor {
 
 func (m *monitor) now() time.Duration { return time.Since(m.start) }
 
-// heard records a packet of the gateway, which may be for the stack.
-func (m *monitor) heard(forStack bool) {
+// recordReceived records a packet of the gateway, which may be for the stack.
+func (m *monitor) recordReceived(forStack bool) {
 	now := int64(m.now())
 	m.lastHeard.Store(now)
 	if forStack {
@@ -228,7 +228,7 @@ func (m *monitor) run(ctx context.Context) {
 		case <-m.wake:
 		}
 		m.sleeping.Store(false)
-		t := times{now: m.now(), heard: time.Duration(m.lastHeard.Load()), used: time.Duration(m.lastUsed.Load())}
+		t := times{now: m.now(), received: time.Duration(m.lastHeard.Load()), used: time.Duration(m.lastUsed.Load())}
 		do, wait := m.path.step(t, m.unreachable.Swap(false))
 		m.do(do, t)
 		// While the stack uses the path, the timer suffices. Otherwise its

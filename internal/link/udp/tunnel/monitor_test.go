@@ -25,7 +25,7 @@ type world struct {
 func (w *world) runs(until time.Duration) action {
 	for {
 		if w.pending != 0 && w.now >= w.pending {
-			w.heard, w.pending = w.pending, 0
+			w.received, w.pending = w.pending, 0
 		}
 		do, wait := w.step(w.times, false)
 		switch do {
@@ -53,7 +53,7 @@ func (w *world) runs(until time.Duration) action {
 // A path that the stack uses is cut at most a second after the last packet, and an idle one
 // costs few packets.
 func TestMonitor(t *testing.T) {
-	w := &world{times: times{now: time.Second, heard: time.Second}, delay: 20 * ms, answers: true}
+	w := &world{times: times{now: time.Second, received: time.Second}, delay: 20 * ms, answers: true}
 	if do := w.runs(10 * time.Minute); do != nothing || w.asks > 40 {
 		t.Errorf("idle for 10 minutes: %v, %d echo requests", do, w.asks)
 	}
@@ -63,7 +63,7 @@ func TestMonitor(t *testing.T) {
 		t.Errorf("after a packet of the stack: %v, %d echo requests", do, w.asks)
 	}
 	w.answers, w.pending = false, 0
-	w.used, w.heard = w.now, w.now
+	w.used, w.received = w.now, w.now
 	began := w.now
 	if do := w.runs(w.now + time.Minute); do != cut || w.now-began > time.Second {
 		t.Errorf("a silent gateway: %v after %v", do, w.now-began)
@@ -81,7 +81,7 @@ func TestMonitor(t *testing.T) {
 
 // A path with a long delay is not mistaken for a cut one.
 func TestMonitorSlow(t *testing.T) {
-	w := &world{times: times{now: time.Second, heard: time.Second}, delay: 800 * ms, answers: true}
+	w := &world{times: times{now: time.Second, received: time.Second}, delay: 800 * ms, answers: true}
 	w.measured(w.delay)
 	for range 20 {
 		w.used = w.now
@@ -94,7 +94,7 @@ func TestMonitorSlow(t *testing.T) {
 // An error of the host's network cuts the path at once.
 func TestMonitorUnreachable(t *testing.T) {
 	p := path{}
-	if do, _ := p.step(times{now: time.Second, heard: time.Second, used: time.Second}, true); do != cut {
+	if do, _ := p.step(times{now: time.Second, received: time.Second, used: time.Second}, true); do != cut {
 		t.Errorf("%v", do)
 	}
 }

@@ -68,7 +68,7 @@ func (p *pipe) Write(bufs [][]byte, offset int) (int, error) {
 		packet := b[offset:]
 		ours := p.isEcho(packet)
 		if p.monitor != nil {
-			p.monitor.heard(!ours)
+			p.monitor.recordReceived(!ours)
 		}
 		if ours {
 			continue

@@ -79,9 +79,9 @@ func (c Config) WithIPv6(n int) Config {
 	return c
 }
 
-// Around returns the network for a stack with the given address. The gateway is
+// ForAddress returns the network for a stack with the given address. The gateway is
 // gw or the first free address, and the host is the last address.
-func Around(address netip.Prefix, gw netip.Addr) (Config, error) {
+func ForAddress(address netip.Prefix, gw netip.Addr) (Config, error) {
 	if !address.Addr().Is4() || address.Bits() > 29 {
 		return Config{}, fmt.Errorf("gateway for %s: the network has no room for the gateway's addresses; expected an IPv4 address with a prefix length of at most 29", address)
 	}

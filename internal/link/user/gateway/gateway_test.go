@@ -43,12 +43,12 @@ func TestAround(t *testing.T) {
 		if tc.gw != "" {
 			gw = netip.MustParseAddr(tc.gw)
 		}
-		c, err := Around(netip.MustParsePrefix(tc.addr), gw)
+		c, err := ForAddress(netip.MustParsePrefix(tc.addr), gw)
 		if err != nil || c.Gateway.String() != tc.wantGW || c.Host.String() != tc.wantHost {
 			t.Errorf("%s, gw %q: %+v, %v", tc.addr, tc.gw, c, err)
 		}
 	}
-	if _, err := Around(netip.MustParsePrefix("10.0.0.1/30"), netip.Addr{}); err == nil {
+	if _, err := ForAddress(netip.MustParsePrefix("10.0.0.1/30"), netip.Addr{}); err == nil {
 		t.Error("a network without room was accepted")
 	}
 	if a, b := Default(0), Default(1); a.Address.Overlaps(b.Address) {

@@ -58,7 +58,7 @@ func (c *Config) dial(ctx context.Context, network string, to netip.AddrPort) (n
 
 // newRules returns the rules of a gateway.
 func newRules(cfg Config, tell func(string)) *rules.Rules {
-	o := rules.Options{Allow: cfg.Allow, Names: cfg.Hosts, RouteType: cfg.routeType, Tell: tell, Now: time.Now}
+	o := rules.Options{Allow: cfg.Allow, Names: cfg.Hosts, RouteType: cfg.routeType, Notify: tell, Now: time.Now}
 	for _, n := range cfg.networks() {
 		o.Nets = append(o.Nets, n.address.Masked())
 		o.Hosts = append(o.Hosts, n.host)

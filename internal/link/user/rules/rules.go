@@ -52,9 +52,9 @@ type Options struct {
 
 	// RouteType returns the type of the host's route to a destination (netdev.RouteType).
 	RouteType func(protocol string, from, to netip.AddrPort) (kind uint8, err error)
-	// Tell prints a line for the user. It may block.
-	Tell func(string)
-	Now  func() time.Time
+	// Notify prints a line for the user. It may block.
+	Notify func(string)
+	Now    func() time.Time
 }
 
 // Rules are the rules of one gateway, with the addresses that they permit now.
@@ -66,10 +66,10 @@ type Rules struct {
 	grants map[netip.Addr][]grant
 	fixed  map[netip.Addr][]grant // of Names; never changes
 
-	lines chan string // refusals for the user
-	done  chan struct{}
-	said  map[string]bool
-	over  bool
+	lines   chan string // refusals for the user
+	done    chan struct{}
+	printed map[string]bool
+	over    bool
 }
 
 // grant permits an address, because an allowed name resolved to it.
@@ -83,8 +83,8 @@ type grant struct {
 func New(o Options) *Rules {
 	r := &Rules{
 		Options: o, ledger: egress.NewLedger(), grants: map[netip.Addr][]grant{}, fixed: map[netip.Addr][]grant{},
-		said:  map[string]bool{},
-		lines: make(chan string, maxLines+1), done: make(chan struct{}),
+		printed: map[string]bool{},
+		lines:   make(chan string, maxLines+1), done: make(chan struct{}),
 	}
 	for _, h := range o.Names {
 		for n, rule := range o.Allow {
@@ -96,7 +96,7 @@ func New(o Options) *Rules {
 	go func() {
 		defer close(r.done)
 		for line := range r.lines {
-			r.Tell(line)
+			r.Notify(line)
 		}
 	}()
 	return r
@@ -122,7 +122,7 @@ func (r *Rules) Close() {
 	}
 	a := r.Account()
 	for _, line := range a.Summary() {
-		r.Tell(line)
+		r.Notify(line)
 	}
 }
 
@@ -187,10 +187,10 @@ func (r *Rules) refused(protocol string, to netip.AddrPort, reason string) error
 func (r *Rules) say(line string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.over || r.said[line] || len(r.said) > maxLines {
+	if r.over || r.printed[line] || len(r.printed) > maxLines {
 		return
 	}
-	if r.said[line] = true; len(r.said) > maxLines {
+	if r.printed[line] = true; len(r.printed) > maxLines {
 		line = "further refusals are only counted; lklctl account --egress shows them"
 	}
 	r.lines <- line // has room for all lines

@@ -41,7 +41,7 @@ func fixed(t *testing.T, allow ...string) *fixture {
 			return unix.RTN_UNICAST, nil
 		},
 		Now: func() time.Time { return f.now },
-		Tell: func(line string) {
+		Notify: func(line string) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			f.lines = append(f.lines, line)
