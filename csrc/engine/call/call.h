@@ -93,6 +93,7 @@ struct held_list {
  * @partial: answer if a signal arrives; 0 if the answer is an error
  * @event: this retry follows an event of @src, and may end other held calls
  * @quits: a signal or timeout ends the call after this retry
+ * @checked: time of the last check for signals
  * @seen: a signal that may be for this thread was pending at the last check
  * @done: private to the retry function
  */
@@ -106,7 +107,7 @@ struct held {
 	void (*quit)(struct call *c);
 	uint64_t deadline;
 	int64_t timeout_ret;
-	uint64_t since;
+	uint64_t since, checked;
 	int64_t partial;
 	bool event;
 	bool quits;
