@@ -20,6 +20,7 @@
 #include "base/loop.h"
 #include "engine/call/call.h"
 #include "engine/call/catch.h"
+#include "engine/call/paged_access.h"
 
 #ifndef SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP	/* Linux 6.6 */
 #define SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP	(1UL << 0)
@@ -85,6 +86,7 @@ void calls_init(const struct call_ops *ops)
  */
 int calls_start(int fd)
 {
+	paged_start();
 	reserve_fill();
 	if (host.trace) {
 		by_trace_start();

@@ -309,6 +309,17 @@ static bool keep(const struct call *c, const int64_t *ret)
 	return true;
 }
 
+/** paged_start - prepare to park calls; if this fails, the loop waits instead */
+void paged_start(void)
+{
+	ready.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (ready.fd >= 0 && loop_add(&ready, EPOLLIN)) {
+		close(ready.fd);
+		ready.fd = -1;
+	}
+	catch_set_keep(keep);
+}
+
 /** parked_get - find a parked call, or park it; NULL if that is impossible */
 static struct parked *parked_get(const struct call *c)
 {
@@ -316,12 +327,8 @@ static struct parked *parked_get(const struct call *c)
 
 	if (p)
 		return p;
-	if (ready.fd < 0) {
-		catch_set_keep(keep);
-		ready.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-		if (ready.fd < 0 || loop_add(&ready, EPOLLIN))
-			return NULL;
-	}
+	if (ready.fd < 0)
+		return NULL;
 	p = calloc(1, sizeof(*p));
 	if (!p)
 		return NULL;
