@@ -183,6 +183,9 @@ static void sizes(int family)
 	lo(&ss, family, port_of(a));
 	on(b, SOL_SOCKET, SO_SNDBUF, 300000);
 	on(a, SOL_SOCKET, SO_RCVBUF, 300000);
+	say("name at the end of the address space",
+	    getsockname(a, (void *)(UINTPTR_MAX - 100), &len));
+	len = sizeof(from);
 	say("SIOCGSTAMP, nothing received", ioctl(a, SIOCGSTAMP_OLD, stamp));
 	say("SIOCGSTAMPNS, nothing received", ioctl(a, SIOCGSTAMPNS_OLD, stamp));
 	say("SIOCATMARK", ioctl(a, SIOCATMARK, &n));

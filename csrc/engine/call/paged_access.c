@@ -159,10 +159,15 @@ static void touch(const struct job *j)
 	uintptr_t at = (uintptr_t)j->iov->iov_base, end = at + j->iov->iov_len;
 	char byte;
 
-	for (; at < end; at = (at / page_size() + 1) * page_size()) {
+	while (at < end) {
 		struct iovec own = { &byte, 1 }, there = { (void *)at, 1 };
+		uintptr_t next = (at / page_size() + 1) * page_size();
 
-		(void)process_vm_readv(j->pid, &own, 1, &there, 1, 0);
+		/* At the end of the address space, @next is 0. */
+		if (process_vm_readv(j->pid, &own, 1, &there, 1, 0) != 1 ||
+		    next < at)
+			return;
+		at = next;
 	}
 }
 
