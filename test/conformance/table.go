@@ -129,7 +129,7 @@ func writeTable(o options, rows []row, excluded []exclusion) error {
 			}
 		}
 	}
-	b.WriteString("\n## What is excluded\n\n| suite | stack | test | reason |\n|---|---|---|---|\n")
+	b.WriteString("\n## Excluded tests\n\n| suite | stack | test | reason |\n|---|---|---|---|\n")
 	for _, e := range excluded {
 		if concerns(e, rows) {
 			where := "all"
