@@ -123,8 +123,6 @@ struct held {
  * @pages_gone: handles that a thread has ended or has other memory
  * @task_ended: handles the end of a process or thread: its descriptors may be
  *	closed now
- * @fold: adds the traffic of open connections to the accounts of their
- *	processes
  */
 struct call_ops {
 	void (*handle)(struct call *c, bool foreign);
@@ -132,7 +130,6 @@ struct call_ops {
 	void (*task_gone)(const struct task *t);
 	void (*pages_gone)(const struct task *t);
 	void (*task_ended)(void);
-	void (*fold)(void);
 };
 
 extern const struct call_ops *call_ops;

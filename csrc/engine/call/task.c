@@ -524,7 +524,6 @@ size_t tasks_stats(char *buf, size_t len)
 {
 	size_t n;
 
-	call_ops->fold();
 	n = list_stats(&procs, "proc", buf, len);
 	n += account_print(&forgotten, "ended.0.earlier processes", buf + n,
 			   len - n);

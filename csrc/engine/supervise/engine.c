@@ -36,7 +36,6 @@ static const struct call_ops calls = {
 	.task_gone = held_task_gone,
 	.pages_gone = paged_forget,
 	.task_ended = conn_sweep_soon,
-	.fold = account_fold_all,
 };
 
 static const struct conn_ops kinds = {
@@ -193,6 +192,7 @@ size_t engine_stats(char *buf, size_t len)
 		n += (int)stack->stats(buf + n, len - (size_t)n);
 	n += (int)hostnet_stats(buf + n, len - (size_t)n);
 	n += (int)view_stats(buf + n, len - (size_t)n);
+	account_fold_all();
 	return (size_t)n + tasks_stats(buf + n, len - (size_t)n);
 }
 
