@@ -290,9 +290,9 @@ func logger(verbose bool) *slog.Logger {
 	}))
 }
 
-// printUsage prints the help without the description. It keeps the help within a screen of 40 lines and
-// 80 columns; the rest is in the topics. It is no template of cobra, because the linker keeps
-// every exported method in a program with text/template: 3 MB.
+// printUsage prints the help without the description, within a screen of 40 lines and 80
+// columns. The rest is in the topics. A template of cobra would add 3 MB, because the linker
+// keeps every exported method in a program with text/template.
 func printUsage(cmd *cobra.Command) error {
 	w := cmd.OutOrStderr()
 	line := cmd.UseLine()

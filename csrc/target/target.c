@@ -303,7 +303,7 @@ static void child_reported(struct source *src, uint32_t events)
 			  strerror(-r.value));
 		break;
 	case STEP_TUN:
-		tun_shown((unsigned int)r.value);
+		tun_set_stand_in((unsigned int)r.value);
 		break;
 	case STEP_VIEW:
 		view_mounted(r.value);

@@ -93,7 +93,7 @@ func TestFinding3DatagramState(t *testing.T) {
 		for _, with := range []string{"block native", "block trace", "poll supervise"} {
 			way, engine, _ := strings.Cut(with, " ")
 			if mode == "device" && way == "poll" {
-				continue // a known defect: limits.md, Datagrams
+				continue // limits.md, Datagrams, describes this defect
 			}
 			t.Run(mode+" "+with, func(t *testing.T) { s.datagrams(t, mode, way, engine) })
 		}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Caught calls of the target: one struct call per call. What the room offers:
- * calls and their answers, held calls, tasks, and the target's memory.
+ * Caught calls of the target. This folder receives them, answers or holds them,
+ * knows the threads that made them, and accesses the memory of these threads.
  */
 #ifndef LKLHOST_CALL_H
 #define LKLHOST_CALL_H
@@ -116,7 +116,7 @@ struct held {
 };
 
 /**
- * struct call_ops - what the engine does with calls and tasks
+ * struct call_ops - functions of higher folders that this folder calls
  * @handle: handles a caught call; @foreign: of another architecture
  * @listener_gone: handles the hang-up of a listener that notify_add() added
  * @task_gone: handles that the engine forgets a thread of the target

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What the way in which a run catches calls decides, see struct catch_ops. */
+/* The functions of struct catch_ops, of the way in which this run catches calls. */
 #include "engine/call/call.h"
 #include "engine/call/catch.h"
 
 const struct call_ops *call_ops;
 static const struct catch_ops *way;
-static bool (*keep)(const struct call *c, const int64_t *ret);
+static bool (*keep_answer)(const struct call *c, const int64_t *ret);
 
 /** call_set_way - set how this run catches calls */
 void call_set_way(const struct catch_ops *ops)
@@ -14,12 +14,12 @@ void call_set_way(const struct catch_ops *ops)
 }
 
 /**
- * catch_set_keep - set a function that keeps the answers to some calls
+ * catch_set_keep_answer - set a function that keeps the answers to some calls
  * @fn: returns whether it keeps the answer to a call; @ret is the answer, or NULL
  */
-void catch_set_keep(bool (*fn)(const struct call *c, const int64_t *ret))
+void catch_set_keep_answer(bool (*fn)(const struct call *c, const int64_t *ret))
 {
-	keep = fn;
+	keep_answer = fn;
 }
 
 /** call_valid - whether the caller still waits for the answer */
@@ -31,7 +31,7 @@ bool call_valid(const struct call *c)
 /** catch_answer - answer a call; returns false if the caller no longer waits */
 bool catch_answer(const struct call *c, int64_t ret)
 {
-	return (keep && keep(c, &ret)) || way->answer(c, ret);
+	return (keep_answer && keep_answer(c, &ret)) || way->answer(c, ret);
 }
 
 /**
@@ -44,7 +44,7 @@ bool catch_answer(const struct call *c, int64_t ret)
  */
 int call_addfd_send(struct call *c, int fd, bool cloexec)
 {
-	if (keep && keep(c, NULL)) {
+	if (keep_answer && keep_answer(c, NULL)) {
 		int ret = call_addfd(c, fd, cloexec);
 
 		if (ret >= 0)

@@ -37,7 +37,7 @@ extern const struct catch_ops catch_by_notify, catch_by_trace;
 
 /* catch.c */
 void call_set_way(const struct catch_ops *ops);
-void catch_set_keep(bool (*fn)(const struct call *c, const int64_t *ret));
+void catch_set_keep_answer(bool (*fn)(const struct call *c, const int64_t *ret));
 bool catch_answer(const struct call *c, int64_t ret);
 
 /* backend_seccomp.c */

@@ -249,9 +249,9 @@ int64_t msg_put_result(const struct call *c, const struct user_msg *um,
 
 		if (!um->name)
 			return 0;
-		paged_stay(true);	/* the message has been received */
+		paged_forbid_parking(true);	/* the message has been received */
 		ret = mem_read(c, um->namelenp, &n, sizeof(n));
-		paged_stay(false);
+		paged_forbid_parking(false);
 		if (ret)
 			return ret;
 		if (n < 0)

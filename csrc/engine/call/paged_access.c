@@ -24,7 +24,7 @@
  *
  * Some work cannot be parked: on the target's epoll, whose lock epoll_wait(2)
  * holds while it writes to such a page (paged_run()); writes by number; and the
- * length of a name after a message has been received (paged_stay()). The loop
+ * length of a name after a message has been received (paged_forbid_parking()). The loop
  * waits for it, LIMIT_MS at most. After that the limit is SHORT_MS, so that a
  * program cannot block the stack with many processes.
  *
@@ -114,7 +114,7 @@ static void parked_late(struct timer *t);
 static struct timer parked_timer = TIMER_INIT(parked_timer, parked_late);
 static void parked_ready(struct source *src, uint32_t events);
 static struct source ready = { parked_ready, -1 };
-static bool stay;
+static bool parking_forbidden;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
@@ -301,8 +301,8 @@ static struct parked *parked_find(const struct call *c)
 	return NULL;
 }
 
-/** keep - keep the answer to a parked call, see catch_set_keep() */
-static bool keep(const struct call *c, const int64_t *ret)
+/** keep_answer - keep the answer to a parked call, see catch_set_keep_answer() */
+static bool keep_answer(const struct call *c, const int64_t *ret)
 {
 	struct parked *p = list_empty(&parked) ? NULL : parked_find(c);
 
@@ -322,7 +322,7 @@ void paged_start(void)
 		close(ready.fd);
 		ready.fd = -1;
 	}
-	catch_set_keep(keep);
+	catch_set_keep_answer(keep_answer);
 }
 
 /** parked_get - find a parked call, or park it; NULL if that is impossible */
@@ -426,10 +426,10 @@ bool paged_waits(const struct call *c)
 	return !list_empty(&parked) && parked_find(c);
 }
 
-/** paged_stay - whether the loop waits for pages: the call cannot start again */
-void paged_stay(bool on)
+/** paged_forbid_parking - make the loop wait for pages: the call cannot start again */
+void paged_forbid_parking(bool on)
 {
-	stay = on;
+	parking_forbidden = on;
 }
 
 /** wait_for - wait until a job has ended; the caller must hold the lock */
@@ -455,7 +455,7 @@ static void wait_for(const struct job *j, unsigned int ms)
 static int64_t await(const struct call *c, struct job **job)
 {
 	struct job *j = *job;
-	bool can_park = j->what == WRITE || (j->what == READ && !stay), done;
+	bool can_park = j->what == WRITE || (j->what == READ && !parking_forbidden), done;
 	struct parked *p = can_park && paged_waits(c) ? parked_find(c) : NULL;
 	int64_t ret = -EFAULT;
 

@@ -19,7 +19,7 @@ int64_t paged_write(const struct call *c, int fd, const struct iovec *to,
 int64_t paged_run(const struct call *c, int64_t (*fn)(void *arg), void *arg, size_t len);
 void paged_start(void);
 bool paged_waits(const struct call *c);
-void paged_stay(bool on);
+void paged_forbid_parking(bool on);
 void paged_close(int fd);
 void paged_forget(const struct task *t);
 

@@ -172,7 +172,7 @@ struct conn {
 };
 
 /**
- * struct conn_ops - what the kinds of connections do
+ * struct conn_ops - functions of higher folders, for streams and datagrams
  * @carrier_event: handles an event of a stream's carrier
  * @pump: continues pumping a connection
  * @outlives: takes over the stack's socket of a closed stream, if its peer may

@@ -42,7 +42,6 @@
 #define CONF_MAX	(512 * sizeof(struct ifreq))
 #define DATA_MAX	(64 * 1024)	/* bytes that ifr_data points to */
 
-
 /* First request of wireless devices, which the stack lacks (wireless.h). */
 #define SIOCIWFIRST	0x8b00
 

@@ -32,7 +32,7 @@ int64_t netfilter_opt_get(const struct call *c, int len);
 int control_fd(int domain);
 
 /* tun.c */
-void tun_shown(unsigned int minor_dev);
+void tun_set_stand_in(unsigned int minor_dev);
 bool is_tun(int fd);
 int64_t tun_ioctl(struct call *c);
 

@@ -72,12 +72,12 @@ struct tun {
 static struct list tuns = LIST_INIT(tuns);
 
 /* The file system of the file in place of /dev/net/tun; 0: there is none. */
-static dev_t shown;
+static dev_t stand_in;
 
-/** tun_shown - the target shows the multiplexer of a devpts as /dev/net/tun */
-void tun_shown(unsigned int minor_dev)
+/** tun_set_stand_in - the target shows the multiplexer of a devpts as /dev/net/tun */
+void tun_set_stand_in(unsigned int minor_dev)
 {
-	shown = makedev(UNNAMED_MAJOR, minor_dev);
+	stand_in = makedev(UNNAMED_MAJOR, minor_dev);
 }
 
 /**
@@ -93,7 +93,7 @@ bool is_tun(int fd)
 	if (!fd_stat(fd, &st) || !S_ISCHR(st.st_mode))
 		return false;
 	return st.st_rdev == makedev(MISC_MAJOR, TUN_MINOR) ||
-	       (shown && st.st_dev == shown &&
+	       (stand_in && st.st_dev == stand_in &&
 		st.st_rdev == makedev(TTYAUX_MAJOR, PTMX_MINOR));
 }
 
@@ -153,12 +153,12 @@ static int64_t tun_offload(const struct tun *t, int sfd, uint64_t wanted)
 }
 
 /**
- * tun_bare - switch off what the target has not asked for yet
+ * tun_reset_offloads - switch off what the target has not asked for yet
  *
  * A program that writes headers merges packets itself. Those that it writes one
  * by one must arrive so, as with a tun.
  */
-static int64_t tun_bare(const struct tun *t, int sfd)
+static int64_t tun_reset_offloads(const struct tun *t, int sfd)
 {
 	int64_t ret = tun_feature(t, sfd, ETHTOOL_SGRO, false);
 
@@ -229,7 +229,7 @@ static int64_t tun_make(char name[IFNAMSIZ], unsigned int flags, int sfd, int *f
 		t->dev = (int)ret;
 		ret = tun_rename(t, sfd, name);
 		if (!ret && flags & IFF_VNET_HDR)
-			ret = tun_bare(t, sfd);
+			ret = tun_reset_offloads(t, sfd);
 	}
 	if (ret) {
 		close(sv[1]);

@@ -21,8 +21,8 @@
 
 #include "base/lklhost.h"
 #include "engine/call/call.h"
-#include "engine/call/paged_access.h"
 #include "engine/call/msg.h"
+#include "engine/call/paged_access.h"
 #include "engine/carrier/carrier.h"
 #include "engine/carrier/conn.h"
 #include "engine/carrier/hostnet.h"
@@ -233,8 +233,7 @@ static int accepted(struct call *c, int sfd, int flags, struct stream **made,
  * @ss: address of the peer
  *
  * If the caller is gone, has no free descriptor or waits for a page of its memory,
- * the connection is stashed.
- * The next accept takes the stashed connection first.
+ * the connection is stashed. The next accept takes the stashed connection first.
  */
 static int64_t hand_over(struct call *c, int sfd, struct sockaddr_storage *ss,
 			 socklen_t len)

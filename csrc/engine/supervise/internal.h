@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the files of this folder share. */
+/* Functions that only the files of engine/supervise call. */
 #ifndef LKLHOST_SUPERVISE_INTERNAL_H
 #define LKLHOST_SUPERVISE_INTERNAL_H
 
