@@ -90,11 +90,8 @@ func TestFinding3StreamState(t *testing.T) {
 func TestFinding3DatagramState(t *testing.T) {
 	s := newStateSite(t)
 	for _, mode := range []string{"connect", "unspec", "ttl", "tos", "mark", "device", "sendto", "close"} {
-		for _, with := range []string{"block native", "block trace", "poll supervise"} {
+		for _, with := range []string{"block native", "block trace", "poll native", "poll supervise"} {
 			way, engine, _ := strings.Cut(with, " ")
-			if mode == "device" && way == "poll" {
-				continue // limits.md, Datagrams, describes this defect
-			}
 			t.Run(mode+" "+with, func(t *testing.T) { s.datagrams(t, mode, way, engine) })
 		}
 	}

@@ -10,6 +10,7 @@ The sender prints "sent" and a number after its first datagrams, of which the st
 send all yet, and "done" at the end. The server prints each datagram: port, TTL or hop limit, TOS, text.
 """
 import ctypes
+import errno
 import select
 import selectors
 import socket
@@ -118,8 +119,9 @@ def send(mode, way, address, port):
         for i in range(LATE):
             try:
                 s.send(b"late " + want.encode())
-            except BlockingIOError:
-                pass
+            except OSError as e:  # the buffer is full, or lo has no route (IPv6)
+                if e.errno != errno.EAGAIN and mode != "device":
+                    raise
     print("done", flush=True)
     sys.stdin.read()
 
