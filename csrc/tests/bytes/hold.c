@@ -37,18 +37,25 @@ static void a_pipe(int p[2])
 		die("pipe", 0);
 }
 
+/** room - let a unix socket store @size bytes, which a thread sends and then reads itself */
+static void room(int fd, int size)
+{
+	/* A signal can interrupt an intercepted call: see limits.md. */
+	while (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size)))
+		if (errno != EINTR)
+			die("SO_SNDBUFFORCE", 0);
+}
+
 /** hold_open - create the descriptors that the way needs */
 void hold_open(struct hold *h, enum way way)
 {
-	int size = 4 * MB;
-
 	*h = (struct hold){ .way = way };
 	a_pipe(h->pipe);
 	a_pipe(h->copy);
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, h->relay) ||
 	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, h->idle))
 		die("socketpair", 0);
-	setsockopt(h->relay[0], SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size));
+	room(h->relay[0], 4 * MB);
 	h->slot = dup(h->idle[0]);
 }
 
