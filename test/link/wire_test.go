@@ -212,14 +212,17 @@ func TestWireEscape(t *testing.T) {
 		t.Errorf("the program connects to the end: %s", got)
 	}
 	k.End()
-	// With the run directory as a descriptor, it reaches the socket, and is refused there.
-	run := wired(kit.NewName(), "supervise", "user", python(joinWire, "/proc/self/fd/3/eth0.wire.esc")...)
-	dir, err := os.Open(filepath.Dir(path))
-	kit.Must(t, err)
-	defer dir.Close()
-	run.ExtraFiles = []*os.File{dir}
-	if out := kit.OK(t, kit.Limit, run); out != "hangs up\n" {
-		t.Errorf("a program on a stack: %s", out)
+	// With the run directory as a descriptor, it reaches the socket, and is refused there,
+	// also if its parent has ended.
+	for _, line := range []string{`"$@"`, `("$@" &) | cat`} {
+		run := wired(kit.NewName(), "supervise", "user", append([]string{"sh", "-c", line, "sh"}, python(joinWire, "/proc/self/fd/3/eth0.wire.esc")...)...)
+		dir, err := os.Open(filepath.Dir(path))
+		kit.Must(t, err)
+		run.ExtraFiles = []*os.File{dir}
+		if out := kit.OK(t, kit.Limit, run); out != "hangs up\n" {
+			t.Errorf("%s on a stack: %s", line, out)
+		}
+		kit.Must(t, dir.Close())
 	}
 	if out := kit.OK(t, kit.Limit, exec.Command("/usr/bin/python3", "-c", joinWire, path)); out == "hangs up\n" {
 		t.Errorf("a program outside: %s", out)

@@ -18,6 +18,7 @@ const Root = "/proc"
 
 // Process is the content of a /proc/PID/stat.
 type Process struct {
+	Name   string
 	Parent int
 	// CPU is the time that all threads have used in user and system mode. Its
 	// resolution is one clock tick, 10 ms. CPUKnown is false if the line is too
@@ -51,30 +52,39 @@ func List(proc string) (map[int]Process, error) {
 		if err != nil {
 			continue
 		}
-		line, err := os.ReadFile(proc + "/" + name + "/stat")
-		if err != nil {
-			continue // it has ended in the meantime
-		}
-		if p, ok := Parse(string(line)); ok {
+		if p, err := Read(proc, pid); err == nil {
 			all[pid] = p
 		}
 	}
 	return all, nil
 }
 
+// Read reads one process in proc. It fails if the process has ended.
+func Read(proc string, pid int) (Process, error) {
+	line, err := os.ReadFile(fmt.Sprintf("%s/%d/stat", proc, pid))
+	if err != nil {
+		return Process{}, fmt.Errorf("reading process %d: %w", pid, err)
+	}
+	p, ok := Parse(string(line))
+	if !ok {
+		return Process{}, fmt.Errorf("reading process %d: %q is not a line of /proc/PID/stat", pid, line)
+	}
+	return p, nil
+}
+
 // Parse parses a line of /proc/PID/stat. The command in the second field may contain
 // blanks, parentheses and newlines.
 func Parse(line string) (p Process, ok bool) {
-	i := strings.LastIndexByte(line, ')')
-	f := strings.Fields(line[i+1:]) // f[0] is the third field of the line
-	if i < 0 || len(f) < 2 {
+	from, to := strings.IndexByte(line, '('), strings.LastIndexByte(line, ')')
+	f := strings.Fields(line[to+1:]) // f[0] is the third field of the line
+	if from < 0 || to < from || len(f) < 2 {
 		return Process{}, false
 	}
 	parent, err := strconv.Atoi(f[1])
 	if err != nil {
 		return Process{}, false
 	}
-	p.Parent = parent
+	p.Name, p.Parent = line[from+1:to], parent
 	const utime, stime, starttime = 14 - 3, 15 - 3, 22 - 3
 	if len(f) <= starttime {
 		return p, true

@@ -29,7 +29,7 @@ func TestParse(t *testing.T) {
 	}
 	// A line of a real process: utime 25, stime 17, starttime 4242.
 	line := "1 (a b) c) S 7 1 1 0 -1 4194560 1 2 3 4 25 17 5 6 20 0 1 0 4242 1 2"
-	want := Process{Parent: 7, CPU: 420 * time.Millisecond, CPUKnown: true, Start: 4242}
+	want := Process{Name: "a b) c", Parent: 7, CPU: 420 * time.Millisecond, CPUKnown: true, Start: 4242}
 	if p, ok := Parse(line); !ok || p != want {
 		t.Errorf("%+v, want %+v", p, want)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/base/procstat"
 	"github.com/lklrun/lklrun/internal/link/ring"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
 // How the ends of a wire meet: each end listens on a socket in its run directory,
@@ -32,6 +34,8 @@ const (
 	helloWait = 5 * time.Second  // for the message of an end that has connected
 	lockPause = 2 * time.Millisecond
 	backlog   = 128
+
+	maxChanges = 100 // of the ancestors of an end while it is checked
 )
 
 // socketName returns the name of an end's socket.
@@ -250,34 +254,41 @@ func receive(c *net.UnixConn) (*os.File, error) {
 // that does not run on a stack: such a program reaches what its stack reaches,
 // and nothing else.
 func allowed(c *net.UnixConn) error {
-	raw, err := c.SyscallConn()
+	cred, err := stackconn.Peer(c)
 	if err != nil {
 		return err
-	}
-	var cred *unix.Ucred
-	var failed error
-	if err := raw.Control(func(fd uintptr) {
-		cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
-		return err
-	}
-	if failed != nil {
-		return os.NewSyscallError("getsockopt(SO_PEERCRED)", failed)
 	}
 	if cred.Uid != 0 && int(cred.Uid) != os.Geteuid() {
 		return fmt.Errorf("user %d may not join it", cred.Uid)
 	}
-	all, err := procstat.List(procstat.Root)
-	if err != nil {
-		return err
-	}
-	for pid := int(cred.Pid); pid > 1; pid = all[pid].Parent {
-		name, err := os.ReadFile(fmt.Sprintf("%s/%d/comm", procstat.Root, pid))
-		if err != nil || strings.TrimSpace(string(name)) == "lklhost" {
-			return fmt.Errorf("process %d runs on a stack and may not join it", cred.Pid)
-		}
+	if onStack(int(cred.Pid)) {
+		return fmt.Errorf("process %d runs on a stack and may not join it", cred.Pid)
 	}
 	return nil
+}
+
+// onStack reports whether an lklhost is among a process and its ancestors, or
+// whether this is unknown. lklhost is a child subreaper, so the processes of a
+// stack stay below it when their parents end.
+func onStack(pid int) bool {
+	const newest = math.MaxUint64
+	for at, child, changes := pid, uint64(newest), 0; at > 0; {
+		p, err := procstat.Read(procstat.Root, at)
+		switch {
+		case err != nil && errors.Is(unix.Kill(at, 0), unix.EPERM):
+			return false // another user's, which the mount option hidepid= hides
+		case err != nil || p.Start > child: // it has ended, so its child has another parent
+			if changes++; changes > maxChanges {
+				return true
+			}
+			at, child = pid, newest
+		case p.Name == "lklhost":
+			return true
+		default:
+			at, child = p.Parent, p.Start
+		}
+	}
+	return false
 }
 
 // add passes a bell on, or keeps it until the stack has the device.

@@ -19,6 +19,7 @@ import (
 	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/link"
 	_ "github.com/lklrun/lklrun/internal/link/all" // registers the interface types
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
@@ -87,22 +88,10 @@ func ServeFDs(ctx context.Context, path string, uid int, specs []string) error {
 	}
 }
 
-// peer returns the process at the other end.
-func peer(c *net.UnixConn) (*unix.Ucred, error) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	var cred *unix.Ucred
-	var cerr error
-	err = raw.Control(func(fd uintptr) { cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	return cred, errors.Join(err, cerr)
-}
-
 // serveLent serves one connection. The interfaces exist until the process that received
 // them ends.
 func serveLent(ctx context.Context, c *net.UnixConn, uid int, interfaces []config.Interface, stop func()) {
-	cred, err := peer(c)
+	cred, err := stackconn.Peer(c)
 	ours := err == nil && int(cred.Uid) == os.Geteuid()
 	if err != nil || !ours && int(cred.Uid) != uid || c.SetDeadline(time.Now().Add(lendLimit)) != nil {
 		return
@@ -222,7 +211,7 @@ func Take(path string, command []string) error {
 		return err
 	}
 	defer c.Close()
-	if cred, err := peer(c); err != nil || cred.Uid != 0 && int(cred.Uid) != os.Geteuid() {
+	if cred, err := stackconn.Peer(c); err != nil || cred.Uid != 0 && int(cred.Uid) != os.Geteuid() {
 		return fmt.Errorf("%s belongs to a process of another user than root", path)
 	}
 	text, oob := make([]byte, 1024), make([]byte, unix.CmsgSpace(4*lentMost))
