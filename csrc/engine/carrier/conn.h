@@ -178,6 +178,7 @@ struct conn {
  * @outlives: takes over the stack's socket of a closed stream, if its peer may
  *	still send; returns whether it has
  * @fetch: moves a message of a datagram socket from the stack to its carrier
+ * @failed: handles an error that the stack returned for a datagram socket
  * @closed: handles that the carrier of a datagram socket is closed
  */
 struct conn_ops {
@@ -185,6 +186,7 @@ struct conn_ops {
 	void (*pump)(struct work *w);
 	bool (*outlives)(const struct stream *s);
 	int (*fetch)(struct dgram *d);
+	void (*failed)(struct dgram *d, int err);
 	void (*closed)(struct dgram *d);
 };
 

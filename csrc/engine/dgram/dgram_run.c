@@ -30,7 +30,7 @@
  *   too.
  * - Without the control message, a merged message is one large datagram. Nothing
  *   may therefore receive from the stack's socket without asking for it, and
- *   UDP_GRO is cleared only while the socket's queue is empty and stays empty.
+ *   UDP_GRO stays cleared only if the socket's queue was empty then.
  * - If the target sets UDP_GRO itself, it receives what the stack returns, and
  *   the control message.
  *
@@ -40,7 +40,6 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <linux/filter.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <string.h>
@@ -205,51 +204,47 @@ void dgram_run_again(struct dgram *d)
 	d->runs &= (unsigned char)~D_NO_GSO;
 }
 
-/** set_drop - drop, or no longer drop, all datagrams that arrive */
-static void set_drop(const struct dgram *d, bool drop)
+/** set_gro - set or clear UDP_GRO of the stack's socket */
+static void set_gro(const struct dgram *d, int on)
 {
-	struct sock_filter none = BPF_STMT(BPF_RET | BPF_K, 0);
-	struct sock_fprog prog = { 1, &none };
-	int unused = 0;
-
-	if (drop)
-		st_setsockopt(d->conn.sfd, SOL_SOCKET, SO_ATTACH_FILTER, &prog,
-			      sizeof(prog));
-	else
-		st_setsockopt(d->conn.sfd, SOL_SOCKET, SO_DETACH_FILTER,
-			      &unused, sizeof(unused));
+	st_setsockopt(d->conn.sfd, IPPROTO_UDP, OPT_UDP_GRO, &on, sizeof(on));
 }
 
 /**
  * end_gro - stop merging received datagrams
  *
  * First, the engine passes on the datagrams in the queue of the stack's socket.
- * A filter keeps the queue empty until UDP_GRO is cleared.
+ * One that arrives before UDP_GRO is cleared is passed on like them. If the
+ * target reads too slowly for this, merging ends with a later datagram.
  */
 static void end_gro(struct dgram *d)
 {
-	int off = 0, i;
+	struct conn *conn = &d->conn;
+	int i;
 
-	if (!(d->runs & D_GRO))
+	if (conn->facts & F_HOSTED)	/* another socket by now */
+		d->runs &= (unsigned char)~D_GRO;
+	if (!(d->runs & D_GRO) || d->ending)
 		return;
-	d->runs &= (unsigned char)~D_GRO;
-	if (d->conn.facts & F_HOSTED)	/* another socket by now */
-		return;
-	d->runs |= D_GRO;
 	d->ending = true;	/* fetch() must not get here again */
-	set_drop(d, true);
-	for (i = 0; i < DRAIN_MAX && conn_ops->fetch(d) >= 0; i++)
-		if (d->conn.to_target.len)
-			break;
-	/* The target reads too slowly for the rest. */
-	while (d->conn.to_target.len && i++ < DRAIN_MAX &&
-	       st_recvfrom(d->conn.sfd, NULL, 0, MSG_DONTWAIT | MSG_TRUNC, NULL,
-			   NULL) >= 0)
-		conn_stats.dgrams_dropped++;
-	st_setsockopt(d->conn.sfd, IPPROTO_UDP, OPT_UDP_GRO, &off, sizeof(off));
-	set_drop(d, false);
+	for (i = 0; i < DRAIN_MAX && !(conn->facts & F_DEAD) &&
+	     !conn->to_target.len; i++) {
+		long n = conn_ops->fetch(d);
+
+		if (n == -EAGAIN) {
+			set_gro(d, 0);
+			n = st_recvfrom(conn->sfd, NULL, 0, MSG_DONTWAIT |
+					MSG_PEEK | MSG_TRUNC, NULL, NULL);
+			if (n == -EAGAIN) {
+				d->runs &= (unsigned char)~D_GRO;
+				break;
+			}
+			set_gro(d, 1);
+		}
+		if (n < 0)
+			conn_ops->failed(d, (int)-n);
+	}
 	d->ending = false;
-	d->runs &= (unsigned char)~D_GRO;
 }
 
 /**
@@ -261,13 +256,12 @@ void dgram_run_received(struct dgram *d, size_t size, unsigned int n)
 {
 	size_t max = d->conn.domain == AF_INET ? SIZE_MAX4 : SIZE_MAX6;
 
-	if (size >= SIZE_MIN && size <= max) {
+	if (size >= SIZE_MIN && size <= max && !(d->runs & D_EXACT)) {
 		d->usual += n;
 		return;
 	}
 	d->usual = 0;
-	if (!d->ending)
-		end_gro(d);
+	end_gro(d);
 }
 
 /** keeps_runs - whether an option leaves runs of datagrams as they are */
@@ -330,8 +324,8 @@ bool dgram_run_option(struct dgram *d, int level, int name, const void *value,
 	if (!is_gro(d, level, name) || !value || len < (int)sizeof(v))
 		return false;
 	memcpy(&v, value, sizeof(v));
-	if (v) {
-		end_gro(d);
+	if (v) {	/* what has been merged already is now what it asks for */
+		d->runs &= (unsigned char)~D_GRO;
 		d->runs |= D_GRO_ASKED;
 		return false;
 	}

@@ -43,6 +43,7 @@ static const struct conn_ops kinds = {
 	.pump = pump,
 	.outlives = orphan_mptcp_take,
 	.fetch = dgram_fetch,
+	.failed = dgram_failed,
 	.closed = dgram_gone,
 };
 
