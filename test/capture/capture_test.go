@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/lklrun/lklrun/test/kit"
 )
 
@@ -344,5 +346,42 @@ func TestCaptureRefusals(t *testing.T) {
 	r := kit.Run(t, kit.Limit, exec.Command("sh", "-c", fmt.Sprintf(`%s --name %s exec -- ping -c 400 -i 0.01 -q 127.0.0.1 >/dev/null & %[1]s --name %[2]s capture -U -i lo -w /dev/full; s=$?; wait; exit $s`, kit.Bin("lklctl"), s.name)))
 	if r.Status != 1 || !strings.Contains(r.Stderr, "no space left on device") {
 		t.Errorf("a full disk: %v", r)
+	}
+}
+
+// TestCaptureUnread checks that a capture whose output nobody reads ends on SIGTERM: a full
+// pipe, a named pipe without a reader, and one whose reader is stopped.
+func TestCaptureUnread(t *testing.T) {
+	t.Parallel()
+	s := newCaptureSite(t, "supervise", "ping", "-f", "-q", "127.0.0.1")
+	extcap := []string{"extcap", "--capture", "--extcap-interface", "lklrun-" + s.name + "-lo", "--fifo"}
+	for name, args := range map[string][]string{
+		"text": {"capture", "-i", "lo"}, "file": {"capture", "-qU", "-i", "lo", "-w", "-"},
+		"named": {"capture", "-qU", "-i", "lo", "-w", "PIPE"}, "extcap": append(extcap, "PIPE"), "absent": append(extcap, "ABSENT"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := kit.Dir(t)
+			kit.Must(t, syscall.Mkfifo(dir+"/PIPE", 0o600), syscall.Mkfifo(dir+"/ABSENT", 0o600))
+			pipe, err := os.OpenFile(dir+"/PIPE", os.O_RDWR, 0)
+			if err == nil {
+				_, err = unix.FcntlInt(pipe.Fd(), unix.F_SETPIPE_SZ, os.Getpagesize())
+			}
+			kit.Must(t, err)
+			defer pipe.Close()
+			cmd := s.ctl(args...)
+			cmd.Dir, cmd.Stdout = dir, pipe
+			p := kit.Start(t, cmd)
+			kit.WaitFor(t, "a write or an opening that blocks", kit.Limit, func() bool {
+				fds := []unix.PollFd{{Fd: int32(pipe.Fd()), Events: unix.POLLOUT}}
+				room, err := unix.Poll(fds, 0)
+				opens := exec.Command("grep", "-rq", "wait_for_partner", "--include=wchan", fmt.Sprintf("/proc/%d/task", p.Pid()))
+				return err == nil && room == 0 || opens.Run() == nil
+			})
+			p.Signal(syscall.SIGTERM)
+			if r := p.Wait(kit.Limit); r.Signal != 0 || len(kit.Lines(r.Stderr)) > 1 {
+				t.Error(r)
+			}
+		})
 	}
 }

@@ -51,7 +51,9 @@ end of the instance. Options and FILTER are those of tcpdump(8).`,
   lklctl capture -w trace.pcapng -s 128
   lklctl capture -w - | wireshark -k -i -`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return runCapture(cmd.Context(), c, &o, strings.Join(args, " "))
+			ctx, stop := c.UntilSignal(cmd.Context())
+			defer stop()
+			return runCapture(ctx, c, &o, strings.Join(args, " "))
 		},
 	}
 	cmd.Flags().StringArrayVarP(&o.names, "name", "n", nil, "select the instance `NAME`, if several run; repeatable")

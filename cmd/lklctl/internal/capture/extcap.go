@@ -52,7 +52,9 @@ flags.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.filtered = cmd.Flags().Changed("extcap-capture-filter")
-			return runExtcap(cmd.Context(), c, &o, args)
+			ctx, stop := c.UntilSignal(cmd.Context())
+			defer stop()
+			return runExtcap(ctx, c, &o, args)
 		},
 	}
 	c.Flags(cmd.Flags(), false)

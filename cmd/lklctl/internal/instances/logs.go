@@ -10,9 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -105,7 +103,7 @@ func logs(ctx context.Context, c *verb.Call, follow bool, tail int) error {
 	if err := seekTail(f, tail); err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := c.UntilSignal(ctx)
 	defer stop()
 	if info.Ended == nil && follow {
 		if err := followLog(ctx, c, info, f); err != nil || ctx.Err() != nil {

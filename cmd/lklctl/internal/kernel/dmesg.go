@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/signal"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -97,8 +96,8 @@ func dmesg(ctx context.Context, c *verb.Call, follow bool, level klog.Level) err
 	case !follow:
 		err = klog.Read(attaching, conn, false, tell)
 	default:
-		var stop context.CancelFunc
-		ctx, stop = signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+		var stop func()
+		ctx, stop = c.UntilSignal(ctx)
 		defer stop()
 		err = klog.Read(ctx, conn, true, tell)
 		switch {

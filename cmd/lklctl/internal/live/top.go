@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"strings"
 	"syscall"
 	"time"
@@ -75,7 +74,7 @@ func showTop(ctx context.Context, c *verb.Call, o topOptions) error {
 			return err
 		}
 	}
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	ctx, stop := c.UntilSignal(ctx, syscall.SIGHUP)
 	defer stop()
 	monitor := live.NewMonitor(c.Place, c.Name, o.every.Every)
 	ascii := o.ascii || !utf8Locale(os.Getenv)

@@ -8,15 +8,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/signal"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
@@ -75,11 +78,37 @@ func (c *Call) Watch(w *Watching, body Body) func(*cobra.Command, []string) erro
 	}
 }
 
+// stuckLimit is the time after a signal in which a verb may finish. It is longer than the last
+// query of a stack's counters, at the end of a capture.
+const stuckLimit = 6 * time.Second
+
+// UntilSignal returns a context that SIGINT, SIGTERM or one of more ends. If the verb does not call stop soon after
+// that, UntilSignal ends this process: a write to a pipe that nobody reads lasts for ever, and
+// so does the opening of a pipe without a reader.
+func (c *Call) UntilSignal(ctx context.Context, more ...os.Signal) (context.Context, func()) {
+	ctx, cancel := signal.NotifyContext(ctx, append(more, syscall.SIGINT, syscall.SIGTERM)...)
+	stopped := make(chan struct{})
+	go func() {
+		select {
+		case <-stopped:
+			return
+		case <-ctx.Done():
+		}
+		select {
+		case <-stopped:
+		case <-time.After(stuckLimit):
+			cli.Note(c.Stderr, Program, "the reader of the output does not read, so the last data are lost")
+			os.Exit(exit.Failure)
+		}
+	}()
+	return ctx, sync.OnceFunc(func() { cancel(); close(stopped) })
+}
+
 // Follow is like Query, for a body that runs until Ctrl-C or until the instance
 // ends. Neither is a failure.
 func (c *Call) Follow(body Body) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+		ctx, stop := c.UntilSignal(cmd.Context())
 		defer stop()
 		attaching, cancel := context.WithTimeout(ctx, QueryLimit)
 		info, conn, err := c.Attach(attaching)
