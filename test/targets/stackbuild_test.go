@@ -128,6 +128,20 @@ func TestStackUnfit(t *testing.T) {
 	} {
 		kit.OneLine(t, kit.Run(t, kit.Limit, stackVerb(data, append([]string{"build", "--name", "n"}, c.args...)...)), 2, c.want)
 	}
+	full := kit.Dir(t)
+	kit.Host.Run(t, "mount", "-n", "-t", "tmpfs", "-o", "size=1m", "small", full)
+	t.Cleanup(func() { kit.Host.Run(t, "umount", "-n", full) })
+	for variable, want := range map[string]string{"XDG_CACHE_HOME": "tar: ", "XDG_DATA_HOME": "cp: "} {
+		cmd := stackVerb(data, "build", "--kernel", "6.12", "--name", "n")
+		cmd.Env = append(cmd.Env, variable+"="+full)
+		r := kit.Run(t, buildLimit, cmd)
+		r.Stderr = regexp.MustCompile("(?m)^lklrun: unpack .*\n").ReplaceAllString(r.Stderr, "")
+		kit.OneLine(t, r, 1, "because a disk is full: "+want+".*: No space left on device; free some space")
+		kit.Host.Run(t, "rm", "-rf", full+"/lklrun/stacks")
+		if left, err := filepath.Glob(full + "/lklrun/linux-*[0-9]"); err != nil || len(left) > 0 {
+			t.Errorf("%s: a full disk: the kernel in %v would be used again, %v", variable, left, err)
+		}
+	}
 	if made, err := os.ReadDir(filepath.Join(data, "lklrun/stacks")); err == nil && len(made) > 0 {
 		t.Errorf("builds that were refused have left %v", made)
 	}

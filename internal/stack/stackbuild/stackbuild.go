@@ -233,7 +233,7 @@ func (b *build) environ(out string) []string {
 	if b.NoFixes {
 		fixes = "none"
 	}
-	env := append(os.Environ(), "OUT="+out, "LKL_FIXES="+fixes, "LKL_VERBOSE=1", "MAKEFLAGS=",
+	env := append(os.Environ(), "OUT="+out, "LKL_FIXES="+fixes, "LKL_VERBOSE=1", "MAKEFLAGS=", "LC_ALL=C",
 		"LKL_PATCHES="+strings.Join(b.Patches, "\n"), "LKL_CONFIG="+strings.Join(b.Config, "\n"))
 	if b.Jobs > 0 {
 		env = append(env, fmt.Sprintf("JOBS=%d", b.Jobs))
@@ -309,10 +309,14 @@ func (b *build) report(line string, file bool) {
 
 // failure collects the lines that explain why a build failed.
 type failure struct {
+	full     string // first message about a full disk, which causes the others
 	refused  string // message of the script itself, which is not a warning
 	compiler string // first error of a compiler
 	make     string // first error of make
 }
+
+// noSpace is the text of ENOSPC in the messages of tar, cp and the compiler.
+const noSpace = "No space left on device"
 
 var (
 	compiled = lazyregexp.New(`^  (?:CC|AS|LD|AR|HOSTCC)\s+(?:\[M\]\s+)?(\S+)$`)
@@ -321,6 +325,9 @@ var (
 
 // read takes a line of the build's output. It returns the line to report as progress.
 func (f *failure) read(line string) (report string, file bool) {
+	if f.full == "" && strings.Contains(line, noSpace) {
+		f.full = line
+	}
 	if m := compiled().FindStringSubmatch(line); m != nil && strings.Contains(m[1], "/") {
 		return m[1], true
 	}
@@ -349,6 +356,8 @@ func (f *failure) read(line string) (report string, file bool) {
 
 func (f *failure) err(log string, err error) error {
 	switch {
+	case f.full != "":
+		return fmt.Errorf("the build failed because a disk is full: %s; free some space, or set XDG_CACHE_HOME, TMPDIR or --dir to directories on another disk", f.full)
 	case strings.HasPrefix(f.compiler, "arch/lkl/"):
 		return exit.Usagef("the kernel lacks something that lklrun's port uses: %s; add the difference to asm/lkl_compat.h, or use another version; all output is in %s", f.compiler, log)
 	case f.compiler != "":

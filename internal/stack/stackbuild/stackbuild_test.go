@@ -67,6 +67,11 @@ func TestFailure(t *testing.T) {
 			"make[1]: *** No rule to make target 'net/nothing.o'.  Stop.\nmake: *** [Makefile:20: all] Error 2\n",
 			"the build failed: make[1]: *** No rule to make target 'net/nothing.o'.  Stop.; all output is in log", false, 0,
 		},
+		"the disk is full": {
+			"/c/work-1/tree/arch/lkl/mm/init.c:12:9: fatal error: error writing to /tmp/a.s: No space left on device\nmake: *** [Makefile:20: all] Error 2\n",
+			"the build failed because a disk is full: /c/work-1/tree/arch/lkl/mm/init.c:12:9: fatal error: error writing to /tmp/a.s: No space left on device; " +
+				"free some space, or set XDG_CACHE_HOME, TMPDIR or --dir to directories on another disk", false, 0,
+		},
 		"nothing explains it": {"", "the build failed: exit status 1; all output is in log", false, 0},
 	} {
 		f := &failure{}
