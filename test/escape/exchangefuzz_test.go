@@ -126,22 +126,33 @@ func exchangeHost(t *testing.T) {
 }
 
 // TestInstructionExchange tries finding 1: another thread replaces the instruction with
-// which lklhost makes a traced thread execute calls. An endless loop in its place (finding
-// 5) ends after its first instruction. Finding 2: it replaces the address in memory to which
-// the thread connects for a descriptor.
+// which lklhost makes a traced thread execute calls, or rseq and syscall user dispatch lead
+// the thread elsewhere. An endless loop (finding 5) ends after its first instruction. Finding
+// 2: it replaces the address in memory to which the thread connects for a descriptor. Or it
+// executes a program while the first thread of its process is in a call.
 func TestInstructionExchange(t *testing.T) {
 	exchangeHost(t)
 	for _, who := range exchangeWho {
 		t.Run(who, func(t *testing.T) {
 			t.Parallel() // each waits for its time to pass
 			e := newExchanger(t)
-			for _, try := range []string{"instructions", "loop", "channel", "channel pidfd-getfd"} {
-				kind, lacks, _ := strings.Cut(try, " ") // as on kernels before 5.6
-				cmd := e.command(t, who, "trace", 4, "1", []string{kind})
-				cmd.Env = append(cmd.Env, "LKLRUN_TEST_LACKS="+lacks)
-				r := e.check(t, cmd, 4)
-				if kind != "channel" && !strings.Contains(r.Stderr, "executed another instruction while lklhost executed a system call in it") {
-					t.Errorf("%s: no process was killed: %v", kind, r)
+			for _, try := range []struct{ kind, lacks, killed string }{
+				{"instructions", "", "executed another instruction"},
+				{"loop", "", "executed another instruction"},
+				{"channel", "", ""},
+				{"channel", "pidfd-getfd", ""}, // as on kernels before 5.6
+				{"rseq", "", "made another system call"},
+				{"dispatch", "", "got a signal"},
+				{"exec", "", ""},
+			} {
+				cmd := e.command(t, who, "trace", 3, "1", []string{try.kind})
+				cmd.Env = append(cmd.Env, "LKLRUN_TEST_LACKS="+try.lacks)
+				r := e.check(t, cmd, 3)
+				if try.killed != "" && !strings.Contains(r.Stderr, try.killed+" while lklhost executed a system call in it") {
+					t.Errorf("%s: no process was killed: %v", try.kind, r)
+				}
+				if try.kind == "exec" && strings.Contains(r.Stdout, "executed 0") {
+					t.Errorf("no thread executed a program: %v", r)
 				}
 			}
 		})
@@ -166,7 +177,7 @@ func TestExchangeFuzz(t *testing.T) {
 			t.Run(who+"/"+engine, func(t *testing.T) {
 				t.Parallel() // each waits for its time to pass
 				e := newExchanger(t)
-				kinds := []string{"memory", "instructions", "descriptors", "channel"}
+				kinds := []string{"memory", "instructions", "descriptors", "channel", "rseq", "dispatch", "exec", "vfork", "signals", "filter"}
 				e.check(t, e.command(t, who, engine, seconds, seed, kinds), seconds)
 			})
 		}

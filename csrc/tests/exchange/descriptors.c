@@ -117,7 +117,7 @@ static void exchange_file(void)
 }
 
 const struct kind descriptors = { "descriptors", set_up_descriptors, call_on,
-				  exchange_file, false };
+				  exchange_file, 0 };
 
 /* Memory that the calls of thread A read, and that thread B changes. */
 static struct {
@@ -195,7 +195,7 @@ static void set_up_memory(void)
 }
 
 const struct kind memory = { "memory", set_up_memory, call_with, exchange_bytes,
-			     false };
+			     0 };
 
 /*
  * The page in which lklhost writes the arguments of the calls that a traced
@@ -265,4 +265,4 @@ static void exchange_address(void)
 }
 
 const struct kind channel = { "channel", set_up_channel, call_socket,
-			      exchange_address, true };
+			      exchange_address, OWN_FILES };

@@ -3,6 +3,7 @@
 #ifndef EXCHANGE_H
 #define EXCHANGE_H
 
+#include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -13,25 +14,33 @@
  * @set_up: prepares it
  * @call: makes a call, in thread A
  * @exchange: exchanges something, in thread B
- * @own_files: B is a thread with other descriptors, so lklhost does not stop it
+ * @flags: of clone(2) for B; 0: a thread or a process, with the same descriptors
  */
 struct kind {
 	const char *name;
 	void (*set_up)(void);
 	void (*call)(void);
 	void (*exchange)(void);
-	bool own_files;
+	int flags;
 };
 
-extern const struct kind descriptors, memory, channel, instructions, loop;
+#define THREAD		(CLONE_SIGHAND | CLONE_THREAD)
+#define OWN_FILES	THREAD	/* lklhost does not stop B */
+
+extern const struct kind descriptors, memory, channel, instructions, loop,
+			 sections, dispatch, execs, vforks, signals, filters;
 
 /**
  * struct count - what all workers have done
  * @received: descriptors that arrived
+ * @executed: workers that have executed the program again
  */
 struct count {
-	uint64_t calls, exchanges, messages, received, killed;
+	uint64_t calls, exchanges, messages, received, killed, executed;
 };
+
+#define EXECUTED	7	/* exit status of these */
+
 
 extern struct count *count;
 
@@ -43,5 +52,6 @@ void local_address(void *addr);
 int outside_connect(void);
 const char *outside_path(void);
 void receive(int fd, bool several);
+void execute(void);
 
 #endif

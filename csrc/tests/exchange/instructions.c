@@ -2,12 +2,16 @@
 /*
  * Exchange the instruction that makes a call, while lklhost makes the thread
  * execute calls with it. The new instruction leads to code that makes calls of
- * its own. See main.c.
+ * its own. rseq(2) and syscall user dispatch lead there without an exchange.
+ * See main.c.
  */
 #define _GNU_SOURCE
 #include <netinet/in.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/rseq.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -16,6 +20,8 @@
 
 #define PAGE	4096
 #define LANDING	64	/* of the jump, in the page */
+#define SECOND	128	/* another call, in the page */
+#define AREA	32	/* size of struct rseq */
 #define FIRST	3	/* the first number that the worker may use */
 #define LAST	12
 
@@ -130,6 +136,7 @@ static void set_up(void)
 	if (page == MAP_FAILED)
 		_exit(1);
 	memcpy(page, call, sizeof(call));
+	memcpy(page + SECOND, call, sizeof(call));
 	memcpy(page + LANDING, far_jump, sizeof(far_jump));
 	memcpy(page + LANDING + sizeof(far_jump), &to, sizeof(to));
 	__builtin___clear_cache((char *)page, (char *)page + PAGE);
@@ -175,7 +182,7 @@ static void exchange_instruction(void)
 }
 
 const struct kind instructions = { "instructions", set_up, call_in_page,
-				   exchange_instruction, false };
+				   exchange_instruction, 0 };
 
 /** exchange_loop - let the thread stay at the instruction, for a while */
 static void exchange_loop(void)
@@ -186,4 +193,78 @@ static void exchange_loop(void)
 	put(call, INSTRUCTION);
 }
 
-const struct kind loop = { "loop", set_up, call_in_page, exchange_loop, false };
+const struct kind loop = { "loop", set_up, call_in_page, exchange_loop, 0 };
+
+static struct rseq *area;
+static struct rseq_cs section;
+
+/** set_up_rseq - let the kernel lead the thread from the page to a landing */
+static void set_up_rseq(void)
+{
+	const uint32_t signature = RSEQ_SIG;
+
+	set_up();
+	memcpy(page + LANDING - sizeof(signature), &signature, sizeof(signature));
+	memcpy(page + SECOND - sizeof(signature), &signature, sizeof(signature));
+	section.start_ip = (uintptr_t)page;
+	section.post_commit_offset = INSTRUCTION;
+	section.abort_ip = (uintptr_t)page + LANDING;
+	area = mmap(NULL, PAGE, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	syscall(SYS_rseq, (char *)__builtin_thread_pointer() + __rseq_offset, AREA,
+		RSEQ_FLAG_UNREGISTER, RSEQ_SIG);	/* the C library's */
+	if (area == MAP_FAILED || syscall(SYS_rseq, area, AREA, 0, RSEQ_SIG))
+		_exit(1);
+}
+
+/** call_in_section - make a call that is a critical section of rseq(2) */
+static void call_in_section(void)
+{
+	area->rseq_cs = (uintptr_t)&section;
+	call_in_page();
+}
+
+/** exchange_section - change where the section ends and where it leads to */
+static void exchange_section(void)
+{
+	section.abort_ip = (uintptr_t)page + (below(2) ? LANDING : SECOND);
+	section.post_commit_offset = INSTRUCTION + below(2);
+	if (below(1 << 16))
+		return;
+	mprotect(area, PAGE, PROT_NONE);	/* the kernel needs it */
+	mprotect(area, PAGE, PROT_READ | PROT_WRITE);
+}
+
+const struct kind sections = { "rseq", set_up_rseq, call_in_section,
+			       exchange_section, 0 };
+
+static volatile char selector;
+
+/** dispatched - handle SIGSYS in place of the call in the page */
+static void dispatched(int sig)
+{
+	(void)sig;
+	landed();
+}
+
+/** set_up_dispatch - let the kernel send SIGSYS for calls in the page */
+static void set_up_dispatch(void)
+{
+	struct sigaction sa = { .sa_handler = dispatched };
+
+	set_up();
+	if (sigaction(SIGSYS, &sa, NULL) ||
+	    prctl(PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON, 0, page,
+		  &selector))	/* the program itself is below the page */
+		_exit(1);
+}
+
+/** exchange_selector - let the calls pass, or not */
+static void exchange_selector(void)
+{
+	selector = below(2) ? SYSCALL_DISPATCH_FILTER_BLOCK :
+			      SYSCALL_DISPATCH_FILTER_ALLOW;
+}
+
+const struct kind dispatch = { "dispatch", set_up_dispatch, call_in_page,
+			       exchange_selector, 0 };

@@ -8,6 +8,8 @@
  * Thread A of a worker process makes calls that lklhost handles. B, a thread or
  * a process with the same memory and files, exchanges, at random moments, what
  * these calls use: the descriptor, the memory, or the instruction (the kinds).
+ * Or the thread leaves the call on another way: rseq(2), syscall user dispatch,
+ * exec, signals.
  * A worker lives for a part of a second, because the engine trace kills it when
  * it exchanges an instruction.
  *
@@ -45,7 +47,9 @@ __thread uint64_t rnd_state;
 struct count *count;
 
 static const struct kind *const kinds[] = { &descriptors, &memory, &channel,
-					    &instructions, &loop };
+					    &instructions, &loop, &sections,
+					    &dispatch, &execs, &vforks,
+					    &signals, &filters };
 
 /** add - count something */
 void add(uint64_t *counter)
@@ -224,16 +228,39 @@ static int exchanger(void *arg)
 	return 0;
 }
 
-/** start - start B as a thread, or as a process with the same memory and files */
+/** start - start B, untraced if possible */
 static void start(const struct kind *kind)
 {
 	static char stack[64 * 1024] __attribute__((aligned(16)));
-	int flags = CLONE_VM | CLONE_FS | (kind->own_files ? 0 : CLONE_FILES) |
-		    (below(2) && !kind->own_files ?
-		     SIGCHLD : CLONE_SIGHAND | CLONE_THREAD);
+	int flags = CLONE_VM | CLONE_FS, untraced = CLONE_UNTRACED;
 
-	if (clone(exchanger, stack + sizeof(stack), flags, (void *)kind) < 0)
+	flags |= kind->flags ? kind->flags : below(2) ? CLONE_FILES | SIGCHLD :
+							CLONE_FILES | THREAD;
+	if (clone(exchanger, stack + sizeof(stack), flags | untraced, (void *)kind) < 0 &&
+	    clone(exchanger, stack + sizeof(stack), flags, (void *)kind) < 0)
 		_exit(1);
+}
+
+/** execute - execute the program again, which tries what it has inherited */
+void execute(void)
+{
+	execl("/proc/self/exe", "exchange", "executed", NULL);
+	_exit(1);
+}
+
+/** executed - main function after that */
+static int executed(void)
+{
+	struct sockaddr_in in;
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+
+	local_address(&in);
+	connect(fd, (struct sockaddr *)&in, sizeof(in));
+	for (fd = 3; fd < 100; fd++) {
+		tell(fd);
+		receive(fd, false);
+	}
+	return EXECUTED;
 }
 
 /** now_ms - get the time */
@@ -274,6 +301,10 @@ static bool try(const struct kind *kind, uint64_t seed)
 	}
 	if (waitpid(pid, &status, 0) == pid && WIFSIGNALED(status))
 		add(&count->killed);
+	else if (WIFEXITED(status) && WEXITSTATUS(status) == EXECUTED)
+		add(&count->executed);
+	while (waitpid(-1, NULL, WNOHANG) > 0)	/* made with CLONE_PARENT */
+		;
 	return true;
 }
 
@@ -296,20 +327,23 @@ int main(int argc, char **argv)
 
 	if (argc == 2 && !strcmp(argv[1], "outside"))
 		return outside();
-	if (argc < 4)
-		return 2;
 	count = mmap(NULL, sizeof(*count), PROT_READ | PROT_WRITE,
 		     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (argc == 2 && !strcmp(argv[1], "executed"))
+		return executed();
+	if (argc < 4)
+		return 2;
 	end = now_ms() + strtoull(argv[1], NULL, 0) * 1000;
 	seed = strtoull(argv[2], NULL, 0);
 	for (rnd_seed(seed); now_ms() < end; seed++)
 		if (!try(find(argv[3 + below((uint64_t)argc - 3)]), seed))
 			return 1;
-	printf("calls %llu exchanges %llu messages %llu descriptors %llu killed %llu\n",
+	printf("calls %llu exchanges %llu messages %llu descriptors %llu killed %llu executed %llu\n",
 	       (unsigned long long)count->calls,
 	       (unsigned long long)count->exchanges,
 	       (unsigned long long)count->messages,
 	       (unsigned long long)count->received,
-	       (unsigned long long)count->killed);
+	       (unsigned long long)count->killed,
+	       (unsigned long long)count->executed);
 	return 0;
 }
