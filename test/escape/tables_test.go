@@ -119,6 +119,8 @@ var escapeSections = []escapeSection{
 		{"i386-socket", "socket() by int 0x80", "SIGKILL; preload SIGSYS; trace SIGSYS", 0},
 		{"i386-vsock", "the same with AF_VSOCK", "SIGKILL; preload SIGSYS; trace SIGSYS", 0},
 		{"i386-io-uring", "io_uring_setup() by int 0x80", "SIGKILL; preload SIGSYS; trace SIGSYS", 0},
+		{"i386-segment", "socket() by int 0x80 in a code segment of 32 bits", "SIGKILL; preload SIGSYS; trace SIGSYS", 0},
+		{"i386-program", "socket() in a program for i386", "SIGKILL; preload SIGSYS; trace SIGSYS", 0},
 		{"seccomp-listener", "a seccomp listener of the target's own", "EBUSY; preload own", 0},
 		{"seccomp-allow", "a filter that allows everything, then AF_VSOCK", noKind, 0},
 		{"seccomp-tsync", "the same for all threads", noKind, 0},

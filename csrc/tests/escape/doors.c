@@ -4,6 +4,7 @@
  * target installs, and parts of the host's kernel that act without a socket.
  */
 #define _GNU_SOURCE
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/audit.h>
@@ -44,6 +45,9 @@ static const char *system_call(const struct attempt *at)
 }
 
 #ifdef __x86_64__
+#define CODE_32	0x23	/* selectors of the kernel's code segments */
+#define CODE_64	0x33
+
 /** i386 - make a call with int 0x80; pointers must fit in 32 bits */
 static long i386(long nr, long b, long c, long d)
 {
@@ -58,6 +62,36 @@ static long i386(long nr, long b, long c, long d)
 	return ret;
 }
 
+/** i386_far - the same in a code segment of 32 bits */
+static long i386_far(long nr, long b, long c, long d)
+{
+	static const unsigned char stub[] = {
+		0xcd, 0x80, 0xea, 16, 0, 0, 0, CODE_64, 0,	/* int $0x80; ljmp */
+		0, 0, 0, 0, 0, 0, 0,
+		0x4c, 0x89, 0xe4, 0x41, 0xff, 0xe5,	/* mov %r12,%rsp; jmp *%r13 */
+	};
+	struct __attribute__((packed)) {
+		uint32_t offset;
+		uint16_t selector;
+	} to = { 0, CODE_32 };
+	unsigned char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC,
+				   MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
+	long ret = nr;
+
+	if (page == MAP_FAILED)
+		return -1;
+	memcpy(page, stub, sizeof(stub));
+	to.offset = (uint32_t)(uintptr_t)page;
+	*(uint32_t *)(page + 3) = to.offset + 16;
+	__asm__ volatile("mov %%rsp, %%r12; lea 1f(%%rip), %%r13; ljmpl *%1; 1:"
+			 : "+a"(ret) : "m"(to), "b"(b), "c"(c), "d"(d)
+			 : "r8", "r9", "r10", "r11", "r12", "r13", "memory");
+	errno = (int)-(int)ret;
+	return (int)ret < 0 ? -1 : ret;
+}
+
+static long (*i386_call)(long nr, long b, long c, long d) = i386;
+
 /** by_i386 - make call number @a of i386; for socketcall and socket, @b is the family */
 static const char *by_i386(const struct attempt *at)
 {
@@ -71,12 +105,55 @@ static const char *by_i386(const struct attempt *at)
 	args[1] = SOCK_STREAM;
 	args[2] = 0;
 	if (at->a == 102)	/* socketcall; its subcall 1 is socket */
-		ret = i386(at->a, 1, (long)args, 0);
+		ret = i386_call(at->a, 1, (long)args, 0);
 	else if (at->a == 359)	/* socket */
-		ret = i386(at->a, at->b, SOCK_STREAM, 0);
+		ret = i386_call(at->a, at->b, SOCK_STREAM, 0);
 	else
-		ret = i386(at->a, 1, (long)(args + 16), 0);
+		ret = i386_call(at->a, 1, (long)(args + 16), 0);
 	return ret < 0 ? failure(errno) : "reached";
+}
+
+/** by_segment - make it in a code segment of 32 bits */
+static const char *by_segment(const struct attempt *at)
+{
+	i386_call = i386_far;
+	return by_i386(at);
+}
+
+/** by_program - make it in a program for i386 */
+static const char *by_program(const struct attempt *at)
+{
+	static struct {
+		Elf32_Ehdr head;
+		Elf32_Phdr part;
+		unsigned char code[40];
+	} elf = {
+		{ { 0x7f, 'E', 'L', 'F', ELFCLASS32, ELFDATA2LSB, EV_CURRENT },
+		  ET_EXEC, EM_386, EV_CURRENT, 0x10000 + offsetof(typeof(elf), code),
+		  sizeof(Elf32_Ehdr), 0, 0, sizeof(Elf32_Ehdr), sizeof(Elf32_Phdr), 1,
+		  0, 0, 0 },
+		{ PT_LOAD, 0, 0x10000, 0x10000, sizeof(elf), sizeof(elf),
+		  PF_R | PF_X, 0x1000 },
+		/* socket(); exit(result < 0) */
+		{ 0xb8, 0, 0, 0, 0, 0xbb, 0, 0, 0, 0, 0xb9, 1, 0, 0, 0, 0x31, 0xd2,
+		  0xcd, 0x80, 0x89, 0xc3, 0xc1, 0xeb, 31, 0xb8, 1, 0, 0, 0, 0xcd, 0x80 },
+	};
+	char *const none[] = { NULL };
+	int fd = memfd_create("i386", 0), status;
+	pid_t pid;
+
+	*(uint32_t *)(elf.code + 1) = (uint32_t)at->a;
+	*(uint32_t *)(elf.code + 6) = (uint32_t)at->b;
+	if (write(fd, &elf, sizeof(elf)) != sizeof(elf))
+		return failure(errno);
+	pid = fork();
+	if (!pid) {
+		syscall(SYS_execveat, fd, "", none, none, AT_EMPTY_PATH);
+		_exit(2);	/* this kernel has no such programs */
+	}
+	if (waitpid(pid, &status, 0) == pid && WIFSIGNALED(status))
+		return word("SIG%s", sigabbrev_np(WTERMSIG(status)));
+	return !status ? "reached" : WEXITSTATUS(status) == 2 ? "absent" : "ENOSYS";
 }
 
 /** by_x32 - make a call with the numbers of x32 */
@@ -92,6 +169,8 @@ static const char *by_i386(const struct attempt *at)
 	return "absent";
 }
 #define by_x32 by_i386
+#define by_segment by_i386
+#define by_program by_i386
 #endif
 
 /** own_filter - install a filter: @action for @nr; all other calls are allowed */
@@ -405,6 +484,8 @@ const struct attempt door_attempts[] = {
 	{ "i386-socket", by_i386, 359, AF_INET },
 	{ "i386-vsock", by_i386, 359, AF_VSOCK },
 	{ "i386-io-uring", by_i386, 425, 0 },
+	{ "i386-segment", by_segment, 359, AF_INET },
+	{ "i386-program", by_program, 359, AF_INET },
 	{ "seccomp-listener", filter_listener, 0, 0 },
 	{ "seccomp-allow", filter_allow, 0, 0 },
 	{ "seccomp-tsync", filter_allow, SECCOMP_FILTER_FLAG_TSYNC, 0 },
