@@ -14,6 +14,7 @@
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <asm/ioctls.h>
+#include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/time.h>
 #include <sys/uio.h>
@@ -120,14 +121,18 @@ static void no_peer(int family)
 static void gone(int family)
 {
 	struct sockaddr none = { .sa_family = AF_UNSPEC };
+	struct rlimit old, few;
 	struct sockaddr_storage ss;
 	socklen_t len;
-	int port, l = listener(family, 0, &port), fd, a;
+	int port, l = listener(family, 0, &port), own = socket(family, SOCK_STREAM, 0), fd, a;
 	char c;
 
 	printf("# disconnect, family %d\n", family);
+	getrlimit(RLIMIT_NOFILE, &old);
+	few = (struct rlimit){ 60, old.rlim_max };
 	len = lo(&ss, family, port);
-	fd = socket(family, SOCK_STREAM, 0);
+	fd = fcntl(own, F_DUPFD, 100);
+	close(own);
 	say("fresh", connect(fd, &none, sizeof(none)));
 	say("connect", connect(fd, (struct sockaddr *)&ss, len));
 	a = accept(l, NULL, NULL);
@@ -150,6 +155,18 @@ static void gone(int family)
 	say("and connect", connect(fd, (struct sockaddr *)&ss, len));
 	a = accept(l, NULL, NULL);
 	say("write", write(fd, "3", 1));
+	say("read", read(a, &c, 1));
+	close(a);
+
+	/* Finding 13: lklhost cannot replace a number above the limit. */
+	setrlimit(RLIMIT_NOFILE, &few);
+	connect(fd, &none, sizeof(none));
+	msleep(600);		/* lklhost looks for closed sockets meanwhile */
+	setrlimit(RLIMIT_NOFILE, &old);
+	say("disconnect once more", connect(fd, &none, sizeof(none)));
+	say("and connect", connect(fd, (struct sockaddr *)&ss, len));
+	a = accept(l, NULL, NULL);
+	say("write", write(fd, "4", 1));
 	say("read", read(a, &c, 1));
 	close(fd);
 	close(a);
