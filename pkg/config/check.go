@@ -29,8 +29,7 @@ func KeyErrorf(key, format string, args ...any) *KeyError {
 // check returns an error if the combination of keys is invalid.
 func (i *Interface) check() *KeyError {
 	t := findType(i.Type)
-	for n := range interfaceKeys {
-		k := &interfaceKeys[n]
+	for _, k := range interfaceKeys() {
 		if len(k.get(i)) > 0 && !k.takenBy(t) {
 			return &KeyError{k.name, k.refusal(t)}
 		}

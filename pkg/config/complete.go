@@ -38,8 +38,7 @@ func CompleteInterface(word string, devices []string) []string {
 	}
 	comma := strings.LastIndexByte(word, ',')
 	given := strings.Split(word[:comma], ",")
-	for n := range interfaceKeys {
-		k := &interfaceKeys[n]
+	for _, k := range interfaceKeys() {
 		twice := slices.ContainsFunc(given, func(g string) bool {
 			name, _, _ := strings.Cut(g, "=")
 			return name == k.name

@@ -52,7 +52,7 @@ func TestParseFile(t *testing.T) {
 	}
 	got := c.Run.Interfaces[1].String()
 	want := "tap:t1,ip=10.0.1.2/24,ip6=fd00::2/64,ip6=fd00::3/64,gw=10.0.1.1,mac=02:00:00:00:00:01,mtu=1400,dns=192.0.2.53,group=7,qdisc=fq,offload=off," +
-		"backup,signal,table=200,vlan=5,bridge=br0,neigh=10.0.1.7|02:00:00:00:00:07,neigh=fd00::7|02:00:00:00:00:08,route=198.51.100.0/24|10.0.1.1"
+		"backup,signal,table=200,vlan=5,neigh=10.0.1.7|02:00:00:00:00:07,neigh=fd00::7|02:00:00:00:00:08,route=198.51.100.0/24|10.0.1.1,bridge=br0"
 	if got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}

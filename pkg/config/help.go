@@ -18,8 +18,7 @@ func InterfaceHelp() string {
 		helpLine(&b, t.spec(), t.Help)
 	}
 	b.WriteByte('\n')
-	for n := range interfaceKeys {
-		k := &interfaceKeys[n]
+	for _, k := range interfaceKeys() {
 		name, help := k.name, k.help
 		switch {
 		case k.flag:

@@ -12,14 +12,6 @@ import (
 	"github.com/lklrun/lklrun/internal/base/suggest"
 )
 
-// Modes of a macvtap.
-const (
-	ModeBridge   = "bridge"
-	ModePrivate  = "private"
-	ModeVEPA     = "vepa"
-	ModePassthru = "passthru"
-)
-
 // Limits of an MTU. The minimum is IPv4's (RFC 791); IPv6 requires 1280 (RFC
 // 8200). The maximum leaves room for an Ethernet header in a message of 64 KiB.
 const (
@@ -110,31 +102,16 @@ type Interface struct {
 	Fullmesh bool           `json:"fullmesh,omitempty"` //
 	Table    int            `json:"table,omitempty"`    // 0: FirstTable plus the interface's number
 	VLAN     int            `json:"vlan,omitempty"`     // 0: none; otherwise ethN.VLAN has all addresses and routes
-	Bridge   string         `json:"bridge,omitempty"`   // tap: the host's bridge to join
-	NAT      bool           `json:"nat,omitempty"`      // tap: masquerade behind the host's addresses
-	Mode     string         `json:"mode,omitempty"`     // macvtap; empty: ModeBridge
 	Neigh    []Neighbour    `json:"neigh,omitempty"`
 	Routes   []Route        `json:"routes,omitempty"`
 
-	// Impairments of the packets that an end of a wire receives, as for `lklctl path`.
-	Delay     string `json:"delay,omitempty"`
-	Jitter    string `json:"jitter,omitempty"`
-	Rate      string `json:"rate,omitempty"`
-	Limit     int    `json:"limit,omitempty"` // packets that wait for delay and rate; 0: enough for both
-	Loss      string `json:"loss,omitempty"`
-	Duplicate string `json:"duplicate,omitempty"`
-	Reorder   string `json:"reorder,omitempty"`
-	Seed      int    `json:"seed,omitempty"` // of the random decisions; 0: a random one
-
-	// Via is the device through which the datagrams of a udp interface leave the
-	// host, and Key is its file with keys.
-	Via string `json:"via,omitempty"`
-	Key string `json:"key,omitempty"`
-
-	// Multiqueue makes the run use only one queue of a tap, so that other runs with
-	// the same address can use the other queues.
-	Multiqueue bool `json:"multiqueue,omitempty"`
+	// Own has the values of the keys that only this type has (Type.Own). A flag that is
+	// off is not in it.
+	Own map[string]string `json:"own,omitempty"`
 }
+
+// On reports whether a flag that only this type has is on.
+func (i *Interface) On(flag string) bool { return i.Own[flag] == "on" }
 
 // Target returns the TYPE:ARG part of the specification.
 func (i *Interface) Target() string {
@@ -157,8 +134,7 @@ func (i *Interface) Arg() string {
 func (i *Interface) String() string {
 	var b strings.Builder
 	b.WriteString(i.Target())
-	for n := range interfaceKeys {
-		k := &interfaceKeys[n]
+	for _, k := range interfaceKeys() {
 		for _, v := range k.get(i) {
 			b.WriteString("," + k.name)
 			if !k.flag {
@@ -172,8 +148,8 @@ func (i *Interface) String() string {
 // Keys lists the keys that are set for the interface.
 func (i *Interface) Keys() []string {
 	var keys []string
-	for n := range interfaceKeys {
-		if k := &interfaceKeys[n]; len(k.get(i)) > 0 {
+	for _, k := range interfaceKeys() {
+		if len(k.get(i)) > 0 {
 			keys = append(keys, k.name)
 		}
 	}

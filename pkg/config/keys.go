@@ -5,6 +5,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -33,8 +34,51 @@ const (
 	only     = "is only supported by %s"
 )
 
-// interfaceKeys lists the keys in the order of output.
-var interfaceKeys = []key{
+// Key is a key that only one type of interface has: see Type.Own.
+type Key struct {
+	Name, Form, Help string
+	Flag             bool // the value is on or off; the default is off
+	Least, Most      int  // the limits of a number; both are zero for other values
+
+	// Check returns an error if the text is not a value. If it is nil, each text is one.
+	Check func(value string) error
+}
+
+// key describes the key for the readers.
+func (o *Key) key() key {
+	k := key{name: o.Name, form: o.Form, help: o.Help, flag: o.Flag, least: o.Least, most: o.Most, why: only}
+	if o.Flag {
+		k.form = "on|off"
+	}
+	k.set = func(i *Interface, v string) (err error) {
+		switch {
+		case o.Flag:
+			_, err = parseOn(v)
+		case o.Most > 0:
+			_, err = parseNumber(v, o.Least, o.Most)
+		case o.Check != nil:
+			err = o.Check(v)
+		}
+		i.setOwn(o.Name, v)
+		return err
+	}
+	k.get = func(i *Interface) []string { return word(i.Own[o.Name]) }
+	return k
+}
+
+// setOwn sets the value of a key that only the interface's type has.
+func (i *Interface) setOwn(name, value string) {
+	i.Own = maps.Clone(i.Own) // copies of the interface may share the map
+	if i.Own == nil {
+		i.Own = map[string]string{}
+	}
+	if i.Own[name] = value; value == "off" {
+		delete(i.Own, name)
+	}
+}
+
+// sharedKeys lists the keys of more than one type, in the order of output.
+var sharedKeys = []key{
 	{name: "ip", help: "an IPv4 address and the prefix length of its network", form: "ADDRESS/PREFIX", list: true,
 		set: func(i *Interface, v string) error { return addPrefix(&i.IP, v, false) },
 		get: func(i *Interface) []string { return texts(i.IP) }},
@@ -79,14 +123,6 @@ var interfaceKeys = []key{
 	{name: "table", help: "the number of its routing table (default: 100 + N for ethN)", form: "NUMBER", least: 1, most: 1<<31 - 1, set: setTable, get: getNumber(tableOf)},
 	{name: "vlan", help: "VLAN ID; addresses and routes are configured on ethN.ID", form: "ID", why: "is only supported by %s",
 		least: 1, most: 4094, set: number(vlanOf, 1, 4094), get: getNumber(vlanOf)},
-	{name: "bridge", help: "a bridge of the host to attach the tap to", form: "BRIDGE", why: only,
-		set: func(i *Interface, v string) error { i.Bridge = v; return CheckDevice(v) },
-		get: func(i *Interface) []string { return word(i.Bridge) }},
-	{name: "nat", help: "the host forwards and masquerades for the tap; gives the interface its address", form: "on|off", flag: true, why: only, set: onOff(natOf), get: getOn(natOf)},
-	{name: "multiqueue", help: "share the tap with other runs that have the same ip and mac; the host spreads connections over them", form: "on|off", flag: true, why: only,
-		set: onOff(multiqueueOf), get: getOn(multiqueueOf)},
-	{name: "mode", help: "macvtap mode (default bridge)", form: "bridge|private|vepa|passthru", why: only,
-		set: setMode, get: func(i *Interface) []string { return word(i.Mode) }},
 	{name: "neigh", help: "a permanent neighbour entry", form: "IP|MAC", list: true, why: ethernet,
 		set: func(i *Interface, v string) error {
 			n, err := ParseNeighbour(v)
@@ -107,39 +143,7 @@ var interfaceKeys = []key{
 			return err
 		},
 		get: func(i *Interface) []string { return texts(i.Routes) }},
-	{name: "key", help: "the file with the keys of the tunnel, which \"lklrun gateway --new-key\" creates: a WireGuard configuration", form: "FILE", why: only,
-		set: func(i *Interface, v string) error { i.Key = v; return nil },
-		get: func(i *Interface) []string { return word(i.Key) }},
-	{name: "via", help: "the host's device through which the datagrams leave (default: as the host's routes say)", form: "DEVICE", why: only,
-		set: func(i *Interface, v string) error { i.Via = v; return CheckDevice(v) },
-		get: func(i *Interface) []string { return word(i.Via) }},
-	impairment("delay", "TIME", "hold each packet that this end receives, such as 20ms", delayOf),
-	impairment("jitter", "TIME", "change each packet's delay by a random time of up to this", jitterOf),
-	impairment("rate", "RATE", "limit the rate at which this end receives, such as 100mbit", rateOf),
-	{name: "limit", help: "the number of packets that wait for delay and rate (default: enough for both)", form: "PACKETS", least: 1, most: 1<<31 - 1, why: only, set: number(limitOf, 1, 1<<31-1), get: getNumber(limitOf)},
-	impairment("loss", "SHARE", "drop each packet that this end receives with that probability, such as 1%", lossOf),
-	impairment("duplicate", "SHARE", "receive each packet twice with that probability", duplicateOf),
-	impairment("reorder", "SHARE", "receive a packet without its delay with that probability", reorderOf),
-	{name: "seed", help: "the seed of the random decisions, so that a run can be repeated", form: "NUMBER", least: 1, most: 1<<31 - 1, why: only, set: number(seedOf, 1, 1<<31-1), get: getNumber(seedOf)},
 }
-
-// impairment returns the key of an impairment, whose type checks its value.
-func impairment(name, form, help string, field func(*Interface) *string) key {
-	return key{
-		name: name, form: form, help: help, why: only,
-		set: func(i *Interface, v string) error { *field(i) = v; return nil },
-		get: func(i *Interface) []string { return word(*field(i)) },
-	}
-}
-
-func delayOf(i *Interface) *string     { return &i.Delay }
-func jitterOf(i *Interface) *string    { return &i.Jitter }
-func rateOf(i *Interface) *string      { return &i.Rate }
-func lossOf(i *Interface) *string      { return &i.Loss }
-func duplicateOf(i *Interface) *string { return &i.Duplicate }
-func reorderOf(i *Interface) *string   { return &i.Reorder }
-func limitOf(i *Interface) *int        { return &i.Limit }
-func seedOf(i *Interface) *int         { return &i.Seed }
 
 func mtuOf(i *Interface) *int       { return &i.MTU }
 func groupOf(i *Interface) *int     { return &i.Group }
@@ -151,20 +155,32 @@ func slaacOf(i *Interface) *bool    { return &i.SLAAC }
 func backupOf(i *Interface) *bool   { return &i.Backup }
 func signalOf(i *Interface) *bool   { return &i.Signal }
 func fullmeshOf(i *Interface) *bool { return &i.Fullmesh }
-func natOf(i *Interface) *bool      { return &i.NAT }
 
-func multiqueueOf(i *Interface) *bool { return &i.Multiqueue }
+// interfaceKeys lists all keys in the order of output: those of more than one type,
+// and those of each type.
+func interfaceKeys() []key {
+	all := slices.Clone(sharedKeys)
+	for _, t := range interfaceTypes {
+		for n := range t.Own {
+			all = append(all, t.Own[n].key())
+		}
+	}
+	return all
+}
 
 func findKey(name string) *key {
-	n := slices.IndexFunc(interfaceKeys, func(k key) bool { return k.name == name })
+	all := interfaceKeys()
+	n := slices.IndexFunc(all, func(k key) bool { return k.name == name })
 	if n < 0 {
 		return nil
 	}
-	return &interfaceKeys[n]
+	return &all[n]
 }
 
 // takenBy reports whether an interface type accepts the key.
-func (k *key) takenBy(t *Type) bool { return k.why == "" || slices.Contains(t.Keys, k.name) }
+func (k *key) takenBy(t *Type) bool {
+	return k.why == "" || slices.Contains(t.Keys, k.name) || slices.ContainsFunc(t.Own, func(o Key) bool { return o.Name == k.name })
+}
 
 // refusal returns an error that explains why a type does not accept the key.
 func (k *key) refusal(t *Type) error {
@@ -175,22 +191,26 @@ func (k *key) refusal(t *Type) error {
 }
 
 func keyNames() []string {
-	names := make([]string, len(interfaceKeys))
-	for n, k := range interfaceKeys {
-		names[n] = k.name
+	var names []string
+	for _, k := range interfaceKeys() {
+		names = append(names, k.name)
 	}
 	return names
 }
 
 func number(field func(*Interface) *int, least, most int) func(*Interface, string) error {
-	return func(i *Interface, v string) error {
-		n, err := strconv.Atoi(v)
-		if err != nil || n < least || n > most {
-			return fmt.Errorf("%q; expected a number from %d to %d", v, least, most)
-		}
-		*field(i) = n
-		return nil
+	return func(i *Interface, v string) (err error) {
+		*field(i), err = parseNumber(v, least, most)
+		return err
 	}
+}
+
+func parseNumber(v string, least, most int) (int, error) {
+	n, err := strconv.Atoi(v)
+	if err != nil || n < least || n > most {
+		return 0, fmt.Errorf("%q; expected a number from %d to %d", v, least, most)
+	}
+	return n, nil
 }
 
 func getNumber(field func(*Interface) *int) func(*Interface) []string {
@@ -203,13 +223,17 @@ func getNumber(field func(*Interface) *int) func(*Interface) []string {
 }
 
 func onOff(field func(*Interface) *bool) func(*Interface, string) error {
-	return func(i *Interface, v string) error {
-		if v != "on" && v != "off" {
-			return fmt.Errorf("%q; expected on or off", v)
-		}
-		*field(i) = v == "on"
-		return nil
+	return func(i *Interface, v string) (err error) {
+		*field(i), err = parseOn(v)
+		return err
 	}
+}
+
+func parseOn(v string) (bool, error) {
+	if v != "on" && v != "off" {
+		return false, fmt.Errorf("%q; expected on or off", v)
+	}
+	return v == "on", nil
 }
 
 func getOn(field func(*Interface) *bool) func(*Interface) []string {
@@ -255,15 +279,6 @@ func setOffload(i *Interface, v string) error {
 		return fmt.Errorf("%q; expected on, off or a mask of virtio features, such as 0x883", v)
 	}
 	i.Offload = v
-	return nil
-}
-
-func setMode(i *Interface, v string) error {
-	all := []string{ModeBridge, ModePrivate, ModeVEPA, ModePassthru}
-	if !slices.Contains(all, v) {
-		return fmt.Errorf("%q; expected %s or %s", v, strings.Join(all[:3], ", "), all[3])
-	}
-	i.Mode = v
 	return nil
 }
 

@@ -81,8 +81,7 @@ func typesTable() string {
 func keysTable() string {
 	var b strings.Builder
 	b.WriteString("| key | value | of | meaning |\n|---|---|---|---|\n")
-	for n := range interfaceKeys {
-		k := &interfaceKeys[n]
+	for _, k := range interfaceKeys() {
 		form := code(k.form)
 		if k.most > 0 {
 			form += ", " + strconv.Itoa(k.least) + " to " + strconv.Itoa(k.most)

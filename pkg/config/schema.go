@@ -119,11 +119,11 @@ func interfaceSchema() object {
 				allowed[arg] = false
 			}
 		}
-		for k := range interfaceKeys {
-			if !interfaceKeys[k].takenBy(t) && !interfaceKeys[k].flag {
-				allowed[interfaceKeys[k].name] = false
-			} else if !interfaceKeys[k].takenBy(t) {
-				allowed[interfaceKeys[k].name] = object{"const": false}
+		for _, k := range interfaceKeys() {
+			if !k.takenBy(t) && !k.flag {
+				allowed[k.name] = false
+			} else if !k.takenBy(t) {
+				allowed[k.name] = object{"const": false}
 			}
 		}
 		then["properties"] = allowed
@@ -132,8 +132,7 @@ func interfaceSchema() object {
 			"then": then,
 		})
 	}
-	for n := range interfaceKeys {
-		k := &interfaceKeys[n]
+	for _, k := range interfaceKeys() {
 		properties[k.name] = k.schema()
 	}
 	return object{

@@ -31,10 +31,11 @@ type Type struct {
 	// without an argument. Form is the form of the argument in a specification.
 	Arg, Form string
 
-	// Keys lists the keys that the type accepts in addition to those that all types
-	// accept. Why explains why the type rejects a key, if the general reason does
+	// Keys lists the keys of several types that this type accepts, in addition to those
+	// that all types accept. Own are the keys that only this type has. Why explains why the type rejects a key, if the general reason does
 	// not apply.
 	Keys []string
+	Own  []Key
 	Why  map[string]string
 
 	Hijack    string // LKL's name of the type; empty: LKL does not have the type
@@ -74,6 +75,11 @@ func RegisterType(t Type) {
 	for _, name := range slices.Concat(t.Keys, slices.Collect(maps.Keys(t.Why))) {
 		if k := findKey(name); k == nil || k.why == "" {
 			panic(fmt.Sprintf("config: the interface type %q names the key %q, which does not exist or is supported by all types", t.Name, name))
+		}
+	}
+	for _, k := range t.Own {
+		if findKey(k.Name) != nil {
+			panic(fmt.Sprintf("config: the key %q of the interface type %q already exists", k.Name, t.Name))
 		}
 	}
 	interfaceTypes = append(interfaceTypes, &t)

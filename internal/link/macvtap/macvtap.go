@@ -25,12 +25,27 @@ func init() {
 	link.Register(config.Type{
 		Name: "macvtap", Rank: 30, Arg: "device", Form: "DEV", Hijack: "macvtap", NeedsRoot: true,
 		Help:      "a macvtap on the host's device DEV, with its own Ethernet address; or an existing /dev/tapN",
-		Keys:      []string{"mac", "dhcp", "dhcp6", "slaac", "offload", "vlan", "mode", "neigh"},
+		Keys:      []string{"mac", "dhcp", "dhcp6", "slaac", "offload", "vlan", "neigh"},
+		Own:       []config.Key{{Name: "mode", Form: "bridge|private|vepa|passthru", Help: "macvtap mode (default bridge)", Check: checkMode}},
 		ParseArg:  parse,
 		Check:     check,
 		Exclusive: func(i *config.Interface) bool { return isPath(i.Device) },
 		Conflict:  conflict,
 	}, driver{})
+}
+
+// The modes that a rule here is about. The default is bridge.
+const (
+	bridge   = "bridge"
+	passthru = "passthru"
+)
+
+func checkMode(mode string) error {
+	switch mode {
+	case bridge, "private", "vepa", passthru:
+		return nil
+	}
+	return fmt.Errorf("%q; expected bridge, private, vepa or passthru", mode)
 }
 
 func parse(i *config.Interface, arg string) error {
@@ -48,7 +63,7 @@ func isPath(arg string) bool {
 }
 
 func check(i *config.Interface) *config.KeyError {
-	if i.Mode != "" && isPath(i.Device) {
+	if i.Own["mode"] != "" && isPath(i.Device) {
 		return config.KeyErrorf("mode", "%s exists and keeps its mode; remove mode=", i.Device)
 	}
 	return nil
@@ -63,7 +78,7 @@ func conflict(all []config.Interface, first, second int) string {
 		return ""
 	}
 	for _, n := range []int{first, second} {
-		if all[n].Mode == config.ModePassthru {
+		if all[n].Own["mode"] == passthru {
 			return fmt.Sprintf("%s has two macvtaps, and mode passthru (eth%d) requires the device for itself; choose mode=bridge for all", device, n)
 		}
 	}
@@ -76,7 +91,7 @@ type Facts = netdev.MacvtapState
 // Part is the plan of a macvtap.
 type Part struct {
 	Create bool   `json:"create,omitempty"` // it does not exist yet
-	Mode   string `json:"mode,omitempty"`   // empty: config.ModeBridge
+	Mode   string `json:"mode,omitempty"`   // empty: bridge
 }
 
 type driver struct{}
@@ -90,7 +105,7 @@ func (driver) Look(ctx context.Context, q *link.Query) (Facts, error) {
 // new macvtap is at most that of the underlying device. An existing macvtap
 // keeps its properties.
 func (driver) Plan(r *link.Request, f Facts) (Part, error) {
-	l, p := r.Link, Part{Create: !f.Exists, Mode: r.Interface.Mode}
+	l, p := r.Link, Part{Create: !f.Exists, Mode: r.Interface.Own["mode"]}
 	most := min(f.MTU, config.MaxMTU)
 	switch {
 	case l.MTU > most:
@@ -101,7 +116,7 @@ func (driver) Plan(r *link.Request, f Facts) (Part, error) {
 	if !f.Up {
 		r.Note("%s is down on the host, so %s carries no traffic; run `ip link set %[1]s up`", f.Name, l.Name)
 	}
-	if f.Wireless && p.Create && p.Mode != config.ModePassthru {
+	if f.Wireless && p.Create && p.Mode != passthru {
 		return p, exit.Usagef("%s is wireless, and access points accept frames only from its own Ethernet address; use --if raw:%[1]s", f.Name)
 	}
 	if p.Create {
@@ -129,7 +144,7 @@ func (driver) Describe(l *link.Link, p Part) link.Description {
 	}
 	return link.Description{
 		Summary: []string{"macvtap on " + l.Device + " (to be created)"},
-		Step:    fmt.Sprintf("create a macvtap on %s, mode %s, mtu %d, up, as %s", l.Device, cmp.Or(p.Mode, config.ModeBridge), l.MTU, l.Name), Undo: "delete it",
+		Step:    fmt.Sprintf("create a macvtap on %s, mode %s, mtu %d, up, as %s", l.Device, cmp.Or(p.Mode, bridge), l.MTU, l.Name), Undo: "delete it",
 	}
 }
 
@@ -157,7 +172,7 @@ func (driver) Open(ctx context.Context, l *link.Link, p Part, env link.Env) (lin
 // packet socket on the underlying device carries the same frames with the same
 // Ethernet address.
 func instead(l *link.Link, p Part, env link.Env, closed error) (link.End, error) {
-	if p.Mode != "" && p.Mode != config.ModeBridge || netdev.CheckPacketRight() != nil {
+	if p.Mode != "" && p.Mode != bridge || netdev.CheckPacketRight() != nil {
 		return link.End{}, exit.Usagef("--if %s:%s: %w", l.Type, l.Device, closed)
 	}
 	env.Note(fmt.Sprintf("%s: %v; falling back to a packet socket on %s, as with raw", l.Name, closed, l.Device))

@@ -21,25 +21,31 @@ import (
 func init() {
 	link.Register(config.Type{
 		Name: "tap", Rank: 20, Arg: "device", Form: "NAME", Hijack: "tap",
-		Help:  "the tap NAME of the host; if missing, it is created for the duration of the run",
-		Keys:  []string{"mac", "dhcp", "dhcp6", "slaac", "offload", "vlan", "bridge", "nat", "multiqueue", "neigh"},
+		Help: "the tap NAME of the host; if missing, it is created for the duration of the run",
+		Keys: []string{"mac", "dhcp", "dhcp6", "slaac", "offload", "vlan", "neigh"},
+		Own: []config.Key{
+			{Name: "bridge", Form: "BRIDGE", Help: "a bridge of the host to attach the tap to", Check: config.CheckDevice},
+			{Name: "nat", Flag: true, Help: "the host forwards and masquerades for the tap; gives the interface its address"},
+			{Name: "multiqueue", Flag: true, Help: "share the tap with other runs that have the same ip and mac; the host spreads connections over them"},
+		},
 		Check: check,
 	}, driver{})
 }
 
 func check(i *config.Interface) *config.KeyError {
+	bridge, nat, queue := i.Own["bridge"], i.On("nat"), i.On("multiqueue")
 	switch leases := i.DHCP || i.DHCP6 || i.SLAAC; {
-	case i.NAT && i.Bridge != "":
+	case nat && bridge != "":
 		return config.KeyErrorf("nat", "a bridged tap has addresses of the bridge's network; remove nat or bridge")
-	case i.NAT && leases:
+	case nat && leases:
 		return config.KeyErrorf("nat", "nat assigns the addresses; remove dhcp, dhcp6 and slaac")
-	case i.NAT && i.VLAN > 0:
+	case nat && i.VLAN > 0:
 		return config.KeyErrorf("nat", "the host's side of the tap is not in a VLAN; remove nat or vlan")
-	case i.Multiqueue && i.MAC.IsZero():
+	case queue && i.MAC.IsZero():
 		return config.KeyErrorf("multiqueue", "all runs that share the tap need the same Ethernet address; add the same mac= to each")
-	case i.Multiqueue && leases:
+	case queue && leases:
 		return config.KeyErrorf("multiqueue", "only one of the runs that share the tap would receive the answers; remove dhcp, dhcp6 and slaac")
-	case i.Multiqueue && (i.NAT || i.Bridge != ""):
+	case queue && (nat || bridge != ""):
 		return config.KeyErrorf("multiqueue", "the first run to end would remove it for the others; remove nat and bridge, and set them up before the runs")
 	}
 	return nil
@@ -67,13 +73,13 @@ type driver struct{}
 
 func (driver) Look(ctx context.Context, q *link.Query) (Facts, error) {
 	i := q.Interface
-	st, err := netdev.CheckTap(i.Device, i.Multiqueue)
+	st, err := netdev.CheckTap(i.Device, i.On("multiqueue"))
 	f := Facts{TapState: st}
 	if err := q.MissingRight(err); err != nil {
 		return f, err
 	}
-	if i.Bridge != "" {
-		f.BridgeMTU, err = netdev.CheckBridge(i.Bridge, i.Device, st.Exists)
+	if bridge := i.Own["bridge"]; bridge != "" {
+		f.BridgeMTU, err = netdev.CheckBridge(bridge, i.Device, st.Exists)
 		if err != nil {
 			err = q.MissingRight(fmt.Errorf("bridge: %w", err))
 		}
@@ -81,7 +87,7 @@ func (driver) Look(ctx context.Context, q *link.Query) (Facts, error) {
 			return f, err
 		}
 	}
-	if !i.NAT {
+	if !i.On("nat") {
 		return f, nil
 	}
 	if err := netdev.CheckNAT(ctx); err != nil {
@@ -96,7 +102,7 @@ func (driver) Look(ctx context.Context, q *link.Query) (Facts, error) {
 
 func (driver) Plan(r *link.Request, f Facts) (Part, error) {
 	i, l := r.Interface, r.Link
-	p := Part{Create: !f.Exists, Bridge: i.Bridge, NAT: i.NAT, Queue: i.Multiqueue}
+	p := Part{Create: !f.Exists, Bridge: i.Own["bridge"], NAT: i.On("nat"), Queue: i.On("multiqueue")}
 	if f.Exists && !f.Up {
 		r.Note("tap %s is down on the host, so %s carries no traffic; run `ip link set %s up`", l.Device, l.Name, l.Device)
 	}

@@ -29,8 +29,11 @@ func init() {
 	link.Register(config.Type{
 		Name: "udp", Rank: 17, Arg: "device", Form: "HOST:PORT",
 		Help: "an encrypted tunnel in UDP to the gateway HOST, without privileges. udp:PORT is the gateway's end",
-		Keys: []string{"key", "via"},
-		Why:  map[string]string{"dhcp": assigns, "dhcp6": assigns, "slaac": assigns},
+		Own: []config.Key{
+			{Name: "key", Form: "FILE", Help: "the file with the keys of the tunnel, which \"lklrun gateway --new-key\" creates: a WireGuard configuration"},
+			{Name: "via", Form: "DEVICE", Help: "the host's device through which the datagrams leave (default: as the host's routes say)", Check: config.CheckDevice},
+		},
+		Why: map[string]string{"dhcp": assigns, "dhcp6": assigns, "slaac": assigns},
 		// All packets go to the other end.
 		AnyGateway: true, ParseArg: parseArg, Check: check,
 		// Each path to the same gateway is an interface.
@@ -64,13 +67,13 @@ func isPort(arg string) bool {
 
 func check(i *config.Interface) *config.KeyError {
 	switch {
-	case i.Key == "":
+	case i.Own["key"] == "":
 		return config.KeyErrorf("key", "missing; add key=FILE with a file that `lklrun gateway --new-key DIR` created")
 	case len(i.IP) > 0:
 		return config.KeyErrorf("ip", "%s", assigns)
 	case len(i.IP6) > 0:
 		return config.KeyErrorf("ip6", "%s", assigns)
-	case isPort(i.Device) && i.Via != "":
+	case isPort(i.Device) && i.Own["via"] != "":
 		return config.KeyErrorf("via", "a gateway accepts tunnels on all devices; remove via")
 	case isPort(i.Device) && (i.GW.IsValid() || i.GW6.IsValid()):
 		return config.KeyErrorf("gw", "this end is the gateway; remove gw and gw6")
@@ -81,8 +84,8 @@ func check(i *config.Interface) *config.KeyError {
 // conflict keeps two paths from the same key. The gateway would send the packets
 // of both to the one that was used last.
 func conflict(all []config.Interface, first, second int) string {
-	if all[first].Key == all[second].Key {
-		return fmt.Sprintf("key=%s is already used by eth%d; each interface requires its own key file (`lklrun gateway --new-key DIR --paths N`)", all[second].Key, first)
+	if all[first].Own["key"] == all[second].Own["key"] {
+		return fmt.Sprintf("key=%s is already used by eth%d; each interface requires its own key file (`lklrun gateway --new-key DIR --paths N`)", all[second].Own["key"], first)
 	}
 	return ""
 }
@@ -125,7 +128,7 @@ func (driver) Look(ctx context.Context, q *link.Query) (f Facts, err error) {
 		return f, &link.FlagError{Err: tunnel.ErrLeftOut}
 	}
 	i := q.Interface
-	if f.Key, err = filepath.Abs(i.Key); err != nil {
+	if f.Key, err = filepath.Abs(i.Own["key"]); err != nil {
 		return f, err
 	}
 	file, err := keys.Read(f.Key)
@@ -137,7 +140,7 @@ func (driver) Look(ctx context.Context, q *link.Query) (f Facts, err error) {
 		return f, checkPort(ctx, i.Device)
 	}
 	if len(file.Peers) != 1 {
-		return f, fmt.Errorf("key: %s has %d peers, and a client's file has one, the gateway; use another file", i.Key, len(file.Peers))
+		return f, fmt.Errorf("key: %s has %d peers, and a client's file has one, the gateway; use another file", i.Own["key"], len(file.Peers))
 	}
 	f.Gateway, f.Own = file.Gateway()
 	f.Remote, err = f.find(ctx, i)
@@ -172,11 +175,11 @@ func (f *Facts) find(ctx context.Context, i *config.Interface) (netip.AddrPort, 
 	var errs []error
 	for _, a := range addrs {
 		remote := netip.AddrPortFrom(a.Unmap(), uint16(number))
-		mtu, err := tunnel.Route(ctx, remote, i.Via)
+		mtu, err := tunnel.Route(ctx, remote, i.Own["via"])
 		if err != nil {
 			through := ""
-			if i.Via != "" {
-				through = " through " + i.Via
+			if i.Own["via"] != "" {
+				through = " through " + i.Own["via"]
 			}
 			errs = append(errs, fmt.Errorf("the host cannot reach the gateway %s%s: %w", remote.Addr(), through, err))
 			continue
@@ -196,7 +199,7 @@ func (f *Facts) find(ctx context.Context, i *config.Interface) (netip.AddrPort, 
 
 func (driver) Plan(r *link.Request, f Facts) (Part, error) {
 	i, l := r.Interface, r.Link
-	p := Part{Key: f.Key, Remote: f.Remote, Via: i.Via, Gateway: f.Gateway, Own: f.Own}
+	p := Part{Key: f.Key, Remote: f.Remote, Via: i.Own["via"], Gateway: f.Gateway, Own: f.Own}
 	if isPort(i.Device) {
 		n, err := strconv.ParseUint(i.Device, 10, 16)
 		if err != nil {
@@ -223,7 +226,7 @@ func (driver) Plan(r *link.Request, f Facts) (Part, error) {
 	}
 	p.choose(l)
 	if f.Open {
-		r.Note("other users can read the keys in %s; run `chmod 600 %s`", i.Key, i.Key)
+		r.Note("other users can read the keys in %s; run `chmod 600 %s`", i.Own["key"], i.Own["key"])
 	}
 	return p, nil
 }

@@ -10,7 +10,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/lklrun/lklrun/internal/diag/impair"
@@ -24,10 +23,7 @@ func init() {
 	link.Register(config.Type{
 		Name: "wire", Rank: 15, Arg: "device", Form: "NAME",
 		Help: "a virtual wire: the interfaces of your stacks that name the same wire are joined, without privileges",
-		Keys: []string{
-			"mac", "dhcp", "dhcp6", "slaac", "offload", "vlan", "neigh",
-			"delay", "jitter", "rate", "limit", "loss", "duplicate", "reorder", "seed",
-		},
+		Keys: []string{"mac", "dhcp", "dhcp6", "slaac", "offload", "vlan", "neigh"}, Own: impairmentKeys,
 		ParseArg: parseName, Check: check,
 		// Two interfaces of a stack may be ends of one wire.
 		Exclusive: func(*config.Interface) bool { return false },
@@ -54,23 +50,27 @@ func parseName(i *config.Interface, name string) error {
 	return nil
 }
 
+// impairmentKeys are words of the step of `lklctl path`, which checks their values.
+var impairmentKeys = []config.Key{
+	{Name: "delay", Form: "TIME", Help: "hold each packet that this end receives, such as 20ms"},
+	{Name: "jitter", Form: "TIME", Help: "change each packet's delay by a random time of up to this"},
+	{Name: "rate", Form: "RATE", Help: "limit the rate at which this end receives, such as 100mbit"},
+	{Name: "limit", Form: "PACKETS", Least: 1, Most: 1<<31 - 1, Help: "the number of packets that wait for delay and rate (default: enough for both)"},
+	{Name: "loss", Form: "SHARE", Help: "drop each packet that this end receives with that probability, such as 1%"},
+	{Name: "duplicate", Form: "SHARE", Help: "receive each packet twice with that probability"},
+	{Name: "reorder", Form: "SHARE", Help: "receive a packet without its delay with that probability"},
+	{Name: "seed", Form: "NUMBER", Least: 1, Most: 1<<31 - 1, Help: "the seed of the random decisions, so that a run can be repeated"},
+}
+
 // impairments returns the words of the step of `lklctl path` for each key that
 // is set.
 func impairments(i *config.Interface) [][]string {
 	var steps [][]string
-	add := func(key, value string) {
-		if value != "" && value != "0" {
-			steps = append(steps, []string{key, value})
+	for _, k := range impairmentKeys {
+		if v := i.Own[k.Name]; v != "" && v != "0" {
+			steps = append(steps, []string{k.Name, v})
 		}
 	}
-	add("delay", i.Delay)
-	add("jitter", i.Jitter)
-	add("rate", i.Rate)
-	add("limit", strconv.Itoa(i.Limit))
-	add("loss", i.Loss)
-	add("duplicate", i.Duplicate)
-	add("reorder", i.Reorder)
-	add("seed", strconv.Itoa(i.Seed))
 	return steps
 }
 

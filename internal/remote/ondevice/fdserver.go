@@ -47,7 +47,7 @@ func ServeFDs(ctx context.Context, path string, uid int, specs []string) error {
 		if err != nil {
 			return exit.Usagef("lend: %w", err)
 		}
-		if !slices.Contains(LendTypes, i.Type) || i.NAT {
+		if !slices.Contains(LendTypes, i.Type) || i.On("nat") {
 			return exit.Usagef("lend: %q: only tap (without nat), raw and rawip can be opened for another user", spec)
 		}
 		if i.Type == "raw" && i.MAC.IsZero() {
