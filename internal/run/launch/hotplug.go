@@ -67,7 +67,7 @@ func (v *links) addLink(ctx context.Context, spec rpc.LinkSpec, file *os.File) (
 
 // planLink examines the host and plans an additional interface.
 func (v *links) planLink(i config.Interface, passed *os.File) (plan.Link, []string, error) {
-	found, err := preflight.LookLink(i, passed)
+	found, machine, err := preflight.LookLink(i, passed)
 	if err != nil {
 		return plan.Link{}, nil, err
 	}
@@ -75,7 +75,7 @@ func (v *links) planLink(i config.Interface, passed *os.File) (plan.Link, []stri
 	for _, k := range v.all() {
 		have = append(have, *k.Link)
 	}
-	return v.plan.More(i, have, found)
+	return v.plan.More(found, machine, have)
 }
 
 // join adds a link, whose host's end is open, to the stack.

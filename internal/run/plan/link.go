@@ -65,9 +65,9 @@ func beside(l, other *Link) error {
 }
 
 // More plans an additional interface for a run in progress. have are the
-// present links. More returns the interface and notes for the user. found must
+// present links. More returns the interface and notes for the user. i and machine
 // come from preflight.LookLink.
-func (p *Plan) More(i config.Interface, have []Link, found preflight.Facts) (Link, []string, error) {
+func (p *Plan) More(i preflight.Interface, machine string, have []Link) (Link, []string, error) {
 	if p.Stack.ABI == stack.ABIHost {
 		return Link{}, nil, errors.New("the stack is the host's own kernel, with the host's own interfaces")
 	}
@@ -85,8 +85,8 @@ func (p *Plan) More(i config.Interface, have []Link, found preflight.Facts) (Lin
 	}) {
 		n++
 	}
-	r := link.Request{Interface: &i, Machine: found.Machine, Others: have}
-	l, err := p.link(n, &r, found.Links[0])
+	r := link.Request{Interface: &i.Interface, Machine: machine, Others: have}
+	l, err := p.link(n, &r, i.Found)
 	return l, r.Notes, err
 }
 

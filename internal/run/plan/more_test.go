@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lklrun/lklrun/internal/run/preflight"
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
@@ -20,7 +19,7 @@ func TestMore(t *testing.T) {
 	}
 	add := func(have []Link, spec string) (string, error) {
 		i := ifs(t, spec)
-		l, _, err := p.More(i[0], have, preflight.Facts{Links: looked(i)})
+		l, _, err := p.More(looked(i)[0], "", have)
 		if err != nil {
 			return "", err
 		}
@@ -67,7 +66,7 @@ func TestMore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := onHost.More(ifs(t, "user")[0], nil, preflight.Facts{}); err == nil {
+	if _, _, err := onHost.More(looked(ifs(t, "user"))[0], "", nil); err == nil {
 		t.Error("an interface was added to the host's own stack")
 	}
 }

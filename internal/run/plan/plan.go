@@ -181,7 +181,7 @@ func Make(run config.Run, s *stack.Stack, found preflight.Facts) (*Plan, error) 
 		return p, nil
 	}
 	p.Sysctls = Sysctls(run, s)
-	if err := p.links(run, s, found); err != nil {
+	if err := p.links(run, found); err != nil {
 		return nil, err
 	}
 	if err := p.checkRequire(); err != nil {
@@ -277,16 +277,15 @@ func lastOfEach(all []config.Sysctl) []config.Sysctl {
 	return kept
 }
 
-func (p *Plan) links(run config.Run, s *stack.Stack, found preflight.Facts) error {
-	ifs := preflight.Interfaces(run, s)
-	if len(ifs) > MaxLinks {
-		return fmt.Errorf("%d interfaces; the limit is %d", len(ifs), MaxLinks)
+func (p *Plan) links(run config.Run, found preflight.Facts) error {
+	if n := len(found.Interfaces); n > MaxLinks {
+		return fmt.Errorf("%d interfaces; the limit is %d", n, MaxLinks)
 	}
 	publish := run.Publish
-	for n, i := range ifs {
-		r := link.Request{Interface: &i, Machine: found.Machine, Others: p.Links, Publish: publish,
+	for n, i := range found.Interfaces {
+		r := link.Request{Interface: &i.Interface, Machine: found.Machine, Others: p.Links, Publish: publish,
 			Allow: run.Allows, AllowHosts: allowHosts(run, found.Hosts)}
-		l, err := p.link(n, &r, found.Links[n])
+		l, err := p.link(n, &r, i.Found)
 		if err != nil {
 			return err
 		}

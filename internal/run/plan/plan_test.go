@@ -59,14 +59,14 @@ var (
 	}
 )
 
-// looked returns the results of the drivers for the interfaces of a run.
-func looked(all []config.Interface) []any {
+// looked returns the interfaces of a run with the results of their drivers.
+func looked(all []config.Interface) []preflight.Interface {
 	if len(all) == 0 {
 		all = []config.Interface{{Type: config.DefaultType}}
 	}
-	var found []any
+	var found []preflight.Interface
 	for _, i := range all {
-		found = append(found, on[i.Target()])
+		found = append(found, preflight.Interface{Interface: i, Found: on[i.Target()]})
 	}
 	return found
 }
@@ -100,7 +100,7 @@ func prefixes(all ...string) (list []netip.Prefix) {
 // interfaces.
 func makePlan(run config.Run, s *stack.Stack) (*Plan, error) {
 	f := base
-	f.Links = looked(run.Interfaces)
+	f.Interfaces = looked(run.Interfaces)
 	return Make(run, s, f)
 }
 
@@ -110,7 +110,7 @@ func TestGolden(t *testing.T) {
 	resolved := base
 	resolved.ResolvUpstream = "nameserver 192.0.2.54\n"
 	same := base
-	same.Links = []any{user.Facts{IPv6: true, Addrs: prefixes("127.0.0.1/8", "192.168.127.9/24")}}
+	same.Interfaces = []preflight.Interface{{Interface: config.Interface{Type: "user"}, Found: user.Facts{IPv6: true, Addrs: prefixes("127.0.0.1/8", "192.168.127.9/24")}}}
 	loaded := resolved
 	loaded.Engine, loaded.EngineNotes = config.EnginePreload, []string{"a note on that choice"}
 	android := base
@@ -140,8 +140,8 @@ func TestGolden(t *testing.T) {
 		"host":     {config.Run{Command: []string{"iperf3", "-c", "server"}}, host, base},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if tc.facts.Links == nil {
-				tc.facts.Links = looked(tc.run.Interfaces)
+			if tc.facts.Interfaces == nil {
+				tc.facts.Interfaces = looked(tc.run.Interfaces)
 			}
 			p, err := Make(tc.run, tc.stack, tc.facts)
 			if err != nil {
@@ -318,7 +318,7 @@ func FuzzResolv(f *testing.F) {
 	f.Add("nameserver\nnameserver fe80::1%2\r\n\x00")
 	f.Fuzz(func(t *testing.T, text string) {
 		f := base
-		f.Resolv, f.Links = text, []any{on["tap:tap0"]}
+		f.Resolv, f.Interfaces = text, looked(ifs(t, "tap:tap0"))
 		p, err := Make(config.Run{Command: []string{"true"}, Interfaces: []config.Interface{{Type: "tap", Device: "tap0"}}}, bbr, f)
 		if err != nil {
 			t.Fatal(err)

@@ -18,7 +18,7 @@ func CheckAllow(run config.Run, s *stack.Stack) error {
 		return nil
 	}
 	const only = "with --allow, the program reaches the network only through the user-mode gateway"
-	ifs := Interfaces(run, s)
+	ifs := interfaces(run, s)
 	switch {
 	case s.ABI == stack.ABIHost:
 		return fmt.Errorf("--allow %s: the stack is the host's own kernel, which lklrun does not restrict; choose another --stack", run.Allows[0])

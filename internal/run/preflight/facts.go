@@ -38,21 +38,27 @@ type Facts struct {
 	Preload         string   // library that the engine preload loads into the program
 	EngineNotes     []string // messages to the user about the choice of the engine
 	RunRoot         string
-	Machine         string            // identifies this machine
-	Resolv          string            // content of /etc/resolv.conf
-	NoResolv        bool              // there is no such file
-	ResolvUpstream  string            // content of systemd-resolved's resolv.conf
-	Hosts           string            // content of /etc/hosts
-	User            *runas.User       // the user that the target runs as; nil: this process's
-	Links           []any             // result of the driver for each interface of the run
+	Machine         string      // identifies this machine
+	Resolv          string      // content of /etc/resolv.conf
+	NoResolv        bool        // there is no such file
+	ResolvUpstream  string      // content of systemd-resolved's resolv.conf
+	Hosts           string      // content of /etc/hosts
+	User            *runas.User // the user that the target runs as; nil: this process's
+	Interfaces      []Interface
 	Sockets         []sockdiag.Socket // host's sockets at the ports of the run's servers
 	Lacks           []string          // rights that this process lacks for the run; only if the run is dry
 	NoGuard         string            // reason why addresses cannot be shared with the host; empty: sharing is possible
 }
 
-// Interfaces returns the interfaces of a run. If the run names none, Interfaces
+// Interface is an interface of the run with what its driver found.
+type Interface struct {
+	config.Interface
+	Found any
+}
+
+// interfaces returns the interfaces of a run. If the run names none, interfaces
 // returns one of the default type, unless the run uses the host's own stack.
-func Interfaces(run config.Run, s *stack.Stack) []config.Interface {
+func interfaces(run config.Run, s *stack.Stack) []config.Interface {
 	if len(run.Interfaces) == 0 && s.ABI != stack.ABIHost {
 		return []config.Interface{{Type: config.DefaultType}}
 	}
@@ -76,7 +82,7 @@ func Look(run config.Run, s *stack.Stack, dry bool) (Facts, error) {
 	}
 	mayShare := false
 	publish := run.Publish
-	for _, i := range Interfaces(run, s) {
+	for _, i := range interfaces(run, s) {
 		q := link.Query{Interface: &i, Publish: publish, Dry: dry}
 		if err := f.lookLink(&q); err != nil {
 			return f, err
@@ -104,13 +110,16 @@ func Look(run config.Run, s *stack.Stack, dry bool) (Facts, error) {
 	return f, nil
 }
 
-// LookLink gathers the facts for an additional interface of a run in progress.
+// LookLink examines the host for an additional interface of a run in progress.
 // passed is a descriptor that was passed together with the request; nil if
-// there is none.
-func LookLink(i config.Interface, passed *os.File) (Facts, error) {
-	f := Facts{RunRoot: instance.Root()}
+// there is none. LookLink also returns the name of the machine.
+func LookLink(i config.Interface, passed *os.File) (found Interface, machine string, err error) {
+	var f Facts
 	f.lookMachine()
-	return f, f.lookLink(&link.Query{Interface: &i, Passed: passed})
+	if err := f.lookLink(&link.Query{Interface: &i, Passed: passed}); err != nil {
+		return Interface{}, "", err
+	}
+	return f.Interfaces[0], f.Machine, nil
 }
 
 func (f *Facts) lookMachine() {
@@ -130,7 +139,7 @@ func (f *Facts) lookLink(q *link.Query) error {
 	for _, lack := range q.MissingRights {
 		f.Lacks = append(f.Lacks, link.Explain(q.Interface, lack).Error())
 	}
-	f.Links = append(f.Links, found)
+	f.Interfaces = append(f.Interfaces, Interface{*q.Interface, found})
 	return nil
 }
 
