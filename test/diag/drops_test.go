@@ -260,6 +260,14 @@ func (p *framePeer) fresh() (all []drops.Record) {
 	return all
 }
 
+// dropped waits for a drop.
+func (p *framePeer) dropped(reason string) {
+	p.T.Helper()
+	kit.WaitFor(p.T, reason, kit.Limit, func() bool {
+		return slices.ContainsFunc(p.fresh(), func(r drops.Record) bool { return r.Reason == reason })
+	})
+}
+
 // netlink sends messages to the stack's kernel, in Python. Under preload, the program itself
 // has to do so, because no other program can use its stack.
 const netlink = `
@@ -397,8 +405,9 @@ var causes = []struct {
 		p.overflow(82, 2, 2, 2)
 	}, []string{"drop LISTEN_OVERFLOW"}, nil},
 	{"a full queue of a path", func(p *framePeer) {
-		kit.Lklctl(p.T, "-n", p.Name, "path", "eth0", "rate", "8kbit", "limit", "2")
+		kit.Lklctl(p.T, "-n", p.Name, "path", "eth0", "rate", "1kbit", "limit", "2")
 		p.Say(`exec("s=socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\nfor i in range(50): s.sendto(bytes(1000), ('10.98.0.1', 9))")`)
+		p.dropped("QDISC_DROP")
 		kit.Lklctl(p.T, "-n", p.Name, "path", "eth0", "clear") // it also drops what waits
 	}, []string{"drop NOT_SPECIFIED", "drop QDISC_DROP"}, nil},
 	{"a full queue for the next hop", func(p *framePeer) {
@@ -413,6 +422,7 @@ batch(msg(0xa00, 0x400, nf() + attr(1, b't\0')),
       msg(0xa03, 0x400, nf() + attr(1, b't\0') + attr(3, b'in\0') + hook + attr(5, bytes(4)) + attr(7, b'filter\0')))
 `)
 		p.udp(53, nil, 8)
+		p.dropped("NETFILTER_DROP") // else the stack may read the packet when the chain is gone
 		p.Say("exec(%q)", "batch(msg(0xa02, 0, nf() + attr(1, b't\\0')))")
 	}, []string{"drop NETFILTER_DROP"}, nil},
 	{"no route for a packet to forward", func(p *framePeer) {
