@@ -23,6 +23,7 @@
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <linux/sched.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -33,6 +34,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -287,12 +289,23 @@ static void work(const struct kind *kind)
 	_exit(0);
 }
 
+/** fork_as - fork a process with the number @pid of one that has ended, if possible */
+static pid_t fork_as(pid_t pid)
+{
+	struct clone_args args = { .exit_signal = SIGCHLD,
+				   .set_tid = (uintptr_t)&pid, .set_tid_size = 1 };
+	long ret = pid ? syscall(SYS_clone3, &args, sizeof(args)) : -1;
+
+	return ret < 0 ? fork() : (pid_t)ret;
+}
+
 /** try - run one worker; false if it could not be started */
 static bool try(const struct kind *kind, uint64_t seed)
 {
+	static pid_t pid;
 	int status;
-	pid_t pid = fork();
 
+	pid = fork_as(pid);
 	if (pid < 0)
 		return false;
 	if (!pid) {
