@@ -177,7 +177,7 @@ func TestExchangeFuzz(t *testing.T) {
 			t.Run(who+"/"+engine, func(t *testing.T) {
 				t.Parallel() // each waits for its time to pass
 				e := newExchanger(t)
-				kinds := []string{"memory", "instructions", "descriptors", "channel", "rseq", "dispatch", "exec", "vfork", "signals", "filter"}
+				kinds := []string{"memory", "instructions", "descriptors", "channel", "rseq", "dispatch", "exec", "shared-exec", "vfork", "signals", "filter"}
 				e.check(t, e.command(t, who, engine, seconds, seed, kinds), seconds)
 			})
 		}

@@ -43,7 +43,7 @@ func testExchange(t *testing.T, m *vm.Machine) {
 	heard := func() string { out, _ := outside.Output(); return out }
 	kit.WaitFor(t, "the accomplice", limit, func() bool { return heard() == "ready\n" })
 	args := append([]string{"--engine", "trace", "--"}, env...)
-	for _, kinds := range [][]string{{"instructions", "loop"}, {"rseq"}, {"descriptors", "memory", "exec", "vfork", "signals", "filter"}} {
+	for _, kinds := range [][]string{{"instructions", "loop"}, {"rseq"}, {"descriptors", "memory", "exec", "shared-exec", "vfork", "signals", "filter"}} {
 		r := kit.Run(t, suiteLimit, device(m, append(slices.Concat(args, []string{"/srv/exchange/exchange", "20", "1"}), kinds...)...))
 		t.Log(r.Stdout)
 		if r.Status != 0 || !strings.Contains(r.Stdout, "calls ") || strings.Contains(r.Stdout, "escaped") || heard() != "ready\n" {

@@ -28,7 +28,8 @@ struct kind {
 #define OWN_FILES	THREAD	/* lklhost does not stop B */
 
 extern const struct kind descriptors, memory, channel, instructions, loop,
-			 sections, dispatch, execs, vforks, signals, filters;
+			 sections, dispatch, execs, shared_execs, vforks,
+			 signals, filters;
 
 /**
  * struct count - what all workers have done

@@ -25,12 +25,14 @@
 
 static pid_t worker;
 static char *stack;
+static int silent;	/* a socket on which nothing arrives */
 
 /** set_up - open the files that take turns, and allocate a stack */
 static void set_up(void)
 {
 	descriptors.set_up();
 	worker = getpid();
+	silent = socket(AF_INET, SOCK_DGRAM, 0);
 	stack = mmap(NULL, STACK, PROT_READ | PROT_WRITE,
 		     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (stack == MAP_FAILED)
@@ -46,6 +48,19 @@ static void call(void)
 		channel.call();
 }
 
+/** call_or_wait - make a call, or one that waits until B ends it */
+static void call_or_wait(void)
+{
+	struct sockaddr_storage ss;
+	socklen_t len = sizeof(ss);
+	char byte;
+
+	if (below(16))
+		call();
+	else
+		recvfrom(silent, &byte, 1, 0, (struct sockaddr *)&ss, &len);
+}
+
 /** exchange_program - execute the program while the first thread is in a call */
 static void exchange_program(void)
 {
@@ -55,7 +70,10 @@ static void exchange_program(void)
 	descriptors.exchange();
 }
 
-const struct kind execs = { "exec", set_up, call, exchange_program, OWN_FILES };
+const struct kind execs = { "exec", set_up, call_or_wait, exchange_program,
+			     OWN_FILES };
+const struct kind shared_execs = { "shared-exec", set_up, call_or_wait,
+				    exchange_program, THREAD | CLONE_FILES };
 
 /** vforked - main function of a child that has the memory, and maybe the files */
 static int vforked(void *arg)
@@ -141,7 +159,7 @@ static void call_armed(void)
 		return;
 	armed = true;
 	if (below(4))
-		call();
+		call_or_wait();
 	else
 		nanosleep(&ts, NULL);
 	armed = false;

@@ -50,8 +50,8 @@ struct count *count;
 
 static const struct kind *const kinds[] = { &descriptors, &memory, &channel,
 					    &instructions, &loop, &sections,
-					    &dispatch, &execs, &vforks,
-					    &signals, &filters };
+					    &dispatch, &execs, &shared_execs,
+					    &vforks, &signals, &filters };
 
 /** add - count something */
 void add(uint64_t *counter)
