@@ -32,6 +32,7 @@
 
 #include "base/loop.h"
 #include "engine/call/call.h"
+#include "engine/call/paged_access.h"
 #include "engine/call/rights.h"
 
 #define MS		1000000ull
@@ -125,7 +126,7 @@ static void held_release(struct held *h)
 {
 	loop_del(&h->src);
 	if (h->call.dup >= 0)
-		close(h->call.dup);
+		paged_close_held(&h->call, h->call.dup);
 	h->call.dup = -1;
 }
 

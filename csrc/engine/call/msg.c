@@ -141,6 +141,10 @@ int64_t msg_get(const struct call *c, struct user_msg *um)
 	um->iov[0].iov_len = c->args[2];
 	um->iovcnt = 1;
 	um->total = c->args[2];
+	if (c->nr == SYS_recvfrom && um->name &&
+	    mem_read(c, um->namelenp, &um->namelen, sizeof(um->namelen)) &&
+	    paged_waits(c))
+		return -EFAULT;
 	return um->total > SSIZE_MAX ? -EINVAL : 0;
 }
 
@@ -240,26 +244,16 @@ int64_t msg_put_result(const struct call *c, const struct user_msg *um,
 		       const void *name, uint32_t namelen, const void *control,
 		       size_t controllen, int flags)
 {
-	uint32_t room = um->namelen;
 	struct kernel_msghdr mh;
 	int64_t ret;
 
-	if (!um->hdr) {
-		int n;
-
-		if (!um->name)
-			return 0;
-		paged_forbid_parking(true);	/* the message has been received */
-		ret = mem_read(c, um->namelenp, &n, sizeof(n));
-		paged_forbid_parking(false);
-		if (ret)
-			return ret;
-		if (n < 0)
-			return -EINVAL;
-		room = (uint32_t)n;
-	}
+	if (!um->hdr && !um->name)
+		return 0;
+	if (!um->hdr && um->namelen > INT_MAX)
+		return -EINVAL;
 	if (um->name) {
-		ret = put_name(c, um, name, room < namelen ? room : namelen);
+		ret = put_name(c, um, name,
+			       um->namelen < namelen ? um->namelen : namelen);
 		if (!ret && um->batch)
 			um->batch->msg_namelen = (int)namelen;
 		else if (!ret)

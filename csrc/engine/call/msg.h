@@ -15,8 +15,7 @@ struct kernel_msghdr;
 /**
  * struct user_msg - a message as the caller described it
  * @name: address of the socket address; 0 if there is none
- * @namelen: length of @name (sending) or of its buffer (receiving); 0 for
- *	recvfrom, whose buffer length is unknown
+ * @namelen: length of @name (sending) or of its buffer (receiving)
  * @namelenp: address to which a receive writes the length
  * @control: address of the ancillary data
  * @controllen: length of @control (sending) or of its buffer (receiving)

@@ -6,11 +6,12 @@
  * Theory of operation
  *
  * Access to a page of the target that is not in memory may depend on a file
- * system or the owner of a userfaultfd, and either may never answer. The loop
- * itself therefore accesses only pages that are present, according to
- * /proc/TID/pagemap. It remembers some pages that it has accessed and does not
- * check these again. It leaves other pages to a thread and waits for it, for
- * SOON_MS at most. Then the call is parked, and the loop serves other processes:
+ * system or the owner of a userfaultfd, and either may never answer. So may a
+ * write to a page of a file. The loop itself therefore accesses only pages that
+ * are present, and writes only to anonymous ones, according to
+ * /proc/TID/pagemap. It leaves other pages to a thread and waits for it, but all
+ * these waits take at most a tenth of its time. After that the call is parked,
+ * and the loop serves other processes:
  *
  * - If a read has failed, the call starts again when the page is available. A
  *   call that has had an effect returns this effect in place of an error, and a
@@ -19,14 +20,12 @@
  *   it.
  *
  * If the page is still not available after LIMIT_MS, the process is killed and a
- * warning tells the user. The watchdog (watchdog.c) handles pages that disappear
- * between the check and the access.
+ * warning tells the user. A page can disappear between the check and the access.
+ * The watchdog (watchdog.c) then kills the process, and from then on, threads
+ * make all accesses (paged_distrust()): no program can stop the loop twice.
  *
- * Some work cannot be parked: on the target's epoll, whose lock epoll_wait(2)
- * holds while it writes to such a page (paged_run()); writes by number; and the
- * length of a name after a message has been received (paged_forbid_parking()). The loop
- * waits for it, LIMIT_MS at most. After that the limit is SHORT_MS, so that a
- * program cannot block the stack with many processes.
+ * Threads also work on the target's epolls, whose lock epoll_wait(2) holds while
+ * it writes to such a page (paged_run()).
  *
  * Closing a file may wait for a file system, too. A thread therefore closes
  * duplicates of files that are not sockets, and the loop does not wait for it.
@@ -51,18 +50,21 @@
 #include "engine/call/call.h"
 #include "engine/call/catch.h"
 #include "engine/call/paged_access.h"
+#include "engine/call/watchdog.h"
 
 #define MS		1000000ull
-#define SOON_MS		20	/* if no call is parked */
+#define SOON_MS		20	/* longest wait of the loop */
+#define SOON_SHARE	10	/* all waits together: this part of the time */
+#define AGAIN_MS	5	/* in a call that is made again */
 #define LIMIT_MS	1000
-#define SHORT_MS	50
 #define THREADS_MAX	64	/* all of them may be stuck at a time */
-#define SEEN		1024	/* number of remembered pages */
+#define MAPS		64	/* open files "pagemap" */
 #define ENTRIES		64	/* pagemap entries per read */
 #define PRESENT		(1ull << 63)	/* Documentation/admin-guide/mm/pagemap.rst */
+#define OF_FILE		(1ull << 61)	/* or shared */
 #define WRITE_WATCHED	(1ull << 57)
 
-enum what { READ, WRITE, WRITE_BY_NUMBER, RUN, CLOSE };
+enum what { READ, WRITE, WRITE_BY_NUMBER, RUN_AGAIN, RUN, CLOSE };
 
 /**
  * struct job - a job for a thread
@@ -114,19 +116,19 @@ static void parked_late(struct timer *t);
 static struct timer parked_timer = TIMER_INIT(parked_timer, parked_late);
 static void parked_ready(struct source *src, uint32_t events);
 static struct source ready = { parked_ready, -1 };
-static bool parking_forbidden;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
 static pthread_cond_t finished;
 static struct job *first, **last = &first;
 static unsigned int threads, idle;
-static unsigned int limit_ms = LIMIT_MS;
+static bool distrust;
+static uint64_t again_ns;	/* what is left of AGAIN_MS */
 
 static struct {
 	const struct task *t;
-	uintptr_t page;
-} seen[SEEN];
+	int fd;
+} maps[MAPS];
 
 /** job_free - free a job and its resources */
 static void job_free(struct job *j)
@@ -189,12 +191,27 @@ static int64_t run_job(const struct job *j)
 		n = pwrite(j->fd, j->buf, j->len,
 			   (off_t)(uintptr_t)j->iov->iov_base);
 		break;
+	case RUN_AGAIN:
 	case RUN:
 		return j->fn(j->buf);
 	case CLOSE:		/* job_free() closes the file */
 		break;
 	}
 	return n < 0 ? -EFAULT : n;
+}
+
+/** has_failed - whether the call of a job that has ended must fail */
+static bool has_failed(const struct job *j)
+{
+	switch (j->what) {
+	case READ:
+		return j->ret <= 0;
+	case WRITE:
+	case WRITE_BY_NUMBER:
+		return j->ret != (int64_t)j->len;
+	default:
+		return false;
+	}
 }
 
 /** work - main function of a thread: run one job after the other */
@@ -219,6 +236,8 @@ static void *work(void *arg)
 			continue;
 		}
 		j->started = true;
+		if (j->what == WRITE_BY_NUMBER)
+			pthread_cond_signal(&finished);
 		if (j->parked)
 			j->parked->queued--;
 		pthread_mutex_unlock(&lock);
@@ -231,8 +250,7 @@ static void *work(void *arg)
 			continue;
 		}
 		if (j->parked) {
-			j->parked->failed |= j->what == READ ? ret <= 0 :
-							       ret != (int64_t)j->len;
+			j->parked->failed |= has_failed(j);
 			if (!--j->parked->jobs)
 				eventfd_write(ready.fd, 1);
 		}
@@ -345,6 +363,14 @@ static struct parked *parked_get(const struct call *c)
 	return p;
 }
 
+/** make_again - handle a call again, whose page is available now */
+static void make_again(struct call *c)
+{
+	again_ns = AGAIN_MS * MS;
+	call_ops->handle(c, false);
+	again_ns = 0;
+}
+
 /** parked_end - answer a call whose jobs have ended, or make it again */
 static void parked_end(struct parked *p)
 {
@@ -357,7 +383,7 @@ static void parked_end(struct parked *p)
 	list_del(&p->link);
 	c.task = call_valid(&c) ? task_of(&c) : NULL;
 	if (c.task && p->again && p->ret <= 0 && !failed)
-		call_ops->handle(&c, false);
+		make_again(&c);
 	else if (c.task)
 		catch_answer(&c, failed ? -EFAULT : p->ret);
 	free(p);
@@ -426,47 +452,70 @@ bool paged_waits(const struct call *c)
 	return !list_empty(&parked) && parked_find(c);
 }
 
-/** paged_forbid_parking - make the loop wait for pages: the call cannot start again */
-void paged_forbid_parking(bool on)
+/**
+ * wait_for - wait until a job has ended; the caller must hold the lock
+ * @start: or until a thread has it
+ */
+static void wait_for(const struct job *j, uint64_t ns, bool start)
 {
-	parking_forbidden = on;
+	uint64_t until = now_ns() + ns;
+	struct timespec end = { (time_t)(until / 1000000000), (long)(until % 1000000000) };
+
+	while (!j->done && !(start && j->started) &&
+	       !pthread_cond_timedwait(&finished, &lock, &end))
+		;
 }
 
-/** wait_for - wait until a job has ended; the caller must hold the lock */
-static void wait_for(const struct job *j, unsigned int ms)
+/**
+ * wait_soon - wait for a job, if the loop has not waited too long recently
+ *
+ * Otherwise a program could stop the loop with many short waits. A call that is
+ * made again may wait longer, so that it makes progress.
+ */
+static void wait_soon(const struct job *j)
 {
-	struct timespec end;
+	static uint64_t paid;	/* SOON_SHARE times the waits, from then on */
+	uint64_t now = now_ns(), max = SOON_MS * MS * SOON_SHARE, ns;
 
-	clock_gettime(CLOCK_MONOTONIC, &end);
-	end.tv_nsec += ms % 1000 * 1000000L;
-	end.tv_sec += ms / 1000 + end.tv_nsec / 1000000000L;
-	end.tv_nsec %= 1000000000L;
-	while (!j->done && !pthread_cond_timedwait(&finished, &lock, &end))
-		;
+	if (paid < now)
+		paid = now;
+	ns = paid < now + max ? (now + max - paid) / SOON_SHARE : 0;
+	wait_for(j, ns < again_ns ? again_ns : ns, false);
+	ns = now_ns() - now;
+	paid += ns * SOON_SHARE;
+	again_ns = again_ns > ns ? again_ns - ns : 0;
 }
 
 /**
  * await - wait for the result of a job
  * @job: set to NULL if it is left to the thread
  *
- * Returns -EFAULT after a timeout, or if the call is parked for a read, and the
- * length if it is parked for a write.
+ * Returns -EFAULT after a timeout. If the call is parked, it returns the length
+ * of a write, 0 for RUN, and otherwise -EFAULT.
+ *
+ * A write by number is parked only if it has begun: the number may belong to
+ * another process later.
  */
 static int64_t await(const struct call *c, struct job **job)
 {
+	bool again = (*job)->what == READ || (*job)->what == RUN_AGAIN;
+	struct parked *p = paged_waits(c) ? parked_find(c) : NULL;
 	struct job *j = *job;
-	bool can_park = j->what == WRITE || (j->what == READ && !parking_forbidden), done;
-	struct parked *p = can_park && paged_waits(c) ? parked_find(c) : NULL;
 	int64_t ret = -EFAULT;
+	bool done;
 
 	pthread_mutex_lock(&lock);
 	submit(j);
 	if (!p)
-		wait_for(j, !can_park ? limit_ms : list_empty(&parked) ? SOON_MS : 1);
-	if (!j->done && can_park)
+		wait_soon(j);
+	if (j->what == WRITE_BY_NUMBER)
+		wait_for(j, SOON_MS * MS, true);
+	if (j->done || (j->what == WRITE_BY_NUMBER && !j->started))
+		p = NULL;
+	else if (!p)
 		p = parked_get(c);
-	if (!j->done && can_park && !p)
-		wait_for(j, limit_ms);
+	if (!j->done && !p && j->started)
+		wait_for(j, LIMIT_MS * MS, false);
 	done = j->done;
 	j->left = !done;
 	if (!done)
@@ -477,14 +526,12 @@ static int64_t await(const struct call *c, struct job **job)
 		j->parked = p;
 		p->jobs++;
 		p->queued += !j->started;
-		p->again |= j->what == READ;
-		ret = j->what == READ ? -EFAULT : (int64_t)j->len;
+		p->again |= again;
+		ret = again ? -EFAULT : j->what == RUN ? 0 : (int64_t)j->len;
 	}
 	pthread_mutex_unlock(&lock);
-	if (!done && !p) {
-		stuck(c, limit_ms);
-		limit_ms = SHORT_MS;
-	}
+	if (!done && !p)
+		stuck(c, LIMIT_MS);
 	return ret;
 }
 
@@ -512,41 +559,31 @@ static struct job *make(const struct call *c, enum what what,
 	return j;
 }
 
-/** slot - get the index of a remembered page */
-static size_t slot(const struct task *t, uintptr_t page)
+/** map_slot - get the index of a thread's open file "pagemap" */
+static size_t map_slot(const struct task *t)
 {
-	return (page ^ (uintptr_t)t >> 6) % SEEN;
+	return ((uintptr_t)t >> 6) % MAPS;
 }
 
-/** remember - remember a page that is present */
-static void remember(const struct task *t, uintptr_t page)
+/** map_close - close the file "pagemap" in a slot */
+static void map_close(size_t i)
 {
-	seen[slot(t, page)].t = t;
-	seen[slot(t, page)].page = page;
+	if (maps[i].t)
+		close(maps[i].fd);
+	maps[i].t = NULL;
 }
 
-/**
- * paged_forget - forget the pages of a thread, which has ended or executed a
- * program
- */
+/** paged_forget - handle that a thread has ended or executed a program */
 void paged_forget(const struct task *t)
 {
-	size_t i;
-
-	for (i = 0; i < SEEN; i++)
-		if (seen[i].t == t)
-			seen[i].t = NULL;
+	if (maps[map_slot(t)].t == t)
+		map_close(map_slot(t));
 }
 
-/** remember_pages - remember the first and last page of a piece, which are present now */
-static void remember_pages(const struct call *c, const struct iovec *iov)
+/** paged_distrust - let threads make all accesses from now on */
+void paged_distrust(void)
 {
-	uintptr_t at = (uintptr_t)iov->iov_base, size = page_size();
-
-	if (iov->iov_len) {
-		remember(c->task, at / size);
-		remember(c->task, (at + iov->iov_len - 1) / size);
-	}
+	distrust = true;
 }
 
 /** paged_read - execute process_vm_readv(2) in a thread */
@@ -558,8 +595,6 @@ int64_t paged_read(const struct call *c, const struct iovec *from, size_t n,
 
 	if (ret > 0)
 		memcpy(buf, j->buf, (size_t)ret);
-	if (ret == (int64_t)len)
-		remember_pages(c, from);
 	if (j)
 		job_free(j);
 	return ret;
@@ -587,8 +622,6 @@ int64_t paged_write(const struct call *c, int fd, const struct iovec *to,
 		}
 	}
 	ret = await(c, &j);
-	if (j && ret == (int64_t)to->iov_len)
-		remember_pages(c, to);
 	if (j)
 		job_free(j);
 	return ret;
@@ -597,13 +630,16 @@ int64_t paged_write(const struct call *c, int fd, const struct iovec *to,
 /**
  * paged_run - call a function in a thread
  * @arg: @len bytes, a copy of which @fn gets and may change
+ * @again: the result is needed: if @fn takes long, the call is made again after
+ *	it. Otherwise the answer waits for @fn.
  *
- * Returns the result of @fn, or -EFAULT if the process was killed. @fn then
- * still runs.
+ * Returns the result of @fn. If @fn still runs, it is -EFAULT with @again, and
+ * otherwise 0.
  */
-int64_t paged_run(const struct call *c, int64_t (*fn)(void *arg), void *arg, size_t len)
+int64_t paged_run(const struct call *c, int64_t (*fn)(void *arg), void *arg,
+		  size_t len, bool again)
 {
-	struct job *j = make(c, RUN, NULL, 0, len);
+	struct job *j = make(c, again ? RUN_AGAIN : RUN, NULL, 0, len);
 	int64_t ret = -ENOMEM;
 
 	if (!j)
@@ -618,18 +654,11 @@ int64_t paged_run(const struct call *c, int64_t (*fn)(void *arg), void *arg, siz
 	return ret;
 }
 
-/** paged_close - close a duplicate of a descriptor of the target */
-void paged_close(int fd)
+/** paged_close_later - close a descriptor in a thread */
+void paged_close_later(int fd)
 {
-	socklen_t len = sizeof(int);
-	struct job *j;
-	int type;
+	struct job *j = calloc(1, sizeof(*j));
 
-	if (!getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len)) {
-		close(fd);
-		return;
-	}
-	j = calloc(1, sizeof(*j));
 	if (!j) {
 		close(fd);
 		return;
@@ -642,76 +671,112 @@ void paged_close(int fd)
 	pthread_mutex_unlock(&lock);
 }
 
-/**
- * present - whether @n pages from @page on are present; if so, remember them
- */
-static bool present(const struct call *c, int fd, uintptr_t page, size_t n)
+/** paged_close - close a duplicate that the caller of a call has, too */
+void paged_close(const struct call *c, int fd)
 {
-	uint64_t e[ENTRIES];
-	size_t i;
+	socklen_t len = sizeof(int);
+	int type;
 
-	if (pread(fd, e, n * sizeof(e[0]), (off_t)page * (off_t)sizeof(e[0])) !=
-	    (ssize_t)(n * sizeof(e[0])))
-		return false;
-	for (i = 0; i < n; i++) {
-		if (!(e[i] & PRESENT) || (e[i] & WRITE_WATCHED))
-			return false;
-		remember(c->task, page + i);
+	if (distrust || !c->task ||
+	    (!(c->conn && fd == c->dup) &&
+	     getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len))) {
+		paged_close_later(fd);
+		return;
 	}
-	return true;
+	watchdog_enter(c, "close()");
+	close(fd);
+	watchdog_leave();
 }
 
-/** known - whether @n pages from @page on are remembered */
-static bool known(const struct call *c, uintptr_t page, size_t n)
+/**
+ * paged_close_held - close such a duplicate after a long time
+ *
+ * If the target has closed its descriptor meanwhile, closing the last one of a
+ * socket waits for the locks of the target's epolls.
+ */
+void paged_close_held(const struct call *c, int fd)
 {
+	char path[48], text[48] = "", own[48] = "";
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	if (readlink(path, own, sizeof(own) - 1) > 0)
+		snprintf(path, sizeof(path), "/proc/%d/fd/%d", c->pid, (int)c->args[0]);
+	if (readlink(path, text, sizeof(text) - 1) > 0 && !strcmp(text, own))
+		paged_close(c, fd);
+	else
+		paged_close_later(fd);
+}
+
+/** map_open - open the file "pagemap" of the caller, or find it open */
+static int map_open(const struct call *c)
+{
+	size_t i = map_slot(c->task);
+	char path[40];
+	int fd;
+
+	if (maps[i].t == c->task)
+		return maps[i].fd;
+	snprintf(path, sizeof(path), "/proc/%d/pagemap", c->pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return fd;
+	map_close(i);
+	maps[i].t = c->task;
+	maps[i].fd = fd;
+	return fd;
+}
+
+/** are_present - whether @n pages from @page on are present, or writable at once */
+static bool are_present(const struct call *c, uintptr_t page, size_t n, bool write)
+{
+	uint64_t e[ENTRIES];
+	int fd = map_open(c);
+	ssize_t got;
 	size_t i;
 
+	got = fd < 0 ? -1 : pread(fd, e, n * sizeof(e[0]),
+				  (off_t)page * (off_t)sizeof(e[0]));
+	if (fd >= 0 && !got)	/* the memory is gone: the process has executed a program */
+		paged_forget(c->task);
+	if (got != (ssize_t)(n * sizeof(e[0])))
+		return false;
 	for (i = 0; i < n; i++)
-		if (seen[slot(c->task, page + i)].t != c->task ||
-		    seen[slot(c->task, page + i)].page != page + i)
+		if (!(e[i] & PRESENT) || (e[i] & WRITE_WATCHED) ||
+		    (write && (e[i] & OF_FILE)))
 			return false;
 	return true;
 }
 
 /** range_present - whether a piece of memory is present */
-static bool range_present(const struct call *c, int *fd, uintptr_t at, size_t len)
+static bool range_present(const struct call *c, uintptr_t at, size_t len, bool write)
 {
 	uintptr_t page, end, size = page_size();
-	char path[40];
 
 	end = (at + len - 1) / size + 1;
 	for (page = at / size; page < end; page += ENTRIES) {
 		size_t n = end - page < ENTRIES ? end - page : ENTRIES;
 
-		if (known(c, page, n))
-			continue;
-		if (*fd < 0) {
-			snprintf(path, sizeof(path), "/proc/%d/pagemap", c->pid);
-			*fd = open(path, O_RDONLY | O_CLOEXEC);
-			if (*fd < 0 && errno == EMFILE && reserve_use())
-				*fd = open(path, O_RDONLY | O_CLOEXEC);
-		}
-		if (*fd < 0 || !present(c, *fd, page, n))
+		if (!are_present(c, page, n, write))
 			return false;
 	}
 	return true;
 }
 
-/** pages_present - whether the first @len bytes of the pieces are present */
-bool pages_present(const struct call *c, const struct iovec *iov, size_t n, size_t len)
+/**
+ * pages_present - whether the loop can access the first @len bytes of the pieces
+ * @write: to write
+ */
+bool pages_present(const struct call *c, const struct iovec *iov, size_t n,
+		   size_t len, bool write)
 {
-	bool there = true;
-	int fd = -1;
 	size_t i;
 
-	for (i = 0; i < n && len && there; i++) {
+	for (i = 0; i < n && len && !distrust; i++) {
 		size_t part = iov[i].iov_len < len ? iov[i].iov_len : len;
 
 		len -= part;
-		if (part)
-			there = range_present(c, &fd, (uintptr_t)iov[i].iov_base, part);
+		if (part && !range_present(c, (uintptr_t)iov[i].iov_base, part, write))
+			return false;
 	}
-	if (fd >= 0)
-		close(fd);
-	return there;
+	return !distrust;
 }

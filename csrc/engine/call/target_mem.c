@@ -88,15 +88,16 @@ int64_t mem_readv(const struct call *c, const struct iovec *from, size_t n,
 		  void *buf, size_t len)
 {
 	struct iovec to = { buf, len };
-	int64_t ret;
+	int64_t ret = 0;
+	bool there;
 
-	if (pages_present(c, from, n, len)) {
-		watchdog_enter(c, "process_vm_readv()");
+	watchdog_enter(c, "process_vm_readv()");
+	there = pages_present(c, from, n, len, false);
+	if (there)
 		ret = process_vm_readv(c->pid, &to, 1, from, n, 0);
-		watchdog_leave();
-	} else {
+	watchdog_leave();
+	if (!there)
 		ret = paged_read(c, from, n, buf, len);
-	}
 	if (!call_valid(c))
 		return -ESRCH;
 	return ret < 0 ? -EFAULT : ret;
@@ -111,29 +112,14 @@ int64_t mem_read(const struct call *c, uint64_t addr, void *buf, size_t len)
 	return n < 0 ? n : n == (int64_t)len ? 0 : -EFAULT;
 }
 
-/**
- * write_by_pid - write by pid, if the memory file is unusable or not needed
- */
-static int64_t write_by_pid(const struct call *c, const struct iovec *to,
-			    const void *buf)
-{
-	struct iovec from = { (void *)(uintptr_t)buf, to->iov_len };
-	ssize_t n;
-
-	if (!call_valid(c))
-		return -ESRCH;
-	watchdog_enter(c, "process_vm_writev()");
-	n = process_vm_writev(c->pid, &from, 1, to, 1, 0);
-	watchdog_leave();
-	return n;
-}
-
 /** mem_write - copy to the caller's memory; returns -EFAULT unless complete */
 int64_t mem_write(const struct call *c, uint64_t addr, const void *buf,
 		  size_t len)
 {
 	struct iovec to = { (void *)(uintptr_t)addr, len };
-	int64_t n;
+	struct iovec from = { (void *)(uintptr_t)buf, len };
+	int64_t n = -ESRCH;
+	bool there;
 	int fd;
 
 	if (!len)
@@ -141,15 +127,15 @@ int64_t mem_write(const struct call *c, uint64_t addr, const void *buf,
 	fd = host.in_userns ? -EACCES : mem_open(c);
 	if (fd < 0 && fd != -EACCES)
 		return fd == -ESRCH || fd == -ENOBUFS ? fd : -EFAULT;
-	if (!pages_present(c, &to, 1, len)) {
-		n = paged_write(c, fd, &to, buf);
-	} else if (fd < 0) {
-		n = write_by_pid(c, &to, buf);
-	} else {
-		watchdog_enter(c, "pwrite()");
+	watchdog_enter(c, fd < 0 ? "process_vm_writev()" : "pwrite()");
+	there = pages_present(c, &to, 1, len, true);
+	if (there && fd >= 0)
 		n = pwrite(fd, buf, len, (off_t)addr);
-		watchdog_leave();
-	}
+	else if (there && call_valid(c))
+		n = process_vm_writev(c->pid, &from, 1, &to, 1, 0);
+	watchdog_leave();
+	if (!there && (fd >= 0 || call_valid(c)))
+		n = paged_write(c, fd, &to, buf);
 	return n == -ESRCH || n == -ENOBUFS ? n : n == (int64_t)len ? 0 : -EFAULT;
 }
 

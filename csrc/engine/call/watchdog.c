@@ -4,16 +4,17 @@
  *
  * Theory of operation
  *
- * The loop accesses only pages that are present (paged_access.c). A target can remove
- * a page between the check and the access, or after an earlier access. It can
- * replace the page with a userfaultfd or a file system that does not answer.
+ * The loop accesses only pages that are present (paged_access.c). A target can
+ * replace a page between the check and the access with a userfaultfd or a file
+ * system that does not answer. It can also hold the lock of its address space.
  * The loop then sleeps in the host's kernel, and the stack stops for all
  * processes.
  *
  * A thread detects this. After KILL_MS, it kills the process. This closes the
  * process's userfaultfd, and the loop continues. If a userfaultfd or file
  * system outside the process blocks the access, the loop cannot continue. After
- * END_MS more, the run then ends with an error message.
+ * END_MS more, the run then ends with an error message. After the first such
+ * access, the loop leaves all accesses to threads (paged_distrust()).
  *
  * With the engine trace, the loop also waits while a thread of the target
  * executes calls for it. On a busy host the thread may wait for a CPU, so that
@@ -38,6 +39,7 @@
 #include "base/loop.h"
 #include "control/control.h"
 #include "engine/call/call.h"
+#include "engine/call/paged_access.h"
 #include "engine/call/watchdog.h"
 
 #define TICK_MS		250
@@ -191,7 +193,9 @@ void watchdog_leave(void)
 		busy = BUSY;
 		sched_yield();	/* the thread is in state ACTING only briefly */
 	}
-	if (*victim)
-		warn_user("%s", victim);
+	if (!*victim)
+		return;
+	warn_user("%s", victim);
+	paged_distrust();
 	*victim = '\0';
 }

@@ -63,6 +63,7 @@
 #include "base/lklhost.h"
 #include "base/loop.h"
 #include "engine/call/call.h"
+#include "engine/call/paged_access.h"
 #include "engine/carrier/carrier.h"
 #include "engine/carrier/conn.h"
 #include "engine/carrier/stream_conn.h"
@@ -500,7 +501,7 @@ int carrier_cork(struct stream *s, int dup)
 static void cork_close(struct stream *s)
 {
 	if (s->cork.dup > 0)
-		close(s->cork.dup);
+		paged_close_later(s->cork.dup);
 	s->cork.dup = 0;
 }
 
@@ -575,7 +576,7 @@ void carrier_uncork(struct stream *s)
 	if (dup >= 0) {
 		setsockopt(dup, SOL_SOCKET, SO_SNDBUF, &s->cork.sndbuf,
 			   sizeof(s->cork.sndbuf));
-		close(dup);
+		paged_close_later(dup);
 	}
 	while (s->cork.bytes) {
 		size_t want = s->cork.bytes < sizeof(buf) ? s->cork.bytes :

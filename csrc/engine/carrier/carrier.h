@@ -59,7 +59,7 @@ bool carrier_pool_close(struct conn *conn);
 void carrier_pool_stop(void);
 
 /* fd_replace.c */
-bool fd_replace_cloexec(const struct call *c, int fd);
+int fd_replace_cloexec(const struct call *c, int fd);
 int fd_replace_all(struct call *c, int fd, uint64_t ino);
 
 /* orphan_fd.c */

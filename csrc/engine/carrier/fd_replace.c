@@ -12,7 +12,7 @@
  * temporarily has a separate descriptor table.
  *
  * The target can hold the lock of its epolls for any time. All work on them is
- * therefore done in threads (paged_run()).
+ * therefore done in threads (paged_run()), and the answer waits for it.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -150,12 +150,28 @@ static int64_t look_cloexec(void *arg)
 	return cloexec(one->pid, one->num[0]);
 }
 
-/** fd_replace_cloexec - whether the caller's descriptor is close-on-exec */
-bool fd_replace_cloexec(const struct call *c, int fd)
+/**
+ * fd_replace_cloexec - whether the caller's descriptor is close-on-exec
+ *
+ * Returns a negative errno if the call is made again when this is known.
+ */
+int fd_replace_cloexec(const struct call *c, int fd)
 {
 	struct copies one = { .pid = c->pid, .num = { fd } };
 
-	return paged_run(c, look_cloexec, &one, sizeof(one)) != 0;
+	return (int)paged_run(c, look_cloexec, &one, sizeof(one), true);
+}
+
+/** keep_two - close all descriptors but two */
+static void keep_two(int a, int b)
+{
+	unsigned int low = (unsigned int)(a < b ? a : b), high = (unsigned int)(a < b ? b : a);
+
+	if (low)
+		syscall(SYS_close_range, 0, low - 1, 0);
+	if (high > low + 1)
+		syscall(SYS_close_range, low + 1, high - 1, 0);
+	syscall(SYS_close_range, high + 1, ~0u, 0);
 }
 
 /** renew - add an entry to an epoll; main function of a separate thread */
@@ -170,15 +186,16 @@ static void *renew(void *arg)
 	}
 	if (ep == r->num)
 		ep = dup(ep);
-	if ((fd != r->num && dup2(fd, r->num) < 0) ||
-	    epoll_ctl(ep, EPOLL_CTL_ADD, r->num, &r->ev))
+	if (fd != r->num && dup2(fd, r->num) < 0)
 		r->ret = -errno;
 	/*
-	 * Close the descriptors now. The exit of the thread would close them
-	 * too, but perhaps only after pthread_join() returns in the other
-	 * thread. The replaced socket is also open in this table, and would
-	 * stay in the epolls until then.
+	 * This table also contains all other files of lklhost. They must not
+	 * stay open while epoll_ctl(2) waits for the epoll's lock, nor the
+	 * replaced socket, which would stay in the epolls.
 	 */
+	keep_two(ep, r->num);
+	if (!r->ret && epoll_ctl(ep, EPOLL_CTL_ADD, r->num, &r->ev))
+		r->ret = -errno;
 	syscall(SYS_close_range, 0, ~0u, 0);
 	return NULL;
 }
@@ -216,7 +233,7 @@ int fd_replace_all(struct call *c, int fd, uint64_t ino)
 	int ret;
 
 	all = (struct copies){ .pid = c->pid, .ino = ino };
-	if (paged_run(c, look, &all, sizeof(all)) || !all.n)
+	if (paged_run(c, look, &all, sizeof(all), true) || !all.n)
 		return -EBADF;
 	for (i = 0; i < all.n; i++) {
 		ret = call_addfd_replace(c, fd, all.num[i],
@@ -234,7 +251,7 @@ int fd_replace_all(struct call *c, int fd, uint64_t ino)
 		};
 
 		ret = r.ep < 0 ? -ENOMEM :
-		      (int)paged_run(c, renew_entry, &r, sizeof(r));
+		      (int)paged_run(c, renew_entry, &r, sizeof(r), false);
 		if (ret == -ENOMEM) {	/* it was not called */
 			close(r.ep);
 			close(r.fd);

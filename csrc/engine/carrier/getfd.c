@@ -187,6 +187,6 @@ int64_t getfd_call(struct call *c)
 		foreign_sock_refused(c);
 	else if (may_take(c, pid))
 		ret = call_addfd_send(c, fd, true);
-	paged_close(fd);
+	paged_close(c, fd);
 	return ret < 0 && ret != -ENOENT ? ret : CALL_ANSWERED;
 }

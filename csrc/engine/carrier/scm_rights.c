@@ -173,7 +173,7 @@ static void rights(struct call *c, struct cmsghdr *cm, int uflags, int *flags)
 			if (!full)
 				fds[kept++] = nr;
 		}
-		paged_close(fd);
+		paged_close(c, fd);
 	}
 	if (full)
 		*flags |= MSG_CTRUNC;

@@ -280,10 +280,11 @@ static int64_t tun_attach(struct call *c, int sfd)
 	struct ifreq ifr;
 	unsigned int flags;
 	int fd = -1, mode = fcntl(c->dup, F_GETFL);
+	int cloexec = fd_replace_cloexec(c, (int)c->args[0]);
 	int64_t ret = mem_read(c, c->args[2], &ifr, sizeof(ifr));
 
-	if (ret)
-		return ret;
+	if (ret || cloexec < 0)
+		return ret ? ret : cloexec;
 	ifr.ifr_name[IFNAMSIZ - 1] = '\0';
 	flags = (unsigned short)ifr.ifr_flags &
 		(TUN_KIND | IFF_NO_PI | IFF_VNET_HDR);
@@ -303,8 +304,7 @@ static int64_t tun_attach(struct call *c, int sfd)
 		fcntl(fd, F_SETFL, mode & O_NONBLOCK);
 	ret = mem_write(c, c->args[2], ifr.ifr_name, IFNAMSIZ);
 	if (!ret)
-		ret = call_addfd_replace(c, fd, (int)c->args[0],
-					 fd_replace_cloexec(c, (int)c->args[0]));
+		ret = call_addfd_replace(c, fd, (int)c->args[0], cloexec);
 	close(fd);
 	return ret;
 }

@@ -34,6 +34,7 @@
 #include "base/lklhost.h"
 #include "base/log.h"
 #include "engine/call/call.h"
+#include "engine/call/paged_access.h"
 #include "engine/carrier/carrier.h"
 #include "engine/carrier/conn.h"
 #include "engine/stream/stream.h"
@@ -202,7 +203,7 @@ int64_t fallback_reconnect(struct call *c)
 	}
 	/* With a byte unread, calls that wait on the old carrier fail. */
 	send(c->dup, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-	close(c->dup);
+	paged_close_later(c->dup);
 	c->dup = fd;
 	st_connect(conn->sfd, &none, sizeof(none));
 	forget(s);

@@ -25,6 +25,7 @@
 
 #include "base/log.h"
 #include "engine/call/call.h"
+#include "engine/call/paged_access.h"
 #include "engine/carrier/carrier.h"
 #include "engine/carrier/conn.h"
 #include "engine/stream/pump.h"
@@ -62,7 +63,7 @@ static void finish_reset(struct stream *s)
 		if (dup >= 0) {
 			unread = send(dup, "", 1,
 				      MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
-			close(dup);
+			paged_close_later(dup);
 		} else if (dup == -ENOSYS) {
 			warn_reset(conn);
 		}
@@ -214,5 +215,5 @@ void shutdown_reset(struct stream *s)
 	shutdown(conn->csrc.fd, SHUT_RD);
 	old /= 2;		/* the kernel doubles it, socket(7) */
 	setsockopt(dup, SOL_SOCKET, SO_SNDBUF, &old, sizeof(old));
-	close(dup);
+	paged_close_later(dup);
 }

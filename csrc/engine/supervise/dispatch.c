@@ -380,10 +380,8 @@ void dispatch_call(struct call *c, bool foreign)
 	else
 		ret = dispatch(c, foreign);
 	mem_close();
-	if (c->dup >= 0 && c->conn)
-		close(c->dup);
-	else if (c->dup >= 0)
-		paged_close(c->dup);
+	if (c->dup >= 0)
+		paged_close(c, c->dup);
 	reserve_fill();
 	if (ret != CALL_HELD && ret != CALL_ANSWERED)
 		call_answer(c, ret);
