@@ -375,7 +375,9 @@ static void build(void)
 
 	emit_socketpair();
 	emit_if_addr(SYS_sendto, MSG_FASTOPEN);
-	emit_if_addr(SYS_recvfrom, MSG_ERRQUEUE | MSG_TRUNC);
+	/* A stop of the thread would make MSG_WAITALL return the bytes so far. */
+	emit_if_addr(SYS_recvfrom, MSG_ERRQUEUE | MSG_TRUNC |
+				   (host.trace ? MSG_WAITALL : 0));
 
 	/*
 	 * ioctl(): the requests of sockets <linux/sockios.h>, those of wireless

@@ -226,10 +226,17 @@ static void waiting(int type)
 	setsockopt(sv[1], SOL_SOCKET, SO_RCVLOWAT, &one, sizeof(one));
 	while (recv(sv[1], data, sizeof(data), MSG_DONTWAIT) > 0)
 		;
-	later(sv[0], sv[1], 0);
+	if (!fork()) {		/* the end comes with the data */
+		msleep(50);
+		put(sv[0], 10, 0);
+		shutdown(sv[0], SHUT_WR);
+		_exit(0);
+	}
 	close(sv[0]);
-	if (type != SOCK_DGRAM)
+	if (type != SOCK_DGRAM) {
+		get("all, up to the end", sv[1], 30, 256, MSG_WAITALL);
 		get("the end", sv[1], 100, 256, 0);
+	}
 	wait(NULL);
 	close(sv[1]);
 }

@@ -287,7 +287,7 @@ static int64_t take(struct call *c, const struct user_msg *um, int uflags,
 	mh.msg_flags &= ~MSG_CMSG_CLOEXEC;
 	mh.msg_flags |= uflags & MSG_CMSG_CLOEXEC;
 	convert(c, &mh, uflags, room, &out);
-	*fds = mh.msg_controllen > 0;
+	*fds = mh.msg_controllen > 0 || (mh.msg_flags & MSG_CTRUNC);
 	ret = msg_put_data(c, um, done, iov.iov_base,
 			   (size_t)n < iov.iov_len ? (size_t)n : iov.iov_len);
 	free(big);
@@ -330,7 +330,8 @@ static bool wanted(const struct call *c, const struct user_msg *um, size_t n)
  * one - execute recvmsg(2), as far as possible without blocking
  * @done: bytes that the caller has received already; updated
  *
- * Returns CALL_HELD if the caller would block.
+ * Returns CALL_HELD if the caller would block. The end of the data may follow
+ * them without another event.
  */
 static int64_t one(struct call *c, uint64_t *done)
 {
@@ -338,17 +339,18 @@ static int64_t one(struct call *c, uint64_t *done)
 	bool fds = false;
 	int64_t ret = msg_get(c, &um);
 
-	if (!ret)
-		ret = take(c, &um, um.flags, *done, &fds);
-	if (ret < 0)
-		return ret != CALL_HELD && *done ? (int64_t)*done : ret;
-	if (um.flags & MSG_TRUNC)
+	if (ret)
 		return ret;
-	*done += (uint64_t)ret;
-	if (!ret || fds || (um.flags & MSG_DONTWAIT) || call_nonblocking(c) ||
-	    !wanted(c, &um, *done))
-		return (int64_t)*done;
-	return CALL_HELD;
+	do {
+		ret = take(c, &um, um.flags, *done, &fds);
+		if (ret < 0)
+			return ret != CALL_HELD && *done ? (int64_t)*done : ret;
+		if (um.flags & MSG_TRUNC)
+			return ret;
+		*done += (uint64_t)ret;
+	} while (ret && !fds && !(um.flags & MSG_DONTWAIT) &&
+		 !call_nonblocking(c) && wanted(c, &um, *done));
+	return (int64_t)*done;
 }
 
 /** one_retry - retry a held recvmsg */
@@ -362,15 +364,16 @@ static int64_t one_retry(struct call *c, struct held *h)
 	return ret;
 }
 
-/** received_msg - handle recvmsg(2) */
+/** received_msg - handle recvmsg(2) and recvfrom(2) */
 static int64_t received_msg(struct call *c)
 {
+	int flags = (int)c->args[c->nr == SYS_recvfrom ? 3 : 2];
 	uint64_t done = 0;
 	int64_t ret = one(c, &done);
 
 	if (ret != CALL_HELD)
 		return ret;
-	if (((int)c->args[2] & MSG_DONTWAIT) || call_nonblocking(c))
+	if ((flags & MSG_DONTWAIT) || call_nonblocking(c))
 		return done ? (int64_t)done : -EAGAIN;
 	return hold(c, hold_deadline(c, SO_RCVTIMEO), done, one_retry);
 }
@@ -428,8 +431,12 @@ static int64_t received_mmsg(struct call *c)
 	return hold(c, deadline, i, several_retry);
 }
 
-/** scm_rights_call - handle recvmsg or recvmmsg on the socket @c->dup */
+/**
+ * scm_rights_call - handle recvmsg, recvmmsg or recvfrom without an address on
+ * the socket @c->dup
+ */
 int64_t scm_rights_call(struct call *c)
 {
-	return c->nr == SYS_recvmsg ? received_msg(c) : received_mmsg(c);
+	return c->nr == SYS_recvmsg || c->nr == SYS_recvfrom ?
+	       received_msg(c) : received_mmsg(c);
 }
