@@ -19,6 +19,7 @@ const (
 	fuseGetattr     = 3
 	fuseOpen        = 14
 	fuseRead        = 15
+	fuseStatfs      = 17
 	fuseRelease     = 18
 	fuseFlush       = 25
 	fuseInit        = 26
@@ -120,6 +121,8 @@ func (fs *StallFS) request(b []byte) {
 		fs.waiting = append(fs.waiting, [2]uint64{unique, uint64(le.Uint32(body[16:]))})
 		fs.asked.Store(true)
 		fs.answer()
+	case fuseStatfs:
+		fs.reply(unique, 0, make([]byte, 80))
 	case fuseRelease, fuseFlush:
 		fs.reply(unique, 0, nil)
 	case fuseForget, fuseInterrupt, fuseBatchForget: // they need no answer

@@ -43,7 +43,7 @@ func TestOCIRights(t *testing.T) {
 				podman := kit.Podman{Host: kit.NewNetns(t, "host"), Bin: kit.PublicBin(t), Conf: kit.PodmanConf + kit.PodmanUsr, Runtime: "lklrun-oci"}
 				dir := kit.Dir(t)
 				kit.WriteFile(t, filepath.Join(dir, "rights.py"), rights)
-				script := "podman run --rm -v " + dir + ":/mnt:ro " + c.flags + note +
+				script := "podman run --rm -v " + dir + ":/mnt:ro -v " + kit.NewStallFS(t).Dir + ":/slow:ro " + c.flags + note +
 					" localhost/image python3 /mnt/rights.py " + args
 				return results(t, kit.OK(t, limit, podman.Command(t, script)))
 			}

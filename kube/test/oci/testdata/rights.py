@@ -4,7 +4,7 @@
 # whether the kernel permits each. With the argument "stack", it also tries those that
 # only a stack has. The device eth0 must have the address 10.88.0.X.
 
-import ctypes, errno, os, struct, sys, threading
+import ctypes, errno, mmap, os, struct, sys, threading
 from socket import *
 
 NEWLINK, NEWADDR, DELADDR, GETADDR, NEWROUTE, NEWNEIGH = 16, 20, 21, 22, 24, 28
@@ -71,6 +71,16 @@ def nftables():
 def ioctl(request, data, family=AF_INET):
     s = socket(family, SOCK_DGRAM)
     check(libc.ioctl(s.fileno(), ctypes.c_ulong(request), ctypes.create_string_buffer(data, len(data))))
+def late_ioctl(): # its page comes after other calls, so lklhost handles it twice; it names no device
+    page = mmap.mmap(os.open("/slow/page", os.O_RDONLY), 4096, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
+    def release():
+        while not os.path.exists("/slow/asked"): pass
+        s = socket(AF_INET, SOCK_DGRAM)
+        for _ in range(100): s.getsockname()
+        os.path.exists("/slow/release")
+    threading.Thread(target=release).start()
+    s = socket(AF_INET, SOCK_DGRAM)
+    check(libc.ioctl(s.fileno(), ctypes.c_ulong(SIOCSIFADDR), ctypes.byref(ctypes.c_char.from_buffer(page))))
 def ifreq(rest, name=b"eth0"): return (name.ljust(16, b"\0") + rest).ljust(40, b"\0")
 def name(*ip): return struct.pack("HH4B8x", AF_INET, 0, *ip)
 def rtentry(): return bytes(8) + name(203, 0, 113, 0) + name(10, 88, 0, 1) + name(255, 255, 255, 0) + struct.pack("H", 3) + bytes(54)
@@ -122,6 +132,7 @@ tries = {
     "mptcp limits": mptcp,
     "nftables": nftables,
     "address by ioctl": lambda: ioctl(SIOCSIFADDR, ifreq(name(*ip(3)), b"eth0:1")),
+    "address by a late ioctl": late_ioctl,
     "flags by ioctl": lambda: ioctl(SIOCSIFFLAGS, ifreq(struct.pack("H", 0x1043))),
     "mtu by ioctl": lambda: ioctl(SIOCSIFMTU, ifreq(struct.pack("i", 1450))),
     "route by ioctl": lambda: ioctl(SIOCADDRT, rtentry()),
