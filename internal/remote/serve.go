@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -91,32 +92,46 @@ func (r *Ready) serve(ctx context.Context, d Desk, verb ...string) (exit.End, er
 			if f.Kind != session.Exit {
 				continue
 			}
-			var e session.ExitMessage
-			if err := json.Unmarshal(f.Body, &e); err != nil {
-				return exit.End{}, broken(r.Name(), "reading the exit status: %w", err)
-			}
-			if e.Error != "" {
-				return exit.End{}, broken(r.Name(), "%s", e.Error)
+			end, err := ended(f.Body)
+			if err != nil {
+				return exit.End{}, broken(r.Name(), "%w", err)
 			}
 			outputs()
-			return exit.End{Status: e.Status, Signal: syscall.Signal(e.Signal)}, nil
+			return end, nil
 		case err := <-over:
 			if errors.Is(err, session.ErrSilence) || ctx.Err() != nil {
 				closeSoon(stream) // otherwise its readers may block forever
 			}
 			// Process the last frames, which may still be queued.
 			for f := range conn.Frames() {
-				if f.Kind == session.Exit {
-					var e session.ExitMessage
-					if json.Unmarshal(f.Body, &e) == nil && e.Error == "" {
-						outputs()
-						return exit.End{Status: e.Status, Signal: syscall.Signal(e.Signal)}, nil
-					}
+				if f.Kind != session.Exit {
+					continue
+				}
+				if end, err := ended(f.Body); err == nil {
+					outputs()
+					return end, nil
 				}
 			}
 			return exit.End{}, r.gone(err, stream, &said)
 		}
 	}
+}
+
+// ended parses an ExitMessage, which comes from an untrusted machine. A signal that stops a
+// process or is ignored would not end this one.
+func ended(body []byte) (exit.End, error) {
+	var e session.ExitMessage
+	if err := json.Unmarshal(body, &e); err != nil {
+		return exit.End{}, fmt.Errorf("reading the exit status: %w", err)
+	}
+	if e.Error != "" {
+		return exit.End{}, errors.New(e.Error)
+	}
+	end := exit.End{Status: e.Status, Signal: syscall.Signal(e.Signal)}
+	if !end.Possible() {
+		return exit.End{}, fmt.Errorf("no command ends with status %d and signal %d", e.Status, e.Signal)
+	}
+	return end, nil
 }
 
 // pumpAll starts to copy input and output. The returned function waits until

@@ -10,13 +10,19 @@ import (
 	"strings"
 )
 
-// lastLine returns the last non-empty line of a text.
+// lineMost is the number of bytes of a device's message that fit into an error.
+const lineMost = 500
+
+// lastLine returns the last non-empty line of a text, or the beginning of a long one.
 func lastLine(s string) string {
 	last := ""
 	for line := range strings.Lines(s) {
 		if line = strings.TrimSpace(line); line != "" {
 			last = line
 		}
+	}
+	if len(last) > lineMost {
+		last = last[:lineMost] + "..."
 	}
 	return last
 }

@@ -366,6 +366,47 @@ func TestSSHChatty(t *testing.T) {
 	}
 }
 
+// TestSSHHostile checks machines that answer with nonsense or end in the middle. Each gets one
+// line without control characters, and nothing is left there.
+func TestSSHHostile(t *testing.T) {
+	b := newFarBox(t, kit.SSHD{Shell: "/run/hostile"})
+	for _, c := range []struct {
+		name, command, does string // what the login shell does in place of the command
+		status              int
+		want                string
+	}{
+		{"a name of escapes", "uname -m", `printf 'machine=\033[2J\r\342\200\256mips\nuid=1\n'; exit`, 2, "its architecture is ?[2J??mips"},
+		{"a long line", "uname -m", "head -c 900000 /dev/zero | tr '\\0' x >&2; exit 1", 2, "its shell failed to run a command (status 1): xxx"},
+		{"an end during the upload", "gzip -dc", "kill -9 $PPID", 125, "the connection was lost"},
+		{"no session", "device run", "printf 'HTTP/1.1 400 Bad Request'; exit", 125, "not a session frame"},
+		{"half a frame", "device run", `printf '\011\000\000\000\037{"status":0'; exit`, 125, "the connection to the device was lost"},
+		{"no JSON", "device run", `printf '\011\000\000\000\003{{{'; exec sleep 100`, 125, "reading the exit status"},
+		{"an end by SIGSTOP", "device run", `printf '\011\000\000\000\031{"status":0, "signal":19}'; exec sleep 100`, 125, "no command ends with status 0 and signal 19"},
+		{"a status of 256", "device run", `printf '\011\000\000\000\016{"status":256}'; exec sleep 100`, 125, "no command ends with status 256"},
+		{"an endless channel", "device run", `printf '\002\000\000\377\377\001'; exec cat /dev/zero`, 125, "not a session frame"},
+		{"names of shell syntax", "never", "", 0, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			kit.WriteFile(t, b.Path("/run/hostile"), "#!/bin/sh\ncase \"$*\" in *'"+c.command+"'*) "+c.does+" ;; esac\nexec /bin/sh \"$@\"\n")
+			kit.Must(t, os.Chmod(b.Path("/run/hostile"), 0o755))
+			name := "a b\n$(touch /tmp/hit)`touch /tmp/hit`;touch /tmp/hit'\"\\*"
+			r := kit.Run(t, sshLimit, b.lklrun(kit.SSHUser, "-q", "--", "printf", "%s", name))
+			if r.Status != c.status || c.status == 0 && r.Stdout != name || len(kit.Lines(r.Stderr)) > 1 || !strings.Contains(r.Stderr, c.want) || len(r.Stderr) > 1000 {
+				t.Errorf("status %d: %.1000s, want %d, %q", r.Status, r.Stderr, c.status, c.want)
+			}
+			if strings.ContainsAny(r.Stderr, "\x1b\r\u202e") {
+				t.Errorf("control characters: %q", r.Stderr)
+			}
+			b.ends(t, kit.SSHUser)
+			kit.WaitFor(t, "the end of the upload", kit.Limit, func() bool {
+				names, _ := filepath.Glob(b.Path("/home/user/.cache/lklrun-remote/*.*")) // a constant pattern causes no error
+				hit, _ := filepath.Glob(b.Path("/tmp/hit"))
+				return len(names)+len(hit) == 0
+			})
+		})
+	}
+}
+
 // TestSSHFull checks that lklrun reports full storage and the missing amount, and leaves
 // nothing behind.
 func TestSSHFull(t *testing.T) {

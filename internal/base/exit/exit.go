@@ -32,6 +32,16 @@ func FromStatus(ws syscall.WaitStatus) End {
 	return End{Status: ws.ExitStatus()}
 }
 
+// Possible reports whether a process can have ended in this way.
+func (e End) Possible() bool {
+	const signals = 64
+	switch e.Signal {
+	case unix.SIGCHLD, unix.SIGCONT, unix.SIGSTOP, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGURG, unix.SIGWINCH:
+		return false
+	}
+	return e.Status >= 0 && e.Status <= 255 && e.Signal >= 0 && e.Signal <= signals
+}
+
 // Exit ends this process with e's exit status or signal.
 func (e End) Exit() {
 	if e.Signal != 0 {
