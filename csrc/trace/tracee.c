@@ -296,17 +296,30 @@ static void stopped(struct tracee *t, int status)
 }
 
 /**
- * next - get the next status that trace_wait() must handle: a kept one, or one
- * of the kernel
+ * next - get the next status that trace_wait() must handle
+ *
+ * waitpid(2) searches the threads in the same order each time. So all threads
+ * that have stopped are kept before one of them continues: otherwise some that
+ * make calls without end would starve the others.
  *
  * Returns as waitpid(2).
  */
 static pid_t next(int *status)
 {
-	struct tracee *t = kept_take();
+	struct tracee *t;
+	pid_t pid = 0;
 
+	if (!host.trace)
+		return waitpid(-1, status, WNOHANG);
+	while (!kept_first || pid > 0) {
+		pid = waitpid(-1, status, WNOHANG | __WALL);
+		if (pid <= 0)
+			break;
+		tracee_keep(pid, *status);
+	}
+	t = kept_take();
 	if (!t)
-		return waitpid(-1, status, WNOHANG | (host.trace ? __WALL : 0));
+		return pid;
 	*status = t->status;
 	return t->tid;
 }

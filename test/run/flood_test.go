@@ -16,6 +16,9 @@ import (
 //go:embed testdata/flood.py
 var flood string
 
+//go:embed testdata/turns.py
+var turns string
+
 // TestFlood checks that what one process makes lklhost keep stays within the memory of the
 // stack (--mem) and 64 MiB, and does not stop another process's round trips.
 func TestFlood(t *testing.T) {
@@ -42,6 +45,15 @@ func TestFlood(t *testing.T) {
 			if r := p.Wait(kit.Limit); r.Status != 0 {
 				t.Errorf("%v", r)
 			}
+		})
+	}
+}
+
+// TestTurns checks that each of 16 processes makes progress while all make calls without end.
+func TestTurns(t *testing.T) {
+	for _, engine := range []string{"supervise", "trace"} {
+		t.Run(engine, func(t *testing.T) {
+			t.Log(kit.OK(t, kit.Limit, kit.Lklrun("-q", "--engine", engine, "--", "/usr/bin/python3", "-c", turns, "16", "300")))
 		})
 	}
 }
