@@ -32,6 +32,7 @@
 #include "base/lklhost.h"
 #include "base/log.h"
 #include "base/loop.h"
+#include "base/thread.h"
 #include "shared/ctl_proto.h"
 #include "stack/backend.h"
 #include "stack/foreign_calls.h"
@@ -273,7 +274,7 @@ static int foreign_watch(int epfd)
 		ret = outer_add(wake);
 	if (ret)
 		return (int)ret;
-	return -pthread_create(&helper, NULL, help, NULL);
+	return thread_start(&helper, "stack events", help, NULL);
 }
 
 /** epoll_call - calls with a struct epoll_event that is not packed */
@@ -389,7 +390,7 @@ static void foreign_halt(void)
 	pthread_t t;
 
 	__atomic_store_n(&stopping, true, __ATOMIC_SEQ_CST);
-	if (!booted || pthread_create(&t, NULL, halt, NULL))
+	if (!booted || thread_start(&t, "stack halt", halt, NULL))
 		return;
 	clock_gettime(CLOCK_REALTIME, &end);
 	end.tv_sec += HALT_S;

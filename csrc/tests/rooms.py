@@ -15,6 +15,8 @@ No more than two files may form a cycle of calls.
 Only call_native() lets the host's kernel continue a caught call. Each use names a reason
 that engine/call/native.h explains.
 
+Only thread_start() starts a thread of lklhost.
+
 The check reads includes from the #include lines, and calls from the undefined symbols of
 the object files: those of lklhost below OBJECTS, those of the preload library below PIC.
 The library has its own version of some functions of lower rooms
@@ -124,6 +126,16 @@ def natives():
         problems.append(f"{NATIVE}: {reason} is not explained, or not used")
 
 
+THREADS = "base/thread"
+
+
+def threads(needed):
+    """Check that thread_start() starts all threads of lklhost, so that each has a name."""
+    for name, wanted in needed.items():
+        if "pthread_create" in wanted and name != THREADS:
+            problems.append(f"{name}.c: starts a thread itself; use thread_start()")
+
+
 def symbols(objects, base):
     """Return the symbols that object files define (symbol -> file) and need (file -> symbols)."""
     defined, needed = {}, {}
@@ -187,6 +199,7 @@ def main(base, pic, *objects):
     knows = {room: set() for room in LEVEL}
     includes()
     natives()
+    threads(needed)
     for calls in graphs:
         for name, to in sorted(calls.items()):
             for other, symbol in sorted(to.items()):

@@ -47,6 +47,7 @@
 
 #include "base/log.h"
 #include "base/loop.h"
+#include "base/thread.h"
 #include "engine/call/call.h"
 #include "engine/call/catch.h"
 #include "engine/call/paged_access.h"
@@ -261,12 +262,10 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/** start - start another thread, with all signals blocked */
+/** start - start another thread */
 static void start(void)
 {
 	pthread_condattr_t attr;
-	sigset_t all, old;
-	pthread_t t;
 
 	if (!threads) {
 		pthread_condattr_init(&attr);
@@ -274,13 +273,8 @@ static void start(void)
 		pthread_cond_init(&finished, &attr);
 		pthread_condattr_destroy(&attr);
 	}
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	if (!pthread_create(&t, NULL, work, NULL)) {
-		pthread_detach(t);
+	if (!thread_start(NULL, "paged access", work, NULL))
 		threads++;
-	}
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
 /** submit - queue a job for a thread; the caller must hold the lock */

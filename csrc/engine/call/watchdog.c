@@ -27,7 +27,6 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -37,6 +36,7 @@
 #include "base/lklhost.h"
 #include "base/log.h"
 #include "base/loop.h"
+#include "base/thread.h"
 #include "control/control.h"
 #include "engine/call/call.h"
 #include "engine/call/paged_access.h"
@@ -135,18 +135,11 @@ static void *watch(void *arg)
 	return NULL;
 }
 
-/** start - start the thread, with all signals blocked */
+/** start - start the thread */
 static void start(void)
 {
-	sigset_t all, old;
-	pthread_t t;
-
 	started = true;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	if (!pthread_create(&t, NULL, watch, NULL))
-		pthread_detach(t);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	thread_start(NULL, "watchdog", watch, NULL);
 }
 
 /** enter - start the time limit */

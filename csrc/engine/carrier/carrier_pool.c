@@ -31,14 +31,12 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
-#include <signal.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "base/loop.h"
+#include "base/thread.h"
 #include "engine/carrier/carrier.h"
 #include "engine/carrier/conn.h"
 
@@ -121,7 +119,6 @@ static void *worker(void *arg)
 {
 	unsigned int i;
 
-	prctl(PR_SET_NAME, "carriers");
 	for (;;) {
 		while (sem_wait(&work))
 			;
@@ -135,21 +132,16 @@ static void *worker(void *arg)
 	}
 }
 
-/** start - start the thread, once; it blocks signals, so the loop gets them */
+/** start - start the thread, once */
 static bool start(void)
 {
-	sigset_t all, old;
-
 	if (state != THREAD_NONE)
 		return state == THREAD_RUNS;
 	state = THREAD_FAILED;
 	if (sem_init(&work, 0, 0))
 		return false;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	if (!pthread_create(&thread, NULL, worker, NULL))
+	if (!thread_start(&thread, "carriers", worker, NULL))
 		state = THREAD_RUNS;
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	return state == THREAD_RUNS;
 }
 

@@ -18,7 +18,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +27,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "engine/call/call.h"
 #include "engine/call/paged_access.h"
 #include "engine/carrier/carrier.h"
@@ -209,10 +209,10 @@ static int64_t renew_entry(void *arg)
 {
 	struct renewal *r = arg;
 	pthread_t t;
-	int ret = pthread_create(&t, NULL, renew, r);
+	int ret = thread_start(&t, "epoll renewal", renew, r);
 
 	if (ret)
-		r->ret = -ret;
+		r->ret = ret;
 	else
 		pthread_join(t, NULL);
 	close(r->ep);
