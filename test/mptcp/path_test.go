@@ -196,8 +196,12 @@ func TestPathSeed(t *testing.T) {
 	// Other packets of the stack would take a part in the sequence.
 	kit.Lklctl(t, "sysctl", "-n", p.Instance, "-w", "net.ipv6.conf.eth1.disable_ipv6=1")
 	p.InStack("ping", "-c", "1", "-W", strconv.Itoa(pingWait), "10.74.2.1")
-	mac := strings.Fields(p.InStack("ip", "neigh", "show", "10.74.2.1", "dev", "eth1"))
-	p.InStack("ip", "neigh", "replace", "10.74.2.1", "dev", "eth1", "lladdr", mac[slices.Index(mac, "lladdr")+1], "nud", "permanent")
+	permanent := func(run func(...string) string, addr, dev string) {
+		mac := strings.Fields(run("ip", "neigh", "show", addr, "dev", dev))
+		run("ip", "neigh", "replace", addr, "dev", dev, "lladdr", mac[slices.Index(mac, "lladdr")+1], "nud", "permanent")
+	}
+	permanent(p.InStack, "10.74.2.1", "eth1")
+	permanent(func(args ...string) string { return p.Server.Run(t, args...) }, "10.74.2.2", "s1") // which asks the stack else
 	lost := func(seed string) string {
 		pathVerb(p, "eth1", "loss", "40%", "seed", seed, "--direction", "out")
 		out, _ := exec.Command(kit.Bin("lklctl"), "exec", "-n", p.Instance, "--", "ping", "-I", "eth1", "-c", "50", "-i", "0.02", "-W", "1", "10.74.2.1").CombinedOutput()
