@@ -149,7 +149,7 @@ func TestInstructionExchange(t *testing.T) {
 				cmd := e.command(t, who, "trace", 3, "1", []string{try.kind})
 				cmd.Env = append(cmd.Env, "LKLRUN_TEST_LACKS="+try.lacks)
 				r := e.check(t, cmd, 3)
-				if try.killed != "" && !regexp.MustCompile(try.killed + " while lklhost executed a system call in it").MatchString(r.Stderr) {
+				if try.killed != "" && !regexp.MustCompile(try.killed+" while lklhost executed a system call in it").MatchString(r.Stderr) {
 					t.Errorf("%s: no process was killed: %v", try.kind, r)
 				}
 				if try.kind == "exec" && strings.Contains(r.Stdout, "executed 0") {
