@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gives work to every helper thread of lklhost: accepts connections, sends to another
 machine, and receives into memory that does not exist yet."""
 import mmap
