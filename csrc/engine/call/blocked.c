@@ -125,7 +125,9 @@ struct held *call_hold(struct call *c, struct held_list *on, uint32_t events,
 static void held_release(struct held *h)
 {
 	loop_del(&h->src);
-	if (h->call.dup >= 0)
+	if (h->call.dup >= 0 && now_ns() - h->since < MS)
+		paged_close(&h->call, h->call.dup);
+	else if (h->call.dup >= 0)
 		paged_close_held(&h->call, h->call.dup);
 	h->call.dup = -1;
 }

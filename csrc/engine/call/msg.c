@@ -122,7 +122,12 @@ int64_t msg_get_hdr(const struct call *c, uint64_t addr, struct user_msg *um)
 	return ret ? ret : set_total(um);
 }
 
-/** msg_get - read the message of sendto, recvfrom, sendmsg or recvmsg */
+/**
+ * msg_get - read the message of sendto, recvfrom, sendmsg or recvmsg
+ *
+ * The length of the buffer for the sender's address is not read for recvfrom:
+ * see msg_get_named().
+ */
 int64_t msg_get(const struct call *c, struct user_msg *um)
 {
 	if (c->nr == SYS_sendmsg || c->nr == SYS_recvmsg) {
@@ -141,11 +146,25 @@ int64_t msg_get(const struct call *c, struct user_msg *um)
 	um->iov[0].iov_len = c->args[2];
 	um->iovcnt = 1;
 	um->total = c->args[2];
-	if (c->nr == SYS_recvfrom && um->name &&
-	    mem_read(c, um->namelenp, &um->namelen, sizeof(um->namelen)) &&
-	    paged_waits(c))
-		return -EFAULT;
 	return um->total > SSIZE_MAX ? -EINVAL : 0;
+}
+
+/** msg_get_named - msg_get() for a receive that returns the sender's address */
+int64_t msg_get_named(struct call *c, struct user_msg *um)
+{
+	int64_t ret = msg_get(c, um);
+
+	if (ret || c->nr != SYS_recvfrom || !um->name)
+		return ret;
+	if (!c->has_name_room) {
+		c->name_room = 0;
+		if (mem_read(c, um->namelenp, &c->name_room, sizeof(c->name_room)) &&
+		    paged_waits(c))
+			return -EFAULT;
+		c->has_name_room = true;
+	}
+	um->namelen = c->name_room;
+	return 0;
 }
 
 /**

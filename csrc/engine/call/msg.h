@@ -42,6 +42,7 @@ struct user_msg {
 };
 
 int64_t msg_get(const struct call *c, struct user_msg *um);
+int64_t msg_get_named(struct call *c, struct user_msg *um);
 int64_t msg_get_hdr(const struct call *c, uint64_t addr, struct user_msg *um);
 int64_t msg_get_data(const struct call *c, const struct user_msg *um,
 		     size_t off, void *buf, size_t len);

@@ -337,7 +337,7 @@ static int64_t one(struct call *c, uint64_t *done)
 {
 	static struct user_msg um;
 	bool fds = false;
-	int64_t ret = msg_get(c, &um);
+	int64_t ret = msg_get_named(c, &um);
 
 	if (ret)
 		return ret;

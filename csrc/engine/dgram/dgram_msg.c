@@ -318,7 +318,7 @@ static int64_t recv_again(struct call *c, const struct user_msg *um, int flags)
 static int64_t recv_retry(struct call *c, struct held *h)
 {
 	struct user_msg um;
-	int64_t ret = msg_get(c, &um);
+	int64_t ret = msg_get_named(c, &um);
 
 	(void)h;
 	return ret ? ret : recv_again(c, &um, um.flags);
@@ -328,7 +328,7 @@ static int64_t recv_retry(struct call *c, struct held *h)
 int64_t dgram_recvfrom(struct call *c)
 {
 	struct user_msg um;
-	int64_t ret = msg_get(c, &um);
+	int64_t ret = msg_get_named(c, &um);
 
 	if (!ret)
 		ret = recv_one(c, &um, um.flags);
