@@ -275,8 +275,6 @@ func onStack(pid int) bool {
 	for at, child, changes := pid, uint64(newest), 0; at > 0; {
 		p, err := procstat.Read(procstat.Root, at)
 		switch {
-		case err != nil && errors.Is(unix.Kill(at, 0), unix.EPERM):
-			return false // another user's, which the mount option hidepid= hides
 		case err != nil || p.Start > child: // it has ended, so its child has another parent
 			if changes++; changes > maxChanges {
 				return true
