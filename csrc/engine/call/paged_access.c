@@ -22,7 +22,7 @@
  * If the page is still not available after LIMIT_MS, the process is killed and a
  * warning tells the user. A page can disappear between the check and the access.
  * The watchdog (watchdog.c) then kills the process, and from then on, threads
- * make all accesses (paged_distrust()): no program can stop the loop twice.
+ * make all accesses (watchdog_has_killed()): no program can stop the loop twice.
  *
  * Threads also work on the target's epolls, whose lock epoll_wait(2) holds while
  * it writes to such a page (paged_run()).
@@ -123,7 +123,6 @@ static pthread_cond_t more = PTHREAD_COND_INITIALIZER;
 static pthread_cond_t finished;
 static struct job *first, **last = &first;
 static unsigned int threads, idle;
-static bool distrust;
 static uint64_t again_ns;	/* what is left of AGAIN_MS */
 
 static struct {
@@ -574,12 +573,6 @@ void paged_forget(const struct task *t)
 		map_close(map_slot(t));
 }
 
-/** paged_distrust - let threads make all accesses from now on */
-void paged_distrust(void)
-{
-	distrust = true;
-}
-
 /** paged_read - execute process_vm_readv(2) in a thread */
 int64_t paged_read(const struct call *c, const struct iovec *from, size_t n,
 		   void *buf, size_t len)
@@ -671,7 +664,7 @@ void paged_close(const struct call *c, int fd)
 	socklen_t len = sizeof(int);
 	int type;
 
-	if (distrust || !c->task ||
+	if (watchdog_has_killed() || !c->task ||
 	    (!(c->conn && fd == c->dup) &&
 	     getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len))) {
 		paged_close_later(fd);
@@ -765,12 +758,14 @@ bool pages_present(const struct call *c, const struct iovec *iov, size_t n,
 {
 	size_t i;
 
-	for (i = 0; i < n && len && !distrust; i++) {
+	if (watchdog_has_killed())
+		return false;
+	for (i = 0; i < n && len; i++) {
 		size_t part = iov[i].iov_len < len ? iov[i].iov_len : len;
 
 		len -= part;
 		if (part && !range_present(c, (uintptr_t)iov[i].iov_base, part, write))
 			return false;
 	}
-	return !distrust;
+	return true;
 }

@@ -21,7 +21,6 @@ int64_t paged_run(const struct call *c, int64_t (*fn)(void *arg), void *arg,
 		  size_t len, bool again);
 void paged_start(void);
 bool paged_waits(const struct call *c);
-void paged_distrust(void);
 void paged_close(const struct call *c, int fd);
 void paged_close_held(const struct call *c, int fd);
 void paged_close_later(int fd);

@@ -14,7 +14,7 @@
  * process's userfaultfd, and the loop continues. If a userfaultfd or file
  * system outside the process blocks the access, the loop cannot continue. After
  * END_MS more, the run then ends with an error message. After the first such
- * access, the loop leaves all accesses to threads (paged_distrust()).
+ * access, the loop leaves all accesses to threads (watchdog_has_killed()).
  *
  * With the engine trace, the loop also waits while a thread of the target
  * executes calls for it. On a busy host the thread may wait for a CPU, so that
@@ -39,7 +39,6 @@
 #include "base/thread.h"
 #include "control/control.h"
 #include "engine/call/call.h"
-#include "engine/call/paged_access.h"
 #include "engine/call/watchdog.h"
 
 #define TICK_MS		250
@@ -52,7 +51,7 @@ enum { IDLE, BUSY, ACTING };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t woken = PTHREAD_COND_INITIALIZER;
-static bool asleep, started;
+static bool asleep, started, has_killed;
 static int state;
 static uint64_t since, accesses;
 static unsigned int kill_ms = KILL_MS;
@@ -189,6 +188,12 @@ void watchdog_leave(void)
 	if (!*victim)
 		return;
 	warn_user("%s", victim);
-	paged_distrust();
+	has_killed = true;
 	*victim = '\0';
+}
+
+/** watchdog_has_killed - whether an access to a target's memory took too long */
+bool watchdog_has_killed(void)
+{
+	return has_killed;
 }

@@ -106,19 +106,6 @@ static const struct {
 	{ SIOCGIFCONF, CONF, 0 },
 };
 
-static int control[2] = { -1, -1 };
-
-/** control_fd - get a socket of our own in the stack */
-int control_fd(int domain)
-{
-	int *fd = &control[domain == AF_INET6];
-
-	if (*fd < 0)
-		*fd = (int)st_socket(domain, SOCK_DGRAM | SOCK_NONBLOCK |
-				     SOCK_CLOEXEC, 0);
-	return *fd;
-}
-
 /** ioctl_conf - get the list of interfaces (SIOCGIFCONF) */
 static int64_t ioctl_conf(struct call *c, int sfd)
 {

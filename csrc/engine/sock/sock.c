@@ -268,3 +268,15 @@ int64_t sock_name(struct call *c, bool peer)
 		return ret;
 	return addr_write(c, c->args[1], c->args[2], &ss, len);
 }
+
+/** control_fd - get a socket of our own in the stack */
+int control_fd(int domain)
+{
+	static int control[2] = { -1, -1 };
+	int *fd = &control[domain == AF_INET6];
+
+	if (*fd < 0)
+		*fd = (int)st_socket(domain, SOCK_DGRAM | SOCK_NONBLOCK |
+				     SOCK_CLOEXEC, 0);
+	return *fd;
+}

@@ -22,14 +22,12 @@ int64_t sock_name(struct call *c, bool peer);
 int64_t sock_getsockopt(struct call *c);
 int64_t sock_setsockopt(struct call *c);
 int64_t sock_ioctl(struct call *c);
+int control_fd(int domain);
 
-/* proc_net.c */
+/* netfilter_opts.c */
 bool netfilter_opt_is(int level, int name);
 int64_t netfilter_opt_set(const struct call *c);
 int64_t netfilter_opt_get(const struct call *c, int len);
-
-/* ioctl.c */
-int control_fd(int domain);
 
 /* tun.c */
 void tun_set_stand_in(unsigned int minor_dev);

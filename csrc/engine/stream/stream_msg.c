@@ -290,7 +290,7 @@ int64_t stream_send_try(struct call *c, struct held *h)
 	return (int64_t)done;
 }
 
-/** tcp_send - handle sendto(2) and sendmsg(2) of a stream */
+/** tcp_send - handle sendto(2) and sendmsg(2) of a stream, without MSG_FASTOPEN */
 int64_t tcp_send(struct call *c)
 {
 	struct user_msg um;
@@ -299,8 +299,6 @@ int64_t tcp_send(struct call *c)
 	ret = msg_get(c, &um);
 	if (ret)
 		return ret;
-	if (um.flags & MSG_FASTOPEN)
-		return fastopen_send(c);
 	if (stream_of(c->conn)->state == STREAM_NEW || stream_of(c->conn)->state == STREAM_LISTENING)
 		return stream_broken(c, um.flags);
 	/* A unix socket would also send descriptors; TCP does not. */

@@ -183,6 +183,14 @@ static int64_t refuse_foreign(struct call *c)
 	return -ENOSYS;
 }
 
+/** stream_send - handle sendto(2) and sendmsg(2) of a stream */
+static int64_t stream_send(struct call *c)
+{
+	int flags = (int)c->args[c->nr == SYS_sendto ? 3 : 2];
+
+	return flags & MSG_FASTOPEN ? fastopen_send(c) : tcp_send(c);
+}
+
 /** dispatch_conn - dispatch a call on a carrier */
 static int64_t dispatch_conn(struct call *c)
 {
@@ -216,13 +224,13 @@ static int64_t dispatch_conn(struct call *c)
 	case SYS_setsockopt:
 		return sock_setsockopt(c);
 	case SYS_sendto:
-		return c->conn->kind == KIND_STREAM ? tcp_send(c) :
+		return c->conn->kind == KIND_STREAM ? stream_send(c) :
 						      dgram_sendto(c);
 	case SYS_recvfrom:
 		return c->conn->kind == KIND_STREAM ? tcp_recv(c) :
 						      dgram_recvfrom(c);
 	case SYS_sendmsg:
-		return c->conn->kind == KIND_STREAM ? tcp_send(c) :
+		return c->conn->kind == KIND_STREAM ? stream_send(c) :
 						      dgram_sendmsg(c);
 	case SYS_recvmsg:
 		return c->conn->kind == KIND_STREAM ? tcp_recv(c) :
