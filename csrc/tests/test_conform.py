@@ -80,6 +80,7 @@ TRACE = os.environ.get("ENGINE") == "trace"
 if TRACE:
     # A stop for another thread's new socket makes poll() and select() look up descriptors again.
     ALWAYS |= {("listener, poll, close: waits, then EINTR", "listener, poll, close: 1"),
+               ("listener, select, close: waits, then EINTR", "listener, select, close: 1"),
                ("listener, select, close: waits, then EINTR", "listener, select, close: 2")}
 LIMIT = 60
 ROUNDS = 100
