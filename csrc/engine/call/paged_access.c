@@ -60,6 +60,7 @@
 #define LIMIT_MS	1000
 #define THREADS_MAX	64	/* all of them may be stuck at a time */
 #define MAPS		64	/* open files "pagemap" */
+#define MAPS_MS		500
 #define ENTRIES		64	/* pagemap entries per read */
 #define PRESENT		(1ull << 63)	/* Documentation/admin-guide/mm/pagemap.rst */
 #define OF_FILE		(1ull << 61)	/* or shared */
@@ -125,10 +126,14 @@ static struct job *first, **last = &first;
 static unsigned int threads, idle;
 static uint64_t again_ns;	/* what is left of AGAIN_MS */
 
+/* Files of threads that have made no call for some time are closed. */
 static struct {
 	const struct task *t;
 	int fd;
+	bool used;
 } maps[MAPS];
+static void maps_tick(struct timer *t);
+static struct timer maps_timer = TIMER_INIT(maps_timer, maps_tick);
 
 /** job_free - free a job and its resources */
 static void job_free(struct job *j)
@@ -564,6 +569,23 @@ static void map_close(size_t i)
 	if (maps[i].t)
 		close(maps[i].fd);
 	maps[i].t = NULL;
+	maps[i].used = false;
+}
+
+/** maps_tick - close the files that no access has used since the last tick */
+static void maps_tick(struct timer *t)
+{
+	bool more_used = false;
+	size_t i;
+
+	for (i = 0; i < MAPS; i++) {
+		if (!maps[i].used)
+			map_close(i);
+		more_used |= maps[i].used;
+		maps[i].used = false;
+	}
+	if (more_used)
+		timer_arm(t, now_ns() + MAPS_MS * MS);
 }
 
 /** paged_forget - handle that a thread has ended or executed a program */
@@ -701,8 +723,10 @@ static int map_open(const struct call *c)
 	char path[40];
 	int fd;
 
-	if (maps[i].t == c->task)
+	if (maps[i].t == c->task) {
+		maps[i].used = true;
 		return maps[i].fd;
+	}
 	snprintf(path, sizeof(path), "/proc/%d/pagemap", c->pid);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
@@ -710,6 +734,9 @@ static int map_open(const struct call *c)
 	map_close(i);
 	maps[i].t = c->task;
 	maps[i].fd = fd;
+	maps[i].used = true;
+	if (list_empty(&maps_timer.link))
+		timer_arm(&maps_timer, now_ns() + MAPS_MS * MS);
 	return fd;
 }
 
