@@ -8,8 +8,8 @@
 
 #include "base/thread.h"
 
-/** struct birth - what a new thread needs; see thread_start() */
-struct birth {
+/** struct thread_args - the arguments of thread_start(), for the new thread */
+struct thread_args {
 	const char *name;
 	void *(*work)(void *arg);
 	void *arg;
@@ -18,11 +18,11 @@ struct birth {
 /** begin - name the thread, then do its work */
 static void *begin(void *arg)
 {
-	struct birth b = *(struct birth *)arg;
+	struct thread_args a = *(struct thread_args *)arg;
 
 	free(arg);
-	prctl(PR_SET_NAME, b.name);
-	return b.work(b.arg);
+	prctl(PR_SET_NAME, a.name);
+	return a.work(a.arg);
 }
 
 /**
@@ -34,20 +34,20 @@ static void *begin(void *arg)
  */
 int thread_start(pthread_t *thread, const char *name, void *(*work)(void *arg), void *arg)
 {
-	struct birth *b = malloc(sizeof(*b));
+	struct thread_args *a = malloc(sizeof(*a));
 	sigset_t all, old;
 	pthread_t t;
 	int ret;
 
-	if (!b)
+	if (!a)
 		return -ENOMEM;
-	*b = (struct birth){ name, work, arg };
+	*a = (struct thread_args){ name, work, arg };
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	ret = pthread_create(&t, NULL, begin, b);
+	ret = pthread_create(&t, NULL, begin, a);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (ret)
-		free(b);
+		free(a);
 	else if (thread)
 		*thread = t;
 	else

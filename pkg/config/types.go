@@ -32,8 +32,8 @@ type Type struct {
 	Arg, Form string
 
 	// Keys lists the keys of several types that this type accepts, in addition to those
-	// that all types accept. Own are the keys that only this type has. Why explains why the type rejects a key, if the general reason does
-	// not apply.
+	// that all types accept. Own are the keys that only this type has. Why explains why
+	// the type rejects a key, if the general reason does not apply.
 	Keys []string
 	Own  []Key
 	Why  map[string]string

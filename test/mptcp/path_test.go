@@ -201,7 +201,7 @@ func TestPathSeed(t *testing.T) {
 		run("ip", "neigh", "replace", addr, "dev", dev, "lladdr", mac[slices.Index(mac, "lladdr")+1], "nud", "permanent")
 	}
 	permanent(p.InStack, "10.74.2.1", "eth1")
-	permanent(func(args ...string) string { return p.Server.Run(t, args...) }, "10.74.2.2", "s1") // which asks the stack else
+	permanent(func(args ...string) string { return p.Server.Run(t, args...) }, "10.74.2.2", "s1") // otherwise it would ask the stack
 	lost := func(seed string) string {
 		pathVerb(p, "eth1", "loss", "40%", "seed", seed, "--direction", "out")
 		out, _ := exec.Command(kit.Bin("lklctl"), "exec", "-n", p.Instance, "--", "ping", "-I", "eth1", "-c", "50", "-i", "0.02", "-W", "1", "10.74.2.1").CombinedOutput()

@@ -28,7 +28,7 @@ while True:
 `
 
 // testExchange tries findings 1 and 2 on arm64: with the engine trace, a program exchanges
-// instructions, descriptors and memory while it makes calls, or leaves them on other ways
+// instructions, descriptors and memory while it makes calls, or leaves them in other ways
 // (csrc/tests/exchange).
 func testExchange(t *testing.T, m *vm.Machine) {
 	kit.Need(t, "aarch64-linux-gnu-gcc")

@@ -60,7 +60,7 @@
 #define LIMIT_MS	1000
 #define THREADS_MAX	64	/* all of them may be stuck at a time */
 #define MAPS		64	/* open files "pagemap" */
-#define MAPS_MS		500
+#define MAPS_MS		500	/* between two looks for unused ones */
 #define ENTRIES		64	/* pagemap entries per read */
 #define PRESENT		(1ull << 63)	/* Documentation/admin-guide/mm/pagemap.rst */
 #define OF_FILE		(1ull << 61)	/* or shared */
@@ -472,7 +472,7 @@ static void wait_for(const struct job *j, uint64_t ns, bool start)
  */
 static void wait_soon(const struct job *j)
 {
-	static uint64_t paid;	/* SOON_SHARE times the waits, from then on */
+	static uint64_t paid;	/* until then, the waits so far use up their share */
 	uint64_t now = now_ns(), max = SOON_MS * MS * SOON_SHARE, ns;
 
 	if (paid < now)

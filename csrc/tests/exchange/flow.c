@@ -189,7 +189,7 @@ const struct kind signals = { "signals", set_up_signals, call_armed,
 /**
  * set_up_filter - answer calls that lklhost makes in the thread: with 0
  *
- * The number of descriptors for which it then takes 0, B gives to other sockets.
+ * lklhost takes 0 for the number of its descriptor, and B makes 0 another socket.
  */
 static void set_up_filter(void)
 {

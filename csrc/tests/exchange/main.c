@@ -8,7 +8,7 @@
  * Thread A of a worker process makes calls that lklhost handles. B, a thread or
  * a process with the same memory and files, exchanges, at random moments, what
  * these calls use: the descriptor, the memory, or the instruction (the kinds).
- * Or the thread leaves the call on another way: rseq(2), syscall user dispatch,
+ * Or the thread leaves the call in another way: rseq(2), syscall user dispatch,
  * exec, signals.
  * A worker lives for a part of a second, because the engine trace kills it when
  * it exchanges an instruction.

@@ -41,7 +41,7 @@ def hundred_trips():
 
 
 def slow(content, wanted=None, page=None):
-    """map a page that gets its content when it is wanted, and after 100 round trips"""
+    """map a page whose content comes on demand, but only after 100 round trips"""
     fd = libc.syscall(323, os.O_NONBLOCK)  # poll requires this
     page = page or libc.mmap(None, ctypes.c_size_t(4096), 3, 0x22, -1, ctypes.c_long(0))
     fcntl.ioctl(fd, 0xC018AA3F, bytearray(struct.pack("QQQ", 0xAA, 0, 0)))

@@ -82,9 +82,10 @@ func (c *Call) Watch(w *Watching, body Body) func(*cobra.Command, []string) erro
 // query of a stack's counters, at the end of a capture.
 const stuckLimit = 6 * time.Second
 
-// UntilSignal returns a context that SIGINT, SIGTERM or one of more ends. If the verb does not call stop soon after
-// that, UntilSignal ends this process: a write to a pipe that nobody reads lasts for ever, and
-// so does the opening of a pipe without a reader.
+// UntilSignal returns a context that ends on SIGINT, SIGTERM or one of the signals in more, and
+// a function stop. If the verb does not call stop soon after the signal, UntilSignal ends this
+// process: a write to a pipe that nobody reads never returns, and neither does the opening of a
+// pipe without a reader.
 func (c *Call) UntilSignal(ctx context.Context, more ...os.Signal) (context.Context, func()) {
 	ctx, cancel := signal.NotifyContext(ctx, append(more, syscall.SIGINT, syscall.SIGTERM)...)
 	stopped := make(chan struct{})
