@@ -223,7 +223,7 @@ TOOLS := $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) $(OUT)/tools/.vale-$(VALE)
 # test-all runs the rest: each test belongs to one of these two. .ci/lib lists which packages
 # belong to which.
 .PHONY: check
-check: $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) ## run the quick tests: lint and unit tests in Go, no build of the kernel
+check: lklhost $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) ## run the quick tests: lint and unit tests in Go, no build of the kernel
 	@$(OUT)/tools/golangci-lint run ./...
 	@for m in kube kube/test/cri/tools test/programs/http3; do (cd $$m && $(OUT)/tools/golangci-lint run ./...) || exit; done
 	@$(GO) test ./cmd/... ./internal/... ./pkg/... ./test/kit ./test/conformance

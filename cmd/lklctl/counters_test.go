@@ -27,7 +27,7 @@ func TestCounters(t *testing.T) {
 	site(t, "web")
 	all := decode[map[string]int64](t, "counters")
 	for name, least := range map[string]int64{
-		"TcpActiveOpens": 3, "MPTcpExtMPCapableSYNTX": 2, "lo.rx_bytes": 100, "engine.ctl.calls": 3, "UdpInErrors": 0,
+		"TcpActiveOpens": 3, "MPTcpExtMPCapableSYNTX": 2, "lo.rx_bytes": 100, "engine.loop.turns": 3, "UdpInErrors": 0,
 		"sockstat.TCP_inuse": 1, "softnet0.processed": 0, "lo.qdisc.root.drops": 0,
 	} {
 		if n, ok := all[name]; !ok || n < least {
@@ -110,7 +110,7 @@ func TestCounterDifferences(t *testing.T) {
 
 func TestCounterWatch(t *testing.T) {
 	instanceOf(t, "web")
-	got := watched(t, []string{"counters", "--watch=0.05", "-o", "json", "engine.ctl"}, func(r *bufio.Reader) {
+	got := watched(t, []string{"counters", "--watch=0.05", "-o", "json", "engine.loop"}, func(r *bufio.Reader) {
 		for n := range 3 {
 			var all map[string]counters.Change
 			text := line(t, r)
@@ -118,8 +118,8 @@ func TestCounterWatch(t *testing.T) {
 				t.Errorf("%q: %v", text, err)
 				return
 			}
-			calls := all["engine.ctl.calls"]
-			if n == 0 && calls.PerSecond != nil || n > 0 && (calls.PerSecond == nil || *calls.PerSecond <= 0) {
+			turns := all["engine.loop.turns"]
+			if n == 0 && turns.PerSecond != nil || n > 0 && (turns.PerSecond == nil || *turns.PerSecond <= 0) {
 				t.Errorf("round %d: %s", n, text)
 			}
 		}

@@ -15,13 +15,10 @@ import (
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/test/kit"
-	"github.com/lklrun/lklrun/test/kit/hoststack"
+	"github.com/lklrun/lklrun/test/kit/lklhost"
 )
 
-func TestMain(m *testing.M) {
-	hoststack.Main()
-	kit.Main(m, nil)
-}
+func TestMain(m *testing.M) { kit.Main(m, nil) }
 
 // result is the result of one invocation of the program.
 type result struct {
@@ -86,7 +83,7 @@ func refused(t testing.TB, status int, args []string, wants ...string) {
 }
 
 // instanceOf creates a run directory whose socket belongs to a stack host.
-func instanceOf(t testing.TB, name string) (*hoststack.Stack, *instance.Dir) {
+func instanceOf(t testing.TB, name string) (*lklhost.Host, *instance.Dir) {
 	t.Helper()
 	kit.Need(t)
 	d, err := instance.Create(name)
@@ -98,7 +95,7 @@ func instanceOf(t testing.TB, name string) (*hoststack.Stack, *instance.Dir) {
 			t.Error(err)
 		}
 	})
-	s := hoststack.StartAt(t, d.File(instance.SocketFile))
+	s := lklhost.OnHostIn(t, d.Path)
 	if err := d.WriteState(&instance.State{
 		Name: name, PID: os.Getpid(), HostPID: s.PID, TargetPID: 4242, Stack: "host", Kernel: "6.12.38",
 		Interfaces: []instance.Interface{{Name: "eth0", Type: "tap", Host: "tap0", Addr: []string{"10.1.0.2/24"}}},

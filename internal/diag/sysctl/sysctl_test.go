@@ -12,7 +12,7 @@ import (
 	"github.com/lklrun/lklrun/internal/diag/sysctl"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
-	"github.com/lklrun/lklrun/test/kit/hoststack"
+	"github.com/lklrun/lklrun/test/kit/lklhost"
 )
 
 const conf = `# a comment
@@ -95,7 +95,7 @@ func apply(t *testing.T, c *stackconn.Conn, text string, ignore bool) ([]sysctl.
 }
 
 func TestApply(t *testing.T) {
-	c := hoststack.Start(t).Dial(t)
+	c := lklhost.OnHost(t).Dial(t)
 	changes, err := apply(t, c, conf+"net.ipv4.route.flush = 1\nnet.ipv4.conf.all.rp_filter=1\n", false)
 	if err != nil {
 		t.Fatal(err)
@@ -151,7 +151,7 @@ func TestApply(t *testing.T) {
 
 // Loading saved settings changes nothing.
 func TestSave(t *testing.T) {
-	c := hoststack.Start(t).Dial(t)
+	c := lklhost.OnHost(t).Dial(t)
 	ctx := limit(t)
 	all, err := sysctl.Below(ctx, c, "net.ipv4", func(key string) bool { return sysctl.Writable(ctx, c, key) })
 	if err != nil || len(all) < 100 {

@@ -41,12 +41,3 @@ func (m Answer) Append(b []byte) []byte {
 	b = le.AppendUint32(b, uint32(m.Status))
 	return append(b, m.Text...)
 }
-
-// Unmarshal decodes the body of a CTL_ANSWER request.
-func (m *Answer) Unmarshal(b []byte) error {
-	if len(b) < askSize {
-		return short("answer", len(b), askSize)
-	}
-	*m = Answer{Serial: le.Uint32(b), Status: int32(le.Uint32(b[4:])), Text: b[askSize:]}
-	return nil
-}

@@ -3,7 +3,6 @@
 package ctlproto
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 )
@@ -39,37 +38,11 @@ func (m Exec) Append(b []byte) ([]byte, error) {
 	return append(b, text...), nil
 }
 
-// Unmarshal decodes the body of a CTL_EXEC request.
-func (m *Exec) Unmarshal(b []byte) error {
-	if len(b) <= execSize {
-		return short("exec request", len(b), execSize+1)
-	}
-	text := b[execSize:]
-	argc, envc := uint64(le.Uint32(b)), uint64(le.Uint32(b[4:]))
-	if n := uint64(le.Uint32(b[12:])); uint64(len(text)) != n {
-		return fmt.Errorf("%w: exec request of %d bytes announces %d bytes of strings", ErrMalformed, len(b), n)
-	}
-	if argc == 0 || text[len(text)-1] != 0 || uint64(bytes.Count(text, []byte{0})) != argc+envc+1 {
-		return fmt.Errorf("%w: exec request does not hold the %d strings it announces", ErrMalformed, argc+envc+1)
-	}
-	all := strings.Split(string(text[:len(text)-1]), "\x00")
-	*m = Exec{Umask: le.Uint32(b[8:]), Dir: all[0], Args: all[1 : 1+argc], Env: all[1+argc:]}
-	return nil
-}
-
 // ExecReply is struct ctl_exec_rep.
 type ExecReply struct {
 	WaitStatus int32  // as from waitpid(2)
 	How        uint32 // CTL_EXEC_*
 	Error      int32  // an error number, with CTL_EXEC_CWD and CTL_EXEC_COMMAND
-}
-
-// Append appends the message in wire format to b.
-func (m ExecReply) Append(b []byte) []byte {
-	b = le.AppendUint32(b, uint32(m.WaitStatus))
-	b = le.AppendUint32(b, m.How)
-	b = le.AppendUint32(b, uint32(m.Error))
-	return le.AppendUint32(b, 0)
 }
 
 // Unmarshal decodes the body of the reply to CTL_EXEC.
@@ -94,13 +67,4 @@ func (m ExecSignal) Append(b []byte) []byte {
 	b = le.AppendUint32(b, m.Signal)
 	b = le.AppendUint32(b, m.Flags)
 	return le.AppendUint32(b, 0)
-}
-
-// Unmarshal decodes the body of a CTL_EXEC_SIGNAL request.
-func (m *ExecSignal) Unmarshal(b []byte) error {
-	if err := exact("signal request", b, 16); err != nil {
-		return err
-	}
-	*m = ExecSignal{ID: le.Uint32(b), Signal: le.Uint32(b[4:]), Flags: le.Uint32(b[8:])}
-	return nil
 }

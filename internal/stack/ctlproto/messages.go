@@ -19,15 +19,6 @@ func (m HelloRequest) Append(b []byte) []byte {
 	return le.AppendUint32(b, m.Version)
 }
 
-// Unmarshal decodes the body of a CTL_HELLO request.
-func (m *HelloRequest) Unmarshal(b []byte) error {
-	if err := exact("hello request", b, 8); err != nil {
-		return err
-	}
-	*m = HelloRequest{Magic: le.Uint32(b), Version: le.Uint32(b[4:])}
-	return nil
-}
-
 // HelloReply is struct ctl_hello_rep with the strings that follow it.
 type HelloReply struct {
 	Version   uint32
@@ -101,25 +92,10 @@ func (m LinkAdd) Append(b []byte) []byte {
 	return le.AppendUint16(b, m.MTU)
 }
 
-// Unmarshal decodes the body of a CTL_LINK_ADD request.
-func (m *LinkAdd) Unmarshal(b []byte) error {
-	if err := exact("link request", b, 16); err != nil {
-		return err
-	}
-	*m = LinkAdd{Kind: le.Uint32(b), Flags: le.Uint32(b[4:]), MAC: [6]byte(b[8:14]), MTU: le.Uint16(b[14:])}
-	return nil
-}
-
 // LinkReply is struct ctl_link_rep.
 type LinkReply struct {
 	Dev     int32 // device id, for CTL_LINK_DEL
 	IfIndex int32 // in the stack; 0 before CTL_BOOT
-}
-
-// Append appends the message in wire format to b.
-func (m LinkReply) Append(b []byte) []byte {
-	b = le.AppendUint32(b, uint32(m.Dev))
-	return le.AppendUint32(b, uint32(m.IfIndex))
 }
 
 // Unmarshal decodes the body of a CTL_LINK_ADD reply.
@@ -139,15 +115,6 @@ type LinkJoin struct {
 // Append appends the message in wire format to b.
 func (m LinkJoin) Append(b []byte) []byte { return le.AppendUint32(b, uint32(m.Dev)) }
 
-// Unmarshal decodes the body of a CTL_LINK_JOIN request.
-func (m *LinkJoin) Unmarshal(b []byte) error {
-	if err := exact("link join request", b, 4); err != nil {
-		return err
-	}
-	*m = LinkJoin{Dev: int32(le.Uint32(b))}
-	return nil
-}
-
 // LinkDel is struct ctl_link_del.
 type LinkDel struct {
 	Dev int32
@@ -155,15 +122,6 @@ type LinkDel struct {
 
 // Append appends the message in wire format to b.
 func (m LinkDel) Append(b []byte) []byte { return le.AppendUint32(b, uint32(m.Dev)) }
-
-// Unmarshal decodes the body of a CTL_LINK_DEL request.
-func (m *LinkDel) Unmarshal(b []byte) error {
-	if err := exact("link removal", b, 4); err != nil {
-		return err
-	}
-	m.Dev = int32(le.Uint32(b))
-	return nil
-}
 
 // Boot is struct ctl_boot with the kernel command line that follows it.
 type Boot struct {
@@ -177,18 +135,6 @@ func (m Boot) Append(b []byte) []byte {
 	b = le.AppendUint32(b, uint32(len(m.Cmdline)))
 	b = le.AppendUint32(b, 0)
 	return append(b, m.Cmdline...)
-}
-
-// Unmarshal decodes the body of a CTL_BOOT request.
-func (m *Boot) Unmarshal(b []byte) error {
-	if len(b) < 16 {
-		return short("boot request", len(b), 16)
-	}
-	if n := uint64(le.Uint32(b[8:])); uint64(len(b)) != 16+n {
-		return fmt.Errorf("%w: boot request of %d bytes announces a command line of %d", ErrMalformed, len(b), n)
-	}
-	*m = Boot{Mem: le.Uint64(b), Cmdline: string(b[16:])}
-	return nil
 }
 
 // Go is struct ctl_go with the path that follows it.
@@ -208,25 +154,10 @@ func (m Go) Append(b []byte) []byte {
 	return append(b, m.ResolvConf...)
 }
 
-// Unmarshal decodes the body of a CTL_GO request.
-func (m *Go) Unmarshal(b []byte) error {
-	if len(b) < 16 {
-		return short("go request", len(b), 16)
-	}
-	if n := uint64(le.Uint32(b[8:])); uint64(len(b)) != 16+n {
-		return fmt.Errorf("%w: go request of %d bytes announces a path of %d", ErrMalformed, len(b), n)
-	}
-	*m = Go{Flags: le.Uint32(b), SpinUS: le.Uint32(b[4:]), CoalesceUS: le.Uint32(b[12:]), ResolvConf: string(b[16:])}
-	return nil
-}
-
 // GoReply is the body of the reply to CTL_GO.
 type GoReply struct {
 	PID uint32 // the target's
 }
-
-// Append appends the message in wire format to b.
-func (m GoReply) Append(b []byte) []byte { return le.AppendUint32(b, m.PID) }
 
 // Unmarshal decodes the body of a CTL_GO reply.
 func (m *GoReply) Unmarshal(b []byte) error {
@@ -245,15 +176,6 @@ type Cancel struct {
 // Append appends the message in wire format to b.
 func (m Cancel) Append(b []byte) []byte { return le.AppendUint32(b, m.ID) }
 
-// Unmarshal decodes the body of a CTL_CANCEL request.
-func (m *Cancel) Unmarshal(b []byte) error {
-	if err := exact("cancel request", b, 4); err != nil {
-		return err
-	}
-	m.ID = le.Uint32(b)
-	return nil
-}
-
 // Owner is struct ctl_owner: the owner of a socket of the stack.
 type Owner struct {
 	StackIno   uint64 // inode in the stack, as in ss and /proc/net
@@ -269,22 +191,6 @@ const (
 	ownerSize = 48
 	commSize  = 16 // TASK_COMM_LEN, include/linux/sched.h
 )
-
-// AppendOwners appends the body of a CTL_OWNERS reply to b.
-func AppendOwners(b []byte, owners []Owner) []byte {
-	for _, o := range owners {
-		b = le.AppendUint64(b, o.StackIno)
-		b = le.AppendUint64(b, o.CarrierIno)
-		b = le.AppendUint32(b, o.PID)
-		b = le.AppendUint32(b, o.Conn)
-		b = le.AppendUint32(b, uint32(o.StackFD))
-		b = le.AppendUint32(b, o.Flags)
-		var comm [commSize]byte
-		copy(comm[:commSize-1], o.Comm)
-		b = append(b, comm[:]...)
-	}
-	return b
-}
 
 // UnmarshalOwners decodes the body of a CTL_OWNERS reply.
 func UnmarshalOwners(b []byte) ([]Owner, error) {
@@ -311,15 +217,6 @@ type Events struct {
 
 // Append appends the message in wire format to b.
 func (m Events) Append(b []byte) []byte { return le.AppendUint32(b, m.Mask) }
-
-// Unmarshal decodes the body of a CTL_EVENTS request.
-func (m *Events) Unmarshal(b []byte) error {
-	if err := exact("events request", b, 4); err != nil {
-		return err
-	}
-	m.Mask = le.Uint32(b)
-	return nil
-}
 
 // Event is struct ctl_event with the text that follows it.
 type Event struct {
@@ -366,15 +263,6 @@ func (m Stop) Append(b []byte) []byte {
 	return le.AppendUint32(b, m.GraceMS)
 }
 
-// Unmarshal decodes the body of a CTL_STOP request.
-func (m *Stop) Unmarshal(b []byte) error {
-	if err := exact("stop request", b, 8); err != nil {
-		return err
-	}
-	*m = Stop{Signal: le.Uint32(b), GraceMS: le.Uint32(b[4:])}
-	return nil
-}
-
 // Serve is struct ctl_serve.
 type Serve struct {
 	Flags uint32 // CTL_SERVE_*
@@ -382,12 +270,3 @@ type Serve struct {
 
 // Append appends the message in wire format to b.
 func (m Serve) Append(b []byte) []byte { return le.AppendUint32(b, m.Flags) }
-
-// Unmarshal decodes the body of a CTL_SERVE request.
-func (m *Serve) Unmarshal(b []byte) error {
-	if err := exact("serve request", b, 4); err != nil {
-		return err
-	}
-	*m = Serve{Flags: le.Uint32(b)}
-	return nil
-}

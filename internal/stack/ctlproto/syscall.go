@@ -29,8 +29,8 @@ const (
 	bufSize     = 8
 )
 
-// Append appends the message in wire format to b. It rejects the same messages as
-// Unmarshal.
+// Append appends the message in wire format to b. It rejects the messages that the stack
+// host rejects.
 func (m Syscall) Append(b []byte) ([]byte, error) {
 	b = le.AppendUint32(b, m.Nr)
 	b = le.AppendUint32(b, uint32(len(m.Bufs)))
@@ -60,57 +60,6 @@ func (m Syscall) Append(b []byte) ([]byte, error) {
 		b = append(b, d.Data...)
 	}
 	return b, nil
-}
-
-// Unmarshal decodes the body of a CTL_SYSCALL request. Data of the buffers points into b.
-func (m *Syscall) Unmarshal(b []byte) error {
-	if len(b) < syscallSize {
-		return short("call", len(b), syscallSize)
-	}
-	nbuf := le.Uint32(b[4:])
-	if nbuf > CTL_SYSCALL_BUFS {
-		return fmt.Errorf("%w: call with %d buffers, at most %d", ErrMalformed, nbuf, CTL_SYSCALL_BUFS)
-	}
-	s := Syscall{Nr: le.Uint32(b), TimeoutMS: le.Uint32(b[8:]), WaitEvents: le.Uint32(b[12:])}
-	for i := range s.Args {
-		s.Args[i] = le.Uint64(b[16+8*i:])
-	}
-	b = b[syscallSize:]
-	if len(b) < int(nbuf)*bufSize {
-		return short("buffers of a call", len(b), int(nbuf)*bufSize)
-	}
-	data := b[int(nbuf)*bufSize:]
-	var total uint64
-	for i := range int(nbuf) {
-		d := Buf{Place: b[0], Flags: b[1], Offset: le.Uint16(b[2:]), Len: le.Uint32(b[4:])}
-		b = b[bufSize:]
-		if err := d.check(i, s.Bufs); err != nil {
-			return err
-		}
-		if d.Flags == CTL_BUF_USED {
-			total -= uint64(s.Bufs[i-1].Len) // the maximum size of the reply limits these
-		}
-		total += uint64(d.Len)
-		s.Bufs = append(s.Bufs, d)
-	}
-	if total > CTL_FRAME_MAX {
-		return fmt.Errorf("%w: call with more than %d bytes of buffers", ErrMalformed, CTL_FRAME_MAX)
-	}
-	for i := range s.Bufs {
-		d := &s.Bufs[i]
-		if d.Flags&CTL_BUF_IN == 0 {
-			continue
-		}
-		if uint64(len(data)) < uint64(d.Len) {
-			return short("buffer of a call", len(data), int(d.Len))
-		}
-		d.Data, data = data[:d.Len:d.Len], data[d.Len:]
-	}
-	if len(data) != 0 {
-		return fmt.Errorf("%w: call with %d bytes behind its last buffer", ErrMalformed, len(data))
-	}
-	*m = s
-	return nil
 }
 
 // check checks buffer i by the rules in ctl_proto.h; bufs contains the buffers before it.
@@ -156,12 +105,6 @@ func (d Buf) checkUsed(i int, bufs []Buf) error {
 type SyscallReply struct {
 	Ret int64 // the stack's return value: >= 0 or a negative errno
 	Out []byte
-}
-
-// Append appends the message in wire format to b.
-func (m SyscallReply) Append(b []byte) []byte {
-	b = le.AppendUint64(b, uint64(m.Ret))
-	return append(b, m.Out...)
 }
 
 // Unmarshal decodes the body of a CTL_SYSCALL reply. Out points into b.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 	"github.com/lklrun/lklrun/test/kit"
-	"github.com/lklrun/lklrun/test/kit/hoststack"
+	"github.com/lklrun/lklrun/test/kit/lklhost"
 )
 
 const wait = 30 * time.Second
@@ -24,7 +24,7 @@ const wait = 30 * time.Second
 // network is a stack whose eth0 leads to s0 of a namespace with servers.
 type network struct {
 	t      *testing.T
-	stack  *hoststack.Stack
+	stack  *lklhost.Host
 	conn   *stackconn.Conn
 	server *kit.Netns
 
@@ -35,8 +35,8 @@ type network struct {
 func newNetwork(t *testing.T) *network {
 	t.Helper()
 	kit.Need(t, "ip", "busybox", "dnsmasq")
-	n := &network{t: t, server: kit.NewNetns(t, "server"), stack: hoststack.Start(t)}
-	n.server.Run(t, "ip", "link", "add", "s0", "type", "veth", "peer", "name", "eth0", "netns", fmt.Sprint(n.stack.PID))
+	n := &network{t: t, server: kit.NewNetns(t, "server"), stack: lklhost.OnHost(t)}
+	n.server.Run(t, "ip", "link", "add", "s0", "type", "veth", "peer", "name", "eth0", "netns", n.stack.Name)
 	n.server.Run(t, "ip", "link", "set", "s0", "up")
 	n.conn = n.stack.Dial(t)
 	return n

@@ -7,11 +7,9 @@ import (
 	"testing"
 
 	"github.com/lklrun/lklrun/test/kit"
-	"github.com/lklrun/lklrun/test/kit/hoststack"
 )
 
 func TestMain(m *testing.M) {
-	hoststack.Main()
 	// The tests wait for the servers' timers, not for CPU time.
 	flag.Parse()
 	if err := flag.Set("test.parallel", "12"); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/paths"
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 	"github.com/lklrun/lklrun/test/kit"
-	"github.com/lklrun/lklrun/test/kit/hoststack"
+	"github.com/lklrun/lklrun/test/kit/lklhost"
 )
 
 const limit = 20 * time.Second
@@ -24,12 +24,12 @@ const limit = 20 * time.Second
 // maintains.
 type kept struct {
 	*testing.T
-	stack  *hoststack.Stack
+	stack  *lklhost.Host
 	keeper *paths.Keeper
 }
 
 func keep(t *testing.T) *kept {
-	s := hoststack.Start(t)
+	s := lklhost.OnHost(t)
 	for _, n := range []string{"0", "1"} {
 		s.Run(t, "ip", "link", "add", "eth"+n, "type", "veth", "peer", "name", "far"+n)
 		s.Run(t, "ip", "link", "set", "far"+n, "up")

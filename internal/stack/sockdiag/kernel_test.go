@@ -24,7 +24,6 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 	"github.com/lklrun/lklrun/test/kit"
-	"github.com/lklrun/lklrun/test/kit/hoststack"
 	"github.com/lklrun/lklrun/test/kit/lklhost"
 )
 
@@ -177,7 +176,7 @@ func each(t *testing.T, test func(t *testing.T, c *stackconn.Conn)) {
 		}
 	}
 	t.Run("host", func(t *testing.T) {
-		c := hoststack.Start(t).Dial(t)
+		c := lklhost.OnHost(t).Dial(t)
 		configure(t, c)
 		test(t, c)
 	})

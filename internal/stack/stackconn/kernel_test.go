@@ -22,7 +22,6 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 	"github.com/lklrun/lklrun/test/kit"
-	"github.com/lklrun/lklrun/test/kit/hoststack"
 	"github.com/lklrun/lklrun/test/kit/lklhost"
 )
 
@@ -33,33 +32,22 @@ func limit(t testing.TB) context.Context {
 	return ctx
 }
 
-// host is a stack host whose stack runs.
-type host interface {
-	Dial(t testing.TB) *stackconn.Conn
-}
-
-// each runs a test with every kind of stack host: the one of these tests, with
-// the host's kernel; lklhost with the host's kernel; lklhost with our library.
-func each(t *testing.T, test func(t *testing.T, h host)) {
-	t.Run("hoststack", func(t *testing.T) { test(t, hoststack.Start(t)) })
-	for name, library := range map[string]func(testing.TB) string{
-		"lklhost":         func(testing.TB) string { return "" },
-		"lklhost-library": lklhost.Library,
-	} {
-		t.Run(name, func(t *testing.T) {
-			h := lklhost.Start(t, kit.NewNetns(t, "stack"), library(t), "sleep", "100").Boot(t)
-			if _, err := h.Conn.Go(limit(t), ctlproto.Go{}); err != nil {
-				t.Fatal(err)
-			}
-			test(t, h)
-		})
-	}
+// each runs a test with the host's kernel and with our library.
+func each(t *testing.T, test func(t *testing.T, h *lklhost.Host)) {
+	t.Run("host", func(t *testing.T) { test(t, lklhost.OnHost(t)) })
+	t.Run("library", func(t *testing.T) {
+		h := lklhost.Start(t, kit.NewNetns(t, "stack"), lklhost.Library(t), "sleep", "100").Boot(t)
+		if _, err := h.Conn.Go(limit(t), ctlproto.Go{}); err != nil {
+			t.Fatal(err)
+		}
+		test(t, h)
+	})
 }
 
 func TestHello(t *testing.T) {
-	c := hoststack.Start(t).Dial(t)
+	c := lklhost.OnHost(t).Dial(t)
 	h := c.Hello()
-	if h.ABI != ctlproto.CTL_ABI_HOST || h.State != ctlproto.CTL_STATE_BOOTED || h.Stack != "host" || h.Release == "" {
+	if h.ABI != ctlproto.CTL_ABI_HOST || h.State != ctlproto.CTL_STATE_RUNNING || h.Stack != "host" || h.Release == "" {
 		t.Errorf("hello: %+v", h)
 	}
 	if err := c.Err(); err != nil {
@@ -69,7 +57,7 @@ func TestHello(t *testing.T) {
 
 func TestFiles(t *testing.T) { each(t, testFiles) }
 
-func testFiles(t *testing.T, s host) {
+func testFiles(t *testing.T, s *lklhost.Host) {
 	c, ctx := s.Dial(t), limit(t)
 
 	// The stack returns its own setting, not the setting of this process,
@@ -136,7 +124,7 @@ func testFiles(t *testing.T, s host) {
 
 func TestMkdirMount(t *testing.T) { each(t, testMkdirMount) }
 
-func testMkdirMount(t *testing.T, s host) {
+func testMkdirMount(t *testing.T, s *lklhost.Host) {
 	c, ctx := s.Dial(t), limit(t)
 	// The directory t.TempDir does not exist in the stack: a library has
 	// its own file system.
@@ -201,7 +189,7 @@ func pair(t *testing.T, c *stackconn.Conn) (a, b *stackconn.Socket, addr []byte)
 
 func TestDatagrams(t *testing.T) { each(t, testDatagrams) }
 
-func testDatagrams(t *testing.T, s host) {
+func testDatagrams(t *testing.T, s *lklhost.Host) {
 	c, ctx := s.Dial(t), limit(t)
 	a, b, addr := pair(t, c)
 	baddr, err := b.Sockname(ctx)
@@ -254,7 +242,7 @@ func testDatagrams(t *testing.T, s host) {
 
 func TestCancel(t *testing.T) { each(t, testCancel) }
 
-func testCancel(t *testing.T, s host) {
+func testCancel(t *testing.T, s *lklhost.Host) {
 	c := s.Dial(t)
 	a, b, addr := pair(t, c)
 
@@ -289,7 +277,7 @@ func testCancel(t *testing.T, s host) {
 
 func TestErrors(t *testing.T) { each(t, testErrors) }
 
-func testErrors(t *testing.T, s host) {
+func testErrors(t *testing.T, s *lklhost.Host) {
 	c, ctx := s.Dial(t), limit(t)
 	if _, err := c.Socket(ctx, 250, 1, 0); !errors.Is(err, syscall.EAFNOSUPPORT) {
 		t.Errorf("an unknown family: %v", err)
@@ -331,7 +319,7 @@ func testErrors(t *testing.T, s host) {
 
 func TestParallel(t *testing.T) { each(t, testParallel) }
 
-func testParallel(t *testing.T, s host) {
+func testParallel(t *testing.T, s *lklhost.Host) {
 	c, ctx := s.Dial(t), limit(t)
 	var wg sync.WaitGroup
 	for range 16 {
@@ -349,7 +337,7 @@ func testParallel(t *testing.T, s host) {
 
 func TestStopAndEvents(t *testing.T) { each(t, testStopAndEvents) }
 
-func testStopAndEvents(t *testing.T, s host) {
+func testStopAndEvents(t *testing.T, s *lklhost.Host) {
 	c, other, ctx := s.Dial(t), s.Dial(t), limit(t)
 	exits, err := c.Events(ctx, ctlproto.CTL_EV_EXIT)
 	if err != nil {
@@ -394,7 +382,7 @@ func testStopAndEvents(t *testing.T, s host) {
 
 func TestDescriptorsEndWithTheConnection(t *testing.T) { each(t, testDescriptorsEndWithTheConnection) }
 
-func testDescriptorsEndWithTheConnection(t *testing.T, s host) {
+func testDescriptorsEndWithTheConnection(t *testing.T, s *lklhost.Host) {
 	first, second, ctx := s.Dial(t), s.Dial(t), limit(t)
 	sock, err := first.Socket(ctx, unix.AF_INET, unix.SOCK_DGRAM, 0)
 	if err != nil {

@@ -4,6 +4,7 @@ package stackconn_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"net"
 	"os"
@@ -80,6 +81,11 @@ func hello(f ctlproto.Frame, version uint32) ctlproto.Frame {
 
 func reply(f ctlproto.Frame, body []byte) ctlproto.Frame {
 	return ctlproto.Frame{Type: f.Type | ctlproto.CTL_REPLY, ID: f.ID, Body: body}
+}
+
+// result is the body of a reply to a system call.
+func result(ret int64, out ...byte) []byte {
+	return append(binary.LittleEndian.AppendUint64(nil, uint64(ret)), out...)
 }
 
 func TestGreetingRefused(t *testing.T) {
@@ -179,10 +185,10 @@ func TestBrokenAnswers(t *testing.T) {
 		status int32
 	}{
 		"no result":          {nil, 0},
-		"too few bytes":      {ctlproto.SyscallReply{Ret: 4, Out: []byte{1, 2}}.Append(nil), 0},
-		"too many":           {ctlproto.SyscallReply{Ret: 4, Out: make([]byte, 5)}.Append(nil), 0},
-		"bytes and an error": {ctlproto.SyscallReply{Ret: -9, Out: make([]byte, 4)}.Append(nil), 0},
-		"no error number":    {ctlproto.SyscallReply{Ret: -1 << 40}.Append(nil), 0},
+		"too few bytes":      {result(4, 1, 2), 0},
+		"too many":           {result(4, make([]byte, 5)...), 0},
+		"bytes and an error": {result(-9, make([]byte, 4)...), 0},
+		"no error number":    {result(-1 << 40), 0},
 		"a positive status":  {nil, 7},
 	} {
 		next(tc.body, tc.status)
@@ -227,7 +233,7 @@ func TestLinkDescriptor(t *testing.T) {
 			f := ctlproto.Frame{Type: h.Type, ID: h.ID}
 			answer := hello(f, 1)
 			if h.Type == ctlproto.CTL_LINK_ADD {
-				answer = reply(f, ctlproto.LinkReply{Dev: 3, IfIndex: 5}.Append(nil))
+				answer = reply(f, []byte{3, 0, 0, 0, 5, 0, 0, 0})
 				got <- received(oob[:oobn])
 			}
 			b, _ := answer.Append(nil)

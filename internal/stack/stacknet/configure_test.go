@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
-	"github.com/lklrun/lklrun/test/kit/hoststack"
+	"github.com/lklrun/lklrun/test/kit/lklhost"
 )
 
 func limit(t testing.TB) context.Context {
@@ -48,7 +48,7 @@ func twoLinks() stacknet.Config {
 }
 
 // wires adds the stack's interfaces, as LINK_ADD does.
-func wires(t *testing.T, s *hoststack.Stack) {
+func wires(t *testing.T, s *lklhost.Host) {
 	t.Helper()
 	s.Run(t, "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "far0")
 	s.Run(t, "ip", "link", "add", "eth1", "type", "veth", "peer", "name", "far1")
@@ -57,7 +57,7 @@ func wires(t *testing.T, s *hoststack.Stack) {
 }
 
 func TestConfigure(t *testing.T) {
-	s := hoststack.Start(t)
+	s := lklhost.OnHost(t)
 	wires(t, s)
 	c, ctx := s.Dial(t), limit(t)
 	// Configure twice: the second call has nothing to change.
@@ -109,7 +109,7 @@ func TestConfigure(t *testing.T) {
 }
 
 func TestConfigureErrors(t *testing.T) {
-	s := hoststack.Start(t)
+	s := lklhost.OnHost(t)
 	wires(t, s)
 	c, ctx := s.Dial(t), limit(t)
 	for name, tc := range map[string]struct {

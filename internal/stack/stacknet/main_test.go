@@ -6,10 +6,6 @@ import (
 	"testing"
 
 	"github.com/lklrun/lklrun/test/kit"
-	"github.com/lklrun/lklrun/test/kit/hoststack"
 )
 
-func TestMain(m *testing.M) {
-	hoststack.Main()
-	kit.Main(m, nil)
-}
+func TestMain(m *testing.M) { kit.Main(m, nil) }

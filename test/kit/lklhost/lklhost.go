@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 	"github.com/lklrun/lklrun/test/kit"
 )
@@ -25,6 +26,7 @@ type Host struct {
 	Socket string          // its control socket
 	PID    int
 	Proc   *kit.Proc
+	*kit.Netns
 }
 
 // Library returns the path of the stack library, or skips the test if it is not built.
@@ -37,12 +39,40 @@ func Library(t testing.TB) string {
 	return path
 }
 
+// OnHost starts a stack of the host's own kernel, in a new namespace. No lklrun answers
+// questions of lklctl.
+func OnHost(t testing.TB) *Host {
+	t.Helper()
+	return OnHostIn(t, kit.Dir(t))
+}
+
+// OnHostIn is like OnHost, with a given run directory.
+func OnHostIn(t testing.TB, dir string) *Host {
+	t.Helper()
+	h := startIn(t, kit.NewNetns(t, "stack"), dir, "", "sleep", "infinity").Boot(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if _, err := h.Conn.Go(ctx, ctlproto.Go{}); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for q := range h.Conn.Questions() {
+			_ = h.Conn.Answer(context.Background(), q.Serial, -int32(unix.EOPNOTSUPP), nil) // lklhost may end meanwhile
+		}
+	}()
+	return h
+}
+
 // Start starts lklhost in a namespace with a target and a stack library. An empty library
 // means the host's own kernel. All processes end with the test.
 func Start(t testing.TB, n *kit.Netns, library string, target ...string) *Host {
 	t.Helper()
+	return startIn(t, n, kit.Dir(t), library, target...)
+}
+
+func startIn(t testing.TB, n *kit.Netns, dir, library string, target ...string) *Host {
+	t.Helper()
 	kit.Need(t, kit.Bin("lklhost"))
-	dir := kit.Dir(t)
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +103,7 @@ func Start(t testing.TB, n *kit.Netns, library string, target ...string) *Host {
 		t.Fatalf("%v\n%s%s", err, out, errs)
 	}
 	t.Cleanup(func() { c.Close() })
-	return &Host{Conn: c, Socket: filepath.Join(dir, "ctl.sock"), PID: int(c.Hello().HostPID), Proc: p}
+	return &Host{Conn: c, Socket: filepath.Join(dir, "ctl.sock"), PID: int(c.Hello().HostPID), Proc: p, Netns: n}
 }
 
 // Boot boots the stack.
