@@ -269,6 +269,20 @@ def work():
         run(serve, c)
 run(work)
 `
+	// Reading lasts long because the program computes, or because it waits.
+	readsSlowly = `
+def serve(c):
+    while c.recv(20000):
+        begin = time.monotonic()
+        while time.monotonic() < begin + %[1]g: pass
+        over.wait(%[2]g)
+run(lambda: serve(l.accept()[0]))
+`
+	computes = `
+def compute():
+    while not over.is_set(): pass
+run(compute)
+`
 	replies = `
 def serve(c):
     n = 0
@@ -292,6 +306,7 @@ def work():
     while True: s.sendall(bytes(65536))
 run(work)
 `
+	steady   = "def work():\n    while True: s.sendall(bytes(1000)); over.wait(0.02)\nrun(work)\n"
 	requests = `
 s.setsockopt(6, 1, %d)
 def work():
@@ -338,7 +353,7 @@ var explainable = []struct {
 		end{inside: []string{nftDrop + "tcp dport 80 accept"}, program: fmt.Sprintf(listens, 9) + reads, want: explain.Idle, not: "firewall"}},
 	{"connection tracking with room", end{program: fmt.Sprintf(connects, 8)},
 		end{inside: []string{nftDrop + "ct state established accept", "sysctl -qw net.netfilter.nf_conntrack_max=64"}, program: fmt.Sprintf(listens, 9) + accepts, want: explain.Idle, not: "tracking"}},
-	{"a wire with delay and no loss", end{program: dials + "def work():\n    while True: s.sendall(bytes(1000)); over.wait(0.02)\nrun(work)\n", want: explain.Program, not: "oss"},
+	{"a wire with delay and no loss", end{program: dials + steady, want: explain.Program, not: "oss"},
 		end{path: "delay 20ms --direction in", program: fmt.Sprintf(listens, 9) + reads}},
 	{"a large backlog that is in use", end{program: fmt.Sprintf(connects, 5), want: explain.Idle, not: "listener"},
 		end{program: fmt.Sprintf(listens, 64) + accepts, want: explain.Idle, not: "full"}},
@@ -356,8 +371,16 @@ var explainable = []struct {
 		end{inside: []string{"sysctl -qw net.ipv4.tcp_rmem='4096 16384 32768'"}, program: fmt.Sprintf(listens, 9) + reads, want: explain.ReceiveBuffer, text: "net.ipv4.tcp_rmem limits"}},
 	{"pacing by fq", end{inside: []string{"tc qdisc replace dev eth0 root fq maxrate 4mbit"}, program: dials + bulk, want: explain.Pacing, text: "Pacing by fq limits"},
 		end{program: fmt.Sprintf(listens, 9) + reads}},
-	{"fq without a rate", end{inside: []string{"tc qdisc replace dev eth0 root fq"}, program: dials + "def work():\n    while True: s.sendall(bytes(1000)); over.wait(0.02)\nrun(work)\n", want: explain.Program, not: "fq"},
+	{"fq without a rate", end{inside: []string{"tc qdisc replace dev eth0 root fq"}, program: dials + steady, want: explain.Program, not: "fq"},
 		end{program: fmt.Sprintf(listens, 9) + reads}},
+	{"a peer without CPU time", end{program: dials + bulk, want: explain.PeerWindow, text: "because it lacks CPU time or waits for something else"},
+		end{program: fmt.Sprintf(listens, 9) + fmt.Sprintf(readsSlowly, 0.1, 0.0), want: explain.Reader, text: "probably for lack of CPU time"}},
+	{"a peer that waits", end{program: dials + bulk, want: explain.PeerWindow, text: "because it lacks CPU time or waits for something else"},
+		end{program: fmt.Sprintf(listens, 9) + fmt.Sprintf(readsSlowly, 0.0, 0.1), want: explain.Reader, not: "lack of CPU time"}},
+	{"a busy peer that keeps up", end{program: dials + steady, want: explain.Program, not: "lack of CPU time"},
+		end{program: fmt.Sprintf(listens, 9) + reads + computes, want: explain.Peer, not: "lack of CPU time"}},
+	{"a sender without CPU time", end{program: dials + strings.ReplaceAll(steady, "over.wait(0.02)", "sum(range(1000000))"), want: explain.Program, text: "probably for lack of CPU time"},
+		end{program: fmt.Sprintf(listens, 9) + reads, want: explain.Peer}},
 	{"requests in two writes", end{program: dials + fmt.Sprintf(requests, 0), want: explain.Nagle, text: "Nagle's algorithm and the peer's delayed acknowledgements limit"},
 		end{program: fmt.Sprintf(listens, 9) + replies}},
 	{"requests in two writes with TCP_NODELAY", end{program: dials + fmt.Sprintf(requests, 1), want: explain.Program, not: "Nagle"},

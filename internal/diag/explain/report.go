@@ -199,6 +199,20 @@ func (j *Judge) cores() (stack, waits, gateway, target float64, known bool) {
 		(b.Gateway - a.Gateway + b.GatewayWait - a.GatewayWait).Seconds() / took, (b.Target - a.Target).Seconds() / took, true
 }
 
+// computes reports whether a thread of the connection's process had hardly any idle time.
+func (v *view) computes() bool {
+	took := v.last.At.Sub(v.first.At).Seconds()
+	for thread, now := range v.last.CPU.Threads[v.t.conn.PID] {
+		if was, ok := v.first.CPU.Threads[v.t.conn.PID][thread]; ok && (now-was).Seconds() >= cpuFull*took {
+			return took > 0
+		}
+	}
+	return false
+}
+
+// lacksCPU is a cause of a program that is slow.
+const lacksCPU = ", probably for lack of CPU time: one of its threads has no idle time"
+
 func (f *flow) mean(sum float64) float64 { return sum / max(f.rounds, 1) }
 
 func percent(share float64) string {
@@ -375,6 +389,9 @@ func (v *view) remedy(l *Limit) []string {
 	window := uint64(f.mean(f.rtt)) // of 1 Gbit/s, in units of 125 bytes
 	switch l.Code {
 	case Program:
+		if v.computes() {
+			return []string{"make the program compute less for each byte, or in further threads"}
+		}
 		return []string{"send sooner or more at a time, if the program can; the network would carry more"}
 	case Reader:
 		return []string{"make the program read faster, or read in a thread of its own"}
@@ -393,7 +410,7 @@ func (v *view) remedy(l *Limit) []string {
 		}
 	case PeerWindow:
 		if v.starved(f) {
-			return []string{"make the program on " + v.t.conn.Remote + " read faster; nothing in this stack limits the transfer"}
+			return []string{"make the program on " + v.t.conn.Remote + " read faster; top -H there, or lklctl explain if it runs under lklrun, tells what it lacks: CPU time, if one of its threads uses a whole core"}
 		}
 		return []string{fmt.Sprintf("on the peer, remove SO_RCVBUF or raise net.ipv4.tcp_rmem: 1Gbit/s needs a window of %s at this round-trip time", text.Scaled(125*float64(window), "B"))}
 	case Peer:
@@ -493,8 +510,14 @@ func (v *view) headline(l *Limit) string {
 	case Idle:
 		return fmt.Sprintf("Nothing limits %s: it was idle.", who)
 	case Program:
+		if v.computes() {
+			return fmt.Sprintf("The program limits %s, %s of the time: it gives the stack too little to send%s.", who, share, lacksCPU)
+		}
 		return fmt.Sprintf("The program limits %s, %s of the time: it gives the stack too little to send. The network would carry more.", who, share)
 	case Reader:
+		if v.computes() {
+			return fmt.Sprintf("The program limits %s, %s of the time: it reads too slowly, and the receive window closes%s.", who, share, lacksCPU)
+		}
 		return fmt.Sprintf("The program limits %s, %s of the time: it reads too slowly, and the receive window closes.", who, share)
 	case SendBuffer:
 		return fmt.Sprintf("The send buffer limits %s, %s of the time: it is too small for what the path can hold.", who, share)
@@ -505,7 +528,7 @@ func (v *view) headline(l *Limit) string {
 		return fmt.Sprintf("The receive buffer limits %s, %s of the time: the window that this side advertises is too small for the round-trip time.", who, share)
 	case PeerWindow:
 		if v.starved(f) {
-			return fmt.Sprintf("The peer limits %s, %s of the time: its program reads too slowly, and its window closes.", who, share)
+			return fmt.Sprintf("The peer limits %s, %s of the time: its program reads too slowly, because it lacks CPU time or waits for something else, and its window closes.", who, share)
 		}
 		return fmt.Sprintf("The peer's receive window limits %s, %s of the time: it is too small for the round-trip time.", who, share)
 	case Peer:
@@ -535,6 +558,9 @@ func (v *view) headline(l *Limit) string {
 	case SlowPath:
 		return fmt.Sprintf("The slow path over %s limits %s, %s of the time: the other subflows wait for data that is on its way there.", l.Interface, who, share)
 	case CPU:
+		if v.last.CPU.Inside {
+			return fmt.Sprintf("The CPU limits %s, %s of the time: the program, which contains the stack, has no idle time.", who, share)
+		}
 		return fmt.Sprintf("The CPU limits %s, %s of the time: the thread of the stack has no idle time.", who, share)
 	case Gateway:
 		if _, _, busy, _, known := v.cores(); known && busy < gatewayFull {

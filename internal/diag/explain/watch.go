@@ -72,7 +72,7 @@ func (w *Watcher) Read(ctx context.Context) (*Reading, error) {
 		return nil, err
 	}
 	r := &Reading{At: s.Time, Conns: s.Connections, Others: s.Others, Ifaces: map[string]Iface{}}
-	r.CPU = w.usage()
+	r.CPU = w.usage(s.Connections)
 	if r.CPU.Inside && r.CPU.Known {
 		r.CPU.Stack = r.CPU.Target
 	}
@@ -167,7 +167,7 @@ func (w *Watcher) queues(ctx context.Context, r *Reading) error {
 
 // usage reads the CPU time of the run's processes. It is unknown for a run on another
 // machine.
-func (w *Watcher) usage() (u Usage) {
+func (w *Watcher) usage(conns []live.Connection) (u Usage) {
 	host := int(w.conn.Hello().HostPID)
 	u.Inside = w.info.Engine == config.EnginePreload
 	if host == 0 {
@@ -178,13 +178,29 @@ func (w *Watcher) usage() (u Usage) {
 		return u
 	}
 	u.Known = true
-	threads, _ := filepath.Glob(fmt.Sprintf("%s/%d/task/*/schedstat", procstat.Root, w.info.PID)) // the pattern is valid
-	for _, thread := range threads {
+	for _, thread := range threads(w.info.PID) {
 		run, wait, _ := scheduled(thread)
 		u.Gateway, u.GatewayWait = u.Gateway+run, u.GatewayWait+wait
 	}
-	u.Target = w.live.TargetCPU()
+	u.Target, u.Threads = w.live.TargetCPU(), map[int]map[string]time.Duration{}
+	for i := range conns {
+		pid := conns[i].PID
+		if pid == 0 || u.Threads[pid] != nil {
+			continue
+		}
+		u.Threads[pid] = map[string]time.Duration{}
+		for _, thread := range threads(pid) {
+			run, wait, _ := scheduled(thread)
+			u.Threads[pid][thread] = run + wait
+		}
+	}
 	return u
+}
+
+// threads returns the names of the files for scheduled of the threads of a process.
+func threads(pid int) []string {
+	all, _ := filepath.Glob(fmt.Sprintf("%s/%d/task/*/schedstat", procstat.Root, pid)) // the pattern is valid
+	return all
 }
 
 // scheduled returns how long a thread ran, and how long it waited for a core
