@@ -6,7 +6,6 @@ import (
 	_ "embed"
 	"fmt"
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/lklrun/lklrun/test/kit"
@@ -128,19 +127,4 @@ func (b *busy) end() {
 	}
 	b.ctl("stop")
 	b.target.Wait(kit.Limit)
-}
-
-// TestBusy checks, for each engine, that the instance contains everything that other
-// tests examine.
-func TestBusy(t *testing.T) {
-	for _, engine := range []string{"supervise", "preload"} {
-		t.Run(engine, func(t *testing.T) {
-			t.Parallel()
-			b := newBusy(t, engine)
-			if said := b.ctl("mptcp"); strings.Count(said, "eth1") != 1 {
-				t.Errorf("not one subflow by the second path:\n%s", said)
-			}
-			b.end()
-		})
-	}
 }

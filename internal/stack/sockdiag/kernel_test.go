@@ -3,17 +3,11 @@
 package sockdiag_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/binary"
-	"encoding/hex"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -100,283 +94,27 @@ func write(t testing.TB, c *stackconn.Conn, fd, n int) {
 	}
 }
 
-// procNet reads /proc/net/tcp or a similar file: "local remote state inode" per line.
-func procNet(t testing.TB, c *stackconn.Conn, path string) []string {
-	t.Helper()
-	b, err := c.ReadFile(limit(t), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all []string
-	sc := bufio.NewScanner(strings.NewReader(string(b)))
-	sc.Scan() // the heading
-	for sc.Scan() {
-		f := strings.Fields(sc.Text())
-		state, err := strconv.ParseUint(f[3], 16, 8)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, fmt.Sprintf("%v %v %v %s", procAddr(t, f[1]), procAddr(t, f[2]), sockdiag.State(state), f[9]))
-	}
-	slices.Sort(all)
-	return all
-}
-
-// procAddr decodes ADDRESS:PORT of /proc/net/tcp: 32-bit words in host order.
-func procAddr(t testing.TB, s string) netip.AddrPort {
-	t.Helper()
-	host, port, _ := strings.Cut(s, ":")
-	b, err := hex.DecodeString(host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := 0; i < len(b); i += 4 {
-		binary.NativeEndian.PutUint32(b[i:], binary.BigEndian.Uint32(b[i:]))
-	}
-	a, _ := netip.AddrFromSlice(b)
-	p, err := strconv.ParseUint(port, 16, 16)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return netip.AddrPortFrom(a, uint16(p))
-}
-
-func lines(sockets []sockdiag.Socket) []string {
-	var all []string
-	for _, s := range sockets {
-		all = append(all, fmt.Sprintf("%v %v %v %d", s.Local, s.Remote, s.State, s.Inode))
-	}
-	slices.Sort(all)
-	return all
-}
-
-// each runs a test in a stack of the host's kernel and in one of our library. lo is up
-// and has a second address, which is an MPTCP endpoint.
+// each runs a test in a stack of the host's kernel and in one of our library.
 func each(t *testing.T, test func(t *testing.T, c *stackconn.Conn)) {
-	cfg := stacknet.Config{
-		Links: []stacknet.Link{{Name: "lo", Addrs: []netip.Prefix{netip.MustParsePrefix("127.0.1.1/8")}}},
-		MPTCP: &stacknet.MPTCPLimits{Subflows: 4, AddAddrAccepted: 4},
-	}
-	configure := func(t *testing.T, c *stackconn.Conn) {
-		if err := stacknet.Configure(limit(t), c, cfg); err != nil {
-			t.Fatal(err)
-		}
-		n, err := stacknet.Open(limit(t), c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer n.Close()
-		lo, ok, err := n.Link("lo")
-		if err != nil || !ok {
-			t.Fatalf("lo: %v, %v", ok, err)
-		}
-		e := stacknet.Endpoint{Addr: cfg.Links[0].Addrs[0].Addr(), Ifindex: lo.Index, Flags: stacknet.EndpointSubflow}
-		if err := n.Do(stacknet.AddEndpoint(e))[0]; err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Run("host", func(t *testing.T) {
-		c := lklhost.OnHost(t).Dial(t)
-		configure(t, c)
-		test(t, c)
-	})
+	t.Run("host", func(t *testing.T) { test(t, lklhost.OnHost(t).Conn) })
 	t.Run("library", func(t *testing.T) {
-		c := lklhost.Start(t, kit.NewNetns(t, "stack"), lklhost.Library(t), "true").Boot(t).Conn
-		configure(t, c)
-		test(t, c)
+		test(t, library(t))
 	})
 }
 
-func TestAgainstProcNet(t *testing.T) { each(t, testAgainstProcNet) }
-
-func testAgainstProcNet(t *testing.T, c *stackconn.Conn) {
-	l4 := listen(t, c, unix.AF_INET, 0, "127.0.0.1:80")
-	l6 := listen(t, c, unix.AF_INET6, 0, "[::1]:80")
-	fd := connect(t, c, unix.AF_INET, 0, l4, "127.0.0.1:80")
-	connect(t, c, unix.AF_INET6, 0, l6, "[::1]:80")
-	write(t, c, fd, 1000)
-	udp, err := c.Socket(limit(t), unix.AF_INET, unix.SOCK_DGRAM, 0)
-	if err != nil {
+// library starts a stack of our library, whose only interface is lo.
+func library(t *testing.T) *stackconn.Conn {
+	c := lklhost.Start(t, kit.NewNetns(t, "stack"), lklhost.Library(t), "true").Boot(t).Conn
+	if err := stacknet.Configure(limit(t), c, stacknet.Config{Links: []stacknet.Link{{Name: "lo"}}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := udp.Bind(limit(t), sockaddr(t, "127.0.0.1:53")); err != nil {
-		t.Fatal(err)
-	}
-
-	tcp, err := sockdiag.List(limit(t), c, sockdiag.TCP)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := append(procNet(t, c, "/proc/net/tcp"), procNet(t, c, "/proc/net/tcp6")...)
-	slices.Sort(want)
-	if diff := cmp.Diff(want, lines(tcp)); diff != "" || len(tcp) != 6 {
-		t.Errorf("TCP (-proc +diag):\n%s", diff)
-	}
-	udps, err := sockdiag.List(limit(t), c, sockdiag.UDP)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(procNet(t, c, "/proc/net/udp"), lines(udps)); diff != "" || len(udps) != 1 {
-		t.Errorf("UDP (-proc +diag):\n%s", diff)
-	}
-
-	var sender, receiver *sockdiag.Socket
-	for i, s := range tcp {
-		if s.State == sockdiag.Established && s.Local.Addr().Is4() {
-			if s.Remote.Port() == 80 {
-				sender = &tcp[i]
-			} else {
-				receiver = &tcp[i]
-			}
-		}
-	}
-	if sender == nil || receiver == nil {
-		t.Fatalf("no connection among %+v", tcp)
-	}
-	if receiver.RecvQ != sockdiag.Known(1000) {
-		t.Errorf("receive queue: %+v", receiver.RecvQ)
-	}
-	i := sender.TCP
-	// RFC 4898 counts the SYN as acknowledged.
-	if i == nil || i.BytesSent != sockdiag.Known(1000) || i.BytesAcked != sockdiag.Known(1001) || !i.RTT.Known || i.RTT.N > 1e6 || !i.Cwnd.Known {
-		t.Errorf("tcp_info of the sender: %+v", i)
-	}
-	if receiver.TCP.BytesRecv != sockdiag.Known(1000) || sender.Congestion == "" {
-		t.Errorf("of the receiver: %+v; congestion control %q", receiver.TCP, sender.Congestion)
-	}
+	return c
 }
 
-func TestMPTCPTree(t *testing.T) { each(t, testMPTCPTree) }
+func TestPings(t *testing.T) { each(t, testPings) }
 
-func testMPTCPTree(t *testing.T, c *stackconn.Conn) {
-	l := listen(t, c, unix.AF_INET, ipprotoMPTCP, "0.0.0.0:80")
-	plain := listen(t, c, unix.AF_INET, 0, "0.0.0.0:81")
-	fd := connect(t, c, unix.AF_INET, ipprotoMPTCP, l, "127.0.0.1:80")
-	fallen := connect(t, c, unix.AF_INET, ipprotoMPTCP, plain, "127.0.0.1:81")
-	write(t, c, fd, 10000)
-	write(t, c, fallen, 100)
-
-	var conns []sockdiag.Connection
-	find := func(remote string) *sockdiag.Connection {
-		for i, c := range conns {
-			if c.Remote == netip.MustParseAddrPort(remote) {
-				return &conns[i]
-			}
-		}
-		return nil
-	}
-	// Unlike the host's kernel, the stack adds no subflows to a connection with itself.
-	want := []string{"127.0.0.1", "127.0.1.1"}
-	if strings.HasSuffix(t.Name(), "/library") {
-		want = want[:1]
-	}
-	kit.WaitFor(t, "the data and all subflows", 10*time.Second, func() bool {
-		var err error
-		if conns, err = sockdiag.Connections(limit(t), c); err != nil {
-			t.Fatal(err)
-		}
-		m := find("127.0.0.1:80")
-		for _, o := range conns { // the accepting side is a connection too
-			if o.State == sockdiag.Established && o.Local.Port() == 80 && len(o.Subflows) != len(want) {
-				return false
-			}
-		}
-		return m != nil && len(m.Subflows) == len(want) && m.MPTCP.Subflows.N == uint64(len(want)-1) && m.MPTCP.BytesAcked.N == 10000
-	})
-	m := find("127.0.0.1:80")
-	if m.MPTCP.Token.N == 0 || m.MPTCP.Fallback || m.MPTCP.BytesSent != sockdiag.Known(10000) || m.MPTCP.Subflows != sockdiag.Known(uint64(len(want)-1)) {
-		t.Errorf("mptcp_info: %+v", m.MPTCP)
-	}
-	var locals []string
-	var sent uint64
-	for _, f := range m.Subflows {
-		locals = append(locals, f.Local.Addr().String())
-		sent += f.TCP.BytesSent.N
-		if f.Subflow == nil || f.State != sockdiag.Established {
-			t.Errorf("subflow: %+v", f)
-		}
-		if join := f.Subflow.Flags&sockdiag.FlagJoinLocal != 0; join != (f.Local.Addr() == netip.MustParseAddr("127.0.1.1")) {
-			t.Errorf("subflow from %v has flags %v", f.Local, f.Subflow.Flags.Names())
-		}
-	}
-	slices.Sort(locals)
-	if diff := cmp.Diff(want, locals); diff != "" {
-		t.Errorf("subflows' addresses:\n%s", diff)
-	}
-	if sent < 10000 {
-		t.Errorf("the subflows sent %d bytes", sent)
-	}
-	// The accepting side is another connection with subflows of its own.
-	accepted := 0
-	for _, o := range conns {
-		if o.Local.Port() == 80 && o.State == sockdiag.Established {
-			accepted = len(o.Subflows)
-		}
-		if o.State == sockdiag.Listen && len(o.Subflows) != 1 {
-			t.Errorf("listener %v has %d sockets", o.Local, len(o.Subflows))
-		}
-	}
-	if accepted != len(want) {
-		t.Errorf("the accepted connection has %d subflows", accepted)
-	}
-
-	if f := find("127.0.0.1:81"); f == nil || !f.MPTCP.Fallback {
-		t.Errorf("fallen back: %+v", f)
-	}
-
-	// JSON output can be read back.
-	b, err := json.Marshal(conns)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var back []sockdiag.Connection
-	if err := json.Unmarshal(b, &back); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(conns, back, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
-		t.Errorf("JSON (-before +after):\n%s", diff)
-	}
-}
-
-func TestOtherSockets(t *testing.T) { each(t, testOtherSockets) }
-
-func testOtherSockets(t *testing.T, c *stackconn.Conn) {
+func testPings(t *testing.T, c *stackconn.Conn) {
 	ctx := limit(t)
-	raw, err := c.Socket(ctx, unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer raw.Close()
-	got, err := sockdiag.List(ctx, c, sockdiag.Raw)
-	if errors.Is(err, sockdiag.ErrUnsupported) {
-		t.Log("this kernel has no raw_diag") // CONFIG_INET_RAW_DIAG
-	} else if err != nil || len(got) != 1 || got[0].Local.Port() != unix.IPPROTO_ICMP {
-		t.Errorf("raw: %+v, %v", got, err)
-	}
-	packet, err := c.Socket(ctx, unix.AF_PACKET, unix.SOCK_DGRAM, int(uint16(0x0300))) // ETH_P_ALL, big endian
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer packet.Close()
-	got, err = sockdiag.List(ctx, c, sockdiag.Packet)
-	if err != nil || len(got) != 1 || got[0].Inode == 0 {
-		t.Errorf("packet: %+v, %v", got, err)
-	}
-	u, err := c.Socket(ctx, unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	name := append([]byte{unix.AF_UNIX, 0, 0}, "diag"...)
-	if err := u.Bind(ctx, name); err != nil {
-		t.Fatal(err)
-	}
-	got, err = sockdiag.List(ctx, c, sockdiag.Unix)
-	if err != nil || !slices.ContainsFunc(got, func(s sockdiag.Socket) bool { return s.Name == "@diag" }) {
-		t.Errorf("unix: %+v, %v", got, err)
-	}
-	if nl, err := sockdiag.List(ctx, c, sockdiag.Netlink); err != nil || !slices.ContainsFunc(nl, func(s sockdiag.Socket) bool { return s.Name == "tcpdiag" && s.Inode != 0 }) {
-		t.Errorf("netlink: %+v, %v", nl, err)
-	}
 	if err := c.WriteFile(ctx, "/proc/sys/net/ipv4/ping_group_range", []byte("0 2147483647")); err != nil {
 		t.Fatal(err)
 	}
@@ -387,21 +125,15 @@ func testOtherSockets(t *testing.T, c *stackconn.Conn) {
 	if err := ping.Bind(ctx, sockaddr(t, "127.0.0.1:77")); err != nil {
 		t.Fatal(err)
 	}
-	got, err = sockdiag.Pings(ctx, c)
+	got, err := sockdiag.Pings(ctx, c)
 	if err != nil || len(got) != 1 || got[0].Local != netip.MustParseAddrPort("127.0.0.1:77") || got[0].Inode == 0 {
 		t.Errorf("ping: %+v, %v", got, err)
-	}
-	if _, err := sockdiag.List(ctx, c, "none"); err == nil {
-		t.Error("an unknown kind was listed")
 	}
 }
 
 // Each congestion control reports its own values only.
 func TestCongestionControls(t *testing.T) {
-	c := lklhost.Start(t, kit.NewNetns(t, "stack"), lklhost.Library(t), "true").Boot(t).Conn
-	if err := stacknet.Configure(limit(t), c, stacknet.Config{Links: []stacknet.Link{{Name: "lo"}}}); err != nil {
-		t.Fatal(err)
-	}
+	c := library(t)
 	for i, name := range []string{"bbr", "vegas", "dctcp", "cubic"} {
 		if err := stacknet.SetSysctl(limit(t), c, "net.ipv4.tcp_congestion_control", name); err != nil {
 			t.Fatal(err)
@@ -438,10 +170,7 @@ func TestCongestionControls(t *testing.T) {
 
 // The file of MPTCP connections and sock_diag agree about each connection.
 func TestProcConnectionsOfKernel(t *testing.T) {
-	c := lklhost.Start(t, kit.NewNetns(t, "stack"), lklhost.Library(t), "true").Boot(t).Conn
-	if err := stacknet.Configure(limit(t), c, stacknet.Config{Links: []stacknet.Link{{Name: "lo"}}}); err != nil {
-		t.Fatal(err)
-	}
+	c := library(t)
 	if got, err := sockdiag.ProcConnections(limit(t), c); err != nil || len(got) != 0 {
 		t.Errorf("before any connection: %+v, %v", got, err)
 	}
