@@ -47,13 +47,13 @@ help: ## list the targets
 # Each list has a stamp, so that dpkg is queried only after the list has changed. A demo also needs
 # the build, so a user without root gets one command for all packages.
 PACKAGES := $(OUT)/.packages
-$(PACKAGES)-build $(PACKAGES)-cross $(PACKAGES)-demo $(PACKAGES)-demo-tap $(PACKAGES)-test $(PACKAGES)-all $(PACKAGES)-cluster: $(PACKAGES)-%: .ci/packages/% .ci/install-packages
+$(PACKAGES)-build $(PACKAGES)-cross $(PACKAGES)-demo $(PACKAGES)-test $(PACKAGES)-all $(PACKAGES)-cluster: $(PACKAGES)-%: .ci/packages/% .ci/install-packages
 	@mkdir -p $(OUT)
-	@.ci/install-packages $(if $(filter demo demo-tap,$*),build) $*
+	@.ci/install-packages $(if $(filter demo,$*),build) $*
 	@touch $@
 
 .PHONY: packages
-packages: $(PACKAGES)-build $(PACKAGES)-demo $(PACKAGES)-demo-tap $(PACKAGES)-test ## install the Debian packages for make test (root), or name them
+packages: $(PACKAGES)-build $(PACKAGES)-demo $(PACKAGES)-test ## install the Debian packages for make test (root), or name them
 
 .PHONY: packages-all
 packages-all: packages $(PACKAGES)-cross $(PACKAGES)-all ## install the packages for make test-all as well
@@ -211,10 +211,6 @@ deb-test: deb $(PACKAGES)-all
 demo: $(PACKAGES)-demo ## fetch 200 MB over two paths at once, in a lab of two stacks; needs no root
 	+@$(PARALLEL) stack lklhost lklrun
 	@test/demo.sh
-
-.PHONY: demo-tap
-demo-tap: $(PACKAGES)-demo-tap build ## fetch 200 MB over two taps at once, from the host's kernel (root)
-	@test/demo-tap.sh
 
 ##@ Test
 TOOLS := $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) $(OUT)/tools/.vale-$(VALE) $(OUT)/tools/.gotestsum-$(GOTESTSUM)

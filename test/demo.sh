@@ -11,11 +11,29 @@
 set -eu -o pipefail
 
 PATH=$PATH:/usr/sbin:/sbin # for nginx
-demo=demo megabytes=200 rate=100 # size of the file; rate of each path, in Mbit/s
+megabytes=200 rate=100 # size of the file; rate of each path, in Mbit/s
 bin=${LKLRUN_BIN:-$(dirname "$0")/../bin}
 name=demo-$$
-# shellcheck source=test/demo-lib.sh
-. "$(dirname "$0")/demo-lib.sh"
+dir= # the file, nginx's files, observations
+job= # process ID of curl while it runs
+
+say() { printf '%s\n' "$*"; }
+title() { if [ -t 1 ]; then printf '\n\e[1m%s\e[0m\n' "$*"; else printf '\n%s\n' "$*"; fi; }
+die() { printf 'demo: %s\n' "$*" >&2; exit 1; }
+
+# wait_for LIMIT-SECONDS WHAT CMD...: retries CMD until it succeeds.
+wait_for() {
+	local end=$((SECONDS + $1)) what=$2
+	shift 2
+	until "$@" >/dev/null 2>&1; do
+		[ -z "$job" ] || [ -d "/proc/$job" ] || die "curl ended early: $(cat "$dir/errors")"
+		[ $SECONDS -lt $end ] || die "$what: not within the limit"
+		pause "${job:-$$}"
+	done
+}
+
+# pause PID: waits until a process ends, or for a tenth of a second.
+pause() { timeout 0.1 tail --pid="$1" -s 0.05 -f /dev/null || :; }
 
 lklctl() { "$bin/lklctl" "$@"; }
 
@@ -46,7 +64,14 @@ cleanup() {
 }
 
 # --- the server: an ordinary nginx ---------------------------------------------
-begin
+trap cleanup EXIT
+# A plain exit is not enough: if the signal arrives while the EXIT trap is running, exit would
+# end that trap.
+trap 'cleanup; exit 130' INT
+trap 'cleanup; exit 143' TERM
+dir=$(mktemp -d)
+head -c "${megabytes}MB" /dev/urandom >"$dir/file"
+want=$(sha256sum <"$dir/file")
 cat >"$dir/nginx.conf" <<END
 daemon off; master_process off;
 pid $dir/nginx.pid; error_log $dir/error.log;
@@ -82,6 +107,16 @@ run lklrun lab set -n "$name" a up
 wait_for 30 'the path is in use again' paths 3
 run lklctl mptcp -n "$name.client"
 
-await_curl
-finish path ', although one was cut for a while'
+wait "$job" || die "curl ended with status $?: $(cat "$dir/errors")"
+job=
+
+title 'Result'
+[ "$(sha256sum <"$dir/got")" = "$want" ] || die 'the checksum differs'
+say "  $megabytes MB fetched, sha256 ${want:0:16}... is right"
+awk -v bytes="$(cat "$dir/speed")" -v rate="$rate" 'BEGIN {
+	mbit = bytes * 8 / 1e6
+	printf "  %.0f Mbit/s over paths of %d Mbit/s: %.2f times one path, although one was cut for a while\n", mbit, rate, mbit / rate
+	exit !(mbit > 1.2 * rate) }' || die 'the rate is not above 1.2 times one path: the machine is too busy for two'
+inventory >"$dir/after"
+diff "$dir/before" "$dir/after" >"$dir/left" || die "left behind: $(cat "$dir/left")"
 say '  nothing left behind: devices, processes, mounts and instances as before'

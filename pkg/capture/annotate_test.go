@@ -214,15 +214,3 @@ func TestAnnotateSeldom(t *testing.T) {
 		annotate(t, a, packetOf(t, i+1))
 	}
 }
-
-func BenchmarkAnnotate(b *testing.B) {
-	flows := map[tuple]*annotation{}
-	data := segment(b, 40000, 1000)
-	p := []Packet{{Data: data[:128], Length: len(data), Dir: Out}}
-	t, _ := tupleOf(&p[0], LinkTypeEthernet)
-	flows[t] = &annotation{owner: &Owner{PID: 1}, comment: "mptcp token 023ebfb7 id 2"}
-	a := &annotator{known: known{flows: flows}, stale: time.Now().Add(time.Hour)}
-	for b.Loop() {
-		a.annotate(b.Context(), p, LinkTypeEthernet)
-	}
-}

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"slices"
 	"testing"
 	"time"
 
@@ -106,19 +105,4 @@ func TestHeeded(t *testing.T) {
 	if err := errors.Join(h.Packets(nil), h.Interface(nil)); err != nil || r.asked != 1 {
 		t.Errorf("%v, asked %d times", err, r.asked)
 	}
-}
-
-// BenchmarkRing measures the cost of a ring per packet.
-func BenchmarkRing(b *testing.B) {
-	r := NewRing(1 << 20)
-	for b.Loop() {
-		some := make([]Packet, 64)
-		slab := make([]byte, 64*128)
-		for i := range some {
-			some[i].Data = slab[i*128 : (i+1)*128 : (i+1)*128]
-		}
-		_ = r.Packets(some) // never fails
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*64), "ns/packet")
-	b.ReportMetric(float64(len(slices.Concat(r.batches...))), "packets")
 }

@@ -16,21 +16,12 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// demoTap is the command line of `make demo-tap`; env are further variables.
-func demoTap(env ...string) *exec.Cmd {
-	cmd := exec.Command(filepath.Join(kit.Root(), "test", "demo-tap.sh"))
-	cmd.Env = append(cmd.Environ(), env...)
-	return inGroup(cmd)
-}
-
 // demo returns the command line of `make demo` by an ordinary user.
 func demo(t *testing.T) func() *exec.Cmd {
 	bin := kit.PublicBin(t)
 	folder := filepath.Dir(bin)
-	for _, name := range []string{"demo.sh", "demo-lib.sh"} {
-		kit.Must(t, os.WriteFile(filepath.Join(folder, name), []byte(kit.ReadFile(t, filepath.Join(kit.Root(), "test", name))), 0o755))
-	}
 	script := filepath.Join(folder, "demo.sh")
+	kit.Must(t, os.WriteFile(script, []byte(kit.ReadFile(t, filepath.Join(kit.Root(), "test", "demo.sh"))), 0o755))
 	return func() *exec.Cmd {
 		cmd := kit.AsUser(exec.Command(script), "")
 		cmd.Env = append(cmd.Env, "LKLRUN_BIN="+bin)
@@ -61,51 +52,22 @@ func TestDemo(t *testing.T) {
 	before.Same()
 }
 
-// TestDemoTap runs the demo with taps, which checks its results itself.
-func TestDemoTap(t *testing.T) {
-	kit.NewSite(t)
-	before := kit.Take(t)
-	r := kit.Run(t, 2*time.Minute, demoTap())
-	if r.Status != 0 {
-		t.Errorf("make demo-tap: %v", r)
-	}
-	t.Log(r.Stdout)
-	before.Same()
-}
-
-// TestDemoWires runs only the network of the demo with taps, with the host kernel's own
-// MPTCP as the client.
-func TestDemoWires(t *testing.T) {
-	kit.Need(t, "ip", "tc", "nginx", "mptcpize", "curl", "nstat", "nft")
-	before := kit.Take(t)
-	if r := kit.Run(t, 2*time.Minute, demoTap("DEMO_CLIENT=host")); r.Status != 0 {
-		t.Errorf("make demo-tap, host client: %v", r)
-	}
-	before.Same()
-}
-
 // TestDemoInterrupted checks that Ctrl-C leaves nothing behind, at any time.
 func TestDemoInterrupted(t *testing.T) {
 	kit.NewSite(t)
 	run := demo(t)
 	before := kit.Take(t)
-	for _, cut := range []struct {
-		after string
-		demo  func() *exec.Cmd
-	}{
-		{"Two paths", run}, {"lklctl mptcp", run}, {"lab set", run},
-		{"Two links", func() *exec.Cmd { return demoTap() }}, {"lklctl", func() *exec.Cmd { return demoTap() }},
-	} {
-		p := kit.Start(t, cut.demo())
-		kit.WaitFor(t, cut.after, time.Minute, func() bool {
+	for _, after := range []string{"Two paths", "lklctl mptcp", "lab set"} {
+		p := kit.Start(t, run())
+		kit.WaitFor(t, after, time.Minute, func() bool {
 			out, _ := p.Output()
-			return strings.Contains(out, cut.after) || !p.Running()
+			return strings.Contains(out, after) || !p.Running()
 		})
 		if err := unix.Kill(-p.Pid(), unix.SIGINT); err != nil {
 			t.Fatal(err)
 		}
 		if r := p.Wait(kit.Limit); r.Status != 130 {
-			t.Errorf("Ctrl-C after %q: %v", cut.after, r)
+			t.Errorf("Ctrl-C after %q: %v", after, r)
 		}
 		before.Settles(5 * time.Second)
 	}

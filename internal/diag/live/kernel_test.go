@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lklrun/lklrun/internal/base/procstat"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
@@ -151,30 +150,3 @@ func testCollector(t *testing.T, library, proto string, subflows int) {
 }
 
 func abs(f float64) float64 { return max(f, -f) }
-
-// BenchmarkSnapshot measures the cost of a snapshot with a thousand connections,
-// including lklhost's part. A new Collector looks up the processes of all connections.
-func BenchmarkSnapshot(b *testing.B) {
-	h, c := start(b, lklhost.Library(b), "tcp", "499")
-	kit.WaitFor(b, "a thousand connections", 60*time.Second, func() bool {
-		s, err := c.Snapshot(limit(b))
-		if err != nil {
-			b.Fatal(err)
-		}
-		return s.Totals.Connections >= 1000
-	})
-	used := func() time.Duration {
-		all, err := procstat.List(procstat.Root)
-		if err != nil {
-			b.Fatal(err)
-		}
-		return all[h.PID].CPU
-	}
-	before := used()
-	for b.Loop() {
-		if _, err := c.Snapshot(limit(b)); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.ReportMetric(float64((used()-before).Microseconds())/float64(b.N), "lklhost-us/op")
-}

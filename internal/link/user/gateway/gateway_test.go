@@ -520,31 +520,3 @@ func query(t *testing.T, dial func(context.Context, string, string) (net.Conn, e
 	}
 	return addrs[0].Unmap()
 }
-
-// The largest allowed frame passes, and a link that is busy in both directions
-// loses nothing.
-func BenchmarkDownload(b *testing.B) {
-	kit.Need(b, "ip")
-	for _, mtu := range []int{1500, 4000, 9000, 16384, 32768, DefaultMTU} {
-		b.Run(fmt.Sprintf("mtu=%d", mtu), func(b *testing.B) {
-			cfg := Default(0)
-			cfg.MTU = mtu
-			ns := client(b, cfg)
-			data := make([]byte, 64<<20)
-			url := fmt.Sprintf("http://%s:%d/", cfg.Host, serve(b, "127.0.0.1", data))
-			b.SetBytes(int64(len(data)))
-			b.ResetTimer()
-			for range b.N {
-				resp, err := httpClient(b, ns).Get(url)
-				if err != nil {
-					b.Fatal(err)
-				}
-				n, err := io.Copy(io.Discard, resp.Body)
-				resp.Body.Close()
-				if err != nil || n != int64(len(data)) {
-					b.Fatalf("%d bytes, %v", n, err)
-				}
-			}
-		})
-	}
-}
