@@ -23,8 +23,8 @@
  *
  * internal/stack/ctlproto/proto_gen.go is generated from this file (`make generate`):
  * every #define CTL_* with an integer value becomes a Go constant. The layouts
- * are written by hand on both sides; golden bytes check them
- * (internal/stack/ctlproto/testdata, csrc/tests/test_ctl_proto.c).
+ * are written by hand on both sides; the tests of internal/stack/stackconn use
+ * both.
  */
 #ifndef LKLRUN_CTL_PROTO_H
 #define LKLRUN_CTL_PROTO_H
