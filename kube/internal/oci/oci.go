@@ -91,10 +91,22 @@ func (c commandLine) run(ctx context.Context, args []string) (int, error) {
 		case err != nil:
 			return 1, err
 		case sandbox != "":
-			if err := s.join(ctx, sandbox, r); err != nil {
+			joined, err := s.join(ctx, sandbox, r)
+			switch {
+			case err != nil:
+				return 1, err
+			case !joined:
+				return 1, become(path, args)
+			}
+			files, err := keepFiles()
+			if err != nil {
 				return 1, err
 			}
-			return 1, become(path, args)
+			status, err := call(path, args, files)
+			if status == 0 && err == nil {
+				err = c.showFiles(name(sandbox))
+			}
+			return status, err
 		case r == nil:
 			return 1, become(path, args)
 		case c.verb == "run":
@@ -221,6 +233,9 @@ func (c commandLine) create(ctx context.Context, s *spec, r *request, path strin
 		return 1, err
 	}
 	status, err = call(path, args, files)
+	if status == 0 && err == nil {
+		err = c.showFiles(id)
+	}
 	if status == 0 && err == nil {
 		_, err = creating.WriteString("\n")
 	}

@@ -52,29 +52,29 @@ func (s *spec) sandbox(c commandLine) (string, error) {
 	return id, nil
 }
 
-// join makes the container a part of its pod's stack, if the pod has one. The network
-// namespace of such a pod has no addresses, so the container's own annotations do not
-// matter. r is the container's request, or nil.
-func (s *spec) join(ctx context.Context, sandbox string, r *request) error {
+// join makes the container a part of its pod's stack, and returns whether the pod has one.
+// The network namespace of such a pod has no addresses, so the container's own annotations
+// do not matter. r is the container's request, or nil.
+func (s *spec) join(ctx context.Context, sandbox string, r *request) (bool, error) {
 	id := name(sandbox)
 	if err := instance.CheckName(id); err != nil {
-		return fmt.Errorf("annotation %s=%q: the id is the name of the instance: %w", noteSandbox, sandbox, err)
+		return false, fmt.Errorf("annotation %s=%q: the id is the name of the instance: %w", noteSandbox, sandbox, err)
 	}
 	dir := filepath.Join(instance.Root(), id)
 	switch _, err := os.Lstat(dir); {
 	case errors.Is(err, fs.ErrNotExist) && r == nil:
-		return nil
+		return false, nil
 	case errors.Is(err, fs.ErrNotExist):
 		if _, err := restart(ctx, id, nil); err != nil {
-			return err
+			return false, err
 		}
 	case err != nil:
-		return fmt.Errorf("looking for the stack of the pod: %w", err)
+		return false, fmt.Errorf("looking for the stack of the pod: %w", err)
 	}
 	if err := s.supervise(filepath.Join(dir, socketFile)); err != nil {
-		return err
+		return false, err
 	}
-	return s.write()
+	return true, s.write()
 }
 
 // startPod starts a run that does not end with the pod's processes. netns is the network

@@ -44,7 +44,7 @@ func TestJoin(t *testing.T) {
 		}
 		sandbox, err := s.sandbox(fromContainerd)
 		if err == nil && sandbox != "" {
-			err = s.join(t.Context(), sandbox, r)
+			_, err = s.join(t.Context(), sandbox, r)
 		}
 		if c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
 			t.Errorf("%s: error %v, want %q", c.notes, err, c.err)

@@ -162,6 +162,9 @@ func testStack(n *node) *pod {
 	if got := side.exec("curl", "-sS", "-m", "20", "http://127.0.0.1/"); got != hello {
 		t.Errorf("the other container gets %q over lo", got)
 	}
+	if got := side.exec("cat", "/proc/sys/net/ipv4/tcp_congestion_control"); !n.nri && got != "bbr\n" {
+		t.Errorf("the container's file has %q, not the setting of the stack", got)
+	}
 	if list := n.run("lklctl", "list"); !strings.Contains(list, p.instance()) || len(kit.Lines(list)) != 2 { // one is the heading
 		t.Errorf("want the pod's stack and no other one: %s", list)
 	}

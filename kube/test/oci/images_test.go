@@ -35,6 +35,10 @@ func TestOCIImages(t *testing.T) {
 		"congestion control:  bbr \n",
 		"subflows: 10.89.0.0/24 10.89.1.0/24\n", // at the peer
 		"sysctl: net.ipv4.tcp_notsent_lowat = 4242\n",
+		"files: bbr 4242\n",
+		"devices: eth0 lo, 2\n",
+		"sockets: 1\n",
+		"written: net.ipv4.tcp_congestion_control = bbr bbr\n",
 		"mptcp: 2\n", // subflows, by lklctl
 		"unhealthy: 1\n",
 		"restarted: hello from nginx\n",

@@ -28,6 +28,14 @@ echo "congestion control: $(lklctl -n "$(instance files)" netstat -Hti state est
 kill $!
 echo "sysctl: $(lklctl -n "$(instance files)" sysctl net.ipv4.tcp_notsent_lowat)"
 
+# The container's files are those of its stack, and it cannot write to them.
+inside() { podman exec files "$@" 2>&1; }
+echo "files: $(inside cat /proc/sys/net/ipv4/tcp_congestion_control /proc/sys/net/ipv4/tcp_notsent_lowat | paste -sd ' ')"
+echo "devices: $(inside ls /sys/class/net | grep -v bonding_masters | paste -sd ' '), $(inside cat /proc/net/dev | grep -c ':')"
+echo "sockets: $(inside cat /proc/net/tcp6 /proc/net/tcp | grep -c ':0051 .* 0A ')"
+inside sh -c 'umount /proc/sys/net; mount -o remount,rw /proc/sys/net; echo cubic >/proc/sys/net/ipv4/tcp_congestion_control' >&2 || true
+echo "written: $(lklctl -n "$(instance files)" sysctl net.ipv4.tcp_congestion_control) $(inside cat /proc/sys/net/ipv4/tcp_congestion_control)"
+
 # A server of the host sees both paths of a client.
 mkdir -p /run/www
 truncate -s 2G /run/www/big
