@@ -15,7 +15,6 @@ import (
 	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/link/udp"
 	"github.com/lklrun/lklrun/internal/link/udp/keys"
 	"github.com/lklrun/lklrun/internal/run/gateway"
 	"github.com/lklrun/lklrun/pkg/config"
@@ -63,7 +62,7 @@ one file for each path of a client. Key files are WireGuard configurations.`,
 	f.IntVar(&g.listen, "listen", 0, "accept tunnels on this UDP `PORT`")
 	f.StringVar(&g.key, "key", "", "the gateway's key `FILE`")
 	f.StringVar(&g.tun, "tun", "lklgw0", "the `NAME` of the new tun device")
-	f.IntVar(&g.mtu, "mtu", udp.DefaultMTU, "the MTU of the tunnels in `BYTES`")
+	f.IntVar(&g.mtu, "mtu", keys.DefaultMTU, "the MTU of the tunnels in `BYTES`")
 	f.BoolVar(&g.noNAT, "no-nat", false, "neither forward nor masquerade the clients' packets")
 	f.BoolVarP(&g.verbose, "verbose", "v", false, "report each step")
 	f.StringVar(&g.newKey, "new-key", "", "create keys for a client in the directory `DIR`, and exit")

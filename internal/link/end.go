@@ -13,6 +13,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/diag/egress"
+	"github.com/lklrun/lklrun/internal/diag/rpc"
 	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 )
@@ -40,6 +41,8 @@ type End struct {
 	Fallback func() (*os.File, error)
 
 	Counts func() map[string]uint64 // counters of a gateway; nil: not a gateway
+
+	TunnelPeers func() []rpc.TunnelPeer // nil: not a tunnel
 
 	Egress func() *egress.Account // what the program asked of a gateway; nil, also as the result: no rules
 

@@ -34,6 +34,7 @@ type Link struct {
 	DHCP6    bool               `json:"dhcp6,omitempty"`
 	SLAAC    bool               `json:"slaac,omitempty"`
 	DNS      []netip.Addr       `json:"dns,omitempty"`
+	Search   []string           `json:"search,omitempty"` // domains
 	Group    int                `json:"group,omitempty"`
 	Qdisc    string             `json:"qdisc,omitempty"`
 	Offload  string             `json:"offload,omitempty"`
@@ -47,6 +48,13 @@ type Link struct {
 	// Impair is the step of `lklctl path` that impairs the packets that the
 	// link receives, as words.
 	Impair []string `json:"impair,omitempty"`
+
+	// Reach are the destinations of a link without link layer; empty: all.
+	Reach []netip.Prefix `json:"reach,omitempty"`
+
+	// OnlyDNS means that names are resolved only by DNS, and not by the servers
+	// of other links.
+	OnlyDNS bool `json:"only_dns,omitempty"`
 
 	// Managed means that lklrun serves the other end of the link and chose
 	// its addresses. NameServer is at that end, and resolves names as the

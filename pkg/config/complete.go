@@ -3,6 +3,7 @@
 package config
 
 import (
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -29,6 +30,9 @@ func CompleteInterface(word string, devices []string) []string {
 		return nil
 	}
 	if !strings.Contains(word, ",") {
+		if t.Form == "FILE" {
+			devices, _ = filepath.Glob(rest + "*") // rest may be no pattern
+		}
 		for _, d := range devices {
 			if strings.HasPrefix(d, rest) {
 				all = append(all, typ+":"+d)

@@ -17,6 +17,7 @@ func TestCompleteInterface(t *testing.T) {
 		"tap:t0,":            {"tap:t0,ip=", "tap:t0,dhcp", "tap:t0,bridge="},
 		"tap:t0,ip=1.2.3.4,": {"tap:t0,ip=1.2.3.4,ip=", "tap:t0,ip=1.2.3.4,gw="},
 		"user,":              {"user,mtu="},
+		"wg:complete_t":      {"wg:complete_test.go"},
 	} {
 		got := CompleteInterface(word, devices)
 		for _, w := range want {

@@ -56,9 +56,9 @@ func TestParseInterface(t *testing.T) {
 // Each line is the user's error message after `lklrun: --if `.
 func TestParseInterfaceErrors(t *testing.T) {
 	for spec, want := range map[string]string{
-		"":                     `"": no interface type; expected user, wire:NAME, udp:HOST:PORT, tap:NAME, macvtap:DEV, raw:DEV, rawip:DEV or fd:N`,
+		"":                     `"": no interface type; expected user, wire:NAME, udp:HOST:PORT, wg:FILE, tap:NAME, macvtap:DEV, raw:DEV, rawip:DEV or fd:N`,
 		"lo":                   `"lo": an interface of this host; to use it, write raw:lo or, unless it is wireless, macvtap:lo`,
-		"veth:x":               `"veth:x": "veth": unknown interface type; expected user, wire:NAME, udp:HOST:PORT, tap:NAME, macvtap:DEV, raw:DEV, rawip:DEV or fd:N`,
+		"veth:x":               `"veth:x": "veth": unknown interface type; expected user, wire:NAME, udp:HOST:PORT, wg:FILE, tap:NAME, macvtap:DEV, raw:DEV, rawip:DEV or fd:N`,
 		"user:x":               `"user:x": user: unexpected ":x"; expected user[,KEY=VALUE]`,
 		"tap":                  `"tap": tap: no device name; expected tap:NAME`,
 		"tap:a/b":              `"tap:a/b": tap: "a/b" is not a valid device name; expected tap:NAME`,

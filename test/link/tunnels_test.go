@@ -55,18 +55,9 @@ func openvpn(t *testing.T, dir string) (ours, theirs string) {
 // wireguard runs wireguard-go. Its devices have different names, because their control
 // sockets are files.
 func wireguard(t *testing.T, dir string) (ours, theirs string) {
-	program := filepath.Join(dir, "wireguard-go")
-	kit.OK(t, kit.TransferLimit, exec.Command("go", "build", "-C", kit.Root(), "-o", program, "golang.zx2c4.com/wireguard"))
-	key := func(name string) (file, public string) {
-		file = filepath.Join(dir, name)
-		private := kit.OK(t, kit.Limit, exec.Command("wg", "genkey"))
-		kit.Must(t, os.WriteFile(file, []byte(private), 0o600))
-		cmd := exec.Command("wg", "pubkey")
-		cmd.Stdin = strings.NewReader(private)
-		return file, strings.TrimSpace(kit.OK(t, kit.Limit, cmd))
-	}
-	ourKey, ourPublic := key("ours")
-	theirKey, theirPublic := key("theirs")
+	program := wireguardGo(t, dir)
+	ourKey, ourPublic := wireguardKey(t, dir, "ours")
+	theirKey, theirPublic := wireguardKey(t, dir, "theirs")
 	line := func(dev, file, public, remote, a, b string) string {
 		return fmt.Sprintf("LOG_LEVEL=error WG_PROCESS_FOREGROUND=1 "+program+" %[1]s & trap 'kill $!' TERM; until wg set %[1]s listen-port 5555 private-key %[2]s peer %[3]s endpoint %[4]s:5555 allowed-ips 10.69.0.0/24; do :; done; "+
 			"ip addr add %[5]s peer %[6]s dev %[1]s; ip link set %[1]s up; wait", dev, file, public, remote, a, b)
@@ -75,6 +66,23 @@ func wireguard(t *testing.T, dir string) (ours, theirs string) {
 	name = name[max(0, len(name)-8):]
 	return line("a"+name, ourKey, theirPublic, kit.ServerAddr, tunnelOurs, tunnelTheirs),
 		line("b"+name, theirKey, ourPublic, kit.StackAddr, tunnelTheirs, tunnelOurs)
+}
+
+// wireguardGo builds wireguard-go.
+func wireguardGo(t *testing.T, dir string) string {
+	program := filepath.Join(dir, "wireguard-go")
+	kit.OK(t, kit.TransferLimit, exec.Command("go", "build", "-C", kit.Root(), "-o", program, "golang.zx2c4.com/wireguard"))
+	return program
+}
+
+// wireguardKey creates the file of a private key.
+func wireguardKey(t *testing.T, dir, name string) (file, public string) {
+	private := kit.OK(t, kit.Limit, exec.Command("wg", "genkey"))
+	file = kit.WriteFile(t, filepath.Join(dir, name), private)
+	kit.Must(t, os.Chmod(file, 0o600))
+	cmd := exec.Command("wg", "pubkey")
+	cmd.Stdin = strings.NewReader(private)
+	return file, strings.TrimSpace(kit.OK(t, kit.Limit, cmd))
 }
 
 //go:embed testdata/tun.py

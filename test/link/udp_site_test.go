@@ -37,8 +37,8 @@ type udpSite struct {
 
 func newUDPSite(t *testing.T) *udpSite {
 	kit.Need(t, "ip", "tc", "nft", "setpriv", "ping", "/usr/bin/python3", kit.Bin("lklrun"), kit.Bin("lklctl"), kit.Bin("lklhost"))
-	s := &udpSite{PathSite: kit.NewPeers(t), bin: kit.PublicBin(t), run: kit.Dir(t), dir: filepath.Join(kit.Dir(t), "keys")}
-	s.Addr = udpGateway
+	s := newClient(t)
+	s.dir, s.Addr = filepath.Join(kit.Dir(t), "keys"), udpGateway
 	outs := [2]string{"198.51.100", "203.0.113"}
 	for n := range s.routers {
 		r := kit.NewNetns(t, "nat")
@@ -62,6 +62,12 @@ func newUDPSite(t *testing.T) *udpSite {
 		s.Devs[n] = fmt.Sprint("a", n)
 		s.Ifs[n] = s.spec(n, s.key("phone", n))
 	}
+	return s
+}
+
+// newClient makes a udpSite without a network, for an ordinary user.
+func newClient(t *testing.T) *udpSite {
+	s := &udpSite{PathSite: kit.NewPeers(t), bin: kit.PublicBin(t), run: kit.Dir(t)}
 	kit.Host.Run(t, "chown", "-R", fmt.Sprint(kit.OrdinaryUID), s.run)
 	return s
 }

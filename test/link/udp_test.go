@@ -138,7 +138,7 @@ func TestUDPKeys(t *testing.T) {
 	}
 	refused(s.spec(0, filepath.Join(other, "phone-1.conf")), "it does not answer an unknown key")
 	refused(s.spec(0, filepath.Join(s.dir, "gateway.conf")), "gateway.conf cannot be read")
-	refused(s.spec(0, filepath.Join(s.dir, "none.conf")), "does not exist; create keys with")
+	refused(s.spec(0, filepath.Join(s.dir, "none.conf")), "does not exist; .lklrun gateway --new-key DIR. creates")
 	refused("udp:"+udpPublic+":"+udpPort, "key: missing; add key=FILE")
 	refused("udp:"+udpPublic+",key=x", "expected udp:HOST:PORT")
 	refused(strings.Replace(s.Ifs[0], "via=a0", "via=none0", 1), "the host has no device none0")

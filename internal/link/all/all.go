@@ -10,5 +10,6 @@ import (
 	_ "github.com/lklrun/lklrun/internal/link/tap"
 	_ "github.com/lklrun/lklrun/internal/link/udp"
 	_ "github.com/lklrun/lklrun/internal/link/user"
+	_ "github.com/lklrun/lklrun/internal/link/wg"
 	_ "github.com/lklrun/lklrun/internal/link/wire"
 )

@@ -26,7 +26,7 @@ func (driver) Open(ctx context.Context, l *link.Link, p Part, env link.Env) (lin
 		Keys: file, MTU: l.MTU, Log: env.Log,
 		Remote: p.Remote, Via: p.Via, Port: p.Listen, Gateway: p.Gateway, Own: p.Own,
 	}
-	end := link.End{Kind: ctlproto.CTL_LINK_FRAME, Flags: ctlproto.CTL_LINKF_RAWIP}
+	end := link.End{Kind: ctlproto.CTL_LINK_FRAME, Flags: tunnel.LinkFlags}
 	if p.Listen != 0 {
 		t, f, err := tunnel.Listen(c)
 		if errors.Is(err, unix.EADDRINUSE) {
@@ -35,7 +35,7 @@ func (driver) Open(ctx context.Context, l *link.Link, p Part, env link.Env) (lin
 		if err != nil {
 			return link.End{}, err
 		}
-		end.File, end.Close = f, t.Close
+		end.File, end.Close, end.TunnelPeers = f, t.Close, t.Peers
 		return end, nil
 	}
 	w, report := netdev.ReportedWatch()
@@ -59,6 +59,6 @@ func (driver) Open(ctx context.Context, l *link.Link, p Part, env link.Env) (lin
 	if t.Blind {
 		env.Note(fmt.Sprintf("%s: the gateway answers no echo requests in the tunnel, so lklrun does not notice if the path is cut; set its address in the tunnel with gw=", l.Name))
 	}
-	end.File, end.Close, end.Watch = f, t.Close, w
+	end.File, end.Close, end.TunnelPeers, end.Watch = f, t.Close, t.Peers, w
 	return end, nil
 }

@@ -10,10 +10,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"path/filepath"
 	"slices"
 	"strconv"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -90,25 +88,14 @@ func conflict(all []config.Interface, first, second int) string {
 	return ""
 }
 
-// DefaultMTU is WireGuard's own default: a packet with all headers fits into
-// 1500 bytes.
-const DefaultMTU = 1420
-
-// resolveLimit bounds the name lookup of the gateway.
-const resolveLimit = 10 * time.Second
-
 // Facts are the content of the key file, without its secrets, and the way to the
 // gateway.
 type Facts struct {
-	Key    string // absolute path
-	Open   bool   // other users may read it
-	Addrs  []netip.Prefix
-	DNS    []netip.Addr
-	MTU    int // of the tunnel
+	keys.Facts
 	Remote netip.AddrPort
-	// Gateway is the gateway's address in the tunnel, and Own is ours of that
+	// Peer is the gateway's address in the tunnel, and Own is ours of that
 	// family.
-	Gateway, Own netip.Addr
+	Peer, Own netip.Addr
 }
 
 // Part is the plan of a tunnel. It contains no secrets.
@@ -128,78 +115,30 @@ func (driver) Look(ctx context.Context, q *link.Query) (f Facts, err error) {
 		return f, &link.FlagError{Err: tunnel.ErrLeftOut}
 	}
 	i := q.Interface
-	if f.Key, err = filepath.Abs(i.Own["key"]); err != nil {
-		return f, err
-	}
-	file, err := keys.Read(f.Key)
+	file, err := keys.Read(i.Own["key"])
 	if err != nil {
-		return f, fmt.Errorf("key: %w", err)
+		return f, fmt.Errorf("key: %w; `lklrun gateway --new-key DIR` creates key files", err)
 	}
-	f.Open, f.Addrs, f.DNS, f.MTU = file.Open, file.Addrs, file.DNS, file.MTU
+	f.Facts = file.Facts
 	if isPort(i.Device) {
-		return f, checkPort(ctx, i.Device)
+		number, _ := strconv.ParseUint(i.Device, 10, 16) // checked by parseArg
+		return f, tunnel.CheckPort(ctx, uint16(number))
 	}
 	if len(file.Peers) != 1 {
 		return f, fmt.Errorf("key: %s has %d peers, and a client's file has one, the gateway; use another file", i.Own["key"], len(file.Peers))
 	}
-	f.Gateway, f.Own = file.Gateway()
-	f.Remote, err = f.find(ctx, i)
-	return f, err
-}
-
-// checkPort returns an error if the gateway's port cannot be opened.
-func checkPort(ctx context.Context, port string) error {
-	c, err := new(net.ListenConfig).ListenPacket(ctx, "udp", ":"+port)
-	switch {
-	case errors.Is(err, unix.EADDRINUSE):
-		return fmt.Errorf("port %s is in use; choose another port", port)
-	case errors.Is(err, unix.EACCES):
-		return fmt.Errorf("this user may not bind port %s; choose a port from 1024 upwards, or lower net.ipv4.ip_unprivileged_port_start", port)
-	case err != nil:
-		return fmt.Errorf("port %s: %w", port, err)
-	}
-	return c.Close()
-}
-
-// find returns the first address of the gateway to which the host has a route,
-// and limits the MTU to what fits into the packets of that route.
-func (f *Facts) find(ctx context.Context, i *config.Interface) (netip.AddrPort, error) {
-	host, port, _ := net.SplitHostPort(i.Device) // checked by parseArg
-	number, _ := strconv.ParseUint(port, 10, 16)
-	ctx, cancel := context.WithTimeout(ctx, resolveLimit)
-	defer cancel()
-	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	f.Peer, f.Own = file.Gateway()
+	ways, err := tunnel.Find(ctx, i.Device, i.Own["via"])
 	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("looking up the gateway: %w", err)
+		return f, err
 	}
-	var errs []error
-	for _, a := range addrs {
-		remote := netip.AddrPortFrom(a.Unmap(), uint16(number))
-		mtu, err := tunnel.Route(ctx, remote, i.Own["via"])
-		if err != nil {
-			through := ""
-			if i.Own["via"] != "" {
-				through = " through " + i.Own["via"]
-			}
-			errs = append(errs, fmt.Errorf("the host cannot reach the gateway %s%s: %w", remote.Addr(), through, err))
-			continue
-		}
-		room := mtu - tunnel.Overhead(remote.Addr())
-		if f.MTU == 0 {
-			f.MTU = DefaultMTU
-		}
-		f.MTU = min(f.MTU, room)
-		if i.MTU > room {
-			return remote, fmt.Errorf("mtu: the way to the gateway carries packets of %d bytes, which leaves %d for the tunnel; lower mtu", mtu, room)
-		}
-		return remote, nil
-	}
-	return netip.AddrPort{}, errors.Join(errs...)
+	f.Remote = ways[0].Remote
+	return f, f.Limit(ways[0].Room, i)
 }
 
 func (driver) Plan(r *link.Request, f Facts) (Part, error) {
 	i, l := r.Interface, r.Link
-	p := Part{Key: f.Key, Remote: f.Remote, Via: i.Own["via"], Gateway: f.Gateway, Own: f.Own}
+	p := Part{Key: f.Path, Remote: f.Remote, Via: i.Own["via"], Gateway: f.Peer, Own: f.Own}
 	if isPort(i.Device) {
 		n, err := strconv.ParseUint(i.Device, 10, 16)
 		if err != nil {
@@ -207,27 +146,8 @@ func (driver) Plan(r *link.Request, f Facts) (Part, error) {
 		}
 		p.Listen = uint16(n)
 	}
-	if l.MTU == 0 {
-		l.MTU = max(f.MTU, config.MinMTU)
-		if f.MTU == 0 {
-			l.MTU = DefaultMTU
-		}
-	}
-	l.RawIP = true
-	for _, a := range f.Addrs {
-		if a.Addr().Is6() && l.MTU < config.MinMTU6 {
-			r.Note("%s has no IPv6: the MTU %d is too small for it", l.Name, l.MTU)
-			continue
-		}
-		l.Addrs = append(l.Addrs, a)
-	}
-	if len(l.DNS) == 0 {
-		l.DNS = f.DNS
-	}
+	f.Facts.Plan(r)
 	p.choose(l)
-	if f.Open {
-		r.Note("other users can read the keys in %s; run `chmod 600 %s`", i.Own["key"], i.Own["key"])
-	}
 	return p, nil
 }
 

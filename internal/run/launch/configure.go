@@ -71,7 +71,7 @@ func (r *run) configure(ctx context.Context) error {
 // stackLink returns the configuration of a link inside the stack.
 func stackLink(l *plan.Link) stacknet.Link {
 	to := stacknet.Link{
-		Name: l.Name, MTU: l.MTU, Addrs: l.Addrs, GW4: l.GW4, GW6: l.GW6, Direct: l.RawIP,
+		Name: l.Name, MTU: l.MTU, Addrs: l.Addrs, GW4: l.GW4, GW6: l.GW6, Direct: l.RawIP, Reach: l.Reach,
 		Metric: l.Metric(),
 		Group:  l.Group, Qdisc: l.Qdisc, VLAN: l.VLAN,
 	}

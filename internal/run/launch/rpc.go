@@ -53,6 +53,7 @@ func (r *run) startAsking() {
 	rpc.Handle(q, rpc.Usage, about.usage)
 	rpc.Handle(q, rpc.Gateways, r.links.gateways)
 	rpc.Handle(q, rpc.Egress, r.links.egress)
+	rpc.Handle(q, rpc.TunnelPeers, r.links.tunnelPeers)
 	r.asked.serve(r.conn)
 }
 
@@ -65,6 +66,17 @@ func (v *links) gateways(context.Context, struct{}, *os.File) (map[string]map[st
 		}
 	}
 	return counts, nil
+}
+
+// tunnelPeers answers rpc.TunnelPeers.
+func (v *links) tunnelPeers(context.Context, struct{}, *os.File) (map[string][]rpc.TunnelPeer, error) {
+	all := map[string][]rpc.TunnelPeer{}
+	for _, l := range v.all() {
+		if l.host.TunnelPeers != nil {
+			all[l.Name] = l.host.TunnelPeers()
+		}
+	}
+	return all, nil
 }
 
 // egress answers rpc.Egress. A run with rules has only one gateway.

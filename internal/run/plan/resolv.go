@@ -148,11 +148,18 @@ func ofLinks(links []LinkNames) (servers []netip.Addr, search []string, from str
 			sources = append(sources, source)
 		}
 	}
+	if n := slices.IndexFunc(links, func(n LinkNames) bool { return n.Link.OnlyDNS }); n >= 0 {
+		links = links[n : n+1]
+	}
 	for _, n := range links {
 		l := n.Link
-		add("the key dns", l.DNS...)
+		source := "the key dns"
+		if l.OnlyDNS {
+			source = "the interface " + l.Name
+		}
+		add(source, l.DNS...)
 		add("the leases", n.Servers...)
-		for _, d := range n.Search {
+		for _, d := range slices.Concat(l.Search, n.Search) {
 			if !slices.Contains(search, d) {
 				search = append(search, d)
 			}

@@ -43,9 +43,10 @@ type Link struct {
 	VLAN int
 
 	// Direct is a link without link layer, on which everything is reachable without a
-	// gateway. If there is no gateway, it gets default routes for the families of its
-	// addresses.
+	// gateway. If there is no gateway, it gets routes to Reach, or default routes if Reach is
+	// empty, for the families of its addresses.
 	Direct bool
+	Reach  []netip.Prefix
 }
 
 // Top returns the name of the device that has the link's addresses.

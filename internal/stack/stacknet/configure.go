@@ -127,7 +127,7 @@ func configureLink(r *rtnl, state LinkState, l Link) error {
 	for _, dst := range directRoutes(l) {
 		e := Route{Table: unix.RT_TABLE_MAIN, Dst: dst, Ifindex: state.Index, Metric: l.Metric, Proto: unix.RTPROT_STATIC}
 		if err := r.setRoute(e); err != nil {
-			return fmt.Errorf("adding the default route: %w", err)
+			return fmt.Errorf("adding the route to %v: %w", dst, err)
 		}
 	}
 	return nil
@@ -141,16 +141,21 @@ func everywhere(a netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }
 
-// directRoutes are the destinations of a Direct link's default routes.
+// directRoutes are the destinations of a Direct link's own routes.
 func directRoutes(l Link) []netip.Prefix {
 	var all []netip.Prefix
 	for _, p := range l.Addrs {
-		gw := l.GW4
+		gw, reach := l.GW4, l.Reach
 		if p.Addr().Is6() {
 			gw = l.GW6
 		}
-		if to := everywhere(p.Addr()); l.Direct && !gw.IsValid() && !slices.Contains(all, to) {
-			all = append(all, to)
+		if len(reach) == 0 {
+			reach = []netip.Prefix{everywhere(p.Addr())}
+		}
+		for _, to := range reach {
+			if l.Direct && !gw.IsValid() && to.Addr().Is4() == p.Addr().Is4() && !slices.Contains(all, to) {
+				all = append(all, to)
+			}
 		}
 	}
 	return all

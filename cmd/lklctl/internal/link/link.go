@@ -5,6 +5,7 @@
 package link
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/lklrun/lklrun/cmd/lklctl/internal/verb"
 	"github.com/lklrun/lklrun/internal/base/exit"
+	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/diag/rpc"
 	"github.com/lklrun/lklrun/internal/instance"
@@ -48,7 +50,10 @@ func Command(c *verb.Call) *cobra.Command {
 			for _, r := range rows {
 				t.Row(r.Name, r.Is, r.State, fmt.Sprint(r.MTU), fmt.Sprint(r.Group), r.Address, strings.Join(r.Addresses, " "))
 			}
-			return t.Write(c.Stdout)
+			if err := t.Write(c.Stdout); err != nil {
+				return err
+			}
+			return writePeers(c, rows)
 		}),
 	}
 	c.Flags(cmd.Flags(), true)
@@ -66,6 +71,8 @@ type linkRow struct {
 	Group     int      `json:"group"`
 	Address   string   `json:"address,omitempty"`
 	Addresses []string `json:"addresses"`
+
+	Peers []rpc.TunnelPeer `json:"peers,omitempty"` // of a tunnel (wg or udp)
 }
 
 func linkRows(ctx context.Context, info *instance.Info, conn *stackconn.Conn) ([]linkRow, error) {
@@ -82,7 +89,12 @@ func linkRows(ctx context.Context, info *instance.Info, conn *stackconn.Conn) ([
 		of[a.IfIndex] = append(of[a.IfIndex], a.Prefix.String())
 	}
 	is := map[string]string{}
+	var peers map[string][]rpc.TunnelPeer
 	for _, i := range info.Interfaces {
+		if peers == nil && (i.Type == "wg" || i.Type == "udp") {
+			// A run of an older lklrun has no answer, and one that ends gives none.
+			peers, _ = rpc.Do(ctx, conn, rpc.TunnelPeers, struct{}{}, nil)
+		}
 		is[i.Name] = i.Type
 		if i.Host != "" {
 			is[i.Name] += ":" + i.Host
@@ -92,7 +104,7 @@ func linkRows(ctx context.Context, info *instance.Info, conn *stackconn.Conn) ([
 	for _, l := range stacknet.Sorted(links) {
 		r := linkRow{
 			Name: l.Name, Index: l.Index, Is: is[l.Name], State: linkState(l), MTU: l.MTU, Group: l.Group,
-			Addresses: append([]string{}, of[l.Index]...),
+			Addresses: append([]string{}, of[l.Index]...), Peers: peers[l.Name],
 		}
 		if r.Is == "" {
 			r.Is = l.Kind
@@ -103,6 +115,28 @@ func linkRows(ctx context.Context, info *instance.Info, conn *stackconn.Conn) ([
 		rows = append(rows, r)
 	}
 	return rows, nil
+}
+
+// writePeers writes a table of the peers of tunnels, if there are any.
+func writePeers(c *verb.Call, rows []linkRow) error {
+	t, any := cli.NewTable("NAME", "PEER", "ENDPOINT", "HANDSHAKE", ">RECEIVED", ">SENT").Narrow(), false
+	for _, r := range rows {
+		for _, p := range r.Peers {
+			when := "never"
+			if !p.LastHandshake.IsZero() {
+				when = text.ShortDuration(time.Since(p.LastHandshake)) + " ago"
+			}
+			t.Row(r.Name, p.PublicKey, cmp.Or(p.Endpoint, "-"), when, text.Scaled(float64(p.Received), "B"), text.Scaled(float64(p.Sent), "B"))
+			any = true
+		}
+	}
+	if !any {
+		return nil
+	}
+	if _, err := fmt.Fprintln(c.Stdout); err != nil {
+		return err
+	}
+	return t.Write(c.Stdout)
 }
 
 // linkState returns down, no-carrier (up, but without carrier) or up.

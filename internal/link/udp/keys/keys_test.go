@@ -3,9 +3,11 @@
 package keys
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -33,7 +35,7 @@ func TestCreate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		own, err := publicKey(f.Private)
+		own, err := f.Private.Public()
 		if err != nil || own != gateway.Peers[n].Public {
 			t.Errorf("%s: the gateway does not know its key (%v)", name, err)
 		}
@@ -55,8 +57,15 @@ func TestCreate(t *testing.T) {
 	}
 }
 
+const key = "YAnz5TF+lXXJte14tji3zlMNftdL3oS3lKAHbwY9kGE="
+
+// complete is a file with everything that users write.
+const complete = "\ufeff[interface]\r\nprivatekey=" + key + "\r\nAddress = 10.0.0.2/24,fd00::2 # mine\nADDRESS=10.0.1.2\nDNS=10.0.0.1, lab.example.org fd00::1\n" +
+	"MTU = 1300\nListen Port = 51820\nPostUp = rm -rf / = x\nTable=off\nFwMark = 0x1\nSaveConfig = true\nPostUp = y\n\n# [Other]\n" +
+	"[ Peer ]\nPublicKey = " + key + "\nPresharedKey = " + key + "\nAllowedIPs = 0.0.0.0/0\nAllowedIPs = ::/0, 10.1.2.3/8\nEndpoint = example.org:1\nPersistentKeepalive = 25\n" +
+	"[Peer]\nPublicKey = " + key + "\nAllowedIPs =\nEndpoint = [fd00::9]:65535\nPersistentKeepalive = OFF\n[Peer]\nPublicKey = " + key
+
 func TestRead(t *testing.T) {
-	const key = "YAnz5TF+lXXJte14tji3zlMNftdL3oS3lKAHbwY9kGE="
 	read := func(text string) (*File, error) {
 		path := filepath.Join(t.TempDir(), "f.conf")
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
@@ -64,30 +73,78 @@ func TestRead(t *testing.T) {
 		}
 		return Read(path)
 	}
-	f, err := read("[Interface]\r\nprivatekey=" + key + "\nAddress = 10.0.0.2/24,fd00::2 # mine\nDNS=10.0.0.1, example.org\nMTU = 1300\nPostUp = rm -rf /\n" +
-		"[Peer]\nPublicKey = " + key + "\nPresharedKey = " + key + "\nAllowedIPs = 0.0.0.0/0\nEndpoint = example.org:1\n")
+	f, err := read(complete)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.Private.String() != key || len(f.Addrs) != 2 || f.Addrs[1].Bits() != 128 || len(f.DNS) != 1 || f.MTU != 1300 || len(f.Peers) != 1 || f.Peers[0].Shared.String() != key || !f.Open {
-		t.Errorf("%+v", f)
+	for got, want := range map[string]string{
+		fmt.Sprint(f.Private, f.Open, f.Port, f.MTU, len(f.Peers)):                     key + " true 51820 1300 3",
+		fmt.Sprint(f.Addrs, f.DNS, f.Search):                                           "[10.0.0.2/24 fd00::2/128 10.0.1.2/32] [10.0.0.1 fd00::1] [lab.example.org]",
+		fmt.Sprint(f.Ignored):                                                          "[PostUp Table FwMark SaveConfig]",
+		fmt.Sprint(f.Peers[0].Shared, f.Peers[0].Allowed, f.Peers[0].Endpoint):         key + " [0.0.0.0/0 ::/0 10.0.0.0/8]example.org:1",
+		fmt.Sprint(f.Peers[0].Keepalive, f.Peers[1].Keepalive):                         "25 0",
+		fmt.Sprint(f.Peers[1].Allowed, f.Peers[1].Endpoint, f.Peers[2].Endpoint == ""): "[][fd00::9]:65535true",
+	} {
+		if got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
 	}
+	const inPeer = "[Interface]\nPrivateKey = " + key + "\n[Peer]\n"
 	for text, want := range map[string]string{
-		"":                                 "no PrivateKey",
-		"[Interface]\nPrivateKey = " + key: "no Address",
-		"PrivateKey = " + key:              "line 1: PrivateKey: expected [Interface] first",
-		"[Interface]\nPrivateKey = secret": "line 2: PrivateKey: expected a key of 32 bytes",
-		"[Interface]\nPrivatKey = " + key:  "line 2: PrivatKey: unknown key",
-		"[Interface]\nAddress = here":      "line 2: Address: \"here\"",
-		"[Interface]\nMTU = 70000":         "line 2: MTU: \"70000\"; expected a number from",
-		"[Interface]\nnonsense":            "line 2: expected KEY = VALUE",
-		"[Other]":                          "line 1: unknown section [Other]",
+		"":                                           "no PrivateKey",
+		"[Interface]\nPrivateKey = " + key:           "no Address",
+		"PrivateKey = " + key:                        "line 1: expected [Interface] first",
+		"[Interface]\nPrivateKey = secret":           "line 2: PrivateKey: expected a key of 32 bytes",
+		"[Interface]\nPrivatKey = " + key:            "line 2: PrivatKey: unknown key",
+		"[Interface]\nPrivateKey =\n" + key:          "line 2: PrivateKey: expected a key of 32 bytes",
+		"[Interface]\n" + key:                        "line 2: unknown key in [interface]",
+		"[Interface]\nAddress = here":                "line 2: Address: \"here\"",
+		"[Interface]\nAddress = 0" + key:             "line 2: Address: a key; expected ADDRESS/PREFIX",
+		"[Interface]\nAddress = ::ffff:10.0.0.1/120": "line 2: Address: \"::ffff",
+		"[Interface]\nDNS = 10.0.0.256":              "line 2: DNS: \"10.0.0.256\"; expected an address or a search domain",
+		"[Interface]\nDNS = fe80::1%eth0":            "line 2: DNS: \"fe80::1%eth0\"; expected an address",
+		"[Interface]\nDNS = a;b":                     "line 2: DNS: \"a;b\"; expected an address",
+		"[Interface]\nMTU = 70000":                   "line 2: MTU: \"70000\"; expected a number from",
+		"[Interface]\nListenPort = 65536":            "line 2: ListenPort: \"65536\"; expected a number from 0 to 65535",
+		"[Interface]\nnonsense":                      "line 2: expected KEY = VALUE",
+		"[Interface]\nJc = 4":                        "line 2: Jc: unknown key in [interface]",
+		"[Other]":                                    "line 1: unknown section",
+		inPeer + "Endpoint = fd00::1:51820":          "line 4: Endpoint: \"fd00::1:51820\"; expected HOST:PORT",
+		inPeer + "Endpoint = example.org":            "line 4: Endpoint: \"example.org\"; expected HOST:PORT",
+		inPeer + "Endpoint = :1":                     "line 4: Endpoint: \":1\"; expected HOST:PORT",
+		inPeer + "Endpoint = a:0":                    "line 4: Endpoint: \"a:0\"; expected HOST:PORT",
+		inPeer + "AllowedIPs = 10.0.0.0/33":          "line 4: AllowedIPs: \"10.0.0.0/33\"; expected ADDRESS/PREFIX",
+		inPeer + "PersistentKeepalive = x":           "line 4: PersistentKeepalive: \"x\"; expected a number",
+		inPeer + "MTU = 1300":                        "line 4: MTU: unknown key in [peer]",
 		"[Interface]\nPrivateKey = " + key + "\nAddress = 10.0.0.2/24\n[Peer]\n": "a [Peer] without PublicKey",
 		"\x00\xff": "line 1: expected KEY = VALUE",
 	} {
 		_, err := read(text)
-		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), key) {
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), key[:len(key)-1]) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
+}
+
+// FuzzParse checks that no error quotes a secret, and that the values of a file are safe in
+// WireGuard's configuration protocol and in resolv.conf(5), whose lines end at a newline.
+func FuzzParse(f *testing.F) {
+	f.Add(complete)
+	f.Add("[Interface]\nPrivateKey = " + key + "\n[Peer]\nEndpoint = [::1%lo]:1")
+	f.Fuzz(func(t *testing.T, text string) {
+		file, err := parse(text)
+		if err != nil {
+			if strings.Contains(text, key) && strings.Contains(err.Error(), key[:len(key)-1]) {
+				t.Errorf("the error quotes a key: %v", err)
+			}
+			return
+		}
+		values := append(slices.Clone(file.Search), file.Ignored...)
+		for _, p := range file.Peers {
+			values = append(values, p.Endpoint)
+		}
+		if all := strings.Join(values, ""); strings.ContainsAny(all, "\n\r\x00 ") {
+			t.Errorf("%q has white space", all)
+		}
+	})
 }

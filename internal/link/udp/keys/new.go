@@ -44,7 +44,7 @@ func Create(dir string, c Client) (created []string, err error) {
 	if err != nil {
 		return created, err
 	}
-	public, err := publicKey(gateway.Private)
+	public, err := gateway.Private.Public()
 	if err != nil {
 		return created, err
 	}
@@ -128,12 +128,13 @@ func newKey() (private, public Key, err error) {
 	return Key(k.Bytes()), Key(k.PublicKey().Bytes()), nil
 }
 
-func publicKey(private Key) (Key, error) {
-	k, err := ecdh.X25519().NewPrivateKey(private[:])
+// Public returns the public key of a private one.
+func (k Key) Public() (Key, error) {
+	private, err := ecdh.X25519().NewPrivateKey(k[:])
 	if err != nil {
 		return Key{}, err
 	}
-	return Key(k.PublicKey().Bytes()), nil
+	return Key(private.PublicKey().Bytes()), nil
 }
 
 func write(path, text string, how int) error {

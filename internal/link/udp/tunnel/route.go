@@ -6,10 +6,13 @@ package tunnel
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -31,6 +34,66 @@ func Route(ctx context.Context, remote netip.AddrPort, via string) (mtu int, err
 		return 0, err
 	}
 	return mtu, cerr
+}
+
+// resolveLimit bounds the lookup of a name.
+const resolveLimit = 10 * time.Second
+
+// Way is a way to the other end of a tunnel.
+type Way struct {
+	Remote netip.AddrPort
+	Room   int // the largest MTU of the tunnel
+}
+
+// Find returns the ways to HOST:PORT for which the host has a route through the
+// device via. It sends nothing except queries for the name.
+func Find(ctx context.Context, to, via string) (ways []Way, err error) {
+	host, port, err := net.SplitHostPort(to)
+	if err != nil {
+		return nil, err
+	}
+	number, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, resolveLimit)
+	defer cancel()
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil, fmt.Errorf("looking up %s: %w", host, err)
+	}
+	var errs []error
+	for _, a := range addrs {
+		remote := netip.AddrPortFrom(a.Unmap(), uint16(number))
+		mtu, err := Route(ctx, remote, via)
+		if err == nil {
+			ways = append(ways, Way{remote, mtu - overhead(remote.Addr())})
+			continue
+		}
+		through := ""
+		if via != "" {
+			through = " through " + via
+		}
+		errs = append(errs, fmt.Errorf("the host cannot reach %s%s: %w", remote.Addr(), through, err))
+	}
+	if len(ways) > 0 {
+		return ways, nil
+	}
+	return nil, errors.Join(errs...)
+}
+
+// CheckPort returns an error if this user cannot open a UDP port.
+func CheckPort(ctx context.Context, port uint16) error {
+	c, err := new(net.ListenConfig).ListenPacket(ctx, "udp", fmt.Sprintf(":%d", port))
+	switch {
+	case errors.Is(err, unix.EADDRINUSE):
+		return fmt.Errorf("port %d is in use; choose another port", port)
+	case errors.Is(err, unix.EACCES):
+		return fmt.Errorf("this user may not bind port %d; choose a port from 1024 upwards, or lower net.ipv4.ip_unprivileged_port_start", port)
+	case err != nil:
+		return fmt.Errorf("port %d: %w", port, err)
+	}
+	return c.Close()
 }
 
 // CheckVia returns an error if a socket of this user cannot be bound to a device.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lklrun/lklrun/internal/link/udp/keys"
+	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 )
 
 // ErrLeftOut reports that this lklrun was built without tunnels.
@@ -38,8 +39,18 @@ type Config struct {
 	Gateway, Own netip.Addr
 	Report       func(carries bool)
 
-	Port uint16 // only for Listen
+	Port uint16 // for Listen and Join; 0: any, only for Join
+
+	// Endpoints are the addresses of the peers' endpoints, for Join. Say is told
+	// when a peer does not answer, and when it answers again.
+	Endpoints map[string]netip.AddrPort
+	Say       func(line string)
 }
+
+// LinkFlags are the flags of the link to the stack, whose kind is
+// CTL_LINK_FRAME. The header before each packet lets one message carry the data of
+// many.
+const LinkFlags = ctlproto.CTL_LINKF_RAWIP | ctlproto.CTL_LINKF_VNET10 | ctlproto.CTL_LINKF_OFFLOAD
 
 // connectLimit bounds the wait for the gateway's first answer. It is the sum of
 // the waits between tries, which become longer, for networks with a long delay.
@@ -65,9 +76,9 @@ func (e *NoAnswerError) Error() string {
 // Unwrap returns the error of the host's network.
 func (e *NoAnswerError) Unwrap() error { return e.Err }
 
-// Overhead returns the number of bytes that a tunnel adds to each packet: the
+// overhead returns the number of bytes that a tunnel adds to each packet: the
 // outer IP and UDP headers, and WireGuard's header and authentication tag.
-func Overhead(remote netip.Addr) int {
+func overhead(remote netip.Addr) int {
 	const wireguard, udp = 32, 8
 	if remote.Is4() {
 		return 20 + udp + wireguard

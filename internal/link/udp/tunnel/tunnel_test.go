@@ -7,6 +7,7 @@ package tunnel
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"log/slog"
 	"net"
@@ -17,10 +18,12 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/checksum"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 
+	"github.com/lklrun/lklrun/internal/diag/rpc"
 	"github.com/lklrun/lklrun/internal/link/udp/keys"
 )
 
@@ -67,10 +70,10 @@ func (r *responder) run() {
 	b := make([]byte, 1<<16)
 	for {
 		n, err := r.end.Read(b)
-		if err != nil || n == 0 {
+		if err != nil || n < headerSize {
 			return
 		}
-		ip := header.IPv4(bytes.Clone(b[:n]))
+		ip := header.IPv4(bytes.Clone(b[headerSize:n]))
 		if ip.TransportProtocol() != header.ICMPv4ProtocolNumber {
 			r.other <- ip
 			continue
@@ -85,7 +88,7 @@ func (r *responder) run() {
 		icmp.SetType(header.ICMPv4EchoReply)
 		icmp.SetChecksum(0)
 		icmp.SetChecksum(^checksum.Checksum(icmp, 0))
-		if _, err := r.end.Write(ip); err != nil {
+		if _, err := r.end.Write(message(ip)); err != nil {
 			return
 		}
 	}
@@ -110,6 +113,9 @@ func config(file *keys.File, remote netip.AddrPort, report func(bool)) Config {
 	c.Gateway, c.Own = file.Gateway()
 	return c
 }
+
+// message returns a message on the link to the stack.
+func message(packet []byte) []byte { return append(make([]byte, headerSize), packet...) }
 
 // datagram returns an IP packet of the client.
 func datagram(from, to netip.Addr, text string) []byte {
@@ -140,7 +146,7 @@ func TestTunnel(t *testing.T) {
 		t.Fatal("the gateway answers, and the tunnel does not notice")
 	}
 	want := datagram(c.Own, c.Gateway, "hello")
-	if _, err := end.Write(want); err != nil {
+	if _, err := end.Write(message(want)); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -163,7 +169,7 @@ func TestTunnel(t *testing.T) {
 		}
 	}
 	r.silent.Store(true)
-	if _, err := end.Write(want); err != nil { // the stack uses the path
+	if _, err := end.Write(message(want)); err != nil { // the stack uses the path
 		t.Fatal(err)
 	}
 	says(false)
@@ -206,5 +212,128 @@ func TestConnectEnds(t *testing.T) {
 func TestNoDevice(t *testing.T) {
 	if _, err := Route(t.Context(), netip.MustParseAddrPort("127.0.0.1:1"), "none0"); err == nil {
 		t.Error("a route through a device that does not exist")
+	}
+}
+
+// TestSegments checks that no header of a message makes WireGuard's functions read or write
+// outside of their memory.
+func TestSegments(t *testing.T) {
+	head := func(flags, kind byte, size, start, offset uint16) []byte {
+		h := []byte{flags, kind, 0, 0}
+		for _, n := range []uint16{size, start, offset} {
+			h = binary.NativeEndian.AppendUint16(h, n)
+		}
+		return h
+	}
+	packet := func(version byte, size int) []byte {
+		b := make([]byte, size)
+		if b[0] = version<<4 | 5; size > 52 {
+			b[32], b[52] = 5<<4, 5<<4 // the length of TCP's header
+		}
+		return b
+	}
+	const tcp4, tcp6, udp = unix.VIRTIO_NET_HDR_GSO_TCPV4, unix.VIRTIO_NET_HDR_GSO_TCPV6, unix.VIRTIO_NET_HDR_GSO_UDP_L4
+	for n, c := range []struct {
+		head, packet []byte
+		want         int
+	}{
+		{head(0, 0, 0, 0, 0), packet(4, 20), 1},
+		{head(0, 0, 0, 0, 0), packet(4, 19), 0},
+		{head(0, 0, 0, 0, 0), packet(6, 39), 0},
+		{head(0, 0, 0, 0, 0), packet(5, 100), 0},
+		{head(0, tcp4, 100, 20, 16), packet(4, 140), 0}, // no checksum is wanted
+		{head(1, 0, 0, 20, 16), packet(4, 40), 1},
+		{head(1, 0, 0, 20, 19), packet(4, 40), 0},
+		{head(1, 0, 0, 65535, 65535), packet(4, 40), 0},
+		{head(1, 0, 0, 19, 16), packet(4, 40), 0},
+		{head(1, tcp4, 100, 20, 16), packet(4, 340), 3},
+		{head(1, tcp4, 100, 20, 16), packet(4, 341), 4},
+		{head(1, tcp6, 100, 40, 16), packet(6, 161), 2},
+		{head(1, tcp4, 100, 40, 16), packet(6, 161), 0},
+		{head(1, tcp4, 0, 20, 16), packet(4, 340), 0},
+		{head(1, tcp4, 100, 20, 16), packet(4, 40), 0},
+		{head(1, tcp4, 100, 20, 30), packet(4, 340), 0},
+		{head(1, tcp4, 100, 330, 6), packet(4, 340), 0},
+		{head(1, udp, 100, 20, 6), packet(4, 228), 2},
+		{head(1, 77, 100, 20, 16), packet(4, 340), 0},
+		{head(1, tcp4, 1, 20, 16), packet(4, 65535), 65495},
+	} {
+		m := append(c.head, c.packet...)
+		got := segments(m)
+		if got != c.want {
+			t.Errorf("%d: %d packets, want %d", n, got, c.want)
+		}
+		if got > 0 {
+			split(t, m, got)
+		}
+	}
+}
+
+// split has WireGuard split a message, which may fail.
+func split(t *testing.T, m []byte, want int) {
+	t.Helper()
+	bufs := make([][]byte, pipeBatch)
+	for n := range bufs {
+		bufs[n] = make([]byte, 1<<16)
+	}
+	n, err := handleVirtioRead(m, bufs, make([]int, pipeBatch), 0)
+	if err == nil && n != want || err != nil && want < pipeBatch {
+		t.Errorf("%d packets, %v, want %d", n, err, want)
+	}
+}
+
+func FuzzSegments(f *testing.F) {
+	f.Add(append(make([]byte, headerSize), make([]byte, 40)...))
+	f.Fuzz(func(t *testing.T, m []byte) {
+		if n := segments(m); n > 0 && len(m) <= headerSize+1<<16 {
+			split(t, m, n)
+		}
+	})
+}
+
+// TestSilence steps a peer through time: what the peer need not answer is no silence.
+func TestSilence(t *testing.T) {
+	const keepalive, handshake, data = 32, 148, 96
+	var p peer
+	var s rpc.TunnelPeer
+	at := time.Duration(1)
+	steps := func(name string, seconds int, sent, received uint64, failure *error, want change) {
+		t.Helper()
+		s.Sent, s.Received = s.Sent+sent, s.Received+received
+		if got := p.step(&s, failure, at); got != same && seconds != 0 {
+			t.Errorf("%s: %v at once", name, got)
+		}
+		for n := range seconds {
+			at += time.Second
+			got := p.step(&s, nil, at)
+			if last := n == seconds-1; last && got != want || !last && got != same {
+				t.Errorf("%s: %v after %d s, want %v", name, got, n+1, want)
+			}
+		}
+	}
+	steps("nothing is sent", 60, 0, 0, nil, same)
+	steps("a handshake", 6, handshake, 0, nil, silent)
+	steps("it is said once", 60, handshake, 0, nil, same)
+	if !p.overdue(at) {
+		t.Error("nothing is looked up again")
+	}
+	s.Received += 92
+	if got := p.step(&s, nil, at); got != answers || p.overdue(at) {
+		t.Errorf("an answer: %v", got)
+	}
+	s.LastHandshake = time.Unix(1, 0)
+	for range 100 {
+		steps("keepalives", 1, keepalive, 0, nil, same)
+	}
+	steps("two keepalives", 60, 2*keepalive, 0, nil, same)
+	steps("data in one direction, with a late keepalive of the peer", 12, data, 0, nil, same)
+	steps("its keepalive", 60, 0, keepalive, nil, same)
+	steps("data without an answer", 18, data, 0, nil, silent)
+	steps("an answer", 0, 0, data, nil, answers)
+	err := error(unix.ENETUNREACH)
+	p, s = peer{}, rpc.TunnelPeer{}
+	steps("the host cannot send", 6, 0, 0, &err, silent)
+	if p.err == nil {
+		t.Error("the cause is lost")
 	}
 }

@@ -6,10 +6,16 @@ package tunnel
 
 import (
 	"bufio"
+	"cmp"
 	"context"
+	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,6 +23,7 @@ import (
 	"golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/tun"
 
+	"github.com/lklrun/lklrun/internal/diag/rpc"
 	"github.com/lklrun/lklrun/internal/host/netdev"
 )
 
@@ -48,7 +55,7 @@ func Connect(ctx context.Context, c Config) (*Tunnel, *os.File, error) {
 		return nil, nil, err
 	}
 	m := newMonitor(c.Report)
-	p.monitor = m
+	p.monitor, p.used = m, m.sent
 	b := &bind{remote: c.Remote, via: c.Via, failed: m.fail}
 	t := &Tunnel{dev: device.NewDevice(p, b, logger(c))}
 	fail := func(err error) (*Tunnel, *os.File, error) {
@@ -131,8 +138,11 @@ func (t *Tunnel) up(c Config) error {
 	for _, p := range c.Keys.Peers {
 		set("public_key=%s", p.Public.Hex())
 		set("preshared_key=%s", p.Shared.Hex())
-		if c.Remote.IsValid() {
-			set("endpoint=%s", c.Remote)
+		if to := cmp.Or(c.Endpoints[p.Endpoint], c.Remote); to.IsValid() {
+			set("endpoint=%s", to)
+		}
+		if c.Say != nil { // the monitor of other tunnels keeps the path
+			set("persistent_keepalive_interval=%d", p.Keepalive)
 		}
 		for _, a := range p.Allowed {
 			set("allowed_ip=%s", a)
@@ -175,16 +185,51 @@ func (t *Tunnel) handshake(ctx context.Context, peer *device.Peer) error {
 
 // connected reports whether a handshake has succeeded.
 func (t *Tunnel) connected() bool {
+	return slices.ContainsFunc(t.Peers(), func(p rpc.TunnelPeer) bool { return !p.LastHandshake.IsZero() })
+}
+
+// Peers returns the state of the peers, sorted by their keys.
+func (t *Tunnel) Peers() (all []rpc.TunnelPeer) {
 	state, err := t.dev.IpcGet()
 	if err != nil {
-		return false
+		return nil
 	}
+	var p *rpc.TunnelPeer
+	var sec, nsec int64
 	for s := bufio.NewScanner(strings.NewReader(state)); s.Scan(); {
-		if v, ok := strings.CutPrefix(s.Text(), "last_handshake_time_sec="); ok && v != "0" {
-			return true
+		name, value, _ := strings.Cut(s.Text(), "=")
+		if name == "public_key" {
+			public, err := hex.DecodeString(value)
+			if err != nil {
+				return nil
+			}
+			all = append(all, rpc.TunnelPeer{PublicKey: base64.StdEncoding.EncodeToString(public)})
+			p = &all[len(all)-1]
+		}
+		if p == nil { // before the first peer
+			continue
+		}
+		switch name {
+		case "endpoint":
+			p.Endpoint = value
+		case "last_handshake_time_sec":
+			sec, _ = strconv.ParseInt(value, 10, 64)
+		case "last_handshake_time_nsec":
+			if nsec, _ = strconv.ParseInt(value, 10, 64); sec != 0 {
+				p.LastHandshake = time.Unix(sec, nsec)
+			}
+		case "rx_bytes":
+			p.Received, _ = strconv.ParseUint(value, 10, 64)
+		case "tx_bytes":
+			p.Sent, _ = strconv.ParseUint(value, 10, 64)
+		case "allowed_ip":
+			if a, err := netip.ParsePrefix(value); err == nil {
+				p.AllowedIPs = append(p.AllowedIPs, a)
+			}
 		}
 	}
-	return false
+	slices.SortFunc(all, func(a, b rpc.TunnelPeer) int { return strings.Compare(a.PublicKey, b.PublicKey) })
+	return all
 }
 
 // Close ends the tunnel.
@@ -224,7 +269,7 @@ func newPipe(c Config) (*pipe, *os.File, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	p := &pipe{conn: ours, mtu: c.MTU, events: make(chan tun.Event)}
+	p := &pipe{conn: ours, mtu: c.MTU, events: make(chan tun.Event), tcp: newTCPTable(), udp: newUDPTable()}
 	if p.raw, err = ours.SyscallConn(); err == nil && c.Gateway.IsValid() {
 		if p.echo, err = newEcho(c.Own, c.Gateway); err == nil {
 			p.inject, err = dup(end)

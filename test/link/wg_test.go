@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	_ "embed"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+// Addresses of the ends outside of the tunnel.
+const (
+	wgClient, wgServer, wgServer6, wgMoved = "198.51.100.1", "198.51.100.2", "fd99::2", "198.51.100.3"
+	wgName, wgPort                         = "us1.vpn.example", "51820"
+)
+
+// A wgSite is an ordinary user's client and a server with WireGuard peers:
+//
+//	client a0 198.51.100.1 ─── s0 198.51.100.2 server
+type wgSite struct {
+	*udpSite
+	program         string // wireguard-go
+	private, public string // of the client
+	capture         *kit.Tcpdump
+	peers           int
+}
+
+func newWGSite(t *testing.T) *wgSite {
+	kit.Need(t, "wg", "tcpdump", "nginx", "setpriv", "ping", "curl")
+	s := &wgSite{udpSite: newClient(t)}
+	s.dir = kit.Dir(t)
+	s.program = wireguardGo(t, s.dir)
+	file, public := wireguardKey(t, s.dir, "client")
+	s.private, s.public = strings.TrimSpace(kit.ReadFile(t, file)), public
+	kit.Veth(t, s.Host, "a0", s.Server, "s0")
+	s.Host.Addr(t, "a0", wgClient+"/24", "fd99::1/64")
+	s.Server.Addr(t, "s0", wgServer+"/24", wgServer6+"/64", wgMoved+"/24")
+	s.Host.Run(t, "ip", "route", "add", "default", "via", wgServer) // as any network has it
+	kit.OwnEtc(t)
+	s.resolve(wgServer)
+	return s
+}
+
+// resolve sets the address of the endpoint's name on the host.
+func (s *wgSite) resolve(addr string) { kit.WriteFile(s.T, "/etc/hosts", addr+" "+wgName+"\n") }
+
+// wgPeer is a peer of the server.
+type wgPeer struct {
+	key, public, device string
+	proc                *kit.Proc
+}
+
+// peer starts a peer, whose end of the tunnel has the addresses addrs.
+func (s *wgSite) peer(port, preshared string, addrs ...string) *wgPeer {
+	s.Helper()
+	s.peers++
+	p := &wgPeer{device: fmt.Sprintf("w%d%s", s.peers, kit.NewName())}
+	p.key, p.public = wireguardKey(s.T, s.dir, p.device)
+	s.startPeer(p, port, preshared, addrs...)
+	return p
+}
+
+func (s *wgSite) startPeer(p *wgPeer, port, preshared string, addrs ...string) {
+	s.Helper()
+	if preshared != "" {
+		preshared = "preshared-key " + kit.WriteFile(s.T, filepath.Join(s.dir, p.device+".psk"), preshared)
+	}
+	script := fmt.Sprintf("LOG_LEVEL=error WG_PROCESS_FOREGROUND=1 %[1]s %[2]s & trap 'kill $!' TERM; until wg set %[2]s listen-port %[3]s private-key %[4]s peer %[5]s %[6]s allowed-ips 0.0.0.0/0,::/0; do :; done; ",
+		s.program, p.device, port, p.key, s.public, preshared)
+	for _, a := range addrs {
+		script += fmt.Sprintf("ip addr add %s dev %s nodad || ip addr add %[1]s dev %[2]s; ", a, p.device)
+	}
+	p.proc = kit.Start(s, s.Server.Command("sh", "-c", script+"ip link set "+p.device+" up; echo ready; wait"))
+	started := kit.Within(kit.Limit, func() bool {
+		out, _ := p.proc.Output()
+		return strings.Contains(out, "ready") || !p.proc.Running()
+	})
+	if _, errs := p.proc.Output(); !started || !p.proc.Running() {
+		s.Fatalf("the peer does not start: %s", errs)
+	}
+}
+
+// file writes a provider's file, which only the client's user may read.
+func (s *wgSite) file(name, text string) string {
+	s.Helper()
+	path := kit.WriteFile(s.T, filepath.Join(s.dir, name), text)
+	kit.Must(s.T, os.Chown(path, kit.OrdinaryUID, kit.OrdinaryUID), os.Chmod(path, 0o600))
+	return path
+}
+
+// watch captures the packets that leave the client's host and are no messages of WireGuard to
+// the server.
+func (s *wgSite) watch() {
+	s.Helper()
+	const (
+		neighbours = "arp or (ip6 and (ip6[6] == 0 or (ip6[6] == 58 and ip6[40] >= 133)))"
+		four       = "ip and udp and udp[8] <= 4 and udp[9] == 0 and udp[10:2] == 0"
+		six        = "ip6 and udp and ip6[48] <= 4 and ip6[49] == 0 and ip6[50:2] == 0"
+	)
+	s.capture = kit.StartTcpdump(s.T, s.Host.Command("tcpdump", "-nlU", "--immediate-mode", "-Q", "out", "-i", "a0",
+		fmt.Sprintf("not (%s) and not (dst portrange 51820-51821 and (dst host %s or dst host %s or dst host %s) and ((%s) or (%s)))", neighbours, wgServer, wgServer6, wgMoved, four, six)))
+}
+
+// sealed checks that no other packet was on the network. A datagram shows that the capture
+// works.
+func (s *wgSite) sealed() {
+	s.Helper()
+	s.Host.Run(s, "sh", "-c", "echo end | nc -u -w1 "+wgServer+" 9")
+	for _, line := range s.capture.Until(1) {
+		if !strings.Contains(line, wgServer+".9: UDP") {
+			s.Errorf("outside of the tunnel: %s", line)
+		}
+	}
+}
+
+// wgFiles are files in the styles of five providers. PRIVATE, PUBLIC0, PUBLIC1 and SHARED stand
+// for keys. get are commands of a
+// shell, or a Python program for the engine preload, and want is what they print.
+var wgFiles = []struct {
+	name, engine, text string
+	peers              [][]string // addresses of each peer
+	resolv, get, want  string
+	note               string
+}{
+	{
+		"mullvad", "supervise", `[Interface]
+# Device: Happy Otter
+PrivateKey = PRIVATE
+Address = 10.64.3.7/32,fc00:bbbb:bbbb:bb01::3:306/128
+DNS = 10.64.0.1
+
+[Peer]
+PublicKey = PUBLIC0
+AllowedIPs = 0.0.0.0/0,::0/0
+Endpoint = 198.51.100.2:51820
+`, [][]string{{"10.64.0.1/16", "fc00:bbbb:bbbb:bb01::1/64"}},
+		"nameserver 10.64.0.1", "curl -s http://web.example/hello; curl -s 'http://[fc00:bbbb:bbbb:bb01::1]/hello'; ping -qc1 -W9 10.64.0.1 >&2 && echo ping", "hello\nhello\nping\n", "",
+	},
+	{
+		"proton", "preload", `[Interface]
+# Key for laptop
+# Bouncing = 8
+# NetShield = 1
+# VPN Accelerator = on
+PrivateKey = PRIVATE
+Address = 10.2.0.2/32
+DNS = 10.2.0.1
+
+[Peer]
+# CH-DE#1
+PublicKey = PUBLIC0
+AllowedIPs = 0.0.0.0/0, ::/0
+Endpoint = 198.51.100.2:51820
+PersistentKeepalive = 25
+`, [][]string{{"10.2.0.1/24"}},
+		"nameserver 10.2.0.1", "import urllib.request as u\nprint(u.urlopen('http://web.example/hello').read().decode(), end='')\ntry: u.urlopen('http://[fd99::2]/hello')\nexcept OSError: print('no IPv6')", "hello\nno IPv6\n", "",
+	},
+	{
+		"ivpn", "trace", "[Interface]\r\nPrivateKey = PRIVATE\r\nAddress = 172.27.2.3/32,fd00:4956:504e:ffff::ac1b:203/128\r\nDNS = 172.16.0.1\r\n\r\n" +
+			"[Peer]\r\nPresharedKey = SHARED\r\nPublicKey = PUBLIC0\r\nAllowedIPs = 0.0.0.0/0, ::/0\r\nEndpoint = us1.vpn.example:51820\r\n",
+		[][]string{{"172.16.0.1/12", "fd00:4956:504e:ffff::1/64"}},
+		"nameserver 172.16.0.1", "curl -s http://web.example/hello; curl -s 'http://[fd00:4956:504e:ffff::1]/hello'; ping -qc1 -W9 fd00:4956:504e:ffff::1 >&2 && echo ping", "hello\nhello\nping\n", "",
+	},
+	{
+		"wg-quick", "supervise", "\ufeff[interface]\nprivatekey=PRIVATE\naddress=10.99.0.2/24\naddress = fd00:99::2/64\nlistenport = 51999\nmtu = 1380\nSaveConfig = true\nTable = off\n" +
+			"PostUp = iptables -A FORWARD -i %i -j ACCEPT; touch /tmp/owned\nPostDown = iptables -D FORWARD -i %i -j ACCEPT\n" +
+			"[peer]\npublickey=PUBLIC0\npresharedkey=SHARED\nendpoint=[fd99::2]:51820\nallowedips=0.0.0.0/1,128.0.0.0/1,::/1,8000::/1\npersistentkeepalive=off\n",
+		[][]string{{"10.99.0.1/24", "fd00:99::1/64"}},
+		"", "curl -s http://10.99.0.1/hello; curl -s 'http://[fd00:99::1]/hello'; ping -qc1 -W9 -M do -s 1352 10.99.0.1 >&2 && echo ping", "hello\nhello\nping\n", "ignored in FILE: SaveConfig, Table, PostUp, PostDown",
+	},
+	{
+		"company", "supervise", `[Interface]
+Address = 10.10.99.2/32
+PrivateKey = PRIVATE
+DNS = 10.10.0.53, corp.example
+
+# office
+[Peer]
+PublicKey = PUBLIC0
+Endpoint = 198.51.100.2:51820
+AllowedIPs = 10.10.0.0/16
+
+# lab, which also has a client without a fixed address
+[Peer]
+PublicKey = PUBLIC1
+Endpoint = 198.51.100.2:51821
+AllowedIPs = 10.20.0.0/16, 10.30.7.1/32
+`, [][]string{{"10.10.0.53/16"}, {"10.20.0.1/16"}},
+		"search corp.example", "curl -s http://web/hello; ping -qc1 -W9 10.20.0.1 >&2 && echo ping; ping -qc1 -W9 10.30.0.1 2>&1 | grep -o unreachable; curl -s http://198.51.100.2/hello || echo split", "hello\nping\nunreachable\nsplit\n", "",
+	},
+}
+
+// TestWGFiles uses the files of five providers without change. No packet is outside of a tunnel.
+func TestWGFiles(t *testing.T) {
+	for _, c := range wgFiles {
+		t.Run(c.name, func(t *testing.T) {
+			s := newWGSite(t)
+			shared := ""
+			if strings.Contains(c.text, "SHARED") {
+				shared = strings.TrimSpace(kit.OK(t, kit.Limit, s.Host.Command("wg", "genpsk")))
+			}
+			text := strings.NewReplacer("PRIVATE", s.private, "SHARED", shared)
+			file := text.Replace(c.text)
+			address := ""
+			for n, addrs := range c.peers {
+				p := s.peer(fmt.Sprint(51820+n), shared, addrs...)
+				file = strings.ReplaceAll(file, fmt.Sprint("PUBLIC", n), p.public)
+				own, _, _ := strings.Cut(addrs[0], "/")
+				if n == 0 {
+					address = own
+				}
+				s.Server.Run(t, "ip", "rule", "add", "from", own, "lookup", fmt.Sprint(100+n)) // its answers
+				s.Server.Run(t, "ip", "route", "add", "default", "dev", p.device, "table", fmt.Sprint(100+n))
+			}
+			s.Server.Nginx(t, kit.Nginx{Root: s.served()})
+			s.Server.Dnsmasq(t, map[string]string{"web.example": address, "web.corp.example": address})
+			path := s.file(c.name+".conf", file)
+			before := kit.Take(t, s.Host)
+			s.watch()
+			command := []string{"sh", "-c", "grep -o '" + c.resolv + "' /etc/resolv.conf >&2 || echo resolv.conf; " + c.get}
+			if c.engine == "preload" { // which loses the stack with the shell's first command
+				command = []string{"/usr/bin/python3", "-c", c.get}
+			}
+			r := kit.Run(t, kit.TransferLimit, s.as("lklrun", append([]string{"--engine", c.engine, "--if", "wg:" + path, "--"}, command...)...))
+			if r.Status != 0 || r.Stdout != c.want {
+				t.Errorf("%v\nwant %s", r, c.want)
+			}
+			if want := strings.Replace(c.note, "FILE", path, 1); !strings.Contains(r.Stderr, want) || strings.Count(r.Stderr, "lklrun:") > strings.Count(c.note, "FILE") {
+				t.Errorf("the notes are %q, want %q", r.Stderr, want)
+			}
+			s.sealed()
+			before.Same()
+		})
+	}
+}
+
+// served returns a directory with the file hello.
+func (s *wgSite) served() string {
+	dir := kit.Dir(s.T)
+	kit.WriteFile(s.T, filepath.Join(dir, "hello"), "hello\n")
+	return dir
+}
+
+//go:embed testdata/wgleak.py
+var wgLeak string
+
+// simple starts a peer, and returns its file with the given endpoint, and the addresses of the
+// peer's end.
+func (s *wgSite) simple(endpoint string) (p *wgPeer, file string) {
+	p = s.peer(wgPort, "", "10.2.0.1/24")
+	return p, s.file("simple.conf", fmt.Sprintf("[Interface]\nPrivateKey = %s\nAddress = 10.2.0.2/32\nDNS = 10.2.0.1\n[Peer]\nPublicKey = %s\nEndpoint = %s\nAllowedIPs = 0.0.0.0/0, ::/0\n", s.private, p.public, endpoint))
+}
+
+// TestWGSealed has a program try to get around the tunnel in many ways, from the start to the end
+// of the run, while the peer dies, and while its endpoint moves to another address.
+func TestWGSealed(t *testing.T) {
+	for _, engine := range []string{"supervise", "preload", "trace"} {
+		t.Run(engine, func(t *testing.T) {
+			s := newWGSite(t)
+			p, file := s.simple(wgName + ":" + wgPort)
+			s.Server.Nginx(t, kit.Nginx{Root: s.served()})
+			s.watch()
+			target := s.start(engine, []string{"wg:" + file}, "/usr/bin/python3", "-c", wgLeak, wgServer, wgServer6, wgClient)
+			answers := func(what string) {
+				t.Helper()
+				out, _ := target.Output()
+				was := strings.Count(out, "answer\n")
+				s.Until(what, target, func() bool {
+					out, _ := target.Output()
+					return strings.Count(out, "answer\n") > was
+				})
+			}
+			answers("an answer")
+			s.keysHidden(p)
+			p.proc.Signal(syscall.SIGTERM)
+			p.proc.Wait(kit.Limit)
+			s.says(target, "eth0: the peer "+wgName+":"+wgPort+" does not answer: the last handshake was at ")
+			s.Server.Run(t, "ip", "addr", "del", wgServer+"/24", "dev", "s0") // which deletes the second address, too
+			s.Server.Addr(t, "s0", wgMoved+"/24")
+			s.startPeer(p, wgPort, "", "10.2.0.1/24")
+			s.resolve(wgMoved)
+			s.says(target, "answers again")
+			answers("an answer at the new address")
+			target.Signal(syscall.SIGTERM)
+			r := target.Wait(kit.Limit)
+			if strings.Contains(r.Stdout, "leak") || strings.Count(r.Stderr, "does not answer") != 1 {
+				t.Errorf("%v", r)
+			}
+			s.Server.Addr(t, "s0", wgServer+"/24")
+			s.sealed()
+		})
+	}
+}
+
+// keysHidden checks that no secret is in the run directory, in an argument or in the environment
+// of a process, or in lklctl's output, which shows the state of the peer.
+func (s *wgSite) keysHidden(p *wgPeer) {
+	s.Helper()
+	raw, err := base64.StdEncoding.DecodeString(s.private)
+	kit.Must(s.T, err)
+	texts := map[string]string{}
+	for _, pattern := range []string{"/proc/[0-9]*/cmdline", "/proc/[0-9]*/environ"} {
+		files, _ := filepath.Glob(pattern)
+		for _, f := range files {
+			b, _ := os.ReadFile(f) // the process may have ended
+			texts[f] = string(b)
+		}
+	}
+	kit.Must(s.T, filepath.WalkDir(s.run, func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			texts[path] = kit.ReadFile(s.T, path)
+		}
+		return err
+	}))
+	if len(texts) < 10 {
+		s.Errorf("only %d files", len(texts))
+	}
+	texts["link"] = s.lklctl("link", "-o", "json")
+	var rows []struct {
+		Name  string
+		Peers []struct {
+			PublicKey     string    `json:"public_key"`
+			LastHandshake time.Time `json:"last_handshake"`
+			Endpoint      string
+			Received      int `json:"received_bytes"`
+			Sent          int `json:"sent_bytes"`
+		}
+	}
+	kit.Must(s.T, json.Unmarshal([]byte(texts["link"]), &rows))
+	shown := false
+	for _, r := range rows {
+		for _, of := range r.Peers {
+			shown = r.Name == "eth0" && of.PublicKey == p.public && of.Endpoint == wgServer+":"+wgPort &&
+				time.Since(of.LastHandshake) < time.Hour && of.Received > 0 && of.Sent > 0
+		}
+	}
+	if !shown {
+		s.Errorf("lklctl link shows %s", texts["link"])
+	}
+	texts["table"] = s.lklctl("link")
+	if !strings.Contains(texts["table"], p.public) || !strings.Contains(texts["table"], "s ago") {
+		s.Errorf("lklctl link shows %s", texts["table"])
+	}
+	texts["list"] = s.lklctl("list", "-o", "json")
+	for name, text := range texts {
+		if strings.Contains(text, s.private) || strings.Contains(text, hex.EncodeToString(raw)) || strings.Contains(text, string(raw)) {
+			s.Errorf("%s has the private key", name)
+		}
+	}
+}
+
+// TestWGErrors checks the lines about wrong files, and about a peer that does not know the key.
+func TestWGErrors(t *testing.T) {
+	s := newWGSite(t)
+	_, file := s.simple(wgServer + ":" + wgPort)
+	good := kit.ReadFile(t, file)
+	run := func(args ...string) kit.Result {
+		return kit.Run(t, kit.TransferLimit, s.as("lklrun", args...))
+	}
+	for name, c := range map[string]struct{ old, to, want string }{
+		"key":     {"PrivateKey = ", "PrivateKey = x", "line 2: PrivateKey: expected a key of 32 bytes in base64"},
+		"word":    {"Address", "Adress", "line 3: Adress: unknown key in [interface]"},
+		"allowed": {"AllowedIPs = 0.0.0.0/0,", "AllowedIPs =", "no [Peer] has AllowedIPs of a family of Address"},
+		"port":    {"DNS = 10.2.0.1", "ListenPort = 53", "ListenPort: this user may not bind port 53"},
+	} {
+		path := s.file(name+".conf", strings.Replace(good, c.old, c.to, 1))
+		r := run("--if", "wg:"+path, "--", "echo", "started")
+		kit.OneLine(t, r, 2, regexp.QuoteMeta(c.want))
+		if !strings.Contains(r.Stderr, path) || strings.Contains(r.Stderr, s.private) || r.Stdout != "" {
+			t.Errorf("%s: %v", name, r)
+		}
+	}
+	for want, args := range map[string][]string{
+		"does not exist":                   {"--if", "wg:/none.conf"},
+		"no file; expected wg:FILE":        {"--if", "wg:"},
+		"is already used by eth0":          {"--if", "wg:" + file, "--if", "wg:" + file},
+		"ip: the file assigns the address": {"--if", "wg:" + file + ",ip=10.0.0.1/24"},
+		"leaves 1440 for the tunnel":       {"--if", "wg:" + file + ",mtu=1450"},
+	} {
+		kit.OneLine(t, run(append(args, "--", "echo", "started")...), 2, want)
+	}
+	kit.Must(t, os.Chmod(file, 0o644))
+	r := run("--if", "wg:"+file, "--dry-run", "--", "true")
+	if want := "other users can read the keys in " + file + "; run `chmod 600"; r.Status != 0 || !strings.Contains(r.Stderr+r.Stdout, want) {
+		t.Errorf("want %q: %v", want, r)
+	}
+	kit.WriteFile(t, "/etc/resolv.conf", "nameserver 127.0.0.1\n")
+	r = run("--if", "wg:"+s.file("later.conf", strings.Replace(good, wgServer, "later.example", 1)), "--", "echo", "ran")
+	if r.Status != 0 || r.Stdout != "ran\n" || !strings.Contains(r.Stderr, "connection refused; lklrun tries again") {
+		t.Errorf("without a name server: %v", r)
+	}
+	_, stranger := wireguardKey(t, s.dir, "stranger")
+	path := s.file("wrong.conf", good[:strings.Index(good, "PublicKey")]+"PublicKey = "+stranger+"\n"+good[strings.Index(good, "Endpoint"):])
+	r = run("--if", "wg:"+path, "--", "sh", "-c", "ping -qc1 -w12 10.2.0.1 >&2; echo ran")
+	want := "eth0: the peer " + wgServer + ":" + wgPort + " does not answer: its address or UDP port is unreachable, the keys in the file are wrong, or it does not know the public key " + s.public
+	if r.Status != 0 || r.Stdout != "ran\n" || strings.Count(r.Stderr, want) != 1 {
+		t.Errorf("want %q once: %v", want, r)
+	}
+}
