@@ -30,9 +30,9 @@ var demoLeft string
 // file over two paths at once. Its server, whose kernel speaks MPTCP, is on the phone's
 // side of the cable.
 func testDemo(t *testing.T, m *vm.Machine, engine string) {
-	const size = 8000000
+	const size = 4000000 // an emulated CPU carries about 1 Mbit/s
 	defer m.Sh(t, limit, demoEnd)
-	want := strings.TrimSpace(m.Do(t, limit, "set -- 20mbit\n"+demoWires))
+	want := strings.TrimSpace(m.Do(t, limit, fmt.Sprintf("set -- 20mbit %d\n", size)+demoWires))
 	before := m.Do(t, limit, demoLeft)
 
 	began := time.Now()

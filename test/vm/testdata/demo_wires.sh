@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Sets up the demo's wires (test/demo.sh) and its server on the machine. The
-# links are slower than in the demo, because the machine is; $1 is their rate.
+# links are slower than in the demo, because the machine is; $1 is their rate, $2 the file's size.
 
 set -eu
 ip netns add server
@@ -22,7 +22,7 @@ ip netns exec server sysctl -qw net.mptcp.enabled=1
 ip -n server mptcp limits set subflow 1 add_addr_accepted 0
 ip -n server mptcp endpoint add 10.71.2.1 dev s1 signal
 mkdir -p /srv/demo
-head -c 8000000 /dev/urandom >/srv/demo/file
+head -c "$2" /dev/urandom >/srv/demo/file
 cat >/srv/demo/conf <<END
 user root; pid /srv/demo/pid; error_log /srv/demo/error.log;
 events { }
