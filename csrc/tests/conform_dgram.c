@@ -112,6 +112,7 @@ static void receive(const char *what, int fd, int flags, size_t room)
 /** errors - results if no socket receives the datagrams */
 static void errors(int family)
 {
+	struct sockaddr none = { .sa_family = AF_UNSPEC };
 	struct sockaddr_storage ss;
 	int fd, port = nobody(family);
 	char c;
@@ -133,6 +134,17 @@ static void errors(int family)
 	events("no more", fd, 0, POLLIN | POLLOUT, 0);
 	say("blocked till it comes", send(fd, "x", 1, 0));
 	events("error", fd, POLLIN, POLLIN, LIMIT_MS);
+	receive("recvmsg", fd, 0, 10);
+	close(fd);
+
+	fd = bound(family);
+	say("to itself", sendto(fd, "kept", 4, 0, (struct sockaddr *)&ss, lo(&ss, family, port_of(fd))));
+	events("there", fd, POLLIN, POLLIN, LIMIT_MS);
+	connect(fd, (struct sockaddr *)&ss, lo(&ss, family, port));
+	say("to nobody", send(fd, "x", 1, 0));
+	events("error", fd, 0, 0, LIMIT_MS);
+	say("disconnect", connect(fd, &none, sizeof(none)));
+	get_int("SO_ERROR", fd, SOL_SOCKET, SO_ERROR);
 	receive("recvmsg", fd, 0, 10);
 	close(fd);
 
@@ -643,6 +655,8 @@ static void peers(int family)
 	say("shutdown WR", shutdown(a, SHUT_WR));
 	signal(SIGPIPE, SIG_IGN);
 	say("send", send(a, "x", 1, 0));
+	say("sendto", sendto(a, "x", 1, 0, (struct sockaddr *)&ss, lo(&ss, family, port_of(b))));
+	say("sendmsg", sendmsg(a, &(struct msghdr){ 0 }, 0));
 	say("from b", sendto(b, "b4", 2, 0, (struct sockaddr *)&ss, lo(&ss, family, port_of(a))));
 	events("there", a, POLLIN, POLLIN, LIMIT_MS);
 	say("recv", recv(a, buf, 10, MSG_DONTWAIT));

@@ -540,6 +540,7 @@ static void early(int family)
 /** half - shutdown in both directions */
 static void half(int family)
 {
+	struct sockaddr none = { .sa_family = AF_UNSPEC };
 	int sv[2];
 	char buf[8];
 
@@ -563,6 +564,38 @@ static void half(int family)
 	say("write", write(sv[0], "x", 1));
 	close(sv[1]);
 	close(sv[0]);
+	tcp_pair(family, sv);
+	say("SHUT_WR", shutdown(sv[0], SHUT_WR));
+	say("eof", read(sv[1], buf, 8));
+	say("reset", connect(sv[0], &none, sizeof(none)));
+	wait_for(sv[1], POLLHUP);
+	get_int("after the reset, SO_ERROR", sv[1], SOL_SOCKET, SO_ERROR);
+	say("eof", read(sv[1], buf, 8));
+	say("write", write(sv[1], "x", 1));
+	close(sv[1]);
+	close(sv[0]);
+}
+
+/** refused - calls that return the error of a connect */
+static void refused(int family)
+{
+	struct sockaddr_storage ss;
+	int port, l = listener(family, 0, &port), fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK, 0);
+	socklen_t len = lo(&ss, family, port);
+
+	printf("# refused, family %d\n", family);
+	close(l);
+	connect(fd, (struct sockaddr *)&ss, len);
+	wait_for(fd, POLLHUP);
+	say("empty", sendto(fd, "", 0, 0, (struct sockaddr *)&ss, len));
+	get_int("SO_ERROR", fd, SOL_SOCKET, SO_ERROR);
+	close(fd);
+	fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK, 0);
+	connect(fd, (struct sockaddr *)&ss, len);
+	wait_for(fd, POLLHUP);
+	say("connect again", connect(fd, (struct sockaddr *)&ss, len));
+	events("has told it", fd, POLLHUP, POLLHUP, LIMIT_MS);
+	close(fd);
 }
 
 /** lengths - how getsockopt and setsockopt treat lengths */
@@ -684,6 +717,7 @@ int main(void)
 		waits(f[i]);
 		shut_listener(f[i]);
 		early(f[i]);
+		refused(f[i]);
 		half(f[i]);
 	}
 	lengths();

@@ -296,6 +296,22 @@ bool carrier_is_shut(int dup)
 	return poll(&p, 1, 0) > 0 && (p.revents & POLLRDHUP);
 }
 
+/**
+ * carrier_may_send - whether the target has not shut down sending
+ *
+ * No poll bit shows this for a datagram socket. The kernel checks it before it
+ * reads what it shall send, so nothing is sent from an address that cannot be
+ * read (net/core/sock.c, sock_alloc_send_pskb()).
+ */
+bool carrier_may_send(int dup)
+{
+	struct iovec nowhere = { NULL, 1 };
+	struct msghdr mh = { .msg_iov = &nowhere, .msg_iovlen = 1 };
+
+	return sendmsg(dup, &mh, MSG_DONTWAIT | MSG_NOSIGNAL) != -1 ||
+	       errno != EPIPE;
+}
+
 /** carrier_token - get a stream socket for connecting to a listening carrier */
 int carrier_token(void)
 {

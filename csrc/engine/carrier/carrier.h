@@ -38,6 +38,7 @@ void carrier_note(struct conn *conn, int fd);
 bool carrier_is_old(int fd);
 bool carrier_gone(struct conn *conn);
 bool carrier_is_shut(int dup);
+bool carrier_may_send(int dup);
 int carrier_token(void);
 void carriers_find_gone(void);
 int carrier_init(void);

@@ -340,15 +340,18 @@ static struct unread *take_out(struct dgram *d, int dup)
  * dgram_disconnect - disconnect the target's socket from its peer
  *
  * Disconnecting the carrier would lose unread datagrams, so these are put back.
+ * An error stays, too.
  */
 int dgram_disconnect(struct dgram *d, int dup)
 {
 	struct conn *conn = &d->conn;
 	struct list unread = LIST_INIT(unread), *pos, *tmp;
 	struct unread *u;
+	int err;
 
 	if (!(conn->carrier & C_CONNECTED) || host.shared_netns)
 		return 0;
+	err = dgram_take_error(d, dup);	/* else the next receive would fail */
 	while ((u = take_out(d, dup)))
 		list_add_tail(&u->link, &unread);
 	connect(dup, &nobody, sizeof(nobody));
@@ -360,5 +363,8 @@ int dgram_disconnect(struct dgram *d, int dup)
 			conn_stats.dgrams_dropped++;
 		free(u);
 	}
+	dgram_look_again(d, dup);
+	if (err)
+		dgram_failed(d, err);
 	return 0;
 }

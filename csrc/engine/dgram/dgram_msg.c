@@ -74,6 +74,8 @@ static int64_t send_one(struct call *c, const struct user_msg *um)
 			return -EPERM;
 	}
 	ret = -dgram_take_error(d, c->dup);
+	if (!ret && !carrier_may_send(c->dup))
+		ret = -EPIPE;
 	dgram_look_again(d, c->dup);
 	if (ret)
 		return ret;

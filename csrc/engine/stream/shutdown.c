@@ -50,14 +50,15 @@ static void warn_reset(const struct conn *conn)
  * The error requires an unread byte in the carrier. This is either a byte that
  * the target sent and we have not read, or a byte that we write through a
  * borrowed duplicate of the target's end. After the target's own SHUT_WR
- * neither is possible, and the target sees end-of-file.
+ * neither is possible, and the target sees end-of-file. If it has already got
+ * the end of the data, TCP keeps reporting this end to a read.
  */
 static void finish_reset(struct stream *s)
 {
 	struct conn *conn = &s->conn;
 	int unread = 0, dup;
 
-	if (!(conn->carrier & C_HUP) &&
+	if (!(conn->carrier & (C_HUP | C_SHUT)) &&
 	    (ioctl(conn->csrc.fd, FIONREAD, &unread) || !unread)) {
 		dup = carrier_borrow(conn);
 		if (dup >= 0) {

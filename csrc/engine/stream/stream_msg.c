@@ -262,7 +262,7 @@ int64_t stream_send_try(struct call *c, struct held *h)
 	ret = msg_get(c, &um);
 	if (ret)
 		return ret;
-	while (done < um.total) {
+	do {	/* an empty one fails, too */
 		size_t len = um.total - done;
 
 		if (len > CALL_BUF_SIZE)
@@ -286,7 +286,7 @@ int64_t stream_send_try(struct call *c, struct held *h)
 			return ret ? ret : stream_broken(c, um.flags);
 		}
 		done += (size_t)n;
-	}
+	} while (done < um.total);
 	return (int64_t)done;
 }
 

@@ -175,7 +175,7 @@ int64_t tcp_connect(struct call *c, const struct sockaddr_storage *ss,
 {
 	struct conn *conn = c->conn;
 	struct stream *s = stream_of(conn);
-	int err = conn->so_error;
+	int err;
 	long ret;
 
 	if (ss->ss_family == AF_UNSPEC && len >= (socklen_t)sizeof(sa_family_t))
@@ -193,7 +193,7 @@ int64_t tcp_connect(struct call *c, const struct sockaddr_storage *ss,
 		 * the attempt. The call after that starts another attempt
 		 * (__inet_stream_connect(), net/ipv4/af_inet.c).
 		 */
-		conn->so_error = 0;
+		err = stream_take_error(c);
 		if (!(conn->facts & F_REPORTED)) {
 			conn->facts |= F_REPORTED;
 			return err ? -err : -ECONNABORTED;
@@ -278,6 +278,19 @@ static void connected(struct stream *s)
 	held_wake(&conn->held);
 }
 
+/** reset_after_end - record an error that follows the end of the peer's data */
+static void reset_after_end(struct stream *s)
+{
+	int err = 0;
+	socklen_t len = sizeof(err);
+
+	st_getsockopt(s->conn.sfd, SOL_SOCKET, SO_ERROR, &err, &len);
+	if (!err)	/* the error queue is not empty */
+		return;
+	s->conn.so_error = err;
+	stack_error(s, err);
+}
+
 /** tcp_stack_event - handle an event of a stream's socket in the stack */
 void tcp_stack_event(struct stack_src *src, uint32_t events)
 {
@@ -307,6 +320,8 @@ void tcp_stack_event(struct stack_src *src, uint32_t events)
 			conn->stack |= S_PRI;
 		if (events & EPOLLERR)
 			conn->stack |= S_ERR;
+		if ((conn->stack & (S_ERR | S_END | S_BROKEN)) == (S_ERR | S_END))
+			reset_after_end(s);
 		pump(&conn->work);
 		return;
 	default:
