@@ -300,6 +300,10 @@ fuzz-calls: packages build $(if $(SAN),san) ## run a target that makes random ca
 	@FUZZ_SECONDS=$(DURATION) FUZZ_SEED=$(SEED) LKLRUN_BIN=$(SAN_BIN) \
 		$(GO) test ./test/stress -run '^TestFuzz$$' -count=1 -v -timeout 1h
 
+.PHONY: compare-calls
+compare-calls: build ## make random calls natively and on a stack and compare the results: DURATION=60 SEED=N ENGINE=trace
+	@$(MAKE) -s --no-print-directory -C csrc OUT=$(BIN) LKL=$(BIN)/stacks/vanilla/liblkl.so SEED=$(SEED) DURATION=$(DURATION) $@
+
 # No package list contains clang, because nothing else needs it.
 .PHONY: fuzz-exchange
 fuzz-exchange: packages build $(if $(SAN),san) ## exchange descriptors, memory and instructions during calls: DURATION=60 SEED=N SAN=1

@@ -99,12 +99,12 @@ def natively(conform):
     return subprocess.run([conform], stdout=subprocess.PIPE, timeout=LIMIT, check=True, text=True).stdout
 
 
-def under(abi, lib, mptcp=False, uid=None, program=None, binary=None, extra=()):
+def under(abi, lib, mptcp=False, uid=None, program=None, binary=None, extra=(), arguments=()):
     r, w = os.pipe()
     saved = os.dup(1)
     os.dup2(w, 1)
     try:
-        h = drive.Host([program or conform], abi=abi, lib=lib, uid=uid, binary=binary, extra=extra)
+        h = drive.Host([program or conform, *arguments], abi=abi, lib=lib, uid=uid, binary=binary, extra=extra)
     finally:
         os.dup2(saved, 1)
         os.close(saved)
