@@ -300,8 +300,8 @@ bool carrier_is_shut(int dup)
  * carrier_may_send - whether the target has not shut down sending
  *
  * No poll bit shows this for a datagram socket. The kernel checks it before it
- * reads what it shall send, so nothing is sent from an address that cannot be
- * read (net/core/sock.c, sock_alloc_send_pskb()).
+ * reads the data, so nothing is sent from an address that cannot be read
+ * (net/core/sock.c, sock_alloc_send_pskb()).
  */
 bool carrier_may_send(int dup)
 {
