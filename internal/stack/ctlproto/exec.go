@@ -15,8 +15,6 @@ type Exec struct {
 	Env   []string
 }
 
-const execSize = 16
-
 // Append appends the message in wire format to b. It fails if a string contains a zero
 // byte or if there is no command.
 func (m Exec) Append(b []byte) ([]byte, error) {

@@ -24,11 +24,6 @@ type Buf struct {
 	Data   []byte // Len bytes in a request if Flags has CTL_BUF_IN, else nil
 }
 
-const (
-	syscallSize = 64
-	bufSize     = 8
-)
-
 // Append appends the message in wire format to b. It rejects the messages that the stack
 // host rejects.
 func (m Syscall) Append(b []byte) ([]byte, error) {

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tries to send packets beside the tunnel until SIGTERM. Prints "answer" for each answer of the
 web server behind the tunnel, and "leak" if the host's own network answers."""
 import socket
