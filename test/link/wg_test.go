@@ -283,6 +283,10 @@ func TestWGSealed(t *testing.T) {
 			}
 			answers("an answer")
 			s.keysHidden(p)
+			s.Host.Run(t, "ip", "addr", "del", wgClient+"/24", "dev", "a0")
+			s.Host.Addr(t, "a0", "198.51.100.77/24")
+			s.Host.Run(t, "ip", "route", "add", "default", "via", wgServer)
+			answers("an answer to the client's new address")
 			p.proc.Signal(syscall.SIGTERM)
 			p.proc.Wait(kit.Limit)
 			s.says(target, "eth0: the peer "+wgName+":"+wgPort+" does not answer: the last handshake was at ")
@@ -301,6 +305,43 @@ func TestWGSealed(t *testing.T) {
 			s.sealed()
 		})
 	}
+}
+
+// TestWGSplit has a file with only the company's networks, and a second interface, which the stack
+// has from the start or gets later. If the peer dies, nothing for the company takes the other path.
+func TestWGSplit(t *testing.T) {
+	s := newWGSite(t)
+	p := s.peer(wgPort, "", "10.10.0.53/16")
+	file := s.file("split.conf", fmt.Sprintf("[Interface]\nPrivateKey = %s\nAddress = 10.10.9.2/32\nDNS = 10.10.0.53\n[Peer]\nPublicKey = %s\nEndpoint = %s:%s\nAllowedIPs = 10.10.0.0/16\n", s.private, p.public, wgServer, wgPort))
+	s.Server.Nginx(t, kit.Nginx{Root: s.served()})
+	s.Server.Dnsmasq(t, map[string]string{"web.example": "10.10.0.53"})
+	for name, ifs := range map[string][]string{"first": {"wg:" + file, "user"}, "second": {"user", "wg:" + file}, "later": {"wg:" + file}} {
+		target := s.start("supervise", ifs, "sleep", "600")
+		kit.WaitFor(t, "the run", kit.Limit, func() bool { return s.as("lklctl", "-n", s.Instance, "link").Run() == nil })
+		if len(ifs) == 1 {
+			s.lklctl("link", "add", "user")
+		}
+		curl := []string{"exec", "--", "curl", "-sS", "--max-time", "20"}
+		for _, url := range []string{"http://web.example/hello", "http://10.10.0.53/hello", "http://" + wgServer + "/hello"} {
+			if got := s.lklctl(append(curl, url)...); got != "hello\n" {
+				t.Errorf("%s: %s: %q", name, url, got)
+			}
+		}
+		if got := s.lklctl("exec", "--", "grep", "^nameserver", "/etc/resolv.conf"); got != "nameserver 10.10.0.53\n" {
+			t.Errorf("%s: the name servers are %q", name, got)
+		}
+		target.Signal(syscall.SIGTERM)
+		target.Wait(kit.Limit)
+	}
+	outside := kit.StartTcpdump(t, s.Host.Command("tcpdump", "-nlU", "--immediate-mode", "-Q", "out", "-i", "a0", "net 10.10.0.0/16 or port 53 or (host "+wgServer+" and port 9)"))
+	p.proc.Signal(syscall.SIGTERM)
+	p.proc.Wait(kit.Limit)
+	r := kit.Run(t, kit.Limit, s.as("lklrun", "--if", "wg:"+file, "--if", "user", "--", "curl", "-sS", "--max-time", "10", "http://10.10.0.53/hello", "http://web.example/hello"))
+	if r.Status != 28 || strings.Count(r.Stderr, "eth0: the peer "+wgServer+":"+wgPort+" does not answer: ") != 1 {
+		t.Errorf("%v", r)
+	}
+	s.capture = outside
+	s.sealed()
 }
 
 // keysHidden checks that no secret is in the run directory, in an argument or in the environment
