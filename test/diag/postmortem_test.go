@@ -132,20 +132,24 @@ func hasLast(t *testing.T, file string) bool {
 	return syn && asked && answered
 }
 
-// TestPanicNoBundle checks a panic if the directory cannot be written. The panic must
-// still be reported, with the reason for the missing bundle.
+// TestPanicNoBundle checks, with each engine, a panic if the directory cannot be written. The
+// panic must still be reported, in one line with the reason for the missing bundle.
 func TestPanicNoBundle(t *testing.T) {
-	s := kit.NewSite(t)
-	t.Setenv("XDG_STATE_HOME", "/dev/null")
-	before := kit.Take(t, s.Server)
-	k := s.Talk("--if", s.TapIf())
-	k.Say("1")
-	kit.Crash(t, k)
-	r := k.Proc.Wait(kit.Limit)
-	if said := kit.Lines(r.Stderr); len(said) != 1 || !strings.Contains(said[0], "sysrq triggered crash") || !strings.Contains(said[0], "saving its log: ") || r.Status != 125 {
-		t.Errorf("%v", r)
+	for _, engine := range []string{"supervise", "preload"} {
+		t.Run(engine, func(t *testing.T) {
+			s := kit.NewSite(t)
+			t.Setenv("XDG_STATE_HOME", "/dev/null")
+			before := kit.Take(t, s.Server)
+			k := s.Talk("--engine", engine, "--if", s.TapIf(), "--if", "tap:new0,ip=10.75.0.1/24")
+			k.Say("1")
+			kit.Crash(t, k)
+			r := k.Proc.Wait(kit.Limit)
+			if said := kit.Lines(r.Stderr); len(said) != 1 || !strings.Contains(said[0], "sysrq triggered crash") || !strings.Contains(said[0], "saving its log: ") || r.Status != 125 {
+				t.Errorf("%v", r)
+			}
+			before.Same()
+		})
 	}
-	before.Same()
 }
 
 // TestBundle checks the bundle of a running instance, and the log of its kernel.

@@ -274,19 +274,6 @@ func TestTransparency(t *testing.T) {
 	}
 }
 
-//go:embed testdata/fetch_many.py
-var fetchMany string
-
-// TestManyConnections makes many connections, at once and one after the other.
-func TestManyConnections(t *testing.T) {
-	s := kit.NewSite(t)
-	s.Web(kit.Nginx{Workers: 2})
-	r := kit.Run(t, 2*time.Minute, s.OnTap("/usr/bin/python3", "-c", fetchMany, kit.ServerAddr))
-	if r.Stdout != "2000 True\n" {
-		t.Errorf("2,000 connections: %v", r)
-	}
-}
-
 //go:embed testdata/connect_at_once.py
 var connectAtOnce string
 

@@ -103,37 +103,14 @@ while True: signal.pause()`, sig)))
 // has printed "ready". It returns the command's result and the terminal's output.
 func interrupted(t *testing.T, cmd *exec.Cmd) (kit.Result, string) {
 	t.Helper()
-	master, slave := terminal.Open(t)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	var mu sync.Mutex
-	var shown strings.Builder
-	said := func() string { mu.Lock(); defer mu.Unlock(); return shown.String() }
-	p := kit.Start(t, cmd)
-	if err := slave.Close(); err != nil {
-		t.Fatal(err)
-	}
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		buf := make([]byte, 4096)
-		for {
-			n, err := master.Read(buf)
-			mu.Lock()
-			shown.Write(buf[:n])
-			mu.Unlock()
-			if err != nil { // EIO means that the other side is closed
-				return
-			}
-		}
-	}()
+	p, master, said, closed := foreground(t, cmd)
 	kit.WaitFor(t, "the target", kit.Limit, func() bool { return strings.Contains(said(), "ready\r\n") || !p.Running() })
 	if _, err := master.Write([]byte{3}); err != nil {
 		t.Fatal(err)
 	}
 	r := p.Wait(kit.Limit)
 	select {
-	case <-read:
+	case <-closed:
 	case <-time.After(kit.Limit):
 		t.Errorf("%v: somebody still has the terminal open", cmd.Args)
 	}
@@ -158,6 +135,8 @@ try:
 except KeyboardInterrupt:
     print("bye"); sys.exit(7)'`,
 		`sh -c "echo ready; exec sleep 60"; echo after`,
+		// The target has the terminal, including job control.
+		`test -t 0 && test -t 1 && test -t 2 && stty size >/dev/null && test "$(ps -o tpgid= -p $$)" -gt 0 && echo tty; echo ready; read x || exit 3`,
 	} {
 		want, shownWant := interrupted(t, exec.Command("sh", "-c", text))
 		before := kit.Take(t, s.Server)
@@ -169,68 +148,6 @@ except KeyboardInterrupt:
 			t.Errorf("%s\nunder lklrun the terminal shows %q\nwithout: %q", text, shown, shownWant)
 		}
 		before.Same()
-	}
-}
-
-// TestTerminal checks that the target has the terminal, including job control.
-func TestTerminal(t *testing.T) {
-	s := kit.NewSite(t)
-	const text = `test -t 0 && test -t 1 && test -t 2 && stty size >/dev/null && test "$(ps -o tpgid= -p $$)" -gt 0 && echo tty; echo ready; read x || exit 3`
-	want, shownWant := interrupted(t, exec.Command("sh", "-c", text))
-	got, shown := interrupted(t, s.OnTap("sh", "-c", text))
-	if shown != shownWant || got.Status != want.Status || got.Signal != want.Signal {
-		t.Errorf("under lklrun %q %v\nwithout %q %v", shown, got, shownWant, want)
-	}
-}
-
-// TestStopAndContinue checks that Ctrl-Z stops the whole job and fg continues it, as a
-// shell's job control expects. The parent sees WIFSTOPPED.
-func TestStopAndContinue(t *testing.T) {
-	s := kit.NewSite(t)
-	master, slave := terminal.Open(t)
-	defer master.Close()
-	cmd := s.OnTap("sh", "-c", "echo ready; read line; echo got $line")
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _, _ = cmd.Process.Wait() }) // it may have ended already
-	_ = slave.Close()
-	var shown strings.Builder
-	expect := func(text string) {
-		t.Helper()
-		buf := make([]byte, 4096)
-		if err := master.SetReadDeadline(time.Now().Add(kit.Limit)); err != nil {
-			t.Fatal(err)
-		}
-		for !strings.Contains(shown.String(), text) {
-			n, err := master.Read(buf)
-			shown.Write(buf[:n])
-			if err != nil {
-				t.Fatalf("waiting for %q: %v; the terminal shows %q", text, err, shown.String())
-			}
-		}
-	}
-	expect("ready")
-	// An orphaned session leader ignores SIGTSTP. So send SIGSTOP, as `kill -STOP` does.
-	// It stops only lklrun: the target continues, and no data is lost.
-	if err := cmd.Process.Signal(unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	var ws unix.WaitStatus
-	if _, err := unix.Wait4(cmd.Process.Pid, &ws, unix.WUNTRACED, nil); err != nil || !ws.Stopped() {
-		t.Fatalf("stopping: %v %v", ws, err)
-	}
-	if err := cmd.Process.Signal(unix.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := master.WriteString("word\n"); err != nil {
-		t.Fatal(err)
-	}
-	expect("got word")
-	if _, err := unix.Wait4(cmd.Process.Pid, &ws, 0, nil); err != nil || !ws.Exited() || ws.ExitStatus() != 0 {
-		t.Errorf("the end: %v %v", ws, err)
 	}
 }
 
@@ -276,9 +193,9 @@ func TestPipes(t *testing.T) {
 	}
 }
 
-// foreground starts a command as a terminal's foreground job; said returns the
-// terminal's output so far.
-func foreground(t *testing.T, cmd *exec.Cmd) (p *kit.Proc, master *os.File, said func() string) {
+// foreground starts a command as a terminal's foreground job. said returns the terminal's
+// output so far; closed ends when nobody has the terminal open any more.
+func foreground(t *testing.T, cmd *exec.Cmd) (p *kit.Proc, master *os.File, said func() string, closed <-chan struct{}) {
 	t.Helper()
 	master, slave := terminal.Open(t)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
@@ -289,19 +206,21 @@ func foreground(t *testing.T, cmd *exec.Cmd) (p *kit.Proc, master *os.File, said
 	}
 	var mu sync.Mutex
 	var shown strings.Builder
+	read := make(chan struct{})
 	go func() {
+		defer close(read)
 		buf := make([]byte, 4096)
 		for {
 			n, err := master.Read(buf)
 			mu.Lock()
 			shown.Write(buf[:n])
 			mu.Unlock()
-			if err != nil { // the other side is closed
+			if err != nil { // EIO means that the other side is closed
 				return
 			}
 		}
 	}()
-	return p, master, func() string { mu.Lock(); defer mu.Unlock(); return shown.String() }
+	return p, master, func() string { mu.Lock(); defer mu.Unlock(); return shown.String() }, read
 }
 
 //go:embed testdata/count_signals.py
@@ -313,7 +232,7 @@ func TestInterruptAlone(t *testing.T) {
 	s := kit.NewSite(t)
 	before := kit.Take(t, s.Server)
 	for _, sig := range []syscall.Signal{unix.SIGINT, unix.SIGQUIT} {
-		p, master, said := foreground(t, s.OnTap("/usr/bin/python3", "-uc", countSignals))
+		p, master, said, _ := foreground(t, s.OnTap("/usr/bin/python3", "-uc", countSignals))
 		see := func(text string) {
 			t.Helper()
 			kit.WaitFor(t, text, kit.Limit, func() bool { return strings.Contains(said(), text) || !p.Running() })
@@ -346,7 +265,7 @@ func TestJobControl(t *testing.T) {
 	s := kit.NewSite(t)
 	cmd := exec.Command("bash", "--norc", "--noprofile", "-i")
 	cmd.Env = append(os.Environ(), "PS1=prompt> ", "TERM=dumb")
-	p, master, said := foreground(t, cmd)
+	p, master, said, _ := foreground(t, cmd)
 	at := 0
 	see := func(text string) {
 		t.Helper()

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -16,49 +15,6 @@ import (
 
 	"github.com/lklrun/lklrun/test/kit"
 )
-
-// TestWrongInput checks that wrong input produces one line that names it, and status 2,
-// before lklrun changes anything.
-func TestWrongInput(t *testing.T) {
-	s := kit.NewSite(t)
-	notAStack := kit.Dir(t)
-	broken := kit.Dir(t)
-	kit.WriteFile(t, filepath.Join(broken, "stack.json"), `{"name": `)
-	before := kit.Take(t, s.Server)
-	for _, tt := range []struct {
-		names string
-		args  []string
-	}{
-		{`nosuch.*(bbr|mptcp)`, []string{"--stack", "nosuch", "--", "true"}},
-		{regexp.QuoteMeta(notAStack), []string{"--stack", notAStack, "--", "true"}},
-		{`stack.json`, []string{"--stack", broken, "--", "true"}},
-		{`veth:x`, []string{"--if", "veth:x", "--", "true"}},
-		{`10\.0\.0\.300`, []string{"--if", "tap:tap0,ip=10.0.0.300/24", "--", "true"}},
-		{`prefix`, []string{"--if", "tap:tap0,ip=10.0.0.3", "--", "true"}},
-		{`addr`, []string{"--if", "tap:tap0,addr=1", "--", "true"}},
-		{`mtu`, []string{"--if", "tap:tap0,mtu=1", "--", "true"}},
-		{`15`, []string{"--if", "tap:a-name-too-long-for-linux", "--", "true"}},
-		{`tap0`, []string{"--if", "tap:tap0", "--if", "tap:tap0", "--", "true"}},
-		{`fd:77.*not open`, []string{"--if", "fd:77", "--", "true"}},
-		{`fd:3.*not open`, []string{"--if", "fd:3", "--", "true"}},
-		{`sysctl`, []string{"--sysctl", "nonsense", "--", "true"}},
-		{`dns`, []string{"--dns", "not-an-address", "--", "true"}},
-		{`mem`, []string{"--mem", "lots", "--", "true"}},
-		{`name`, []string{"--name", "../x", "--", "true"}},
-		{`engine`, []string{"--engine", "steam", "--", "true"}},
-		{`-p; did you mean --publish`, []string{"-p", "8080:80", "--", "true"}},
-		{`"stats" is neither a verb of lab nor a program; did you mean status`, []string{"lab", "stats"}},
-		{`no-such-flag`, []string{"--no-such-flag", "--", "true"}},
-		{`command`, []string{}},
-		{`command`, []string{"--if", "user", "--"}},
-	} {
-		kit.OneLine(t, kit.Run(t, kit.Limit, kit.Lklrun(tt.args...)), 2, tt.names)
-		before.Same()
-		if t.Failed() {
-			t.Fatalf("lklrun %s", strings.Join(tt.args, " "))
-		}
-	}
-}
 
 // TestRefusedByTheStack checks values that only the stack can refuse, after it has
 // started. The target must not start, and all changes must be undone.
@@ -107,21 +63,6 @@ func TestBrokenLibrary(t *testing.T) {
 	inv.Same()
 }
 
-// TestOneName starts two runs with one name: the second is refused, the first
-// continues.
-func TestOneName(t *testing.T) {
-	s := kit.NewSite(t)
-	k := s.Talk("--if", s.TapIf())
-	k.Say("1")
-	before := kit.Take(t, s.Server)
-	kit.OneLine(t, kit.Run(t, kit.Limit, kit.Lklrun("--name", k.Name, "--if", "user", "--", "true")), 2, k.Name)
-	before.Same()
-	if got := k.Say("2"); got != "2" {
-		t.Errorf("the first run says %q", got)
-	}
-	k.End()
-}
-
 // TestTapInUse checks a tap that another run has open, and a device that is not a tap.
 func TestTapInUse(t *testing.T) {
 	s := kit.NewSite(t)
@@ -134,16 +75,6 @@ func TestTapInUse(t *testing.T) {
 	kit.OneLine(t, r, 2, "v0")
 	before.Same()
 	k.End()
-}
-
-// TestTapWithoutRoot checks a tap that the user may not create.
-func TestTapWithoutRoot(t *testing.T) {
-	kit.NewSite(t)
-	bin := kit.PublicBin(t)
-	before := kit.Take(t)
-	r := kit.Run(t, kit.Limit, kit.AsUser(exec.Command(bin+"/lklrun", "--if", "tap:new0,ip=10.0.0.1/24", "--", "true"), ""))
-	kit.OneLine(t, r, 2, "new0")
-	before.Same()
 }
 
 // TestTapCreated checks that a tap that lklrun creates is removed afterwards. An existing
@@ -197,52 +128,38 @@ func TestDryRun(t *testing.T) {
 	before.Same()
 }
 
-// TestKilled kills each process of a run in turn. The others end and clean up: within
-// seconds, no device, namespace, process, rule or file is left.
+// TestKilled kills each process of a run in turn, with each engine. The others end and clean
+// up: within seconds, no device, namespace, process, rule or file is left.
 func TestKilled(t *testing.T) {
-	for _, tt := range []struct {
-		who   string
-		check func(t *testing.T, r kit.Result)
-	}{
-		{"pid", func(t *testing.T, r kit.Result) {
-			if r.Signal != unix.SIGKILL {
-				t.Errorf("the killed lklrun: %v", r)
-			}
-		}},
-		{"host_pid", func(t *testing.T, r kit.Result) {
-			if r.Status <= 0 || r.Status > 125 {
-				t.Errorf("lklrun without its stack host should end with a status of its own: %v", r)
-			}
-			if said := kit.Lines(r.Stderr); len(said) != 1 || !strings.HasPrefix(said[0], "lklrun:") {
-				t.Errorf("not one clear line: %q", r.Stderr)
-			}
-		}},
-		{"target_pid", func(t *testing.T, r kit.Result) {
-			if kit.ShellStatus(r) != 137 || r.Stderr != "" {
-				t.Errorf("the target's own end, 137 without a word: %v", r)
-			}
-		}},
-	} {
-		t.Run(tt.who, func(t *testing.T) {
-			s := kit.NewSite(t)
-			s.Web(kit.Nginx{})
-			before := kit.Take(t, s.Server)
-			// tap0 exists before the run and must stay; the run creates new0. The target
-			// has a child, and a descendant in another session.
-			k := s.Talk("--if", s.TapIf(), "--if", "tap:new0,ip=10.75.0.1/24")
-			k.Say(`__import__("subprocess").Popen(["sleep", "1000"]).pid`)
-			k.Say(`__import__("subprocess").Popen(["setsid", "sh", "-c", "sleep 1000 & sleep 1000"]).pid`)
-			k.Connect("c", kit.ServerAddr, 80)
-			if err := unix.Kill(kit.ProcessOf(t, k, tt.who), unix.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
-			tt.check(t, k.Proc.Wait(kit.Limit))
-			if tt.who == "pid" {
-				before.Settles(kit.Limit) // lklhost cleans up in the background
-			} else {
-				before.Same()
-			}
-		})
+	for _, engine := range []string{"supervise", "preload"} {
+		for who, want := range map[string]int{"pid": 137, "host_pid": 125, "target_pid": 137} {
+			t.Run(engine+", "+who, func(t *testing.T) {
+				s := kit.NewSite(t)
+				s.Web(kit.Nginx{})
+				before := kit.Take(t, s.Server)
+				// tap0 exists before the run and must stay; the run creates new0. The target
+				// has a child, and a descendant in another session.
+				k := s.Talk("--engine", engine, "--if", s.TapIf(), "--if", "tap:new0,ip=10.75.0.1/24")
+				k.Say(`__import__("subprocess").Popen(["sleep", "1000"]).pid`)
+				k.Say(`__import__("subprocess").Popen(["setsid", "sh", "-c", "sleep 1000 & sleep 1000"]).pid`)
+				k.Connect("c", kit.ServerAddr, 80)
+				if err := unix.Kill(kit.ProcessOf(t, k, who), unix.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+				r := k.Proc.Wait(kit.Limit)
+				if kit.ShellStatus(r) != want {
+					t.Errorf("want status %d: %v", want, r)
+				}
+				if said := kit.Lines(r.Stderr); want == 125 && (len(said) != 1 || !strings.HasPrefix(said[0], "lklrun:")) || want != 125 && r.Stderr != "" {
+					t.Errorf("standard error: %v", r)
+				}
+				if who == "pid" || engine == "preload" {
+					before.Settles(kit.Limit) // lklhost cleans up in the background
+				} else {
+					before.Same()
+				}
+			})
+		}
 	}
 }
 
@@ -291,25 +208,6 @@ func TestCleanupSparesTheLiving(t *testing.T) {
 		t.Errorf("after cleanup the run says %q", got)
 	}
 	k.End()
-}
-
-// TestPanic checks that a kernel panic in the stack ends the run with one line that
-// quotes it.
-func TestPanic(t *testing.T) {
-	s := kit.NewSite(t)
-	s.Web(kit.Nginx{})
-	before := kit.Take(t, s.Server)
-	k := s.Talk("--if", s.TapIf(), "--if", "tap:new0,ip=10.75.0.1/24")
-	k.Connect("c", kit.ServerAddr, 80)
-	kit.Crash(t, k)
-	r := k.Proc.Wait(kit.Limit)
-	if r.Status <= 0 || r.Status > 125 {
-		t.Errorf("a panic should end lklrun with a status of its own: %v", r)
-	}
-	if said := kit.Lines(r.Stderr); len(said) != 1 || !strings.HasPrefix(said[0], "lklrun:") || !strings.Contains(said[0], "panic") || !strings.Contains(said[0], "sysrq triggered crash") {
-		t.Errorf("not one line that quotes the panic: %q", r.Stderr)
-	}
-	before.Same()
 }
 
 // TestRuntimeDir checks a runtime directory that cannot be used: lklrun prints one line
@@ -377,41 +275,27 @@ func mount(t *testing.T, dir, size string) {
 	})
 }
 
-// TestInterruptedStart checks that Ctrl-C or SIGTERM in the middle of the start undoes
-// everything done so far.
+// TestInterruptedStart checks, with each engine, that SIGTERM in the middle of the start undoes
+// everything done so far. After SIGKILL, lklhost does so if it already runs, otherwise the next
+// `lklrun cleanup`.
 func TestInterruptedStart(t *testing.T) {
 	s := kit.NewSite(t)
 	before := kit.Take(t, s.Server)
-	for i := range 40 {
-		cmd := kit.Lklrun("--name", kit.NewName(), "--if", s.TapIf(), "--if", "tap:new0,ip=10.75.0.1/24", "--", "sleep", "60")
-		p := kit.Start(t, cmd)
-		kit.Spread(i)
-		p.Signal(unix.SIGTERM)
+	for i := range 80 {
+		engine, sig := []string{"supervise", "preload"}[i%2], []unix.Signal{unix.SIGTERM, unix.SIGTERM, unix.SIGKILL, unix.SIGKILL}[i%4]
+		p := kit.Start(t, kit.Lklrun("--name", kit.NewName(), "--engine", engine, "--if", s.TapIf(), "--if", "tap:new0,ip=10.75.0.1/24", "--", "sleep", "60"))
+		kit.Spread(i / 2)
+		p.Signal(sig)
 		if r := p.Wait(kit.Limit); r.Status == 0 {
-			t.Errorf("after %d ms: %v", i*3, r)
+			t.Errorf("%v", r)
 		}
-		before.Same()
-		if t.Failed() {
-			t.Fatalf("SIGTERM %d ms after the start", i*3)
+		if sig == unix.SIGKILL {
+			kit.Within(5*time.Second, func() bool { return len(before.Left()) == 0 })
+			kit.OK(t, kit.Limit, kit.Lklrun("cleanup"))
 		}
-	}
-}
-
-// TestKilledStart does the same with SIGKILL. lklhost undoes the changes if it already
-// runs, otherwise the next `lklrun cleanup`.
-func TestKilledStart(t *testing.T) {
-	s := kit.NewSite(t)
-	before := kit.Take(t, s.Server)
-	for i := range 20 {
-		p := kit.Start(t, kit.Lklrun("--name", kit.NewName(), "--if", "tap:new0,ip=10.75.0.1/24", "--", "sleep", "60"))
-		kit.Spread(2 * i)
-		p.Signal(unix.SIGKILL)
-		p.Wait(kit.Limit)
-		kit.Within(5*time.Second, func() bool { return len(before.Left()) == 0 })
-		kit.OK(t, kit.Limit, kit.Lklrun("cleanup"))
 		before.Settles(kit.Limit)
 		if t.Failed() {
-			t.Fatalf("SIGKILL %d ms after the start", i*6)
+			t.Fatalf("%s, %v, moment %d of the start", engine, sig, i/2)
 		}
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -438,74 +437,6 @@ print(s.makefile("rb").read().endswith(b"hello\n"))`, kit.ServerAddr, kit.Server
 	r = kit.Run(t, kit.Limit, loaded(s, "/usr/bin/python3", "-c", callsAfterFork, kit.ServerAddr))
 	kit.OneLine(t, r, 3, "a child after fork.*--engine supervise")
 	before.Same()
-}
-
-// TestPreloadKilled kills each process in turn. The others must end and leave nothing
-// behind.
-func TestPreloadKilled(t *testing.T) {
-	for who, want := range map[string]int{"pid": 137, "host_pid": 125, "target_pid": 137} {
-		t.Run(who, func(t *testing.T) {
-			s := kit.NewSite(t)
-			s.Web(kit.Nginx{})
-			before := kit.Take(t, s.Server)
-			k := s.Talk("--engine", "preload", "--if", s.TapIf(), "--if", "tap:new0,ip=10.75.0.1/24")
-			k.Say(`__import__("subprocess").Popen(["setsid", "sh", "-c", "sleep 1000 & sleep 1000"]).pid`)
-			k.Connect("c", kit.ServerAddr, 80)
-			if err := unix.Kill(kit.ProcessOf(t, k, who), unix.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
-			r := k.Proc.Wait(kit.Limit)
-			if kit.ShellStatus(r) != want {
-				t.Errorf("want status %d: %v", want, r)
-			}
-			if want == 125 && len(kit.Lines(r.Stderr)) != 1 || want != 125 && r.Stderr != "" {
-				t.Errorf("standard error: %v", r)
-			}
-			before.Settles(kit.Limit)
-		})
-	}
-}
-
-// TestPreloadPanic checks that a kernel panic ends the run with one line that quotes
-// it.
-func TestPreloadPanic(t *testing.T) {
-	s := kit.NewSite(t)
-	before := kit.Take(t, s.Server)
-	k := s.Talk("--engine", "preload", "--if", s.TapIf())
-	k.Say("1")
-	r := kit.Run(t, kit.Limit, exec.Command(kit.Bin("lklctl"), "-n", k.Name, "sysctl", "kernel.panic"))
-	if r.Status != 0 {
-		t.Fatalf("before: %v", r)
-	}
-	kit.Crash(t, k)
-	r = k.Proc.Wait(kit.Limit)
-	if said := kit.Lines(r.Stderr); r.Status != 125 || len(said) != 1 || !strings.Contains(said[0], "sysrq triggered crash") {
-		t.Errorf("not one line that quotes the panic: %v", r)
-	}
-	before.Same()
-}
-
-// TestPreloadInterruptedStart sends SIGTERM and SIGKILL in the middle of the start.
-func TestPreloadInterruptedStart(t *testing.T) {
-	s := kit.NewSite(t)
-	before := kit.Take(t, s.Server)
-	for i := range 24 {
-		sig := []syscall.Signal{unix.SIGTERM, unix.SIGKILL}[i%2]
-		p := kit.Start(t, kit.Lklrun(append(preloadFlags(s, "--if", "tap:new0,ip=10.75.0.1/24", "--"), "sleep", "60")...))
-		kit.Spread(i)
-		p.Signal(sig)
-		if r := p.Wait(kit.Limit); r.Status == 0 {
-			t.Errorf("%v, moment %d: %v", sig, i, r)
-		}
-		if sig == unix.SIGKILL {
-			kit.Within(5*time.Second, func() bool { return len(before.Left()) == 0 })
-			kit.OK(t, kit.Limit, kit.Lklrun("cleanup"))
-		}
-		before.Settles(kit.Limit)
-		if t.Failed() {
-			t.Fatalf("%v, moment %d of the start", sig, i)
-		}
-	}
 }
 
 // TestPreloadOrdinaryUser runs the engine as an ordinary user.
