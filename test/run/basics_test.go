@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -25,18 +24,20 @@ func TestOrdinaryUser(t *testing.T) {
 	runtime := kit.Dir(t)
 	kit.Host.Run(t, "chown", fmt.Sprint(kit.OrdinaryUID), runtime)
 	for name, dir := range map[string]string{"without XDG_RUNTIME_DIR": "", "with XDG_RUNTIME_DIR": runtime} {
-		t.Run(name, func(t *testing.T) {
-			before := kit.Take(t, s.Server)
-			cmd := kit.AsUser(exec.Command(bin+"/lklrun", "--", "curl", "-s", kit.ServerURL+"/hello"), dir)
-			r := kit.Run(t, kit.Limit, cmd)
-			if r.Status != 0 || r.Stdout != "hello\n" {
-				t.Fatalf("curl: %v", r)
-			}
-			if said := kit.Lines(r.Stderr); len(said) != 1 || !strings.Contains(said[0], "end at the user-mode gateway") {
-				t.Errorf("the gateway note is not one line: %q", r.Stderr)
-			}
-			before.Same()
-		})
+		for _, engine := range []string{"auto", "preload"} {
+			t.Run(name+"/"+engine, func(t *testing.T) {
+				before := kit.Take(t, s.Server)
+				cmd := kit.AsUser(exec.Command(bin+"/lklrun", "--engine", engine, "--", "curl", "-s", kit.ServerURL+"/hello"), dir)
+				r := kit.Run(t, kit.Limit, cmd)
+				if r.Status != 0 || r.Stdout != "hello\n" {
+					t.Fatalf("curl: %v", r)
+				}
+				if said := kit.Lines(r.Stderr); len(said) != 1 || !strings.Contains(said[0], "end at the user-mode gateway") {
+					t.Errorf("the gateway note is not one line: %q", r.Stderr)
+				}
+				before.Same()
+			})
+		}
 	}
 }
 
@@ -77,7 +78,8 @@ except ConnectionRefusedError: print("refused")`, kit.ServerAddr)), "refused\n"}
 	}
 }
 
-// TestPrograms runs everyday programs, over the gateway and over a tap.
+// TestPrograms runs everyday programs, over the gateway and over a tap, with each engine. The
+// engine preload runs those that consist of one process with a C library.
 func TestPrograms(t *testing.T) {
 	s := kit.NewSite(t)
 	s.Web(kit.Nginx{})
@@ -85,14 +87,19 @@ func TestPrograms(t *testing.T) {
 	s.Server.EchoUDP(t, kit.ServerAddr+":7")
 	for _, kind := range []struct{ name, spec string }{{"user", "user"}, {"tap", s.TapIf()}} {
 		for _, p := range simplePrograms(s) {
-			t.Run(kind.name+"/"+p.name, func(t *testing.T) {
-				before := kit.Take(t, s.Server)
-				r := kit.Run(t, kit.Limit, kit.Lklrun(append([]string{"--if", kind.spec, "--dns", kit.ServerAddr, "--"}, p.args...)...))
-				if r.Status != 0 || r.Stdout != p.want {
-					t.Errorf("%q: %v\nwant: %s", p.args, r, p.want)
+			for _, engine := range []string{"supervise", "preload"} {
+				if engine == "preload" && (p.args[0] == kit.Probe() || p.args[0] == "sh") {
+					continue
 				}
-				before.Same()
-			})
+				t.Run(engine+"/"+kind.name+"/"+p.name, func(t *testing.T) {
+					before := kit.Take(t, s.Server)
+					r := kit.Run(t, kit.Limit, kit.Lklrun(append([]string{"-q", "--engine", engine, "--if", kind.spec, "--dns", kit.ServerAddr, "--"}, p.args...)...))
+					if r.Status != 0 || r.Stdout != p.want || r.Stderr != "" {
+						t.Errorf("%q: %v\nwant: %s", p.args, r, p.want)
+					}
+					before.Same()
+				})
+			}
 		}
 	}
 }
@@ -247,23 +254,25 @@ func TestNoBypass(t *testing.T) {
 	}
 }
 
-// TestTransparency checks that the target keeps its standard streams, directory,
-// environment and descriptors.
+// TestTransparency checks, with each engine, that the target keeps its standard streams,
+// directory, environment, including a library that it preloads, and descriptors. It must not pass
+// a library of lklrun's on to its children.
 func TestTransparency(t *testing.T) {
 	s := kit.NewSite(t)
-	dir, err := filepath.EvalSymlinks(kit.Dir(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := s.OnTap("sh", "-c", `cat; pwd; echo "$MARK"; echo err >&2; env | grep -v ^LKLRUN_NAME= | grep -ciE '^(lkl|LD_)'; umask; ulimit -n; ps -o ni= -p $$`)
-	cmd.Stdin = strings.NewReader("in\n")
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "MARK=mark")
-	bare := exec.Command("sh", "-c", cmd.Args[len(cmd.Args)-1])
-	bare.Stdin, bare.Dir, bare.Env = strings.NewReader("in\n"), dir, cmd.Env
-	want, got := kit.Run(t, kit.Limit, bare), kit.Run(t, kit.Limit, cmd)
-	if got.Stdout != want.Stdout || got.Stderr != want.Stderr || got.Status != want.Status {
-		t.Errorf("under lklrun: %v\nwithout: %v", got, want)
+	const text = `cat; pwd; echo "$MARK"; echo err >&2; env | grep -E '^(LKL|lkl|LD_)' | grep -v ^LKLRUN_NAME=; umask; ulimit -n; ps -o ni= -p $$`
+	for _, engine := range []string{"supervise", "preload"} {
+		for _, env := range [][]string{{"MARK=mark"}, {"MARK=x", "LD_PRELOAD=libz.so.1"}} {
+			run := func(cmd *exec.Cmd) kit.Result {
+				cmd.Stdin, cmd.Dir = strings.NewReader("in\n"), "/usr"
+				cmd.Env = append(os.Environ(), env...)
+				return kit.Run(t, kit.Limit, cmd)
+			}
+			want := run(exec.Command("sh", "-c", text))
+			got := run(kit.Lklrun("--engine", engine, "--if", s.TapIf(), "--", "sh", "-c", text))
+			if got.Stdout != want.Stdout || got.Stderr != want.Stderr || got.Status != want.Status {
+				t.Errorf("%s, %v: under lklrun: %v\nwithout: %v", engine, env, got, want)
+			}
+		}
 	}
 
 	// The target has the same descriptors as without lklrun, and none of lklrun's.

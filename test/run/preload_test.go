@@ -31,30 +31,6 @@ func loaded(s *kit.Site, args ...string) *exec.Cmd {
 	return kit.Lklrun(append(preloadFlags(s, "--if", s.TapIf(), "--"), args...)...)
 }
 
-// TestPreloadPrograms runs everyday programs that consist of one process, over the
-// gateway and over a tap.
-func TestPreloadPrograms(t *testing.T) {
-	s := kit.NewSite(t)
-	s.Web(kit.Nginx{})
-	s.Server.Dnsmasq(t, map[string]string{"www.test": kit.ServerAddr})
-	s.Server.EchoUDP(t, kit.ServerAddr+":7")
-	for _, kind := range []struct{ name, spec string }{{"user", "user"}, {"tap", s.TapIf()}} {
-		for _, p := range simplePrograms(s) {
-			if p.args[0] == kit.Probe() || p.args[0] == "sh" {
-				continue // a static program, or a shell that starts other programs
-			}
-			t.Run(kind.name+"/"+p.name, func(t *testing.T) {
-				before := kit.Take(t, s.Server)
-				args := append(preloadFlags(s, "-q", "--if", kind.spec, "--dns", kit.ServerAddr, "--"), p.args...)
-				if r := kit.Run(t, kit.Limit, kit.Lklrun(args...)); r.Status != 0 || r.Stdout != p.want || r.Stderr != "" {
-					t.Errorf("%q: %v\nwant: %s", p.args, r, p.want)
-				}
-				before.Same()
-			})
-		}
-	}
-}
-
 // TestPreloadWithoutLklrun starts a program with the library but without lklrun. It must
 // end with a message instead of using the host's network. This must not affect a run
 // whose command preloads other libraries or starts children.
@@ -343,24 +319,6 @@ except KeyboardInterrupt:
 	before.Same()
 }
 
-// TestPreloadTransparency checks that the target keeps its environment, including a
-// library that it preloads. The target must not pass lklrun's library on to its children.
-func TestPreloadTransparency(t *testing.T) {
-	s := kit.NewSite(t)
-	const text = `cat; pwd; echo "$MARK"; echo err >&2; env | grep -E '^(LKL|LD_)' | grep -v ^LKLRUN_NAME=; umask; ulimit -n; ps -o ni= -p $$`
-	for _, env := range [][]string{{"MARK=mark"}, {"MARK=x", "LD_PRELOAD=libz.so.1"}} {
-		run := func(cmd *exec.Cmd) kit.Result {
-			cmd.Stdin, cmd.Dir = strings.NewReader("in\n"), "/usr"
-			cmd.Env = append(os.Environ(), env...)
-			return kit.Run(t, kit.Limit, cmd)
-		}
-		want, got := run(exec.Command("sh", "-c", text)), run(loaded(s, "sh", "-c", text))
-		if got.Stdout != want.Stdout || got.Stderr != want.Stderr || got.Status != want.Status {
-			t.Errorf("%v: under lklrun: %v\nwithout: %v", env, got, want)
-		}
-	}
-}
-
 // TestPreloadRefused checks programs that cannot be preloaded. They must be refused
 // before anything is changed, with a remedy.
 func TestPreloadRefused(t *testing.T) {
@@ -436,18 +394,5 @@ print(s.makefile("rb").read().endswith(b"hello\n"))`, kit.ServerAddr, kit.Server
 	// Only the first child of a server prints the message.
 	r = kit.Run(t, kit.Limit, loaded(s, "/usr/bin/python3", "-c", callsAfterFork, kit.ServerAddr))
 	kit.OneLine(t, r, 3, "a child after fork.*--engine supervise")
-	before.Same()
-}
-
-// TestPreloadOrdinaryUser runs the engine as an ordinary user.
-func TestPreloadOrdinaryUser(t *testing.T) {
-	s := kit.NewSite(t)
-	s.Web(kit.Nginx{})
-	bin := kit.PublicBin(t)
-	before := kit.Take(t, s.Server)
-	cmd := kit.AsUser(exec.Command(bin+"/lklrun", "-q", "--engine", "preload", "--", "curl", "-s", kit.ServerURL+"/hello"), "")
-	if r := kit.Run(t, kit.Limit, cmd); r.Status != 0 || r.Stdout != "hello\n" || r.Stderr != "" {
-		t.Errorf("curl: %v", r)
-	}
 	before.Same()
 }
