@@ -48,17 +48,6 @@ func TestSysctlLive(t *testing.T) {
 	before.Same()
 }
 
-// TestSysctlAtStart checks that --sysctl applies from the first connection on.
-func TestSysctlAtStart(t *testing.T) {
-	s := kit.NewSite(t)
-	s.Web(kit.Nginx{})
-	k := s.Talk("--stack", "vanilla", "--if", s.TapIf(), "--sysctl", "net.ipv4.tcp_congestion_control=reno")
-	if cc := k.Connect("c", kit.ServerAddr, 80); cc != "reno" {
-		t.Errorf("congestion control %s, want reno", cc)
-	}
-	k.End()
-}
-
 // TestMPTCPLive checks that /proc/net/mptcp and lklctl mptcp list the live connection.
 func TestMPTCPLive(t *testing.T) {
 	s := kit.NewSite(t)

@@ -78,47 +78,6 @@ listen http
 	}
 }
 
-//go:embed testdata/inetd_listener.py
-var inetdListener string
-
-//go:embed testdata/inetd_datagrams.py
-var inetdDatagrams string
-
-//go:embed testdata/inetd_asks.py
-var inetdAsks string
-
-// TestProgInetd checks that inetd starts programs whose standard input is a connection,
-// a listener or a datagram socket.
-func TestProgInetd(t *testing.T) {
-	s := kit.NewSite(t)
-	testPair(s, pair{
-		needs: []string{"inetd", "nc"},
-		port:  7000,
-		server: func(dir string) []string {
-			several := kit.WriteFile(t, dir+"/several.py", inetdListener)
-			dgram := kit.WriteFile(t, dir+"/dgram.py", inetdDatagrams)
-			conf := "7000 stream tcp nowait root /usr/bin/sha256sum sha256sum\n" +
-				"7001 stream tcp wait root /usr/bin/python3 python3 " + several + "\n" +
-				"7002 dgram udp wait root /usr/bin/python3 python3 " + dgram + "\n"
-			return []string{"inetd", "-d", kit.WriteFile(t, dir+"/conf", conf)}
-		},
-		client: func(c *client) {
-			text := kit.WriteFile(c.T, c.tmp+"/text", strings.Repeat("text ", 1e6))
-			for range 3 {
-				if got := c.sh("nc -N %s 7000 <%s", c.addr, text); !strings.HasPrefix(got, sum(c.T, text)) {
-					c.Errorf("sha256sum as a service said %q", got)
-				}
-			}
-			for i := range 7 {
-				if got := c.ok("nc", "-d", c.addr, "7001"); !strings.HasPrefix(got, fmt.Sprint(i%3, " ")) {
-					c.Errorf("connection %d to a listener that was handed over: %q", i, got)
-				}
-			}
-			c.says("ok\n", python(inetdAsks, c.addr)...)
-		},
-	})
-}
-
 // TestProgFTP checks FTP, which opens connections in both directions: the client opens
 // the passive ones, and the server opens the active ones from its port 20.
 func TestProgFTP(t *testing.T) {

@@ -127,41 +127,6 @@ func TestProgActivated(t *testing.T) {
 	})
 }
 
-//go:embed testdata/gunicorn_app.py
-var gunicornApp string
-
-// TestProgGunicorn runs gunicorn, whose workers share a listener and are all replaced
-// during the requests.
-func TestProgGunicorn(t *testing.T) {
-	s := kit.NewSite(t)
-	testPair(s, pair{
-		needs: []string{"/usr/bin/gunicorn", "ab", "curl"},
-		heavy: true,
-		port:  8000,
-		server: func(dir string) []string {
-			kit.WriteFile(t, dir+"/app.py", gunicornApp)
-			kit.Random(t, dir+"/file", 3<<20)
-			return []string{"/usr/bin/gunicorn", "--chdir", dir, "--log-file", dir + "/log", "-p", dir + "/pid", "-w", "3", "-b", "[::]:8000", "app:app"}
-		},
-		client: func(c *client) {
-			url := "http://" + c.addr + ":8000/"
-			load := kit.Start(c.T, c.in("ab", "-q", "-n", "1500", "-c", "10", url))
-			for n := 1; n <= 2; n++ {
-				kit.Host.Run(c.T, "kill", "-HUP", strings.TrimSpace(kit.ReadFile(c.T, c.dir+"/pid")))
-				kit.WaitFor(c, "new workers", kit.Limit, func() bool {
-					log := kit.ReadFile(c.T, c.dir+"/log")
-					return strings.Count(log, "Booting worker") >= 3+3*n && strings.Count(log, "Worker exiting") >= 3*n
-				})
-			}
-			r := load.Wait(kit.Limit)
-			if r.Status != 0 || strings.Contains(r.Stdout, "Non-2xx") || !strings.Contains(r.Stdout, "Failed requests:        0\n") {
-				c.Errorf("ab: %v", r)
-			}
-			c.says("POST "+sum(c.T, c.dir+"/file"), "curl", "-sSf", "--data-binary", "@"+c.dir+"/file", url)
-		},
-	})
-}
-
 //go:embed testdata/ruby_client.rb
 var rubyClient string
 
