@@ -36,7 +36,7 @@
 /** is_stopped - whether a thread executes nothing until trace_wait() or an answer */
 static bool is_stopped(const struct tracee *t)
 {
-	return t->at != RUNS || t->is_kept;
+	return (t->at != RUNS && t->at != BLOCKED) || t->is_kept;
 }
 
 /**

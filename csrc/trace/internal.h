@@ -26,12 +26,13 @@ struct regs {
 
 /*
  * Where a thread is. RUNS includes all stops that tracee.c ends at once. In
- * both other states the thread waits for an answer.
+ * all other states the thread waits for an answer.
  */
 enum at {
 	RUNS,
 	WAITS_ENTRY,	/* before its call, which has not been executed */
 	WAITS_EXIT,	/* after a call that was executed in place of its own */
+	BLOCKED,	/* on the way to such a call, see step_unblocked() */
 };
 
 /**
@@ -44,6 +45,9 @@ enum at {
  * @page: address of a page for lklhost in its memory, 0 if there is none
  * @mask: its signal mask, while lklhost executes calls in it
  * @stop_sig: a SIGSTOP arrived meanwhile, and must be sent again
+ * @step: BLOCKED: the call that it will make
+ * @left, @n_left: BLOCKED: descriptors to close then
+ * @answered: BLOCKED: it has its answer, @answer or @native, for then
  * @kept: the next thread whose @status trace_wait() must still handle
  * @is_kept: it must
  * @files: number of its descriptor table; 0: unknown
@@ -61,6 +65,11 @@ struct tracee {
 	uint64_t page;
 	uint64_t mask;
 	bool stop_sig;
+	struct regs step;
+	uint64_t left[2];
+	unsigned int n_left;
+	bool answered, native;
+	int64_t answer;
 	struct tracee *kept;
 	bool is_kept;
 	uint64_t files;
@@ -77,12 +86,17 @@ struct tracee *tracee_next(const struct tracee *t);
 void tracee_keep(pid_t tid, int status);
 void tracee_executed(struct tracee *t);
 
+void tracee_resumed(const struct tracee *t);
 void tracee_strayed(pid_t tid, const char *how);
+
+/* step.c */
+void step_unblocked(struct tracee *t, int stop);
 
 /* limit.c */
 void limit_start(void);
 void limit_stop(void);
 bool limit_passed(pid_t tid);
+bool limit_blocked(void);
 long limit_usage(pid_t tid, char *state);
 
 /* regs.c */

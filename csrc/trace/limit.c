@@ -12,7 +12,8 @@
  * A slow or busy machine must not make a program pass it:
  *
  *	it used CPU time	RUN_MS of it
- *	it sleeps		SLEEP_TICKS in a row
+ *	it sleeps in a call	SLEEP_TICKS in a row
+ *	it sleeps before it	BLOCKED_TICKS in a row, see step_unblocked()
  *	anything else		no limit here, see engine/call/watchdog.c
  */
 #define _GNU_SOURCE
@@ -34,11 +35,12 @@
 #define TICK_MS		10
 #define RUN_MS		1000
 #define SLEEP_TICKS	100
+#define BLOCKED_TICKS	2
 
 static timer_t timer;
 static bool created;
 static long ran_before;		/* CPU time at the first tick, -1 before it */
-static unsigned int sleeps;
+static unsigned int sleeps, waits;
 
 /** on_tick - interrupt waitpid(2) */
 static void on_tick(int sig)
@@ -74,7 +76,7 @@ void limit_start(void)
 	if (!created)
 		created = create();
 	ran_before = -1;
-	sleeps = 0;
+	sleeps = waits = 0;
 	set(TICK_MS);
 }
 
@@ -123,5 +125,12 @@ bool limit_passed(pid_t tid)
 	if (ran_before < 0)
 		ran_before = ran;
 	sleeps = state == 'S' ? sleeps + 1 : 0;
+	waits = state == 'S' || state == 'D' ? waits + 1 : 0;
 	return ran - ran_before >= RUN_MS || sleeps >= SLEEP_TICKS;
+}
+
+/** limit_blocked - whether the thread of limit_passed() does not run at all */
+bool limit_blocked(void)
+{
+	return waits >= BLOCKED_TICKS;
 }

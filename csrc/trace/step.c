@@ -44,6 +44,12 @@
  *
  * The calls must not block. trace_step() waits for the thread, so it has a limit
  * (limit.c), and the caller sets another one (engine/call/watchdog.c).
+ *
+ * A thread that a cgroup has frozen does not leave the kernel to make its next
+ * call, nor does one that waits for the page of its instruction. trace_step()
+ * then returns TRACE_BLOCKED. When the thread arrives at the call, lklhost checks
+ * it as usual, lets it close its descriptors in place of this call, and reports
+ * that it waits for an answer as before (step_unblocked()).
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -76,6 +82,8 @@ bool trace_waits(pid_t tid, uint64_t id)
 	const struct tracee *t = tracee_find(tid);
 	siginfo_t info;
 
+	if (t && t->at == BLOCKED)
+		return t->id == id;
 	if (!t || t->at == RUNS || t->id != id ||
 	    ptrace(PTRACE_GETSIGINFO, tid, 0, &info))
 		return false;
@@ -90,12 +98,39 @@ static struct tracee *waiting(pid_t tid, uint64_t id)
 }
 
 /**
- * next_stop - wait for the next stop
+ * blocked - get the result of a call that a thread cannot make
  *
- * Returns the status, without its lowest byte, or a negative errno if the thread
- * has ended. Another thread that has executed a program may have its number now.
+ * If the thread is blocked, it closes the descriptor when it runs again.
  */
-static int next_stop(const struct tracee *t)
+static int64_t blocked(struct tracee *t, long nr, const uint64_t args[6])
+{
+	if (!t || t->at != BLOCKED)
+		return TRACE_GONE;
+	if (nr == SYS_close && t->n_left < sizeof(t->left) / sizeof(t->left[0]))
+		t->left[t->n_left++] = args[0];
+	return TRACE_BLOCKED;
+}
+
+/** answer_later - keep the answer for a blocked thread; false if it has ended */
+static bool answer_later(struct tracee *t, bool native, int64_t ret)
+{
+	if (!t || t->at != BLOCKED)
+		return false;
+	t->answered = true;
+	t->native = native;
+	t->answer = ret;
+	return true;
+}
+
+/**
+ * next_stop - wait for the next stop
+ * @before: the thread has not begun its call yet
+ *
+ * Returns the status, without its lowest byte, or a negative errno: -EAGAIN if
+ * the thread is blocked before its call, and otherwise it has ended. Another
+ * thread that has executed a program may have its number now.
+ */
+static int next_stop(const struct tracee *t, bool before)
 {
 	int status;
 	pid_t pid;
@@ -106,6 +141,8 @@ static int next_stop(const struct tracee *t)
 			return -ESRCH;
 		if (pid < 0 && limit_passed(t->tid))
 			tracee_strayed(t->tid, "ran too long");
+		else if (pid < 0 && before && limit_blocked())
+			return -EAGAIN;
 		if (pid == t->tid && WIFSTOPPED(status) &&
 		    status >> 16 != PTRACE_EVENT_EXEC)
 			return status >> 8;
@@ -116,6 +153,15 @@ static int next_stop(const struct tracee *t)
 	}
 }
 
+/** stops_only - whether a stop belongs to SIGSTOP or SIGCONT, and note it */
+static bool stops_only(struct tracee *t, int stop)
+{
+	if (stop < 0 || (stop != SIGSTOP && stop >> 8 != PTRACE_EVENT_STOP))
+		return false;
+	t->stop_sig = (stop & 0xff) != SIGTRAP;	/* SIGCONT */
+	return true;
+}
+
 /**
  * run - let a thread run to its next stop for a call or an event
  *
@@ -124,19 +170,15 @@ static int next_stop(const struct tracee *t)
  *
  * Returns the stop as next_stop().
  */
-static int run(struct tracee *t)
+static int run(struct tracee *t, bool before)
 {
 	int stop;
 
 	for (;;) {
 		if (ptrace(PTRACE_SYSCALL, t->tid, 0, 0))
 			return -ESRCH;
-		stop = next_stop(t);
-		if (stop == SIGSTOP)
-			t->stop_sig = true;
-		else if (stop >= 0 && stop >> 8 == PTRACE_EVENT_STOP)
-			t->stop_sig = (stop & 0xff) != SIGTRAP;	/* SIGCONT */
-		else
+		stop = next_stop(t, before);
+		if (!stops_only(t, stop))
 			return stop;
 	}
 }
@@ -148,12 +190,20 @@ static int run(struct tracee *t)
  *
  * The kernel's stop for the filter may come before the exit. This is the same
  * call.
+ *
+ * Returns 0, -EAGAIN if the thread is blocked, or another negative errno if it
+ * has ended.
  */
 static int run_to(struct tracee *t, int want, const struct regs *call, bool done)
 {
-	int stop = run(t);
+	int stop = run(t, !done);
 	struct regs r;
 
+	if (stop == -EAGAIN) {
+		t->at = BLOCKED;
+		t->step = *call;
+		return stop;
+	}
 	if (stop < 0 || regs_read(t->tid, &r))
 		return -ESRCH;
 	if ((stop == want || (done && stop == SECCOMP_STOP)) &&
@@ -192,6 +242,8 @@ int trace_begin(pid_t tid, uint64_t id)
 	struct tracee *t = waiting(tid, id);
 	uint64_t all = ~0ull;
 
+	if (t && t->at == BLOCKED)
+		return -EINPROGRESS;
 	if (!t || ptrace(PTRACE_GETSIGMASK, tid, sizeof(t->mask), &t->mask) ||
 	    ptrace(PTRACE_SETSIGMASK, tid, sizeof(all), &all))
 		return -ESRCH;
@@ -202,7 +254,8 @@ int trace_begin(pid_t tid, uint64_t id)
 /**
  * trace_step - execute a call in a thread, between trace_begin() and trace_end()
  *
- * Returns the result of the call, or TRACE_GONE.
+ * Returns the result of the call, TRACE_GONE, or TRACE_BLOCKED. A blocked thread
+ * makes up only for close(2).
  */
 int64_t trace_step(pid_t tid, long nr, const uint64_t args[6])
 {
@@ -210,8 +263,8 @@ int64_t trace_step(pid_t tid, long nr, const uint64_t args[6])
 	struct regs call, r;
 	bool repeat;
 
-	if (!t || t->at == RUNS)
-		return TRACE_GONE;
+	if (!t || t->at == RUNS || t->at == BLOCKED)
+		return blocked(t, nr, args);
 	call = r = t->regs;
 	regs_set_call(&call, nr, args);
 	regs_set_call(&r, nr, args);
@@ -223,8 +276,9 @@ int64_t trace_step(pid_t tid, long nr, const uint64_t args[6])
 		return TRACE_GONE;
 	}
 	t->at = RUNS;
-	if ((repeat && run_to(t, SYSCALL_STOP, &call, false)) ||
-	    run_to(t, SYSCALL_STOP, &call, true))
+	if (repeat && run_to(t, SYSCALL_STOP, &call, false))
+		return blocked(t, nr, args);
+	if (run_to(t, SYSCALL_STOP, &call, true))
 		return TRACE_GONE;
 	t->at = WAITS_EXIT;
 	return t->result;
@@ -236,7 +290,7 @@ void trace_end(pid_t tid)
 	struct tracee *t = tracee_find(tid);
 
 	limit_stop();
-	if (!t || t->at == RUNS)
+	if (!t || t->at == RUNS || t->at == BLOCKED)
 		return;
 	ptrace(PTRACE_SETSIGMASK, tid, sizeof(t->mask), &t->mask);
 	if (t->stop_sig)
@@ -258,7 +312,8 @@ static int rewind_call(struct tracee *t)
 		ret = run_to(t, SYSCALL_STOP, &t->regs, false);
 	if (!ret)
 		ret = run_to(t, SECCOMP_STOP, &t->regs, false);
-	t->at = ret ? RUNS : WAITS_ENTRY;
+	if (t->at != BLOCKED)
+		t->at = ret ? RUNS : WAITS_ENTRY;
 	if (!ret && !write_regs(t, &t->regs)) {
 		t->at = RUNS;
 		ret = -ESRCH;
@@ -299,8 +354,8 @@ bool trace_answer(pid_t tid, uint64_t id, int64_t ret)
 	struct tracee *t = waiting(tid, id);
 	struct regs r;
 
-	if (!t || (ret == -ERESTARTSYS && !skip(t)))
-		return false;
+	if (!t || t->at == BLOCKED || (ret == -ERESTARTSYS && !skip(t)))
+		return answer_later(t, false, ret);
 	r = t->regs;
 	regs_set_result(&r, ret);
 	if (t->at == WAITS_ENTRY)
@@ -316,10 +371,65 @@ bool trace_native(pid_t tid, uint64_t id)
 {
 	struct tracee *t = waiting(tid, id);
 
-	if (!t || (t->at == WAITS_EXIT && rewind_call(t)))
-		return false;
+	if (!t || t->at == BLOCKED || (t->at == WAITS_EXIT && rewind_call(t)))
+		return answer_later(t, true, 0);
 	t->at = RUNS;
 	return !ptrace(PTRACE_CONT, tid, 0, 0);
+}
+
+/**
+ * close_left - let a blocked thread that has arrived at its call close its
+ * descriptors instead
+ *
+ * Returns false if it has ended, or is blocked again.
+ */
+static bool close_left(struct tracee *t)
+{
+	uint64_t args[6] = { t->n_left ? t->left[--t->n_left] : ~0ull };
+
+	regs_set_call(&t->step, SYS_close, args);
+	t->at = WAITS_EXIT;
+	if (!write_regs(t, &t->step) || run_to(t, SYSCALL_STOP, &t->step, true)) {
+		t->at = RUNS;
+		return false;
+	}
+	while (t->n_left) {
+		args[0] = t->left[--t->n_left];
+		if (trace_step(t->tid, SYS_close, args) < 0)
+			return false;
+	}
+	return true;
+}
+
+/** step_unblocked - handle the stop of a thread that trace_step() left BLOCKED */
+void step_unblocked(struct tracee *t, int stop)
+{
+	bool answered;
+	struct regs r;
+
+	if (stops_only(t, stop)) {
+		ptrace(PTRACE_SYSCALL, t->tid, 0, 0);
+		return;
+	}
+	if (stop != SYSCALL_STOP || regs_read(t->tid, &r) ||
+	    !regs_same(&r, &t->step, false)) {
+		tracee_strayed(t->tid, "did not continue with its system call");
+		return;
+	}
+	limit_start();
+	if (!close_left(t)) {
+		limit_stop();
+		return;
+	}
+	trace_end(t->tid);
+	answered = t->answered;
+	t->answered = false;
+	if (!answered)
+		tracee_resumed(t);
+	else if (t->native)
+		trace_native(t->tid, t->id);
+	else
+		trace_answer(t->tid, t->id, t->answer);
 }
 
 /** trace_page - get the address of lklhost's page; 0 if there is none */

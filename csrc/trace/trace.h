@@ -13,6 +13,8 @@
 
 /* Result of trace_step(): the thread has ended, or does not stop. */
 #define TRACE_GONE	INT64_MIN
+/* The thread does not run, for example because it is frozen; see resumed(). */
+#define TRACE_BLOCKED	(INT64_MIN + 1)
 
 /**
  * struct trace_call - a caught system call
@@ -32,12 +34,14 @@ struct trace_call {
  * struct trace_ops - callbacks for events of the traced threads
  * @called: handles a caught call, which waits until it is answered
  * @ended: handles the end of a thread
+ * @resumed: handles that a thread runs again after TRACE_BLOCKED, or has ended
  * @strayed: reports a thread whose process was killed, because it did not
  *	execute the call that lklhost had set up, and how
  */
 struct trace_ops {
 	void (*called)(const struct trace_call *call);
 	void (*ended)(pid_t tid);
+	void (*resumed)(pid_t tid, uint64_t id);
 	void (*strayed)(pid_t tid, const char *how);
 };
 

@@ -96,6 +96,25 @@ static struct tracee *tracee_get(pid_t tid)
 	return t;
 }
 
+/** tracee_resumed - handle that a thread is no longer BLOCKED, or has ended */
+void tracee_resumed(const struct tracee *t)
+{
+	if (trace_ops)
+		trace_ops->resumed(t->tid, t->id);
+}
+
+/** end_blocked - handle that a thread makes its call no more, if it is BLOCKED */
+static void end_blocked(struct tracee *t)
+{
+	bool was = t->at == BLOCKED;
+
+	t->at = RUNS;
+	t->answered = false;
+	t->n_left = 0;
+	if (was)
+		tracee_resumed(t);
+}
+
 /** tracee_drop - forget a thread that has ended, and is not kept */
 static void tracee_drop(pid_t tid)
 {
@@ -107,6 +126,7 @@ static void tracee_drop(pid_t tid)
 	if (!t)
 		return;
 	*pp = t->next;
+	end_blocked(t);
 	free(t);
 	if (trace_ops)
 		trace_ops->ended(tid);
@@ -115,7 +135,8 @@ static void tracee_drop(pid_t tid)
 /** keep - let trace_wait() handle a status */
 static void keep(struct tracee *t, int status)
 {
-	t->at = RUNS;
+	if (t->at != BLOCKED)
+		t->at = RUNS;
 	t->interrupted = false;	/* any stop ends this */
 	t->status = status;	/* after a stop, only the end can follow */
 	if (t->is_kept)
@@ -221,7 +242,7 @@ void tracee_executed(struct tracee *t)
 	struct tracee *former = tracee_find(event_message(t->tid));
 
 	t->page = 0;
-	t->at = RUNS;
+	end_blocked(t);
 	t->files = ++last_files;
 	t->interrupted = false;
 	if (former && former != t)
@@ -267,6 +288,10 @@ static void stopped(struct tracee *t, int status)
 	int sig = WSTOPSIG(status);
 
 	t->interrupted = false;
+	if (t->at == BLOCKED) {
+		step_unblocked(t, status >> 8);
+		return;
+	}
 	switch (status >> 16) {
 	case PTRACE_EVENT_SECCOMP:
 		called(t);

@@ -19,6 +19,9 @@
  * arguments of these calls. A new process inherits this page. If the page no
  * longer contains the expected number, lklhost maps another one.
  *
+ * If the caller is frozen meanwhile, it closes the socket when it runs again. The
+ * call is parked until then, and starts again (paged_park()).
+ *
  * lklhost duplicates a descriptor of the caller with pidfd_getfd(2). Without
  * this call, before Linux 5.6, the caller sends it in the same way.
  *
@@ -43,6 +46,7 @@
 #include "base/log.h"
 #include "engine/call/call.h"
 #include "engine/call/catch.h"
+#include "engine/call/paged_access.h"
 #include "engine/call/watchdog.h"
 #include "trace/trace.h"
 
@@ -93,12 +97,12 @@ struct channel {
 /** ARGS - the arguments of a call that has fewer than six */
 #define ARGS(...) ((const uint64_t[6]){ __VA_ARGS__ })
 
-/** step - let the caller execute a call; -ESRCH if it is gone */
+/** step - let the caller execute a call; -ESRCH if it is gone, -EINPROGRESS if blocked */
 static int64_t step(const struct call *c, long nr, const uint64_t *args)
 {
 	int64_t ret = trace_step(c->pid, nr, args);
 
-	return ret == TRACE_GONE ? -ESRCH : ret;
+	return ret == TRACE_GONE ? -ESRCH : ret == TRACE_BLOCKED ? -EINPROGRESS : ret;
 }
 
 /** page_copy - copy between the caller's page and @buf */
@@ -342,10 +346,11 @@ static int receive(struct channel *ch, int fd, bool cloexec)
 /** addfd - add a descriptor to the caller, see struct catch_ops */
 static int addfd(const struct call *c, int fd, int newfd, bool cloexec)
 {
+	bool own = newfd < 0;
 	struct channel ch;
 	int ret = channel_open(&ch, c, -1), got;
 
-	if (!ret && newfd < 0 && is_beyond(&ch))
+	if (!ret && own && is_beyond(&ch))
 		ret = -EMFILE;
 	if (ret)
 		goto out;
@@ -355,15 +360,19 @@ static int addfd(const struct call *c, int fd, int newfd, bool cloexec)
 	if (got < 0)
 		goto out;
 	/* Without a number, it takes that of the channel: the lowest one. */
-	if (newfd < 0) {
+	if (own) {
 		newfd = (int)ch.there;
 		ch.there = -1;
 	}
 	ret = (int)step(c, SYS_dup3, ARGS((uint64_t)got, (uint64_t)newfd,
 					  cloexec ? O_CLOEXEC : 0));
+	if (ret == -EINPROGRESS && own)
+		ch.there = newfd;
 	step(c, SYS_close, ARGS((uint64_t)got));
 out:
 	channel_close(&ch);
+	if (ret == -EINPROGRESS)
+		return paged_park(c);
 	return ret == -ESRCH ? -ENOENT : ret;
 }
 
@@ -388,7 +397,7 @@ static int sent_by(const struct call *c, int fd)
 		return fds[0];
 	while (n)		/* another thread has changed the page */
 		close(fds[--n]);
-	return ret < 0 ? ret : -EBADF;
+	return ret == -EINPROGRESS ? paged_park(c) : ret < 0 ? ret : -EBADF;
 }
 
 /** getfd - duplicate a descriptor of the caller */
@@ -454,8 +463,17 @@ static void strayed(pid_t tid, const char *how)
 			  task_comm(t), task_tgid(t), tid, how);
 }
 
+/** resumed - handle that a thread runs again, see struct trace_ops */
+static void resumed(pid_t tid, uint64_t id)
+{
+	const struct call c = { .id = id, .pid = tid };
+
+	paged_unpark(&c);
+}
+
 static const struct trace_ops trace_ops = { .called = called,
 					    .ended = task_gone,
+					    .resumed = resumed,
 					    .strayed = strayed };
 
 /** by_trace_start - start to receive calls */

@@ -168,6 +168,7 @@ int call_dup(struct call *c, int fd)
 	switch (c->dup) {
 	case -EBADF:
 	case -ESRCH:		/* killed: no answer needed */
+	case -EFAULT:		/* parked */
 		return c->dup;
 	case -EMFILE:
 	case -ENFILE:

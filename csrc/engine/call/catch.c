@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* The functions of struct catch_ops, of the way in which this run catches calls. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <sys/resource.h>
+
 #include "engine/call/call.h"
 #include "engine/call/catch.h"
 

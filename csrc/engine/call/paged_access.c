@@ -101,6 +101,8 @@ struct job {
  *	has yet; protected by the lock
  * @failed: one of them has failed
  * @again: the call must be made again, unless it has had an effect
+ * @blocked: it waits until its thread runs
+ * @blocked: it also waits for paged_unpark()
  * @ended: its handler has ended, with the result @ret
  * @deadline: the process is killed then; 0: it has been killed
  */
@@ -108,7 +110,7 @@ struct parked {
 	struct list link;
 	struct call call;
 	unsigned int jobs, queued;
-	bool failed, again, ended;
+	bool failed, again, blocked, ended;
 	int64_t ret;
 	uint64_t deadline;
 };
@@ -359,6 +361,41 @@ static struct parked *parked_get(const struct call *c)
 	if (list_empty(&parked_timer.link))
 		timer_arm(&parked_timer, p->deadline);
 	return p;
+}
+
+/**
+ * paged_park - park a call whose thread does not run, until paged_unpark()
+ *
+ * No thread has this job, so the process is not killed. Returns -EFAULT: the call
+ * is made again; or another negative errno.
+ */
+int paged_park(const struct call *c)
+{
+	struct parked *p = parked_get(c);
+
+	if (!p)
+		return -ENOMEM;
+	pthread_mutex_lock(&lock);
+	p->jobs += !p->blocked;
+	p->queued += !p->blocked;
+	pthread_mutex_unlock(&lock);
+	p->again = p->blocked = true;
+	return -EFAULT;
+}
+
+/** paged_unpark - handle that the thread of a parked call runs again, or has ended */
+void paged_unpark(const struct call *c)
+{
+	struct parked *p = parked_find(c);
+
+	if (!p || !p->blocked)
+		return;
+	p->blocked = false;
+	pthread_mutex_lock(&lock);
+	p->jobs--;
+	p->queued--;
+	pthread_mutex_unlock(&lock);
+	eventfd_write(ready.fd, 1);
 }
 
 /** make_again - handle a call again, whose page is available now */

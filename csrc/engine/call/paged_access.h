@@ -20,6 +20,8 @@ int64_t paged_write(const struct call *c, int fd, const struct iovec *to,
 int64_t paged_run(const struct call *c, int64_t (*fn)(void *arg), void *arg,
 		  size_t len, bool again);
 void paged_start(void);
+int paged_park(const struct call *c);
+void paged_unpark(const struct call *c);
 bool paged_waits(const struct call *c);
 void paged_close(const struct call *c, int fd);
 void paged_close_held(const struct call *c, int fd);

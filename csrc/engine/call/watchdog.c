@@ -73,7 +73,7 @@ static bool act(bool killed)
 	snprintf(victim, sizeof(victim),
 		 kill_ms == KILL_MS ?
 		 "%s (pid %d): killed, because a page of its memory was not available within %u ms for %s of lklhost, in %s; its file system or userfaultfd does not answer" :
-		 "%s (pid %d): killed, because it did not continue within %u ms in %s of lklhost, in %s; it is frozen, or its userfaultfd does not answer",
+		 "%s (pid %d): killed, because it did not continue within %u ms in %s of lklhost, in %s; it gets no CPU, or its file system does not answer",
 		 task_comm(now->task), task_tgid(now->task), kill_ms, doing,
 		 call_name(now->nr));
 	if (!killed) {

@@ -58,6 +58,36 @@ struct control {
 	size_t len;
 };
 
+/**
+ * struct message - a received message
+ * @n: its length
+ * @passed, @given: number of its descriptors that were passed to the caller or
+ *	dropped, and of the former
+ */
+struct message {
+	struct msghdr mh;
+	struct sockaddr_storage name;
+	struct control in;
+	ssize_t n;
+	size_t passed, given;
+};
+
+/**
+ * struct unfinished - a message whose descriptors the caller cannot get yet,
+ * because it is blocked (paged_park())
+ * @c: the call, which is made again
+ * @data: the first @len bytes of the message
+ */
+struct unfinished {
+	struct list link;
+	struct call c;
+	struct message m;
+	size_t len;
+	char data[];
+};
+
+static struct list all_unfinished = LIST_INIT(all_unfinished);
+
 /** map_id - translate a uid or gid to the caller's user namespace */
 static uint32_t map_id(const struct call *c, const char *file, uint32_t id)
 {
@@ -153,31 +183,36 @@ static int give(struct call *c, int fd, int flags)
 
 /**
  * rights - pass the received descriptors to the caller, except foreign ones
- * @flags: MSG_CTRUNC is added if some descriptors were not passed
+ *
+ * MSG_CTRUNC is set if some descriptors were not passed. Returns false if the
+ * caller is blocked.
  */
-static void rights(struct call *c, struct cmsghdr *cm, int uflags, int *flags)
+static bool rights(struct call *c, struct cmsghdr *cm, int uflags, struct message *m)
 {
-	int *fds = (int *)(void *)CMSG_DATA(cm), nr;
-	size_t i, kept = 0, n = (cm->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+	int *fds = (int *)(void *)CMSG_DATA(cm), *flags = &m->mh.msg_flags, nr;
+	size_t n = (cm->cmsg_len - CMSG_LEN(0)) / sizeof(int);
 	bool full = false;
 
-	for (i = 0; i < n; i++) {
-		int fd = fds[i];
+	for (; m->passed < n; m->passed++) {
+		int fd = fds[m->passed];
 
 		if (foreign_sock_is(fd, foreign_sock_domain(fd))) {
 			foreign_sock_refused(c);
 			*flags |= MSG_CTRUNC;
 		} else if (!full) {
 			nr = give(c, fd, uflags);
+			if (nr == -EFAULT)
+				return false;
 			full = nr < 0;
 			if (!full)
-				fds[kept++] = nr;
+				fds[m->given++] = nr;
 		}
 		paged_close(c, fd);
 	}
 	if (full)
 		*flags |= MSG_CTRUNC;
-	cm->cmsg_len = CMSG_LEN(kept * sizeof(int));
+	cm->cmsg_len = CMSG_LEN(m->given * sizeof(int));
+	return true;
 }
 
 /** pidfd - pass the received pidfd of the sender to the caller */
@@ -194,10 +229,15 @@ static void pidfd(struct call *c, struct cmsghdr *cm, int uflags)
 	}
 }
 
-/** convert - convert the ancillary data of @mh for the caller */
-static void convert(struct call *c, struct msghdr *mh, int uflags, size_t room,
+/**
+ * convert - convert the ancillary data of a message for the caller
+ *
+ * Returns false if the caller is blocked.
+ */
+static bool convert(struct call *c, struct message *m, int uflags, size_t room,
 		    struct control *out)
 {
+	struct msghdr *mh = &m->mh;
 	struct cmsghdr *cm, *next;
 
 	out->len = 0;
@@ -207,20 +247,68 @@ static void convert(struct call *c, struct msghdr *mh, int uflags, size_t room,
 
 		next = CMSG_NXTHDR(mh, cm);	/* before the length changes */
 		if (whole && cm->cmsg_type == SCM_RIGHTS) {
-			rights(c, cm, uflags, &mh->msg_flags);
+			if (!rights(c, cm, uflags, m))
+				return false;
 			if (cm->cmsg_len == CMSG_LEN(0))
 				continue;
 		} else if (whole && cm->cmsg_type == SCM_PIDFD &&
 			   cm->cmsg_len >= CMSG_LEN(sizeof(int))) {
 			pidfd(c, cm, uflags);
-		} else if (whole && cm->cmsg_type == SCM_CREDENTIALS &&
-			   cm->cmsg_len >= CMSG_LEN(sizeof(struct ucred))) {
-			credentials(c, cm);
 		}
 		memcpy(out->buf + out->len, cm, cm->cmsg_len);
+		if (whole && cm->cmsg_type == SCM_CREDENTIALS &&
+		    cm->cmsg_len >= CMSG_LEN(sizeof(struct ucred)))
+			credentials(c, (struct cmsghdr *)(void *)(out->buf + out->len));
 		space = CMSG_SPACE(cm->cmsg_len - CMSG_LEN(0));
 		out->len += space < room - out->len ? space : room - out->len;
 	}
+	return true;
+}
+
+/** unfinished_end - forget a message, and close the descriptors that are left */
+static void unfinished_end(struct unfinished *u)
+{
+	struct cmsghdr *cm;
+
+	list_del(&u->link);
+	for (cm = CMSG_FIRSTHDR(&u->m.mh); cm; cm = CMSG_NXTHDR(&u->m.mh, cm))
+		if (cm->cmsg_level == SOL_SOCKET && cm->cmsg_type == SCM_RIGHTS)
+			for (; CMSG_LEN(u->m.passed * sizeof(int)) < cm->cmsg_len; u->m.passed++)
+				paged_close_later(((int *)(void *)CMSG_DATA(cm))[u->m.passed]);
+	free(u);
+}
+
+/** unfinished_add - keep a message until the call is made again */
+static void unfinished_add(const struct call *c, const struct message *m,
+			   const void *data, size_t len)
+{
+	struct unfinished *u = calloc(1, sizeof(*u) + len);
+
+	if (!u)
+		return;
+	u->c = *c;
+	u->m = *m;
+	u->m.mh.msg_control = u->m.in.buf;
+	u->len = len;
+	memcpy(u->data, data, len);
+	list_add_tail(&u->link, &all_unfinished);
+}
+
+/** unfinished_find - find the message of a call; messages of calls that ended are dropped */
+static struct unfinished *unfinished_find(const struct call *c)
+{
+	struct unfinished *found = NULL;
+	struct list *pos, *tmp;
+
+	list_for_each_safe(pos, tmp, &all_unfinished) {
+		struct unfinished *u = container_of(pos, struct unfinished, link);
+
+		if (u->c.id == c->id && u->c.pid == c->pid)
+			found = u;
+		else if (!call_valid(&u->c))
+			unfinished_end(u);
+	}
+	return found;
 }
 
 /**
@@ -245,6 +333,36 @@ static ssize_t receive(struct call *c, struct msghdr *mh, int flags)
 }
 
 /**
+ * next_message - receive one message, or get the unfinished one of the call
+ * @room: bytes for ancillary data
+ *
+ * Returns its length, or a negative errno on failure.
+ */
+static ssize_t next_message(struct call *c, struct message *m, struct iovec *iov,
+			    size_t room, int uflags)
+{
+	struct unfinished *u = unfinished_find(c);
+
+	if (u) {
+		*m = u->m;
+		m->mh.msg_control = m->in.buf;
+		memcpy(iov->iov_base, u->data, u->len < iov->iov_len ? u->len : iov->iov_len);
+		u->m.mh.msg_controllen = 0;	/* the descriptors stay open */
+		unfinished_end(u);
+		return m->n;
+	}
+	m->passed = m->given = 0;
+	m->mh = (struct msghdr){ .msg_name = &m->name, .msg_namelen = sizeof(m->name),
+				 .msg_iov = iov, .msg_iovlen = 1,
+				 .msg_control = m->in.buf, .msg_controllen = room };
+	m->n = receive(c, &m->mh, (uflags & ~(MSG_WAITALL | MSG_WAITFORONE)) |
+				  MSG_DONTWAIT);
+	m->mh.msg_flags &= ~MSG_CMSG_CLOEXEC;
+	m->mh.msg_flags |= uflags & MSG_CMSG_CLOEXEC;
+	return m->n;
+}
+
+/**
  * take - receive one message for the caller
  * @um: destination; the data are written after its first @done bytes
  * @fds: set to true if ancillary data were received
@@ -254,21 +372,18 @@ static ssize_t receive(struct call *c, struct msghdr *mh, int flags)
 static int64_t take(struct call *c, const struct user_msg *um, int uflags,
 		    size_t done, bool *fds)
 {
-	static struct control in, out;
-	struct sockaddr_storage name;
-	size_t room = um->controllen < CTL_MAX ? um->controllen : CTL_MAX;
+	static struct control out;
+	static struct message m;
+	size_t room = um->controllen < CTL_MAX ? um->controllen : CTL_MAX, len;
 	struct iovec iov = { c->buf, um->total - done };
-	struct msghdr mh = { .msg_name = &name, .msg_namelen = sizeof(name),
-			     .msg_iov = &iov, .msg_iovlen = 1,
-			     .msg_control = in.buf, .msg_controllen = room };
 	char *big = NULL;
 	int64_t n, ret;
 
 	if (iov.iov_len > CALL_BUF_SIZE) {
 		int type = SOCK_STREAM;
-		socklen_t len = sizeof(type);
+		socklen_t size = sizeof(type);
 
-		getsockopt(c->dup, SOL_SOCKET, SO_TYPE, &type, &len);
+		getsockopt(c->dup, SOL_SOCKET, SO_TYPE, &type, &size);
 		if (type != SOCK_STREAM && iov.iov_len > BIG_MAX)
 			iov.iov_len = BIG_MAX;
 		if (type != SOCK_STREAM)
@@ -278,22 +393,23 @@ static int64_t take(struct call *c, const struct user_msg *um, int uflags,
 		if (!iov.iov_base)
 			return -ENOMEM;
 	}
-	n = receive(c, &mh, (uflags & ~(MSG_WAITALL | MSG_WAITFORONE)) |
-			    MSG_DONTWAIT);
+	n = next_message(c, &m, &iov, room, uflags);
 	if (n < 0) {
 		free(big);
 		return n == -EAGAIN && !(uflags & MSG_ERRQUEUE) ? CALL_HELD : n;
 	}
-	mh.msg_flags &= ~MSG_CMSG_CLOEXEC;
-	mh.msg_flags |= uflags & MSG_CMSG_CLOEXEC;
-	convert(c, &mh, uflags, room, &out);
-	*fds = mh.msg_controllen > 0 || (mh.msg_flags & MSG_CTRUNC);
-	ret = msg_put_data(c, um, done, iov.iov_base,
-			   (size_t)n < iov.iov_len ? (size_t)n : iov.iov_len);
+	len = (size_t)n < iov.iov_len ? (size_t)n : iov.iov_len;
+	if (!convert(c, &m, uflags, room, &out)) {
+		unfinished_add(c, &m, iov.iov_base, len);
+		free(big);
+		return -EFAULT;
+	}
+	*fds = m.mh.msg_controllen > 0 || (m.mh.msg_flags & MSG_CTRUNC);
+	ret = msg_put_data(c, um, done, iov.iov_base, len);
 	free(big);
 	if (!ret)
-		ret = msg_put_result(c, um, &name, mh.msg_namelen, out.buf,
-				     out.len, mh.msg_flags);
+		ret = msg_put_result(c, um, &m.name, m.mh.msg_namelen, out.buf,
+				     out.len, m.mh.msg_flags);
 	return ret ? ret : n;
 }
 

@@ -252,6 +252,56 @@ def stopped(how):
     return c.recv(9), os.waitpid(other, 0)[1]
 
 
+def frozen_often():
+    """a process that gets descriptors all the time, and each time the lowest number"""
+    a, b = socket.socketpair()
+    turns = mmap.mmap(-1, 8)
+    other = os.fork()
+    if not other:
+        lowest = [os.dup(0) for _ in range(3)]
+        for fd in lowest:
+            os.close(fd)
+        while not select.select([a], [], [], 0)[0]:
+            s = socket.socket()
+            socket.send_fds(a, [b"x"], [0, 1])
+            got = socket.recv_fds(b, 9, 2)
+            if [s.fileno()] + got[1] != lowest:
+                print(lowest, s, got, flush=True)
+                os._exit(1)
+            turns[:] = struct.pack("Q", struct.unpack("Q", turns[:])[0] + 1)
+            for fd in [s.detach()] + got[1]:
+                os.close(fd)
+        os._exit(0)
+    write("cgroup.procs", other)
+    for _ in range(30):
+        write("cgroup.freeze", 1)
+        hundred_trips()
+        write("cgroup.freeze", 0)
+        before = turns[:]
+        while turns[:] == before and not os.waitid(os.P_PID, other, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            pass
+    b.send(b"end")
+    return os.waitpid(other, 0)[1]
+
+
+def frozen_receiver():
+    """a process that waits for descriptors is frozen before they come"""
+    a, b = socket.socketpair()
+    r, w = os.pipe()
+    other = os.fork()
+    if not other:
+        text, fds = socket.recv_fds(a, 9, 3)[:2]
+        os._exit([os.write(fd, text) for fd in fds] != [4, 4, 4])
+    while open("/proc/%d/syscall" % other).read().split()[0] != "47":
+        pass
+    write("cgroup.procs", other)
+    write("cgroup.freeze", 1)
+    socket.send_fds(b, [b"once"], [w, w, w])
+    hundred_trips()
+    write("cgroup.freeze", 0)
+    return os.waitpid(other, 0)[1], os.read(r, 99)
+
+
 def write(name, value):
     with open(freezer + "/" + name, "w") as f:
         f.write(str(value))
@@ -364,6 +414,8 @@ rows = {
     "stopped by SIGSTOP": (lambda: stopped("signal"), (b"hello", 0)),
     "stopped by ptrace": (lambda: stopped("ptrace"), (b"hello", 0)),
     "stopped by a cgroup": (lambda: stopped("cgroup"), (b"hello", 0)),
+    "frozen often": (frozen_often, 0),
+    "frozen receiver": (frozen_receiver, (0, b"once" * 3)),
     "busy thread": (busy, once),
     "thread in vfork": (vfork, (once, 0)),
     "full backlog": (full_backlog, [b"x", b"x"]),
@@ -372,9 +424,9 @@ rows = {
     "full pipe, splice": (lambda: full_pipe("splice"), ([4], b"next")),
     "full socket pair": (lambda: full_pipe("socketpair"), ([4], b"next")),
 }
-left_out = ["stopped by a cgroup"] if freezer == "-" else []
+left_out = ["stopped by a cgroup", "frozen often", "frozen receiver"] if freezer == "-" else []
 if engine == "trace":  # docs/reference/limits.md, trace
-    left_out = ["stopped by ptrace", "thread in vfork", "stopped by a cgroup"]
+    left_out += ["stopped by ptrace", "thread in vfork"]
 for name, (row, want) in rows.items():
     got = want if name in left_out else row()
     if got != want:
