@@ -50,6 +50,8 @@ struct source;
  * @served: the caller is a served process, see container.c
  * @left: a signal interrupted the call after a descriptor was added to the
  *	caller, see orphan_fd.c
+ * @done: what a call that is made again had done before: messages or bytes
+ * @begun: it had begun to connect (fastopen.c)
  * @has_name_room, @name_room: recvfrom(2): the length of the buffer for the
  *	sender's address, once it is read; a retry does not read it again
  */
@@ -66,6 +68,8 @@ struct call {
 	uint64_t rights;
 	bool served;
 	bool left;
+	uint64_t done;
+	bool begun;
 	bool has_name_room;
 	uint32_t name_room;
 };

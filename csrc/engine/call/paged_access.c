@@ -14,8 +14,8 @@
  * and the loop serves other processes:
  *
  * - If a read has failed, the call starts again when the page is available. A
- *   call that has had an effect returns this effect in place of an error, and a
- *   connection that accept(2) cannot return is stashed (listen.c).
+ *   call that has sent a part goes on behind it. A connection that accept(2)
+ *   cannot return is stashed (listen.c).
  * - A write continues in the thread, with its own buffer. The answer waits for
  *   it.
  *
@@ -41,6 +41,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
@@ -100,7 +101,7 @@ struct job {
  * @jobs: number of jobs that it waits for, and @queued: of those that no thread
  *	has yet; protected by the lock
  * @failed: one of them has failed
- * @again: the call must be made again, unless it has had an effect
+ * @again: the call must be made again, unless has_ended()
  * @blocked: it waits until its thread runs
  * @blocked: it also waits for paged_unpark()
  * @ended: its handler has ended, with the result @ret
@@ -327,6 +328,7 @@ static bool keep_answer(const struct call *c, const int64_t *ret)
 	if (!p || !ret)
 		return p;
 	p->ret = *ret;
+	p->call = *c;		/* it was parked as one message of it: element() */
 	p->ended = true;
 	eventfd_write(ready.fd, 1);
 	return true;
@@ -406,18 +408,37 @@ static void make_again(struct call *c)
 	again_ns = 0;
 }
 
+/** has_ended - whether a parked call has had its whole effect */
+static bool has_ended(const struct parked *p)
+{
+	if (p->ret <= 0)
+		return false;
+	switch (p->call.nr) {
+	case SYS_sendto:
+	case SYS_sendmsg:
+	case SYS_sendmmsg:
+	case SYS_recvmmsg:
+#ifdef __arm__
+	case SYS_recvmmsg_time64:
+#endif
+		return false;	/* they know call.done */
+	}
+	return true;
+}
+
 /** parked_end - answer a call whose jobs have ended, or make it again */
 static void parked_end(struct parked *p)
 {
 	struct call c = { .id = p->call.id, .listener = p->call.listener,
 			  .pid = p->call.pid, .nr = p->call.nr,
-			  .served = p->call.served };
+			  .served = p->call.served, .begun = p->call.begun,
+			  .done = p->ret > 0 ? (uint64_t)p->ret : 0 };
 	bool failed = p->failed && !(p->again && p->ret > 0);
 
 	memcpy(c.args, p->call.args, sizeof(c.args));
 	list_del(&p->link);
 	c.task = call_valid(&c) ? task_of(&c) : NULL;
-	if (c.task && p->again && p->ret <= 0 && !failed)
+	if (c.task && p->again && !has_ended(p) && !failed)
 		make_again(&c);
 	else if (c.task)
 		catch_answer(&c, failed ? -EFAULT : p->ret);
@@ -717,16 +738,27 @@ void paged_close_later(int fd)
 	pthread_mutex_unlock(&lock);
 }
 
+/** close_one - close a descriptor; @arg: its number */
+static int64_t close_one(void *arg)
+{
+	return close(*(int *)arg);
+}
+
 /** paged_close - close a duplicate that the caller of a call has, too */
 void paged_close(const struct call *c, int fd)
 {
 	socklen_t len = sizeof(int);
 	int type;
 
-	if (watchdog_has_killed() || !c->task ||
+	if (!c->task ||
 	    (!(c->conn && fd == c->dup) &&
 	     getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len))) {
 		paged_close_later(fd);
+		return;
+	}
+	if (watchdog_has_killed()) {
+		if (paged_run(c, close_one, &fd, sizeof(fd), false) == -ENOMEM)
+			paged_close_later(fd);
 		return;
 	}
 	watchdog_enter(c, "close()");

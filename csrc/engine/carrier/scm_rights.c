@@ -534,7 +534,7 @@ static int64_t several_retry(struct call *c, struct held *h)
 /** received_mmsg - handle recvmmsg(2) */
 static int64_t received_mmsg(struct call *c)
 {
-	uint64_t deadline, i = 0;
+	uint64_t deadline, i = c->done;
 	int64_t ret = mmsg_deadline(c, &deadline);
 
 	if (ret)

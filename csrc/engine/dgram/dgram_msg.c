@@ -375,13 +375,13 @@ static int64_t sendmmsg_from(struct call *c, uint64_t i)
 static int64_t sendmmsg_retry(struct call *c, struct held *h)
 {
 	(void)h;
-	return sendmmsg_from(c, 0);
+	return sendmmsg_from(c, c->done);
 }
 
 /** dgram_sendmmsg - handle sendmmsg(2) */
 int64_t dgram_sendmmsg(struct call *c)
 {
-	int64_t ret = sendmmsg_from(c, 0);
+	int64_t ret = sendmmsg_from(c, c->done);
 
 	return ret == CALL_HELD ?
 	       hold_send(c, (int)c->args[3], sendmmsg_retry) : ret;
@@ -447,7 +447,7 @@ int64_t dgram_recvmmsg(struct call *c)
 
 	if (ret)
 		return ret;
-	ret = recvmmsg_from(c, 0, false);
+	ret = recvmmsg_from(c, c->done, false);
 	if (ret != CALL_HELD && (ret < 0 || (uint64_t)ret == mmsg_len(c) ||
 				 (flags & MSG_WAITFORONE)))
 		return ret;

@@ -61,6 +61,8 @@ int64_t fastopen_send(struct call *c)
 	len = um.name ? addr_read(c, um.name, um.namelen, &ss) : 0;
 	if (len < 0)
 		return len;
+	if (c->begun && s->state == STREAM_OPEN)
+		return tcp_send(c);	/* the rest */
 	if (s->state == STREAM_CONNECTING)
 		return -EALREADY;
 	if (s->state != STREAM_NEW)
@@ -82,6 +84,7 @@ int64_t fastopen_send(struct call *c)
 	if (ret < 0 && ret != -EINPROGRESS)
 		return ret;
 	stream_set_state(s, STREAM_CONNECTING);
+	c->begun = true;
 	if (ret > 0)
 		conn->bytes_out += (uint64_t)ret;
 	return tcp_wait(c, um.flags & MSG_DONTWAIT, fastopen_retry,

@@ -255,7 +255,7 @@ int64_t tcp_recv(struct call *c)
 int64_t stream_send_try(struct call *c, struct held *h)
 {
 	struct user_msg um;
-	size_t done = h ? h->done : 0;
+	size_t done = h ? h->done : c->done;
 	int64_t ret;
 	ssize_t n;
 
@@ -313,6 +313,7 @@ static struct call element(const struct call *c, uint64_t i, int nr)
 	struct call one = *c;
 
 	one.nr = nr;
+	one.done = 0;
 	one.args[1] += i * sizeof(struct mmsghdr);
 	one.args[2] = (uint64_t)(int)c->args[3] & ~(uint64_t)MSG_WAITFORONE;
 	return one;
@@ -327,7 +328,7 @@ static int64_t each(struct call *c, int nr,
 
 	if (n > MSG_IOV_MAX)
 		n = MSG_IOV_MAX;
-	for (i = 0; i < n; i++) {
+	for (i = c->done; i < n; i++) {
 		struct call one = element(c, i, nr);
 		uint32_t len;
 
