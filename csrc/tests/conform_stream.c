@@ -158,11 +158,23 @@ static void gone(int family)
 	say("read", read(a, &c, 1));
 	close(a);
 
-	/* Finding 13: lklhost cannot replace a number above the limit. */
 	setrlimit(RLIMIT_NOFILE, &few);
-	connect(fd, &none, sizeof(none));
-	msleep(600);		/* lklhost looks for closed sockets meanwhile */
+	say("disconnect above the limit", connect(fd, &none, sizeof(none)));
 	setrlimit(RLIMIT_NOFILE, &old);
+	say("and connect", connect(fd, (struct sockaddr *)&ss, len));
+	close(accept(l, NULL, NULL));
+
+	/* Finding 13: lklhost cannot replace a number above the hard limit. */
+	if (!fork()) {
+		few.rlim_max = few.rlim_cur;
+		setrlimit(RLIMIT_NOFILE, &few);
+		connect(fd, &none, sizeof(none));
+		/* The address is in use: lklhost looks for closed sockets. */
+		own = socket(family, SOCK_STREAM, 0);
+		_exit(!bind(own, (struct sockaddr *)&ss, len));
+	}
+	wait(&a);
+	say("child", a);
 	say("disconnect once more", connect(fd, &none, sizeof(none)));
 	say("and connect", connect(fd, (struct sockaddr *)&ss, len));
 	a = accept(l, NULL, NULL);

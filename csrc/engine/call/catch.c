@@ -73,12 +73,22 @@ int call_addfd(const struct call *c, int fd, bool cloexec)
  * @fd: our descriptor, which stays open
  * @newfd: number of the replaced descriptor in the caller
  *
- * This does not answer the call.
+ * This does not answer the call. The number may be above the caller's limit, if
+ * the caller has lowered it. The soft limit is then raised for this moment.
  */
 int call_addfd_replace(struct call *c, int fd, int newfd, bool cloexec)
 {
 	int ret = way->addfd(c, fd, newfd, cloexec);
+	struct rlimit old, more;
 
+	if (ret != -EBADF || !call_valid(c) ||
+	    prlimit(c->pid, RLIMIT_NOFILE, NULL, &old))
+		return ret < 0 ? ret : 0;
+	more = (struct rlimit){ (rlim_t)newfd + 1, old.rlim_max };
+	if (more.rlim_cur > old.rlim_cur && !prlimit(c->pid, RLIMIT_NOFILE, &more, NULL)) {
+		ret = way->addfd(c, fd, newfd, cloexec);
+		prlimit(c->pid, RLIMIT_NOFILE, &old, NULL);
+	}
 	return ret < 0 ? ret : 0;
 }
 
