@@ -24,10 +24,15 @@ var turns string
 func TestFlood(t *testing.T) {
 	s := kit.NewSite(t)
 	const mem = 64
-	for kind, size := range map[string]int{"sockets": 15000, "buffers": 2000, "replies": 10000, "waits": 2000} {
+	for kind, size := range map[string]int{"sockets": 15000, "buffers": 2000, "replies": 10000, "waits": 2000,
+		"filters": 3000, "neighbours": 5000, "origins": 2000, "streams": 800} {
 		t.Run(kind, func(t *testing.T) {
 			name := kit.NewName()
-			p := kit.Start(t, kit.Lklrun("--name", name, "-q", "--mem", fmt.Sprint(mem, "M"), "--if", s.TapIf(), "--",
+			stack := "mptcp"
+			if kind == "streams" {
+				stack = "vanilla" // docs/reference/limits.md, "One process"
+			}
+			p := kit.Start(t, kit.Lklrun("--name", name, "-q", "--stack", stack, "--mem", fmt.Sprint(mem, "M"), "--if", s.TapIf(), "--",
 				"/usr/bin/python3", "-c", flood, kind, strconv.Itoa(size), "4000"))
 			said := func(text string) {
 				t.Helper()

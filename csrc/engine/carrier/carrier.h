@@ -83,6 +83,7 @@ uint64_t conn_carrier_ino(uint64_t stack_ino);
 void inode_map_translate(const struct conn *conn, char *buf, size_t len);
 
 /* memory.c */
+bool memory_full(void);
 bool memory_short(void);
 
 /* carrier_opts.c */

@@ -132,6 +132,44 @@ int conn_watch(struct conn *conn, uint32_t events)
 	return ret;
 }
 
+/** chunk_new - allocate room for @len bytes, or return NULL */
+char *chunk_new(struct chunk *ch, size_t len)
+{
+	ch->buf = malloc(len);
+	ch->off = 0;
+	ch->len = ch->buf ? len : 0;
+	conn_stats.kept += ch->len;
+	return ch->buf;
+}
+
+/** chunk_keep - store @len bytes until the destination accepts them */
+int chunk_keep(struct chunk *ch, const char *data, size_t len)
+{
+	if (!chunk_new(ch, len))
+		return -ENOMEM;
+	memcpy(ch->buf, data, len);
+	return 0;
+}
+
+/** chunk_sent - remove the first @n bytes, which were sent */
+void chunk_sent(struct chunk *ch, size_t n)
+{
+	ch->off += n;
+	ch->len -= n;
+	if (!ch->len)
+		free(chunk_take(ch));
+}
+
+/** chunk_take - empty the chunk; returns its buffer, which the caller frees */
+char *chunk_take(struct chunk *ch)
+{
+	char *buf = ch->buf;
+
+	conn_stats.kept -= ch->off + ch->len;	/* the whole buffer */
+	memset(ch, 0, sizeof(*ch));
+	return buf;
+}
+
 /** conn_free - close our descriptors and free the connection */
 void conn_free(struct conn *conn)
 {
@@ -182,8 +220,8 @@ void conn_free(struct conn *conn)
 	conn_event(conn, "close");
 	if (s && s->state == STREAM_LISTENING)
 		conn_listens(conn, false);
-	free(conn->to_stack.buf);
-	free(conn->to_target.buf);
+	free(chunk_take(&conn->to_stack));
+	free(chunk_take(&conn->to_target));
 	if (!s)
 		free(dgram_of(conn)->last);
 	conn_stats.open--;

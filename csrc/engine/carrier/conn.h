@@ -40,6 +40,13 @@ struct chunk {
 	size_t off, len;
 };
 
+#define KEPT_MAX	(16 << 20)	/* bytes in all chunks, see pump_most() */
+
+char *chunk_new(struct chunk *ch, size_t len);
+int chunk_keep(struct chunk *ch, const char *data, size_t len);
+void chunk_sent(struct chunk *ch, size_t n);
+char *chunk_take(struct chunk *ch);
+
 /*
  * Bits of the two ends, and facts of a connection. The C_* bits describe the
  * carrier, the end in the target; the S_* bits describe the other end, the
@@ -239,7 +246,8 @@ void sockopt_log_replay(const struct conn *conn, int sfd);
 /* Counters of connections and their data. */
 struct conn_stats {
 	uint64_t made, refused, open, accepted, connected, resets, fallbacks, bytes_in,
-		 strays, bytes_out, dgrams_in, dgrams_out, dgrams_dropped, swept;
+		 strays, bytes_out, dgrams_in, dgrams_out, dgrams_dropped, swept,
+		 kept;
 };
 
 extern struct conn_stats conn_stats;

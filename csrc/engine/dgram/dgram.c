@@ -211,30 +211,39 @@ static ssize_t carrier_send(struct dgram *d, const char *buf, size_t len,
 					      NULL, 0);
 	}
 	fd = peer_socket(o);
-	if (fd < 0)
-		return fd;
-	ret = send_split(fd, buf, len, size, &un,
-			 carrier_name(&un, NAME_INBOX, conn->id));
+	ret = fd < 0 ? fd : send_split(fd, buf, len, size, &un,
+				       carrier_name(&un, NAME_INBOX, conn->id));
+	if (ret != -EAGAIN && ret != -ENOBUFS)
+		return ret;
+	/* Datagrams that others do not read must not hold up this socket. */
+	if (!dgram_our_end(d) && !set_origin(d, o)) {
+		ssize_t own = send_split(conn->csrc.fd, buf, len, size, NULL, 0);
+
+		if (own != -EAGAIN)
+			return own;
+	}
 	if (ret == -EAGAIN)
 		peer_want_out(o, dgram_retry);
 	return ret;
 }
 
-/** keep - store @buf, after its origin, because the carrier is full */
+/**
+ * keep - store @buf, after its origin, because the carrier is full
+ *
+ * If much is stored already, the datagrams are lost, as from a full buffer.
+ */
 static void keep(struct dgram *d, const char *buf, size_t len, size_t size,
 		 const struct origin *o)
 {
 	struct conn *conn = &d->conn;
 	struct chunk *ch = &conn->to_target;
 
-	ch->buf = malloc(sizeof(*o) + len);
-	if (!ch->buf) {
+	if (conn_stats.kept >= KEPT_MAX || !chunk_new(ch, sizeof(*o) + len)) {
 		conn_stats.dgrams_dropped++;
 		return;
 	}
 	memcpy(ch->buf, o, sizeof(*o));
 	memcpy(ch->buf + sizeof(*o), buf, len);
-	ch->len = sizeof(*o) + len;
 	d->kept_size = size;
 	dgram_our_end(d);
 	want_out(conn, true);
@@ -295,14 +304,12 @@ int dgram_put_back(struct dgram *d, const char *buf, size_t len,
 static bool put_kept(struct dgram *d)
 {
 	struct conn *conn = &d->conn;
-	char *buf = conn->to_target.buf;
 	size_t len = conn->to_target.len - sizeof(struct origin);
+	char *buf = chunk_take(&conn->to_target);
 	struct origin o;
 	bool ok;
 
 	memcpy(&o, buf, sizeof(o));
-	conn->to_target.buf = NULL;
-	conn->to_target.len = 0;
 	ok = put(d, buf + sizeof(o), len, d->kept_size, &o);
 	free(buf);
 	if (ok)
@@ -431,6 +438,33 @@ static long plain_send(const struct conn *conn, const struct iovec *v)
 }
 
 /**
+ * netlink_refuse - answer a request that did not reach the stack
+ * @err: a negative errno
+ *
+ * Otherwise a program that has sent it by write() waits for the answer forever.
+ */
+static void netlink_refuse(struct dgram *d, const struct iovec *v, int err)
+{
+	struct sockaddr_nl nl = { .nl_family = AF_NETLINK };
+	struct origin kernel = { .namelen = sizeof(nl) };
+	socklen_t len = sizeof(nl);
+	struct {
+		struct nlmsghdr h;
+		struct nlmsgerr e;
+	} answer = { .h = { .nlmsg_len = sizeof(answer), .nlmsg_type = NLMSG_ERROR } };
+
+	if (v->iov_len < sizeof(answer.e.msg) || d->conn.to_target.len)
+		return;
+	memcpy(kernel.name, &nl, sizeof(nl));
+	st_getsockname(d->conn.sfd, (struct sockaddr *)&nl, &len);
+	memcpy(&answer.e.msg, v->iov_base, sizeof(answer.e.msg));
+	answer.e.error = err;
+	answer.h.nlmsg_seq = answer.e.msg.nlmsg_seq;
+	answer.h.nlmsg_pid = nl.nl_pid;
+	put(d, (char *)&answer, sizeof(answer), sizeof(answer), &kernel);
+}
+
+/**
  * forward - send a message of a plain send() to the stack
  *
  * Returns false if the message must wait.
@@ -438,11 +472,14 @@ static long plain_send(const struct conn *conn, const struct iovec *v)
 static bool forward(struct dgram *d, const struct iovec *v)
 {
 	struct conn *conn = &d->conn;
-	long n = plain_send(conn, v);
+	bool netlink = conn->kind == KIND_NETLINK;
+	long n = netlink && memory_full() ? -ENOBUFS : plain_send(conn, v);
 	int err = 0;
 
 	if (n == -EAGAIN)
 		return false;
+	if (n < 0 && netlink)
+		netlink_refuse(d, v, (int)n);
 	if (n < 0 && conn->kind == KIND_DGRAM) {
 		/*
 		 * This may be the error of an earlier datagram, which is
@@ -502,12 +539,11 @@ static bool keep_out(struct conn *conn, const struct iovec *v, size_t n)
 
 	for (i = 0; i < n; i++)
 		len += sizeof(size_t) + v[i].iov_len;
-	ch->buf = p = malloc(len);
+	p = chunk_new(ch, len);
 	if (!p) {
 		conn_stats.dgrams_dropped += n;
 		return false;
 	}
-	ch->len = len;
 	for (i = 0; i < n; i++) {
 		memcpy(p, &v[i].iov_len, sizeof(size_t));
 		memcpy(p + sizeof(size_t), v[i].iov_base, v[i].iov_len);
@@ -617,12 +653,10 @@ static bool push(struct dgram *d)
 	struct iovec v[DGRAMS];
 
 	if (conn->to_stack.buf) {
-		char *buf = conn->to_stack.buf;
-		size_t n = kept_out(buf, conn->to_stack.len, v);
+		size_t n = kept_out(conn->to_stack.buf, conn->to_stack.len, v);
+		char *buf = chunk_take(&conn->to_stack);
 		bool sent;
 
-		conn->to_stack.buf = NULL;
-		conn->to_stack.len = 0;
 		sent = forward_all(d, v, n);
 		free(buf);
 		if (!sent)
@@ -682,9 +716,7 @@ void dgram_flush_all(struct dgram *d)
 	st_setsockopt(conn->sfd, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size));
 	while (conn->to_stack.buf && !(conn->facts & F_DEAD)) {
 		conn_stats.dgrams_dropped++;
-		free(conn->to_stack.buf);
-		conn->to_stack.buf = NULL;
-		conn->to_stack.len = 0;
+		free(chunk_take(&conn->to_stack));
 		dgram_flush(d);
 	}
 out:

@@ -162,10 +162,8 @@ static void forget(struct stream *s)
 	if (s->listener.stashed)
 		st_close(s->listener.stash_fd);
 	s->listener.stashed = false;
-	free(conn->to_stack.buf);
-	free(conn->to_target.buf);
-	memset(&conn->to_stack, 0, sizeof(conn->to_stack));
-	memset(&conn->to_target, 0, sizeof(conn->to_target));
+	free(chunk_take(&conn->to_stack));
+	free(chunk_take(&conn->to_target));
 	conn->carrier = 0;
 	conn->stack &= S_WATCHED;
 	conn->facts &= ~(F_REPORTED | F_RESET | F_WAS_OPEN);

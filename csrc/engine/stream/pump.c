@@ -36,34 +36,15 @@
 
 static char pump_buf[PUMP_SIZE] __attribute__((aligned(4096)));
 
-/** chunk_keep - store @len bytes until the destination accepts them */
-int chunk_keep(struct chunk *ch, const char *data, size_t len)
+/**
+ * pump_most - the bytes to move at a time
+ *
+ * Thousands of connections whose readers do not read must not fill lklhost's
+ * memory, so each keeps little once all keep much.
+ */
+size_t pump_most(void)
 {
-	ch->buf = malloc(len);
-	if (!ch->buf)
-		return -ENOMEM;
-	memcpy(ch->buf, data, len);
-	ch->off = 0;
-	ch->len = len;
-	return 0;
-}
-
-/** chunk_sent - remove the first @n bytes, which were sent */
-void chunk_sent(struct chunk *ch, size_t n)
-{
-	ch->off += n;
-	ch->len -= n;
-	if (ch->len)
-		return;
-	free(ch->buf);
-	ch->buf = NULL;
-}
-
-/** chunk_drop - discard the stored bytes */
-static void chunk_drop(struct chunk *ch)
-{
-	if (ch->len)
-		chunk_sent(ch, ch->len);
+	return conn_stats.kept < KEPT_MAX ? PUMP_SIZE : 4096;
 }
 
 /**
@@ -78,7 +59,7 @@ void stack_error(struct stream *s, int err)
 	if (err != EPIPE && !conn->so_error)
 		conn->so_error = err;
 	conn->stack |= S_BROKEN | S_IN | S_ERR;
-	chunk_drop(&conn->to_stack);
+	free(chunk_take(&conn->to_stack));
 }
 
 /**
@@ -113,10 +94,11 @@ static long stack_put(struct stream *s, const char *buf, size_t len)
 static size_t carrier_read(struct stream *s)
 {
 	struct conn *conn = &s->conn;
-	ssize_t n = recv(conn->csrc.fd, pump_buf, PUMP_SIZE, MSG_DONTWAIT);
+	size_t most = pump_most();
+	ssize_t n = recv(conn->csrc.fd, pump_buf, most, MSG_DONTWAIT);
 
 	if (n > 0) {
-		if (n < PUMP_SIZE && !(conn->carrier & C_PRI)) {
+		if ((size_t)n < most && !(conn->carrier & C_PRI)) {
 			/* Nothing can follow the announced end. */
 			flag_set(&conn->carrier, C_EOF,
 				 (conn->carrier & (C_RDHUP | C_ERR)) == C_RDHUP);

@@ -9,13 +9,12 @@
 
 #include "engine/stream/stream.h"
 
-#define PUMP_SIZE	(256 * 1024)	/* bytes that are moved at a time */
+#define PUMP_SIZE	(256 * 1024)	/* bytes that are moved at a time, at most */
 #define ROUNDS		4	/* per direction, before others get a turn */
 
 /* pump.c */
 void pump_open(struct stream *s);
-int chunk_keep(struct chunk *ch, const char *data, size_t len);
-void chunk_sent(struct chunk *ch, size_t n);
+size_t pump_most(void);
 void stack_error(struct stream *s, int err);
 
 /* pump_in.c */

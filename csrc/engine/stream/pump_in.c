@@ -87,10 +87,10 @@ static ssize_t carrier_put(struct stream *s, char *buf, size_t len)
 }
 
 /** stamped_read - read data and store their timestamps */
-static long stamped_read(struct stream *s, char *buf)
+static long stamped_read(struct stream *s, char *buf, size_t most)
 {
 	struct conn *conn = &s->conn;
-	struct iovec iov = { buf, PUMP_SIZE };
+	struct iovec iov = { buf, most };
 	union {
 		struct cmsghdr align;
 		char buf[STAMPS_MAX];
@@ -116,15 +116,13 @@ static long stamped_read(struct stream *s, char *buf)
 	return n;
 }
 
-/**
- * stack_gave - update the state after the stack returned @n bytes of PUMP_SIZE
- */
-static void stack_gave(struct stream *s, size_t n)
+/** stack_gave - update the state after the stack returned @n bytes of @most */
+static void stack_gave(struct stream *s, size_t n, size_t most)
 {
 	struct conn *conn = &s->conn;
 
 	flag_set(&conn->stack, S_BULK, n >= MANY);
-	if (n < PUMP_SIZE && !(conn->stack & (S_RDHUP | S_ERR | S_URGENT)))
+	if (n < most && !(conn->stack & (S_RDHUP | S_ERR | S_URGENT)))
 		conn->stack &= ~S_IN;
 }
 
@@ -137,12 +135,13 @@ static void stack_gave(struct stream *s, size_t n)
 static size_t stack_read(struct stream *s, char *buf)
 {
 	struct conn *conn = &s->conn;
-	long n = s->stamps.wanted ? stamped_read(s, buf) :
-		 st_recvfrom(conn->sfd, buf, PUMP_SIZE, MSG_DONTWAIT,
+	size_t most = pump_most();
+	long n = s->stamps.wanted ? stamped_read(s, buf, most) :
+		 st_recvfrom(conn->sfd, buf, most, MSG_DONTWAIT,
 			     NULL, NULL);
 
 	if (n > 0) {
-		stack_gave(s, (size_t)n);
+		stack_gave(s, (size_t)n, most);
 		return (size_t)n;
 	}
 	conn->stack &= ~S_IN;

@@ -290,6 +290,19 @@ static int64_t settle(struct call *c)
 	return call_hold(c, &conn->held, 0, settle_retry, 0, 0) ? CALL_HELD : -ENOMEM;
 }
 
+/**
+ * adds_to_stack - whether the stack's kernel may keep memory for the call
+ *
+ * An option of the size of an int only changes a number.
+ */
+static bool adds_to_stack(const struct call *c)
+{
+	if (c->nr == SYS_setsockopt)
+		return c->args[4] > sizeof(int);
+	return c->conn->kind == KIND_NETLINK &&
+	       (c->nr == SYS_sendto || c->nr == SYS_sendmsg || c->nr == SYS_sendmmsg);
+}
+
 /** dispatch - pass a call to its handler */
 static int64_t dispatch(struct call *c, bool foreign)
 {
@@ -312,6 +325,8 @@ static int64_t dispatch(struct call *c, bool foreign)
 		return sock_ioctl(c);
 	}
 	ret = find_conn(c);
+	if (!ret && c->conn && adds_to_stack(c) && memory_full())
+		return -ENOBUFS;
 	if (!ret && c->conn && c->conn->kind != KIND_STREAM)
 		ret = settle(c);
 	else if (!ret && c->conn && (c->nr == SYS_setsockopt || c->nr == SYS_connect))
