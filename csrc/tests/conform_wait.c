@@ -10,9 +10,12 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/errqueue.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
 #include <linux/net_tstamp.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
+#include <net/if.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -23,20 +26,22 @@
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/select.h>
+#include <sys/sendfile.h>
 #include <sys/time.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 
 #include "conform.h"
 
-#define BATCH		48
+#define BATCH		96
 #define TEXT		512
 #define CASE_S		15
 #define WAITS_MS	1000	/* a call that has not ended after it waits on */
 
-enum kind { TCP, TCP_FULL, LISTENER, CONNECTING, UDP, UDP_CONNECTED, RAW, NETLINK };
+enum kind { TCP, TCP_FULL, LISTENER, CONNECTING, UDP, UDP_CONNECTED, RAW, NETLINK, PACKET };
 
 static const char *const kinds[] = { "tcp", "tcp, full", "listener", "connecting", "udp",
-				     "connected udp", "raw", "netlink" };
+				     "connected udp", "raw", "netlink", "packet" };
 
 /**
  * struct scene - the sockets of a case
@@ -109,6 +114,20 @@ static long do_read(int fd)
 	return read(fd, buf, 10);
 }
 
+static struct iovec iov = { buf, 10 }, one = { buf, 1 };
+
+static long do_readv(int fd)
+{
+	return readv(fd, &iov, 1);
+}
+
+static long do_splice(int fd)
+{
+	int pipes[2];
+
+	return pipe(pipes) ? -1 : splice(fd, NULL, pipes[1], NULL, 10, 0);
+}
+
 static long do_recv(int fd)
 {
 	return recv(fd, buf, 10, 0);
@@ -140,8 +159,6 @@ static long do_recvfrom_all(int fd)
 	return recvfrom(fd, buf, 2, MSG_WAITALL, (struct sockaddr *)&ss, &len);
 }
 
-static struct iovec iov = { buf, 10 };
-
 static long do_recvmsg(int fd)
 {
 	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
@@ -172,6 +189,13 @@ static long do_poll(int fd)
 	return poll(&p, 1, -1);
 }
 
+static long do_ppoll(int fd)
+{
+	struct pollfd p = { fd, POLLIN | POLLRDHUP, 0 };
+
+	return ppoll(&p, 1, NULL, &(sigset_t){ 0 });
+}
+
 static long do_poll_out(int fd)
 {
 	struct pollfd p = { fd, POLLOUT, 0 };
@@ -179,17 +203,26 @@ static long do_poll_out(int fd)
 	return poll(&p, 1, -1);
 }
 
-static long do_select(int fd)
+/** select_on - wait by select() or pselect() */
+static long select_on(int fd, bool mask)
 {
 	fd_set in, pri;
-	int n;
 
 	FD_ZERO(&in);
 	FD_ZERO(&pri);
 	FD_SET(fd, &in);
 	FD_SET(fd, &pri);
-	n = select(fd + 1, &in, NULL, &pri, NULL);
-	return n;
+	return mask ? pselect(fd + 1, &in, NULL, &pri, NULL, &(sigset_t){ 0 }) : select(fd + 1, &in, NULL, &pri, NULL);
+}
+
+static long do_select(int fd)
+{
+	return select_on(fd, false);
+}
+
+static long do_pselect(int fd)
+{
+	return select_on(fd, true);
 }
 
 static long do_epoll(int fd)
@@ -230,6 +263,25 @@ static long do_write(int fd)
 	return write(fd, buf, 1);
 }
 
+static long do_writev(int fd)
+{
+	return writev(fd, &one, 1);
+}
+
+static long do_splice_out(int fd)
+{
+	int pipes[2];
+
+	return pipe(pipes) || write(pipes[1], buf, 1) != 1 ? -1 : splice(pipes[0], NULL, fd, NULL, 1, 0);
+}
+
+static long do_sendfile(int fd)
+{
+	int file = memfd_create("file", 0);
+
+	return ftruncate(file, 1) ? -1 : sendfile(fd, file, NULL, 1);
+}
+
 static long do_send(int fd)
 {
 	return send(fd, buf, 1, 0);
@@ -245,7 +297,6 @@ static long do_sendto(int fd)
 
 static long do_sendmsg(int fd)
 {
-	struct iovec one = { buf, 1 };
 	struct msghdr mh = { .msg_iov = &one, .msg_iovlen = 1 };
 
 	return sendmsg(fd, &mh, 0);
@@ -253,7 +304,6 @@ static long do_sendmsg(int fd)
 
 static long do_sendmmsg(int fd)
 {
-	struct iovec one = { buf, 1 };
 	struct mmsghdr mm[2] = { { .msg_hdr = { .msg_iov = &one, .msg_iovlen = 1 } },
 				 { .msg_hdr = { .msg_iov = &one, .msg_iovlen = 1 } } };
 
@@ -261,28 +311,37 @@ static long do_sendmmsg(int fd)
 }
 
 #define RECEIVES	(1 << TCP | 1 << UDP | 1 << UDP_CONNECTED | 1 << RAW | 1 << NETLINK)
+#define READS		(RECEIVES | 1 << PACKET)
+#define POLLS		(READS | 1 << LISTENER)
 
 static const struct {
 	const char *name;
 	long (*call)(int fd);
 	unsigned int kinds;
 } calls[] = {
-	{ "read", do_read, RECEIVES },
-	{ "recv", do_recv, RECEIVES },
+	{ "read", do_read, READS },
+	{ "readv", do_readv, READS },
+	{ "splice", do_splice, READS },
+	{ "recv", do_recv, READS },
 	{ "recv MSG_PEEK", do_peek, RECEIVES },
 	{ "recv MSG_WAITALL", do_waitall, 1 << TCP },
 	{ "recvfrom", do_recvfrom, RECEIVES },
 	{ "recvfrom MSG_WAITALL", do_recvfrom_all, 1 << TCP },
-	{ "recvmsg", do_recvmsg, RECEIVES },
+	{ "recvmsg", do_recvmsg, READS },
 	{ "recvmsg with a name", do_recvmsg_name, RECEIVES },
 	{ "recvmmsg", do_recvmmsg, RECEIVES },
-	{ "poll", do_poll, RECEIVES | 1 << LISTENER },
-	{ "select", do_select, RECEIVES | 1 << LISTENER },
-	{ "epoll", do_epoll, RECEIVES | 1 << LISTENER },
+	{ "poll", do_poll, POLLS },
+	{ "ppoll", do_ppoll, POLLS },
+	{ "select", do_select, POLLS },
+	{ "pselect", do_pselect, POLLS },
+	{ "epoll", do_epoll, POLLS },
 	{ "accept", do_accept, 1 << LISTENER },
 	{ "accept4", do_accept4, 1 << LISTENER },
 	{ "connect", do_connect, 1 << CONNECTING },
 	{ "write", do_write, 1 << TCP_FULL },
+	{ "writev", do_writev, 1 << TCP_FULL },
+	{ "splice from a pipe", do_splice_out, 1 << TCP_FULL },
+	{ "sendfile", do_sendfile, 1 << TCP_FULL },
 	{ "send", do_send, 1 << TCP_FULL },
 	{ "sendto", do_sendto, 1 << TCP_FULL },
 	{ "sendmsg", do_sendmsg, 1 << TCP_FULL },
@@ -339,7 +398,7 @@ static void feed(void)
 	case NETLINK:
 		send(sc.fd, &ask, sizeof(ask), 0);
 		break;
-	case CONNECTING:
+	default:
 		break;
 	}
 }
@@ -423,7 +482,59 @@ static void ev_disconnect(void)
 	connect(sc.fd, (struct sockaddr *)&ss, sizeof(ss));
 }
 
+/** device - make and change, or remove, the device that only this case uses */
+static void device(uint16_t type, unsigned int flags)
+{
+	struct {
+		struct nlmsghdr nh;
+		struct ifinfomsg info;
+		struct nlattr name_attr;
+		char name[IFNAMSIZ];
+		struct nlattr info_attr, kind_attr;
+		char kind[8];
+	} ask = { { sizeof(ask), type, NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE, 1, 0 },
+		  { .ifi_flags = flags, .ifi_change = IFF_UP }, { NLA_HDRLEN + IFNAMSIZ, IFLA_IFNAME }, "",
+		  { 2 * NLA_HDRLEN + 8, IFLA_LINKINFO }, { NLA_HDRLEN + 7, IFLA_INFO_KIND }, "bridge" };
+	struct {
+		struct nlmsghdr nh;
+		struct nlmsgerr err;
+	} answer = { .err.error = 1 };
+	int fd = socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE);
+
+	snprintf(ask.name, sizeof(ask.name), "w%d", getpid());
+	send(fd, &ask, sizeof(ask), 0);
+	recv(fd, &answer, sizeof(answer), 0);
+	if (answer.err.error)
+		put(" device %d", answer.err.error);
+	close(fd);
+}
+
+/** bind_device - bind the socket to a device that is up */
+static void bind_device(void)
+{
+	struct sockaddr_ll ll = { .sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ARP) };
+	char name[IFNAMSIZ];
+
+	device(RTM_NEWLINK, IFF_UP);
+	snprintf(name, sizeof(name), "w%d", getpid());
+	ll.sll_ifindex = (int)if_nametoindex(name);
+	if (sc.kind == PACKET ? bind(sc.fd, (struct sockaddr *)&ll, sizeof(ll)) :
+	    setsockopt(sc.fd, SOL_SOCKET, SO_BINDTODEVICE, name, sizeof(name)))
+		put(" bind %s", strerrorname_np(errno));
+}
+
+static void ev_down(void)
+{
+	device(RTM_NEWLINK, 0);
+}
+
+static void ev_gone(void)
+{
+	device(RTM_DELLINK, 0);
+}
+
 #define STREAMS		(1 << TCP | 1 << TCP_FULL)
+#define BOUND		(1 << UDP | 1 << RAW | 1 << PACKET)
 #define ALL_KINDS	(RECEIVES | 1 << TCP_FULL | 1 << LISTENER | 1 << CONNECTING)
 
 static const struct event {
@@ -440,12 +551,14 @@ static const struct event {
 	{ "close", ev_close, ALL_KINDS & ~(1 << NETLINK), false },
 	{ "dup2", ev_dup2, ALL_KINDS & ~(1 << NETLINK), false },
 	{ "O_NONBLOCK", ev_nonblock, ALL_KINDS, false },
-	{ "signal", ev_signal, ALL_KINDS, false },
+	{ "signal", ev_signal, ALL_KINDS | 1 << PACKET, false },
 	{ "signal, restarted", ev_restart, ALL_KINDS, false },
 	{ "FIN", ev_fin, STREAMS, false },
 	{ "peer closes", ev_peer_close, STREAMS, false },
 	{ "reset", ev_reset, STREAMS, false },
 	{ "disconnect", ev_disconnect, STREAMS | 1 << CONNECTING | 1 << UDP_CONNECTED, false },
+	{ "device down", ev_down, BOUND, false },
+	{ "device gone", ev_gone, BOUND, false },
 };
 
 /** on_signal - signal handler */
@@ -556,8 +669,8 @@ static int full_listener(int *port)
 	return l;
 }
 
-/** set_scene - make the sockets of a case */
-static void set_scene(enum kind kind)
+/** set_scene - make the sockets of a case of an event; NULL: of none of the table */
+static void set_scene(enum kind kind, const struct event *e)
 {
 	int sv[2] = { -1, -1 }, small = 1, size = 32768;
 	struct sockaddr_storage ss;
@@ -607,7 +720,12 @@ static void set_scene(enum kind kind)
 	case NETLINK:
 		sc.fd = socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE);
 		break;
+	case PACKET:
+		sc.fd = socket(AF_PACKET, SOCK_DGRAM, 0);
+		break;
 	}
+	if (kind == PACKET || (e && (e->happen == ev_down || e->happen == ev_gone)))
+		bind_device();
 }
 
 /**
@@ -633,7 +751,7 @@ static void one_case(enum kind kind, size_t call, const struct event *e)
 	sa.sa_flags = SA_RESTART;
 	sigaction(SIGUSR2, &sa, NULL);
 	pthread_cond_init(&w.cond, NULL);
-	set_scene(kind);
+	set_scene(kind, e);
 	if (e->timed) {
 		setsockopt(sc.fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
 		setsockopt(sc.fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv));
@@ -660,18 +778,18 @@ static void one_case(enum kind kind, size_t call, const struct event *e)
 }
 
 /** state_after - print the poll bits and SO_ERROR of a socket after an event */
-static void state_after(enum kind kind, void (*happen)(void))
+static void state_after(enum kind kind, const struct event *e)
 {
 	socklen_t len = sizeof(int);
 	int err = 0;
 
-	set_scene(kind);
+	set_scene(kind, e);
 	if (kind == CONNECTING) {
 		fcntl(sc.fd, F_SETFL, O_NONBLOCK);
 		do_connect(sc.fd);
 	}
 	put_bits(sc.fd);
-	happen();
+	e->happen();
 	msleep(300);
 	put_bits(sc.fd);
 	if (!getsockopt(sc.fd, SOL_SOCKET, SO_ERROR, &err, &len))
@@ -722,7 +840,7 @@ static void states(void)
 			    happen == ev_signal || happen == ev_restart || happen == ev_none)
 				continue;
 			if (begin("bits", kinds[k], all_events[j].name)) {
-				state_after((enum kind)k, happen);
+				state_after((enum kind)k, &all_events[j]);
 				_exit(0);
 			}
 		}
@@ -781,7 +899,7 @@ static void queue(bool connected, bool stamps, int select)
 	struct sockaddr_storage ss;
 	socklen_t len;
 
-	set_scene(UDP);
+	set_scene(UDP, NULL);
 	len = lo(&ss, AF_INET, port_of(sc.peer));
 	p.fd = sc.fd;
 	setsockopt(sc.fd, SOL_SOCKET, SO_SELECT_ERR_QUEUE, &select, sizeof(select));
@@ -942,7 +1060,7 @@ static void killed(void)
 
 	for (i = 0; i < 4; i++)
 		if (begin("killed", i & 2 ? "shared" : "alone", i & 1 ? "accept" : "recvfrom")) {
-			set_scene(i & 1 ? LISTENER : TCP);
+			set_scene(i & 1 ? LISTENER : TCP, NULL);
 			pid = fork();
 			if (!pid) {
 				close(sc.peer);

@@ -78,10 +78,9 @@ MPTCP = {("SIGURG 1", "SIGURG 0"), ("urgent: 1", "urgent: EINVAL"), ("before: 3"
           "bits, tcp, full, disconnect [ ] [ OUT HUP ] SO_ERROR 0 [ OUT HUP ]")}
 TRACE = os.environ.get("ENGINE") == "trace"
 if TRACE:
-    # A stop for another thread's new socket makes poll() and select() look up descriptors again.
-    ALWAYS |= {("listener, poll, close: waits, then EINTR", "listener, poll, close: 1"),
-               ("listener, select, close: waits, then EINTR", "listener, select, close: 1"),
-               ("listener, select, close: waits, then EINTR", "listener, select, close: 2")}
+    # A stop for another thread's new socket makes these calls look up descriptors again.
+    ALWAYS |= {("listener, %s, close: waits, then EINTR" % call, "listener, %s, close: %d" % (call, n))
+               for call in ("poll", "ppoll", "select", "pselect") for n in (1, 2)}
 LIMIT = 60
 ROUNDS = 100
 

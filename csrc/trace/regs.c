@@ -103,8 +103,12 @@ static bool is_restartable(const struct regs *r)
 	switch (r->nr) {
 	case SYS_read:
 	case SYS_readv:
+	case SYS_preadv2:
 	case SYS_write:
 	case SYS_writev:
+	case SYS_pwritev2:
+	case SYS_sendfile:
+	case SYS_splice:
 	case SYS_recvfrom:
 	case SYS_recvmsg:
 	case SYS_sendto:
