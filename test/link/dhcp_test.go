@@ -231,42 +231,6 @@ func TestLeaseOfAddedLink(t *testing.T) {
 	k.End()
 }
 
-// TestLeaseElsewhere checks a device that is unplugged and then connected to another
-// network. While the program runs, the interface must get an address of the new network.
-func TestLeaseElsewhere(t *testing.T) {
-	s := kit.NewSite(t)
-	s.Web(kit.Nginx{})
-	server := s.Server.DnsmasqDHCP(t, "s0", "--dhcp-range=10.73.0.100,10.73.0.200,255.255.255.0,600")
-	k := s.Talk("--if", "tap:tap0,dhcp")
-	k.Connect("before", kit.ServerAddr, 80)
-	is := func(what, state, network string) {
-		t.Helper()
-		kit.WaitFor(t, what, kit.Limit, func() bool {
-			l := leased(t, k.Name)
-			return l != nil && l.State == state && strings.HasPrefix(l.Lease.Addr, network)
-		})
-	}
-	kit.Host.Run(t, "ip", "link", "set", "tap0", "down")
-	is("the loss", "no carrier", "10.73.0.")
-	kit.Host.Run(t, "ip", "link", "set", "tap0", "up")
-	is("the same network", "bound", "10.73.0.")
-	if out, errs := server.Output(); strings.Count(out+errs, "DHCPDISCOVER(s0)") != 1 {
-		t.Errorf("it asked from scratch in the same network:\n%s%s", out, errs)
-	}
-	k.Connect("same", kit.ServerAddr, 80)
-	kit.Host.Run(t, "ip", "link", "set", "tap0", "down")
-	is("the loss", "no carrier", "10.73.0.")
-	server.Signal(syscall.SIGTERM)
-	server.Wait(kit.Limit)
-	s.Server.Run(t, "ip", "addr", "del", kit.ServerAddr+"/24", "dev", "s0")
-	s.Server.Addr(t, "s0", "10.76.0.1/24")
-	s.Server.DnsmasqDHCP(t, "s0", "--dhcp-range=10.76.0.100,10.76.0.200,255.255.255.0,600")
-	kit.Host.Run(t, "ip", "link", "set", "tap0", "up")
-	is("the other network", "bound", "10.76.0.")
-	k.Connect("after", "10.76.0.1", 80)
-	k.End()
-}
-
 // TestDHCPTypes checks DHCP on the other types of interface. It also checks a VLAN, whose
 // DHCP server is dnsmasq on another run's stack.
 func TestDHCPTypes(t *testing.T) {
