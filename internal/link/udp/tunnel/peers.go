@@ -93,6 +93,8 @@ type watch struct {
 	peers     []*peer
 	keepalive time.Duration // the shortest interval of keepalives, which the stack does not send; 0: none
 
+	asleep time.Duration // how long the machine was suspended, at the last call of suspended
+
 	lastUsed atomic.Int64  // when the stack last sent a packet, in nanoseconds of now
 	idle     atomic.Bool   // the next packet of the stack must wake the watch
 	wake     chan struct{} // capacity 1
@@ -154,7 +156,7 @@ func (w *watch) logger() *device.Logger {
 
 // run watches the peers until ctx ends.
 func (w *watch) run(ctx context.Context) {
-	asleep := now(unix.CLOCK_BOOTTIME) - now(unix.CLOCK_MONOTONIC)
+	w.suspended(now(unix.CLOCK_BOOTTIME) - now(unix.CLOCK_MONOTONIC))
 	for {
 		var timer <-chan time.Time
 		wait := tick
@@ -172,12 +174,22 @@ func (w *watch) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if was := asleep; now(unix.CLOCK_BOOTTIME)-now(unix.CLOCK_MONOTONIC)-was > sleepLeast {
-			asleep = now(unix.CLOCK_BOOTTIME) - now(unix.CLOCK_MONOTONIC)
+		if w.suspended(now(unix.CLOCK_BOOTTIME) - now(unix.CLOCK_MONOTONIC)) {
 			w.resume()
 		}
 		w.look(ctx)
 	}
+}
+
+// suspended reports whether the machine was suspended since the last call. total is
+// the time that it was suspended since it booted.
+func (w *watch) suspended(total time.Duration) bool {
+	was := w.asleep
+	if w.asleep = total; total-was < sleepLeast {
+		w.asleep = was
+		return false
+	}
+	return true
 }
 
 // resume makes the next packet start a handshake. Peers have dropped sessions that

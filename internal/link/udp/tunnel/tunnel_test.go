@@ -177,6 +177,48 @@ func TestTunnel(t *testing.T) {
 	says(true)
 }
 
+// A tunnel with Join starts a new handshake after the machine was suspended, because the peer may
+// have forgotten the session.
+func TestJoinResumes(t *testing.T) {
+	gateway, client := ends(t)
+	r, remote := serve(t, gateway)
+	c := config(client, remote, nil)
+	c.Remote, c.Via, c.Gateway, c.Endpoints, c.Say = netip.AddrPort{}, "", netip.Addr{}, map[string]netip.AddrPort{"": remote}, func(string) {}
+	tun, end, err := Join(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end.Close()
+	defer tun.Close()
+	to, _ := client.Gateway()
+	exchange := func() time.Time {
+		t.Helper()
+		if _, err := end.Write(message(datagram(c.Own, to, "hello"))); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-r.other:
+		case <-time.After(limit):
+			t.Fatal("the packet does not arrive")
+		}
+		return tun.Peers()[0].LastHandshake
+	}
+	first := exchange()
+	if again := exchange(); first.IsZero() || !again.Equal(first) {
+		t.Fatalf("handshakes at %v and %v", first, again)
+	}
+	w := &watch{tunnel: tun, peers: []*peer{{key: client.Peers[0].Public}}}
+	for total, want := range []bool{false, false, true, false} { // seconds
+		if got := w.suspended(time.Duration(total) * time.Second); got != want {
+			t.Errorf("suspended for %d s: %v", total, got)
+		}
+	}
+	w.resume() // so soon after the last handshake, the peer ignores the first try
+	if again := exchange(); again.Equal(first) {
+		t.Error("there is no new handshake")
+	}
+}
+
 // A gateway that does not know the key is as silent as none, and the error says so.
 func TestTunnelUnknownKey(t *testing.T) {
 	gateway, _ := ends(t)
