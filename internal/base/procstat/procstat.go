@@ -30,9 +30,9 @@ type Process struct {
 	Start uint64
 }
 
-// clockTick is 1/USER_HZ. USER_HZ is 100 on every architecture that Go supports
+// Tick is 1/USER_HZ. USER_HZ is 100 on every architecture that Go supports
 // (include/asm-generic/param.h).
-const clockTick = time.Second / 100
+const Tick = time.Second / 100
 
 // List reads the processes in proc and returns them by PID. It omits processes that end
 // while it reads.
@@ -93,7 +93,7 @@ func Parse(line string) (p Process, ok bool) {
 	system, err2 := strconv.ParseUint(f[stime], 10, 64)
 	start, err3 := strconv.ParseUint(f[starttime], 10, 64)
 	if err1 == nil && err2 == nil && err3 == nil {
-		p.CPU, p.CPUKnown, p.Start = time.Duration(user+system)*clockTick, true, start
+		p.CPU, p.CPUKnown, p.Start = time.Duration(user+system)*Tick, true, start
 	}
 	return p, true
 }

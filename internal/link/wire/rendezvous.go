@@ -230,7 +230,11 @@ func receive(c *net.UnixConn) (*os.File, error) {
 	if err := c.SetDeadline(time.Now().Add(helloWait)); err != nil {
 		return nil, err
 	}
-	if err := allowed(c); err != nil {
+	accepted, err := bootTicks()
+	if err == nil {
+		err = allowed(c, accepted)
+	}
+	if err != nil {
 		return nil, err
 	}
 	buf, oob := make([]byte, 1), make([]byte, unix.CmsgSpace(4))
@@ -252,8 +256,8 @@ func receive(c *net.UnixConn) (*os.File, error) {
 
 // allowed returns an error unless the peer is a process of this user or of root
 // that does not run on a stack: such a program reaches what its stack reaches,
-// and nothing else.
-func allowed(c *net.UnixConn) error {
+// and nothing else. accepted is the time of the connection, see bootTicks.
+func allowed(c *net.UnixConn, accepted uint64) error {
 	cred, err := stackconn.Peer(c)
 	if err != nil {
 		return err
@@ -264,7 +268,44 @@ func allowed(c *net.UnixConn) error {
 	if onStack(int(cred.Pid)) {
 		return fmt.Errorf("process %d runs on a stack and may not join it", cred.Pid)
 	}
+	if !same(c, int(cred.Pid), accepted) {
+		return fmt.Errorf("process %d has ended and may not join it", cred.Pid)
+	}
 	return nil
+}
+
+// peerPidfd is the option of a unix socket that returns a descriptor of the process that
+// connected. Linux before 6.5 does not have it.
+var peerPidfd = unix.SO_PEERPIDFD
+
+// same reports whether pid is still the process that connected, not another one that has
+// taken its number.
+func same(c *net.UnixConn, pid int, accepted uint64) bool {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false
+	}
+	fd := -1
+	cerr := raw.Control(func(s uintptr) { fd, err = unix.GetsockoptInt(int(s), unix.SOL_SOCKET, peerPidfd) })
+	switch {
+	case cerr != nil:
+		return false
+	case errors.Is(err, unix.ENOPROTOOPT):
+		p, err := procstat.Read(procstat.Root, pid)
+		return err == nil && p.Start < accepted
+	case err != nil:
+		return false
+	}
+	defer unix.Close(fd)
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+	return n == 0 && err == nil // it has not ended
+}
+
+// bootTicks returns the current time in the unit of procstat.Process.Start.
+func bootTicks() (uint64, error) {
+	var now unix.Timespec
+	err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now)
+	return uint64(now.Nano()) / uint64(procstat.Tick), err
 }
 
 // onStack reports whether an lklhost is among a process and its ancestors, or

@@ -5,6 +5,7 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
 	"github.com/lklrun/lklrun/test/kit"
 )
 
@@ -39,6 +41,8 @@ signal.pause()`
 	c, err := l.Accept()
 	kit.Must(t, err)
 	defer c.Close()
+	accepted, err := bootTicks()
+	kit.Must(t, err)
 	var pids [ancestors + 1]int
 	for n := range pids {
 		_, err := fmt.Fscan(out, &pids[n])
@@ -57,12 +61,69 @@ signal.pause()`
 	for over := false; !over; {
 		select {
 		case err := <-ended:
-			kit.Must(t, err, allowed(c.(*net.UnixConn)), end(pids[ancestors]))
+			kit.Must(t, err, allowed(c.(*net.UnixConn), accepted), end(pids[ancestors]))
 			over = true
 		default:
-			if err := allowed(c.(*net.UnixConn)); err != nil {
+			if err := allowed(c.(*net.UnixConn), accepted); err != nil {
 				t.Errorf("its ancestors end: %v", err)
 			}
 		}
+	}
+}
+
+// TestTakenNumber checks that an end may not join under the number of another process, which
+// has taken it from the process that connected. This is checked without SO_PEERPIDFD, too.
+func TestTakenNumber(t *testing.T) {
+	if unix.Geteuid() != 0 { // only root chooses the number of a process
+		return
+	}
+	const swap = `import ctypes, os, signal, socket, struct, sys
+ends, end = os.pipe()
+pid = os.fork()
+if pid == 0:
+    s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    s.connect(sys.argv[1])
+    os.read(ends, 1)
+    os._exit(0)
+sys.stdin.readline()
+os.write(end, b"x")
+os.waitpid(pid, 0)
+number = ctypes.c_int(pid)
+args = struct.pack("8Q", 0, 0, 0, 0, signal.SIGCHLD, 0, 0, 0) + struct.pack("2Q", ctypes.addressof(number), 1)
+if ctypes.CDLL(None).syscall(435, args, len(args)) == 0:
+    signal.pause()
+print(pid, flush=True)
+sys.stdin.readline()
+os.kill(pid, signal.SIGKILL)
+os.waitpid(pid, 0)`
+	option := peerPidfd
+	defer func() { peerPidfd = option }()
+	for _, peerPidfd = range []int{option, unix.SO_PEERCRED + 0x7000} {
+		dir := t.TempDir()
+		f, err := listen(dir, "end")
+		kit.Must(t, err)
+		l, err := net.FileListener(f)
+		kit.Must(t, err, f.Close())
+		defer l.Close()
+		cmd := exec.Command("/usr/bin/python3", "-c", swap, filepath.Join(dir, "end"))
+		in, err := cmd.StdinPipe()
+		kit.Must(t, err)
+		out, err := cmd.StdoutPipe()
+		kit.Must(t, err, cmd.Start())
+		c, err := l.Accept()
+		kit.Must(t, err)
+		accepted, err := bootTicks()
+		_, failed := io.WriteString(in, "\n")
+		kit.Must(t, err, failed)
+		var taken int32
+		_, err = fmt.Fscan(out, &taken)
+		kit.Must(t, err)
+		if cred, err := stackconn.Peer(c.(*net.UnixConn)); err != nil || cred.Pid != taken {
+			t.Fatalf("the process is %v, want %d: %v", cred, taken, err)
+		}
+		if err := allowed(c.(*net.UnixConn), accepted); err == nil {
+			t.Errorf("option %#x: it joined as process %d", peerPidfd, taken)
+		}
+		kit.Must(t, in.Close(), cmd.Wait(), c.Close())
 	}
 }
