@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/pkg/capture"
 )
 
@@ -102,7 +103,7 @@ func WriteReload(w io.Writer, i Interface, devices []string, option string) erro
 	all := arguments(i, devices)
 	n := slices.IndexFunc(all, func(a argument) bool { return a.call == option })
 	if n < 0 {
-		return fmt.Errorf("--extcap-reload-option %q: interface %s has no such option", option, i.Value)
+		return exit.Usagef("--extcap-reload-option %q: interface %s has no such option", option, i.Value)
 	}
 	return all[n].write(w, n)
 }

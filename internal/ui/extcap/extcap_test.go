@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/pkg/capture"
 )
@@ -78,8 +79,8 @@ interface {value=lklrun-67fe26081cc7}{display=lklrun shop/web-7d9: all interface
 	if want := "value {arg=4}{value=any}{display=all}{default=true}\nvalue {arg=4}{value=eth0}{display=eth0}\nvalue {arg=4}{value=lo}{display=lo}\n"; again != want {
 		t.Errorf("got\n%swant\n%s", again, want)
 	}
-	if err := WriteReload(&strings.Builder{}, whole, devices, "colour"); err == nil {
-		t.Error("an option that is none")
+	if err := WriteReload(&strings.Builder{}, whole, devices, "colour"); exit.Status(err) != exit.Usage {
+		t.Errorf("an option that is none: %v", err)
 	}
 	one := Interface{Value: "x", Device: "eth0"}
 	if config := written(t, func(b *strings.Builder) error { return WriteConfig(b, one, nil) }); strings.Contains(config, OnlyOption) {

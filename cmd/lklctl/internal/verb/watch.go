@@ -18,6 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/cli"
@@ -98,7 +99,12 @@ func (c *Call) UntilSignal(ctx context.Context, more ...os.Signal) (context.Cont
 		select {
 		case <-stopped:
 		case <-time.After(stuckLimit):
-			cli.Note(c.Stderr, Program, "the reader of the output does not read, so the last data are lost")
+			why := fmt.Sprintf("the command did not end within %v of the signal", stuckLimit)
+			out := []unix.PollFd{{Fd: int32(os.Stdout.Fd()), Events: unix.POLLOUT}}
+			if n, err := unix.Poll(out, 0); n == 0 && err == nil {
+				why = "the reader of the output does not read"
+			}
+			cli.Note(c.Stderr, Program, "%s; the last data may be lost", why)
 			os.Exit(exit.Failure)
 		}
 	}()
