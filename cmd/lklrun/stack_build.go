@@ -71,7 +71,7 @@ func stackCleanCommand() *cobra.Command {
 		Use:   "clean",
 		Short: "delete what builds keep to be faster",
 		Long: `clean deletes the kernel sources, object files and libraries that builds keep in
-~/.cache/lklrun. Stacks remain; the next build takes as long as the first one.`,
+~/.cache/lklrun, and unfinished stacks of killed builds. Stacks remain; the next build takes as long as the first one.`,
 		Example:               "  lklrun stack clean",
 		Args:                  noArgs,
 		DisableFlagsInUseLine: true,

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/base/lazyregexp"
+	"github.com/lklrun/lklrun/internal/stack"
 )
 
 // cached are the names that third_party/lkl/build.sh and Build make in the cache.
@@ -42,11 +43,18 @@ func Clean() (dir string, freed int64, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
+	stacks, lost := stack.UserDir()
+	if lost != nil {
+		return dir, 0, lost
+	}
+	// A killed build leaves its stack unfinished.
+	paths, _ := filepath.Glob(filepath.Join(stacks, ".*.new"))
 	for _, e := range entries {
-		if !cached().MatchString(e.Name()) {
-			continue
+		if cached().MatchString(e.Name()) {
+			paths = append(paths, filepath.Join(dir, e.Name()))
 		}
-		path := filepath.Join(dir, e.Name())
+	}
+	for _, path := range paths {
 		_ = filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error { // only a number for the user
 			if err != nil {
 				return nil

@@ -210,9 +210,14 @@ func TestHides(t *testing.T) {
 func TestClean(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)
+	t.Setenv("XDG_DATA_HOME", cache+"/data")
 	dir := filepath.Join(cache, "lklrun")
+	stacks, err := stack.UserDir()
+	if err != nil {
+		t.Fatal(err)
+	}
 	other := filepath.Join(t.TempDir(), "source")
-	for _, file := range []string{dir + "/linux-1-2/Makefile", dir + "/work-a-b/obj/x.o", dir + "/0123456789abcdef0123/liblkl.so", dir + "/npm/x", dir + "/linux-source-7.3.tar.xz", dir + "/lock-a", other} {
+	for _, file := range []string{dir + "/linux-1-2/Makefile", dir + "/work-a-b/obj/x.o", dir + "/0123456789abcdef0123/liblkl.so", dir + "/npm/x", dir + "/linux-source-7.3.tar.xz", dir + "/lock-a", other, stacks + "/.web.new/liblkl.so", stacks + "/web/liblkl.so"} {
 		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, make([]byte, 100), 0o644)); err != nil {
 			t.Fatal(err)
 		}
@@ -231,12 +236,13 @@ func TestClean(t *testing.T) {
 		t.Errorf("during a build: %d bytes, %v", freed, err)
 	}
 	lock.Close()
-	if _, freed, err := Clean(); err != nil || freed != 300 {
+	if _, freed, err := Clean(); err != nil || freed != 400 {
 		t.Errorf("%d bytes, %v", freed, err)
 	}
 	left, _ := filepath.Glob(dir + "/*")
-	if len(left) != 3 {
-		t.Errorf("left: %q", left)
+	kept, _ := filepath.Glob(stacks + "/*")
+	if len(left) != 3 || len(kept) != 1 {
+		t.Errorf("left: %q, %q", left, kept)
 	}
 	if _, err := os.Stat(other); err != nil {
 		t.Error(err)
