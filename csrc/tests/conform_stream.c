@@ -607,6 +607,9 @@ static void refused(int family)
 	wait_for(fd, POLLHUP);
 	say("connect again", connect(fd, (struct sockaddr *)&ss, len));
 	events("has told it", fd, POLLHUP, POLLHUP, LIMIT_MS);
+	getsockname(fd, (struct sockaddr *)&ss, &len);
+	printf("no address: %d\n", family == AF_INET6 ? IN6_IS_ADDR_UNSPECIFIED(&((struct sockaddr_in6 *)&ss)->sin6_addr) :
+					      !((struct sockaddr_in *)&ss)->sin_addr.s_addr);
 	close(fd);
 }
 

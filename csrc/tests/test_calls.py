@@ -33,12 +33,12 @@ PERMITTED = [
     (". tcp " + RECEIVES, "ENOTCONN", "EINVAL|0.*", True),
     (". tcp poll.*", r"\['0x10'\]", r"\['0x11'\]", False),
     (". tcp " + SENDS, "EPIPE|ECONNRESET|ECONNREFUSED", "EPIPE|ECONNRESET|ENOTCONN", False),
-    (". tcp " + RECEIVES, "ECONNREFUSED", "ECONNRESET", False),
+    (". tcp " + RECEIVES, "ECONNREFUSED", "ECONNRESET|ENOTCONN", False),
     (". tcp " + RECEIVES, "ECONNRESET", "EINVAL|ENOTCONN", False),
     # Disconnecting a datagram socket ends the effect of shutdown().
     (". udp " + SENDS, "EPIPE", r"\d+", False),
     # A unix datagram socket without a peer, and its only error, ECONNRESET.
-    (". udp " + SENDS, "EDESTADDRREQ", "ENOTCONN", False),
+    (". udp " + SENDS, "EDESTADDRREQ", "ENOTCONN|EPIPE", False),
     (". udp (recv|read|send|write|sendmsg).*", "ECONNREFUSED", "ECONNRESET", False),
     # The answer to a datagram arrives after the next call.
     (". udp " + SENDS, "ECONNREFUSED", r"\d+", False),

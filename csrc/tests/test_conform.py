@@ -71,6 +71,8 @@ MPTCP = {("SIGURG 1", "SIGURG 0"), ("urgent: 1", "urgent: EINVAL"), ("before: 3"
          ("at the mark: 1", "at the mark: 0"), ("behind: 3", "behind: EAGAIN"),
          ("inline, before: 2", "inline, before: 5"), ("inline: 3", "inline: EAGAIN"),
          ("from itself: 1", "from itself: EAGAIN"),
+         # MPTCP keeps its address when a connect fails.
+         ("no address: 1", "no address: 0"),
          # MPTCP reports no error after connect() to AF_UNSPEC.
          ("bits, tcp, disconnect [ OUT ] [ OUT HUP ERR ] SO_ERROR ECONNRESET [ OUT HUP ]",
           "bits, tcp, disconnect [ OUT ] [ OUT HUP ] SO_ERROR 0 [ OUT HUP ]"),

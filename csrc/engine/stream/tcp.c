@@ -29,6 +29,8 @@
 #include "shared/ctl_proto.h"
 #include "stack/stack.h"
 
+static const struct sockaddr none = { .sa_family = AF_UNSPEC };
+
 #define STREAM_EVENTS	(EPOLLIN | EPOLLOUT | EPOLLPRI | EPOLLRDHUP)
 
 /** tcp_watch - add the socket to the stack's epoll */
@@ -196,6 +198,7 @@ int64_t tcp_connect(struct call *c, const struct sockaddr_storage *ss,
 		err = stream_take_error(c);
 		if (!(conn->facts & F_REPORTED)) {
 			conn->facts |= F_REPORTED;
+			st_connect(conn->sfd, &none, sizeof(none));
 			return err ? -err : -ECONNABORTED;
 		}
 		ret = fallback_reconnect(c);
@@ -270,8 +273,6 @@ static void connected(struct stream *s)
 		 * The carrier was never used and the target may try again, so
 		 * the attempt is also reset in the stack's socket.
 		 */
-		static const struct sockaddr none = { .sa_family = AF_UNSPEC };
-
 		st_connect(conn->sfd, &none, sizeof(none));
 		stream_set_state(s, STREAM_NEW);
 	}
