@@ -5,6 +5,7 @@ package remote
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -17,6 +18,7 @@ import (
 
 	adb "github.com/zach-klippenstein/goadb"
 	"github.com/zach-klippenstein/goadb/wire"
+	"golang.org/x/sys/unix"
 )
 
 // adbLimit is the timeout for answers of the adb server, and for quick answers of a
@@ -61,6 +63,31 @@ func (s *adbSocket) ReadMessage() ([]byte, error) {
 	msg := make([]byte, n)
 	_, err = io.ReadFull(s.Conn, msg)
 	return msg, err
+}
+
+// adbRefusal is the reason for which the server or a device rejects a request.
+type adbRefusal string
+
+func (r adbRefusal) Error() string { return string(r) }
+
+// status reads OKAY, or FAIL and its reason, which message reads. goadb's ReadStatus would
+// allocate as much memory as the other end demands, and panic on a negative length.
+func (s *adbSocket) status(message func() ([]byte, error)) error {
+	var word [4]byte
+	if _, err := io.ReadFull(s.Conn, word[:]); err != nil {
+		return err
+	}
+	switch string(word[:]) {
+	case "OKAY":
+		return nil
+	case "FAIL":
+		reason, err := message()
+		if err != nil {
+			return err
+		}
+		return adbRefusal(reason)
+	}
+	return fmt.Errorf("the answer %q is neither OKAY nor FAIL", word[:])
 }
 
 // NewSyncSender returns a sender for the sync service, which Push uses.
@@ -110,19 +137,12 @@ func (s *adbSocket) ask(request string) error {
 	if err := s.SendMessage([]byte(request)); err != nil {
 		return err
 	}
-	name, _, _ := strings.Cut(request, ":") // names only the service, because a command can be long
-	_, err := s.ReadStatus(name)
-	return err
+	return s.status(s.ReadMessage)
 }
 
 // adbSaid returns the server's answer, or the error's own text, in one line.
 func adbSaid(err error) string {
-	said := ""
-	wire.IsAdbServerErrorMatching(err, func(msg string) bool { said = msg; return true })
-	if said == "" {
-		said = strings.TrimPrefix(err.Error(), "ServerNotAvailable: ")
-	}
-	return strings.Join(strings.Fields(said), " ")
+	return strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "ServerNotAvailable: ")), " ")
 }
 
 // adbEntry is a device in the server's list.
@@ -303,7 +323,8 @@ func (d *adbDevice) failed(ctx context.Context, err error) error {
 		return usable(d.target, adbEntry{d.serial, "offline"})
 	case strings.Contains(said, "not found"):
 		return broken(d.Name(), "the connection to the device was lost; was it unplugged?")
-	case strings.HasPrefix(said, "NetworkError"), strings.HasPrefix(said, "ConnectionResetError"):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, unix.ECONNRESET), errors.Is(err, os.ErrDeadlineExceeded),
+		strings.HasPrefix(said, "NetworkError"), strings.HasPrefix(said, "ConnectionResetError"):
 		return broken(d.Name(), "the device does not answer; is it still connected?")
 	}
 	return broken(d.Name(), "connection to the device: %s", said)

@@ -9,8 +9,10 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -233,4 +235,91 @@ func TestADBStates(t *testing.T) {
 	_, err = openTest(t, "adb:"+good.Serial)
 	refused(t, "offline", err, 2, "offline", "adb reconnect")
 	good.Wake()
+}
+
+// TestADBHostile checks that a hostile device or server can neither stop lklrun nor make it
+// use much memory or print several lines.
+func TestADBHostile(t *testing.T) {
+	kit.Need(t, "adb")
+	const fine = "OKAY0008shell_v2"
+	push := func(ctx context.Context, d Device) error {
+		return d.Push(ctx, []File{file("f", 0o644, []byte("x"))}, "/d", nil)
+	}
+	run := func(ctx context.Context, d Device) error {
+		_, err := d.Run(ctx, Command{Line: "true"})
+		return err
+	}
+	for name, tt := range map[string]struct {
+		features, answer string
+		ask              func(context.Context, Device) error
+		words            string
+	}{
+		"negative length":      {"FAIL-001", "", nil, "length of an answer"},
+		"no length":            {"FAILzzzz", "", nil, "length of an answer"},
+		"no status":            {"\x1b]0;x", "", nil, "neither OKAY nor FAIL"},
+		"short answer":         {"OKAYffffshell_v2", "", nil, "does not answer"},
+		"lines in a reason":    {"FAIL0003a\nb", "", nil, "a b"},
+		"negative sync length": {fine, "FAIL\xff\xff\xff\xff", push, "more than the limit"},
+		"large sync length":    {fine, "FAIL\xff\xff\xff\x7f", push, "more than the limit"},
+		"large OKAY":           {fine, "OKAY\xff\xff\xff\x7f", push, "more than the limit"},
+		"sync lines":           {fine, "FAIL\x03\x00\x00\x00a\nb", push, "a b"},
+		"wrong sync answer":    {fine, "DENT\x00\x00\x00\x00", push, "neither OKAY nor FAIL"},
+		"cut sync answer":      {fine, "FAIL\x03\x00\x00\x00a", push, "does not answer"},
+		"cut packet":           {fine, "\x01\xff\xff\xff\xffx", run, "was lost"},
+		"exit without status":  {fine, "\x03\x00\x00\x00\x00", run, "was lost"},
+		"unknown packet":       {fine, "\x7f\xff\xff\xff\xffx", run, "was lost"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			kit.Must(t, err)
+			defer l.Close()
+			_, port, _ := net.SplitHostPort(l.Addr().String())
+			t.Setenv("ANDROID_ADB_SERVER_PORT", port)
+			go func() {
+				for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+					serveHostile(c, tt.features, tt.answer)
+				}
+			}()
+			ctx := testContext(t)
+			d, err := Open(ctx, Target{Kind: KindADB, Name: "phone"})
+			if tt.ask != nil {
+				kit.Must(t, err)
+				err = tt.ask(ctx, d)
+			}
+			if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), tt.words) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+// serveHostile answers the requests of one connection as an adb server with one device.
+func serveHostile(c net.Conn, features, answer string) {
+	defer c.Close()
+	for {
+		var size [4]byte
+		if _, err := io.ReadFull(c, size[:]); err != nil {
+			return
+		}
+		n, err := strconv.ParseUint(string(size[:]), 16, 16)
+		request := make([]byte, n)
+		if _, failed := io.ReadFull(c, request); err != nil || failed != nil {
+			return
+		}
+		switch asked := string(request); {
+		case asked == "host:devices":
+			_, _ = io.WriteString(c, "OKAY000dphone\tdevice\n") // the client reports a failure
+			return
+		case strings.HasSuffix(asked, ":features"):
+			_, _ = io.WriteString(c, features)
+			return
+		case strings.HasPrefix(asked, "host:transport:"):
+			_, _ = io.WriteString(c, "OKAY")
+		default:
+			_, _ = io.WriteString(c, "OKAY"+answer)
+			_ = c.(*net.TCPConn).CloseWrite()
+			_, _ = io.Copy(io.Discard, c) // until the client gives up
+			return
+		}
+	}
 }

@@ -5,6 +5,7 @@ package remote
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -32,7 +33,7 @@ func (d *adbDevice) Push(ctx context.Context, files []File, dir string, progress
 	defer s.Close()
 	defer stop()
 	buffered := bufio.NewWriterSize(s.Conn, 2*wire.SyncMaxChunkSize)
-	p := &adbPush{d: d, s: s, w: buffered, to: wire.NewSyncSender(buffered), from: s.NewSyncScanner(), progress: progress}
+	p := &adbPush{d: d, s: s, w: buffered, to: wire.NewSyncSender(buffered), progress: progress}
 	for _, f := range files {
 		if err := p.file(ctx, f, path.Join(dir, f.Name)); err != nil {
 			return err
@@ -49,7 +50,6 @@ type adbPush struct {
 	s        *adbSocket
 	w        *bufio.Writer
 	to       wire.SyncSender
-	from     wire.SyncScanner
 	done     int64
 	progress func(int64)
 }
@@ -126,12 +126,27 @@ func (p *adbPush) send(spec string, content io.Reader) (refused string, err erro
 	if err := p.w.Flush(); err != nil {
 		return "", err
 	}
-	if _, err := p.from.ReadStatus("SEND"); err != nil {
-		if wire.IsAdbServerErrorMatching(err, func(msg string) bool { refused = msg; return true }) {
-			return refused, nil
-		}
+	var reason adbRefusal
+	if err := p.s.status(p.message); errors.As(err, &reason) {
+		return strings.Join(strings.Fields(string(reason)), " "), nil
+	} else if err != nil {
 		return "", err
 	}
-	_, err = p.from.ReadInt32() // OKAY has a length, which is 0
+	_, err = p.message() // that of OKAY is empty
 	return "", err
+}
+
+// message reads a message: its length, which adbd limits to that of a chunk, and its text.
+func (p *adbPush) message() ([]byte, error) {
+	var head [4]byte
+	if _, err := io.ReadFull(p.s, head[:]); err != nil {
+		return nil, err
+	}
+	size := binary.LittleEndian.Uint32(head[:])
+	if size > wire.SyncMaxChunkSize {
+		return nil, fmt.Errorf("a message of %d bytes, more than the limit of %d", size, wire.SyncMaxChunkSize)
+	}
+	msg := make([]byte, size)
+	_, err := io.ReadFull(p.s, msg)
+	return msg, err
 }
