@@ -3,18 +3,13 @@
 package launch
 
 import (
-	"encoding/json"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/test/kit"
 )
 
@@ -79,60 +74,6 @@ func TestDescriptors(t *testing.T) {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
 	}
 	if r := kit.Run(t, limit, cmd); r.Stdout != "three five 1\n" || r.Stderr != "" {
-		t.Errorf("%v", r)
-	}
-}
-
-// started starts a run with several processes, and returns when its state is
-// known.
-func started(t *testing.T) (*kit.Proc, instance.State) {
-	t.Helper()
-	p := kit.Start(t, lklrun(t, "--name", "family", "--", "sh", "-c", "sleep 1000 & setsid sleep 1001 & echo ready; sleep 1002"))
-	kit.WaitFor(t, "the target", limit, func() bool { out, _ := p.Output(); return strings.Contains(out, "ready") })
-	data, err := os.ReadFile("/run/lklrun/family/state.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var s instance.State
-	if err := json.Unmarshal(data, &s); err != nil {
-		t.Fatal(err)
-	}
-	return p, s
-}
-
-func TestHostKilled(t *testing.T) {
-	before := kit.Take(t)
-	p, s := started(t)
-	if err := unix.Kill(s.HostPID, unix.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	r := p.Wait(limit)
-	if r.Status != 125 || !strings.HasPrefix(r.Stderr, "lklrun: the stack host (pid ") || strings.Count(r.Stderr, "\n") != 1 {
-		t.Errorf("%v", r)
-	}
-	before.Same()
-}
-
-func TestLauncherKilled(t *testing.T) {
-	before := kit.Take(t)
-	p, s := started(t)
-	if err := unix.Kill(s.PID, unix.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	p.Wait(limit)
-	before.Settles(limit)
-}
-
-func TestNameTaken(t *testing.T) {
-	p, s := started(t)
-	r := kit.Run(t, limit, lklrun(t, "--name", "family", "--", "true"))
-	if want := "lklrun: instance \"family\" is running (pid "; r.Status != 2 || !strings.HasPrefix(r.Stderr, want) {
-		t.Errorf("%v", r)
-	}
-	if err := unix.Kill(s.PID, unix.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if r := p.Wait(limit); r.Signal != unix.SIGTERM {
 		t.Errorf("%v", r)
 	}
 }
