@@ -96,8 +96,8 @@ def alone():
 
 
 @functools.cache
-def natively(conform):
-    return subprocess.run([conform], stdout=subprocess.PIPE, timeout=LIMIT, check=True, text=True).stdout
+def natively(conform, *arguments):
+    return subprocess.run([conform, *arguments], stdout=subprocess.PIPE, timeout=LIMIT, check=True, text=True).stdout
 
 
 def under(abi, lib, mptcp=False, uid=None, program=None, binary=None, extra=(), arguments=()):
@@ -133,11 +133,12 @@ def compare(name, allowed, *args, **kw):
     status, got = under(*args, **kw)
     ok(status == 0, "%s: %s ends with status 0" % (name, os.path.basename(conform)))
     bad = differences(want, got, allowed)
-    if bad and only_library(conform):
-        # On a busy machine, an event may come before a call waits: only a case that
-        # differs twice is wrong.
-        again = {b[0] for b in differences(want, under(*args, **kw)[1], allowed)}
-        bad = [b for b in bad if b[0] in again]
+    if bad and only_library(conform) and len(want) == len(got.splitlines()):
+        # On a busy machine, an event may come before a call waits, here or on the host's
+        # sockets: only a case that differs twice is wrong.
+        rows = [b[0] for b in bad]
+        again = natively(conform, *rows).splitlines()
+        bad = differences(again, under(*args, arguments=rows, **kw)[1], allowed) if len(again) >= len(rows) else bad
     if not ok(not bad, "%s: %d lines as on the host's own sockets" % (name, len(want))):
         for b in bad:
             print("#", b)
