@@ -266,9 +266,11 @@ func TestBlocked(t *testing.T) {
 		t.Run(engine, func(t *testing.T) {
 			r := kit.Run(t, kit.Limit, kit.Lklrun("--name", kit.NewName(), "--engine", engine, "--if", s.TapIf(), "--",
 				"/usr/bin/python3", kit.TestData("blocked.py"), kit.ServerAddr, fmt.Sprint(port), engine, freezer(t)))
-			if r.Status != 0 || r.Stdout != "done\n" || strings.Contains(r.Stderr, "killed") {
+			worst, done := strings.CutPrefix(r.Stdout, "done ")
+			if r.Status != 0 || !done || strings.Contains(r.Stderr, "killed") {
 				t.Errorf("%v", r)
 			}
+			t.Logf("longest round trips of the other process: %s", worst)
 		})
 	}
 }
