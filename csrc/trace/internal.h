@@ -77,8 +77,12 @@ struct tracee {
 	int status;
 };
 
-/* Not a wait status: the thread executed a program, and has another number now. */
+/*
+ * Not a wait status: the thread executed a program, and has another number now;
+ * and that of the thread whose number it has.
+ */
 #define TRACEE_REPLACED	(-1)
+#define TRACEE_EXECUTED	(-2)
 
 /* tracee.c */
 struct tracee *tracee_find(pid_t tid);

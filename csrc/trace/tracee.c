@@ -235,7 +235,8 @@ static void forked(const struct tracee *t)
  * memory
  *
  * If another thread than the first has called exec, it now has the number of
- * the first one.
+ * the first one. A stop of the first one that was kept is over: the program
+ * that runs now may be in a stop for a call, which nothing else may end.
  */
 void tracee_executed(struct tracee *t)
 {
@@ -245,6 +246,7 @@ void tracee_executed(struct tracee *t)
 	end_blocked(t);
 	t->files = ++last_files;
 	t->interrupted = false;
+	t->status = TRACEE_EXECUTED;
 	if (former && former != t)
 		keep(former, TRACEE_REPLACED);
 	ptrace(PTRACE_CONT, t->tid, 0, 0);
@@ -336,15 +338,18 @@ static pid_t next(int *status)
 
 	if (!host.trace)
 		return waitpid(-1, status, WNOHANG);
-	while (!kept_first || pid > 0) {
-		pid = waitpid(-1, status, WNOHANG | __WALL);
-		if (pid <= 0)
-			break;
-		tracee_keep(pid, *status);
-	}
-	t = kept_take();
-	if (!t)
-		return pid;
+	do {
+		while (!kept_first || pid > 0) {
+			pid = waitpid(-1, status, WNOHANG | __WALL);
+			if (pid <= 0)
+				break;
+			tracee_keep(pid, *status);
+		}
+		t = kept_take();
+		if (!t)
+			return pid;
+		pid = 0;
+	} while (t->status == TRACEE_EXECUTED);
 	*status = t->status;
 	return t->tid;
 }

@@ -76,7 +76,7 @@ func TestTrace(t *testing.T) {
 			}
 		})
 		t.Run(who+"/crowd", func(t *testing.T) {
-			if r := run(t, "--engine", "trace", "--", compile(t, "crowd")); r.Stdout != "300 300 300 of 300\n" || r.Stderr != "" {
+			if r := run(t, "--engine", "trace", "--", compile(t, "crowd")); r.Stdout != "300 300 300 300 of 300\n" || r.Stderr != "" {
 				t.Errorf("%v", r)
 			}
 		})

@@ -2,14 +2,20 @@
 /*
  * Ends processes whose first thread makes sockets at that moment: a process ends
  * itself, is killed, or executes another program. Each has further threads.
+ * Then, processes that share the descriptors of such a thread execute a program,
+ * which makes a socket at once: it must be one of the stack.
  * Prints how many of them ended as they should.
  */
+#define _GNU_SOURCE
+#include <netinet/in.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -40,6 +46,13 @@ static void *end(void *arg)
 	_exit(STATUS);
 }
 
+static void *sockets(void *arg)
+{
+	for (;;)
+		close(socket(AF_INET, SOCK_STREAM, 0));
+	return arg;
+}
+
 static void crowd(void)
 {
 	pthread_t thread;
@@ -48,8 +61,17 @@ static void crowd(void)
 	for (i = 0; i < 3; i++)
 		pthread_create(&thread, NULL, idle, NULL);
 	pthread_create(&thread, NULL, end, NULL);
-	for (;;)
-		close(socket(AF_INET, SOCK_STREAM, 0));
+	sockets(NULL);
+}
+
+/* executed - main function of an executed program */
+static int executed(void)
+{
+	struct sockaddr_in lo = { .sin_family = AF_INET,
+				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+
+	return bind(fd, (struct sockaddr *)&lo, sizeof(lo)) ? 1 : STATUS;
 }
 
 /* expected - whether a process has ended as it should */
@@ -59,6 +81,29 @@ static int expected(int status)
 				  WIFEXITED(status) && WEXITSTATUS(status) == STATUS;
 }
 
+/* shared - count the good ones among processes that share our descriptors */
+static int shared(void)
+{
+	int i, status, good = 0;
+	pthread_t thread;
+	pid_t pid;
+
+	way = EXECUTES;
+	pthread_create(&thread, NULL, sockets, NULL);
+	pthread_create(&thread, NULL, sockets, NULL);
+	for (i = 0; i < ROUNDS; i++) {
+		delay = (unsigned int)i * 13 % 1500;
+		pid = (pid_t)syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0);
+		if (!pid) {
+			pthread_create(&thread, NULL, end, NULL);
+			idle(NULL);
+		}
+		waitpid(pid, &status, 0);
+		good += expected(status);
+	}
+	return good;
+}
+
 int main(int argc, char **argv)
 {
 	int i, status, good[WAYS] = { 0 };
@@ -66,7 +111,7 @@ int main(int argc, char **argv)
 
 	(void)argc;
 	if (argv[1])
-		return STATUS;
+		return executed();
 	self = argv[0];
 	for (i = 0; i < ROUNDS * WAYS; i++) {
 		way = i % WAYS;
@@ -77,6 +122,6 @@ int main(int argc, char **argv)
 		waitpid(pid, &status, 0);
 		good[way] += expected(status);
 	}
-	printf("%d %d %d of %d\n", good[ENDS], good[IS_KILLED], good[EXECUTES], ROUNDS);
+	printf("%d %d %d %d of %d\n", good[ENDS], good[IS_KILLED], good[EXECUTES], shared(), ROUNDS);
 	return 0;
 }
