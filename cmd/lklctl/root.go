@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,7 +57,6 @@ func rootCommand(c *verb.Call) *cobra.Command {
 		Use:           "lklctl [-n NAME] [-o table|json] VERB",
 		Short:         "inspect and change the stacks of lklrun",
 		Long:          "lklctl inspects and changes running stacks of lklrun.",
-		Version:       cli.Version(verb.Program),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		// The flags -n and -o are valid before the verb, and each verb defines
@@ -69,7 +69,13 @@ func rootCommand(c *verb.Call) *cobra.Command {
 			}
 			return exit.Usagef("unknown verb %q; %s", args[0], suggest.Suggest(args[0], verbs(cmd), "see "+verb.Program+" --help"))
 		},
-		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if version, _ := cmd.Flags().GetBool("version"); version {
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), cli.Version(verb.Program))
+				return err
+			}
+			return cmd.Help()
+		},
 		ValidArgsFunction: completeAliases,
 	}
 	root.SetOut(c.Stdout)
@@ -127,11 +133,9 @@ func rootCommand(c *verb.Call) *cobra.Command {
 		}
 	}
 	root.AddCommand(cli.ManCommand(root, topics...))
-	root.SetVersionTemplate("{{.Version}}\n")
-	root.SetUsageTemplate(usage(root.UsageTemplate()))
+	root.SetUsageFunc(printUsage)
+	root.SetHelpFunc(printHelp)
 	prepareCommand(c, root)
-	// The first help must fit on one screen.
-	root.SetHelpTemplate(firstHelp)
 	root.InitDefaultCompletionCmd("")
 	root.SetHelpCommand(cli.HelpCommand(root, topics))
 	root.InitDefaultHelpCmd()
@@ -254,17 +258,65 @@ failures and continues.
 `},
 }
 
-// firstHelp is the help of lklctl itself. Verbs use cobra's template.
-var firstHelp = `{{if .HasParent}}{{with (or .Long .Short)}}{{. | trimTrailingWhitespaces}}
-
-{{end}}{{.UsageString}}{{else}}Usage: {{.UseLine}}
-
-{{$cmds := .Commands}}{{range $g := .Groups}}{{.Title}}{{range $cmds}}{{if eq .GroupID $g.ID}}
-  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}
-{{end}}Flags: -n NAME selects an instance, -o json prints JSON, --device adb|ssh:HOST
+// printHelp prints the help of a verb, or of lklctl itself, which must fit on one screen.
+// Templates of cobra would add 4 MB, because the linker keeps every exported method in a
+// program with text/template.
+func printHelp(cmd *cobra.Command, _ []string) {
+	w := cmd.OutOrStdout()
+	if cmd.HasParent() {
+		if text := strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short)); text != "" {
+			fmt.Fprintf(w, "%s\n\n", text)
+		}
+		fmt.Fprint(w, cmd.UsageString())
+		return
+	}
+	fmt.Fprintf(w, "Usage: %s\n\n", cmd.UseLine())
+	for _, g := range cmd.Groups() {
+		fmt.Fprintln(w, g.Title)
+		for _, c := range cmd.Commands() {
+			if c.GroupID == g.ID {
+				fmt.Fprintf(w, "  %-*s %s\n", c.NamePadding(), c.Name(), c.Short)
+			}
+		}
+	}
+	fmt.Fprint(w, `Flags: -n NAME selects an instance, -o json prints JSON, --device adb|ssh:HOST
 looks on another machine, --version. "lklctl help VERB" explains a verb, "help
 TOPIC" a topic: examples, exit-status, filters, instances, path-steps, settings.
-{{end}}`
+`)
+}
+
+// printUsage prints the part of the help that follows the description.
+func printUsage(cmd *cobra.Command) error {
+	w := cmd.OutOrStderr()
+	fmt.Fprint(w, "Usage:\n")
+	if cmd.Runnable() {
+		fmt.Fprintf(w, "  %s\n", cmd.UseLine())
+	}
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprintf(w, "  %s [command]\n", cmd.CommandPath())
+	}
+	if len(cmd.Aliases) > 0 {
+		fmt.Fprintf(w, "\nAliases:\n  %s\n", cmd.NameAndAliases())
+	}
+	if cmd.HasExample() {
+		fmt.Fprintf(w, "\nExamples:\n%s\n", cmd.Example)
+	}
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprint(w, "\nAvailable Commands:\n")
+		for _, c := range cmd.Commands() {
+			if c.IsAvailableCommand() {
+				fmt.Fprintf(w, "  %-*s %s\n", c.NamePadding(), c.Name(), c.Short)
+			}
+		}
+	}
+	if cmd.HasAvailableLocalFlags() {
+		fmt.Fprintf(w, "\nFlags:\n%s\n", strings.TrimRight(cmd.LocalFlags().FlagUsagesWrapped(helpColumns), " \n"))
+	}
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprintf(w, "\nUse \"%s [command] --help\" to show its help.\n", cmd.CommandPath())
+	}
+	return nil
+}
 
 // verbs returns the names of a command's subcommands.
 func verbs(cmd *cobra.Command) []string {
@@ -292,14 +344,6 @@ func completeAliases(cmd *cobra.Command, args []string, toComplete string) ([]co
 
 // helpColumns is the width of the help.
 const helpColumns = 80
-
-// usage adapts a help template to helpColumns.
-func usage(template string) string {
-	return strings.NewReplacer(
-		".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", helpColumns),
-		" for more information about a command.", " to show its help.",
-	).Replace(template)
-}
 
 // prepareCommand performs the common setup of a command and its subcommands.
 func prepareCommand(c *verb.Call, cmd *cobra.Command) {

@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -101,7 +102,7 @@ func (s *Stack) SortedSysctls() []config.Sysctl {
 	for k, v := range s.Sysctls {
 		list = append(list, config.Sysctl{Name: k, Value: v})
 	}
-	slices.SortFunc(list, func(a, b config.Sysctl) int { return strings.Compare(a.Name, b.Name) })
+	sort.Slice(list, func(i, j int) bool { return list[i].Name < list[j].Name })
 	return list
 }
 

@@ -6,6 +6,7 @@ import (
 	_ "embed" // embeds the explanations
 	"path"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 )
@@ -41,7 +42,7 @@ var explanations = sync.OnceValue(func() []Explanation {
 			all = append(all, Explanation{name, f[1], kindOf(name), related})
 		}
 	}
-	slices.SortFunc(all, func(a, b Explanation) int { return strings.Compare(a.Name, b.Name) })
+	sort.Slice(all, func(i, j int) bool { return all[i].Name < all[j].Name })
 	return all
 })
 

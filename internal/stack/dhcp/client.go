@@ -9,7 +9,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
-	"strings"
+	"sort"
 	"sync"
 	"syscall"
 	"time"
@@ -237,7 +237,7 @@ func (c *Client) Statuses() []Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	all := slices.Clone(c.statuses)
-	slices.SortFunc(all, func(a, b Status) int { return strings.Compare(a.Proto, b.Proto) })
+	sort.Slice(all, func(i, j int) bool { return all[i].Proto < all[j].Proto })
 	var made []netip.Prefix
 	for _, p := range c.slaac {
 		made = append(made, p)

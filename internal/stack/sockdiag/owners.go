@@ -3,10 +3,10 @@
 package sockdiag
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -101,7 +101,7 @@ func holding(proc string, pids []int) map[uint64][]Process {
 		}
 	}
 	for _, list := range all {
-		slices.SortFunc(list, func(a, b Process) int { return cmp.Compare(a.PID, b.PID) })
+		sort.Slice(list, func(i, j int) bool { return list[i].PID < list[j].PID })
 	}
 	return all
 }

@@ -15,6 +15,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -228,7 +229,7 @@ func (t *Tunnel) Peers() (all []rpc.TunnelPeer) {
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b rpc.TunnelPeer) int { return strings.Compare(a.PublicKey, b.PublicKey) })
+	sort.Slice(all, func(i, j int) bool { return all[i].PublicKey < all[j].PublicKey })
 	return all
 }
 
