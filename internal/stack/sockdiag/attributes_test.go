@@ -4,6 +4,7 @@ package sockdiag
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"net/netip"
 	"testing"
 
@@ -79,6 +80,17 @@ func TestDecodeTCPBits(t *testing.T) {
 	if slow, ok := i.SlowStart(); slow || !ok {
 		t.Error("beyond the threshold it is no slow start")
 	}
+	text, err := json.Marshal(i)
+	var back TCPInfo
+	if err == nil {
+		err = json.Unmarshal(text, &back)
+	}
+	if diff := cmp.Diff(*i, back); err != nil || diff != "" {
+		t.Errorf("JSON: %v\n%s", err, diff)
+	}
+	if new(TCPOptions).UnmarshalText([]byte("sack,nonsense")) == nil {
+		t.Error("an option that is none")
+	}
 }
 
 func TestDecodeNetlink(t *testing.T) {
@@ -93,6 +105,12 @@ func TestDecodeNetlink(t *testing.T) {
 	b[2] = 200
 	if s, err := decodeNetlink(b); err != nil || s.Name != "200" {
 		t.Errorf("a protocol without a name: %+v, %v", s, err)
+	}
+	if n, ok := NetlinkProtocol("rtnl"); !ok || n != unix.NETLINK_ROUTE {
+		t.Error("rtnl")
+	}
+	if _, ok := NetlinkProtocol(""); ok {
+		t.Error("no name is a protocol")
 	}
 }
 

@@ -129,6 +129,11 @@ func TestDecodeSubflow(t *testing.T) {
 	if diff := cmp.Diff([]string{"join-local", "backup-remote", "0x1000"}, f.Flags.Names()); diff != "" {
 		t.Error(diff)
 	}
+	text, err := f.Flags.MarshalText()
+	var back SubflowFlags
+	if err != nil || back.UnmarshalText(text) != nil || back != f.Flags {
+		t.Errorf("%s became %v", text, back)
+	}
 	tls := inetMessage(t, func(ae *netlink.AttributeEncoder) {
 		ae.Nested(attrULPInfo, func(ae *netlink.AttributeEncoder) error { ae.String(ulpName, "tls"); return nil })
 	})
@@ -151,6 +156,20 @@ func FuzzDecode(f *testing.F) {
 		_, _ = decodeNetlink(b)
 		_, _ = parsePing(string(b), unix.AF_INET)
 	})
+}
+
+func TestStates(t *testing.T) {
+	for s := range State(20) {
+		text, err := s.MarshalText()
+		var back State
+		if err != nil || back.UnmarshalText(text) != nil || back != s {
+			t.Errorf("state %d is %s, which is %d", s, text, back)
+		}
+	}
+	var s State
+	if s.UnmarshalText([]byte("nonsense")) == nil {
+		t.Error("a state that is none")
+	}
 }
 
 // proc creates a directory like /proc with processes: pid, parent, name,

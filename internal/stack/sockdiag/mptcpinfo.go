@@ -117,3 +117,24 @@ func (f SubflowFlags) Backup() bool { return f&(FlagBackupLocal|FlagBackupRemote
 func (f SubflowFlags) MarshalText() ([]byte, error) {
 	return []byte(strings.Join(f.Names(), ",")), nil
 }
+
+// UnmarshalText decodes the output of MarshalText.
+func (f *SubflowFlags) UnmarshalText(b []byte) error {
+	*f = 0
+	for _, word := range strings.FieldsFunc(string(b), func(r rune) bool { return r == ',' }) {
+		bit := -1
+		for i, name := range subflowFlagNames {
+			if name == word {
+				bit = i
+			}
+		}
+		var rest SubflowFlags
+		if bit >= 0 {
+			rest = 1 << bit
+		} else if _, err := fmt.Sscanf(word, "0x%x", &rest); err != nil {
+			return fmt.Errorf("unknown subflow flag %q", word)
+		}
+		*f |= rest
+	}
+	return nil
+}

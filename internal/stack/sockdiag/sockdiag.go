@@ -10,6 +10,7 @@ package sockdiag
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -33,6 +34,19 @@ func (v Value) MarshalJSON() ([]byte, error) {
 		return []byte("null"), nil
 	}
 	return strconv.AppendUint(nil, v.N, 10), nil
+}
+
+// UnmarshalJSON decodes the output of MarshalJSON.
+func (v *Value) UnmarshalJSON(b []byte) error {
+	var n *uint64
+	if err := json.Unmarshal(b, &n); err != nil {
+		return err
+	}
+	*v = Value{}
+	if n != nil {
+		*v = Known(*n)
+	}
+	return nil
 }
 
 // State is the state of a socket, TCP_* of include/net/tcp_states.h. Other protocols use
@@ -75,6 +89,22 @@ func (s State) Closing() bool { return s == finWait1 || s == closing || s == las
 
 // MarshalText encodes the state in JSON by its name.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText decodes the output of MarshalText.
+func (s *State) UnmarshalText(b []byte) error {
+	for i, name := range stateNames {
+		if name != "" && name == string(b) {
+			*s = State(i)
+			return nil
+		}
+	}
+	var n uint8
+	if _, err := fmt.Sscanf(string(b), "STATE-%d", &n); err != nil {
+		return fmt.Errorf("unknown socket state %q", b)
+	}
+	*s = State(n)
+	return nil
+}
 
 // Proto is a kind of socket, by its name in netstat.
 type Proto string

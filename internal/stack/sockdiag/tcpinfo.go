@@ -3,6 +3,7 @@
 package sockdiag
 
 import (
+	"fmt"
 	"strings"
 	"unsafe"
 
@@ -135,6 +136,24 @@ func (o TCPOptions) Names() []string {
 
 // MarshalText encodes the options in JSON by their names.
 func (o TCPOptions) MarshalText() ([]byte, error) { return []byte(strings.Join(o.Names(), ",")), nil }
+
+// UnmarshalText decodes the output of MarshalText.
+func (o *TCPOptions) UnmarshalText(b []byte) error {
+	*o = 0
+	for _, word := range strings.FieldsFunc(string(b), func(r rune) bool { return r == ',' }) {
+		bit := -1
+		for i, name := range optionNames {
+			if name == word {
+				bit = i
+			}
+		}
+		if bit < 0 {
+			return fmt.Errorf("unknown TCP option %q", word)
+		}
+		*o |= 1 << bit
+	}
+	return nil
+}
 
 // tfoFailures are enum tcp_fastopen_client_fail, include/uapi/linux/tcp.h.
 var tfoFailures = [4]string{"", "cookie-unavailable", "data-not-acked", "syn-retransmitted"}
