@@ -15,11 +15,13 @@ import errno
 import fcntl
 import os
 import random
+import re
 import select
 import signal
 import socket
 import struct
 import sys
+import termios
 import threading
 import time
 import zlib
@@ -99,11 +101,14 @@ class Steps:
         kind = "%s%s" % ({2: "4", 10: "6", 1: "u"}[s.family], {1: "tcp", 2: "udp"}[s.type & 15])
         call, text = r.choice(OPS)(self, who, slot, s, r)
         text = "%d %s %s" % (slot, kind, text)
-        return "%s = %s" % (text, self.made(call, self.expected.get(i, "")))
+        return "%s = %s" % (text, self.made(call, self.expected.get(i, ""), s))
 
-    def made(self, call, want):
+    def made(self, call, want, s):
         """the result of a call, which is repeated if another one is expected"""
         end = time.monotonic() + PATIENCE
+        stream = re.search(r"tcp re.* = (\d+)", want)
+        while stream and unread(s) < int(stream[1]) and time.monotonic() < end:
+            time.sleep(.001)    # a receive takes the bytes that have arrived
         while True:
             try:
                 got = call()
@@ -176,6 +181,13 @@ def harmless(f):
     """marks a call that can be made again"""
     f.harmless = True
     return f
+
+
+def unread(s):
+    try:
+        return struct.unpack("i", fcntl.ioctl(s, termios.FIONREAD, b"\0" * 4))[0]
+    except OSError:     # a listener
+        return 1 << 30
 
 
 def payload(r):

@@ -93,7 +93,7 @@ func TestClient(t *testing.T) {
 		{"--name mine -- sh -c 'echo here; exit 7'", 7, `^here\n$`},
 		{"--server 'exec python3 -m http.server 80' -- curl -sS -o /dev/null -w %{http_code} http://server/", 0, `^200$`},
 		{"-- sh -c 'kill -TERM $$'", 143, `^$`},
-		{"--paths 2 --require mptcp -- iperf3 -n 5M 2>&1", 0, `lklrun: iperf3: 2 MPTCP with 10\.0\.1\.2:5201; [1-9]\d* additional subflows?; wire a: \S+MB sent, \S+ received; wire b: \S+MB sent, \S+ received\n$`},
+		{"--paths 2 --rate 50mbit --require mptcp -- iperf3 -n 5M 2>&1", 0, `lklrun: iperf3: 2 MPTCP with 10\.0\.1\.2:5201; [1-9]\d* additional subflows?; wire a: \S+MB sent, \S+ received; wire b: \S+MB sent, \S+ received\n$`},
 		{"--stack vanilla --require mptcp -- iperf3 -n 100K 2>&1", 123, `: 2 TCP with .*\n.*--require mptcp: 2 connections by TCP\n$`},
 		{"--server-stack vanilla --require mptcp -- iperf3 -n 100K 2>&1", 123, `2 TCP \(peer without MPTCP\).*\n.*fell back to TCP`},
 		{"--require stack -- true 2>&1", 123, `no connection; wire a: .*\n.*used no socket of the stack`},
