@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
+#include "control/internal.h"
 #include "control/request.h"
 #include "stack/stack.h"
 
@@ -36,6 +37,18 @@ static bool counted(const struct request *rq, uint32_t i)
 	return i + 1 < rq->call.nbuf && rq->buf[i + 1].b.flags == CTL_BUF_USED;
 }
 
+/**
+ * takes_fd - whether the first argument is a descriptor
+ *
+ * permitted() checks it before the addresses of buffers are known.
+ */
+static bool takes_fd(const struct request *rq)
+{
+	int flags = ctl_call_flags(rq->call.nr);
+
+	return flags >= 0 && (flags & (CALL_FD | CALL_AT));
+}
+
 /** buf_check - check entry @i as ctl_proto.h requires */
 static int buf_check(const struct request *rq, uint32_t i)
 {
@@ -47,7 +60,7 @@ static int buf_check(const struct request *rq, uint32_t i)
 		      (b->flags & ~(CTL_BUF_INOUT | CTL_BUF_IN_BUF))))
 		return -EINVAL;
 	if (!used && !(b->flags & CTL_BUF_IN_BUF))
-		return b->place > 5 ? -EINVAL : 0;
+		return b->place > 5 || (!b->place && takes_fd(rq)) ? -EINVAL : 0;
 	if (!to || (b->offset & (sizeof(uintptr_t) - 1)))
 		return -EINVAL;
 	if (!used)

@@ -173,6 +173,7 @@ def calls():
     same(status_of(call, 5000, []), -1, "a number that does not exist: EPERM")
     same(status_of(call, "read", [0, 0, 8], [(1, OUT, 0, 8)]), -9, "lklhost's own descriptor: EBADF")
     same(status_of(call, "close", [0]), -9, "closing lklhost's own descriptor: EBADF")
+    same(status_of(call, "close", [fd], [(0, IN, 0, b"x")]), -22, "a buffer in place of a descriptor: EINVAL")
     same(status_of(call, "getppid", [], [(9, IN, 0, b"x")]), -22, "a buffer for argument 9: EINVAL")
     same(status_of(call, "getppid", [], [(0, IN, 0, b"12345678"), (0, IN | IN_BUF, 8, b"x")]), -22, "an address behind the end of a buffer: EINVAL")
     same(status_of(call, "getppid", [], [(0, IN, 0, b"12345678"), (1, IN | IN_BUF, 0, b"x")]), -22, "a buffer inside itself: EINVAL")
