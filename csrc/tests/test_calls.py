@@ -67,6 +67,7 @@ MPTCP = [
     (". tcp " + RECEIVES, "0|0 from.*|0, .*", "ECONNRESET", False),
     # The reset of an MPTCP connection arrives later, or earlier.
     (". tcp bind.*", "EINVAL", "0", False),
+    (". tcp e?poll.*", r"\['0x4'\]", r"\['0x14'\]", False),
     (". tcp " + SENDS, r"\d+", "EPIPE", False),
     (". tcp getpeername.*", ".*", "ENOTCONN", False),
     # lklhost asks the first subflow.
