@@ -10,7 +10,6 @@ Each step depends only on the seed and on its number, so that a step can be left
 A stack may deliver data and events later than the host. A call that has
 nothing yet, or that only asks, is repeated for a second if FILE has another result for its step.
 """
-import array
 import errno
 import fcntl
 import os
@@ -35,6 +34,7 @@ V6 = ["::1", "::1", "::", "::ffff:127.0.0.1"]
 waited_for = []     # by another actor; they stay open
 POLL = 0x201f       # IN, PRI, OUT, ERR, HUP, RDHUP
 
+# Options as numbers: level 0 is IP, 1 SOL_SOCKET, 6 TCP, 17 UDP, 41 IPv6.
 SET = [(1, 2), (1, 9), (1, 13), (1, 15), (1, 29), (1, 18), (1, 20), (1, 40),
        (6, 1), (6, 4), (6, 5), (6, 6), (6, 9), (6, 18),
        (0, 1), (0, 2), (0, 8), (0, 10), (0, 11), (0, 13), (0, 15), (0, 24), (0, 33), (0, 34),
@@ -184,9 +184,10 @@ def harmless(f):
 
 
 def unread(s):
+    """the bytes that a receive would return; no limit for a listener"""
     try:
         return struct.unpack("i", fcntl.ioctl(s, termios.FIONREAD, b"\0" * 4))[0]
-    except OSError:     # a listener
+    except OSError:
         return 1 << 30
 
 

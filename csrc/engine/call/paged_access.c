@@ -102,8 +102,7 @@ struct job {
  *	has yet; protected by the lock
  * @failed: one of them has failed
  * @again: the call must be made again, unless has_ended()
- * @blocked: it waits until its thread runs
- * @blocked: it also waits for paged_unpark()
+ * @blocked: it also waits until its thread runs, see paged_unpark()
  * @ended: its handler has ended, with the result @ret
  * @deadline: the process is killed then; 0: it has been killed
  */

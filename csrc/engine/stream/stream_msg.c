@@ -262,7 +262,7 @@ int64_t stream_send_try(struct call *c, struct held *h)
 	ret = msg_get(c, &um);
 	if (ret)
 		return ret;
-	do {	/* an empty one fails, too */
+	do {	/* a send without data also reports an error */
 		size_t len = um.total - done;
 
 		if (len > CALL_BUF_SIZE)

@@ -73,12 +73,7 @@ func Join(ctx context.Context, c Config) (*Tunnel, *os.File, error) {
 		end.Close()
 		return nil, nil, err
 	}
-	ctx, t.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	t.ended = make(chan struct{})
-	go func() {
-		defer close(t.ended)
-		w.run(ctx)
-	}()
+	t.start(ctx, w.run)
 	return t, end, nil
 }
 

@@ -88,13 +88,18 @@ func Connect(ctx context.Context, c Config) (*Tunnel, *os.File, error) {
 			c.Log.Debug("opening the tunnel's socket", "error", err)
 		}
 	}
+	t.start(ctx, m.run)
+	return t, end, nil
+}
+
+// start runs the tunnel's watch until Close.
+func (t *Tunnel) start(ctx context.Context, run func(context.Context)) {
 	ctx, t.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	t.ended = make(chan struct{})
 	go func() {
 		defer close(t.ended)
-		m.run(ctx)
+		run(ctx)
 	}()
-	return t, end, nil
 }
 
 // Listen accepts the tunnels of all peers in the key file. It returns the stack's
