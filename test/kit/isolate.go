@@ -58,7 +58,9 @@ func run(m *testing.M, before func(root string) error) (int, error) {
 	if err != nil {
 		return 1, err
 	}
-	if err := os.Setenv(rootEnv, root); err != nil {
+	// With PYTHONUNBUFFERED, print() of a test's program writes a line in several parts, and
+	// a test can read half a line.
+	if err := errors.Join(os.Setenv(rootEnv, root), os.Unsetenv("PYTHONUNBUFFERED")); err != nil {
 		return 1, err
 	}
 	if before != nil {

@@ -43,10 +43,12 @@ func (p *pod) unheard(after string) {
 // log waits until the output of a container of the node has a text, and returns it.
 func (n *node) log(name, want string) (text string) {
 	n.t.Helper()
-	kit.WaitFor(n.t, "output of "+name+": "+want, endLimit, func() bool {
+	if !kit.Within(endLimit, func() bool {
 		text = n.run("cat", "/run/node/logs/"+name+".log")
 		return strings.Contains(text, want)
-	})
+	}) {
+		n.t.Fatalf("the output of %s has no %q within %v: %q", name, want, endLimit, text)
+	}
 	return text
 }
 
@@ -70,6 +72,7 @@ large: True
 the pod's address: 10240000
 no listener: ConnectionRefusedError ConnectionRefusedError ConnectionRefusedError
 the pod resets: ConnectionResetError
+the pod ends: b''
 crowd: some of 110 refused
 after the crowd: 5000000 bytes
 before its end: 5000000 bytes ended
