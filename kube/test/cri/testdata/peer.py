@@ -60,12 +60,13 @@ def reset(c):
 
 def notice(c):
     """Tell how the connection ends."""
-    try:
-        while c.recv(1 << 16):
-            pass
-        say("end")
-    except ConnectionResetError:
-        say("reset")
+    with c:
+        try:
+            while c.recv(1 << 16):
+                pass
+            say("end")
+        except ConnectionResetError:
+            say("reset")
 
 
 def stall(c):
