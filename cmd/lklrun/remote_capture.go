@@ -16,6 +16,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/remote"
+	"github.com/lklrun/lklrun/pkg/capture"
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
@@ -24,11 +25,13 @@ import (
 type captures struct {
 	all    []config.Capture // captures with paths on this machine
 	folder string           // folder on the device, only for this run
+	keys   bool             // the files contain TLS secrets
 }
 
 // take selects the captures of a run that are files.
-func (c *captures) take(all []config.Capture) {
-	for _, f := range all {
+func (c *captures) take(run config.Run) {
+	c.keys = run.TLSKeys
+	for _, f := range run.Captures {
 		if !f.Ring() {
 			c.all = append(c.all, f)
 		}
@@ -91,7 +94,7 @@ func (c *captures) fetch(ctx context.Context, r *remote.Ready) error {
 	}
 	defer r.RemoveFolder(ctx, c.folder)
 	for n, f := range c.all {
-		to, err := os.Create(f.File)
+		to, err := capture.Create(f.File, c.keys)
 		if err == nil {
 			err = r.Fetch(ctx, path.Join(c.folder, strconv.Itoa(n)), to)
 		}

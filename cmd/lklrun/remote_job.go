@@ -52,7 +52,7 @@ func (r *runner) job(args []string) (*job, error) {
 		}
 	}
 	j := &job{run: c.Run, root: needsRoot(&c.Run)}
-	j.captures.take(c.Run.Captures)
+	j.captures.take(c.Run)
 	if strings.Contains(c.Run.Stack, "/") {
 		if err := j.takeStack(c.Run.Stack); err != nil {
 			return nil, c.Origin("stack").Wrap(err)

@@ -339,6 +339,9 @@ func (d *Dir) Rewrite(name string, data []byte) error {
 
 // Reset empties a leftover directory whose journal has been replayed.
 func (d *Dir) Reset() error {
+	if err := d.removeKeys(); err != nil {
+		return err
+	}
 	entries, err := os.ReadDir(d.Path)
 	if err != nil {
 		return err
@@ -359,6 +362,9 @@ func (d *Dir) Reset() error {
 // immediately.
 func (d *Dir) Remove() error {
 	defer d.Release()
+	if err := d.removeKeys(); err != nil {
+		return fmt.Errorf("removing the TLS secrets: %w", err)
+	}
 	root := filepath.Dir(d.Path)
 	away, err := os.MkdirTemp(root, "."+d.Name+".*")
 	if err != nil { // keep the name, for example if the disk is full

@@ -5,6 +5,7 @@ package instance
 import (
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -39,6 +40,17 @@ func Environ(env []string, name string, command []string, terminal, root bool) [
 		prompt = "(" + mark + ") " + prompt
 	}
 	return set(env, "PS1", prompt)
+}
+
+// KeysEnviron returns an environment in which programs append their TLS secrets to the file of
+// the run directory dir, if there is one. Node has only a flag for this.
+func KeysEnviron(env []string, dir string) []string {
+	file := KeysPath(dir)
+	if file == "" {
+		return env
+	}
+	env = set(env, "SSLKEYLOGFILE", file)
+	return set(env, "NODE_OPTIONS", strings.TrimSpace(get(env, "NODE_OPTIONS")+" --tls-keylog="+strconv.Quote(file)))
 }
 
 // interactive reports whether a command is one of the shells that read PS1 from the

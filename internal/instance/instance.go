@@ -33,6 +33,7 @@ const (
 	LogFile     = "log"
 	OutputFile  = "output" // standard output and error of a run in the background
 	TreeFile    = "tree.json"
+	KeysFile    = "tls-keys" // link to the secrets that programs write, only with --tls-keys
 
 	CountersFile = "counters.json" // last output of `lklctl counters -d`
 )

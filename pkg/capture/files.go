@@ -44,6 +44,7 @@ type FileOptions struct {
 	Count int           // maximum number of files; with Size, the oldest is overwritten, with Every, the capture ends; 0: no limit
 
 	Application string // name of the writing program
+	Private     bool   // only the user may read the files
 	PerBatch    bool   // write each batch immediately instead of buffering
 }
 
@@ -61,6 +62,8 @@ type Files struct {
 	name    *strftime.Strftime
 	members []*Member
 	before  []Stats // counters at the beginning of the file
+
+	keys []byte // TLS secrets, for the following files
 
 	w       Writer
 	size    func() int64
@@ -109,9 +112,7 @@ func (f *Files) open() error {
 	out := f.opt.Out
 	if f.opt.Path != "-" {
 		var err error
-		// The umask determines the mode, as for any file that a command
-		// writes.
-		if f.file, err = os.Create(f.path()); err != nil {
+		if f.file, err = Create(f.path(), f.opt.Private); err != nil {
 			return err
 		}
 		out = f.file
@@ -132,7 +133,32 @@ func (f *Files) open() error {
 			return err
 		}
 	}
+	if len(f.keys) > 0 {
+		return f.writeKeys(f.keys)
+	}
 	return nil
+}
+
+// Create creates or truncates a file. If it is private, only the user may read it. Otherwise
+// the umask determines its mode, as for any file that a command writes.
+func Create(path string, private bool) (*os.File, error) {
+	if !private {
+		return os.Create(path)
+	}
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	st, err := file.Stat()
+	if err == nil && st.Mode().IsRegular() {
+		// The file may exist with another mode.
+		err = errors.Join(file.Chmod(0o600), file.Truncate(0))
+	}
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return file, nil
 }
 
 // Interface adds an interface to the file and to the following ones.
@@ -176,6 +202,23 @@ func (f *Files) Events(events []Event) error {
 	}
 	if f.opt.PerBatch {
 		return f.w.Flush()
+	}
+	return nil
+}
+
+// Keys writes TLS secrets, if the format has a place for them. The following files begin with
+// all secrets so far.
+func (f *Files) Keys(lines []byte) error {
+	f.keys = append(f.keys, lines...)
+	if err := f.writeKeys(lines); err != nil || !f.opt.PerBatch {
+		return err
+	}
+	return f.w.Flush()
+}
+
+func (f *Files) writeKeys(lines []byte) error {
+	if p, ok := f.w.(*Pcapng); ok {
+		return p.WriteKeys(lines)
 	}
 	return nil
 }

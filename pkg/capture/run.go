@@ -21,6 +21,9 @@ func (s *Session) Run(ctx context.Context, h Handler) error {
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	var o order
+	if len(s.take.Keys) > 0 {
+		o.hold = keyPeriods
+	}
 	h = &heeded{Handler: h}
 	failed := s.begin(running, h)
 	tick := time.NewTicker(orderPeriod)
@@ -29,7 +32,9 @@ func (s *Session) Run(ctx context.Context, h Handler) error {
 		var err error
 		select {
 		case <-tick.C:
-			err = deliver(h, o.popOrdered())
+			if err = s.keys(h); err == nil {
+				err = deliver(h, o.popOrdered())
+			}
 		case n := <-s.news:
 			switch n := n.(type) {
 			case added:
@@ -63,7 +68,11 @@ func (s *Session) Run(ctx context.Context, h Handler) error {
 			stop()
 		}
 	}
-	if err := deliver(h, o.all()); failed == nil {
+	err := s.keys(h)
+	if err == nil {
+		err = deliver(h, o.all())
+	}
+	if failed == nil {
 		failed = err
 	}
 	if errors.Is(failed, ErrEnough) {
@@ -112,9 +121,25 @@ func (s *Session) join(ctx context.Context, h Handler, m *Member) error {
 	return err
 }
 
-// alone reports whether all packets come from one socket, and are therefore in
-// order.
-func (s *Session) alone() bool { return s.numbers == 1 && !s.take.Every() }
+// alone reports whether all packets come from one socket, are therefore in order, and wait
+// for nothing.
+func (s *Session) alone() bool { return s.numbers == 1 && !s.take.Every() && len(s.take.Keys) == 0 }
+
+// keys passes on new TLS secrets.
+func (s *Session) keys(h Handler) error {
+	to, ok := h.(KeyHandler)
+	if !ok {
+		return nil
+	}
+	for _, k := range s.take.Keys {
+		if lines := k.more(); len(lines) > 0 {
+			if err := to.Keys(lines); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
 
 // deliver passes on packets, if there are any.
 func deliver(h Handler, packets []Packet) error {
@@ -148,6 +173,17 @@ func (h *heeded) Events(events []Event) error {
 		return nil
 	}
 	err := e.Events(events)
+	h.no = err != nil
+	return err
+}
+
+// Keys passes on TLS secrets, if the handler accepts them.
+func (h *heeded) Keys(lines []byte) error {
+	k, ok := h.Handler.(KeyHandler)
+	if h.no || !ok {
+		return nil
+	}
+	err := k.Keys(lines)
 	h.no = err != nil
 	return err
 }
@@ -285,18 +321,31 @@ func (m *Member) count(ctx context.Context) {
 	}
 }
 
-// order sorts the packets of several sockets, which arrive in batches, by time.
-// Each packet waits for one to two periods.
+// order sorts the packets of several sockets, which arrive in batches, by time. Each packet
+// waits for one to two periods, and for hold more.
 type order struct {
-	held []Packet
-	cut  time.Time // time of the newest packet at the end of the last period
+	hold  int
+	held  []Packet
+	bytes int         // memory of held
+	cuts  []time.Time // times of the newest packets at the ends of the last periods
 }
 
-// orderPeriod is longer than the time for which the stack collects packets of a
-// batch.
-const orderPeriod = 25 * time.Millisecond
+const (
+	// orderPeriod is longer than the time for which the stack collects packets of a batch.
+	orderPeriod = 25 * time.Millisecond
 
-func (o *order) add(packets []Packet) { o.held = append(o.held, packets...) }
+	// keyPeriods is the time for which packets wait for TLS secrets. A program derives them
+	// when it has received packets that were encrypted with them.
+	keyPeriods = int(2 * time.Second / orderPeriod)
+
+	// maxOrdered is the memory of packets, in bytes, above which hold is ignored.
+	maxOrdered = 64 << 20
+)
+
+func (o *order) add(packets []Packet) {
+	o.held = append(o.held, packets...)
+	o.bytes += held(packets)
+}
 
 // popOrdered removes and returns the packets that can no longer be preceded by a packet
 // that has yet to arrive.
@@ -305,15 +354,24 @@ func (o *order) popOrdered() []Packet {
 		return nil
 	}
 	o.sort()
-	n, _ := slices.BinarySearchFunc(o.held, o.cut, func(p Packet, cut time.Time) int {
-		if p.Time.After(cut) {
-			return 1
-		}
-		return -1
-	})
+	last := len(o.cuts) - 1
+	if o.bytes <= maxOrdered {
+		last -= o.hold
+	}
+	n := 0
+	if last >= 0 {
+		n, _ = slices.BinarySearchFunc(o.held, o.cuts[last], func(p Packet, cut time.Time) int {
+			if p.Time.After(cut) {
+				return 1
+			}
+			return -1
+		})
+		o.cuts = slices.Delete(o.cuts, 0, last+1)
+	}
 	out := slices.Clone(o.held[:n])
-	o.cut = o.held[len(o.held)-1].Time
+	o.cuts = append(o.cuts, o.held[len(o.held)-1].Time)
 	o.held = slices.Delete(o.held, 0, n)
+	o.bytes -= held(out)
 	return out
 }
 

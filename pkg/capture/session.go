@@ -31,9 +31,10 @@ type Take struct {
 	Snaplen   int      // snap length in bytes; 0: MaxSnaplen
 	Filter    string   // filter in libpcap's language
 	Direction Direction
-	Buffer    int  // bytes in the stack for each interface; 0 or DefaultBuffer: as in Options
-	Annotate  bool // set Packet.Owner and Comment
-	Events    bool // pass the events of a Reporter to an EventHandler
+	Buffer    int     // bytes in the stack for each interface; 0 or DefaultBuffer: as in Options
+	Annotate  bool    // set Packet.Owner and Comment
+	Events    bool    // pass the events of a Reporter to an EventHandler
+	Keys      []*Keys // pass these TLS secrets to a KeyHandler; packets then wait for them
 }
 
 // Every reports whether all interfaces are selected.

@@ -53,6 +53,7 @@ type Run struct {
 	PortRange  PortRange    `json:"port_range,omitzero"` // ports for connections from such an address
 	Publish    []Publish    `json:"publish,omitempty"`
 	Captures   []Capture    `json:"capture,omitempty"`
+	TLSKeys    bool         `json:"tls_keys,omitempty"`  // programs write their TLS secrets, for the captures
 	RSTGuard   string       `json:"rst_guard,omitempty"` // GuardAuto, ...
 	User       string       `json:"user,omitempty"`      // user of the target; empty: the user who starts lklrun
 	Profile    string       `json:"profile,omitempty"`

@@ -133,6 +133,8 @@ var settings = []Setting{
 		add: addSwitch(func(r *Run) *bool { return &r.WaitAll })},
 	{Key: "capture", Flag: "capture", Kind: Texts, Most: MaxCaptures, Form: "FILE", Example: "trace.pcapng,snap=128", Help: "write all packets to a pcapng file, or keep the last ones in memory (ring)", run: true,
 		add: addCapture},
+	{Key: "tls_keys", Flag: "tls-keys", Kind: Switch, Help: "put the secrets of the program's TLS connections into captures, to decrypt them", run: true,
+		add: addSwitch(func(r *Run) *bool { return &r.TLSKeys })},
 	{Key: "explain", Flag: "explain", Kind: Switch, Help: "say at the end what limited the program's connections",
 		add: addSwitch(func(r *Run) *bool { return &r.Explain })},
 	{Key: "verbose", Flag: "verbose", Kind: Switch, Help: "report each step with its time, and final statistics",

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,7 +35,7 @@ func TestProgBrowser(t *testing.T) {
 	kit.WaitFor(t, "nginx", kit.Limit, func() bool { return s.Server.Listening(t, "t", 443) })
 	want := fmt.Sprintf("<body>%s %d</body>", sum(t, dir+"/www/file"), 50*4096)
 	for _, flags := range [][]string{
-		{"--stack", "mptcp", "--if", s.TapIf()},
+		{"--stack", "mptcp", "--if", s.TapIf(), "--capture", dir + "/tls.pcapng", "--tls-keys"},
 		{"--stack", "vanilla", "--if", s.TapIf()},
 		{"--stack", "vanilla", "--if", "user"},
 	} {
@@ -52,6 +53,9 @@ func TestProgBrowser(t *testing.T) {
 				"--user-data-dir="+home+"/"+strings.ReplaceAll(t.Name(), "/", "_"), "--virtual-time-budget=10000", "--dump-dom", "https://"+kit.ServerAddr+"/page.html")
 			if !strings.Contains(got, want) {
 				t.Errorf("the page is\n%s\nnot\n%s", got, want)
+			}
+			if slices.Contains(flags, "--tls-keys") && !slices.ContainsFunc(kit.PacketFields(t, false, dir+"/tls.pcapng", "http2.headers.path"), func(f []string) bool { return strings.Contains(f[0], "/page.html") }) {
+				t.Error("tshark does not decrypt the requests")
 			}
 		})
 	}

@@ -34,7 +34,7 @@ http {
 	uwsgi_temp_path %[1]s/uwsgi; scgi_temp_path %[1]s/scgi;
 	server {
 		listen 80; listen [::]:80; listen 443 ssl http2;
-		ssl_certificate %[2]s/cert.pem; ssl_certificate_key %[2]s/key.pem;
+		ssl_certificate %[2]s/cert.pem; ssl_certificate_key %[2]s/key.pem; ssl_protocols TLSv1.2 TLSv1.3;
 		root %[1]s/www;
 		location /up/ { dav_methods PUT; }
 	}

@@ -58,6 +58,7 @@ func Run(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []
 		req.Env, root = info.User.Environ(req.Env), info.User.UID == 0
 	}
 	terminal := term.IsTerminal(int(files[0].Fd())) && term.IsTerminal(int(files[2].Fd()))
+	req.Env = instance.KeysEnviron(req.Env, info.Dir)
 	req.Env = instance.Environ(req.Env, info.Name, args, terminal, root)
 	// From now on, signals go to the program and do not end the wait.
 	ctx = context.WithoutCancel(ctx)

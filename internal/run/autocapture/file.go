@@ -19,10 +19,9 @@ type captureFile struct {
 	file *os.File
 }
 
-// createCapture creates the file. The umask determines its mode, as for any
-// file that a command writes.
-func createCapture(path string) (*captureFile, error) {
-	file, err := os.Create(path)
+// createCapture creates the file.
+func createCapture(path string, private bool) (*captureFile, error) {
+	file, err := capture.Create(path, private)
 	if err != nil {
 		return nil, &exit.UsageError{Err: errno.Errno(err)}
 	}

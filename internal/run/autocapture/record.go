@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"time"
 
@@ -55,6 +56,7 @@ type Options struct {
 	Name   string      // name of the instance
 	Socket string      // path of the control socket
 	Links  []plan.Link // links of the plan
+	Keys   *os.File    // TLS secrets of the programs, for the files; nil: none
 	Log    *slog.Logger
 	Tell   func(string) // prints a line for the user
 }
@@ -84,13 +86,16 @@ func (r *Recorder) record(ctx context.Context, c config.Capture) (*recording, er
 	if c.Ring() && c.Snap == 0 {
 		take.Snaplen = config.RingSnap
 	}
+	if r.Keys != nil && !c.Ring() {
+		take.Keys = []*capture.Keys{capture.NewKeys(r.Keys)}
+	}
 	session, err := capture.NewSession(take)
 	if err != nil {
 		return nil, err
 	}
 	if c.Ring() {
 		rec.ring = capture.NewRing(int(cmp.Or(c.Size, config.RingSize)))
-	} else if rec.file, err = createCapture(c.File); err != nil {
+	} else if rec.file, err = createCapture(c.File, r.Keys != nil); err != nil {
 		return nil, err
 	}
 	if rec.conn, err = stackconn.Dial(ctx, r.Socket); err == nil {
@@ -151,6 +156,9 @@ func (rec *recording) Events(events []capture.Event) error {
 	}
 	return rec.file.Events(events)
 }
+
+// Keys passes TLS secrets to the file.
+func (rec *recording) Keys(lines []byte) error { return rec.file.Keys(lines) }
 
 // Farewell ends the captures to files when the target has ended and its peers
 // have received all its data. At that time, the stack can still report how many

@@ -102,6 +102,7 @@ type run struct {
 	conn     *stackconn.Conn    // set after the greeting
 	events   <-chan ctlproto.Event
 	links    links
+	keys     *os.File // TLS secrets of the programs; nil: not requested
 	recorder autocapture.Recorder
 	services services
 	sampler  *postmortem.Sampler // nil if it has not started, or if the kernel is the host's
@@ -218,6 +219,7 @@ func (r *run) teardown(ctx context.Context) error {
 		r.log.Debug("lklhost has ended", "took", elapsed(served))
 	}
 	r.recorder.End()
+	r.keys.Close() // nil is valid
 	for _, l := range r.links.all() {
 		l.host.Release()
 	}

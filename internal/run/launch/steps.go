@@ -61,6 +61,11 @@ func (r *run) makeDir(ctx context.Context) error {
 	if r.files, err = writeFiles(r.dir, r.plan, r.opts.Pod, r.log); err != nil {
 		return err
 	}
+	if r.plan.TLSKeys {
+		if r.keys, err = r.dir.MakeKeys(r.plan.User); err != nil {
+			return fmt.Errorf("--tls-keys: %w", err)
+		}
+	}
 	r.links.plan, r.links.journal, r.links.files = r.plan, r.journal, r.files
 	r.links.log, r.links.tell = r.log, r.opts.Tell
 	r.links.env = link.Env{
@@ -116,7 +121,7 @@ func (r *run) boot(ctx context.Context) error {
 // record starts the plan's captures.
 func (r *run) record(ctx context.Context) error {
 	r.recorder.Options = autocapture.Options{
-		Name: r.dir.Name, Socket: r.dir.File(instance.SocketFile), Links: r.plan.Links, Log: r.log, Tell: r.opts.Tell,
+		Name: r.dir.Name, Socket: r.dir.File(instance.SocketFile), Links: r.plan.Links, Keys: r.keys, Log: r.log, Tell: r.opts.Tell,
 	}
 	return r.recorder.Start(ctx, r.plan.Captures)
 }

@@ -22,5 +22,22 @@ func (p *Plan) captures() error {
 			}
 		}
 	}
+	if p.TLSKeys {
+		p.Notes = append(p.Notes, "whoever can read "+p.keysIn()+" can decrypt the TLS connections of this run (--tls-keys)")
+	}
 	return nil
+}
+
+// keysIn names the files with the TLS secrets.
+func (p *Plan) keysIn() string {
+	var files []string
+	for _, c := range p.Captures {
+		if !c.Ring() {
+			files = append(files, c.File)
+		}
+	}
+	if len(files) == 0 {
+		return "a file of `lklctl capture --tls-keys`"
+	}
+	return strings.Join(files, " or ")
 }

@@ -106,6 +106,7 @@ type Plan struct {
 	Listen          []int             `json:"listen,omitempty"`
 	Publish         []config.Publish  `json:"publish,omitempty"`
 	Captures        []config.Capture  `json:"capture,omitempty"`
+	TLSKeys         bool              `json:"tls_keys,omitempty"` // programs write their TLS secrets
 	RSTGuard        string            `json:"rst_guard,omitempty"`
 	PortRange       config.PortRange  `json:"port_range,omitzero"`
 	User            *runas.User       `json:"user,omitempty"`     // user of the target; nil: same as this process
@@ -156,6 +157,7 @@ func Make(run config.Run, s *stack.Stack, found preflight.Facts) (*Plan, error) 
 		Listen:          run.Listen,
 		Publish:         run.Publish,
 		Captures:        run.Captures,
+		TLSKeys:         run.TLSKeys,
 		RSTGuard:        cmp.Or(run.RSTGuard, config.GuardAuto),
 		PortRange:       run.PortRange,
 		User:            found.User,
@@ -222,6 +224,8 @@ func onHost(run config.Run) error {
 		return fmt.Errorf("--publish %s: %s, whose ports the program opens itself", run.Publish[0], is)
 	case len(run.Captures) > 0:
 		return fmt.Errorf("--capture %s: %s, whose packets tcpdump can capture", run.Captures[0].File, is)
+	case run.TLSKeys:
+		return fmt.Errorf("--tls-keys: %s, whose packets tcpdump can capture", is)
 	case len(run.Mount) > 0:
 		return fmt.Errorf("mount %s: %s, whose files are the host's", run.Mount[0], is)
 	case len(run.Dump) > 0:

@@ -60,6 +60,9 @@ func (p *Plan) Write(w io.Writer) error {
 	for _, c := range p.Captures {
 		line("capture", "%s", c)
 	}
+	if p.TLSKeys {
+		line("tls-keys", "the programs' TLS secrets, for captures")
+	}
 	if p.Detach {
 		line("detach", "in the background")
 	}

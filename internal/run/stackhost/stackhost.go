@@ -169,6 +169,7 @@ func environ(opts Options) []string {
 		env, root = u.Environ(env), u.UID == 0
 	}
 	terminal := term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stderr.Fd()))
+	env = instance.KeysEnviron(env, opts.Dir.Path)
 	return instance.Environ(env, opts.Dir.Name, opts.Plan.Command, terminal, root)
 }
 

@@ -99,7 +99,16 @@ func get(addr, size string) error {
 	if err != nil || n <= 0 {
 		return fmt.Errorf("%q: expected a number of bytes", size)
 	}
-	transport := &http3.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13}} //nolint:gosec // the server's certificate is self-signed
+	config := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13} //nolint:gosec // the server's certificate is self-signed
+	if name := os.Getenv("SSLKEYLOGFILE"); name != "" {
+		keys, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND, 0)
+		if err != nil {
+			return err
+		}
+		defer keys.Close()
+		config.KeyLogWriter = keys
+	}
+	transport := &http3.Transport{TLSClientConfig: config}
 	defer func() { _ = transport.Close() }()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()

@@ -33,6 +33,7 @@ type captureOptions struct {
 	format     string
 	unbuffered bool
 	quiet      bool
+	keys       bool
 
 	stamps, verbose int
 	link, abs       bool
@@ -79,6 +80,7 @@ func (o *captureOptions) flags(f *pflag.FlagSet) {
 	f.StringVarP(&o.direction, "direction", "Q", "inout", "capture packets of the direction `in`, out or inout")
 	f.StringVar(&o.format, "format", "", "write `pcapng` or pcap (default: by the extension of FILE)")
 	f.BoolVarP(&o.unbuffered, "packet-buffered", "U", false, "write each packet to FILE as soon as it arrives")
+	f.BoolVar(&o.keys, "tls-keys", false, "put the TLS secrets of a run with --tls-keys into FILE, to decrypt its connections")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "do not print the summary")
 	f.CountVarP(&o.stamps, "no-time", "t", "omit the time; -tt: seconds since 1970; -ttt: since the previous packet; -tttt: with the date")
 	f.BoolVarP(&o.link, "link", "e", false, "print the link-layer header")
@@ -128,6 +130,10 @@ func (o *captureOptions) take(filter string) (capture.Take, error) {
 		return t, exit.Usagef("-B %d; expected 16 to %d KiB", o.buffer, maxBuffer)
 	case o.file == "" && (o.seconds > 0 || o.megabytes > 0 || o.files > 0 || o.format != ""):
 		return t, exit.Usagef("-G, -C, -W and --format require a file; add -w FILE")
+	case o.keys && o.file == "":
+		return t, exit.Usagef("--tls-keys requires a file; add -w FILE")
+	case o.keys && o.fileOptions(t, false).Format == capture.FormatPcap:
+		return t, exit.Usagef("--tls-keys: pcap has no place for secrets; write pcapng")
 	case o.file == "-" && (o.seconds > 0 || o.megabytes > 0):
 		return t, exit.Usagef("-w -: -G and -C cannot split standard output into files; remove them or name a file")
 	case o.files > 0 && o.seconds == 0 && o.megabytes == 0:
@@ -150,7 +156,7 @@ func (o *captureOptions) fileOptions(t capture.Take, several bool) capture.FileO
 		Path: o.file, Format: capture.Format(o.format),
 		Several: several || t.Every() || len(t.Names) > 1,
 		Every:   time.Duration(o.seconds) * time.Second, Size: int64(o.megabytes) * 1e6, Count: int(o.files),
-		Application: "lklctl capture", PerBatch: o.unbuffered || o.file == "-",
+		Application: "lklctl capture", PerBatch: o.unbuffered || o.file == "-", Private: o.keys,
 	}
 	if f.Format == "" {
 		f.Format = capture.FormatOf(o.file)

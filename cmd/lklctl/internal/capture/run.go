@@ -81,6 +81,14 @@ func (r *recorder) Events(events []capture.Event) error {
 	return nil
 }
 
+// Keys forwards TLS secrets to a file.
+func (r *recorder) Keys(lines []byte) error {
+	if k, ok := r.Handler.(capture.KeyHandler); ok {
+		return k.Keys(lines)
+	}
+	return nil
+}
+
 // runCapture runs the verb capture.
 func runCapture(ctx context.Context, c *verb.Call, o *captureOptions, filter string) error {
 	take, err := o.take(filter)
@@ -94,11 +102,21 @@ func runCapture(ctx context.Context, c *verb.Call, o *captureOptions, filter str
 	}
 	attaching, cancel := context.WithTimeout(ctx, verb.QueryLimit)
 	defer cancel()
-	session, err := capture.NewSession(take)
+	names, err := o.instances(c.Place, c.Name)
 	if err != nil {
 		return err
 	}
-	names, err := o.instances(c.Place, c.Name)
+	if o.keys {
+		files, err := keyFiles(c, names)
+		if err != nil {
+			return err
+		}
+		for _, f := range files {
+			defer f.Close()
+			take.Keys = append(take.Keys, capture.NewKeys(f))
+		}
+	}
+	session, err := capture.NewSession(take)
 	if err != nil {
 		return err
 	}
@@ -111,6 +129,27 @@ func runCapture(ctx context.Context, c *verb.Call, o *captureOptions, filter str
 		names[n] = info.Name
 	}
 	return record(ctx, c, o, take, names, session)
+}
+
+// keyFiles opens the files with the TLS secrets of instances.
+func keyFiles(c *verb.Call, names []string) (files []*os.File, err error) {
+	if c.Device != "" {
+		return nil, exit.Usagef("--tls-keys: not with --device; use lklrun --device %s --capture FILE --tls-keys", c.Device)
+	}
+	for _, name := range names {
+		named := *c
+		named.Name = name
+		info, err := named.Choose()
+		if err != nil {
+			return files, err
+		}
+		file, err := instance.OpenKeys(info.Dir)
+		if err != nil {
+			return files, exit.Usagef("--tls-keys: instance %q: %w", info.Name, err)
+		}
+		files = append(files, file)
+	}
+	return files, nil
 }
 
 // instances returns the names of the instances to capture from. The name "" means
