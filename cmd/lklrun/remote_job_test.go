@@ -30,7 +30,7 @@ func TestJob(t *testing.T) {
 		"--if", "raw:wlan0,mtu=1400,dns=192.0.2.1", "--iface", "rmnet0,rmnet1", "--sysctl", "net.ipv4.tcp_ecn=1", "--sysctl=-net.a.b=2 3",
 		"--dns", "192.0.2.53", "--add-host", "server=192.0.2.1", "--host-net", "10.0.0.0/8:80", "--allow", "*.example.com:443", "--allow", "[fd00::/8]:80", "--publish", "[::1]:8080:80/udp", "--listen", "80", "--port-range", "50000-50999",
 		"--rst-guard", "off", "--user", "nobody", "--name", "n", "--mem", "64M", "--cmdline", "a b=c", "--engine", "preload", "--spin", "0", "--coalesce", "1000",
-		"--require", "mptcp", "--detach", "--log", "out", "--wait-all", "--explain", "--tls-keys", "--capture", "ring,size=1M", "--capture", "a b.pcapng,snap=128,if=eth0", "-v", "-q",
+		"--require", "mptcp", "--detach", "--log", "out", "--wait-all", "--explain", "--tls-keys", "--proxy", "http://192.0.2.1:8080", "--capture", "ring,size=1M", "--capture", "a b.pcapng,snap=128,if=eth0", "-v", "-q",
 	}
 	if err := r.command().ParseFlags(flags); err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
+	"sort"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -167,7 +167,7 @@ func prune(root string) error {
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(all, func(a, b Info) int { return b.Ended.Time.Compare(a.Ended.Time) })
+	sort.Slice(all, func(i, j int) bool { return all[i].Ended.Time.After(all[j].Ended.Time) })
 	var errs []error
 	for _, i := range all[min(len(all), maxEnded):] {
 		errs = append(errs, os.RemoveAll(i.Dir))

@@ -95,6 +95,9 @@ type Request struct {
 	Allow []config.Allow
 	// AllowHosts are the names of the program's /etc/hosts that Allow names.
 	AllowHosts []config.HostName
+	// Proxy is the URL of the only way to the network; empty: there is none. The run then
+	// has only interfaces that apply this.
+	Proxy string
 
 	Notes []string // printed once at the start
 }

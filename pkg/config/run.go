@@ -47,6 +47,7 @@ type Run struct {
 	AddHosts   []HostName   `json:"add_host,omitempty"`  // names for the program's /etc/hosts
 	HostNets   []HostNet    `json:"host_net,omitempty"`  // destinations that use the host's stack
 	Allows     []Allow      `json:"allow,omitempty"`     // the only destinations that the program may reach; empty: all
+	Proxy      string       `json:"proxy,omitempty"`     // URL of the proxy for all connections
 	Detach     bool         `json:"detach,omitempty"`    // run in the background
 	WaitAll    bool         `json:"wait_all,omitempty"`  // wait for the last process
 	Listen     []int        `json:"listen,omitempty"`    // ports of servers at an address shared with the host
@@ -67,6 +68,20 @@ type Run struct {
 	Quiet      bool         `json:"quiet,omitempty"`
 	Notes      []string     `json:"notes,omitempty"` // messages about values without effect, printed once
 	Command    []string     `json:"command"`
+}
+
+// Confined names the flag that makes the user-mode gateway the only way to the network: with
+// its value, but without a password. It is empty if there is none.
+func (r *Run) Confined() string {
+	switch {
+	case len(r.Allows) > 0:
+		return "--allow " + r.Allows[0].String()
+	case r.Proxy != "":
+		if p, err := ParseProxy(r.Proxy); err == nil {
+			return "--proxy " + p.String()
+		}
+	}
+	return ""
 }
 
 // ParseEngine checks the name of an engine.

@@ -98,6 +98,8 @@ var settings = []Setting{
 		add: func(r *Run, w string) error { return appended(&r.HostNets, w, ParseHostNet) }},
 	{Key: "allow", Flag: "allow", Kind: Texts, Most: MaxAllows, Form: "NAME|CIDR[:PORT]", Example: "*.example.com:443", Help: "reach only this destination (and others of --allow) through the gateway",
 		add: func(r *Run, w string) error { return appended(&r.Allows, w, ParseAllow) }},
+	{Key: "proxy", Flag: "proxy", Form: "URL", Help: "reach the network only through this proxy (socks5:// or http://), which also resolves names",
+		add: func(r *Run, w string) (err error) { r.Proxy = w; _, err = ParseProxy(w); return err }},
 	{Key: "publish", Flag: "publish", Kind: Texts, Most: MaxPublish, Form: "PORTS", Example: "8080:80", Help: "publish a port of the program on the host",
 		add: func(r *Run, w string) error { return appended(&r.Publish, w, ParsePublish) }},
 	{Key: "listen", Flag: "listen", Kind: Numbers, Most: MaxListen, Form: "PORT", Help: "with a shared address: a port the program listens on",

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 )
@@ -177,11 +178,13 @@ func (l *Ledger) Account() Account {
 	for _, d := range l.places {
 		a.Destinations = append(a.Destinations, *d)
 	}
-	slices.SortFunc(a.Names, func(x, y Name) int {
-		return cmp.Or(refusedFirst(x.Allowed, y.Allowed), cmp.Compare(y.Count, x.Count), cmp.Compare(x.Name, y.Name))
+	sort.Slice(a.Names, func(i, j int) bool {
+		x, y := &a.Names[i], &a.Names[j]
+		return cmp.Or(refusedFirst(x.Allowed, y.Allowed), cmp.Compare(y.Count, x.Count), cmp.Compare(x.Name, y.Name)) < 0
 	})
-	slices.SortFunc(a.Destinations, func(x, y Destination) int {
-		return cmp.Or(refusedFirst(x.Allowed, y.Allowed), cmp.Compare(y.Count, x.Count), cmp.Compare(x.String(), y.String()))
+	sort.Slice(a.Destinations, func(i, j int) bool {
+		x, y := &a.Destinations[i], &a.Destinations[j]
+		return cmp.Or(refusedFirst(x.Allowed, y.Allowed), cmp.Compare(y.Count, x.Count), cmp.Compare(x.String(), y.String())) < 0
 	})
 	return a
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/lklrun/lklrun/internal/base/text"
@@ -97,7 +98,10 @@ func (j *Judge) explain(t *track) Connection {
 		c.Text = fmt.Sprintf("%s Evidence: %s. Next: %s.", k.sentence(&v), strings.Join(c.Limits[0].Evidence, "; "), strings.Join(c.Limits[0].Remedy, "; "))
 		return c
 	}
-	slices.SortFunc(c.Limits, func(a, b Limit) int { return cmp.Or(cmp.Compare(b.Share, a.Share), cmp.Compare(a.Code, b.Code)) })
+	sort.Slice(c.Limits, func(i, j int) bool {
+		a, b := &c.Limits[i], &c.Limits[j]
+		return cmp.Or(cmp.Compare(b.Share, a.Share), cmp.Compare(a.Code, b.Code)) < 0
+	})
 	c.describe(&v)
 	return c
 }

@@ -110,6 +110,13 @@ func (driver) Plan(r *link.Request, f Facts) (Part, error) {
 	if len(r.Allow) > 0 {
 		c.Allow, c.Hosts, l.HostLoopback = r.Allow, r.AllowHosts, netip.Addr{} // no hint about an address that is refused
 	}
+	if r.Proxy != "" {
+		p, err := config.ParseProxy(r.Proxy)
+		if err != nil {
+			return c, err
+		}
+		c.Proxy, l.HostLoopback = &p, netip.Addr{}
+	}
 	c.Publish, r.Publish = r.Publish, nil
 	r.Note("%s: MPTCP and congestion control end at the user-mode gateway; --if tap, raw or udp passes it", l.Name)
 	for _, a := range f.Addrs {
@@ -141,6 +148,9 @@ func (driver) Describe(l *link.Link, c Part) link.Description {
 	if len(c.Allow) > 0 {
 		last = "only to allowed destinations"
 	}
+	if c.Proxy != nil {
+		last = "through the proxy " + c.Proxy.String()
+	}
 	return link.Description{
 		Summary: []string{"user-mode gateway"},
 		Notes:   []string{last},
@@ -151,8 +161,8 @@ func (driver) Describe(l *link.Link, c Part) link.Description {
 func (driver) Open(ctx context.Context, l *link.Link, c Part, env link.Env) (link.End, error) {
 	c.User = env.User
 	g, bell, err := gateway.Start(ctx, c, env.Log, func(words string) { env.Notify(l.Name + ": " + words) })
-	var taken *gateway.PublishError
-	if errors.As(err, &taken) { // in use since the plan was made
+	// A port that is in use since the plan was made, or a proxy without address
+	if errors.As(err, new(*gateway.PublishError)) || errors.As(err, new(*gateway.ProxyError)) {
 		return link.End{}, &exit.UsageError{Err: err}
 	}
 	if err != nil {

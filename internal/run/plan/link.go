@@ -71,8 +71,8 @@ func (p *Plan) More(i preflight.Interface, machine string, have []Link) (Link, [
 	if p.Stack.ABI == stack.ABIHost {
 		return Link{}, nil, errors.New("the stack is the host's own kernel, with the host's own interfaces")
 	}
-	if len(p.Allow) > 0 {
-		return Link{}, nil, fmt.Errorf("--if %q: the run has --allow, so its gateway must stay the only interface", i.String())
+	if p.Confined {
+		return Link{}, nil, fmt.Errorf("--if %q: the run has --allow or --proxy, so its gateway must stay the only interface", i.String())
 	}
 	if len(have) >= MaxLinks {
 		return Link{}, nil, fmt.Errorf("--if %q: %d interfaces exist; the limit is %d", i.String(), len(have), MaxLinks)

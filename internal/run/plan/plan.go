@@ -95,7 +95,8 @@ type Plan struct {
 	Links           []Link            `json:"links"`
 	Sysctls         []config.Sysctl   `json:"sysctls,omitempty"`
 	HostNets        []config.HostNet  `json:"host_net,omitempty"`
-	Allow           []config.Allow    `json:"allow,omitempty"` // the only destinations; empty: all
+	Allow           []config.Allow    `json:"allow,omitempty"`    // the only destinations; empty: all
+	Confined        bool              `json:"confined,omitempty"` // the gateway is the only way to the network
 	Detach          bool              `json:"detach,omitempty"`
 	WaitAll         bool              `json:"wait_all,omitempty"`    // the run ends when its last process ends
 	Resolv          string            `json:"resolv_conf,omitempty"` // content of resolv.conf; empty: keep the host's
@@ -144,6 +145,7 @@ func Make(run config.Run, s *stack.Stack, found preflight.Facts) (*Plan, error) 
 		Require:         run.Require,
 		HostNets:        run.HostNets,
 		Allow:           run.Allows,
+		Confined:        run.Confined() != "",
 		AddHosts:        run.AddHosts,
 		Engine:          found.Engine,
 		MissingFeatures: found.MissingFeatures,
@@ -288,7 +290,7 @@ func (p *Plan) links(run config.Run, found preflight.Facts) error {
 	publish := run.Publish
 	for n, i := range found.Interfaces {
 		r := link.Request{Interface: &i.Interface, Machine: found.Machine, Others: p.Links, Publish: publish,
-			Allow: run.Allows, AllowHosts: allowHosts(run, found.Hosts)}
+			Allow: run.Allows, AllowHosts: allowHosts(run, found.Hosts), Proxy: run.Proxy}
 		l, err := p.link(n, &r, i.Found)
 		if err != nil {
 			return err

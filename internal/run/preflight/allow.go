@@ -11,17 +11,18 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// CheckAllow returns an error if a run with allowed destinations has another way
-// to the network than one gateway, which applies the rules.
+// CheckAllow returns an error if a run with allowed destinations or a proxy has another way
+// to the network than one gateway, which applies them.
 func CheckAllow(run config.Run, s *stack.Stack) error {
-	if len(run.Allows) == 0 {
+	flag, _, _ := strings.Cut(run.Confined(), " ")
+	if flag == "" {
 		return nil
 	}
-	const only = "with --allow, the program reaches the network only through the user-mode gateway"
+	only := "with " + flag + ", the program reaches the network only through the user-mode gateway"
 	ifs := interfaces(run, s)
 	switch {
 	case s.ABI == stack.ABIHost:
-		return fmt.Errorf("--allow %s: the stack is the host's own kernel, which lklrun does not restrict; choose another --stack", run.Allows[0])
+		return fmt.Errorf("%s: the stack is the host's own kernel, which lklrun does not restrict; choose another --stack", run.Confined())
 	case len(run.Ifaces) > 0:
 		return fmt.Errorf("--iface %s: %s; remove --iface", run.Ifaces[0], only)
 	case len(run.HostNets) > 0:
@@ -29,16 +30,16 @@ func CheckAllow(run config.Run, s *stack.Stack) error {
 	case len(run.Publish) > 0:
 		return fmt.Errorf("--publish %s: %s, and a peer of a published port could be any destination; remove --publish", run.Publish[0], only)
 	case len(run.DNS) > 0:
-		return fmt.Errorf("--dns %s: with --allow, the gateway resolves names; remove --dns", run.DNS[0])
+		return fmt.Errorf("--dns %s: with %s, the gateway resolves names; remove --dns", run.DNS[0], flag)
 	}
 	for n := range ifs {
 		switch i := &ifs[n]; {
 		case i.Type != config.DefaultType:
 			return fmt.Errorf("--if %q: %s; use --if %s", i.String(), only, config.DefaultType)
 		case len(i.DNS) > 0:
-			return fmt.Errorf("--if %q: dns: with --allow, the gateway resolves names; remove it", i.String())
+			return fmt.Errorf("--if %q: dns: with %s, the gateway resolves names; remove it", i.String(), flag)
 		case n > 0:
-			return fmt.Errorf("--if %q: with --allow, a run has only one interface; remove the others", i.String())
+			return fmt.Errorf("--if %q: with %s, a run has only one interface; remove the others", i.String(), flag)
 		}
 	}
 	for _, a := range run.Allows {

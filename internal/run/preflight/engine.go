@@ -74,16 +74,16 @@ func (f *Facts) lookEngine(run config.Run, s *stack.Stack) error {
 	return checkHidden(run)
 }
 
-// checkHidden returns an error if a program with allowed destinations could ask the
-// host's name services, because only namespaces of its own hide them.
+// checkHidden returns an error if a program that has only the gateway could ask the host's
+// name services, because only namespaces of its own hide them.
 func checkHidden(run config.Run) error {
-	if len(run.Allows) == 0 || !NeedsUserNamespaces() {
+	if run.Confined() == "" || !NeedsUserNamespaces() {
 		return nil
 	}
 	ctx, cancel := lookLimit()
 	defer cancel()
 	if err := MakeNamespaces(ctx); err != nil {
-		return fmt.Errorf("--allow %s: this host allows no namespaces (%w), so the program could use the host's name services; run lklrun as root, allow user namespaces (sysctl user.max_user_namespaces), or remove --allow", run.Allows[0], err)
+		return fmt.Errorf("%s: this host allows no namespaces (%w), so the program could use the host's name services; run lklrun as root, allow user namespaces (sysctl user.max_user_namespaces), or remove the flag", run.Confined(), err)
 	}
 	return nil
 }

@@ -193,7 +193,7 @@ func arguments(opts Options, fds []*os.File) []string {
 		}
 		args = append(args, "--host-net", spec)
 	}
-	if len(p.Allow) > 0 {
+	if p.Confined {
 		args = append(args, "--hide")
 	}
 	if p.User != nil {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sort"
 	"syscall"
 
 	"github.com/mdlayher/netlink"
@@ -233,8 +234,9 @@ func AddDummies(ctx context.Context, c *stackconn.Conn, format string, n, group 
 	return err
 }
 
-// byIndex orders interfaces by index.
-func byIndex(a, b LinkState) int { return a.Index - b.Index }
-
 // Sorted returns interfaces in the order in which they were created.
-func Sorted(all []LinkState) []LinkState { return slices.SortedFunc(slices.Values(all), byIndex) }
+func Sorted(all []LinkState) []LinkState {
+	all = slices.Clone(all)
+	sort.Slice(all, func(i, j int) bool { return all[i].Index < all[j].Index })
+	return all
+}

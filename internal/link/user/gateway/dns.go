@@ -177,7 +177,13 @@ func (g *Gateway) resolve(ctx context.Context, to io.Writer, query []byte) {
 	e := &entry{g: g, end: cancel}
 	tables()[queries].add(e)
 	defer tables()[queries].remove(e)
-	if a := g.ruled(query, func(query []byte) []byte { return g.dns.exchange(ctx, query) }); a != nil {
+	a := g.ruled(query, func(query []byte) []byte {
+		if g.proxy != nil {
+			return g.proxy.answer(query)
+		}
+		return g.dns.exchange(ctx, query)
+	})
+	if a != nil {
 		_, _ = to.Write(a) // an answer can get lost, as on a wire
 	}
 }

@@ -42,6 +42,8 @@ type Config struct {
 	Allow []config.Allow    `json:"allow,omitempty"` // the only destinations; empty: all
 	Hosts []config.HostName `json:"hosts,omitempty"` // names of /etc/hosts that Allow names
 
+	Proxy *config.Proxy `json:"-"` // the proxy for all connections; nil: none
+
 	User *runas.User `json:"-"` // owner of the host's sockets, the user of the target; nil: that of this process
 
 	Publish []config.Publish `json:"publish,omitempty"` // ports of the host that lead to the stack's ports
@@ -55,6 +57,15 @@ func (e *PublishError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the underlying error.
 func (e *PublishError) Unwrap() error { return e.Err }
+
+// ProxyError reports that the proxy has no address.
+type ProxyError struct{ Err error }
+
+// Error names the cause.
+func (e *ProxyError) Error() string { return "--proxy: " + e.Err.Error() }
+
+// Unwrap returns the underlying error.
+func (e *ProxyError) Unwrap() error { return e.Err }
 
 // Default returns the network of the n-th gateway of a run, counted from 0.
 func Default(n int) Config {

@@ -75,6 +75,7 @@ type Gateway struct {
 	dns      *resolver
 	doors    []*door
 	rules    *rules.Rules // nil: all destinations are allowed
+	proxy    *proxy       // nil: the host connects
 
 	mu      sync.Mutex
 	closing bool
@@ -89,8 +90,15 @@ type Gateway struct {
 // shares with the stack, for a device of kind CTL_LINK_WIRE, or nil if Plain must be called.
 // warn receives messages for the user, one line each.
 func Start(ctx context.Context, cfg Config, log *slog.Logger, warn func(string)) (*Gateway, *os.File, error) {
-	if len(cfg.Allow) > 0 && len(cfg.Publish) > 0 {
-		return nil, nil, errors.New("starting the user-mode gateway: allowed destinations and published ports exclude each other")
+	if (len(cfg.Allow) > 0 || cfg.Proxy != nil) && len(cfg.Publish) > 0 {
+		return nil, nil, errors.New("starting the user-mode gateway: allowed destinations or a proxy, and published ports exclude each other")
+	}
+	var through *proxy
+	if cfg.Proxy != nil {
+		var err error
+		if through, err = newProxy(ctx, &cfg, warn); err != nil {
+			return nil, nil, &ProxyError{err}
+		}
 	}
 	doors, err := open(cfg.Publish)
 	if err != nil {
@@ -100,7 +108,7 @@ func Start(ctx context.Context, cfg Config, log *slog.Logger, warn func(string))
 	g := &Gateway{
 		cfg: cfg, log: log, warn: warn, relays: map[*relay]struct{}{}, doors: doors,
 		dialing: map[stack.TransportEndpointID]struct{}{}, pings: map[pingFlow]*ping{},
-		link: l, dns: newResolver(resolvConf, cfg.dial),
+		link: l, dns: newResolver(resolvConf, cfg.dial), proxy: through,
 	}
 	if len(cfg.Allow) > 0 {
 		g.rules = newRules(cfg, warn)

@@ -35,6 +35,12 @@ func (g *Gateway) dialHost(ctx context.Context, network string, addr tcpip.Addre
 			return nil, err
 		}
 	}
+	if g.proxy != nil {
+		if network == "udp" {
+			return g.proxy.datagrams(ctx, netip.AddrPortFrom(peer(addr), port))
+		}
+		return g.proxy.dial(ctx, netip.AddrPortFrom(peer(addr), port))
+	}
 	conn, err := g.cfg.dial(ctx, network, netip.AddrPortFrom(g.onHost(addr), port))
 	if err != nil || g.rules == nil {
 		return conn, err
@@ -68,6 +74,9 @@ func newRules(cfg Config, tell func(string)) *rules.Rules {
 
 // routeType asks for the route that a socket of this gateway takes.
 func (c *Config) routeType(protocol string, from, to netip.AddrPort) (kind uint8, err error) {
+	if c.Proxy != nil {
+		return unix.RTN_UNICAST, nil // nothing is sent there from this machine
+	}
 	uid := os.Geteuid()
 	if c.User != nil {
 		uid = c.User.UID

@@ -117,7 +117,12 @@ func (g *Gateway) answerStream(ctx context.Context, req *request) {
 			return
 		}
 		a.touch()
-		answer := g.ruled(query, func(query []byte) []byte { return g.dns.exchangeTCP(ctx, query) })
+		answer := g.ruled(query, func(query []byte) []byte {
+			if g.proxy != nil {
+				return g.proxy.answer(query)
+			}
+			return g.dns.exchangeTCP(ctx, query)
+		})
 		if answer == nil || writeMessage(conn, answer) != nil {
 			return
 		}

@@ -85,7 +85,7 @@ func (g *Gateway) begin(ctx context.Context, id stack.TransportEndpointID, pkt *
 // the host's attempt.
 func (g *Gateway) connect(ctx context.Context, req *request) {
 	id := req.ID()
-	if g.rules != nil && g.isDNS(id.LocalAddress, id.LocalPort) {
+	if (g.rules != nil || g.proxy != nil) && g.isDNS(id.LocalAddress, id.LocalPort) {
 		g.answerStream(ctx, req)
 		return
 	}

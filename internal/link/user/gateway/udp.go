@@ -47,7 +47,8 @@ func growBuffer(c net.Conn) {
 // in the router's receive path, so it must not block.
 func (g *Gateway) associate(ctx context.Context, id stack.TransportEndpointID, pkt *stack.PacketBuffer) {
 	var out net.Conn
-	if !g.isDNS(id.LocalAddress, id.LocalPort) {
+	far := g.proxy != nil && !g.isDNS(id.LocalAddress, id.LocalPort)
+	if !far && !g.isDNS(id.LocalAddress, id.LocalPort) {
 		tables()[udpPairs].makeRoom()
 		var err error
 		if out, err = g.dialHost(ctx, "udp", id.LocalAddress, id.LocalPort); err != nil {
@@ -69,6 +70,11 @@ func (g *Gateway) associate(ctx context.Context, id stack.TransportEndpointID, p
 	}
 	ep.SocketOptions().SetReceiveBufferSize(datagramBuffer, true)
 	in := gonet.NewUDPConn(&wq, ep)
+	if far {
+		packet := pkt.ToView().AsSlice()
+		go g.associateFar(ctx, id, packet, in)
+		return
+	}
 	if out == nil {
 		go g.answer(ctx, in)
 		return
@@ -81,6 +87,27 @@ func (g *Gateway) associate(ctx context.Context, id stack.TransportEndpointID, p
 	a.host = newHostSocket(g, out.(*net.UDPConn), netip.AddrPortFrom(peer(id.RemoteAddress), id.RemotePort), netip.AddrPortFrom(peer(id.LocalAddress), id.LocalPort))
 	go a.carry(ctx, out, in)
 	go a.carry(ctx, in, out)
+}
+
+// associateFar forwards the datagrams of a pair of ports through the proxy. packet is the
+// first one, which an ICMP error quotes.
+func (g *Gateway) associateFar(ctx context.Context, id stack.TransportEndpointID, packet []byte, in *gonet.UDPConn) {
+	tables()[udpPairs].makeRoom()
+	out, err := g.dialHost(ctx, "udp", id.LocalAddress, id.LocalPort)
+	if err != nil {
+		g.log.Debug("gateway: sending a datagram", "error", err)
+		in.Close()
+		if why := g.answerFor(netip.AddrPortFrom(peer(id.LocalAddress), id.LocalPort), err); why != nil {
+			g.link.sendError(packet, why, netip.Addr{})
+		}
+		return
+	}
+	a := newAssociation(g, udpPairs, func() {
+		out.Close()
+		in.Close()
+	})
+	go a.carry(ctx, out, in)
+	a.carry(ctx, in, out)
 }
 
 // association is a pair of ports. It stays alive while either direction is

@@ -43,7 +43,7 @@ func (g *Gateway) filterUnreachable(next packetHandler) packetHandler {
 		to := g.onHost(id.LocalAddress)
 		// Packets to multicast and similar addresses get no ICMP error
 		// (RFC 1122, 3.2.2).
-		if !to.IsGlobalUnicast() || !begins(pkt) || g.isDNS(id.LocalAddress, id.LocalPort) {
+		if g.proxy != nil || !to.IsGlobalUnicast() || !begins(pkt) || g.isDNS(id.LocalAddress, id.LocalPort) {
 			return next(id, pkt)
 		}
 		why := routeError(to)
