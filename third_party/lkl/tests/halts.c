@@ -71,7 +71,6 @@ int main(void)
 		close(fds[1]);
 	}
 	ok(good == n, "%d of %d boots and halts", good, n);
-	ok(sum / good < slow(100), "boot takes %.1f ms on average, %.1f at most", sum / good,
-	   slowest);
+	printf("# boot took %.1f ms on average, %.1f at most\n", sum / good, slowest);
 	return finish();
 }
