@@ -153,4 +153,9 @@ func TestNoSocket(t *testing.T) {
 		}
 	}()
 	refused(t, 1, []string{"netstat"}, `"early" is starting`, "no control socket yet")
+	// The stack host has removed its socket, and lklrun still undoes its changes.
+	if err := d.WriteState(&instance.State{Name: "early", PID: os.Getpid(), HostPID: 1 << 22}); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, 1, []string{"netstat"}, `"early" is ending`, "has closed the connection")
 }

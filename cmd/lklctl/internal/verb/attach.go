@@ -97,6 +97,8 @@ func (c *Call) Dial(ctx context.Context) (*instance.Info, *stackconn.Conn, error
 	}
 	conn, err := stackconn.Dial(ctx, info.Socket())
 	switch {
+	case errors.Is(err, fs.ErrNotExist) && info.HostPID != 0: // state.json has it when the stack runs
+		return nil, nil, isEnding(info)
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil, fmt.Errorf("instance %q is starting: it has no control socket yet; try again", info.Name)
 	case errors.Is(err, syscall.ECONNREFUSED):
