@@ -72,10 +72,9 @@ socks pass { from: 0.0.0.0/0 to: 0.0.0.0/0 }
 	return p
 }
 
-// run runs a command behind a proxy.
-func (s *proxySite) run(t *testing.T, proxy string, command ...string) kit.Result {
-	t.Helper()
-	return kit.Run(t, 2*kit.Limit, s.host.Command(append([]string{kit.Bin("lklrun"), "--name", kit.NewName(), "-q", "--proxy"}, append(append(strings.Fields(proxy), "--"), command...)...)...))
+// command returns a command behind a proxy.
+func (s *proxySite) command(proxy string, command ...string) *exec.Cmd {
+	return s.host.Command(append([]string{kit.Bin("lklrun"), "--name", kit.NewName(), "-q", "--proxy"}, append(append(strings.Fields(proxy), "--"), command...)...)...)
 }
 
 // tryConnect prints the error of a connection.
@@ -138,7 +137,7 @@ func TestProxy(t *testing.T) {
 			if tt.kind != "" {
 				s.starts(t, tt.kind)
 			}
-			r := s.run(t, tt.proxy, tt.command...)
+			r := kit.Run(t, 2*kit.Limit, s.command(tt.proxy, tt.command...))
 			if r.Status != tt.status || tt.status == 0 && r.Stdout != tt.stdout || !strings.Contains(r.Stderr, tt.stderr) || strings.Contains(r.Stderr, "cret") {
 				t.Errorf("want status %d, %q and %q: %v", tt.status, tt.stdout, tt.stderr, r)
 			}
@@ -213,5 +212,52 @@ func TestProxyOptions(t *testing.T) {
 	kit.WaitFor(t, "the program", kit.Limit, func() bool { out, _ := p.Output(); return out == "ready\n" || !p.Running() })
 	if r := kit.Run(t, kit.Limit, exec.Command("grep", "-rl", "hidden", "/run/lklrun/"+name)); r.Stdout != "" {
 		t.Errorf("files with the password: %s", r.Stdout)
+	}
+}
+
+// mute accepts connections, does not answer, and prints how many were open at once when it
+// has accepted a number of them.
+const mute = `
+import selectors, socket, sys
+l = socket.create_server((sys.argv[1], 1080), backlog=4096)
+s = selectors.DefaultSelector()
+s.register(l, selectors.EVENT_READ)
+accepted = now = most = 0
+while accepted < int(sys.argv[2]):
+    for key, _ in s.select():
+        if key.fileobj is l:
+            c, _ = l.accept()
+            s.register(c, selectors.EVENT_READ)
+            accepted, now = accepted + 1, now + 1
+            most = max(most, now)
+        elif not key.fileobj.recv(100):
+            s.unregister(key.fileobj)
+            key.fileobj.close()
+            now -= 1
+print("most", most, flush=True)
+`
+
+// TestProxyFlood checks that a program that sends datagrams to many ports makes a limited
+// number of connections to a proxy that does not answer.
+func TestProxyFlood(t *testing.T) {
+	s := newProxySite(t)
+	const flows = 3000
+	server := kit.Start(t, s.proxy.Command("/usr/bin/python3", "-c", mute, proxyAddr, fmt.Sprint(flows)))
+	kit.WaitFor(t, "the proxy", kit.Limit, func() bool { return s.proxy.Listening(t, "t", 1080) || !server.Running() })
+	cmd := s.command("socks5://"+proxyAddr+":1080", "/usr/bin/python3", "-c", fmt.Sprintf(`
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for i in range(%d):
+    s.sendto(b"x", (%q, 10000 + i))
+sys.stdin.read()
+`, flows, deepAddr))
+	in, err := cmd.StdinPipe()
+	kit.Must(t, err)
+	kit.Start(t, cmd)
+	out := server.Wait(2 * kit.Limit)
+	kit.Must(t, in.Close())
+	most := 0
+	if _, err := fmt.Sscanf(out.Stdout, "most %d", &most); err != nil || most == 0 || most > flows/2 {
+		t.Errorf("%d connections at once for %d flows: %v, %v", most, flows, out, err)
 	}
 }

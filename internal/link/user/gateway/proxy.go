@@ -354,8 +354,6 @@ func (p *proxy) datagrams(ctx context.Context, to netip.AddrPort) (net.Conn, err
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, connectLimit)
-	defer cancel()
 	conn, err := p.connect(ctx)
 	if err != nil {
 		return nil, err

@@ -92,8 +92,12 @@ func (g *Gateway) associate(ctx context.Context, id stack.TransportEndpointID, p
 // associateFar forwards the datagrams of a pair of ports through the proxy. packet is the
 // first one, which an ICMP error quotes.
 func (g *Gateway) associateFar(ctx context.Context, id stack.TransportEndpointID, packet []byte, in *gonet.UDPConn) {
-	tables()[udpPairs].makeRoom()
-	out, err := g.dialHost(ctx, "udp", id.LocalAddress, id.LocalPort)
+	dialling, cancel := context.WithTimeout(ctx, connectLimit)
+	e := &entry{g: g, peer: peer(id.LocalAddress), end: cancel}
+	tables()[connecting].add(e)
+	out, err := g.dialHost(dialling, "udp", id.LocalAddress, id.LocalPort)
+	tables()[connecting].remove(e)
+	cancel()
 	if err != nil {
 		g.log.Debug("gateway: sending a datagram", "error", err)
 		in.Close()
