@@ -20,6 +20,9 @@
  *				("self/net")
  *	/proc/sys/net/.net	the folder to which .link points
  *
+ * .net is also mounted over itself, because programs such as bubblewrap remount
+ * /proc/net by its name, which leads there.
+ *
  * Only the system calls of Linux 5.2 can mount a link over a link. If /dev/fuse
  * is unavailable, a read-only file system with the same names and no content is
  * mounted instead. The host's files are then missing, which is better than
@@ -61,6 +64,7 @@ static const struct {
 } places[] = {
 	{ VIEW "/.class", "/sys/class/net" },
 	{ VIEW "/.devices", "/sys/devices/virtual/net" },
+	{ VIEW "/.net", VIEW "/.net" },
 	{ VIEW "/.link", "/proc/net" },
 };
 

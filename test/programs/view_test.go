@@ -312,6 +312,23 @@ func TestViewUser(t *testing.T) {
 	before.Same()
 }
 
+// TestViewSandbox checks that bubblewrap, which remounts every mount, works and shows the
+// stack's files: for root and for an ordinary user.
+func TestViewSandbox(t *testing.T) {
+	kit.Need(t, "bwrap")
+	kit.NewSite(t)
+	bin := kit.PublicBin(t)
+	device(t, "/dev/fuse", 0o666, 10, 229)
+	for _, engine := range []string{"supervise", "trace"} {
+		command := []string{"-q", "--engine", engine, "--", "bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "cat", "/proc/net/route"}
+		for _, cmd := range []*exec.Cmd{kit.Lklrun(command...), kit.AsUser(exec.Command(filepath.Join(bin, "lklrun"), command...), "")} {
+			if out := kit.OK(t, kit.Limit, cmd); !strings.Contains(out, "eth0\t00000000") {
+				t.Errorf("%v: %s", cmd, out)
+			}
+		}
+	}
+}
+
 // TestViewMissing checks a host without /dev/fuse. The files must be missing, so that
 // programs do not see the host's. Reads and writes must fail, -v must print the reason,
 // and the run must continue.
