@@ -134,13 +134,13 @@ static void *limiter(void *arg)
 		l->few.rlim_cur = 50 + i % 10;
 		setrlimit(RLIMIT_NOFILE, &l->few);
 		/* In the middle of another thread's call it is higher. */
-		for (k = 0; k < 100; k++) {
+		for (k = 0; k < 20000; k++) {
 			usleep(50);
 			getrlimit(RLIMIT_NOFILE, &now);
 			if (now.rlim_cur == l->few.rlim_cur)
 				break;
 		}
-		l->lost += k == 100;
+		l->lost += k == 20000;
 	}
 	return NULL;
 }
