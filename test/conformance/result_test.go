@@ -127,6 +127,41 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
+// A page keeps the rows of suites that were not run again, unless it has other columns.
+func TestTableKeeps(t *testing.T) {
+	o := options{out: filepath.Join(t.TempDir(), "page.md"), commit: "first", stacks: []place{{"x", supervise}}}
+	write := func(suite string, res results) string {
+		r := row{suite: suite, native: results{"a": pass, "b": pass}, stacks: []column{{place: o.stacks[0], results: res}}}
+		if res["b"] != pass {
+			r.stacks[0].bad = []string{"b (fail)"}
+		}
+		if err := writeTable(o, []row{r}, nil); err != nil {
+			t.Fatal(err)
+		}
+		page, err := os.ReadFile(o.out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(page)
+	}
+	write("perl", results{"a": pass})
+	o.commit = "second"
+	page := write("ruby", results{"a": pass, "b": pass})
+	for _, want := range []string{"| perl | first, ", " | 2 | 0 | 1, 50.0 % | 0 |\n", "| ruby | second, ", "* perl, x: `b (fail)`\n"} {
+		if strings.Count(page, want) != 1 {
+			t.Errorf("want %q once in\n%s", want, page)
+		}
+	}
+	page = write("perl", results{"a": pass, "b": pass})
+	if strings.Contains(page, "first") || strings.Contains(page, "* perl") || !strings.Contains(page, "| ruby | second, ") {
+		t.Errorf("a row that was run again:\n%s", page)
+	}
+	o.stacks = []place{{"y", supervise}}
+	if page = write("perl", results{"a": pass, "b": pass}); strings.Contains(page, "| ruby |") {
+		t.Errorf("a row with other columns:\n%s", page)
+	}
+}
+
 func TestLibuv(t *testing.T) {
 	list := "active\ntcp_open                  (helpers: tcp4_echo_server)\ntcp_bind\nip4_addr\nipc_send_zero\npipe_ref3                 (helpers: pipe_echo_server)\n"
 	if got := strings.Join(libuvTests(list, false), " "); got != "tcp_bind ip4_addr" {

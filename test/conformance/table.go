@@ -3,13 +3,16 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // passed returns how many of the tests that pass natively also pass on the stack, and how
@@ -82,56 +85,98 @@ natively and on the stacks of this project.
 - Some tests are not run at all:
   %[3]s lists them with the reasons.
   A test that is excluded for one stack counts as not passed.
+- "measured" names the commit and the day of a row.
 
-Host: Linux %[4]s. Commit: %[5]s.
+Host: Linux %[4]s.
 
 `
 
-// writeTable writes the page.
+// kept is what a page says of the suites that were not run now.
+type kept struct {
+	rows     map[string]string   // of the table
+	failures map[string][]string // items of the list, without their end
+}
+
+// readKept reads a page. It keeps nothing of a page with other columns.
+func readKept(page, header string) kept {
+	k := kept{map[string]string{}, map[string][]string{}}
+	if !strings.Contains(page, header) {
+		return k
+	}
+	table, rest, _ := strings.Cut(page[strings.Index(page, header)+len(header):], "\n## ")
+	list, _, _ := strings.Cut(rest, "\n## ")
+	for line := range strings.Lines(table) {
+		if name, _, ok := strings.Cut(strings.TrimPrefix(line, "| "), " |"); ok {
+			k.rows[name] = line
+		}
+	}
+	for line := range strings.Lines(list) {
+		if name, _, ok := strings.Cut(strings.TrimPrefix(line, "* "), ", "); ok && strings.HasPrefix(line, "* ") {
+			k.failures[name] = append(k.failures[name], line)
+		}
+	}
+	return k
+}
+
+// writeTable writes the page. It replaces the rows of the suites that were run, and keeps the
+// others.
 func writeTable(o options, rows []row, excluded []exclusion) error {
 	var b strings.Builder
 	title, target, group := "Conformance", "conformance", allSuites
 	if len(rows) > 0 && slices.ContainsFunc(runtimeSuites, func(s suite) bool { return s.name() == rows[0].suite }) {
 		title, target, group = "Conformance of runtimes", "conformance-runtimes", runtimeSuites
 	}
-	fmt.Fprintf(&b, intro, title, target, "[exclusions.txt](../../test/conformance/exclusions.txt)", release(), o.commit)
-	var missing []string
+	fmt.Fprintf(&b, intro, title, target, "[exclusions.txt](../../test/conformance/exclusions.txt)", release())
+	header := "| suite | measured | pass natively | left out |"
+	for _, s := range o.stacks {
+		header += fmt.Sprintf(" %s | excluded |", s)
+	}
+	header += "\n|---|---|---|---|" + strings.Repeat("---|---|", len(o.stacks)) + "\n"
+	page, err := os.ReadFile(o.out)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	k := readKept(string(page), header)
+	var missing, all []string
 	for _, s := range group {
-		if !concerns(exclusion{suite: s.name()}, rows) {
+		ran := slices.ContainsFunc(rows, func(r row) bool { return r.suite == s.name() })
+		if ran || k.rows[s.name()] != "" {
+			all = append(all, s.name())
+		} else {
 			missing = append(missing, s.name())
 		}
 	}
 	if len(missing) > 0 {
 		fmt.Fprintf(&b, "Not run for this page:\n%s.\n\n", strings.Join(missing, ",\n"))
 	}
-	b.WriteString("| suite | pass natively | left out |")
-	for _, s := range o.stacks {
-		fmt.Fprintf(&b, " %s | excluded |", s)
-	}
-	b.WriteString("\n|---|---|---|" + strings.Repeat("---|---|", len(o.stacks)) + "\n")
+	b.WriteString(header)
 	for _, r := range rows {
-		fmt.Fprintf(&b, "| %s | %d | %d |", r.suite, r.native.count(pass), r.left)
+		var line strings.Builder
+		fmt.Fprintf(&line, "| %s | %s, %s | %d | %d |", r.suite, o.commit, time.Now().UTC().Format(time.DateOnly), r.native.count(pass), r.left)
+		k.failures[r.suite] = nil
 		for _, c := range r.stacks {
+			for _, bad := range c.bad {
+				k.failures[r.suite] = append(k.failures[r.suite], fmt.Sprintf("* %s, %s: `%s`\n", r.suite, c.place, bad))
+			}
 			if c.cannot != "" {
-				fmt.Fprintf(&b, " %s | |", c.cannot)
+				fmt.Fprintf(&line, " %s | |", c.cannot)
 				continue
 			}
 			n, of := r.passed(c)
-			fmt.Fprintf(&b, " %d, %.1f %% | %d |", n, percent(n, of), c.excluded)
+			fmt.Fprintf(&line, " %d, %.1f %% | %d |", n, percent(n, of), c.excluded)
 		}
-		b.WriteString("\n")
+		k.rows[r.suite] = line.String() + "\n"
+	}
+	for _, name := range all {
+		b.WriteString(k.rows[name])
 	}
 	b.WriteString("\n## What passes natively and not on a stack\n\n")
-	for _, r := range rows {
-		for _, c := range r.stacks {
-			for _, bad := range c.bad {
-				fmt.Fprintf(&b, "* %s, %s: `%s`\n", r.suite, c.place, bad)
-			}
-		}
+	for _, name := range all {
+		b.WriteString(strings.Join(k.failures[name], ""))
 	}
 	b.WriteString("\n## Excluded tests\n\n| suite | stack | test | reason |\n|---|---|---|---|\n")
 	for _, e := range excluded {
-		if concerns(e, rows) {
+		if concerns(e, all) {
 			where := "all"
 			if e.mode != "*" {
 				where = "`" + e.mode + "`"
@@ -142,10 +187,10 @@ func writeTable(o options, rows []row, excluded []exclusion) error {
 	return os.WriteFile(o.out, []byte(b.String()), 0o644)
 }
 
-// concerns reports whether the exclusion's suite is among the rows.
-func concerns(e exclusion, rows []row) bool {
-	for _, r := range rows {
-		if ok, _ := path.Match(e.suite, r.suite); ok { // the pattern was checked
+// concerns reports whether the exclusion's suite is among the suites.
+func concerns(e exclusion, suites []string) bool {
+	for _, name := range suites {
+		if ok, _ := path.Match(e.suite, name); ok { // the pattern was checked
 			return true
 		}
 	}
