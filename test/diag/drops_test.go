@@ -444,6 +444,18 @@ talk(0, msg(24, 0x400, struct.pack('8BI', 2, 24, 0, 0, 254, 3, 0, 1, 0) + attr(1
 		e.EthernetType = 0x88b5
 		p.write(e, gopacket.Payload(make([]byte, 64)))
 	}, []string{"drop UNHANDLED_PROTO"}, nil},
+	{"a closed port behind the noise of IPv6 multicast", func(p *framePeer) {
+		for n := range 2000 { // more than the records that the stack keeps
+			group := net.IP{0: 0xff, 1: 2, 15: []byte{1, 2, 12, 0xfb}[n%4]} // all hosts, all routers, SSDP, mDNS
+			ip := &layers.IPv6{Version: 6, HopLimit: 1, NextHeader: layers.IPProtocolUDP, SrcIP: net.ParseIP("fe80::1"), DstIP: group}
+			u := &layers.UDP{SrcPort: 5353, DstPort: 5353}
+			_ = u.SetNetworkLayerForChecksum(ip)
+			e := ether()
+			e.DstMAC, e.EthernetType = net.HardwareAddr{0x33, 0x33, 0, 0, 0, group[15]}, layers.EthernetTypeIPv6
+			p.write(e, ip, u, gopacket.Payload("noise"))
+		}
+		p.udp(9, nil, 8)
+	}, []string{"drop NO_SOCKET"}, nil},
 	{"no answer to keepalive probes", func(p *framePeer) {
 		p.connect()
 		p.Say(`exec("c=keep['c']; c.setsockopt(6, 4, 1); c.setsockopt(6, 5, 1); c.setsockopt(6, 6, 1); c.setsockopt(1, 9, 1)")`)
@@ -518,6 +530,10 @@ func TestDropsOrdinary(t *testing.T) {
 				return k
 			}
 			client, server := end(1, "supervise"), end(2, "preload")
+			client.Say(`keep.__setitem__("c", socket.create_connection(("10.97.0.2", 80), 20)) or keep["c"].send(b"\6")`)
+			kit.Lklctl(t, "-n", client.Name, "mptcp", "-v") // its queries for routes lose nothing
+			kit.Lklctl(t, "-n", server.Name, "mptcp", "-v")
+			client.Say(`keep.pop("c").close()`)
 			for to, k := range map[string]*kit.Talker{`"10.97.0.2", 80`: client, `"fd97::2", 81`: client, `"127.0.0.1", 80`: client, `"::1", 81`: server} {
 				if got := k.Say("visit(%s, %d)", to, count); got != strconv.Itoa(count) {
 					t.Errorf("connections to %s: %s", to, got)

@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -248,7 +249,7 @@ type end struct {
 	want    explain.Code // the first cause; empty: the end is not examined
 	text    string       // a part of the first sentence
 	not     string       // a text that no part of the explanation contains
-	lost    string       // a part of what lklctl drops or lklctl resets prints
+	shows   []string     // VERB: PATTERN, which the output of lklctl VERB matches
 }
 
 // Programs of the ends.
@@ -332,7 +333,7 @@ var explainable = []struct {
 	{"a slow handshake", end{program: fmt.Sprintf(connects, 1), want: explain.Idle, not: "does not answer"},
 		end{path: "delay 200ms --direction in", program: fmt.Sprintf(listens, 9)}},
 	{"a full listener", end{program: "for i in range(3): ends.append(socket.create_connection((peer, 80)))\n" + fmt.Sprintf(connects, 5), want: explain.Unanswered, text: "the queue of its listener is full, or a firewall"},
-		end{program: fmt.Sprintf(listens, 2), lost: "LISTEN_OVERFLOW", want: explain.ListenerFull, text: "on port 80 has a full queue: 3 connections wait for accept(), and the backlog is 2"}},
+		end{program: fmt.Sprintf(listens, 2), shows: []string{"drops: LISTEN_OVERFLOW", `netstat -l: LISTEN +3 +2 +\S+:80 `}, want: explain.ListenerFull, text: "on port 80 has a full queue: 3 connections wait for accept(), and the backlog is 2"}},
 	{"a listener with room", end{program: fmt.Sprintf(connects, 8), want: explain.Idle, not: "listener"},
 		end{program: fmt.Sprintf(listens, 8), want: explain.Idle, not: "full"}},
 	{"no answer", end{program: dials + "s.sendall(b'x' * 100)", want: explain.Answer, text: "waits for an answer of the peer"},
@@ -344,11 +345,11 @@ var explainable = []struct {
 	{"a dead path", end{program: dials + "s.sendall(bytes(100000))\nover.wait(0.2)\nimport os\nfor i in range(3): s.sendall(bytes(1000))\n", want: explain.Silent, text: "the path is down", not: "MTU"},
 		end{inside: []string{nftDrop + "tcp dport 80 ct bytes '>' 90000 drop"}, program: fmt.Sprintf(listens, 9) + reads}},
 	{"full connection tracking", end{program: fmt.Sprintf(connects, 8)},
-		end{inside: []string{nftDrop + "ct state established accept", "sysctl -qw net.netfilter.nf_conntrack_max=4"}, program: fmt.Sprintf(listens, 9) + accepts, lost: "NETFILTER_DROP: the table of connection tracking (conntrack) is full", want: explain.ConntrackFull, text: "The table of connection tracking (conntrack) in this stack is full"}},
+		end{inside: []string{nftDrop + "ct state established accept", "sysctl -qw net.netfilter.nf_conntrack_max=4"}, program: fmt.Sprintf(listens, 9) + accepts, shows: []string{`drops: NETFILTER_DROP: the table of connection tracking \(conntrack\) is full`}, want: explain.ConntrackFull, text: "The table of connection tracking (conntrack) in this stack is full"}},
 	{"a rule that drops", end{program: fmt.Sprintf(connects, 1), want: explain.Unanswered},
-		end{inside: []string{nftDrop + "ct state new drop"}, program: fmt.Sprintf(listens, 9) + accepts, lost: "NETFILTER_DROP: a netfilter rule", not: "tracking"}},
+		end{inside: []string{nftDrop + "ct state new drop"}, program: fmt.Sprintf(listens, 9) + accepts, shows: []string{"drops: NETFILTER_DROP: a netfilter rule"}, not: "tracking"}},
 	{"a rule that rejects", end{program: fmt.Sprintf(connects, 1)},
-		end{inside: []string{nftDrop + "tcp dport 80 reject with tcp reset"}, program: fmt.Sprintf(listens, 9), lost: "NETFILTER_REJECT: a netfilter rule"}},
+		end{inside: []string{nftDrop + "tcp dport 80 reject with tcp reset"}, program: fmt.Sprintf(listens, 9), shows: []string{"resets: NETFILTER_REJECT: a netfilter rule"}}},
 	{"a rule that accepts", end{program: dials, want: explain.Idle, not: "firewall"},
 		end{inside: []string{nftDrop + "tcp dport 80 accept"}, program: fmt.Sprintf(listens, 9) + reads, want: explain.Idle, not: "firewall"}},
 	{"connection tracking with room", end{program: fmt.Sprintf(connects, 8)},
@@ -423,12 +424,15 @@ func TestExplainCauses(t *testing.T) {
 // examine waits until explain names the cause of an end first.
 func (e *end) examine(t *testing.T, k *kit.Talker) {
 	t.Helper()
-	events := ""
-	if e.lost != "" && !kit.Within(kit.Limit, func() bool {
-		events = kit.Lklctl(t, "-n", k.Name, "drops") + kit.Lklctl(t, "-n", k.Name, "resets")
-		return strings.Contains(events, e.lost)
-	}) {
-		t.Errorf("no %q in %s", e.lost, events)
+	for _, want := range e.shows {
+		verb, pattern, _ := strings.Cut(want, ": ")
+		got := ""
+		if !kit.Within(kit.Limit, func() bool {
+			got = kit.Lklctl(t, append([]string{"-n", k.Name}, strings.Fields(verb)...)...)
+			return regexp.MustCompile(pattern).MatchString(got)
+		}) {
+			t.Errorf("no %q in the output of lklctl %s: %s", pattern, verb, got)
+		}
 	}
 	if e.want == "" && e.not == "" {
 		return

@@ -128,7 +128,8 @@ func TestEgressTricks(t *testing.T) {
 	}
 }
 
-// TestEgressOptions checks that options that lead around the gateway are refused.
+// TestEgressOptions checks that options that lead around the gateway are refused, and that a
+// rule permits the address of its name in --add-host.
 func TestEgressOptions(t *testing.T) {
 	t.Parallel()
 	conf := kit.WriteFile(t, filepath.Join(kit.Dir(t), "config.json"), `{"allow": "good.test", "interfaces": ["tap:tap0,ip=10.0.0.1/24"]}`)
@@ -144,8 +145,18 @@ func TestEgressOptions(t *testing.T) {
 		"neither a host":     {"--allow", "127.1"},
 		"--iface lo":         {"--allow", "good.test", "--iface", "lo"},
 		"is not a port; exp": {"--allow", "good.test:http"},
+		`localhost:18099: .*; .*, allow 192\.168\.127\.254:18099 and connect`: {"--allow", "localhost:18099"},
 	} {
 		kit.OneLine(t, kit.Run(t, kit.Limit, kit.Lklrun(append(args, "--", "true")...)), 2, names)
+	}
+	_, net, command := egressSite(t, nil)
+	net.EchoTCP(t, egressGood+":80")
+	for _, name := range []string{"db", "localhost"} {
+		r := kit.Run(t, kit.Limit, command(kit.Bin("lklrun"), "--name", kit.NewName(), "--add-host", name+"="+egressGood, "--allow", name+":80", "--",
+			"/usr/bin/python3", "-c", "import socket, sys; print(socket.create_connection((sys.argv[1], 80)).getpeername()[0])", name))
+		if r.Status != 0 || r.Stdout != egressGood+"\n" {
+			t.Errorf("--add-host %s: %v", name, r)
+		}
 	}
 	out := kit.OK(t, kit.Limit, kit.Lklrun("--dry-run", "--allow", "*.Test:80", "--", "true"))
 	if !strings.Contains(out, "allow     *.test:80\n") || !strings.Contains(out, "only to allowed destinations") {

@@ -58,7 +58,7 @@ func ipMonitored(line string) string {
 func TestMPTCPMonitor(t *testing.T) {
 	t.Parallel()
 	p := kit.NewPathSite(t)
-	port := serveEcho(p, true)
+	port := serveEcho(p, true, false)
 	k := talkOnPaths(p)
 	k.Say("1")
 	var monitors []*kit.Proc

@@ -16,8 +16,8 @@ import (
 )
 
 // serveEcho sends back what it receives, on a port of the server, with or without
-// MPTCP.
-func serveEcho(p *kit.PathSite, mptcp bool) (port string) {
+// MPTCP. If once is set, it stops listening before it sends.
+func serveEcho(p *kit.PathSite, mptcp, once bool) (port string) {
 	p.Helper()
 	var l net.Listener
 	p.Server.Do(p, func() (err error) {
@@ -32,6 +32,9 @@ func serveEcho(p *kit.PathSite, mptcp bool) (port string) {
 			c, err := l.Accept()
 			if err != nil {
 				return // the test has ended
+			}
+			if once {
+				_ = l.Close() // its only error is that it is closed
 			}
 			go func() {
 				defer c.Close()
@@ -100,6 +103,7 @@ type whyStage struct {
 	before  func(p *kit.PathSite)                // before the run
 	flags   []string                             // of lklrun
 	plain   bool                                 // the server has no MPTCP
+	once    bool                                 // the server accepts one connection
 	started func(p *kit.PathSite, k *kit.Talker) // before the connection
 	after   func(p *kit.PathSite, k *kit.Talker) // once the connection has both subflows
 	code    string                               // the reason; "" if no reason is expected
@@ -167,6 +171,10 @@ var whyStages = []whyStage{
 		name:   "join rejected",
 		before: func(p *kit.PathSite) { filters(p, 1, "reject with tcp reset") },
 		code:   "join-refused", iface: "eth1", text: []string{"refused", "RST"}, remedy: "lklrun retries",
+	},
+	{
+		name: "listener closed", once: true,
+		code: "join-refused", iface: "eth1", text: []string{"closed its listening socket"}, remedy: "ss -ltn 'sport = :",
 	},
 	{
 		name:   "peer's limit",
@@ -256,7 +264,7 @@ func TestWhyNot(t *testing.T) {
 			if s.before != nil {
 				s.before(p)
 			}
-			port := serveEcho(p, !s.plain)
+			port := serveEcho(p, !s.plain, s.once)
 			k := talkOnPaths(p, s.flags...)
 			k.Say("1") // wait until the target runs
 			if s.started != nil {
