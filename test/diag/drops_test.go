@@ -714,3 +714,24 @@ func TestDropsInCapture(t *testing.T) {
 		t.Error(r)
 	}
 }
+
+// TestAttachStopped checks that lklctl names the process of an instance that does not answer.
+func TestAttachStopped(t *testing.T) {
+	for _, tt := range []struct{ engine, pid, who, args string }{
+		{"supervise", "host_pid", "its stack host", "netstat"},
+		{"supervise", "pid", "its lklrun", "account --egress"},
+		{"preload", "target_pid", "the stack inside its program", "mptcp"},
+	} {
+		t.Run(tt.pid, func(t *testing.T) {
+			t.Parallel()
+			k := newEnd(t, "--engine", tt.engine)
+			pid := kit.ProcessOf(t, k, tt.pid)
+			kit.Pause(t, pid, kit.Limit)
+			k.Refused(1, fmt.Sprintf("instance %q: %s (pid %d) did not answer in time; check that it is not stopped", k.Name, tt.who, pid), strings.Fields(tt.args)...)
+			kit.Must(t, unix.Kill(pid, unix.SIGCONT))
+			if r := k.End(); r.Status != 0 {
+				t.Error(r)
+			}
+		})
+	}
+}

@@ -112,7 +112,7 @@ func past(ctx context.Context, conn *stackconn.Conn, tokens []mptcpevent.Token) 
 	switch {
 	case err == nil:
 		return &p, nil
-	case ctx.Err() != nil, errors.Is(err, stackconn.ErrClosed):
+	case ctx.Err() != nil, errors.Is(err, stackconn.ErrClosed), errors.Is(err, rpc.ErrNoAnswer):
 		return nil, err
 	}
 	return nil, nil // the lklrun is older, or the stack has no events

@@ -42,7 +42,7 @@ func elsewhere(ctx context.Context, conn *stackconn.Conn, carriers []uint64) (ma
 	for len(carriers) > 0 {
 		some := carriers[:min(len(carriers), carriersMost)]
 		got, err := rpc.Do(ctx, conn, rpc.Holders, rpc.Carriers{Inodes: some}, nil)
-		if errors.Is(err, stackconn.ErrClosed) || ctx.Err() != nil {
+		if errors.Is(err, stackconn.ErrClosed) || errors.Is(err, rpc.ErrNoAnswer) || ctx.Err() != nil {
 			return nil, err
 		}
 		if err != nil {

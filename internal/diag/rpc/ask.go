@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -23,6 +24,15 @@ import (
 
 // limit bounds the time for one question, on both sides.
 const limit = 60 * time.Second
+
+// answerLimit bounds the time for a question that lklrun answers without waiting for others.
+const answerLimit = 10 * time.Second
+
+// ErrNoAnswer is wrapped by the error of Do if lklrun did not answer in time.
+var ErrNoAnswer = errors.New("lklrun did not answer")
+
+// waits are the questions whose answer can take long, such as that of a DHCP server.
+var waits = []string{string(AddLink), string(DelLink), string(Lease), string(Packets)}
 
 // Verb is a question with arguments of type A and an answer of type R.
 type Verb[A, R any] string
@@ -54,7 +64,7 @@ func Usagef(format string, args ...any) error {
 }
 
 // Do sends a question to the lklrun behind conn. It returns an *Error if lklrun refused
-// the question.
+// the question. A caller with more questions should stop at ErrNoAnswer.
 func Do[A, R any](ctx context.Context, conn *stackconn.Conn, verb Verb[A, R], args A, file *os.File) (R, error) {
 	var result R
 	raw, err := json.Marshal(args)
@@ -65,7 +75,11 @@ func Do[A, R any](ctx context.Context, conn *stackconn.Conn, verb Verb[A, R], ar
 	if err != nil {
 		return result, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("lklrun did not answer within %v", limit))
+	most := answerLimit
+	if slices.Contains(waits, string(verb)) {
+		most = limit
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("%w within %v", ErrNoAnswer, most))
 	defer cancel()
 	body, err := conn.Ask(ctx, text, file)
 	switch {

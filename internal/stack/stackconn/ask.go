@@ -16,15 +16,15 @@ import (
 )
 
 // Ask sends a question to lklrun through its stack host and returns the answer. If file
-// is not nil, it is sent along. The wait ends with ctx, or after 30 seconds. An error
-// number comes from the stack host (ctl_proto.h, CTL_ASK) or from lklrun.
+// is not nil, it is sent along. The wait ends with ctx. An error number
+// comes from the stack host (ctl_proto.h, CTL_ASK) or from lklrun.
 func (c *Conn) Ask(ctx context.Context, text []byte, file *os.File) ([]byte, error) {
 	m := ctlproto.Ask{Text: text}
 	if file == nil {
-		return c.request(ctx, ctlproto.CTL_ASK, m.Append(nil))
+		return c.exchange(ctx, ctlproto.CTL_ASK, m.Append(nil))
 	}
 	m.Flags = ctlproto.CTL_ASKF_FD
-	return c.request(ctx, ctlproto.CTL_ASK, m.Append(nil), file)
+	return c.exchange(ctx, ctlproto.CTL_ASK, m.Append(nil), file)
 }
 
 // Question is a question to lklrun on its own connection. Each one must be answered.

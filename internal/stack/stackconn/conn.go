@@ -48,6 +48,7 @@ const (
 type Conn struct {
 	sock  *net.UnixConn
 	hello ctlproto.HelloReply
+	limit time.Duration // of LimitAnswers
 	inbox inbox         // used by receive only
 	asked chan Question // questions to lklrun
 
@@ -145,6 +146,10 @@ func (c *Conn) Refresh(ctx context.Context) (ctlproto.HelloReply, error) {
 
 // Hello returns the stack host's reply to the greeting.
 func (c *Conn) Hello() ctlproto.HelloReply { return c.hello }
+
+// LimitAnswers bounds the wait for each reply, even if the context has a later deadline. A
+// call that waits in the stack has this time in addition. Call it before other methods.
+func (c *Conn) LimitAnswers(limit time.Duration) { c.limit = limit }
 
 // Done is closed when either side has ended the connection.
 func (c *Conn) Done() <-chan struct{} { return c.done }
@@ -321,8 +326,13 @@ func (c *Conn) writeBytes(ctx context.Context, b, rights []byte) error {
 
 // request makes one request and returns the body of its reply.
 func (c *Conn) request(ctx context.Context, typ uint16, body []byte, files ...*os.File) ([]byte, error) {
-	ctx, cancel := limited(ctx, answerLimit)
+	ctx, cancel := c.limited(ctx, 0)
 	defer cancel()
+	return c.exchange(ctx, typ, body, files...)
+}
+
+// exchange makes one request, as request does, and waits until ctx ends.
+func (c *Conn) exchange(ctx context.Context, typ uint16, body []byte, files ...*os.File) ([]byte, error) {
 	id, answer, err := c.send(ctx, typ, body, files)
 	if err != nil {
 		return nil, err
@@ -378,10 +388,15 @@ func gone(err error) error {
 	return fmt.Errorf("%w: %w", ErrClosed, err)
 }
 
-// limited adds a deadline to ctx unless it has one.
-func limited(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
-	if _, ok := ctx.Deadline(); ok {
-		return context.WithCancel(ctx)
+// limited adds a deadline to ctx: that of LimitAnswers, or else answerLimit if ctx has none.
+// A call waits in the stack for the time wait.
+func (c *Conn) limited(ctx context.Context, wait time.Duration) (context.Context, context.CancelFunc) {
+	limit := c.limit
+	if limit == 0 {
+		if _, ok := ctx.Deadline(); ok {
+			return context.WithCancel(ctx)
+		}
+		limit = answerLimit
 	}
-	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w within %v", ErrNoAnswer, limit))
+	return context.WithTimeoutCause(ctx, wait+limit, fmt.Errorf("%w within %v", ErrNoAnswer, wait+limit))
 }

@@ -193,7 +193,7 @@ func (n *netlinkSocket) Receive() ([]netlink.Message, error) {
 	ctx := n.ctx
 	if !n.isMember {
 		var cancel context.CancelFunc
-		ctx, cancel = limited(ctx, answerLimit)
+		ctx, cancel = n.s.c.limited(ctx, 0)
 		defer cancel()
 	}
 	for {

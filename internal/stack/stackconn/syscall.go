@@ -125,7 +125,7 @@ type Pending struct {
 	id     uint32
 	answer <-chan ctlproto.Frame
 	outs   []*Buffer
-	limit  time.Duration
+	wait   time.Duration
 }
 
 // Start sends a call without waiting for its result. The calls of a connection are made
@@ -150,7 +150,7 @@ func (c *Conn) Start(ctx context.Context, call Call) (*Pending, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Pending{c, id, answer, outs, call.Timeout + answerLimit}, nil
+	return &Pending{c, id, answer, outs, call.Timeout}, nil
 }
 
 // all makes calls in order, without waiting for one before the next, and returns their
@@ -170,7 +170,7 @@ func (c *Conn) all(ctx context.Context, calls ...Call) []error {
 
 // Result waits for the result of a call and returns the same as Syscall.
 func (p *Pending) Result(ctx context.Context) (int64, error) {
-	ctx, cancel := limited(ctx, p.limit)
+	ctx, cancel := p.c.limited(ctx, p.wait)
 	defer cancel()
 	select {
 	case f := <-p.answer:

@@ -49,7 +49,7 @@ func (n *counting) runAround(cmd *cobra.Command, patterns, command []string) err
 	before, err := reading(limited, conn)
 	cancel()
 	if err != nil {
-		return verb.NoAnswer(ctx, info, conn, verb.QueryLimit, err)
+		return verb.NoAnswer(ctx, info, conn, err)
 	}
 	files := [3]*os.File{os.Stdin, os.Stdout, os.Stderr}
 	report := n.Stderr
@@ -63,7 +63,7 @@ func (n *counting) runAround(cmd *cobra.Command, patterns, command []string) err
 	limited, cancel = context.WithTimeout(ctx, verb.QueryLimit)
 	defer cancel()
 	if err := n.reportAround(limited, report, info, conn, before, patterns, command, end); err != nil {
-		cli.Note(n.Stderr, verb.Program, "%v", verb.NoAnswer(limited, info, conn, verb.QueryLimit, err))
+		cli.Note(n.Stderr, verb.Program, "%v", verb.NoAnswer(limited, info, conn, err))
 	}
 	return &verb.EndError{End: end}
 }

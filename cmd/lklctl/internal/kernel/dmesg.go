@@ -92,7 +92,7 @@ func dmesg(ctx context.Context, c *verb.Call, follow bool, level klog.Level) err
 	case state == ctlproto.CTL_STATE_NEW:
 		return fmt.Errorf("instance %q is starting: its stack has not booted yet; try again", info.Name)
 	case state == ctlproto.CTL_STATE_PANICKED:
-		return verb.NoAnswer(attaching, info, conn, verb.QueryLimit, klog.Kept(attaching, conn, tell))
+		return verb.NoAnswer(attaching, info, conn, klog.Kept(attaching, conn, tell))
 	case !follow:
 		err = klog.Read(attaching, conn, false, tell)
 	default:
@@ -116,7 +116,7 @@ func dmesg(ctx context.Context, c *verb.Call, follow bool, level klog.Level) err
 			return fmt.Errorf("instance %q: the kernel of its stack panicked%s", info.Name, ctlexec.LastWords(asking, conn))
 		}
 	}
-	return verb.NoAnswer(attaching, info, conn, verb.QueryLimit, err)
+	return verb.NoAnswer(attaching, info, conn, err)
 }
 
 // logLine prints one message: as text, or as a JSON document on one line.

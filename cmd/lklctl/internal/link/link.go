@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -90,11 +91,13 @@ func linkRows(ctx context.Context, info *instance.Info, conn *stackconn.Conn) ([
 	}
 	is := map[string]string{}
 	var peers map[string][]rpc.TunnelPeer
-	for _, i := range info.Interfaces {
-		if peers == nil && (i.Type == "wg" || i.Type == "udp") {
-			// A run of an older lklrun has no answer, and one that ends gives none.
-			peers, _ = rpc.Do(ctx, conn, rpc.TunnelPeers, struct{}{}, nil)
+	if slices.ContainsFunc(info.Interfaces, func(i instance.Interface) bool { return i.Type == "wg" || i.Type == "udp" }) {
+		// A run of an older lklrun has no answer, and one that ends gives none.
+		if peers, err = rpc.Do(ctx, conn, rpc.TunnelPeers, struct{}{}, nil); errors.Is(err, rpc.ErrNoAnswer) {
+			return nil, err
 		}
+	}
+	for _, i := range info.Interfaces {
 		is[i.Name] = i.Type
 		if i.Host != "" {
 			is[i.Name] += ":" + i.Host

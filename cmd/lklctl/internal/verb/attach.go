@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lklrun/lklrun/internal/base/exit"
+	"github.com/lklrun/lklrun/internal/diag/rpc"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/instance/ctlexec"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
@@ -24,6 +25,9 @@ import (
 
 // QueryLimit is the timeout for all queries of a verb to a stack.
 const QueryLimit = 30 * time.Second
+
+// answerLimit is the timeout for each reply of a stack host that does not wait.
+const answerLimit = 10 * time.Second
 
 // Choose finds the instance selected by -n.
 func (c *Call) Choose() (*instance.Info, error) {
@@ -95,7 +99,9 @@ func (c *Call) Dial(ctx context.Context) (*instance.Info, *stackconn.Conn, error
 	if err != nil {
 		return nil, nil, err
 	}
-	conn, err := stackconn.Dial(ctx, info.Socket())
+	greeting, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	conn, err := stackconn.Dial(greeting, info.Socket())
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && info.HostPID != 0: // state.json has it when the stack runs
 		return nil, nil, isEnding(info)
@@ -107,9 +113,12 @@ func (c *Call) Dial(ctx context.Context) (*instance.Info, *stackconn.Conn, error
 		return nil, nil, isEnding(info)
 	case errors.Is(err, fs.ErrPermission):
 		return nil, nil, fmt.Errorf("instance %q: only its user and root may use its control socket", info.Name)
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, nil, noAnswer(info, "its stack host", info.HostPID)
 	case err != nil:
 		return nil, nil, fmt.Errorf("instance %q: %w", info.Name, err)
 	}
+	conn.LimitAnswers(answerLimit)
 	return info, conn, nil
 }
 
@@ -132,24 +141,34 @@ func (c *Call) QueryWithin(limit time.Duration, body Body) func(*cobra.Command, 
 			return err
 		}
 		defer conn.Close()
-		return NoAnswer(ctx, info, conn, limit, body(ctx, info, conn, args))
+		return NoAnswer(ctx, info, conn, body(ctx, info, conn, args))
 	}
 }
 
 // NoAnswer explains to the user why an instance did not answer.
-func NoAnswer(ctx context.Context, info *instance.Info, conn *stackconn.Conn, limit time.Duration, err error) error {
+func NoAnswer(ctx context.Context, info *instance.Info, conn *stackconn.Conn, err error) error {
 	inside := info.Engine == config.EnginePreload
+	silent := errors.Is(err, stackconn.ErrNoAnswer) || errors.Is(err, context.DeadlineExceeded)
 	switch {
+	case errors.Is(err, rpc.ErrNoAnswer):
+		return noAnswer(info, "its lklrun", info.PID)
 	case errors.Is(err, syscall.EIO) && Ending(ctx, conn):
 		return isEnding(info)
 	case errors.Is(err, stackconn.ErrClosed):
 		return isEnding(info)
 	case inside && errors.Is(err, syscall.ESHUTDOWN):
 		return fmt.Errorf("instance %q: its program, which contains the stack, is ending or exec'ed another program", info.Name)
-	case inside && errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("instance %q: the stack inside its program (pid %d) did not answer within %v; check that the program is not stopped", info.Name, info.TargetPID, limit)
+	case inside && silent:
+		return noAnswer(info, "the stack inside its program", info.TargetPID)
+	case silent:
+		return noAnswer(info, "its stack host", info.HostPID)
 	}
 	return err
+}
+
+// noAnswer says which process of an instance did not answer in time.
+func noAnswer(info *instance.Info, who string, pid int) error {
+	return fmt.Errorf("instance %q: %s (pid %d) did not answer in time; check that it is not stopped", info.Name, who, pid)
 }
 
 // Ending reports whether EIO means that the instance is ending. If its kernel has

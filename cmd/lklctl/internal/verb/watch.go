@@ -160,7 +160,7 @@ func (c *Call) rounds(ctx context.Context, w *Watching, info *instance.Info, con
 		case err != nil && conn.Err() != nil, errors.Is(err, syscall.EIO):
 			return err // Follow evaluates the error
 		case err != nil:
-			return NoAnswer(ctx, info, conn, QueryLimit, err)
+			return NoAnswer(ctx, info, conn, err)
 		}
 		if err := c.frame(out, b.String(), first); err != nil {
 			return err
