@@ -18,6 +18,7 @@ import (
 type configVerb struct {
 	sources
 	explain, schema bool
+	policySchema    bool
 	check           string
 	output          cli.Output
 }
@@ -46,6 +47,7 @@ changes nothing. "lklrun help configuration" lists the sources.`,
 	f.SortFlags = false
 	f.BoolVar(&v.explain, "explain", false, "list each setting and its source (the default)")
 	f.BoolVar(&v.schema, "schema", false, "print the JSON Schema of configuration files")
+	f.BoolVar(&v.policySchema, "egress-schema", false, "print the JSON Schema of policies (--egress)")
 	f.StringVar(&v.check, "check", "", "report errors in `FILE`; print nothing if there are none")
 	cli.OutputFlags(f, &v.output, "print the settings as a table or JSON")
 	v.add(f)
@@ -54,8 +56,11 @@ changes nothing. "lklrun help configuration" lists the sources.`,
 
 func (v *configVerb) run(args []string) error {
 	switch {
-	case v.schema && (v.explain || v.check != "") || v.explain && v.check != "":
-		return cli.Usagef("--schema, --check and --explain conflict; choose one")
+	case v.schema && v.policySchema, (v.schema || v.policySchema) && (v.explain || v.check != ""), v.explain && v.check != "":
+		return cli.Usagef("--schema, --egress-schema, --check and --explain conflict; choose one")
+	case v.policySchema:
+		_, err := os.Stdout.Write(config.PolicySchema())
+		return err
 	case v.schema:
 		_, err := os.Stdout.Write(config.Schema())
 		return err

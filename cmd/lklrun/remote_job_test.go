@@ -24,13 +24,17 @@ func TestJob(t *testing.T) {
 	if err := os.WriteFile(file, []byte(`{"delay": 5, "mount": ["debugfs"], "dump": ["/proc/net/snmp"]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	policy := filepath.Join(t.TempDir(), "policy.json")
+	if err := os.WriteFile(policy, []byte(`{"allow": [{"to": "a.example", "ports": ["80-90", 443], "protocol": "tcp"}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	r := &runner{}
 	flags := []string{
 		"--config", file, "--stack", "bbr", "--if", "tap:t0,ip=10.0.1.2/24,ip6=fd00::2/64,gw=10.0.1.1,mac=02:00:00:00:00:07,vlan=7,neigh=10.0.1.1|02:00:00:00:00:01,route=10.2.0.0/16|10.0.1.1,backup,offload=0x83",
 		"--if", "raw:wlan0,mtu=1400,dns=192.0.2.1", "--iface", "rmnet0,rmnet1", "--sysctl", "net.ipv4.tcp_ecn=1", "--sysctl=-net.a.b=2 3",
 		"--dns", "192.0.2.53", "--add-host", "server=192.0.2.1", "--host-net", "10.0.0.0/8:80", "--allow", "*.example.com:443", "--allow", "[fd00::/8]:80", "--publish", "[::1]:8080:80/udp", "--listen", "80", "--port-range", "50000-50999",
 		"--rst-guard", "off", "--user", "nobody", "--name", "n", "--mem", "64M", "--cmdline", "a b=c", "--engine", "preload", "--spin", "0", "--coalesce", "1000",
-		"--require", "mptcp", "--detach", "--log", "out", "--wait-all", "--explain", "--tls-keys", "--proxy", "http://192.0.2.1:8080", "--capture", "ring,size=1M", "--capture", "a b.pcapng,snap=128,if=eth0", "-v", "-q",
+		"--require", "mptcp", "--detach", "--log", "out", "--wait-all", "--explain", "--tls-keys", "--egress", policy, "--egress-log", "log.json", "--proxy", "http://192.0.2.1:8080", "--capture", "ring,size=1M", "--capture", "a b.pcapng,snap=128,if=eth0", "-v", "-q",
 	}
 	if err := r.command().ParseFlags(flags); err != nil {
 		t.Fatal(err)

@@ -90,9 +90,13 @@ type Request struct {
 	// driver that can serve them takes them and sets this to nil.
 	Publish []config.Publish
 
-	// Allow are the only destinations that the run may reach; empty: all. The
-	// run then has only interfaces that apply this.
+	// Allow are the only destinations that the run may reach; empty: all, unless there is a
+	// policy (Egress). The run then has only interfaces that apply this.
 	Allow []config.Allow
+	// Egress is config.Run.Egress.
+	Egress string
+	// EgressLog is config.Run.EgressLog.
+	EgressLog string
 	// AllowHosts are the names of the program's /etc/hosts that Allow names.
 	AllowHosts []config.HostName
 	// Proxy is the URL of the only way to the network; empty: there is none. The run then

@@ -3,6 +3,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -15,37 +16,56 @@ import (
 const MaxAllows = 256
 
 // Allow is a destination that a run may reach: the addresses of a name, or all
-// addresses of a prefix, on one port or on all ports if the port is 0.
+// addresses of a prefix, on the given ports of the given protocol.
 type Allow struct {
-	Name   string       // in lower case, without a final dot; *.NAME means all names below NAME; empty: Prefix applies
-	Prefix netip.Prefix // if there is no name
-	Port   uint16
+	Name     string       // in lower case, without a final dot; *.NAME means all names below NAME; empty: Prefix applies
+	Prefix   netip.Prefix // if there is no name
+	Port     uint16       // the only port, or the first one; 0: all ports
+	Last     uint16       // the last port; 0: Port is the only one
+	Protocol string       // tcp, udp, dns, or empty for tcp and udp
 }
 
-const allowForm = "expected NAME[:PORT] or CIDR[:PORT], such as pypi.org:443, *.example.com or 10.0.0.0/8"
+// onlyDNS is the protocol of rules that permit queries for a name, but no connection.
+const onlyDNS = "dns"
 
-// ParseAllow parses NAME[:PORT] or CIDR[:PORT]. A name may be international, and
-// may end with a dot.
-func ParseAllow(s string) (Allow, error) {
+const allowForm = "expected NAME[:PORTS] or CIDR[:PORTS], such as pypi.org:443, *.example.com:8000-8100/tcp or 10.0.0.0/8"
+
+// ParseAllow parses NAME or CIDR, with ":PORT" or ":FIRST-LAST" and "/tcp", "/udp" or "/dns"
+// if these limit it. A name may be international, and may end with a dot.
+func ParseAllow(s string) (a Allow, err error) {
 	if strings.Contains(s, "//") {
 		return Allow{}, fmt.Errorf("%q is a URL; %s", s, allowForm)
 	}
-	name, port, given := strings.Cut(s, ":")
-	if _, err := netip.ParseAddr(name); err == nil || strings.HasPrefix(s, "[") || strings.Contains(s, "/") || strings.Count(s, ":") > 1 {
-		h, err := ParseHostNet(s)
+	rest := s
+	for _, protocol := range []string{"tcp", "udp", onlyDNS} {
+		if before, found := strings.CutSuffix(rest, "/"+protocol); found {
+			rest, a.Protocol = before, protocol
+			break
+		}
+	}
+	name, port, given := strings.Cut(rest, ":")
+	if _, err := netip.ParseAddr(name); err == nil || strings.HasPrefix(rest, "[") || strings.Contains(rest, "/") || strings.Count(rest, ":") > 1 {
+		last := ""
+		if n := strings.LastIndexByte(rest, '-'); n >= 0 {
+			rest, last = rest[:n], rest[n+1:]
+		}
+		h, err := ParseHostNet(rest)
 		if err != nil {
 			text := strings.Replace(err.Error(), hostNetForm, allowForm, 1)
 			return Allow{}, fmt.Errorf("%s", text)
 		}
-		return Allow{Prefix: h.Prefix, Port: h.Port}, nil
+		a.Prefix, a.Port = h.Prefix, h.Port
+		if last != "" {
+			if a.Port, a.Last, err = parsePorts(fmt.Sprintf("%d-%s", h.Port, last)); err != nil {
+				return Allow{}, fmt.Errorf("%q: %w", s, err)
+			}
+		}
+		return a, a.checked(s)
 	}
-	a := Allow{}
 	if given {
-		n, err := ParsePort(port)
-		if err != nil {
+		if a.Port, a.Last, err = parsePorts(port); err != nil {
 			return Allow{}, fmt.Errorf("%q: %w", s, err)
 		}
-		a.Port = uint16(n)
 	}
 	below, wild := strings.CutPrefix(strings.TrimSuffix(name, "."), "*.")
 	if strings.ContainsFunc(below, func(c rune) bool { return c > '~' }) {
@@ -63,7 +83,65 @@ func ParseAllow(s string) (Allow, error) {
 	if a.Name = below; wild {
 		a.Name = "*." + below
 	}
-	return a, nil
+	return a, a.checked(s)
+}
+
+// checked is check with the text in the error.
+func (a Allow) checked(s string) error {
+	if err := a.check(); err != nil {
+		return fmt.Errorf("%q: %w", s, err)
+	}
+	return nil
+}
+
+// check reports parts that do not fit together.
+func (a Allow) check() error {
+	if a.Protocol == onlyDNS && (a.Name == "" || a.Port != 0) {
+		return errors.New("dns applies to a name without ports; expected tcp or udp")
+	}
+	return nil
+}
+
+// parsePorts parses PORT or FIRST-LAST. last is 0 if there is only one port.
+func parsePorts(s string) (first, last uint16, err error) {
+	from, to, ranged := strings.Cut(s, "-")
+	n, err := ParsePort(from)
+	if err != nil || !ranged {
+		return uint16(n), 0, err
+	}
+	m, err := ParsePort(to)
+	if err == nil && m < n {
+		err = fmt.Errorf("%q is not a range of ports; expected FIRST-LAST", s)
+	}
+	return uint16(n), uint16(m), err
+}
+
+// Permits reports whether the rule covers a port of a protocol. A rule without ports covers
+// neither 53 nor 853: name servers there could resolve any name, or carry any data.
+func (a Allow) Permits(protocol string, port uint16) bool {
+	if a.Protocol != "" && a.Protocol != protocol {
+		return false
+	}
+	if a.Port == 0 {
+		return port != 53 && port != 853
+	}
+	return port == a.Port || a.Port < port && port <= a.Last
+}
+
+// Ports formats the ports and the protocol for messages, such as "port 443 of tcp". It is
+// empty if the rule limits neither.
+func (a Allow) Ports() string {
+	text := ""
+	switch {
+	case a.Last != 0:
+		text = fmt.Sprintf("ports %d-%d", a.Port, a.Last)
+	case a.Port != 0:
+		text = fmt.Sprintf("port %d", a.Port)
+	}
+	if a.Protocol != "" {
+		text += " of " + a.Protocol
+	}
+	return strings.TrimPrefix(text, " of ")
 }
 
 // Matches reports whether a query for name falls under the rule. The name is in
@@ -77,13 +155,19 @@ func (a Allow) Matches(name string) bool {
 
 // String formats the destination for ParseAllow.
 func (a Allow) String() string {
-	if a.Name == "" {
-		return HostNet{a.Prefix, a.Port}.String()
+	s := a.Name
+	if s == "" {
+		s = HostNet{a.Prefix, a.Port}.String()
+	} else if a.Port != 0 {
+		s += ":" + strconv.Itoa(int(a.Port))
 	}
-	if a.Port == 0 {
-		return a.Name
+	if a.Last != 0 {
+		s += "-" + strconv.Itoa(int(a.Last))
 	}
-	return a.Name + ":" + strconv.Itoa(int(a.Port))
+	if a.Protocol != "" {
+		s += "/" + a.Protocol
+	}
+	return s
 }
 
 // MarshalText formats the destination for ParseAllow.

@@ -35,8 +35,11 @@ type node struct {
 
 var parseError = regexp.MustCompile(`^hujson: line (\d+), column (\d+): (?s:(.*))$`)
 
-// parseDocument parses the text, whose value must be an object.
-func parseDocument(name, kind string, text []byte) (node, error) {
+// settingsForm is the form of a file of settings.
+const settingsForm = `an object of settings, such as {"stack": "mptcp"}`
+
+// parseDocument parses the text, whose value must be an object of the given form.
+func parseDocument(name, kind, form string, text []byte) (node, error) {
 	d := &document{name: name, text: text, kind: kind}
 	root := node{doc: d}
 	if len(text) > maxFile {
@@ -54,7 +57,7 @@ func parseDocument(name, kind string, text []byte) (node, error) {
 			// The quoted character may be a newline.
 			what := strings.Trim(strconv.QuoteToGraphic(m[3]), `"`)
 			if strings.HasSuffix(what, "unexpected EOF") {
-				what += "; expected an object of settings, such as {\"stack\": \"mptcp\"}, to its closing brace"
+				what += "; expected " + form + ", to its closing brace"
 			}
 			return root, fmt.Errorf("%s:%s:%s: %s", name, m[1], m[2], strings.ReplaceAll(what, `\"`, `"`))
 		}
@@ -62,7 +65,7 @@ func parseDocument(name, kind string, text []byte) (node, error) {
 	}
 	root.v = &v
 	if _, ok := v.Value.(*hujson.Object); !ok {
-		return root, root.expected("an object of settings, such as {\"stack\": \"mptcp\"}")
+		return root, root.expected(form)
 	}
 	return root, nil
 }

@@ -22,7 +22,7 @@ type File struct {
 // unknown keys and invalid values. An error names the file, the line, the path in
 // the file, and the expected form.
 func ParseFile(name string, text []byte) (*File, error) {
-	root, err := parseDocument(name, FromFile, text)
+	root, err := parseDocument(name, FromFile, settingsForm, text)
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ const full = `// comments,
   "sysctl": {"net.ipv4.tcp_ecn": 1, "net.ipv4.tcp_rmem": "4096 1 2"},
   "dns": "192.0.2.1", "add_host": ["server=192.0.2.1"], "host_net": ["10.0.0.0/8"], "allow": ["pypi.org:443"], "iface": "wlan0,rmnet0", "publish": "8080:80", "listen": [80, 443], "port_range": "1024",
   "rst_guard": "nft", "engine": "supervise", "spin": 0, "coalesce": 1000, "require": "stack",
-  "detach": true, "log": "/tmp/x", "wait_all": true, "tls_keys": true, "proxy": "http://192.0.2.1:8080", "explain": true, "verbose": true, "quiet": false,
+  "detach": true, "log": "/tmp/x", "wait_all": true, "tls_keys": true, "proxy": "http://192.0.2.1:8080", "egress": "policy.json", "egress_log": "log.json", "explain": true, "verbose": true, "quiet": false,
   "capture": "a.pcapng,snap=128", "delay": 1, "mount": ["debugfs"], "dump": "/proc/net/snmp", "command": ["true", "x y"],
   "profiles": {"mine": {"summary": "s", "mem": 67108864, "sysctl": ["-net.ipv4.tcp_sack=0"]}},
 }`

@@ -62,7 +62,11 @@ func Load(s Sources) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Resolve(profiles, variables, lkl.Layer, own.Layer, Environment(s.Environ), s.Flags)
+	c, err := Resolve(profiles, variables, lkl.Layer, own.Layer, Environment(s.Environ), s.Flags)
+	if err == nil {
+		err = c.readPolicy()
+	}
+	return c, err
 }
 
 // read reads the file that find returns. It reads the file only once, because the

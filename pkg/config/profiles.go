@@ -34,7 +34,7 @@ var builtin []byte
 
 // BuiltinProfiles returns the profiles that are always available.
 func BuiltinProfiles() Profiles {
-	root, err := parseDocument("profiles.json", FromFile, builtin)
+	root, err := parseDocument("profiles.json", FromFile, settingsForm, builtin)
 	all := Profiles{}
 	if err == nil {
 		err = all.read(root)
@@ -58,7 +58,7 @@ func ParseProfile(profile, file string, text []byte) (*Profile, error) {
 	if err := checkProfileName(profile); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	root, err := parseDocument(file, FromFile, text)
+	root, err := parseDocument(file, FromFile, settingsForm, text)
 	if err != nil {
 		return nil, err
 	}

@@ -44,14 +44,16 @@ type Run struct {
 	Ifaces     []string     `json:"iface,omitempty"` // devices of the host, which the plan turns into interfaces
 	Sysctls    []Sysctl     `json:"sysctls,omitempty"`
 	DNS        []netip.Addr `json:"dns,omitempty"`
-	AddHosts   []HostName   `json:"add_host,omitempty"`  // names for the program's /etc/hosts
-	HostNets   []HostNet    `json:"host_net,omitempty"`  // destinations that use the host's stack
-	Allows     []Allow      `json:"allow,omitempty"`     // the only destinations that the program may reach; empty: all
-	Proxy      string       `json:"proxy,omitempty"`     // URL of the proxy for all connections
-	Detach     bool         `json:"detach,omitempty"`    // run in the background
-	WaitAll    bool         `json:"wait_all,omitempty"`  // wait for the last process
-	Listen     []int        `json:"listen,omitempty"`    // ports of servers at an address shared with the host
-	PortRange  PortRange    `json:"port_range,omitzero"` // ports for connections from such an address
+	AddHosts   []HostName   `json:"add_host,omitempty"`   // names for the program's /etc/hosts
+	HostNets   []HostNet    `json:"host_net,omitempty"`   // destinations that use the host's stack
+	Allows     []Allow      `json:"allow,omitempty"`      // the only destinations that the program may reach; empty: all, unless there is a policy
+	Egress     string       `json:"egress,omitempty"`     // file of the policy, whose rules are in Allows, or audit:FILE
+	EgressLog  string       `json:"egress_log,omitempty"` // file for the decisions about destinations
+	Proxy      string       `json:"proxy,omitempty"`      // URL of the proxy for all connections
+	Detach     bool         `json:"detach,omitempty"`     // run in the background
+	WaitAll    bool         `json:"wait_all,omitempty"`   // wait for the last process
+	Listen     []int        `json:"listen,omitempty"`     // ports of servers at an address shared with the host
+	PortRange  PortRange    `json:"port_range,omitzero"`  // ports for connections from such an address
 	Publish    []Publish    `json:"publish,omitempty"`
 	Captures   []Capture    `json:"capture,omitempty"`
 	TLSKeys    bool         `json:"tls_keys,omitempty"`  // programs write their TLS secrets, for the captures
@@ -74,6 +76,8 @@ type Run struct {
 // its value, but without a password. It is empty if there is none.
 func (r *Run) Confined() string {
 	switch {
+	case r.Egress != "":
+		return "--egress " + r.Egress
 	case len(r.Allows) > 0:
 		return "--allow " + r.Allows[0].String()
 	case r.Proxy != "":

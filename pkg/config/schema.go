@@ -2,10 +2,7 @@
 
 package config
 
-import (
-	"bytes"
-	"encoding/json"
-)
+import "encoding/json"
 
 // schemaID identifies the version of JSON Schema.
 const schemaID = "https://json-schema.org/draft/2020-12/schema"
@@ -46,14 +43,7 @@ func Schema() []byte {
 			},
 		},
 	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	if err := e.Encode(schema); err != nil {
-		panic(err) // cannot happen: the schema contains only maps and strings
-	}
-	return b.Bytes()
+	return encodeSchema(schema)
 }
 
 // oneOrMore returns the schema for a value or an array of such values.

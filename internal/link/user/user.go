@@ -107,8 +107,8 @@ func (driver) Plan(r *link.Request, f Facts) (Part, error) {
 		c = c.WithIPv6(n)
 		l.Addrs, l.GW6 = append(l.Addrs, c.Address6), c.Gateway6
 	}
-	if len(r.Allow) > 0 {
-		c.Allow, c.Hosts, l.HostLoopback = r.Allow, r.AllowHosts, netip.Addr{} // no hint about an address that is refused
+	if len(r.Allow) > 0 || r.Egress != "" {
+		c.Egress, c.EgressLog, c.Allow, c.Hosts, l.HostLoopback = r.Egress, r.EgressLog, r.Allow, r.AllowHosts, netip.Addr{} // no hint about an address that is refused
 	}
 	if r.Proxy != "" {
 		p, err := config.ParseProxy(r.Proxy)
@@ -145,7 +145,7 @@ func free(others []link.Link) int {
 
 func (driver) Describe(l *link.Link, c Part) link.Description {
 	last := fmt.Sprintf("the host's 127.0.0.1 is %s", c.Host)
-	if len(c.Allow) > 0 {
+	if len(c.Allow) > 0 || c.Egress != "" {
 		last = "only to allowed destinations"
 	}
 	if c.Proxy != nil {
@@ -161,8 +161,8 @@ func (driver) Describe(l *link.Link, c Part) link.Description {
 func (driver) Open(ctx context.Context, l *link.Link, c Part, env link.Env) (link.End, error) {
 	c.User = env.User
 	g, bell, err := gateway.Start(ctx, c, env.Log, func(words string) { env.Notify(l.Name + ": " + words) })
-	// A port that is in use since the plan was made, or a proxy without address
-	if errors.As(err, new(*gateway.PublishError)) || errors.As(err, new(*gateway.ProxyError)) {
+	// A port that is in use since the plan was made, a proxy without address, or a file
+	if errors.As(err, new(*gateway.PublishError)) || errors.As(err, new(*gateway.FlagError)) {
 		return link.End{}, &exit.UsageError{Err: err}
 	}
 	if err != nil {

@@ -72,7 +72,7 @@ func (p *Plan) More(i preflight.Interface, machine string, have []Link) (Link, [
 		return Link{}, nil, errors.New("the stack is the host's own kernel, with the host's own interfaces")
 	}
 	if p.Confined {
-		return Link{}, nil, fmt.Errorf("--if %q: the run has --allow or --proxy, so its gateway must stay the only interface", i.String())
+		return Link{}, nil, fmt.Errorf("--if %q: the run has --allow, --egress or --proxy, so its gateway must stay the only interface", i.String())
 	}
 	if len(have) >= MaxLinks {
 		return Link{}, nil, fmt.Errorf("--if %q: %d interfaces exist; the limit is %d", i.String(), len(have), MaxLinks)

@@ -95,7 +95,8 @@ type Plan struct {
 	Links           []Link            `json:"links"`
 	Sysctls         []config.Sysctl   `json:"sysctls,omitempty"`
 	HostNets        []config.HostNet  `json:"host_net,omitempty"`
-	Allow           []config.Allow    `json:"allow,omitempty"`    // the only destinations; empty: all
+	Allow           []config.Allow    `json:"allow,omitempty"`    // the only destinations; empty: all, unless there is a policy
+	Egress          string            `json:"egress,omitempty"`   // config.Run.Egress
 	Confined        bool              `json:"confined,omitempty"` // the gateway is the only way to the network
 	Detach          bool              `json:"detach,omitempty"`
 	WaitAll         bool              `json:"wait_all,omitempty"`    // the run ends when its last process ends
@@ -145,6 +146,7 @@ func Make(run config.Run, s *stack.Stack, found preflight.Facts) (*Plan, error) 
 		Require:         run.Require,
 		HostNets:        run.HostNets,
 		Allow:           run.Allows,
+		Egress:          run.Egress,
 		Confined:        run.Confined() != "",
 		AddHosts:        run.AddHosts,
 		Engine:          found.Engine,
@@ -290,7 +292,7 @@ func (p *Plan) links(run config.Run, found preflight.Facts) error {
 	publish := run.Publish
 	for n, i := range found.Interfaces {
 		r := link.Request{Interface: &i.Interface, Machine: found.Machine, Others: p.Links, Publish: publish,
-			Allow: run.Allows, AllowHosts: allowHosts(run, found.Hosts), Proxy: run.Proxy}
+			Allow: run.Allows, Egress: run.Egress, EgressLog: run.EgressLog, AllowHosts: allowHosts(run, found.Hosts), Proxy: run.Proxy}
 		l, err := p.link(n, &r, i.Found)
 		if err != nil {
 			return err

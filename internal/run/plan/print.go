@@ -72,6 +72,9 @@ func (p *Plan) Write(w io.Writer) error {
 	for _, h := range p.HostNets {
 		line("host-net", "%s, by the host's stack", h)
 	}
+	if p.Egress != "" {
+		line("egress", "%s", p.Egress)
+	}
 	for _, a := range p.Allow {
 		line("allow", "%s", a)
 	}

@@ -191,7 +191,7 @@ func hosts(given []config.HostName, host string) string {
 func allowHosts(run config.Run, host string) (all []config.HostName) {
 	add := func(h config.HostName) {
 		h.Name = strings.ToLower(strings.TrimSuffix(h.Name, "."))
-		if slices.ContainsFunc(run.Allows, func(a config.Allow) bool { return a.Matches(h.Name) }) && !slices.Contains(all, h) {
+		if (run.Audit() != "" || slices.ContainsFunc(run.Allows, func(a config.Allow) bool { return a.Matches(h.Name) })) && !slices.Contains(all, h) {
 			all = append(all, h)
 		}
 	}

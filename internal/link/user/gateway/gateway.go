@@ -39,8 +39,10 @@ type Config struct {
 	Gateway6 netip.Addr   `json:"gw6,omitzero"`
 	Host6    netip.Addr   `json:"host6,omitzero"`
 
-	Allow []config.Allow    `json:"allow,omitempty"` // the only destinations; empty: all
-	Hosts []config.HostName `json:"hosts,omitempty"` // names of /etc/hosts that Allow names
+	Allow     []config.Allow    `json:"allow,omitempty"`      // the only destinations; empty: all, unless Egress is set
+	Egress    string            `json:"egress,omitempty"`     // config.Run.Egress
+	EgressLog string            `json:"egress_log,omitempty"` // config.Run.EgressLog
+	Hosts     []config.HostName `json:"hosts,omitempty"`      // names of /etc/hosts that Allow names
 
 	Proxy *config.Proxy `json:"-"` // the proxy for all connections; nil: none
 
@@ -58,14 +60,21 @@ func (e *PublishError) Error() string { return e.Err.Error() }
 // Unwrap returns the underlying error.
 func (e *PublishError) Unwrap() error { return e.Err }
 
-// ProxyError reports that the proxy has no address.
-type ProxyError struct{ Err error }
+// FlagError reports that the value of a flag is unusable, for example that the proxy has no
+// address.
+type FlagError struct {
+	Flag string
+	Err  error
+}
 
-// Error names the cause.
-func (e *ProxyError) Error() string { return "--proxy: " + e.Err.Error() }
+// Error names the flag and the cause.
+func (e *FlagError) Error() string { return e.Flag + ": " + e.Err.Error() }
 
 // Unwrap returns the underlying error.
-func (e *ProxyError) Unwrap() error { return e.Err }
+func (e *FlagError) Unwrap() error { return e.Err }
+
+// restricted reports whether the gateway has rules.
+func (c *Config) restricted() bool { return len(c.Allow) > 0 || c.Egress != "" }
 
 // Default returns the network of the n-th gateway of a run, counted from 0.
 func Default(n int) Config {

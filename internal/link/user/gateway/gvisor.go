@@ -90,15 +90,23 @@ type Gateway struct {
 // shares with the stack, for a device of kind CTL_LINK_WIRE, or nil if Plain must be called.
 // warn receives messages for the user, one line each.
 func Start(ctx context.Context, cfg Config, log *slog.Logger, warn func(string)) (*Gateway, *os.File, error) {
-	if (len(cfg.Allow) > 0 || cfg.Proxy != nil) && len(cfg.Publish) > 0 {
+	if (cfg.restricted() || cfg.Proxy != nil) && len(cfg.Publish) > 0 {
 		return nil, nil, errors.New("starting the user-mode gateway: allowed destinations or a proxy, and published ports exclude each other")
 	}
 	var through *proxy
 	if cfg.Proxy != nil {
 		var err error
 		if through, err = newProxy(ctx, &cfg, warn); err != nil {
-			return nil, nil, &ProxyError{err}
+			return nil, nil, &FlagError{"--proxy", err}
 		}
+	}
+	decisions, err := openLog(cfg.EgressLog, warn)
+	if err != nil {
+		return nil, nil, &FlagError{"--egress-log", err}
+	}
+	policy, err := openAudit(cfg.Egress)
+	if err != nil {
+		return nil, nil, &FlagError{"--egress", err}
 	}
 	doors, err := open(cfg.Publish)
 	if err != nil {
@@ -110,8 +118,8 @@ func Start(ctx context.Context, cfg Config, log *slog.Logger, warn func(string))
 		dialing: map[stack.TransportEndpointID]struct{}{}, pings: map[pingFlow]*ping{},
 		link: l, dns: newResolver(resolvConf, cfg.dial), proxy: through,
 	}
-	if len(cfg.Allow) > 0 {
-		g.rules = newRules(cfg, warn)
+	if cfg.restricted() {
+		g.rules = newRules(cfg, warn, decisions, policy)
 		g.link.other = g.rules.Other
 	}
 	ctx, g.cancel = context.WithCancel(context.WithoutCancel(ctx))

@@ -20,6 +20,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip"
 
 	"github.com/lklrun/lklrun/internal/base/runas"
+	"github.com/lklrun/lklrun/internal/diag/egress"
 	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/link/user/rules"
 )
@@ -63,8 +64,8 @@ func (c *Config) dial(ctx context.Context, network string, to netip.AddrPort) (n
 }
 
 // newRules returns the rules of a gateway.
-func newRules(cfg Config, tell func(string)) *rules.Rules {
-	o := rules.Options{Allow: cfg.Allow, Names: cfg.Hosts, RouteType: cfg.routeType, Notify: tell, Now: time.Now}
+func newRules(cfg Config, tell func(string), log *egress.Log, audit *rules.Audit) *rules.Rules {
+	o := rules.Options{Allow: cfg.Allow, Policy: cfg.Egress != "", Names: cfg.Hosts, RouteType: cfg.routeType, Log: log, Audit: audit, Notify: tell, Now: time.Now}
 	for _, n := range cfg.networks() {
 		o.Nets = append(o.Nets, n.address.Masked())
 		o.Hosts = append(o.Hosts, n.host)

@@ -55,7 +55,7 @@ func TestDialHostRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg.Allow = []config.Allow{allow}
-	g := &Gateway{cfg: cfg, rules: newRules(cfg, func(string) {})}
+	g := &Gateway{cfg: cfg, rules: newRules(cfg, func(string) {}, nil, nil)}
 	defer g.rules.Close()
 	for _, network := range []string{"tcp", "udp"} {
 		for _, to := range []string{"192.0.2.2", "192.168.127.254", "127.0.0.1", "::ffff:127.0.0.1", "0.0.0.0", "::1"} {
@@ -109,7 +109,7 @@ ip rule add ipproto udp sport 1024-65534 dport 11 lookup 100`)
 	}
 	cfg.User = &runas.User{UID: 54321, GID: 54321}
 	host.Do(t, func() error {
-		g := &Gateway{cfg: cfg, rules: newRules(cfg, func(string) {})}
+		g := &Gateway{cfg: cfg, rules: newRules(cfg, func(string) {}, nil, nil)}
 		defer g.rules.Close()
 		for to, want := range map[string]bool{
 			"192.0.2.1:9": true, "10.71.8.2:9": true, "10.71.8.3:10": false, "[fd71::2]:9": true, "[2001:db8::1]:9": true,

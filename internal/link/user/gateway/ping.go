@@ -36,7 +36,7 @@ type ping struct {
 // path, so it must not block.
 func (g *Gateway) echo(ctx context.Context, protocol tcpip.NetworkProtocolNumber, packet []byte) {
 	f, message, ttl, ok := parsePing(protocol, packet)
-	if !ok || g.rules != nil || g.proxy != nil || !f.to.IsGlobalUnicast() && !f.to.IsLinkLocalUnicast() {
+	if !ok || g.rules != nil && g.rules.Audit == nil || g.proxy != nil || !f.to.IsGlobalUnicast() && !f.to.IsLinkLocalUnicast() {
 		return
 	}
 	if ttl <= 1 {

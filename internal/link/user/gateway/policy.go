@@ -8,23 +8,72 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/netip"
+	"os"
 	"strconv"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/waiter"
+
+	"github.com/lklrun/lklrun/internal/diag/egress"
+	"github.com/lklrun/lklrun/internal/link/user/rules"
+	"github.com/lklrun/lklrun/pkg/config"
 )
 
 // This file applies the rules (--allow) to packets and to name queries.
 
 // streamLimit bounds the time between two queries on a TCP connection.
 const streamLimit = 10 * time.Second
+
+// openOutput opens a file for output, before the program runs, which could exchange the file
+// that a path means.
+func openOutput(name string, flags int) (*os.File, error) {
+	// A pipe without a reader must not stop the start.
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|unix.O_NONBLOCK|flags, 0o600)
+	if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
+		if err = pe.Err; errors.Is(err, unix.ENXIO) {
+			err = errors.New("no process reads this pipe")
+		}
+		err = fmt.Errorf("%s: %w", name, err)
+	}
+	return f, err
+}
+
+// openAudit opens the file for the policy of an audit. The result is nil if there is no audit.
+func openAudit(spec string) (*rules.Audit, error) {
+	name := (&config.Run{Egress: spec}).Audit()
+	if name == "" {
+		return nil, nil
+	}
+	f, err := openOutput(name, 0)
+	if err != nil {
+		return nil, err
+	}
+	return rules.NewAudit(f), nil
+}
+
+// openLog opens the log of decisions. The result is nil if there is none.
+func openLog(name string, tell func(string)) (*egress.Log, error) {
+	if name == "" {
+		return nil, nil
+	}
+	f, err := openOutput(name, os.O_APPEND)
+	if err != nil {
+		return nil, err
+	}
+	return egress.NewLog(f, func(err error) {
+		tell(fmt.Sprintf("--egress-log: %v; later decisions are missing", err))
+	}), nil
+}
 
 // filterRefused answers the first packet of a flow that the rules refuse, and
 // passes other packets to next. It only makes the program's call fail at once:

@@ -20,13 +20,12 @@ var queryTypes = map[dnsmessage.Type]bool{
 }
 
 const (
-	dnsHeader  = 12 // RFC 1035, 4.1.1
-	maxChain   = 16 // maximum number of aliases between a name and its addresses
-	ednsSize   = 1232
-	maxName    = 253
-	badQuery   = "the query is malformed"
-	notAllowed = "--allow does not name it"
-	wrongType  = "only addresses, aliases and services can be queried (types A, AAAA, CNAME, SRV, SVCB, HTTPS)"
+	dnsHeader = 12 // RFC 1035, 4.1.1
+	maxChain  = 16 // maximum number of aliases between a name and its addresses
+	ednsSize  = 1232
+	maxName   = 253
+	badQuery  = "the query is malformed"
+	wrongType = "only addresses, aliases and services can be queried (types A, AAAA, CNAME, SRV, SVCB, HTTPS)"
 )
 
 // Query is a permitted query.
@@ -40,7 +39,7 @@ type Query struct {
 	original []byte // header and question of the program's query
 }
 
-// Query checks a program's query. It returns either a query for the name server,
+// Query checks a program's query. An audit passes queries on unchanged that rules refuse. It returns either a query for the name server,
 // or an answer for the program that refuses the query. Both are nil if msg is not
 // a query at all.
 func (r *Rules) Query(msg []byte) (q *Query, refusal []byte) {
@@ -48,6 +47,13 @@ func (r *Rules) Query(msg []byte) (q *Query, refusal []byte) {
 		return nil, nil
 	}
 	name, end, ok := questionName(msg)
+	switch {
+	case r.Audit == nil:
+	case ok && len(msg) >= end+4 && queryTypes[dnsmessage.Type(binary.BigEndian.Uint16(msg[end:]))] && !strings.Contains(name, "?"):
+	default:
+		r.Audit.cannot("a query for the name " + name)
+		return &Query{Wire: msg, rules: r}, nil
+	}
 	if !ok || len(msg) < end+4 || binary.BigEndian.Uint16(msg[4:]) != 1 || msg[2]&0x78 != 0 {
 		r.refuseQuery("(malformed query)", badQuery)
 		return nil, answer(msg[:dnsHeader], dnsmessage.RCodeFormatError)
@@ -55,11 +61,12 @@ func (r *Rules) Query(msg []byte) (q *Query, refusal []byte) {
 	typ := dnsmessage.Type(binary.BigEndian.Uint16(msg[end:]))
 	class := dnsmessage.Class(binary.BigEndian.Uint16(msg[end+2:]))
 	end += 4
-	allowed := false
-	for _, rule := range r.Allow {
-		allowed = allowed || rule.Matches(name)
-	}
-	if !allowed || len(name) > maxName || strings.Contains(name, "?") {
+	matching := r.matching(name)
+	if len(matching) == 0 || len(name) > maxName || strings.Contains(name, "?") {
+		notAllowed := "--allow does not name it"
+		if r.Policy {
+			notAllowed = "no rule names it"
+		}
 		r.refuseQuery(name, notAllowed)
 		return nil, answer(msg[:end], dnsmessage.RCodeNameError)
 	}
@@ -73,11 +80,13 @@ func (r *Rules) Query(msg []byte) (q *Query, refusal []byte) {
 		return nil, answer(msg[:dnsHeader], dnsmessage.RCodeFormatError)
 	}
 	r.ledger.Query(name, "")
+	r.log("dns", name, netip.AddrPort{}, matching[0], "")
 	return q, nil
 }
 
 func (r *Rules) refuseQuery(name, reason string) {
 	r.ledger.Query(name, reason)
+	r.log("dns", name, netip.AddrPort{}, none, reason)
 	r.say("refused the name " + name + ": " + reason)
 }
 
@@ -180,6 +189,9 @@ func (q *Query) IsReplyTo(msg []byte) bool {
 // Answer permits the addresses in the name server's answer, and returns the
 // answer for the program. If the answer is malformed, no address is permitted.
 func (q *Query) Answer(msg []byte) []byte {
+	if q.original == nil { // of an audit
+		return msg
+	}
 	if !q.IsReplyTo(msg) {
 		return q.Failure()
 	}
@@ -192,14 +204,21 @@ func (q *Query) Answer(msg []byte) []byte {
 	if err != nil {
 		return q.Failure()
 	}
+	if q.rules.Audit != nil && dnsmessage.RCode(msg[3]&0xf) == dnsmessage.RCodeSuccess {
+		q.rules.Audit.resolved(q.name)
+	}
 	for _, f := range found {
 		to := f.addr.Unmap()
 		reason := q.rules.special(to)
 		if reason == "" {
 			reason = q.rules.routed("", netip.AddrPort{}, netip.AddrPortFrom(to, 0))
 		}
+		if reason != "" && q.rules.Audit != nil {
+			continue
+		}
 		if reason != "" {
 			q.rules.ledger.Ignore(q.name, to.String())
+			q.rules.log("dns", q.name, netip.AddrPortFrom(to, 0), none, reason)
 			q.rules.say("ignored the address " + to.String() + " in the answer for " + q.name + ": " + reason)
 			continue
 		}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package rules decides which destinations a program may reach through the
-// user-mode gateway (--allow). Everything else is refused.
+// user-mode gateway (--allow, --egress). Everything else is refused.
 //
 // A rule for a prefix permits the addresses of the prefix. A rule for a name
 // permits the addresses in the answers to queries for this name, for the lifetime
@@ -38,6 +38,10 @@ const (
 	// the same time. Beyond it, those that expire first are dropped.
 	maxGrants = 4096
 
+	// maxNames is the maximum number of names for which answers permit one address. Beyond
+	// it, the one that was resolved first is dropped.
+	maxNames = 256
+
 	// maxLines is the maximum number of refusals that are reported to the
 	// user. The others are only counted.
 	maxLines = 50
@@ -45,10 +49,13 @@ const (
 
 // Options are the parameters of Rules.
 type Options struct {
-	Allow []config.Allow
-	Names []config.HostName // the addresses of names that need no query: those of /etc/hosts
-	Nets  []netip.Prefix    // the gateway's own networks
-	Hosts []netip.Addr      // addresses that stand for the host's loopback addresses
+	Allow  []config.Allow
+	Policy bool              // there is a policy file (--egress), for messages
+	Log    *egress.Log       // receives each decision, and is closed with the rules; may be nil
+	Audit  *Audit            // nil: the rules apply
+	Names  []config.HostName // the addresses of names that need no query: those of /etc/hosts
+	Nets   []netip.Prefix    // the gateway's own networks
+	Hosts  []netip.Addr      // addresses that stand for the host's loopback addresses
 
 	// RouteType returns the type of the host's route to a destination (netdev.RouteType).
 	RouteType func(protocol string, from, to netip.AddrPort) (kind uint8, err error)
@@ -87,10 +94,8 @@ func New(o Options) *Rules {
 		lines:   make(chan string, maxLines+1), done: make(chan struct{}),
 	}
 	for _, h := range o.Names {
-		for n, rule := range o.Allow {
-			if a := h.Addr.Unmap(); rule.Matches(h.Name) {
-				r.fixed[a] = append(r.fixed[a], grant{rule: n, name: h.Name})
-			}
+		for _, n := range r.matching(h.Name) {
+			r.fixed[h.Addr.Unmap()] = append(r.fixed[h.Addr.Unmap()], grant{rule: n, name: h.Name})
 		}
 	}
 	go func() {
@@ -100,6 +105,19 @@ func New(o Options) *Rules {
 		}
 	}()
 	return r
+}
+
+// matching returns the rules that match a name. An audit needs none, so it returns none.
+func (r *Rules) matching(name string) (all []int) {
+	if r.Audit != nil {
+		return []int{none}
+	}
+	for n, rule := range r.Allow {
+		if rule.Matches(name) {
+			all = append(all, n)
+		}
+	}
+	return all
 }
 
 // closeLimit bounds the wait for a terminal that accepts no output.
@@ -115,13 +133,20 @@ func (r *Rules) Close() {
 		return
 	}
 	close(r.lines)
+	if r.Log != nil {
+		r.Log.Close()
+	}
+	a := r.Account()
+	last := a.Summary()
+	if r.Audit != nil {
+		last = append(last, r.Audit.write())
+	}
 	select {
 	case <-r.done:
 	case <-time.After(closeLimit):
 		return
 	}
-	a := r.Account()
-	for _, line := range a.Summary() {
+	for _, line := range last {
 		r.Notify(line)
 	}
 }
@@ -142,29 +167,52 @@ func (e *DeniedError) Error() string { return "refused " + e.To + ": " + e.Reaso
 // user once. Permitted flows are not counted.
 func (r *Rules) Refuse(protocol string, to netip.AddrPort) error {
 	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
-	_, reason := r.check(protocol, to)
-	if reason == "" {
+	v := r.check(protocol, to)
+	if v.reason == "" {
 		return nil
 	}
-	return r.refused(protocol, to, reason)
+	return r.refused(protocol, to, v.reason)
 }
 
 // Open checks a destination, as Refuse does, and counts it if it is permitted.
 func (r *Rules) Open(protocol string, to netip.AddrPort) error {
 	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
-	name, reason := r.check(protocol, to)
-	if reason != "" {
-		return r.refused(protocol, to, reason)
+	v := r.check(protocol, to)
+	if v.reason != "" {
+		return r.refused(protocol, to, v.reason)
 	}
-	r.ledger.RecordAttempt(protocol, to, name, "")
+	if r.Audit != nil {
+		r.Audit.opened(protocol, v.names, to)
+	}
+	r.ledger.RecordAttempt(protocol, to, v.name(), "")
+	r.log(protocol, v.name(), to, v.rule, "")
 	return nil
+}
+
+// log passes a decision to the log. An invalid rule or destination means that there is none.
+func (r *Rules) log(protocol, name string, to netip.AddrPort, rule int, reason string) {
+	if r.Log == nil {
+		return
+	}
+	d := egress.Decision{Time: r.Now(), Protocol: protocol, Name: name, Port: to.Port(), Verdict: "allowed", Reason: reason}
+	if to.Addr().IsValid() {
+		d.Address = to.Addr().String()
+	}
+	if reason != "" {
+		d.Verdict = "refused"
+	} else if rule == none {
+		d.Rule = "audit"
+	} else {
+		d.Rule = r.Allow[rule].String()
+	}
+	r.Log.Add(d)
 }
 
 // Connected checks the route of a connected socket before it sends data: the route may
 // differ from the one that Open saw, because of a rule for source ports, or of a change.
 func (r *Rules) Connected(protocol string, from, to netip.AddrPort) error {
 	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
-	if reason := r.routed(protocol, from, to); reason != "" {
+	if reason := r.routed(protocol, from, to); reason != "" && r.Audit == nil {
 		return r.refused(protocol, to, reason)
 	}
 	return nil
@@ -172,6 +220,11 @@ func (r *Rules) Connected(protocol string, from, to netip.AddrPort) error {
 
 // Other refuses a packet that is neither TCP nor UDP.
 func (r *Rules) Other(protocol string, to netip.Addr) {
+	if r.Audit != nil {
+		r.Audit.cannot(protocol + " " + to.Unmap().String())
+		r.log(protocol, "", netip.AddrPortFrom(to.Unmap(), 0), none, "")
+		return
+	}
 	_ = r.refused(protocol, netip.AddrPortFrom(to.Unmap(), 0), "only TCP and UDP can be allowed")
 }
 
@@ -179,6 +232,7 @@ func (r *Rules) refused(protocol string, to netip.AddrPort, reason string) error
 	d := egress.Destination{Protocol: protocol, Address: to.Addr().String(), Port: to.Port()}
 	err := &DeniedError{d.String(), reason}
 	r.ledger.RecordAttempt(protocol, to, "", reason)
+	r.log(protocol, "", to, none, reason)
 	r.say(err.Error())
 	return err
 }
@@ -199,44 +253,60 @@ func (r *Rules) say(line string) {
 // nameServerPorts are ports of name servers: DNS, and DNS over TLS or QUIC.
 var nameServerPorts = map[uint16]bool{53: true, 853: true}
 
-// check returns the name whose answer permits a destination, if one does, or the
-// reason for which the destination is refused.
-func (r *Rules) check(protocol string, to netip.AddrPort) (name, reason string) {
-	a, port := to.Addr(), to.Port()
+// none is the index of no rule.
+const none = -1
+
+// verdict is a decision about a destination.
+type verdict struct {
+	rule   int      // the rule that permits it, or none
+	names  []string // the names whose answers permit it; empty: a rule for its address does
+	reason string   // why it is refused; empty: it is permitted
+}
+
+// name returns the name that led to the destination, if one did.
+func (v *verdict) name() string {
+	if len(v.names) == 0 {
+		return ""
+	}
+	return v.names[0]
+}
+
+// check decides about a destination.
+func (r *Rules) check(protocol string, to netip.AddrPort) verdict {
+	a := to.Addr()
 	if !a.IsValid() || a.Zone() != "" {
-		return "", "not a valid address"
+		return verdict{rule: none, reason: "not a valid address"}
 	}
-	if r.exact(to) {
-		return "", r.routed(protocol, netip.AddrPort{}, to)
+	if r.Audit != nil {
+		return r.audited(protocol, to)
 	}
-	if reason := r.special(a); reason != "" {
-		return "", reason
-	}
-	permitted := false
-	for _, rule := range r.Allow {
-		permitted = permitted || rule.Name == "" && rule.Prefix.Contains(a) && permits(rule, port)
-	}
-	if !permitted {
-		if name, reason = r.allowedBy(a, port); reason != "" {
-			return "", reason
+	v := verdict{rule: r.exact(protocol, to)}
+	if v.rule == none {
+		if reason := r.special(a); reason != "" {
+			return verdict{rule: none, reason: reason}
 		}
+		v.rule = slices.IndexFunc(r.Allow, func(rule config.Allow) bool {
+			return rule.Name == "" && rule.Prefix.Contains(a) && rule.Permits(protocol, to.Port())
+		})
 	}
-	return name, r.routed(protocol, netip.AddrPort{}, to)
+	if v.rule == none {
+		v = r.allowedBy(protocol, to)
+	}
+	if v.reason == "" {
+		v.reason = r.routed(protocol, netip.AddrPort{}, to)
+	}
+	return v
 }
 
-// exact reports whether a rule names exactly this address. Such a rule also permits an
+// exact returns the rule that names exactly this address, or none. Such a rule also permits an
 // address of this machine.
-func (r *Rules) exact(to netip.AddrPort) bool {
-	return !never(to.Addr()) && slices.ContainsFunc(r.Allow, func(rule config.Allow) bool {
-		return rule.Name == "" && rule.Prefix.IsSingleIP() && rule.Prefix.Addr() == to.Addr() && permits(rule, to.Port())
+func (r *Rules) exact(protocol string, to netip.AddrPort) int {
+	if never(to.Addr()) {
+		return none
+	}
+	return slices.IndexFunc(r.Allow, func(rule config.Allow) bool {
+		return rule.Name == "" && rule.Prefix.IsSingleIP() && rule.Prefix.Addr() == to.Addr() && rule.Permits(protocol, to.Port())
 	})
-}
-
-// permits reports whether a rule permits a port. A rule without a port does not
-// permit the ports of name servers, because these could resolve any name, or
-// carry any data.
-func permits(rule config.Allow, port uint16) bool {
-	return rule.Port == port || rule.Port == 0 && !nameServerPorts[port]
 }
 
 // never reports whether no rule permits an address.
@@ -275,6 +345,7 @@ func (r *Rules) routed(protocol string, from, to netip.AddrPort) string {
 	if slices.Contains(r.Hosts, to.Addr()) {
 		return "" // has no route on this machine
 	}
+	exact := r.exact(protocol, to) != none
 	for at := to; at.IsValid(); at = netip.AddrPortFrom(embedded(at.Addr()), 0) {
 		if at != to {
 			protocol, from = "", netip.AddrPort{}
@@ -282,7 +353,7 @@ func (r *Rules) routed(protocol string, from, to netip.AddrPort) string {
 		switch kind, err := r.RouteType(protocol, from, at); {
 		case err != nil:
 			return "whether it is an address of this machine is unknown: " + err.Error()
-		case kind == unix.RTN_LOCAL && !r.exact(to):
+		case kind == unix.RTN_LOCAL && !exact:
 			return fmt.Sprintf("it is an address of this machine, which only --allow %s permits", to.Addr())
 		case kind == unix.RTN_BROADCAST || kind == unix.RTN_MULTICAST:
 			return "it is a multicast or broadcast address"
@@ -311,30 +382,36 @@ func embedded(a netip.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// allowedBy returns the name whose answer permits a port of an address, or the
-// reason for which none does.
-func (r *Rules) allowedBy(a netip.Addr, port uint16) (name, reason string) {
+// allowedBy decides about a destination by the names that have resolved to it.
+func (r *Rules) allowedBy(protocol string, to netip.AddrPort) verdict {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := r.Now()
-	reason = "no allowed name has resolved to this address"
-	for _, g := range slices.Concat(r.fixed[a], r.grants[a]) {
+	a, port, now := to.Addr(), to.Port(), r.Now()
+	const unknown = "no allowed name has resolved to this address"
+	v := verdict{rule: none, reason: unknown}
+	for _, g := range slices.Backward(slices.Concat(r.fixed[a], r.grants[a])) { // the program probably means the last one
 		rule := r.Allow[g.rule]
 		switch {
-		case !g.expires.IsZero() && !now.Before(g.expires):
-			reason = fmt.Sprintf("the answer for %s has expired; resolve the name again", g.name)
-		case permits(rule, port):
-			return g.name, ""
-		case rule.Port == 0:
-			return "", fmt.Sprintf("port %d is for name servers; only --allow %s:%d permits it", port, rule.Name, port)
+		case rule.Permits(protocol, port) && (g.expires.IsZero() || now.Before(g.expires)):
+			if v.rule == none {
+				v.rule, v.reason = g.rule, ""
+			}
+			if !slices.Contains(v.names, g.name) {
+				v.names = append(v.names, g.name)
+			}
+		case v.reason != unknown:
+		case rule.Permits(protocol, port):
+			v.reason = fmt.Sprintf("the answer for %s has expired; resolve the name again", g.name)
+		case rule.Protocol == "" && rule.Port == 0:
+			v.reason = fmt.Sprintf("port %d is for name servers; only --allow %s:%d permits it", port, rule.Name, port)
 		default:
-			reason = fmt.Sprintf("%s is only allowed on port %d", g.name, rule.Port)
+			v.reason = fmt.Sprintf("%s is only allowed on %s", g.name, rule.Ports())
 		}
 	}
-	if reason == "no allowed name has resolved to this address" && nameServerPorts[port] {
-		reason = "only the gateway resolves names"
+	if v.reason == unknown && nameServerPorts[port] {
+		v.reason = "only the gateway resolves names"
 	}
-	return "", reason
+	return v
 }
 
 // grant permits an address for the lifetime of an answer.
@@ -343,25 +420,22 @@ func (r *Rules) grant(a netip.Addr, name string, lifetime time.Duration) {
 	defer r.mu.Unlock()
 	now := r.Now()
 	expires := now.Add(min(max(lifetime, leastLifetime), mostLifetime))
-	for n, rule := range r.Allow {
-		if !rule.Matches(name) {
-			continue
-		}
-		all, found := r.grants[a], false
-		for i := range all {
-			if all[i].rule == n && all[i].name == name {
-				found = true
-				if expires.After(all[i].expires) {
-					all[i].expires = expires
-				}
+	for _, n := range r.matching(name) {
+		g := grant{n, name, expires}
+		all := slices.DeleteFunc(r.grants[a], func(old grant) bool {
+			same := old.rule == n && old.name == name
+			if same && old.expires.After(expires) {
+				g.expires = old.expires
 			}
+			return same
+		})
+		if len(all) >= maxNames {
+			all = all[1:]
 		}
-		if !found {
-			if r.count() >= maxGrants {
-				r.evict()
-			}
-			r.grants[a] = append(r.grants[a], grant{n, name, expires})
+		if delete(r.grants, a); r.count()+len(all) >= maxGrants {
+			r.evict()
 		}
+		r.grants[a] = append(all, g)
 	}
 }
 

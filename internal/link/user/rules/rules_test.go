@@ -344,6 +344,12 @@ func TestBounds(t *testing.T) {
 	if n := f.count(); n > maxGrants {
 		t.Errorf("%d grants", n)
 	}
+	for i := range 2 * maxGrants {
+		f.grant(netip.MustParseAddr("10.7.0.1"), fmt.Sprintf("n%d.example", i), time.Hour)
+	}
+	if n := f.count(); n > maxGrants || len(f.grants[netip.MustParseAddr("10.7.0.1")]) != maxNames {
+		t.Errorf("%d grants", n)
+	}
 	a := f.Account()
 	if len(a.Names) != 50 || len(a.Destinations) != 50 || a.Refused.Queries != 400 || a.Refused.Connections != 400 {
 		t.Errorf("%d names, %d destinations, %+v", len(a.Names), len(a.Destinations), a.Refused)

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/diag/egress"
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+// A policySite is an egressSite with servers on several addresses, and a policy.
+type policySite struct {
+	*testing.T
+	host, net *kit.Netns
+	command   func(args ...string) *exec.Cmd
+	dir       string
+}
+
+func newPolicySite(t *testing.T) *policySite {
+	t.Helper()
+	kit.Need(t, "curl", "dig")
+	s := &policySite{T: t, dir: kit.Dir(t)}
+	s.host, s.net, s.command = egressSite(t, map[string]string{
+		"good.test": egressGood, "evil.test": egressEvil, "a.wild.test": egressGood, "rebind.wild.test": egressHost,
+	})
+	s.host.Addr(t, "v0", "fd71::1/64")
+	s.net.Addr(t, "n0", "fd71::2/64", "fd71::3/64")
+	kit.WriteFile(t, filepath.Join(s.dir, "www/hello"), "hello\n")
+	for _, port := range []int{80, 81, 8080} {
+		s.net.PythonHTTP(t, port, filepath.Join(s.dir, "www"))
+	}
+	s.net.EchoTCP(t, "[fd71::2]:80")
+	s.net.EchoTCP(t, "[fd71::3]:80")
+	s.net.EchoUDP(t, egressGood+":9")
+	s.net.EchoUDP(t, egressGood+":10")
+	return s
+}
+
+// try prints the result of a connection by TCP or UDP, as program of its own or with exec.
+const try = `
+import errno, os, socket, sys
+for arg in sys.argv[1:]:
+    kind, host, port = arg.split(",")
+    try:
+        family, _, _, _, to = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
+        s = socket.socket(family, socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM)
+        s.settimeout(10)
+        s.connect(to)
+        if kind == "udp":
+            s.send(b"x"); s.recv(9)
+        print(arg, "reached")
+    except socket.gaierror as e:
+        print(arg, "unknown" if e.errno == socket.EAI_NONAME else e)
+    except OSError as e:
+        print(arg, "refused" if e.errno in (errno.EHOSTUNREACH, errno.EACCES) or kind == "udp" and e.errno == errno.ECONNRESET else e)
+`
+
+// run runs try with flags and returns the result of each argument.
+func (s *policySite) run(t *testing.T, flags []string, tries ...string) (map[string]string, kit.Result) {
+	t.Helper()
+	args := slices.Concat([]string{kit.Bin("lklrun"), "--name", kit.NewName()}, flags, []string{"--", "/usr/bin/python3", "-c", try}, tries)
+	r := kit.Run(t, 2*kit.Limit, s.command(args...))
+	results := map[string]string{}
+	for line := range strings.Lines(r.Stdout) {
+		arg, result, _ := strings.Cut(strings.TrimSpace(line), " ")
+		results[arg] = result
+	}
+	if len(results) != len(tries) {
+		t.Errorf("%d results of %d: %v", len(results), len(tries), r)
+	}
+	return results, r
+}
+
+// decisions reads a log of decisions.
+func decisions(t *testing.T, file string) (all []egress.Decision) {
+	t.Helper()
+	f, err := os.Open(file)
+	kit.Must(t, err)
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		var d egress.Decision
+		if err := json.Unmarshal(lines.Bytes(), &d); err != nil || d.Time.IsZero() {
+			t.Errorf("%s: %v", lines.Text(), err)
+		}
+		all = append(all, d)
+	}
+	return all
+}
+
+// TestEgressPolicy checks that a policy permits its destinations and nothing else: neither
+// other ports, protocols and addresses nor names that resolve to other places. The log has
+// each decision.
+func TestEgressPolicy(t *testing.T) {
+	t.Parallel()
+	s := newPolicySite(t)
+	policy := kit.WriteFile(t, filepath.Join(s.dir, "policy.json"), `{
+  // two names, one network
+  "allow": [
+    {"to": ["good.test", "*.wild.test"], "ports": [80, "8080-8090"], "protocol": "tcp"},
+    {"to": "10.71.8.2/32", "ports": 9, "protocol": "udp"},
+    "[fd71::2]:80",
+  ],
+}`)
+	log := filepath.Join(s.dir, "log.json")
+	want := map[string]string{
+		"tcp,good.test,80": "reached", "tcp,good.test,8080": "reached", "tcp,a.wild.test,80": "reached",
+		"udp," + egressGood + ",9": "reached", "tcp,fd71::2,80": "reached",
+		"tcp,good.test,81": "refused", "udp,good.test,10": "refused", "udp,good.test,80": "refused", "tcp," + egressGood + ",9": "refused",
+		"tcp," + egressEvil + ",80": "refused", "tcp,fd71::3,80": "refused", "tcp,::ffff:" + egressEvil + ",80": "refused", "udp,fd71::2,9": "refused",
+		"tcp,evil.test,80": "unknown", "tcp,wild.test,80": "unknown", "tcp,rebind.wild.test,80": "refused", "udp," + egressGood + ",53": "refused",
+	}
+	tries := slices.Sorted(maps.Keys(want))
+	got, r := s.run(t, []string{"--egress", policy, "--egress-log", log}, tries...)
+	for arg, result := range want {
+		if got[arg] != result {
+			t.Errorf("%s: %s, want %s", arg, got[arg], result)
+		}
+	}
+	seen := map[string]egress.Decision{}
+	for _, d := range decisions(t, log) {
+		seen[fmt.Sprintf("%s %s%s %d %s", d.Protocol, d.Name, d.Address, d.Port, d.Verdict)] = d
+	}
+	for key, text := range map[string]string{
+		"dns good.test 0 allowed":                 "good.test:80/tcp",
+		"dns evil.test 0 refused":                 "no rule names it",
+		"tcp good.test10.71.8.2 8080 allowed":     "good.test:8080-8090/tcp",
+		"udp 10.71.8.2 9 allowed":                 "10.71.8.2:9/udp",
+		"tcp fd71::2 80 allowed":                  "[fd71::2]:80",
+		"tcp 10.71.8.3 80 refused":                "no allowed name has resolved to this address",
+		"udp 10.71.8.2 10 refused":                "is only allowed on ports 8080-8090 of tcp",
+		"dns rebind.wild.test10.71.8.1 0 refused": "it is an address of this machine",
+	} {
+		if d, found := seen[key]; !found || !strings.Contains(d.Rule+d.Reason, text) {
+			t.Errorf("%s: %+v, want %s", key, d, text)
+		}
+	}
+	if t.Failed() {
+		t.Errorf("%v\n%s", r, kit.ReadFile(t, log))
+	}
+}
+
+// TestEgressPolicyIsReadOnce checks that a program that replaces the policy and its links gains
+// nothing, and neither does one that replaces the file of the log or of an audit.
+func TestEgressPolicyIsReadOnce(t *testing.T) {
+	t.Parallel()
+	s := newPolicySite(t)
+	policy, other := filepath.Join(s.dir, "policy.json"), kit.WriteFile(t, filepath.Join(s.dir, "other"), "other\n")
+	kit.WriteFile(t, filepath.Join(s.dir, "real.json"), `{"allow": []}`)
+	kit.Must(t, os.Symlink("real.json", policy))
+	script := `cd "$1" && echo '{"allow": ["0.0.0.0/0"]}' >real.json && ln -sf other "$2" && ln -sf real.json policy.json
+curl -s -m 20 http://` + egressGood + `/hello || echo refused; curl -s -m 20 http://good.test/hello || echo unknown`
+	for flags, want := range map[string]string{"--egress=" + policy + " --egress-log=" + s.dir + "/log": "refused\nunknown\n", "--egress=audit:" + s.dir + "/log": "hello\nhello\n"} {
+		kit.Must(t, os.WriteFile(filepath.Join(s.dir, "real.json"), []byte(`{"allow": []}`), 0o600))
+		r := kit.Run(t, 2*kit.Limit, s.command(slices.Concat([]string{kit.Bin("lklrun"), "--name", kit.NewName()}, strings.Fields(flags), []string{"--", "sh", "-c", script, "sh", s.dir, "log"})...))
+		if r.Status != 0 || r.Stdout != want || kit.ReadFile(t, other) != "other\n" {
+			t.Errorf("%s: %v", flags, r)
+		}
+		kit.Must(t, os.Remove(filepath.Join(s.dir, "log")))
+	}
+}
+
+// TestEgressAudit checks that an audit permits everything, and that the policy that it writes
+// permits the same command, and nothing else.
+func TestEgressAudit(t *testing.T) {
+	t.Parallel()
+	s := newPolicySite(t)
+	s.host.EchoTCP(t, "127.0.0.1:7777")
+	for name, script := range map[string]string{
+		"nothing":       "true",
+		"curl":          "curl -sS -m 20 http://good.test/hello",
+		"names":         "dig +short good.test; dig +tcp +short a.wild.test; curl -sS http://a.wild.test:8080/hello; dig +short nowhere.test",
+		"addresses":     `curl -sS http://` + egressGood + `:81/hello; dig +short +tries=1 @` + egressGood + ` good.test; /usr/bin/python3 -c "$TRY" tcp,fd71::2,80 udp,` + egressGood + `,9`,
+		"the host":      `/usr/bin/python3 -c "$TRY" tcp,192.168.127.254,7777 tcp,rebind.wild.test,80`,
+		"a closed port": `/usr/bin/python3 -c "$TRY" tcp,good.test,82`,
+		"other kinds":   "ping -c 1 -W 10 " + egressGood + " >/dev/null; dig +short TXT good.test >/dev/null",
+	} {
+		t.Run(name, func(t *testing.T) {
+			policy := filepath.Join(s.dir, name+".json")
+			run := func(flag string) kit.Result {
+				cmd := s.command(kit.Bin("lklrun"), "--name", kit.NewName(), "--egress", flag, "--", "sh", "-c", script)
+				cmd.Env = append(cmd.Environ(), "TRY="+try)
+				return kit.Run(t, 2*kit.Limit, cmd)
+			}
+			first := run("audit:" + policy)
+			text := kit.ReadFile(t, policy)
+			second := run(policy)
+			if strings.Contains(first.Stderr, "refused ") || !strings.Contains(first.Stderr, "review it before use") || first.Status != 0 {
+				t.Errorf("audit: %v", first)
+			}
+			if name == "other kinds" {
+				for _, line := range []string{"// No policy permits this: icmp " + egressGood, "// No policy permits this: a query for the name good.test", "{\n  \"allow\": [\n  ]"} {
+					if !strings.Contains(text, line) {
+						t.Errorf("the policy lacks %q:\n%s", line, text)
+					}
+				}
+				return
+			}
+			if second.Status != 0 || second.Stdout != first.Stdout || strings.Contains(first.Stdout, "unknown") || strings.Contains(second.Stderr, "refused ") && name != "names" {
+				t.Errorf("first %v\nsecond %v\n%s", first, second, text)
+			}
+			got, _ := s.run(t, []string{"--egress", policy}, "tcp,evil.test,80", "tcp,"+egressEvil+",80", "udp,"+egressEvil+",9", "tcp,fd71::3,80")
+			for arg, result := range got {
+				if result != "refused" && result != "unknown" {
+					t.Errorf("%s: %s\n%s", arg, result, text)
+				}
+			}
+		})
+	}
+}
+
+// TestEgressFlags checks that a bad policy ends lklrun with one line that names the place.
+func TestEgressFlags(t *testing.T) {
+	t.Parallel()
+	dir := kit.Dir(t)
+	bad := kit.WriteFile(t, filepath.Join(dir, "bad.json"), "{\n  // names\n  \"allow\": [\n    \"a b\"\n  ]\n}\n")
+	good := kit.WriteFile(t, filepath.Join(dir, "good.json"), `{"allow": []}`)
+	pipe := filepath.Join(dir, "pipe")
+	kit.Must(t, unix.Mkfifo(pipe, 0o600))
+	for names, args := range map[string][]string{
+		"bad.json:4: allow[0]: \"a b\"|expected NAME": {"--egress", bad},
+		"--egress: " + dir + "/none: no such file":    {"--egress", dir + "/none"},
+		"audit:FILE":                           {"--egress", "audit"},
+		"--egress: " + dir + "/no/p: no such":  {"--egress", "audit:" + dir + "/no/p"},
+		"--egress-log: " + dir + ": is a dire": {"--egress", good, "--egress-log", dir},
+		"no process reads this pipe":           {"--egress", good, "--egress-log", pipe},
+		"no decisions to log":                  {"--egress-log", dir + "/log"},
+		"permits everything":                   {"--egress", "audit:" + dir + "/x", "--allow", "a.test"},
+		"with --egress|remove --host-net":      {"--egress", good, "--host-net", "127.0.0.1"},
+		"with --egress|remove --publish":       {"--egress", "audit:" + dir + "/x", "--publish", "8080:80"},
+		"use --if user":                        {"--egress", good, "--if", "tap:tap0,ip=10.0.0.1/24"},
+	} {
+		kit.OneLine(t, kit.Run(t, kit.Limit, kit.Lklrun(append(args, "--", "true")...)), 2, names)
+	}
+	out := kit.OK(t, kit.Limit, kit.Lklrun("--dry-run", "--egress", good, "--", "true"))
+	if !strings.Contains(out, "egress    "+good+"\n") || !strings.Contains(out, "only to allowed destinations") {
+		t.Error(out)
+	}
+}
