@@ -226,23 +226,38 @@ func (c *Conn) pushed(f ctlproto.Frame) (bool, error) {
 
 // send writes a request and returns its id and the channel of its reply.
 func (c *Conn) send(ctx context.Context, typ uint16, body []byte, files []*os.File) (uint32, <-chan ctlproto.Frame, error) {
-	answer := make(chan ctlproto.Frame, 1)
+	all := []ctlproto.Frame{{Type: typ, Body: body}}
+	answers, err := c.sendAll(ctx, all, files)
+	if err != nil {
+		return 0, nil, err
+	}
+	return all[0].ID, answers[0], nil
+}
+
+// sendAll writes requests with one system call, sets their ids, and returns the channels of
+// their replies.
+func (c *Conn) sendAll(ctx context.Context, all []ctlproto.Frame, files []*os.File) (answers []<-chan ctlproto.Frame, err error) {
 	c.mu.Lock()
 	if c.err != nil {
 		err := c.err
 		c.mu.Unlock()
-		return 0, nil, gone(err)
+		return nil, gone(err)
 	}
-	c.lastID++
-	id := c.lastID
-	c.waiting[id] = answer
+	for i := range all {
+		answer := make(chan ctlproto.Frame, 1)
+		c.lastID++
+		all[i].ID = c.lastID
+		c.waiting[c.lastID] = answer
+		answers = append(answers, answer)
+	}
 	c.mu.Unlock()
-
-	if err := c.write(ctx, ctlproto.Frame{Type: typ, ID: id, Body: body}, files); err != nil {
-		c.forget(id)
-		return 0, nil, err
+	if err := c.write(ctx, all, files); err != nil {
+		for _, f := range all {
+			c.forget(f.ID)
+		}
+		return nil, err
 	}
-	return id, answer, nil
+	return answers, nil
 }
 
 func (c *Conn) forget(id uint32) {
@@ -251,11 +266,14 @@ func (c *Conn) forget(id uint32) {
 	c.mu.Unlock()
 }
 
-// write sends one frame, with descriptors beside it.
-func (c *Conn) write(ctx context.Context, f ctlproto.Frame, files []*os.File) error {
-	b, err := f.Append(nil)
-	if err != nil {
-		return err
+// write sends frames, with descriptors beside them.
+func (c *Conn) write(ctx context.Context, all []ctlproto.Frame, files []*os.File) error {
+	var b []byte
+	for _, f := range all {
+		var err error
+		if b, err = f.Append(b); err != nil {
+			return err
+		}
 	}
 	return c.writeWith(ctx, b, files, nil)
 }

@@ -35,35 +35,18 @@ type File struct {
 
 // Open opens a file in the stack; flags are unix.O_*.
 func (c *Conn) Open(ctx context.Context, path string, flags int) (*File, error) {
-	p, err := c.startOpen(ctx, path, flags)
-	if err != nil {
-		return nil, &fs.PathError{Op: OpOpen, Path: path, Err: err}
-	}
-	return p.file(ctx)
-}
-
-// opening is a file that is being opened.
-type opening struct {
-	*Pending
-	path string
-}
-
-func (c *Conn) startOpen(ctx context.Context, path string, flags int) (opening, error) {
-	p, err := c.Start(ctx, Call{
-		Nr:   unix.SYS_OPENAT,
-		Args: []any{unix.AT_FDCWD, CString(path), flags | unix.O_NONBLOCK | unix.O_CLOEXEC | unix.O_NOCTTY, 0},
-	})
-	return opening{p, path}, err
-}
-
-// file waits for the file.
-func (p opening) file(ctx context.Context) (*File, error) {
-	c, path := p.c, p.path
-	fd, err := p.Result(ctx)
+	fd, err := c.Syscall(ctx, openCall(path, flags))
 	if err != nil {
 		return nil, &fs.PathError{Op: OpOpen, Path: path, Err: err}
 	}
 	return &File{c: c, fd: int(fd), path: path}, nil
+}
+
+func openCall(path string, flags int) Call {
+	return Call{
+		Nr:   unix.SYS_OPENAT,
+		Args: []any{unix.AT_FDCWD, CString(path), flags | unix.O_NONBLOCK | unix.O_CLOEXEC | unix.O_NOCTTY, 0},
+	}
 }
 
 // Read reads available data; at the end it returns io.EOF.
@@ -182,28 +165,28 @@ type Content struct {
 // WriteFiles is like WriteFile for several files, in order. It returns the error of each.
 // It writes all files, even if one fails. It opens all files before it writes the first.
 func (c *Conn) WriteFiles(ctx context.Context, all []Content) []error {
-	errs := make([]error, len(all))
-	opens, files, writes := make([]opening, len(all)), make([]*File, len(all)), make([]*Pending, len(all))
+	var opens, changes []Call
+	for _, to := range all {
+		opens = append(opens, openCall(to.Path, unix.O_WRONLY))
+	}
+	fds, errs := c.all(ctx, opens...)
+	var files []*File
+	var index []int // of the open files
 	for i, to := range all {
-		opens[i], errs[i] = c.startOpen(ctx, to.Path, unix.O_WRONLY)
-	}
-	for i, p := range opens {
-		if errs[i] == nil {
-			files[i], errs[i] = p.file(ctx)
-		}
-	}
-	for i, f := range files {
-		if f == nil {
+		if errs[i] != nil {
+			errs[i] = &fs.PathError{Op: OpOpen, Path: to.Path, Err: errs[i]}
 			continue
 		}
-		writes[i], errs[i] = c.Start(ctx, f.write(all[i].Data))
-		errs[i] = errors.Join(errs[i], f.Close())
+		f := &File{c: c, fd: int(fds[i]), path: to.Path}
+		files, index = append(files, f), append(index, i)
+		changes = append(changes, f.write(to.Data), closeCall(f.fd))
 	}
-	for i, p := range writes {
-		if p != nil {
-			n, err := p.Result(ctx)
-			_, err = files[i].wrote(all[i].Data, n, err)
-			errs[i] = errors.Join(err, errs[i])
+	calls, err := c.startAll(context.WithoutCancel(ctx), changes...) // the files must be closed
+	for n, i := range index {
+		if errs[i] = err; err == nil {
+			count, err := calls[2*n].Result(ctx)
+			_, errs[i] = files[n].wrote(all[i].Data, count, err)
+			c.forget(calls[2*n+1].id)
 		}
 	}
 	return errs

@@ -18,6 +18,10 @@ import (
 // (netlink_dump, net/netlink/af_netlink.c), single answers use less than 64 KiB.
 const netlinkBuffer = 64 << 10
 
+// netlinkAnswers is the number of datagrams that one call receives. It is enough for a short
+// dump with its end, and for the answers to a batch of changes.
+const netlinkAnswers = 16
+
 // netlinkSocket implements netlink.Socket with calls in the stack. Its methods have no
 // context parameter, so it keeps the context of Netlink.
 type netlinkSocket struct {
@@ -25,6 +29,7 @@ type netlinkSocket struct {
 	s        *Socket
 	isMember bool      // member of a group: the time of messages is unknown
 	answer   *received // the answer to what Send has sent; nil: Receive has taken it
+	read     [][]byte  // datagrams that Receive has not returned yet
 }
 
 var _ netlink.Socket = (*netlinkSocket)(nil) //nolint:staticcheck // SA1019: deprecated in favour of Conn, which opens host sockets only
@@ -64,7 +69,8 @@ func bindNetlink(ctx context.Context, s *Socket, groups []uint32) (uint32, error
 	for _, g := range groups {
 		calls = append(calls, s.setsockopt(unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, integer(int(g))))
 	}
-	for i, err := range s.c.all(ctx, calls...) {
+	_, errs := s.c.all(ctx, calls...)
+	for i, err := range errs {
 		// The stack then says which attribute it refused, and why. Linux before
 		// 4.12 does not support this option.
 		if i == 1 && errors.Is(err, unix.ENOPROTOOPT) {
@@ -80,42 +86,57 @@ func bindNetlink(ctx context.Context, s *Socket, groups []uint32) (uint32, error
 	return binary.NativeEndian.Uint32(name[4:]), nil
 }
 
-// received is a call that receives one message into a buffer that is larger than most
-// messages. Only the bytes of the message are transferred.
+// received is a call that receives messages into buffers that are larger than most
+// messages. Only the bytes of the messages are transferred.
 type received struct {
-	call      *Pending
-	hdr, data *Buffer
-	flags     int // offset of msg_flags in hdr
+	call *Pending
+	hdr  *Buffer
+	data []*Buffer
+	word int
 }
 
-// receive starts to wait for a message.
-func (n *netlinkSocket) receive(ctx context.Context) (*received, error) {
-	w := n.s.c.WordSize()
-	// struct mmsghdr, include/linux/socket.h: seven words, of which two have 32 bits,
-	// then msg_len.
-	const iovAt, iovLen, flags, count, words = 2, 3, 6, 7, 8
-	hdr, iov := make([]byte, words*w), make([]byte, 2*w)
-	binary.LittleEndian.PutUint32(hdr[iovLen*w:], 1)
-	binary.LittleEndian.PutUint32(iov[w:], netlinkBuffer)
-	r := &received{hdr: InOut(hdr), flags: flags * w}
-	r.data = Received(netlinkBuffer, r.hdr, count*w)
-	r.hdr.Point(iovAt*w, In(iov).Point(0, r.data))
-	var err error
-	r.call, err = n.s.c.Start(ctx, waiting(ctx, Call{
-		Nr: unix.SYS_RECVMMSG, Args: []any{n.s.fd, r.hdr, 1, unix.MSG_DONTWAIT, nil}, Wait: unix.EPOLLIN,
-	}))
-	return r, err
+// struct mmsghdr, include/linux/socket.h: seven words, of which two have 32 bits, then
+// msg_len. These are the numbers of the words.
+const (
+	msgIov, msgIovLen, msgFlags, msgLen = 2, 3, 6, 7
+	msgWords                            = 8
+)
+
+// receive returns a call that waits for messages. A lost message of a group is an error of the next
+// call. A call that has received another message would hide it, so members receive one
+// message at a time.
+func (n *netlinkSocket) receive(ctx context.Context) (*received, Call) {
+	w, most := n.s.c.WordSize(), netlinkAnswers
+	if n.isMember {
+		most = 1
+	}
+	r := &received{hdr: InOut(make([]byte, most*msgWords*w)), word: w}
+	for i := range most {
+		at, iov := i*msgWords*w, make([]byte, 2*w)
+		binary.LittleEndian.PutUint32(r.hdr.Data[at+msgIovLen*w:], 1)
+		binary.LittleEndian.PutUint32(iov[w:], netlinkBuffer)
+		data := Received(netlinkBuffer, r.hdr, at+msgLen*w)
+		r.hdr.Point(at+msgIov*w, In(iov).Point(0, data))
+		r.data = append(r.data, data)
+	}
+	return r, waiting(ctx, Call{
+		Nr: unix.SYS_RECVMMSG, Args: []any{n.s.fd, r.hdr, most, unix.MSG_DONTWAIT, nil}, Wait: unix.EPOLLIN,
+	})
 }
 
-// result waits for the message.
-func (r *received) result(ctx context.Context) ([]byte, error) {
-	if _, err := r.call.Result(ctx); err != nil {
+// result waits for the messages.
+func (r *received) result(ctx context.Context) (all [][]byte, err error) {
+	count, err := r.call.Result(ctx)
+	if err != nil {
 		return nil, err
 	}
-	if binary.LittleEndian.Uint32(r.hdr.Data[r.flags:])&unix.MSG_TRUNC != 0 {
-		return nil, fmt.Errorf("a netlink datagram has more than %d bytes", len(r.data.Data))
+	for i, data := range r.data[:min(int(count), len(r.data))] {
+		if binary.LittleEndian.Uint32(r.hdr.Data[(i*msgWords+msgFlags)*r.word:])&unix.MSG_TRUNC != 0 {
+			return nil, fmt.Errorf("a netlink datagram has more than %d bytes", netlinkBuffer)
+		}
+		all = append(all, data.Data)
 	}
-	return r.data.Data, nil
+	return all, nil
 }
 
 // drop cancels the call. It may have received a message that nobody wants.
@@ -161,21 +182,18 @@ func (n *netlinkSocket) send(b []byte) error {
 		_, err := n.s.Send(n.ctx, b)
 		return err
 	}
-	sent, err := n.s.c.Start(n.ctx, Call{Nr: unix.SYS_SENDTO, Args: []any{n.s.fd, In(b), len(b), unix.MSG_NOSIGNAL, nil, 0}})
+	answer, receive := n.receive(n.ctx)
+	calls, err := n.s.c.startAll(n.ctx, Call{Nr: unix.SYS_SENDTO, Args: []any{n.s.fd, In(b), len(b), unix.MSG_NOSIGNAL, nil, 0}}, receive)
 	if err != nil {
 		return err
 	}
-	answer, err := n.receive(n.ctx)
-	if _, serr := sent.Result(n.ctx); serr != nil {
-		if err == nil {
-			answer.drop()
-		}
-		return serr
+	answer.call = calls[1]
+	if _, err := calls[0].Result(n.ctx); err != nil {
+		answer.drop()
+		return err
 	}
-	if err == nil {
-		n.answer = answer
-	}
-	return err
+	n.answer = answer
+	return nil
 }
 
 // SetBPF attaches a filter: the socket receives only messages that the program accepts.
@@ -190,6 +208,19 @@ func (n *netlinkSocket) RemoveBPF() error {
 
 // Receive receives the messages of one datagram.
 func (n *netlinkSocket) Receive() ([]netlink.Message, error) {
+	if len(n.read) == 0 {
+		var err error
+		if n.read, err = n.receiveSome(); err != nil {
+			return nil, err
+		}
+	}
+	b := n.read[0]
+	n.read = n.read[1:]
+	return parseNetlink(b)
+}
+
+// receiveSome receives at least one datagram.
+func (n *netlinkSocket) receiveSome() ([][]byte, error) {
 	ctx := n.ctx
 	if !n.isMember {
 		var cancel context.CancelFunc
@@ -200,17 +231,16 @@ func (n *netlinkSocket) Receive() ([]netlink.Message, error) {
 		r := n.answer
 		n.answer = nil
 		if r == nil {
+			var receive Call
+			r, receive = n.receive(ctx)
 			var err error
-			if r, err = n.receive(ctx); err != nil {
+			if r.call, err = n.s.c.Start(ctx, receive); err != nil {
 				return nil, err
 			}
 		}
-		b, err := r.result(ctx)
-		if err == nil {
-			return parseNetlink(b)
-		}
-		if !errors.Is(err, unix.EAGAIN) {
-			return nil, err
+		all, err := r.result(ctx)
+		if len(all) > 0 || err != nil && !errors.Is(err, unix.EAGAIN) {
+			return all, err
 		}
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)

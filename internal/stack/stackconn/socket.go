@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"runtime"
 	"syscall"
 	"time"
 
@@ -20,6 +19,9 @@ import (
 // waitSlice is the duration of one waiting call if its context has no deadline. The call
 // is repeated until the context ends.
 const waitSlice = time.Minute
+
+// closeLimit bounds the wait until the stack host accepts the request to close a descriptor.
+const closeLimit = 5 * time.Second
 
 // transferMax bounds the bytes of one call and leaves room for the rest of a frame.
 const transferMax = ctlproto.CTL_FRAME_MAX - 0x1000
@@ -56,26 +58,19 @@ func (s *Socket) Close() error { return s.c.closeFD(s.fd) }
 // not wait for the answer, which is known and may take long to arrive: calls are made in
 // the order in which they are sent.
 func (c *Conn) closeFD(fd int) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
 	defer cancel()
-	m := ctlproto.Syscall{Nr: unix.SYS_CLOSE, Args: [6]uint64{uint64(fd)}}
-	var err error
-	if to := c.arch(); to != runtime.GOARCH {
-		if m.Nr, err = translate(m.Nr, &m.Args, runtime.GOARCH, to); err != nil {
-			return err
-		}
-	}
-	body, err := m.Append(nil)
-	if err != nil {
-		return err
-	}
-	id, _, err := c.send(ctx, ctlproto.CTL_SYSCALL, body, nil)
+	p, err := c.Start(ctx, closeCall(fd))
 	if errors.Is(err, ErrClosed) {
 		return nil // the stack host closed it
 	}
-	c.forget(id)
+	if err == nil {
+		c.forget(p.id)
+	}
 	return err
 }
+
+func closeCall(fd int) Call { return Call{Nr: unix.SYS_CLOSE, Args: []any{fd}} }
 
 // wait makes a call that may wait until ctx ends.
 func (c *Conn) wait(ctx context.Context, call Call) (int64, error) {

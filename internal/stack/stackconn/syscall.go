@@ -131,41 +131,56 @@ type Pending struct {
 // Start sends a call without waiting for its result. The calls of a connection are made
 // in the order in which they were started.
 func (c *Conn) Start(ctx context.Context, call Call) (*Pending, error) {
-	m := ctlproto.Syscall{Nr: call.Nr}
-	if call.Wait != 0 && call.Timeout > 0 {
-		m.WaitEvents, m.TimeoutMS = call.Wait, milliseconds(call.Timeout)
-	}
-	outs, err := arguments(&m, call.Args)
-	if to := c.arch(); err == nil && to != runtime.GOARCH {
-		m.Nr, err = translate(m.Nr, &m.Args, runtime.GOARCH, to)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("system call %d: %w", call.Nr, err)
-	}
-	body, err := m.Append(nil)
-	if err != nil {
-		return nil, fmt.Errorf("system call %d: %w", call.Nr, err)
-	}
-	id, answer, err := c.send(ctx, ctlproto.CTL_SYSCALL, body, nil)
+	all, err := c.startAll(ctx, call)
 	if err != nil {
 		return nil, err
 	}
-	return &Pending{c, id, answer, outs, call.Timeout}, nil
+	return all[0], nil
+}
+
+// startAll is like Start for several calls, which it sends together: each write wakes the
+// stack host.
+func (c *Conn) startAll(ctx context.Context, calls ...Call) ([]*Pending, error) {
+	frames, all := make([]ctlproto.Frame, len(calls)), make([]*Pending, len(calls))
+	for i, call := range calls {
+		m := ctlproto.Syscall{Nr: call.Nr}
+		if call.Wait != 0 && call.Timeout > 0 {
+			m.WaitEvents, m.TimeoutMS = call.Wait, milliseconds(call.Timeout)
+		}
+		outs, err := arguments(&m, call.Args)
+		if to := c.arch(); err == nil && to != runtime.GOARCH {
+			m.Nr, err = translate(m.Nr, &m.Args, runtime.GOARCH, to)
+		}
+		if err == nil {
+			frames[i].Body, err = m.Append(nil)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("system call %d: %w", call.Nr, err)
+		}
+		frames[i].Type = ctlproto.CTL_SYSCALL
+		all[i] = &Pending{c: c, outs: outs, wait: call.Timeout}
+	}
+	answers, err := c.sendAll(ctx, frames, nil)
+	if err != nil {
+		return nil, err
+	}
+	for i, p := range all {
+		p.id, p.answer = frames[i].ID, answers[i]
+	}
+	return all, nil
 }
 
 // all makes calls in order, without waiting for one before the next, and returns their
-// errors.
-func (c *Conn) all(ctx context.Context, calls ...Call) []error {
-	pending, errs := make([]*Pending, len(calls)), make([]error, len(calls))
-	for i, call := range calls {
-		pending[i], errs[i] = c.Start(ctx, call)
-	}
-	for i, p := range pending {
-		if p != nil {
-			_, errs[i] = p.Result(ctx)
+// results.
+func (c *Conn) all(ctx context.Context, calls ...Call) (results []int64, errs []error) {
+	results, errs = make([]int64, len(calls)), make([]error, len(calls))
+	pending, err := c.startAll(ctx, calls...)
+	for i := range calls {
+		if errs[i] = err; err == nil {
+			results[i], errs[i] = pending[i].Result(ctx)
 		}
 	}
-	return errs
+	return results, errs
 }
 
 // Result waits for the result of a call and returns the same as Syscall.

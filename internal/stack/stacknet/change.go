@@ -92,17 +92,11 @@ func SetLink(ctx context.Context, c *stackconn.Conn, t Target, ch Change) (int, 
 	if len(members) == 1 {
 		return 1, changed(t, ch, n.r.changeLink(members[0].Index, ch.Group, ch))
 	}
-	b := new(batch)
+	var all []Request
 	for _, l := range members {
-		if err := b.add(unix.RTM_NEWLINK, 0, ch.head(l.Index), ch.attributes(ch.Group)); err != nil {
-			return 0, err
-		}
+		all = append(all, request(unix.RTM_NEWLINK, 0, ch.head(l.Index), ch.attributes(ch.Group)))
 	}
-	errs, err := b.send(ctx, c)
-	if err != nil {
-		return 0, fmt.Errorf("changing %v: %w", t, err)
-	}
-	return len(members) - len(errs), firstOf(members, errs)
+	return result(members, n.Do(all...))
 }
 
 func changed(t Target, ch Change, err error) error {
@@ -149,20 +143,21 @@ func (r *rtnl) changeLink(index int, group *int, ch Change) error {
 	return err
 }
 
-// firstOf returns the error of the first failed member, with its name.
-func firstOf(members []LinkState, errs map[int]error) error {
-	if len(errs) == 0 {
-		return nil
+// result returns the number of changed members, and the error of the first failed one, with
+// its name.
+func result(members []LinkState, errs []error) (changed int, first error) {
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			changed++
+		case first == nil:
+			first = fmt.Errorf("%s: %w", members[i].Name, err)
+		}
 	}
-	first := len(members)
-	for n := range errs {
-		first = min(first, n)
+	if failed := len(members) - changed; failed > 1 {
+		first = fmt.Errorf("%d of %d interfaces failed; the first error: %w", failed, len(members), first)
 	}
-	err := fmt.Errorf("%s: %w", members[first].Name, errs[first])
-	if len(errs) > 1 {
-		return fmt.Errorf("%d of %d interfaces failed; the first error: %w", len(errs), len(members), err)
-	}
-	return err
+	return changed, first
 }
 
 // SetAddress adds p to the target's interfaces, or removes it, and returns the number of
@@ -182,26 +177,22 @@ func SetAddress(ctx context.Context, c *stackconn.Conn, t Target, p netip.Prefix
 	if del {
 		typ, flags = unix.RTM_DELADDR, 0
 	}
-	b := new(batch)
+	var all []Request
 	for _, l := range members {
-		head, attrs := addressMessage(l.Index, p)
-		if err := b.add(typ, flags, head, attrs); err != nil {
-			return 0, err
-		}
+		all = append(all, addressRequest(typ, flags, l.Index, p))
 	}
-	errs, err := b.send(ctx, c)
-	if err != nil {
-		return 0, fmt.Errorf("%v: %w", t, err)
-	}
+	errs := n.Do(all...)
 	for i, err := range errs {
 		errs[i] = addressError(p, err)
 	}
-	return len(members) - len(errs), firstOf(members, errs)
+	return result(members, errs)
 }
 
 // addressError explains the error of a change of address p.
 func addressError(p netip.Prefix, err error) error {
 	switch {
+	case err == nil:
+		return nil
 	case errors.Is(err, syscall.EEXIST):
 		return fmt.Errorf("%v already exists: %w", p, err)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
@@ -213,25 +204,28 @@ func addressError(p netip.Prefix, err error) error {
 // AddDummies creates n dummy interfaces in a group, all down. Their names are made from
 // format and a number.
 func AddDummies(ctx context.Context, c *stackconn.Conn, format string, n, group int) error {
-	b := new(batch)
+	nl, err := Open(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer nl.Close()
+	var all []Request
 	for i := range n {
-		err := b.add(unix.RTM_NEWLINK, netlink.Create|netlink.Excl, ifinfomsg(0, 0, 0), func(ae *netlink.AttributeEncoder) {
+		all = append(all, request(unix.RTM_NEWLINK, netlink.Create|netlink.Excl, ifinfomsg(0, 0, 0), func(ae *netlink.AttributeEncoder) {
 			ae.String(unix.IFLA_IFNAME, fmt.Sprintf(format, i))
 			ae.Uint32(unix.IFLA_GROUP, uint32(group))
 			ae.Nested(unix.IFLA_LINKINFO, func(ae *netlink.AttributeEncoder) error {
 				ae.String(unix.IFLA_INFO_KIND, "dummy")
 				return nil
 			})
-		})
+		}))
+	}
+	for i, err := range nl.Do(all...) {
 		if err != nil {
-			return err
+			return fmt.Errorf("creating the interface %s: %w", fmt.Sprintf(format, i), err)
 		}
 	}
-	errs, err := b.send(ctx, c)
-	for i, no := range errs {
-		return fmt.Errorf("creating the interface %s: %w", fmt.Sprintf(format, i), no)
-	}
-	return err
+	return nil
 }
 
 // Sorted returns interfaces in the order in which they were created.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
@@ -40,44 +41,85 @@ func (n *Netlink) Configure(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
+	s := steps{n: n}
 	if lo, ok := findLink(states, "lo"); ok {
-		if err := n.r.setLink(lo, nil, 0); err != nil {
-			return fmt.Errorf("setting lo up: %w", err)
+		for _, q := range setLink(lo, nil, 0) {
+			s.addWith(q, func(err error) error { return fmt.Errorf("setting lo up: %w", err) })
 		}
 	}
-	if err := configureLinks(n.r, states, cfg.Links); err != nil {
+	if err := s.links(states, cfg.Links); err != nil {
 		return err
 	}
 	if m := cfg.MPTCP; m != nil {
-		if err := n.Do(SetLimits(*m))[0]; err != nil {
+		s.link = ""
+		s.addWith(SetLimits(*m), func(err error) error {
 			return fmt.Errorf("setting the MPTCP limits to %d subflows and %d accepted addresses: %w", m.Subflows, m.AddAddrAccepted, err)
+		})
+	}
+	return s.apply()
+}
+
+// ConfigureLinks configures links of a running stack and does not change other links.
+func ConfigureLinks(ctx context.Context, c *stackconn.Conn, links ...Link) error {
+	n, err := Open(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer n.Close()
+	states, err := n.r.links()
+	if err != nil {
+		return err
+	}
+	s := steps{n: n}
+	if err := s.links(states, links); err != nil {
+		return err
+	}
+	return s.apply()
+}
+
+// steps are changes that are made together, because each answer takes long compared with its
+// request.
+type steps struct {
+	n        *Netlink
+	link     string // for the errors of the next steps; "": they are not about a link
+	requests []Request
+	explain  []func(error) error
+}
+
+// addWith adds a step. explain adds to its error the step that failed.
+func (s *steps) addWith(q Request, explain func(error) error) {
+	if link, why := s.link, explain; link != "" {
+		explain = func(err error) error { return &LinkError{Link: link, Err: why(err)} }
+	}
+	s.requests, s.explain = append(s.requests, q), append(s.explain, explain)
+}
+
+// add adds a step with its description.
+func (s *steps) add(q Request, format string, args ...any) {
+	s.addWith(q, func(err error) error { return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err) })
+}
+
+// apply makes the changes and returns the error of the first that failed.
+func (s *steps) apply() error {
+	requests, explain := s.requests, s.explain
+	s.requests, s.explain = nil, nil
+	for i, err := range s.n.Do(requests...) {
+		if err != nil {
+			return explain[i](err)
 		}
 	}
 	return nil
 }
 
-// ConfigureLinks configures links of a running stack and does not change other links.
-func ConfigureLinks(ctx context.Context, c *stackconn.Conn, links ...Link) error {
-	r, err := openRoute(ctx, c)
-	if err != nil {
-		return err
-	}
-	defer r.close()
-	states, err := r.links()
-	if err != nil {
-		return err
-	}
-	return configureLinks(r, states, links)
-}
-
-func configureLinks(r *rtnl, states []LinkState, links []Link) error {
+func (s *steps) links(states []LinkState, links []Link) error {
 	for _, l := range links {
 		state, ok := findLink(states, l.Name)
 		if !ok {
 			return fmt.Errorf("configuring %s: the stack has no such interface, it has %s", l.Name, names(states))
 		}
-		if err := configureLink(r, state, l); err != nil {
-			return &LinkError{Link: l.Name, Err: err}
+		s.link = l.Name
+		if err := s.configure(state, l); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -95,40 +137,31 @@ func (e *LinkError) Error() string { return fmt.Sprintf("configuring %s: %v", e.
 // Unwrap returns the underlying error.
 func (e *LinkError) Unwrap() error { return e.Err }
 
-func configureLink(r *rtnl, state LinkState, l Link) error {
-	state, err := configureDevice(r, state, l)
+func (s *steps) configure(state LinkState, l Link) error {
+	state, err := s.device(state, l)
 	if err != nil {
 		return err
 	}
 	for _, p := range l.Addrs {
-		if err := r.setAddress(state.Index, p); err != nil {
-			return fmt.Errorf("adding address %v: %w", p, err)
-		}
+		s.add(addressRequest(unix.RTM_NEWADDR, netlink.Create|netlink.Replace, state.Index, p), "adding address %v", p)
 	}
-	via := func(dst netip.Prefix, gw netip.Addr) error {
-		return r.setRoute(Route{
+	via := func(dst netip.Prefix, gw netip.Addr) Request {
+		return SetRoute(Route{
 			Table: unix.RT_TABLE_MAIN, Dst: dst, Gateway: gw, Ifindex: state.Index, Metric: l.Metric,
 			OnLink: !onLink(l.Addrs, gw), Proto: unix.RTPROT_STATIC,
 		})
 	}
 	for _, gw := range []netip.Addr{l.GW4, l.GW6} {
-		if !gw.IsValid() {
-			continue
-		}
-		if err := via(everywhere(gw), gw); err != nil {
-			return fmt.Errorf("adding the default route via %v: %w", gw, err)
+		if gw.IsValid() {
+			s.add(via(everywhere(gw), gw), "adding the default route via %v", gw)
 		}
 	}
-	for _, s := range l.Routes {
-		if err := via(s.To, s.Via); err != nil {
-			return fmt.Errorf("adding the route to %v via %v: %w", s.To, s.Via, err)
-		}
+	for _, r := range l.Routes {
+		s.add(via(r.To, r.Via), "adding the route to %v via %v", r.To, r.Via)
 	}
 	for _, dst := range directRoutes(l) {
 		e := Route{Table: unix.RT_TABLE_MAIN, Dst: dst, Ifindex: state.Index, Metric: l.Metric, Proto: unix.RTPROT_STATIC}
-		if err := r.setRoute(e); err != nil {
-			return fmt.Errorf("adding the route to %v: %w", dst, err)
-		}
+		s.add(SetRoute(e), "adding the route to %v", dst)
 	}
 	return nil
 }

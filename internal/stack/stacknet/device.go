@@ -15,41 +15,37 @@ import (
 // This file sets the properties of a device, as opposed to its addresses: MAC, MTU,
 // group, queueing discipline, a VLAN device on top.
 
-// configureDevice configures l's device and returns the device for the addresses.
-func configureDevice(r *rtnl, state LinkState, l Link) (LinkState, error) {
-	if err := r.setLink(state, l.MAC, l.MTU); err != nil {
-		return state, fmt.Errorf("setting it up%s: %w", wanted(l), err)
+// device adds the configuration of l's device, and returns the device for the addresses.
+func (s *steps) device(state LinkState, l Link) (LinkState, error) {
+	for _, q := range setLink(state, l.MAC, l.MTU) {
+		s.add(q, "setting it up%s", wanted(l))
 	}
 	if l.Group != state.Group {
-		if err := r.setGroup(state.Index, l.Group); err != nil {
-			return state, fmt.Errorf("setting group %d: %w", l.Group, err)
-		}
+		s.add(setGroup(state.Index, l.Group), "setting group %d", l.Group)
 	}
 	if l.Qdisc != "" {
-		if err := r.setQdisc(state.Index, l.Qdisc); err != nil {
+		s.addWith(setQdisc(state.Index, l.Qdisc), func(err error) error { return qdiscError(l.Qdisc, err) })
+	}
+	if l.VLAN != 0 { // the device's index is needed
+		if err := s.apply(); err != nil {
 			return state, err
 		}
-	}
-	if l.VLAN != 0 {
 		var err error
-		if state, err = r.addVLAN(state, l); err != nil {
-			return state, fmt.Errorf("creating the device %s of VLAN %d: %w", l.Top(), l.VLAN, err)
+		if state, err = s.n.r.addVLAN(state, l); err != nil {
+			return state, &LinkError{l.Name, fmt.Errorf("creating the device %s of VLAN %d: %w", l.Top(), l.VLAN, err)}
 		}
 	}
 	for _, n := range l.Neigh {
-		if err := r.setNeighbour(state.Index, n); err != nil {
-			return state, fmt.Errorf("adding the neighbour %v at %v: %w", n.IP, n.MAC, err)
-		}
+		s.add(setNeighbour(state.Index, n), "adding the neighbour %v at %v", n.IP, n.MAC)
 	}
 	return state, nil
 }
 
 // setGroup puts a device into a group.
-func (r *rtnl) setGroup(index, group int) error {
-	_, err := r.request(unix.RTM_NEWLINK, netlink.Acknowledge, ifinfomsg(index, 0, 0), func(ae *netlink.AttributeEncoder) {
+func setGroup(index, group int) Request {
+	return request(unix.RTM_NEWLINK, 0, ifinfomsg(index, 0, 0), func(ae *netlink.AttributeEncoder) {
 		ae.Uint32(unix.IFLA_GROUP, uint32(group))
 	})
-	return err
 }
 
 // iflaVlanID is IFLA_VLAN_ID, include/uapi/linux/if_link.h.
@@ -88,15 +84,14 @@ func (r *rtnl) addVLAN(lower LinkState, l Link) (LinkState, error) {
 }
 
 // setNeighbour adds a permanent neighbour entry.
-func (r *rtnl) setNeighbour(index int, n Neighbour) error {
+func setNeighbour(index int, n Neighbour) Request {
 	// struct ndmsg, include/uapi/linux/neighbour.h.
 	head := make([]byte, unix.SizeofNdMsg)
 	head[0] = family(n.IP)
 	binary.NativeEndian.PutUint32(head[4:], uint32(index))
 	binary.NativeEndian.PutUint16(head[8:], unix.NUD_PERMANENT)
-	_, err := r.request(unix.RTM_NEWNEIGH, netlink.Acknowledge|netlink.Create|netlink.Replace, head, func(ae *netlink.AttributeEncoder) {
+	return request(unix.RTM_NEWNEIGH, netlink.Create|netlink.Replace, head, func(ae *netlink.AttributeEncoder) {
 		ae.Bytes(unix.NDA_DST, n.IP.AsSlice())
 		ae.Bytes(unix.NDA_LLADDR, n.MAC)
 	})
-	return err
 }

@@ -102,14 +102,21 @@ func (n *Netlink) Do(all ...Request) []error {
 	return errs
 }
 
-// together sends requests to one connection with one system call in the stack. Each is
-// sent once. A second attempt at a successful request would fail, and the caller would
-// conclude that another program created the object.
+// mostTogether is the number of requests that are sent with one system call. The smallest
+// default buffer of a netlink socket (208 KiB) has room for as many answers.
+const mostTogether = 64
+
+// together sends requests to one connection. Each is sent once. A second attempt at a
+// successful request would fail, and the caller would conclude that another program created
+// the object.
 func (n *Netlink) together(all []Request, errs []error) {
-	if len(all) == 1 {
-		errs[0] = n.one(all[0])
-	} else if err := n.atOnce(all, errs); err != nil {
-		for i := range errs {
+	var err error
+	for from := 0; from < len(all); from += mostTogether {
+		to := min(from+mostTogether, len(all))
+		if err == nil {
+			err = n.atOnce(all[from:to], errs[from:to])
+		}
+		for i := from; err != nil && i < to; i++ {
 			errs[i] = err
 		}
 	}
@@ -120,53 +127,47 @@ func (n *Netlink) together(all []Request, errs []error) {
 	}
 }
 
-// door returns the connection for a request, and its message with the values that only
-// the connection knows.
-func (n *Netlink) door(q Request) (*netlink.Conn, netlink.Message, error) {
-	if q.err != nil || !q.pm {
-		return n.r.conn, q.m, q.err
-	}
-	if err := n.path(); err != nil {
-		return nil, q.m, err
-	}
-	q.m.Header.Type = netlink.HeaderType(n.pm)
-	return n.g, q.m, nil
-}
-
-func (n *Netlink) one(q Request) error {
-	c, m, err := n.door(q)
-	if err != nil {
-		return err
-	}
-	m.Header.Flags |= netlink.Acknowledge
-	_, err = c.Execute(m)
-	return kernelError(err)
-}
-
-// atOnce stores the result of each request in errs, or returns an error if the results
-// are not known.
+// atOnce sends requests with one system call in the stack, and stores the result of each in
+// errs. It returns an error if the results are not known.
 func (n *Netlink) atOnce(all []Request, errs []error) error {
-	b := new(batch)
+	c := n.r.conn
 	if all[0].pm {
-		b.family = unix.NETLINK_GENERIC
+		if err := n.path(); err != nil {
+			return err
+		}
+		c = n.g
 	}
-	var sent []int // numbers of the requests in b
+	var msgs []netlink.Message
+	var sent []int // numbers of the requests in msgs
 	for i, q := range all {
 		if errs[i] = q.err; q.err != nil {
 			continue
 		}
-		_, m, err := n.door(q)
+		if q.pm {
+			q.m.Header.Type = netlink.HeaderType(n.pm)
+		}
+		q.m.Header.Flags |= netlink.Acknowledge
+		msgs, sent = append(msgs, q.m), append(sent, i)
+	}
+	if len(msgs) == 0 {
+		return nil
+	}
+	msgs, err := c.SendMessages(msgs)
+	if err != nil {
+		return kernelError(err)
+	}
+	for i, m := range msgs { // the stack answers each in order
+		answer, err := c.Receive()
+		var op *netlink.OpError
 		if err == nil {
-			err = b.append(m)
+			err = netlink.Validate(m, answer)
+		} else if errors.As(err, &op) && op.Sequence == m.Header.Sequence {
+			errs[sent[i]] = kernelError(err)
+			continue
 		}
 		if err != nil {
-			return err
+			return kernelError(err)
 		}
-		sent = append(sent, i)
 	}
-	failed, err := b.send(n.ctx, n.c)
-	for number, err := range failed {
-		errs[sent[number]] = err
-	}
-	return err
+	return nil
 }

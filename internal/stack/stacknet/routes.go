@@ -108,11 +108,6 @@ func SetRoute(e Route) Request {
 	return request(unix.RTM_NEWROUTE, netlink.Create|netlink.Replace, e.head(), e.attributes)
 }
 
-func (r *rtnl) setRoute(e Route) error {
-	_, err := r.request(unix.RTM_NEWROUTE, netlink.Acknowledge|netlink.Create|netlink.Replace, e.head(), e.attributes)
-	return err
-}
-
 // DelRoute removes a route, if it exists.
 func DelRoute(e Route) Request {
 	q := request(unix.RTM_DELROUTE, 0, e.head(), e.attributes)

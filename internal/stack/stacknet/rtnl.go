@@ -88,27 +88,23 @@ func (r *rtnl) links() ([]LinkState, error) {
 }
 
 // setLink changes MAC and MTU if they differ, and sets the link up.
-func (r *rtnl) setLink(l LinkState, mac net.HardwareAddr, mtu int) error {
+func setLink(l LinkState, mac net.HardwareAddr, mtu int) (all []Request) {
 	macDiffers := len(mac) > 0 && mac.String() != l.MAC.String()
 	mtuDiffers := mtu > 0 && mtu != l.MTU
 	if l.Up() && !macDiffers && !mtuDiffers {
 		return nil
 	}
 	if macDiffers && l.Up() { // few drivers can change it while the link is up
-		down := ifinfomsg(l.Index, 0, unix.IFF_UP)
-		if _, err := r.request(unix.RTM_NEWLINK, netlink.Acknowledge, down, func(*netlink.AttributeEncoder) {}); err != nil {
-			return err
-		}
+		all = append(all, request(unix.RTM_NEWLINK, 0, ifinfomsg(l.Index, 0, unix.IFF_UP), func(*netlink.AttributeEncoder) {}))
 	}
-	_, err := r.request(unix.RTM_NEWLINK, netlink.Acknowledge, ifinfomsg(l.Index, unix.IFF_UP, unix.IFF_UP), func(ae *netlink.AttributeEncoder) {
+	return append(all, request(unix.RTM_NEWLINK, 0, ifinfomsg(l.Index, unix.IFF_UP, unix.IFF_UP), func(ae *netlink.AttributeEncoder) {
 		if macDiffers {
 			ae.Bytes(unix.IFLA_ADDRESS, mac)
 		}
 		if mtuDiffers {
 			ae.Uint32(unix.IFLA_MTU, uint32(mtu))
 		}
-	})
-	return err
+	}))
 }
 
 // Address is an address of one of the stack's interfaces.
@@ -167,16 +163,8 @@ func (r *rtnl) addresses() ([]Address, error) {
 // ifaFlags is IFA_FLAGS, include/uapi/linux/if_addr.h.
 const ifaFlags = 8
 
-// setAddress adds the address p to the interface, unless it exists.
-func (r *rtnl) setAddress(index int, p netip.Prefix) error {
-	head, attrs := addressMessage(index, p)
-	_, err := r.request(unix.RTM_NEWADDR, netlink.Acknowledge|netlink.Create|netlink.Replace, head, attrs)
-	return err
-}
-
-// addressMessage returns the message for RTM_NEWADDR and RTM_DELADDR: the address p of
-// interface index.
-func addressMessage(index int, p netip.Prefix) ([]byte, func(*netlink.AttributeEncoder)) {
+// addressRequest returns RTM_NEWADDR or RTM_DELADDR for the address p of interface index.
+func addressRequest(typ netlink.HeaderType, flags netlink.HeaderFlags, index int, p netip.Prefix) Request {
 	head := make([]byte, unix.SizeofIfAddrmsg)
 	head[0] = family(p.Addr())
 	head[1] = uint8(p.Bits())
@@ -184,7 +172,7 @@ func addressMessage(index int, p netip.Prefix) ([]byte, func(*netlink.AttributeE
 		head[3] = unix.RT_SCOPE_HOST
 	}
 	binary.NativeEndian.PutUint32(head[4:], uint32(index))
-	return head, func(ae *netlink.AttributeEncoder) {
+	return request(typ, flags, head, func(ae *netlink.AttributeEncoder) {
 		ae.Bytes(unix.IFA_LOCAL, p.Addr().AsSlice())
 		ae.Bytes(unix.IFA_ADDRESS, p.Addr().AsSlice())
 		if p.Addr().Is4() {
@@ -197,7 +185,7 @@ func addressMessage(index int, p netip.Prefix) ([]byte, func(*netlink.AttributeE
 		// so the first connection would fail. The user is responsible for
 		// addresses on the command line.
 		ae.Uint32(ifaFlags, unix.IFA_F_NODAD)
-	}
+	})
 }
 
 func family(a netip.Addr) uint8 {

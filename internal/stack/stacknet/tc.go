@@ -142,17 +142,21 @@ func (r *rtnl) delQdisc(index int, parent uint32) error {
 }
 
 // setQdisc sets the root queueing discipline of a device.
-func (r *rtnl) setQdisc(index int, kind string) error {
-	err := r.qdisc(index, 0, tcHRoot, netlink.Replace, kind, nil)
+func setQdisc(index int, kind string) Request {
+	return request(unix.RTM_NEWQDISC, netlink.Create|netlink.Replace, tcmsg(index, 0, tcHRoot, 0), func(ae *netlink.AttributeEncoder) {
+		ae.String(tcaKind, kind)
+	})
+}
+
+// qdiscError explains the error of setQdisc.
+func qdiscError(kind string, err error) error {
 	switch {
 	case errors.Is(err, unix.ENOENT):
-		return err
+		return fmt.Errorf("the stack has no queueing discipline %q: %w", kind, err)
 	case errors.Is(err, unix.EINVAL):
 		return fmt.Errorf("the queueing discipline %q requires parameters: %w", kind, err)
-	case err != nil:
-		return fmt.Errorf("setting the queueing discipline %q: %w", kind, err)
 	}
-	return nil
+	return fmt.Errorf("setting the queueing discipline %q: %w", kind, err)
 }
 
 // From pkt_cls.h, tc_act/tc_gact.h and tc_act/tc_mirred.h.
