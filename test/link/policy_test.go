@@ -184,6 +184,7 @@ func TestEgressAudit(t *testing.T) {
 		"addresses":     `curl -sS http://` + egressGood + `:81/hello; dig +short +tries=1 @` + egressGood + ` good.test; /usr/bin/python3 -c "$TRY" tcp,fd71::2,80 udp,` + egressGood + `,9`,
 		"the host":      `/usr/bin/python3 -c "$TRY" tcp,192.168.127.254,7777 tcp,rebind.wild.test,80`,
 		"a closed port": `/usr/bin/python3 -c "$TRY" tcp,good.test,82`,
+		"fronting":      `curl -sS -m 20 -H "Host: evil.test" http://good.test/hello`,
 		"other kinds":   "ping -c 1 -W 10 " + egressGood + " >/dev/null; dig +short TXT good.test >/dev/null",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -209,6 +210,14 @@ func TestEgressAudit(t *testing.T) {
 			}
 			if second.Status != 0 || second.Stdout != first.Stdout || strings.Contains(first.Stdout, "unknown") || strings.Contains(second.Stderr, "refused ") && name != "names" {
 				t.Errorf("first %v\nsecond %v\n%s", first, second, text)
+			}
+			for name, lines := range map[string]string{
+				"names":    "\n    \"a.wild.test:8080/tcp\",\n    \"good.test/dns\",\n  ]", // by the Host that curl sent
+				"fronting": "\n    \"10.71.8.2:80/tcp\",\n    \"good.test/dns\",\n  ]",
+			} {
+				if t.Name() == "TestEgressAudit/"+name && !strings.Contains(text, lines) {
+					t.Errorf("the policy lacks %s:\n%s", lines, text)
+				}
 			}
 			got, _ := s.run(t, []string{"--egress", policy}, "tcp,evil.test,80", "tcp,"+egressEvil+",80", "udp,"+egressEvil+",9", "tcp,fd71::3,80")
 			for arg, result := range got {
@@ -246,5 +255,93 @@ func TestEgressFlags(t *testing.T) {
 	out := kit.OK(t, kit.Limit, kit.Lklrun("--dry-run", "--egress", good, "--", "true"))
 	if !strings.Contains(out, "egress    "+good+"\n") || !strings.Contains(out, "only to allowed destinations") {
 		t.Error(out)
+	}
+}
+
+// tlsServer answers each TLS connection with the name that its client said.
+const tlsServer = `
+import os, socket, ssl, subprocess, sys, threading
+os.chdir(sys.argv[1])
+subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "k", "-out", "c", "-subj", "/CN=x", "-days", "2"], check=True, stderr=subprocess.DEVNULL)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain("c", "k")
+context.sni_callback = lambda s, name, _: setattr(s, "said", name)
+def serve(conn):
+    try:
+        s = context.wrap_socket(conn, server_side=True)
+        s.recv(9999)
+        s.sendall(b"HTTP/1.0 200 OK\r\n\r\nTLS for %s\n" % str(getattr(s, "said", None)).encode())
+        s.close()
+    except OSError:
+        pass
+l = socket.create_server(("0.0.0.0", 443))
+while True:
+    threading.Thread(target=serve, args=(l.accept()[0],), daemon=True).start()
+`
+
+// slowHello sends a ClientHello, or other bytes, one by one, and prints the answer.
+const slowHello = `
+import socket, ssl, sys
+sent = sys.argv[3].encode().decode("unicode_escape").encode("latin-1")
+if not sent:
+    out = ssl.MemoryBIO()
+    c = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT); c.check_hostname = False; c.verify_mode = ssl.CERT_NONE
+    try: c.wrap_bio(ssl.MemoryBIO(), out, server_hostname=sys.argv[4]).do_handshake()
+    except ssl.SSLWantReadError: pass
+    sent = out.read()
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 20)
+s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+try:
+    for n in range(len(sent)): s.send(sent[n:n+1])
+    got = s.recv(9999)
+    print("answer" if got else "end")
+except ConnectionError: print("reset")
+`
+
+// TestEgressSharedAddress checks that a program reaches only permitted names at an address that
+// they share with others, whatever it says first.
+func TestEgressSharedAddress(t *testing.T) {
+	t.Parallel()
+	kit.Need(t, "openssl")
+	s := newPolicySite(t)
+	server := kit.Start(t, s.net.Command("/usr/bin/python3", "-c", tlsServer, s.dir))
+	kit.WaitFor(t, "the TLS server", kit.Limit, func() bool { return s.net.Listening(t, "t", 443) || !server.Running() })
+	s.net.EchoTCP(t, "0.0.0.0:2222")
+	curl := func(args ...string) []string { return append([]string{"curl", "-sSk", "-m", "20"}, args...) }
+	python := func(args ...string) []string {
+		return append([]string{"/usr/bin/python3", "-c", slowHello}, args...)
+	}
+	byName := []string{"--allow", "good.test:80", "--allow", "good.test:443", "--allow", "good.test:2222", "--allow", "a.wild.test:8080"}
+	const evil = "GET /hello HTTP/1.1\\r\\nHost: evil.test\\r\\n\\r\\n"
+	for name, tt := range map[string]struct {
+		flags, command []string
+		stdout, stderr string
+	}{
+		"TLS":                    {byName, curl("https://good.test/"), "TLS for good.test\n", ""},
+		"TLS 1.2":                {byName, curl("--tls-max", "1.2", "https://good.test/"), "TLS for good.test\n", ""},
+		"fronting by TLS":        {byName, curl("--connect-to", "evil.test:443:good.test:443", "https://evil.test/"), "", `refused tcp 10.71.8.2:443: the program asks TLS for "evil.test", which no rule permits at this address`},
+		"fronting by TLS 1.2":    {byName, curl("--tls-max", "1.2", "--connect-to", "evil.test:443:good.test:443", "https://evil.test/"), "", `asks TLS for "evil.test"`},
+		"a name on another port": {byName, curl("--connect-to", "a.wild.test:443:good.test:443", "https://a.wild.test/"), "", `asks TLS for "a.wild.test"`},
+		"TLS without a name":     {byName, []string{"sh", "-c", "openssl s_client -quiet -noservername -connect good.test:443 </dev/null 2>/dev/null; true"}, "", "asks TLS for no name; only --allow 10.71.8.2 permits that"},
+		"bytes of a hello":       {byName, python("good.test", "443", "", "good.test"), "answer\n", ""},
+		"bytes of another hello": {byName, python("good.test", "443", "", "evil.test"), "reset\n", `asks TLS for "evil.test"`},
+		"a rule for the address": {[]string{"--allow", egressGood}, curl("--connect-to", "evil.test:443:"+egressGood+":443", "https://evil.test/"), "TLS for evil.test\n", ""},
+		"HTTP":                   {byName, curl("http://good.test/hello"), "hello\n", ""},
+		"fronting by HTTP":       {byName, curl("-H", "Host: evil.test", "http://good.test/hello"), "", `refused tcp 10.71.8.2:80: the program asks HTTP for "evil.test"`},
+		"an absolute target":     {byName, curl("--proxy", "http://good.test:80", "http://evil.test/hello"), "", `asks HTTP for "evil.test"`},
+		"a tunnel":               {byName, curl("--proxytunnel", "--proxy", "http://good.test:80", "http://evil.test/hello"), "", `asks HTTP for "evil.test"`},
+		"bytes of a request":     {byName, python("good.test", "80", strings.ReplaceAll(evil, "evil", "good")), "answer\n", ""},
+		"bytes of another":       {byName, python("good.test", "80", evil), "reset\n", `asks HTTP for "evil.test"`},
+		"two hosts":              {byName, python("good.test", "80", "GET /hello HTTP/1.1\\r\\nHost: good.test\\r\\nhost : evil.test\\r\\n\\r\\n"), "reset\n", `asks HTTP for "evil.test"`},
+		"another protocol":       {byName, python("good.test", "2222", "ping"), "answer\n", ""},
+		"the engine preload":     {append(byName, "--engine", "preload"), curl("-H", "Host: evil.test", "http://good.test/hello"), "", `asks HTTP for "evil.test"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := kit.Run(t, 2*kit.Limit, s.command(slices.Concat([]string{kit.Bin("lklrun"), "--name", kit.NewName()}, tt.flags, []string{"--"}, tt.command)...))
+			refusals := strings.Count(r.Stderr, "lklrun: eth0: refused tcp ")
+			if r.Stdout != tt.stdout || !strings.Contains(r.Stderr, tt.stderr) || (refusals == 1) != (tt.stderr != "") {
+				t.Errorf("want %q and %q: %v", tt.stdout, tt.stderr, r)
+			}
+		})
 	}
 }

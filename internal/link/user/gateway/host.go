@@ -29,32 +29,35 @@ import (
 // Besides published ports, which rules exclude, the rest of the package opens none.
 
 // dialHost opens a socket of the host to addr:port of the stack, if the rules
-// permit it.
-func (g *Gateway) dialHost(ctx context.Context, network string, addr tcpip.Address, port uint16) (net.Conn, error) {
+// permit it. The caller must pass the data of a watched flow to it.
+func (g *Gateway) dialHost(ctx context.Context, network string, addr tcpip.Address, port uint16) (conn net.Conn, flow *rules.Flow, err error) {
+	to := netip.AddrPortFrom(peer(addr), port)
 	if g.rules != nil {
-		if err := g.rules.Open(network, netip.AddrPortFrom(peer(addr), port)); err != nil {
-			return nil, err
+		if flow, err = g.rules.Open(network, to); err != nil {
+			return nil, nil, err
 		}
 	}
 	if g.proxy != nil {
 		if network == "udp" {
-			return g.proxy.datagrams(ctx, netip.AddrPortFrom(peer(addr), port))
+			conn, err = g.proxy.datagrams(ctx, to)
+		} else {
+			conn, err = g.proxy.dial(ctx, to)
 		}
-		return g.proxy.dial(ctx, netip.AddrPortFrom(peer(addr), port))
+		return conn, flow, err
 	}
-	conn, err := g.cfg.dial(ctx, network, netip.AddrPortFrom(g.onHost(addr), port))
+	conn, err = g.cfg.dial(ctx, network, netip.AddrPortFrom(g.onHost(addr), port))
 	if err != nil || g.rules == nil {
-		return conn, err
+		return conn, nil, err
 	}
 	from, err := netip.ParseAddrPort(conn.LocalAddr().String())
 	if err == nil {
-		err = g.rules.Connected(network, from, netip.AddrPortFrom(peer(addr), port))
+		err = g.rules.Connected(network, from, to)
 	}
 	if err != nil {
 		conn.Close()
-		return nil, err
+		return nil, nil, err
 	}
-	return conn, nil
+	return conn, flow, nil
 }
 
 // dial opens a socket without asking the rules, for example to a name server of the host.

@@ -59,7 +59,7 @@ func TestDialHostRefuses(t *testing.T) {
 	defer g.rules.Close()
 	for _, network := range []string{"tcp", "udp"} {
 		for _, to := range []string{"192.0.2.2", "192.168.127.254", "127.0.0.1", "::ffff:127.0.0.1", "0.0.0.0", "::1"} {
-			conn, err := g.dialHost(t.Context(), network, tcpip.AddrFromSlice(netip.MustParseAddr(to).AsSlice()), 80)
+			conn, _, err := g.dialHost(t.Context(), network, tcpip.AddrFromSlice(netip.MustParseAddr(to).AsSlice()), 80)
 			var refused *rules.DeniedError
 			if !errors.As(err, &refused) {
 				t.Errorf("%s to %s: %v", network, to, err)
@@ -128,7 +128,7 @@ ip rule add ipproto udp sport 1024-65534 dport 11 lookup 100`)
 		}
 		for to, want := range map[string]bool{"10.71.8.2:9": true, "10.71.8.2:10": true, "10.71.8.2:11": false} {
 			at := netip.MustParseAddrPort(to)
-			conn, err := g.dialHost(t.Context(), "udp", tcpip.AddrFromSlice(at.Addr().AsSlice()), at.Port())
+			conn, _, err := g.dialHost(t.Context(), "udp", tcpip.AddrFromSlice(at.Addr().AsSlice()), at.Port())
 			if (err == nil) != want {
 				t.Errorf("socket to %s: %v", to, err)
 			}

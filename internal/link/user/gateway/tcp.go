@@ -20,6 +20,8 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/waiter"
+
+	"github.com/lklrun/lklrun/internal/link/user/rules"
 )
 
 // copyBuffers holds buffers for data between the two sides of a connection.
@@ -31,6 +33,7 @@ type relay struct {
 	endpoint tcpip.Endpoint // endpoint of the stack's side
 	events   *waiter.Queue  // of endpoint
 	host     *net.TCPConn
+	flow     *rules.Flow // nil: there are no rules
 	entry
 }
 
@@ -95,7 +98,7 @@ func (g *Gateway) connect(ctx context.Context, req *request) {
 		req.Complete(false)
 		return
 	}
-	conn, err := g.dial(ctx, id)
+	conn, flow, err := g.dial(ctx, id)
 	if err != nil {
 		g.log.Debug("gateway: connecting", "error", err)
 		if errors.Is(err, unix.EMFILE) {
@@ -117,7 +120,7 @@ func (g *Gateway) connect(ctx context.Context, req *request) {
 		reset(conn.(*net.TCPConn)) // the stack has given up in the meantime
 		return
 	}
-	g.relay(&relay{stack: gonet.NewTCPConn(&wq, ep), endpoint: ep, events: &wq, host: conn.(*net.TCPConn)})
+	g.relay(&relay{stack: gonet.NewTCPConn(&wq, ep), endpoint: ep, events: &wq, host: conn.(*net.TCPConn), flow: flow})
 }
 
 // relay copies the data of a connection in both directions until both have
@@ -141,14 +144,15 @@ func (g *Gateway) relay(r *relay) {
 }
 
 // dial opens the host's connection for one of the stack's.
-func (g *Gateway) dial(ctx context.Context, id stack.TransportEndpointID) (net.Conn, error) {
+func (g *Gateway) dial(ctx context.Context, id stack.TransportEndpointID) (net.Conn, *rules.Flow, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectLimit)
 	defer cancel()
 	e := &entry{g: g, peer: peer(id.LocalAddress), end: cancel}
 	tables()[connecting].add(e)
 	defer tables()[connecting].remove(e)
 	if g.isDNS(id.LocalAddress, id.LocalPort) {
-		return g.dns.dialTCP(ctx)
+		conn, err := g.dns.dialTCP(ctx)
+		return conn, nil, err
 	}
 	return g.dialHost(ctx, "tcp", id.LocalAddress, id.LocalPort)
 }
@@ -184,11 +188,29 @@ func (g *Gateway) remove(r *relay) {
 
 // send copies the stack's data to the host until either side ends.
 func (r *relay) send() {
-	if err := carry(r.host, r.stack); err != nil {
+	to := io.Writer(r.host)
+	if r.flow.Watched() {
+		to = &watched{r.host, r.flow}
+	}
+	if err := carry(to, r.stack); err != nil {
 		r.abort()
 		return
 	}
 	_ = r.host.CloseWrite() // fails if the other direction was reset
+}
+
+// watched is the host's side of a flow whose data the rules check.
+type watched struct {
+	*net.TCPConn
+	flow *rules.Flow
+}
+
+// Write passes data on unless the rules refuse them.
+func (w *watched) Write(b []byte) (int, error) {
+	if err := w.flow.Sent(b); err != nil {
+		return 0, err
+	}
+	return w.TCPConn.Write(b)
 }
 
 // receive copies the host's data to the stack.

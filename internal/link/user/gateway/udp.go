@@ -51,7 +51,7 @@ func (g *Gateway) associate(ctx context.Context, id stack.TransportEndpointID, p
 	if !far && !g.isDNS(id.LocalAddress, id.LocalPort) {
 		tables()[udpPairs].makeRoom()
 		var err error
-		if out, err = g.dialHost(ctx, "udp", id.LocalAddress, id.LocalPort); err != nil {
+		if out, _, err = g.dialHost(ctx, "udp", id.LocalAddress, id.LocalPort); err != nil {
 			g.log.Debug("gateway: sending a datagram", "error", err)
 			if why := g.answerFor(netip.AddrPortFrom(peer(id.LocalAddress), id.LocalPort), err); why != nil {
 				g.link.refuse(pkt, why)
@@ -95,7 +95,7 @@ func (g *Gateway) associateFar(ctx context.Context, id stack.TransportEndpointID
 	dialling, cancel := context.WithTimeout(ctx, connectLimit)
 	e := &entry{g: g, peer: peer(id.LocalAddress), end: cancel}
 	tables()[connecting].add(e)
-	out, err := g.dialHost(dialling, "udp", id.LocalAddress, id.LocalPort)
+	out, _, err := g.dialHost(dialling, "udp", id.LocalAddress, id.LocalPort)
 	tables()[connecting].remove(e)
 	cancel()
 	if err != nil {

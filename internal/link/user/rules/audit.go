@@ -85,6 +85,28 @@ func (a *Audit) opened(protocol string, names []string, to netip.AddrPort) {
 	}
 }
 
+// said corrects opened after the program has said names. If a policy would refuse them, as the
+// reason says, only a rule for the address permits the flow.
+func (a *Audit) said(f *Flow, names []string, reason string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !slices.Contains(f.names, name) })
+	if reason == "" && len(names) == 0 {
+		return // only an address
+	}
+	if reason != "" {
+		names = nil
+	}
+	for _, k := range keys(f.protocol, f.names, f.to) {
+		if a.reached[k] > 0 {
+			a.reached[k]--
+		}
+	}
+	for _, k := range keys(f.protocol, names, f.to) {
+		add(a, a.reached, k, a.reached[k]+1)
+	}
+}
+
 // audited permits a destination, and names what has resolved to it.
 func (r *Rules) audited(protocol string, to netip.AddrPort) verdict {
 	a := to.Addr()

@@ -175,18 +175,18 @@ func (r *Rules) Refuse(protocol string, to netip.AddrPort) error {
 }
 
 // Open checks a destination, as Refuse does, and counts it if it is permitted.
-func (r *Rules) Open(protocol string, to netip.AddrPort) error {
+func (r *Rules) Open(protocol string, to netip.AddrPort) (*Flow, error) {
 	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
 	v := r.check(protocol, to)
 	if v.reason != "" {
-		return r.refused(protocol, to, v.reason)
+		return nil, r.refused(protocol, to, v.reason)
 	}
 	if r.Audit != nil {
 		r.Audit.opened(protocol, v.names, to)
 	}
 	r.ledger.RecordAttempt(protocol, to, v.name(), "")
 	r.log(protocol, v.name(), to, v.rule, "")
-	return nil
+	return &Flow{rules: r, protocol: protocol, to: to, names: v.names}, nil
 }
 
 // log passes a decision to the log. An invalid rule or destination means that there is none.
