@@ -3,7 +3,8 @@
  * A moment with a higher RLIMIT_NOFILE of another process.
  *
  * Other threads of that process can change the limit meanwhile. Each prlimit()
- * returns the value that it replaces, so no change of theirs is lost.
+ * returns the value that it replaces, so the last change of theirs is put back.
+ * A process that forks at such a moment gives the raised limit to its child.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -11,6 +12,8 @@
 #include <stddef.h>
 
 #include "engine/call/nofile.h"
+
+#define TRIES	1000	/* a process that does nothing else could go on for ever */
 
 static bool same(const struct rlimit *a, const struct rlimit *b)
 {
@@ -41,12 +44,22 @@ int nofile_raise(struct nofile *n, pid_t pid, rlim_t most)
 	return 0;
 }
 
-/** nofile_restore - lower the limit again, unless the process has changed it */
+/**
+ * nofile_restore - lower the limit again, unless the process has changed it
+ *
+ * A value that was not ours to replace is put back, which can again replace a
+ * newer one.
+ */
 void nofile_restore(struct nofile *n)
 {
-	struct rlimit now;
+	struct rlimit ours = n->set, put = n->was, got;
+	int i;
 
-	if (n->pid && !prlimit(n->pid, RLIMIT_NOFILE, &n->was, &now) && !same(&now, &n->set))
-		prlimit(n->pid, RLIMIT_NOFILE, &now, NULL);
+	for (i = 0; n->pid && i < TRIES; i++) {
+		if (prlimit(n->pid, RLIMIT_NOFILE, &put, &got) || same(&got, &ours))
+			break;
+		ours = put;
+		put = got;
+	}
 	n->pid = 0;
 }
