@@ -3,12 +3,31 @@
 package run
 
 import (
+	_ "embed"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/lklrun/lklrun/test/kit"
 )
+
+//go:embed testdata/error_keeps_datagrams.py
+var errorKeepsDatagrams string
+
+// TestErrorKeepsDatagrams checks that datagrams which wait for the stack are not lost if
+// an earlier one fails.
+func TestErrorKeepsDatagrams(t *testing.T) {
+	kit.Need(t, "/usr/bin/python3", "tc")
+	for _, engine := range []string{"supervise", "trace"} {
+		t.Run(engine, func(t *testing.T) {
+			r := kit.OK(t, kit.Limit, kit.Lklrun("-q", "--engine", engine, "--", "/usr/bin/python3", "-c", errorKeepsDatagrams))
+			if !strings.HasSuffix(r, "all arrived\n") {
+				t.Error(r)
+			}
+		})
+	}
+}
 
 // TestLastDatagram checks that a datagram is not lost if its sender ends at once,
 // before the stack has the datagram and before ARP or neighbour discovery has an

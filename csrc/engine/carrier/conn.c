@@ -132,22 +132,28 @@ int conn_watch(struct conn *conn, uint32_t events)
 	return ret;
 }
 
-/** chunk_new - allocate room for @len bytes, or return NULL */
-char *chunk_new(struct chunk *ch, size_t len)
+/** chunk_add - allocate room for @len more bytes, at least one, or return NULL */
+char *chunk_add(struct chunk *ch, size_t len)
 {
-	ch->buf = malloc(len);
-	ch->off = 0;
-	ch->len = ch->buf ? len : 0;
-	conn_stats.kept += ch->len;
-	return ch->buf;
+	size_t had = ch->off + ch->len;
+	char *buf = realloc(ch->buf, had + len);
+
+	if (!buf)
+		return NULL;
+	ch->buf = buf;
+	ch->len += len;
+	conn_stats.kept += len;
+	return buf + had;
 }
 
 /** chunk_keep - store @len bytes until the destination accepts them */
 int chunk_keep(struct chunk *ch, const char *data, size_t len)
 {
-	if (!chunk_new(ch, len))
+	char *p = chunk_add(ch, len);
+
+	if (!p)
 		return -ENOMEM;
-	memcpy(ch->buf, data, len);
+	memcpy(p, data, len);
 	return 0;
 }
 

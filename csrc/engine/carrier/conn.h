@@ -42,7 +42,7 @@ struct chunk {
 
 #define KEPT_MAX	(16 << 20)	/* bytes in all chunks, see pump_most() */
 
-char *chunk_new(struct chunk *ch, size_t len);
+char *chunk_add(struct chunk *ch, size_t len);
 int chunk_keep(struct chunk *ch, const char *data, size_t len);
 void chunk_sent(struct chunk *ch, size_t n);
 char *chunk_take(struct chunk *ch);

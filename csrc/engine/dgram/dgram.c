@@ -238,7 +238,7 @@ static void keep(struct dgram *d, const char *buf, size_t len, size_t size,
 	struct conn *conn = &d->conn;
 	struct chunk *ch = &conn->to_target;
 
-	if (conn_stats.kept >= KEPT_MAX || !chunk_new(ch, sizeof(*o) + len)) {
+	if (conn_stats.kept >= KEPT_MAX || !chunk_add(ch, sizeof(*o) + len)) {
 		conn_stats.dgrams_dropped++;
 		return;
 	}
@@ -466,15 +466,15 @@ static void netlink_refuse(struct dgram *d, const struct iovec *v, int err)
 
 /**
  * forward - send a message of a plain send() to the stack
+ * @err: set if the stack reports an error
  *
  * Returns false if the message must wait.
  */
-static bool forward(struct dgram *d, const struct iovec *v)
+static bool forward(struct dgram *d, const struct iovec *v, int *err)
 {
 	struct conn *conn = &d->conn;
 	bool netlink = conn->kind == KIND_NETLINK;
 	long n = netlink && memory_full() ? -ENOBUFS : plain_send(conn, v);
-	int err = 0;
 
 	if (n == -EAGAIN)
 		return false;
@@ -485,7 +485,7 @@ static bool forward(struct dgram *d, const struct iovec *v)
 		 * This may be the error of an earlier datagram, which is
 		 * reported only once.
 		 */
-		err = (int)-n;
+		*err = (int)-n;
 		n = plain_send(conn, v);
 	}
 	if (n < 0) {
@@ -494,18 +494,17 @@ static bool forward(struct dgram *d, const struct iovec *v)
 		conn_stats.dgrams_out++;
 		conn->bytes_out += (uint64_t)n;
 	}
-	if (err)
-		dgram_failed(d, err);
 	return true;
 }
 
 /**
  * forward_run - send as many messages as possible with one call to the stack
  * @n: number of messages in @v; set to the number of those sent
+ * @err: set if the stack reports an error
  *
  * Returns false if the messages must wait.
  */
-static bool forward_run(struct dgram *d, struct iovec *v, size_t *n)
+static bool forward_run(struct dgram *d, struct iovec *v, size_t *n, int *err)
 {
 	size_t run = dgram_run_length(d, v, *n), i;
 	int ret = run > 1 ? dgram_run_send(d, v, run) : -EINVAL;
@@ -516,8 +515,8 @@ static bool forward_run(struct dgram *d, struct iovec *v, size_t *n)
 	if (ret) {
 		/* An error of an earlier datagram was reported, see forward(). */
 		if (run > 1 && !(d->runs & D_NO_GSO))
-			dgram_failed(d, -ret);
-		return forward(d, v);
+			*err = -ret;
+		return forward(d, v, err);
 	}
 	for (i = 0; i < run; i++)
 		d->conn.bytes_out += v[i].iov_len;
@@ -531,34 +530,32 @@ static bool forward_run(struct dgram *d, struct iovec *v, size_t *n)
  *
  * Each one is stored behind its length. Without memory they are lost.
  */
-static bool keep_out(struct conn *conn, const struct iovec *v, size_t n)
+static void keep_out(struct conn *conn, const struct iovec *v, size_t n)
 {
-	struct chunk *ch = &conn->to_stack;
 	size_t len = 0, i;
 	char *p;
 
 	for (i = 0; i < n; i++)
 		len += sizeof(size_t) + v[i].iov_len;
-	p = chunk_new(ch, len);
+	p = chunk_add(&conn->to_stack, len);
 	if (!p) {
 		conn_stats.dgrams_dropped += n;
-		return false;
+		return;
 	}
 	for (i = 0; i < n; i++) {
 		memcpy(p, &v[i].iov_len, sizeof(size_t));
 		memcpy(p + sizeof(size_t), v[i].iov_base, v[i].iov_len);
 		p += sizeof(size_t) + v[i].iov_len;
 	}
-	return true;
 }
 
 /** kept_out - list stored messages, DGRAMS at most; returns their number */
-static size_t kept_out(char *buf, size_t len, struct iovec *v)
+static size_t kept_out(const struct chunk *ch, struct iovec *v)
 {
-	char *end = buf + len;
+	char *buf = ch->buf + ch->off, *end = buf + ch->len;
 	size_t n;
 
-	for (n = 0; buf < end; n++) {
+	for (n = 0; buf < end && n < DGRAMS; n++) {
 		memcpy(&v[n].iov_len, buf, sizeof(size_t));
 		v[n].iov_base = buf + sizeof(size_t);
 		buf += sizeof(size_t) + v[n].iov_len;
@@ -568,24 +565,37 @@ static size_t kept_out(char *buf, size_t len, struct iovec *v)
 
 /**
  * forward_all - send messages to the stack, and store those that must wait
+ * @kept: the messages are the first of those that are stored
  *
- * Returns false if some must wait.
+ * Returns false if some must wait, or the connection is gone.
  */
-static bool forward_all(struct dgram *d, struct iovec *v, size_t n)
+static bool forward_all(struct dgram *d, struct iovec *v, size_t n, bool kept)
 {
 	struct conn *conn = &d->conn;
-	size_t at, sent;
+	size_t at, sent, len = 0;
+	bool waits = false;
+	int err = 0;
 
-	for (at = 0; at < n && !(conn->facts & F_DEAD); at += sent) {
+	for (at = 0; at < n && !waits; at += sent) {
 		sent = n - at;
-		if (forward_run(d, v + at, &sent))
-			continue;
-		if (!keep_out(conn, v + at, n - at))
-			return true;
-		st_rewatch(conn->sfd, &conn->ssrc, EPOLLIN | EPOLLOUT);
-		return false;
+		if (!forward_run(d, v + at, &sent, &err)) {
+			waits = true;
+			sent = 0;
+		}
 	}
-	return true;
+	if (kept) {
+		while (at)
+			len += sizeof(size_t) + v[--at].iov_len;
+		chunk_sent(&conn->to_stack, len);
+	} else if (waits) {
+		keep_out(conn, v + at, n - at);
+	}
+	if (waits && conn->to_stack.buf)
+		st_rewatch(conn->sfd, &conn->ssrc, EPOLLIN | EPOLLOUT);
+	/* Last, because it can send further messages, or free the connection. */
+	if (err)
+		dgram_failed(d, err);
+	return !(conn->facts & F_DEAD) && !(waits && conn->to_stack.buf);
 }
 
 /**
@@ -636,7 +646,7 @@ static bool push_netlink(struct dgram *d)
 			return false;
 		}
 		v.iov_len = (size_t)n;
-		if (!forward_all(d, &v, 1))
+		if (!forward_all(d, &v, 1, false))
 			return false;
 	}
 	return conn->carrier & C_IN;
@@ -652,22 +662,14 @@ static bool push(struct dgram *d)
 	struct conn *conn = &d->conn;
 	struct iovec v[DGRAMS];
 
-	if (conn->to_stack.buf) {
-		size_t n = kept_out(conn->to_stack.buf, conn->to_stack.len, v);
-		char *buf = chunk_take(&conn->to_stack);
-		bool sent;
-
-		sent = forward_all(d, v, n);
-		free(buf);
-		if (!sent)
-			return false;
-	}
+	if (conn->to_stack.buf)
+		return forward_all(d, v, kept_out(&conn->to_stack, v), true);
 	if (conn->kind == KIND_NETLINK)
 		return push_netlink(d);
 	if (!(conn->carrier & C_IN) || conn->csrc.fd < 0)
 		return false;
-	return forward_all(d, v, take_many(conn, v)) &&
-	       (conn->carrier & C_IN);
+	return forward_all(d, v, take_many(conn, v), false) &&
+	       ((conn->carrier & C_IN) || conn->to_stack.buf);
 }
 
 /**
@@ -683,10 +685,33 @@ void dgram_flush(struct dgram *d)
 	if (conn->csrc.fd < 0)
 		return;
 	conn->carrier |= C_IN;
-	/* The limit is the queue length: others may keep sending. */
-	for (i = 0; i < QUEUE_MAX / DGRAMS; i++)
+	/* The limit is twice the queue length: others may keep sending. */
+	for (i = 0; i < 2 * QUEUE_MAX / DGRAMS; i++)
 		if ((conn->facts & F_DEAD) || !push(d))
 			break;
+}
+
+/**
+ * dgram_save - store what the target has sent, before our end of the carrier
+ * is disconnected, which discards it
+ */
+void dgram_save(struct dgram *d)
+{
+	struct conn *conn = &d->conn;
+	struct iovec v[DGRAMS];
+	int i;
+
+	conn->carrier |= C_IN;
+	for (i = 0; i < QUEUE_MAX / DGRAMS && (conn->carrier & C_IN); i++) {
+		size_t n = take_many(conn, v);
+
+		if (conn_stats.kept >= KEPT_MAX)
+			conn_stats.dgrams_dropped += n;
+		else if (n)
+			keep_out(conn, v, n);
+	}
+	if (conn->to_stack.buf)
+		work_queue(&conn->work);
 }
 
 /**
@@ -770,7 +795,7 @@ static void dgram_stack_event(struct stack_src *src, uint32_t events)
 		conn->stack |= S_IN;
 	if (events & EPOLLOUT) {
 		conn->stack |= S_OUT;
-		push(d);		/* before the sends that wait */
+		dgram_flush(d);		/* before the sends that wait */
 		if (!(conn->facts & F_DEAD) && !list_empty(&conn->held.calls))
 			held_wake(&conn->held);
 		if (conn->facts & F_DEAD)

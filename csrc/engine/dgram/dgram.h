@@ -35,6 +35,7 @@ void dgram_want_out(struct conn *conn);
 void dgram_kick(struct dgram *d);
 void dgram_flush(struct dgram *d);
 void dgram_flush_all(struct dgram *d);
+void dgram_save(struct dgram *d);
 void dgram_gone(struct dgram *d);
 int netlink_start(struct dgram *d, int cfd);
 

@@ -47,7 +47,6 @@
 #include "engine/dgram/peer.h"
 #include "stack/stack.h"
 
-#define FLUSH_MAX	64
 #define UDP_MAX_IPV4	(65535 - 20 - 8)
 #define UDP_MAX_IPV6	(65535 - 8)
 #define UNIX_OVERHEAD	32	/* the limit is sk_sndbuf - 32 */
@@ -76,23 +75,6 @@ int dgram_sndbuf(int domain)
 	int max = domain == AF_INET ? UDP_MAX_IPV4 : UDP_MAX_IPV6;
 
 	return (max + UNIX_OVERHEAD + 1) / 2;	/* doubled, see socket(7) */
-}
-
-/** flush - forward what the target has sent: the disconnect would discard it */
-static void flush(const struct dgram *d)
-{
-	const struct conn *conn = &d->conn;
-	int i;
-
-	for (i = 0; i < FLUSH_MAX; i++) {
-		ssize_t n = recv(conn->csrc.fd, msg_buf, DGRAM_MAX,
-				 MSG_DONTWAIT);
-
-		if (n < 0)
-			return;
-		st_sendto(conn->sfd, msg_buf, n,
-			  MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
-	}
 }
 
 /** is_empty - whether the target has nothing to read on the carrier */
@@ -219,7 +201,7 @@ void dgram_raise(struct dgram *d, int dup)
 	if (dup < 0)
 		return;
 	if (conn->carrier & C_CONNECTED) {
-		flush(d);
+		dgram_save(d);
 		if (set_carrier_error(d, dup))
 			conn->carrier |= C_FAILED;
 	} else if (is_empty(dup) &&
