@@ -103,7 +103,7 @@ static bool look(bool killed)
 static void rest(void)
 {
 	pthread_mutex_lock(&lock);
-	__atomic_store_n(&asleep, true, __ATOMIC_SEQ_CST);
+	(void)__atomic_exchange_n(&asleep, true, __ATOMIC_SEQ_CST);
 	while (__atomic_load_n(&asleep, __ATOMIC_SEQ_CST) &&
 	       __atomic_load_n(&state, __ATOMIC_SEQ_CST) == IDLE)
 		pthread_cond_wait(&woken, &lock);
@@ -153,7 +153,8 @@ static void enter(const struct call *c, unsigned int limit, const char *host_cal
 	kill_ms = limit;
 	since = now_ns();
 	__atomic_fetch_add(&accesses, 1, __ATOMIC_RELAXED);
-	__atomic_store_n(&state, BUSY, __ATOMIC_SEQ_CST);
+	/* Exchanges here and in rest(), see publish() of the stack's library. */
+	(void)__atomic_exchange_n(&state, BUSY, __ATOMIC_SEQ_CST);
 	if (!__atomic_load_n(&asleep, __ATOMIC_SEQ_CST))
 		return;
 	pthread_mutex_lock(&lock);

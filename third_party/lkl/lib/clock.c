@@ -103,7 +103,7 @@ void clock_fired(void)
 
 void lklh_set_deadline(unsigned long long ns)
 {
-	__atomic_store_n(&deadline, ns, __ATOMIC_SEQ_CST);
+	publish(&deadline, ns);
 	if (ns && events_sleeps())
 		clock_arm();
 }

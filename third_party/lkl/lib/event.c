@@ -201,7 +201,7 @@ static void sleep_begin(struct thread *t)
 	struct thread *none = NULL;
 
 	if (t != bg)
-		__atomic_store_n(&sleeper, t, __ATOMIC_SEQ_CST);
+		publish(&sleeper, t);
 	else
 		__atomic_compare_exchange_n(&sleeper, &none, t, 0, __ATOMIC_SEQ_CST,
 					    __ATOMIC_SEQ_CST);
@@ -355,7 +355,7 @@ void events_glance(struct thread *t)
 /* Waits until the leader leaves. */
 static void wait_for_unlead(void)
 {
-	__atomic_store_n(&bg_asleep, 1, __ATOMIC_SEQ_CST);
+	publish(&bg_asleep, 1);
 	if (__atomic_load_n(&leader, __ATOMIC_SEQ_CST) && !bg_stop && !lkl_dead)
 		futex(FUTEX_WAIT_PRIVATE, 1, NULL);
 	__atomic_store_n(&bg_asleep, 0, __ATOMIC_SEQ_CST);

@@ -17,6 +17,13 @@
 #define unlikely(x)	__builtin_expect(!!(x), 0)
 
 /*
+ * A store that other threads see before this one loads what they store. An
+ * exchange, because QEMU on x86 (7.2) swaps a store-release of arm64 with a
+ * later load-acquire. On x86 both are the same instruction.
+ */
+#define publish(p, v)	((void)__atomic_exchange_n(p, v, __ATOMIC_SEQ_CST))
+
+/*
  * Where a thread is; a signal handler may call the library only if it is
  * IN_USER
  */

@@ -400,8 +400,7 @@ static int arm(struct wire *w)
 	w->armed = 1;
 	for (i = 0; i < w->last; i++)
 		if (w->peer[i].bell >= 0)
-			__atomic_store_n(&w->peer[i].in.ctl->asleep, 1,
-					 __ATOMIC_SEQ_CST);
+			publish(&w->peer[i].in.ctl->asleep, 1);
 	for (i = 0; i < w->last; i++)
 		if (w->peer[i].bell >= 0 && !empty(&w->peer[i].in))
 			more = 1;
@@ -459,7 +458,7 @@ static long get(struct peer *p, const struct lkl_iov *iov, int cnt)
 		return -EPROTO;
 	fits = copy_out(iov, cnt, from + sizeof(len), len);
 	r->at += size;
-	__atomic_store_n(&r->ctl->tail, r->at, __ATOMIC_SEQ_CST);
+	publish(&r->ctl->tail, r->at);
 	if (unlikely(__atomic_load_n(&r->ctl->full, __ATOMIC_SEQ_CST)) &&
 	    used - size <= RING / 2 &&
 	    __atomic_exchange_n(&r->ctl->full, 0, __ATOMIC_SEQ_CST))
@@ -576,7 +575,7 @@ static long put(struct peer *p, const struct lkl_iov *iov, int cnt, uint32_t len
 		to += iov[i].len;
 	}
 	r->at += size;
-	__atomic_store_n(&r->ctl->head, r->at, __ATOMIC_SEQ_CST);
+	publish(&r->ctl->head, r->at);
 	p->ring = 1;
 	return (long)len;
 }

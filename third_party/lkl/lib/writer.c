@@ -166,7 +166,7 @@ static void ring_bell(void)
 static void wait_for_frames(void)
 {
 	for (;;) {
-		__atomic_store_n(&asleep, 1, __ATOMIC_SEQ_CST);
+		publish(&asleep, 1);
 		if (__atomic_load_n(&head, __ATOMIC_SEQ_CST) != tail ||
 		    __atomic_load_n(&stop, __ATOMIC_SEQ_CST))
 			break;
@@ -188,7 +188,7 @@ static void *writer(void *unused)
 			struct slot *s = &slots[tail % SLOTS];
 
 			ret = s->ret = write_out(s);
-			__atomic_store_n(&tail, tail + 1, __ATOMIC_SEQ_CST);
+			publish(&tail, tail + 1);
 			if (ret <= 0 ||
 			    (__atomic_load_n(&ring_armed, __ATOMIC_SEQ_CST) &&
 			     (int)(tail - ring_at) >= 0 &&
@@ -348,7 +348,7 @@ static int arm(unsigned int at)
 	if (!ring_armed || (int)(at - ring_at) < 0) {
 		__atomic_store_n(&ring_armed, 0, __ATOMIC_SEQ_CST);
 		ring_at = at;
-		__atomic_store_n(&ring_armed, 1, __ATOMIC_SEQ_CST);
+		publish(&ring_armed, 1);
 	}
 	if ((int)(__atomic_load_n(&tail, __ATOMIC_SEQ_CST) - at) < 0)
 		return 1;
@@ -401,7 +401,7 @@ int writer_put(int id, int fd, const struct lkl_iov *iov, int cnt,
 		s->frame = frame;
 		lent++;
 	}
-	__atomic_store_n(&head, head + 1, __ATOMIC_SEQ_CST);
+	publish(&head, head + 1);
 	if (__atomic_load_n(&asleep, __ATOMIC_SEQ_CST)) {
 		__atomic_store_n(&asleep, 0, __ATOMIC_SEQ_CST);
 		futex(FUTEX_WAKE_PRIVATE, 1);
