@@ -30,6 +30,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#ifdef __x86_64__
+#include <asm/ldt.h>
+#endif
+
 #include "escape.h"
 
 #ifndef PTRACE_O_SUSPEND_SECCOMP
@@ -46,6 +50,9 @@ static const char *system_call(const struct attempt *at)
 
 #ifdef __x86_64__
 #define CODE_32	0x23	/* selectors of the kernel's code segments */
+#define LDT_0	0x7	/* selector of the first entry of the LDT, with user's rights */
+#define INT_80	0x80cd	/* instructions, little endian */
+#define SYSCALL	0x050f
 #define CODE_64	0x33
 
 /** i386 - make a call with int 0x80; pointers must fit in 32 bits */
@@ -62,30 +69,42 @@ static long i386(long nr, long b, long c, long d)
 	return ret;
 }
 
-/** i386_far - the same in a code segment of 32 bits */
+/* A code segment of 32 bits, and the instruction that makes the call. */
+static struct {
+	uint16_t selector, instruction;
+} far = { CODE_32, INT_80 };
+
+/**
+ * i386_far - the same in a code segment of 32 bits
+ *
+ * With the instruction "syscall", %ebp has the second argument.
+ */
 static long i386_far(long nr, long b, long c, long d)
 {
-	static const unsigned char stub[] = {
-		0xcd, 0x80, 0xea, 16, 0, 0, 0, CODE_64, 0,	/* int $0x80; ljmp */
+	unsigned char stub[] = {
+		0, 0, 0xea, 16, 0, 0, 0, CODE_64, 0,	/* the call; ljmp */
 		0, 0, 0, 0, 0, 0, 0,
 		0x4c, 0x89, 0xe4, 0x41, 0xff, 0xe5,	/* mov %r12,%rsp; jmp *%r13 */
 	};
 	struct __attribute__((packed)) {
 		uint32_t offset;
 		uint16_t selector;
-	} to = { 0, CODE_32 };
+	} to = { 0, far.selector };
 	unsigned char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC,
 				   MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
+	void *at = &to;
 	long ret = nr;
 
 	if (page == MAP_FAILED)
 		return -1;
+	memcpy(stub, &far.instruction, sizeof(far.instruction));
 	memcpy(page, stub, sizeof(stub));
 	to.offset = (uint32_t)(uintptr_t)page;
 	*(uint32_t *)(page + 3) = to.offset + 16;
-	__asm__ volatile("mov %%rsp, %%r12; lea 1f(%%rip), %%r13; ljmpl *%1; 1:"
-			 : "+a"(ret) : "m"(to), "b"(b), "c"(c), "d"(d)
-			 : "r8", "r9", "r10", "r11", "r12", "r13", "memory");
+	__asm__ volatile("push %%rbp; mov %%rsp, %%r12; lea 1f(%%rip), %%r13;"
+			 "mov %%ecx, %%ebp; ljmpl *(%1); 1: pop %%rbp"
+			 : "+a"(ret), "+S"(at), "+c"(c) : "b"(b), "d"(d)
+			 : "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "memory");
 	errno = (int)-(int)ret;
 	return (int)ret < 0 ? -1 : ret;
 }
@@ -118,6 +137,25 @@ static const char *by_segment(const struct attempt *at)
 {
 	i386_call = i386_far;
 	return by_i386(at);
+}
+
+/** by_ldt - make it in a code segment of the process's own */
+static const char *by_ldt(const struct attempt *at)
+{
+	struct user_desc code = { .limit = 0xfffff, .seg_32bit = 1, .contents = 2,
+				  .limit_in_pages = 1, .useable = 1 };
+
+	if (syscall(SYS_modify_ldt, 1, &code, sizeof(code)))
+		return errno == ENOSYS ? "absent" : failure(errno);
+	far.selector = LDT_0;
+	return by_segment(at);
+}
+
+/** by_syscall - make it with the instruction "syscall", which Intel has for 64 bits only */
+static const char *by_syscall(const struct attempt *at)
+{
+	far.instruction = SYSCALL;
+	return by_segment(at);
 }
 
 /** by_program - make it in a program for i386 */
@@ -170,6 +208,8 @@ static const char *by_i386(const struct attempt *at)
 }
 #define by_x32 by_i386
 #define by_segment by_i386
+#define by_ldt by_i386
+#define by_syscall by_i386
 #define by_program by_i386
 #endif
 
@@ -485,6 +525,8 @@ const struct attempt door_attempts[] = {
 	{ "i386-vsock", by_i386, 359, AF_VSOCK },
 	{ "i386-io-uring", by_i386, 425, 0 },
 	{ "i386-segment", by_segment, 359, AF_INET },
+	{ "i386-ldt", by_ldt, 359, AF_INET },
+	{ "i386-syscall", by_syscall, 359, AF_INET },
 	{ "i386-program", by_program, 359, AF_INET },
 	{ "seccomp-listener", filter_listener, 0, 0 },
 	{ "seccomp-allow", filter_allow, 0, 0 },
