@@ -58,6 +58,7 @@
 #include "control/control.h"
 #include "engine/carrier/carrier.h"
 #include "engine/carrier/hostnet.h"
+#include "engine/carrier/space.h"
 #include "engine/link/link.h"
 #include "engine/supervise/supervise.h"
 #include "host/host.h"
@@ -67,6 +68,12 @@
 #include "stack/stack.h"
 #include "target/target.h"
 #include "view/view.h"
+
+static const struct view_ops view_calls = {
+	.carrier_ino = conn_carrier_ino,
+	.enter = space_enter_of,
+	.leave = space_leave,
+};
 
 /** fatal - report an error, kill the target if there is one, and exit */
 __attribute__((noreturn, format(printf, 1, 2)))
@@ -284,7 +291,7 @@ int main(int argc, char **argv)
 	if (host.preload && link_init(err, sizeof(err)))
 		fatal("%s", err);
 	if (!host.preload && strcmp(host.abi, "host"))
-		view_open(conn_carrier_ino);
+		view_open(&view_calls);
 	if (target_fork(command, err, sizeof(err)))
 		fatal("%s", err);
 	isolate_descriptors();

@@ -35,7 +35,7 @@
 #include "view/internal.h"
 
 #define ROOT		"/proc/sys/net"
-#define PROC_NET	"/proc/net/."	/* a link in the stack, too */
+#define PROC_NET	"/proc/thread-self/net/."	/* of the current namespace */
 #define CLASS		"/sys/class/net"
 #define DEVICES		"/sys/class/net/."
 

@@ -13,7 +13,7 @@
 #include "stack/stack.h"
 #include "view/internal.h"
 
-#define FOLDER		"/proc/net/./"
+#define FOLDER		"/proc/thread-self/net/./"
 #define INODE		9	/* column of the inode in each table, from 0 */
 #define GROWS		20	/* additional digits that an inode may need */
 

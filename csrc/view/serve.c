@@ -69,6 +69,7 @@ struct init_ext {
 };
 
 static struct source dev = { .fd = -1 };
+static const struct view_ops *view_ops;
 static int dev_error;
 static uint64_t n_requests;
 
@@ -77,14 +78,13 @@ static _Alignas(8) char out[VIEW_DATA_MAX];
 
 /**
  * view_open - open /dev/fuse before the target is forked
- * @carrier_ino: the inode that the target knows of a socket with the inode
- *	@stack_ino, 0 if it has none
  *
  * The mount must be made in the user namespace in which the device was opened.
  */
-void view_open(uint64_t (*carrier_ino)(uint64_t stack_ino))
+void view_open(const struct view_ops *ops)
 {
-	table_inodes(carrier_ino);
+	view_ops = ops;
+	table_inodes(ops->carrier_ino);
 	dev.fd = open("/dev/fuse", O_RDWR | O_CLOEXEC | O_NONBLOCK);
 	if (dev.fd < 0)
 		dev_error = -errno;
@@ -175,16 +175,23 @@ static void setattr(const struct fuse_in_header *h,
 		attributes(h);
 }
 
-/** opened - answer OPEN and OPENDIR */
+/**
+ * opened - answer OPEN and OPENDIR
+ * @elsewhere: the caller is not in the run's network namespace. As on a host, it
+ *	sees the devices of the namespace in which /sys was mounted
+ */
 static void opened(const struct fuse_in_header *h,
-		   const struct fuse_open_in *req)
+		   const struct fuse_open_in *req, bool elsewhere)
 {
 	const struct node *n = node_of(h->nodeid);
 	struct fuse_open_out rep = { 0 };
 	struct handle *handle = NULL;
 	int ret;
 
-	if (h->opcode == FUSE_OPENDIR) {
+	if (elsewhere && (req->flags & O_ACCMODE) != O_RDONLY &&
+	    !strncmp(n->path, "/sys/", 5)) {
+		ret = -EACCES;
+	} else if (h->opcode == FUSE_OPENDIR) {
 		ret = dir_open(n, &handle);
 	} else {
 		ret = file_open(n, req->flags, &handle);
@@ -225,6 +232,24 @@ static void forget_all(const struct fuse_batch_forget_in *req)
 		node_forget(one[i].nodeid, one[i].nlookup);
 }
 
+/**
+ * names_file - whether a request names a file or a folder, which its caller's
+ * network namespace decides; a handle stays what it was when it was opened
+ */
+static bool names_file(uint32_t opcode)
+{
+	switch (opcode) {
+	case FUSE_LOOKUP:
+	case FUSE_GETATTR:
+	case FUSE_SETATTR:
+	case FUSE_READLINK:
+	case FUSE_OPEN:
+	case FUSE_OPENDIR:
+		return true;
+	}
+	return false;
+}
+
 /** request - carry out a request of the host's kernel, which is trusted */
 static void request(const struct fuse_in_header *h)
 {
@@ -235,9 +260,18 @@ static void request(const struct fuse_in_header *h)
 	struct fuse_kstatfs fs = { .bsize = 4096, .namelen = 255,
 				   .frsize = 4096 };
 	struct fuse_entry_out entry;
+	bool elsewhere = false;
 	int ret;
 
 	n_requests++;
+	if (names_file(h->opcode)) {
+		ret = view_ops->enter((pid_t)h->pid);
+		elsewhere = ret > 0;
+		if (ret < 0) {
+			reply(h, ret, NULL, 0);
+			return;
+		}
+	}
 	switch (h->opcode) {
 	case FUSE_INIT:
 		init(h, arg);
@@ -264,7 +298,7 @@ static void request(const struct fuse_in_header *h)
 		break;
 	case FUSE_OPEN:
 	case FUSE_OPENDIR:
-		opened(h, arg);
+		opened(h, arg, elsewhere);
 		break;
 	case FUSE_READ:
 		/*
@@ -308,6 +342,7 @@ static void request(const struct fuse_in_header *h)
 	default:
 		reply(h, -ENOSYS, NULL, 0);
 	}
+	view_ops->leave();
 }
 
 /** requests - read and carry out pending requests */

@@ -50,20 +50,21 @@ int64_t call_native(enum native_reason reason)
 }
 
 /**
- * out_of_reach - warn, once per process, that its sockets are inaccessible
+ * call_out_of_reach - warn, once per process, that its sockets are inaccessible
  *
- * According to ptrace(2), a program that may be executed but not read is
+ * Returns the negative errno that answers the call. According to ptrace(2), a program that may be executed but not read is
  * dumpable only for root.
  */
-static void out_of_reach(const struct call *c, int err)
+int call_out_of_reach(const struct call *c, int err)
 {
 	static pid_t told;
 
 	if (told == task_tgid(c->task))
-		return;
+		return -EPERM;
 	told = task_tgid(c->task);
 	warn_user("%s (pid %d): lklhost cannot access its sockets (%s); for a program that is not readable, this requires root",
 		  task_comm(c->task), told, strerror(err));
+	return -EPERM;
 }
 
 /**
@@ -176,8 +177,7 @@ int call_dup(struct call *c, int fd)
 	}
 	if (c->dup >= 0)
 		return 0;
-	out_of_reach(c, -c->dup);
-	return -EPERM;
+	return call_out_of_reach(c, -c->dup);
 }
 
 /** call_nonblocking - whether the caller's descriptor is O_NONBLOCK */

@@ -160,6 +160,7 @@ const char *call_name(int nr);
 bool call_answer(const struct call *c, int64_t ret);
 int call_dup(struct call *c, int fd);
 int call_no_room(const struct call *c);
+int call_out_of_reach(const struct call *c, int err);
 bool reserve_use(void);
 void reserve_fill(void);
 bool call_nonblocking(const struct call *c);

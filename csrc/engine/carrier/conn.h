@@ -108,6 +108,7 @@ enum facts {
 	F_REPORTED = 1 << 12,	/* a connect has reported that an earlier one
 				 * failed */
 	F_SERVED = 1 << 13,	/* is a netlink socket of a served process */
+	F_SPACE = 1 << 14,	/* is not in the run's network namespace, see space.c */
 };
 
 /** flag_set - set or clear @bits in @word */

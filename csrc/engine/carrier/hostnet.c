@@ -117,7 +117,7 @@ int64_t hostnet_connect(struct call *c, const struct sockaddr_storage *ss,
 	bool chosen = hostnet_chosen(ss, len);
 
 	if (!hostnet_any() || conn->kind == KIND_NETLINK ||
-	    ss->ss_family == AF_UNSPEC || chosen == !!(conn->facts & F_HOSTED))
+	    (conn->facts & F_SPACE) || ss->ss_family == AF_UNSPEC || chosen == !!(conn->facts & F_HOSTED))
 		return 0;
 	if (conn->kind != KIND_STREAM || !has_peer(conn))
 		return chosen ? leave(c, ss) : come_back(c);
@@ -140,7 +140,7 @@ int64_t hostnet_send(struct call *c, const struct sockaddr_storage *ss,
 	bool chosen = hostnet_chosen(ss, len);
 
 	if (!hostnet_any() || conn->kind == KIND_NETLINK ||
-	    (!chosen && !(conn->facts & F_HOSTED)))
+	    (conn->facts & F_SPACE) || (!chosen && !(conn->facts & F_HOSTED)))
 		return 0;
 	if (conn->kind == KIND_STREAM)
 		return -EOPNOTSUPP;

@@ -25,6 +25,7 @@
 #include "engine/carrier/carrier.h"
 #include "engine/carrier/conn.h"
 #include "engine/carrier/hostnet.h"
+#include "engine/carrier/space.h"
 #include "engine/dgram/dgram.h"
 #include "engine/dgram/peer.h"
 #include "stack/stack.h"
@@ -81,6 +82,7 @@ static int64_t send_one(struct call *c, const struct user_msg *um)
 		return ret;
 	if (conn->to_stack.buf)		/* sent earlier, and still waits */
 		return CALL_HELD;
+	space_references(conn, c->buf, um->total);
 	ret = st_sendmsg(conn->sfd, &mh, (um->flags & FLAGS_PASSED) |
 			 MSG_DONTWAIT | MSG_NOSIGNAL);
 	if (ret == -EAGAIN)

@@ -6,7 +6,7 @@
  *
  * The C library and many tools make them on a unix or packet socket. A request
  * on a socket that is not a carrier is therefore made on a socket of our own in
- * the stack. No request about devices is ever left to the host's kernel
+ * the caller's network namespace of the stack. No request about devices is ever left to the host's kernel
  * (native.h). The data that a request points to are copied to the stack and
  * back. A request that is not listed here is refused: private requests of a
  * kind of device may contain pointers anywhere, which the stack would use as
@@ -35,6 +35,7 @@
 #include "engine/carrier/carrier.h"
 #include "engine/carrier/conn.h"
 #include "engine/carrier/foreign_sock.h"
+#include "engine/carrier/space.h"
 #include "engine/sock/sock.h"
 #include "engine/stream/stream.h"
 #include "stack/stack.h"
@@ -306,7 +307,8 @@ static bool is_state(unsigned int cmd)
 /** by_other - answer a request on a descriptor that is not a carrier */
 static int64_t by_other(struct call *c, unsigned int cmd)
 {
-	int domain;
+	struct space *space;
+	int domain, ret;
 
 	if (is_state(cmd))
 		return call_native(NATIVE_OWN_FILE);
@@ -318,8 +320,12 @@ static int64_t by_other(struct call *c, unsigned int cmd)
 		       is_tun(c->dup) ? ioctl_here(c, cmd) : -ENOTTY;
 	if (domain == AF_PACKET && (cmd == SIOCGIFINDEX || cmd == SIOCGIFNAME))
 		return ioctl_here(c, cmd);
+	ret = space_of(c, &space);
+	if (ret)
+		return ret;
 	domain = domain == AF_INET6 ? AF_INET6 : AF_INET;
-	return by_stack(c, control_fd(domain), cmd, domain);
+	return by_stack(c, space ? space_control_fd(space, domain) :
+				   control_fd(domain), cmd, domain);
 }
 
 /**

@@ -18,6 +18,7 @@
 #include "engine/carrier/conn.h"
 #include "engine/carrier/foreign_sock.h"
 #include "engine/carrier/hostnet.h"
+#include "engine/carrier/space.h"
 #include "engine/dgram/dgram.h"
 #include "engine/sock/sock.h"
 #include "engine/stream/stream.h"
@@ -40,7 +41,7 @@ static int64_t give(struct call *c, struct conn *conn, int fd, bool cloexec)
 		return ret == -ENOENT ? CALL_ANSWERED : ret;
 	}
 	conn->tfd = ret;
-	if (c->left)
+	if (c->left && !(conn->facts & F_SPACE))
 		orphan_fd_add(c, ret, conn->carrier_ino, NULL, 0);
 	return CALL_ANSWERED;
 }
@@ -57,18 +58,34 @@ static int64_t refuse(struct call *c, int domain, int type, int proto,
 }
 
 /**
+ * space_socket - create a socket in a space
+ * @s: the space; NULL: the run's namespace
+ */
+static long space_socket(const struct space *s, int domain, int type, int proto)
+{
+	long ret = space_enter(s);
+
+	if (ret)
+		return ret;
+	ret = st_socket(domain, type | SOCK_NONBLOCK | SOCK_CLOEXEC, proto);
+	space_leave();
+	return ret;
+}
+
+/**
  * sock_make - create a socket of the stack and its carrier
+ * @space: as for space_socket(); a space has TCP unless MPTCP is requested
  * @made: set to the connection
  *
  * Returns the carrier, which the caller must pass to the target, or a negative
  * errno.
  */
-static int sock_make(struct call *c, int domain, int type, int proto, int flags,
-		     struct conn **made)
+static int sock_make(struct call *c, const struct space *space, int domain,
+		     int type, int proto, int flags, struct conn **made)
 {
 	enum conn_kind kind = type == SOCK_STREAM ? KIND_STREAM : KIND_DGRAM;
 	struct conn *conn;
-	bool is_mptcp;
+	bool is_mptcp = false;
 	long sfd;
 	int fd;
 
@@ -78,7 +95,8 @@ static int sock_make(struct call *c, int domain, int type, int proto, int flags,
 	conn_sweep_many();
 	if (memory_short())
 		return -ENOBUFS;
-	sfd = stack_socket(domain, type, proto, &is_mptcp);
+	sfd = space ? space_socket(space, domain, type, proto) :
+		      stack_socket(domain, type, proto, &is_mptcp);
 	if (sfd < 0)
 		return (int)refuse(c, domain, type, proto, sfd);
 	task_refresh(c->task);
@@ -87,6 +105,7 @@ static int sock_make(struct call *c, int domain, int type, int proto, int flags,
 		st_close(sfd);
 		return -ENOMEM;
 	}
+	flag_set(&conn->facts, F_SPACE, space);
 	flag_set(&conn->facts, F_MPTCP, is_mptcp);
 	flag_set(&conn->facts, F_MPTCP_ASKED,
 		 is_mptcp || proto == IPPROTO_MPTCP);
@@ -117,38 +136,37 @@ static int sock_make(struct call *c, int domain, int type, int proto, int flags,
 }
 
 /** socket_inet - create an AF_INET or AF_INET6 socket */
-static int64_t socket_inet(struct call *c, int domain, int type, int proto,
-			   int flags)
+static int64_t socket_inet(struct call *c, const struct space *space, int domain,
+			   int type, int proto, int flags)
 {
 	struct conn *conn = NULL;
-	int fd = sock_make(c, domain, type, proto, flags, &conn);
+	int fd = sock_make(c, space, domain, type, proto, flags, &conn);
 
 	return fd < 0 ? fd : give(c, conn, fd, flags & SOCK_CLOEXEC);
 }
 
 /**
- * socket_netlink - create a netlink socket, if its protocol concerns the
- * network
+ * is_local - whether a netlink protocol (audit, uevent, ...) concerns the host
+ *
+ * In an empty network namespace, such a socket shows nothing of the host.
  */
-static int64_t socket_netlink(struct call *c, int type, int proto, int flags)
+static bool is_local(int proto)
+{
+	return proto != NETLINK_ROUTE && proto != NETLINK_SOCK_DIAG &&
+	       proto != NETLINK_GENERIC && proto != NETLINK_NETFILTER &&
+	       proto != NETLINK_XFRM;
+}
+
+/** socket_netlink - create a netlink socket whose protocol concerns the network */
+static int64_t socket_netlink(struct call *c, const struct space *space, int type,
+			      int proto, int flags)
 {
 	int domain = AF_NETLINK, sv[2], ret;
 	struct conn *conn;
 	long sfd;
 
-	if (type != SOCK_RAW && type != SOCK_DGRAM)
-		return -ESOCKTNOSUPPORT;
-	/*
-	 * Other protocols (audit, uevent, ...) concern the host. In an empty
-	 * network namespace, such a socket shows nothing of the host.
-	 */
-	if (proto != NETLINK_ROUTE && proto != NETLINK_SOCK_DIAG &&
-	    proto != NETLINK_GENERIC && proto != NETLINK_NETFILTER &&
-	    proto != NETLINK_XFRM)
-		return host.shared_netns && proto != NETLINK_KOBJECT_UEVENT ?
-		       -EPROTONOSUPPORT : call_native(NATIVE_LOCAL_NETLINK);
 	conn_sweep_many();
-	sfd = st_socket(domain, type | SOCK_NONBLOCK | SOCK_CLOEXEC, proto);
+	sfd = space_socket(space, domain, type, proto);
 	if (sfd < 0)
 		return refuse(c, domain, type, proto, sfd);
 	conn = conn_new(c, KIND_NETLINK, (int)sfd, domain, type, proto);
@@ -163,6 +181,7 @@ static int64_t socket_netlink(struct call *c, int type, int proto, int flags)
 		return ret;
 	}
 	flag_set(&conn->facts, F_SERVED, c->served);
+	flag_set(&conn->facts, F_SPACE, space);
 	ret = netlink_start(dgram_of(conn), sv[0]);
 	if (ret) {
 		close(sv[1]);
@@ -206,22 +225,35 @@ int64_t sock_socket(struct call *c)
 {
 	int domain = (int)c->args[0], type = (int)c->args[1] & TYPE_MASK;
 	int flags = (int)c->args[1] & ~TYPE_MASK, proto = (int)c->args[2];
-	struct orphan_fd *left = orphan_fd_find(c);
+	struct orphan_fd *left;
+	struct space *space;
+	int ret;
 
-	if (left)
-		return orphan_fd_give(c, left);
 	if (flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC))
 		return -EINVAL;
+	if (domain == AF_NETLINK && type != SOCK_RAW && type != SOCK_DGRAM)
+		return -ESOCKTNOSUPPORT;
+	if (domain == AF_NETLINK && is_local(proto))
+		return host.shared_netns && proto != NETLINK_KOBJECT_UEVENT ?
+		       -EPROTONOSUPPORT : call_native(NATIVE_LOCAL_NETLINK);
+	ret = space_of(c, &space);
+	if (ret)
+		return refuse(c, domain, type, proto, ret);
+	left = space ? NULL : orphan_fd_find(c);
+	if (left)
+		return orphan_fd_give(c, left);
 	switch (domain) {
 	case AF_INET:
 	case AF_INET6:
 		if (type == SOCK_STREAM || type == SOCK_DGRAM ||
 		    type == SOCK_RAW)
-			return socket_inet(c, domain, type, proto, flags);
+			return socket_inet(c, space, domain, type, proto, flags);
 		return refuse(c, domain, type, proto, -ESOCKTNOSUPPORT);
 	case AF_NETLINK:
-		return socket_netlink(c, type, proto, flags);
+		return socket_netlink(c, space, type, proto, flags);
 	case AF_PACKET:
+		if (space)	/* the mirror has only the devices of the run */
+			return refuse(c, domain, type, proto, -ENETDOWN);
 		return socket_packet(c, type, proto, flags);
 	}
 	return refuse(c, domain, type, proto, -EAFNOSUPPORT);
@@ -269,7 +301,7 @@ int64_t sock_name(struct call *c, bool peer)
 	return addr_write(c, c->args[1], c->args[2], &ss, len);
 }
 
-/** control_fd - get a socket of our own in the stack */
+/** control_fd - get a socket of our own in the run's namespace of the stack */
 int control_fd(int domain)
 {
 	static int control[2] = { -1, -1 };

@@ -42,6 +42,7 @@
 #include "engine/call/rights.h"
 #include "engine/carrier/carrier.h"
 #include "engine/carrier/conn.h"
+#include "engine/carrier/space.h"
 #include "engine/sock/sock.h"
 #include "engine/stream/stream.h"
 #include "shared/ctl_proto.h"
@@ -364,6 +365,7 @@ int64_t tun_ioctl(struct call *c)
 	unsigned int features = TUN_FEATURES;
 	int sfd = control_fd(AF_INET);
 	int64_t ret = call_dup(c, (int)c->args[0]);
+	struct space *space;
 	struct tun *t = ret ? NULL : tun_find(c->dup);
 	uint64_t had;
 
@@ -379,6 +381,9 @@ int64_t tun_ioctl(struct call *c)
 		return -EBADFD;
 	if (!rights_include(c->rights, CAP_NET_ADMIN))
 		return -EPERM;
+	ret = space_of(c, &space);
+	if (ret || space)	/* devices are made in the run's namespace */
+		return ret ? ret : -ENETDOWN;
 	rights_set(RIGHTS_ALL, &had);	/* of the stack's own device */
 	ret = tun_attach(c, sfd);
 	rights_set(had, NULL);

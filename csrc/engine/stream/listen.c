@@ -183,7 +183,7 @@ static void inherit(struct stream *s, const struct stream *lis, int fd)
 	s->inq_wanted = lis->inq_wanted;
 	s->conn.facts |= lis->conn.facts &
 			 (F_LINGER | F_ABORTIVE | F_MPTCP | F_MPTCP_ASKED |
-			  F_TCP_BY_OPTION);
+			  F_TCP_BY_OPTION | F_SPACE);
 }
 
 /**

@@ -37,6 +37,7 @@
 #include "base/loop.h"
 #include "engine/call/call.h"
 #include "engine/call/rights.h"
+#include "engine/carrier/space.h"
 #include "engine/supervise/internal.h"
 #include "engine/supervise/supervise.h"
 
@@ -162,6 +163,8 @@ int engine_serve(int fd, int netns, void (*over)(void))
 	if (door.fd >= 0)
 		return -EALREADY;
 	ret = rights_init(netns);
+	if (!ret)
+		ret = space_serve(netns);
 	if (ret)
 		return ret;
 	door.fn = listener_accepted;

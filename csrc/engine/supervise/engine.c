@@ -17,6 +17,7 @@
 #include "engine/carrier/conn.h"
 #include "engine/carrier/foreign_sock.h"
 #include "engine/carrier/hostnet.h"
+#include "engine/carrier/space.h"
 #include "engine/common/proc_text.h"
 #include "engine/dgram/dgram.h"
 #include "engine/stream/stream.h"
@@ -61,7 +62,8 @@ int engine_init(int fd)
 	for (i = 0; i < 3; i++)		/* the target's standard streams */
 		foreign_sock_allow(i);
 	getfd_init();
-	return carrier_init();
+	i = space_init();
+	return i ? i : carrier_init();
 }
 
 /** engine_start - start to receive the target's calls */
@@ -120,6 +122,7 @@ void engine_stop(void)
 	conn_stop();
 	orphan_mptcp_stop();
 	mirror_stop();
+	space_stop();
 	peers_stop();
 	tasks_stop();
 }

@@ -6,6 +6,7 @@
  * references.
  */
 #include "engine/carrier/carrier.h"
+#include "engine/carrier/space.h"
 #include "view/serve.c"
 
 #include <dirent.h>
@@ -325,6 +326,10 @@ static void step(struct input *in, uint8_t what)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
 	struct input in = { data, data + len };
+	static const struct view_ops ops = {
+		.enter = space_enter_of,
+		.leave = space_leave,
+	};
 	static bool started;
 	unsigned int n;
 	int sv[2];
@@ -332,6 +337,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	if (!started) {
 		fuzz_loop_start();
 		table_inodes(conn_carrier_ino);
+		view_ops = &ops;
 	}
 	started = true;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC,

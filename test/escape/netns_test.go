@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package escape
+
+import (
+	_ "embed"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+//go:embed testdata/netns.py
+var netnsProgram string
+
+// TestNetworkNamespace checks that a program that makes a network namespace gets an empty
+// one, from which nothing of the run's can be reached, and that the programs that sandbox
+// others work in it.
+func TestNetworkNamespace(t *testing.T) {
+	kit.Need(t, "bwrap", "ip", "unshare", "/usr/bin/python3")
+	kit.NewSite(t)
+	bin := kit.PublicBin(t)
+	for who, newNet := range map[string]string{"root": "-n", "user": "-rn"} {
+		run := func(engine string, args ...string) *exec.Cmd {
+			cmd := exec.Command(filepath.Join(bin, "lklrun"), append([]string{"-q", "--engine", engine, "--name", kit.NewName(), "--"}, args...)...)
+			if who == "user" {
+				kit.AsUser(cmd, "")
+			}
+			return cmd
+		}
+		const addr, gateway = "192.168.127.2", "192.168.127.1"
+		r := kit.Run(t, kit.Limit, run("supervise", "/usr/bin/python3", "-c", netnsProgram, addr, gateway))
+		if r.Status != 0 || !regexp.MustCompile(`^attempts: \d{3}\nchild: 0 child\narrived: 0\nchanged: False\n$`).MatchString(r.Stdout) {
+			t.Errorf("%s: %v", who, r)
+		}
+		const lo = `ip -br addr; ip link set lo up; ip -br addr; ip route get ` + gateway
+		const want = "lo               DOWN           \nlo               UNKNOWN        127.0.0.1/8 ::1/128 \n"
+		r = kit.Run(t, kit.Limit, run("supervise", "unshare", newNet, "sh", "-c", lo))
+		if r.Stdout != want || !strings.Contains(r.Stderr, "Network is unreachable") {
+			t.Errorf("%s, unshare %s: %v", who, newNet, r)
+		}
+		for _, flags := range [][]string{{"--unshare-net"}, {"--unshare-all"}} {
+			args := append([]string{"bwrap", "--ro-bind", "/", "/", "--dev", "/dev"}, flags...)
+			if out := kit.OK(t, kit.Limit, run("supervise", append(args, "ip", "-br", "addr")...)); out != want[strings.Index(want, "\n")+1:] {
+				t.Errorf("%s, %v: %q", who, args, out)
+			}
+		}
+		r = kit.Run(t, kit.Limit, run("trace", "unshare", newNet, "ip", "link"))
+		if r.Status == 0 || strings.Contains(r.Stdout, "lo") || !strings.Contains(r.Stderr, "the engine trace does not support them") {
+			t.Errorf("%s, trace: %v", who, r)
+		}
+	}
+}
+
+// TestNetworkNamespacesEnd checks that a namespace ends with its last process, also if that
+// has made no socket, and that its number then means another one.
+func TestNetworkNamespacesEnd(t *testing.T) {
+	kit.Need(t, "ip", "unshare")
+	s := kit.NewSite(t)
+	k := s.Talk("-q")
+	k.Say("0") // the run has started
+	fds := func() int {
+		list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", kit.ProcessOf(t, k, "host_pid")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	kit.OK(t, kit.Limit, k.Inside("true")) // lklhost now knows the process that starts others
+	first := fds()
+	cmd := k.Inside("unshare", "-n", "sh", "-c", "ip link add stays type dummy; echo made; read line; ip -br link")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stays := kit.Start(t, cmd)
+	kit.WaitFor(t, "the namespace that stays", kit.Limit, func() bool { out, _ := stays.Output(); return out == "made\n" })
+	before := fds()
+	const each = `ip -br link; ip link set lo up; ip link add d0 type dummy || echo there; (sleep 0; sleep 0) & wait`
+	out := kit.OK(t, 4*kit.Limit, k.Inside("sh", "-c", `for i in $(seq 200); do unshare -n sh -c '`+each+`'; done | sort | uniq -c`))
+	if !regexp.MustCompile(`^ *200 lo +DOWN +00:00:00:00:00:00 <LOOPBACK> *\n$`).MatchString(out) {
+		t.Errorf("200 namespaces: %s", out)
+	}
+	kit.WaitFor(t, "as few descriptors as before", kit.Limit, func() bool { return fds() <= before })
+	if _, err := in.Write([]byte("\n")); err != nil {
+		t.Error(err)
+	}
+	if r := stays.Wait(kit.Limit); !strings.Contains(r.Stdout, "\nstays ") {
+		t.Errorf("the namespace that stays: %v", r)
+	}
+	kit.WaitFor(t, "as few descriptors as at first", kit.Limit, func() bool { return fds() <= first })
+	if r := k.End(); r.Status != 0 {
+		t.Errorf("%v", r)
+	}
+}
