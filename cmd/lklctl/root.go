@@ -99,6 +99,7 @@ func rootCommand(c *verb.Call) *cobra.Command {
 			instances.Tcpdump(c),
 			capture.Extcap(c),
 			instances.Account(c),
+			instances.Egress(c),
 			link.Lease(c),
 			instances.Guard(c),
 			kernel.Dmesg(c),
@@ -279,9 +280,8 @@ func printHelp(cmd *cobra.Command, _ []string) {
 			}
 		}
 	}
-	fmt.Fprint(w, `Flags: -n NAME selects an instance, -o json prints JSON, --device adb|ssh:HOST
-looks on another machine, --version. "lklctl help VERB" explains a verb, "help
-TOPIC" a topic: examples, exit-status, filters, instances, path-steps, settings.
+	fmt.Fprint(w, `Flags: -n NAME (an instance), -o json, --device adb|ssh:HOST, --version. Help:
+lklctl help VERB|examples|exit-status|filters|instances|path-steps|settings
 `)
 }
 

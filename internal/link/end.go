@@ -46,6 +46,8 @@ type End struct {
 
 	Egress func() *egress.Account // what the program asked of a gateway; nil, also as the result: no rules
 
+	EgressRules func(from int) egress.Policy // the rules from an index on; nil: not a gateway
+
 	Watch *netdev.Watch // reports the end; nil: watch the device, if there is one
 	Gone  string        // message at the end; empty: the device is gone
 }

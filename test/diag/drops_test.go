@@ -719,7 +719,7 @@ func TestDropsInCapture(t *testing.T) {
 func TestAttachStopped(t *testing.T) {
 	for _, tt := range []struct{ engine, pid, who, args string }{
 		{"supervise", "host_pid", "its stack host", "netstat"},
-		{"supervise", "pid", "its lklrun", "account --egress"},
+		{"supervise", "pid", "its lklrun", "egress"},
 		{"preload", "target_pid", "the stack inside its program", "mptcp"},
 	} {
 		t.Run(tt.pid, func(t *testing.T) {

@@ -98,8 +98,8 @@ func TestEgressTricks(t *testing.T) {
 		return strings.Contains(out, "done\n") || !p.Running()
 	})
 	var a egress.Account
-	kit.Must(t, json.Unmarshal([]byte(kit.Lklctl(t, "-n", name, "account", "--egress", "-o", "json")), &a))
-	table := kit.Lklctl(t, "-n", name, "account", "--egress")
+	kit.Must(t, json.Unmarshal([]byte(kit.Lklctl(t, "-n", name, "egress", "-o", "json")), &a))
+	table := kit.Lklctl(t, "-n", name, "egress")
 	add := kit.Run(t, kit.Limit, exec.Command(kit.Bin("lklctl"), "-n", name, "link", "add", "user"))
 	if add.Status != 2 || !strings.Contains(add.Stderr, "only interface") {
 		t.Errorf("lklctl link add: %v", add)
@@ -114,7 +114,7 @@ func TestEgressTricks(t *testing.T) {
 			t.Errorf("trick %d: %d lines, want 1", n, len(found))
 		}
 	}
-	if a.Allowed.Connections != 1 || a.Refused.Connections < 14 || a.Refused.Queries < 8 || !strings.Contains(table, "tcp 10.71.8.3:80") {
+	if a.Allowed.Connections != 1 || a.Refused.Connections < 14 || a.Refused.Queries < 8 || !strings.Contains(table, "tcp 10.71.8.3:80") || len(a.Rules) != 2 || a.Rules[0].Rule != "good.test:80" || a.Rules[0].Connections != 1 || a.Rules[0].Queries == 0 || a.Rules[1].Connections != 0 {
 		t.Errorf("account: %+v\n%s", a, table)
 	}
 	if !strings.Contains(r.Stderr, "lklrun: eth0: allowed: ") || t.Failed() {

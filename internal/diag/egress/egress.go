@@ -27,10 +27,26 @@ const (
 // Account lists what a program asked for. Refused entries come first, then those
 // with the highest counts.
 type Account struct {
-	Names        []Name        `json:"names"`        // names that were queried
-	Destinations []Destination `json:"destinations"` // addresses that were contacted
-	Allowed      Totals        `json:"allowed"`      // totals of everything, including entries that are not listed
-	Refused      Totals        `json:"refused"`      // totals of refused queries and attempts
+	Policy       string        `json:"policy,omitempty"` // file of the policy, or audit:FILE
+	Rules        []Rule        `json:"rules"`            // all rules, in their order
+	Names        []Name        `json:"names"`            // names that were queried
+	Destinations []Destination `json:"destinations"`     // addresses that were contacted
+	Allowed      Totals        `json:"allowed"`          // totals of everything, including entries that are not listed
+	Refused      Totals        `json:"refused"`          // totals of refused queries and attempts
+}
+
+// Rule is a rule, with the decisions that it made. If several rules permit the same, the first
+// one counts.
+type Rule struct {
+	Rule string `json:"rule"` // as in --allow
+	Totals
+}
+
+// Policy is a part of the rules of a run.
+type Policy struct {
+	File  string `json:"file,omitempty"`
+	Total int    `json:"total"` // number of all rules
+	Rules []Rule `json:"rules"`
 }
 
 // Totals are numbers of queries and of connections.

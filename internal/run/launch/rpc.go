@@ -53,6 +53,7 @@ func (r *run) startAsking() {
 	rpc.Handle(q, rpc.Usage, about.usage)
 	rpc.Handle(q, rpc.Gateways, r.links.gateways)
 	rpc.Handle(q, rpc.Egress, r.links.egress)
+	rpc.Handle(q, rpc.EgressRules, r.links.egressRules)
 	rpc.Handle(q, rpc.TunnelPeers, r.links.tunnelPeers)
 	r.asked.serve(r.conn)
 }
@@ -87,4 +88,14 @@ func (v *links) egress(context.Context, struct{}, *os.File) (*egress.Account, er
 		}
 	}
 	return nil, nil
+}
+
+// egressRules answers rpc.EgressRules.
+func (v *links) egressRules(_ context.Context, from int, _ *os.File) (egress.Policy, error) {
+	for _, l := range v.all() {
+		if l.host.EgressRules != nil {
+			return l.host.EgressRules(from), nil
+		}
+	}
+	return egress.Policy{}, nil
 }

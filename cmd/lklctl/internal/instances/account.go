@@ -13,29 +13,20 @@ import (
 	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/diag/account"
-	"github.com/lklrun/lklrun/internal/diag/egress"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
 // Account returns the verb account.
 func Account(c *verb.Call) *cobra.Command {
-	var rules bool
 	cmd := &cobra.Command{
-		Use:   "account [--egress]",
+		Use:   "account",
 		Short: "show which processes used which stack",
 		Long: `account shows for each process of an instance its sockets, bytes, connections
-and peers, and why connections are plain TCP.
-
-With --egress, it shows the names and the destinations that the program asked
-for, and whether the rules of "lklrun --allow" permitted them. It lists up to 50
-names and 50 destinations of each kind. The totals in -o json count all.`,
-		Example: "  lklctl account\n  lklctl account -o json\n  lklctl account --egress",
+and peers, and why connections are plain TCP.`,
+		Example: "  lklctl account\n  lklctl account -o json",
 		Args:    verb.NoArgs,
 		RunE: c.Query(func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
-			if rules {
-				return showEgress(ctx, c, info, conn)
-			}
 			stats, err := conn.Stats(ctx)
 			if err != nil {
 				return fmt.Errorf("instance %q: %w", info.Name, err)
@@ -48,9 +39,7 @@ names and 50 destinations of each kind. The totals in -o json count all.`,
 	}
 	c.Flags(cmd.Flags(), true)
 	c.EmptyFlag(cmd.Flags())
-	cmd.Flags().BoolVar(&rules, "egress", false, "show the destinations that --allow permitted and refused")
 	verb.Document(cmd, account.Account{})
-	verb.DocumentWith(cmd, "--egress", egress.Account{})
 	return cmd
 }
 

@@ -9,6 +9,8 @@ import (
 	"io"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/lklrun/lklrun/cmd/lklctl/internal/verb"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/diag/egress"
@@ -17,17 +19,76 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// showEgress shows what the program of an instance asked of a gateway with rules.
-func showEgress(ctx context.Context, c *verb.Call, info *instance.Info, conn *stackconn.Conn) error {
+// Egress returns the verb egress.
+func Egress(c *verb.Call) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "egress",
+		Short: "show the rules for destinations, and what they decided",
+		Long: `egress shows the rules of "lklrun --allow" and "lklrun --egress", with the
+numbers of queries and connections that each of them permitted, and the names
+and the destinations that the program asked for. It lists up to 50 names and 50
+destinations of each kind. The totals in -o json count all.`,
+		Example: "  lklctl egress\n  lklctl egress -o json",
+		Args:    verb.NoArgs,
+		RunE: c.Query(func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
+			a, err := egressOf(ctx, conn)
+			if err != nil {
+				return fmt.Errorf("instance %q: %w", info.Name, err)
+			}
+			none := c.Empty("instance %q: the program has asked for nothing yet", info.Name)
+			return c.Show(a, len(a.Rules)+len(a.Names)+len(a.Destinations), none, func(w io.Writer) error { return writeEgress(w, a) })
+		}),
+	}
+	c.Flags(cmd.Flags(), true)
+	c.EmptyFlag(cmd.Flags())
+	verb.Document(cmd, egress.Account{})
+	return cmd
+}
+
+// egressOf asks for the account of a gateway and for its rules.
+func egressOf(ctx context.Context, conn *stackconn.Conn) (*egress.Account, error) {
 	a, err := rpc.Do(ctx, conn, rpc.Egress, struct{}{}, nil)
 	if err == nil && a == nil {
-		err = errors.New("the run has no rules; start it with lklrun --allow DESTINATION")
+		err = errors.New("the run has no rules; start it with lklrun --egress FILE or --allow DESTINATION")
 	}
 	if err != nil {
-		return fmt.Errorf("instance %q: %w", info.Name, err)
+		return nil, err
 	}
-	none := c.Empty("instance %q: the program has asked for nothing yet", info.Name)
-	return c.Show(a, len(a.Names)+len(a.Destinations), none, func(w io.Writer) error { return egressTable(a).Write(w) })
+	for a.Rules = []egress.Rule{}; ; {
+		p, err := rpc.Do(ctx, conn, rpc.EgressRules, len(a.Rules), nil)
+		if err != nil {
+			return nil, err
+		}
+		a.Policy, a.Rules = p.File, append(a.Rules, p.Rules...)
+		if len(a.Rules) >= p.Total || len(p.Rules) == 0 {
+			return a, nil
+		}
+	}
+}
+
+// writeEgress writes the rules, and what the program asked for.
+func writeEgress(w io.Writer, a *egress.Account) error {
+	if a.Policy != "" {
+		if _, err := fmt.Fprintf(w, "policy: %s\n", a.Policy); err != nil {
+			return err
+		}
+	}
+	t := cli.NewTable("RULE", ">QUERIES", ">CONNECTIONS").Narrow()
+	for _, r := range a.Rules {
+		t.Row(r.Rule, fmt.Sprint(r.Queries), fmt.Sprint(r.Connections))
+	}
+	if len(a.Rules) > 0 {
+		if err := t.Write(w); err != nil {
+			return err
+		}
+	}
+	if len(a.Names)+len(a.Destinations) == 0 {
+		return nil
+	}
+	if len(a.Rules) > 0 {
+		fmt.Fprintln(w)
+	}
+	return egressTable(a).Write(w)
 }
 
 func egressTable(a *egress.Account) *cli.Table {

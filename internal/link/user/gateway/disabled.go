@@ -34,3 +34,6 @@ func (*Gateway) Close() {}
 
 // Egress returns nil.
 func (*Gateway) Egress() *egress.Account { return nil }
+
+// EgressRules returns no rules.
+func (*Gateway) EgressRules(int) egress.Policy { return egress.Policy{} }

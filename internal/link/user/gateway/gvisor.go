@@ -292,3 +292,12 @@ func (g *Gateway) Egress() *egress.Account {
 	a := g.rules.Account()
 	return &a
 }
+
+// EgressRules returns some of the rules, from an index on.
+func (g *Gateway) EgressRules(from int) (p egress.Policy) {
+	if g.rules != nil {
+		p = g.rules.Part(from)
+		p.File = g.cfg.Egress
+	}
+	return p
+}

@@ -70,6 +70,7 @@ type Rules struct {
 	ledger *egress.Ledger
 
 	mu     sync.Mutex
+	made   []egress.Totals // decisions of each rule
 	grants map[netip.Addr][]grant
 	fixed  map[netip.Addr][]grant // of Names; never changes
 
@@ -90,8 +91,8 @@ type grant struct {
 func New(o Options) *Rules {
 	r := &Rules{
 		Options: o, ledger: egress.NewLedger(), grants: map[netip.Addr][]grant{}, fixed: map[netip.Addr][]grant{},
-		printed: map[string]bool{},
-		lines:   make(chan string, maxLines+1), done: make(chan struct{}),
+		printed: map[string]bool{}, made: make([]egress.Totals, len(o.Allow)),
+		lines: make(chan string, maxLines+1), done: make(chan struct{}),
 	}
 	for _, h := range o.Names {
 		for _, n := range r.matching(h.Name) {
@@ -154,6 +155,21 @@ func (r *Rules) Close() {
 // Account returns what the program has asked for so far.
 func (r *Rules) Account() egress.Account { return r.ledger.Account() }
 
+// ruleMost is the maximum number of rules in one answer, because a control message has no room
+// for more.
+const ruleMost = 100
+
+// Part returns some of the rules, from an index on.
+func (r *Rules) Part(from int) egress.Policy {
+	p := egress.Policy{Total: len(r.Allow), Rules: []egress.Rule{}}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for n := max(from, 0); n < min(from+ruleMost, len(r.Allow)); n++ {
+		p.Rules = append(p.Rules, egress.Rule{Rule: r.Allow[n].String(), Totals: r.made[n]})
+	}
+	return p
+}
+
 // DeniedError reports that the rules do not permit a destination.
 type DeniedError struct {
 	To     string
@@ -189,8 +205,18 @@ func (r *Rules) Open(protocol string, to netip.AddrPort) (*Flow, error) {
 	return &Flow{rules: r, protocol: protocol, to: to, names: v.names}, nil
 }
 
-// log passes a decision to the log. An invalid rule or destination means that there is none.
+// log counts a decision for its rule, and passes it to the log. An invalid destination means
+// that there is none.
 func (r *Rules) log(protocol, name string, to netip.AddrPort, rule int, reason string) {
+	if rule != none {
+		r.mu.Lock()
+		if protocol == "dns" {
+			r.made[rule].Queries++
+		} else {
+			r.made[rule].Connections++
+		}
+		r.mu.Unlock()
+	}
 	if r.Log == nil {
 		return
 	}
@@ -245,7 +271,7 @@ func (r *Rules) say(line string) {
 		return
 	}
 	if r.printed[line] = true; len(r.printed) > maxLines {
-		line = "further refusals are only counted; lklctl account --egress shows them"
+		line = "further refusals are only counted; lklctl egress shows them"
 	}
 	r.lines <- line // has room for all lines
 }
