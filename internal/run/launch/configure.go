@@ -37,14 +37,13 @@ func (r *run) configure(ctx context.Context) error {
 	cfg := stacknet.Config{Without: func(why error) {
 		r.notes = append(r.notes, why.Error()+"; ignored")
 	}}
+	var after []stacknet.Sysctl
+	for _, l := range r.links.all() {
+		cfg.Sysctls, after = append(cfg.Sysctls, deviceSettings(l.Link)...), append(after, vlanSettings(l.Link)...)
+		cfg.Links = append(cfg.Links, stackLink(l.Link))
+	}
 	for _, s := range r.plan.Sysctls {
 		cfg.Sysctls = append(cfg.Sysctls, stacknet.Sysctl{Key: s.Name, Value: s.Value, Optional: s.Optional})
-	}
-	for _, l := range r.links.all() {
-		if err := enableRouterAdvertisements(ctx, r.conn, l.Link, false); err != nil {
-			return err
-		}
-		cfg.Links = append(cfg.Links, stackLink(l.Link))
 	}
 	if r.plan.Stack.MPTCP {
 		cfg.MPTCP = &stacknet.MPTCPLimits{Subflows: r.plan.MPTCPLimit(), AddAddrAccepted: r.plan.MPTCPLimit()}
@@ -57,10 +56,8 @@ func (r *run) configure(ctx context.Context) error {
 	if err := r.links.refusal(ctx, n.Configure(ctx, cfg)); err != nil {
 		return err
 	}
-	for _, l := range r.links.all() {
-		if err := enableRouterAdvertisements(ctx, r.conn, l.Link, true); err != nil {
-			return err
-		}
+	if err := r.links.refusal(ctx, stacknet.ApplySysctls(ctx, r.conn, after, nil)); err != nil {
+		return err
 	}
 	if err := mount(ctx, r.conn, r.plan.Mount); err != nil {
 		return err

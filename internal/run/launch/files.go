@@ -31,7 +31,7 @@ type files struct {
 	writing sync.Mutex // held while the leases are written
 }
 
-// writeFiles writes the files at the start of a run.
+// writeFiles writes the files that lklhost looks for when it starts.
 func writeFiles(dir *instance.Dir, p *plan.Plan, pod *instance.Pod, log *slog.Logger) (*files, error) {
 	f := &files{dir: dir, plan: p, log: log, resolv: p.Resolv}
 	f.state = instance.State{
@@ -40,12 +40,6 @@ func writeFiles(dir *instance.Dir, p *plan.Plan, pod *instance.Pod, log *slog.Lo
 	}
 	for i := range p.Links {
 		f.state.Interfaces = append(f.state.Interfaces, shown(&p.Links[i]))
-	}
-	if err := dir.WriteState(&f.state); err != nil {
-		return nil, err
-	}
-	if err := writePlan(dir, p); err != nil {
-		return nil, err
 	}
 	if p.Hosts != "" {
 		if err := dir.WriteFile(instance.HostsFile, []byte(p.Hosts)); err != nil {
@@ -56,6 +50,14 @@ func writeFiles(dir *instance.Dir, p *plan.Plan, pod *instance.Pod, log *slog.Lo
 		return f, nil
 	}
 	return f, dir.WriteFile(instance.ResolvFile, []byte(p.Resolv))
+}
+
+// describe writes the files that only other processes read.
+func (f *files) describe() error {
+	if err := f.change(func(*instance.State) {}); err != nil {
+		return err
+	}
+	return writePlan(f.dir, f.plan)
 }
 
 // now returns the current state.

@@ -97,13 +97,13 @@ func (v *links) join(ctx context.Context, k *liveLink) error {
 	}
 	k.Name = states[at].Name // the planned name may already be in use
 	v.put(k)
-	if err := enableRouterAdvertisements(ctx, v.conn, k.Link, false); err != nil {
+	if err := stacknet.ApplySysctls(ctx, v.conn, deviceSettings(k.Link), nil); err != nil {
 		return err
 	}
 	if err := stacknet.ConfigureLinks(ctx, v.conn, stackLink(k.Link)); err != nil {
 		return err
 	}
-	if err := enableRouterAdvertisements(ctx, v.conn, k.Link, true); err != nil {
+	if err := stacknet.ApplySysctls(ctx, v.conn, vlanSettings(k.Link), nil); err != nil {
 		return err
 	}
 	if err := v.serve(ctx, k); err != nil {

@@ -3,19 +3,15 @@
 package launch
 
 import (
-	"context"
-	"errors"
-
 	"github.com/lklrun/lklrun/internal/run/plan"
-	"github.com/lklrun/lklrun/internal/stack/stackconn"
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
-// setRouters makes a device of the stack process or ignore router
-// advertisements. It must be called before the device is up. A user who
-// configured addresses does not expect others, nor a route that a neighbour
-// announces.
-func setRouters(ctx context.Context, conn *stackconn.Conn, device string, l *plan.Link, acceptRAs bool) error {
+// routerSettings returns the settings that make a device of the stack process or
+// ignore router advertisements. They must be made before the device is up. A user
+// who configured addresses does not expect others, nor a route that a neighbour
+// announces. A stack without IPv6 cannot accept any.
+func routerSettings(device string, l *plan.Link, acceptRAs bool) (all []stacknet.Sysctl) {
 	ra := map[string]string{"accept_ra": "0", "autoconf": "0"}
 	switch {
 	case acceptRAs:
@@ -35,31 +31,22 @@ func setRouters(ctx context.Context, conn *stackconn.Conn, device string, l *pla
 		// requests when a new address appears.
 		ra["accept_dad"] = "0"
 	}
-	var all []stacknet.Sysctl
 	for key, value := range ra {
-		all = append(all, stacknet.Sysctl{Key: "net/ipv6/conf/" + device + "/" + key, Value: value})
+		all = append(all, stacknet.Sysctl{Key: "net/ipv6/conf/" + device + "/" + key, Value: value, Optional: !acceptRAs, Quiet: true})
 	}
-	for _, err := range stacknet.SetSysctls(ctx, conn, all) {
-		var missing *stacknet.SysctlError
-		if errors.As(err, &missing) && !acceptRAs {
-			continue // the stack has no IPv6
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return all
 }
 
-// enableRouterAdvertisements calls setRouters for a link's device. If the link is configured, it
-// calls setRouters for the link's VLAN device instead, if there is one.
-func enableRouterAdvertisements(ctx context.Context, conn *stackconn.Conn, l *plan.Link, configured bool) error {
-	acceptRAs := l.SLAAC || l.DHCP6
-	switch {
-	case !configured:
-		return setRouters(ctx, conn, l.Name, l, acceptRAs && l.VLAN == 0)
-	case l.VLAN != 0:
-		return setRouters(ctx, conn, stackDevice(l), l, acceptRAs)
+// deviceSettings returns the settings of a link's device.
+func deviceSettings(l *plan.Link) []stacknet.Sysctl {
+	return routerSettings(l.Name, l, (l.SLAAC || l.DHCP6) && l.VLAN == 0)
+}
+
+// vlanSettings returns the settings of a link's VLAN device, if there is one. The device
+// exists only after the link is configured.
+func vlanSettings(l *plan.Link) []stacknet.Sysctl {
+	if l.VLAN == 0 {
+		return nil
 	}
-	return nil
+	return routerSettings(stackDevice(l), l, l.SLAAC || l.DHCP6)
 }

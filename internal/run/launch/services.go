@@ -3,6 +3,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -25,10 +26,10 @@ type service interface {
 	Stop()
 }
 
-// runServices create the services of a run, in start order. They return nil if
-// this run does not need the service.
+// runServices create the services of a run, which start beside each other. They return
+// nil if this run does not need the service.
 var runServices = []func(r *run) service{
-	func(r *run) service { return r.links.paths }, // the first, because it reacts to changes that the others make
+	func(r *run) service { return r.links.paths }, // stops last, because it reacts to changes that the others make
 	outputs,
 	dumps,
 	explainers,
@@ -54,15 +55,21 @@ func (g guardService) Start(ctx context.Context) error {
 
 // serve starts the services of the run and of its links.
 func (r *run) serve(ctx context.Context) error {
-	for _, made := range runServices {
-		s := made(r)
-		if s == nil {
-			continue
+	all, errs := make([]service, len(runServices)), make([]error, len(runServices))
+	var starting sync.WaitGroup
+	for i, made := range runServices {
+		if all[i] = made(r); all[i] != nil {
+			starting.Go(func() { errs[i] = all[i].Start(ctx) })
 		}
-		if err := s.Start(ctx); err != nil {
-			return err
+	}
+	starting.Wait()
+	for i, s := range all {
+		if s != nil && errs[i] == nil {
+			r.services.started(s)
 		}
-		r.services.started(s)
+	}
+	if err := cmp.Or(errs...); err != nil {
+		return err
 	}
 	served := false
 	for _, l := range r.links.all() {

@@ -80,10 +80,14 @@ func (r *run) makeDir(ctx context.Context) error {
 	return nil
 }
 
-// startHost starts lklhost, which forks the target.
+// startHost starts lklhost, which forks the target. While lklhost starts, the run is described
+// to other processes.
 func (r *run) startHost(ctx context.Context) (err error) {
 	r.host, err = stackhost.Start(ctx, stackhost.Options{Path: r.opts.HostPath, Preload: r.opts.PreloadPath, Plan: r.plan, Dir: r.dir, Log: r.log})
-	return err
+	if err != nil {
+		return err
+	}
+	return r.files.describe()
 }
 
 // boot passes the links to lklhost and boots the kernel.

@@ -73,6 +73,7 @@ type Neighbour struct {
 type Sysctl struct {
 	Key, Value string
 	Optional   bool // the stack may lack it or refuse the value
+	Quiet      bool // with Optional: nobody needs to know
 }
 
 // MPTCPLimits are the limits of the in-kernel path manager, as in `ip mptcp limits`.

@@ -4,7 +4,6 @@ package stacknet
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -29,13 +28,8 @@ func Configure(ctx context.Context, c *stackconn.Conn, cfg Config) error {
 
 // Configure is like the function Configure, over n.
 func (n *Netlink) Configure(ctx context.Context, cfg Config) error {
-	c := n.c
-	for i, err := range SetSysctls(ctx, c, cfg.Sysctls) {
-		if setting := new(SysctlError); cfg.Sysctls[i].Optional && cfg.Without != nil && errors.As(err, &setting) {
-			cfg.Without(setting)
-		} else if err != nil {
-			return err
-		}
+	if err := ApplySysctls(ctx, n.c, cfg.Sysctls, cfg.Without); err != nil {
+		return err
 	}
 	states, err := n.r.links()
 	if err != nil {

@@ -138,6 +138,23 @@ func SetSysctls(ctx context.Context, c *stackconn.Conn, all []Sysctl) []error {
 	return errs
 }
 
+// ApplySysctls writes settings as SetSysctls does, and returns the first error. It reports the
+// optional settings that the stack does not accept to without.
+func ApplySysctls(ctx context.Context, c *stackconn.Conn, all []Sysctl, without func(error)) error {
+	for i, err := range SetSysctls(ctx, c, all) {
+		setting := new(SysctlError)
+		optional := all[i].Optional && errors.As(err, &setting)
+		switch {
+		case optional && all[i].Quiet:
+		case optional && without != nil:
+			without(setting)
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
 // GetSysctl reads a setting, without the newline at its end.
 func GetSysctl(ctx context.Context, c *stackconn.Conn, key string) (string, error) {
 	path, err := SysctlPath(key)
