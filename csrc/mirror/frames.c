@@ -27,6 +27,10 @@
  * that no protocol uses. This does not change any bytes, as veth leaves
  * checksums to the receiver.
  *
+ * A device without a link layer has a tun in the namespace of the far ends, whose
+ * descriptor is the near end: packets written to it arrive, and packets sent on
+ * it can be read.
+ *
  * The kernel stores the VLAN tag of a received frame outside the frame, and so
  * does a packet socket. We insert it again before we forward the frame.
  *
@@ -54,7 +58,9 @@
 #define VLAN_HLEN	4
 #define HEAD		((int)sizeof(struct virtio_net_hdr) + 2 * ETH_ALEN)
 #define FRAMES		64		/* per call */
-#define MARK_AT		20		/* in the IP header; the minimum */
+#define MARK_AT		20		/* in the IP header, or after it; the minimum */
+#define MARK_END	(MARK_AT + 2)
+#define IP_HLEN		20
 
 struct frame {
 	struct virtio_net_hdr vnet;
@@ -72,6 +78,13 @@ static struct source near = { .fd = -1 }, far = { .fd = -1 };
 static struct stack_src stack_src;
 static struct work work;
 static int sfd = -1;
+
+/** struct tun - the mirror of a device without a link layer */
+static struct tun {
+	int ifindex;
+	struct source src;
+} *tuns[MIRROR_LINKS_MAX];
+static size_t n_tuns;
 
 /** rx_enable - bind @src to device @ifindex (0: all) and add it to the loop */
 static int rx_enable(struct source *src, int ifindex)
@@ -154,6 +167,8 @@ void frames_stop(void)
 void frames_close(void)
 {
 	frames_stop();
+	while (n_tuns)
+		frames_no_tun(tuns[0]->ifindex);
 	rx_disable(&near);
 	rx_disable(&far);
 }
@@ -281,6 +296,17 @@ static struct frame *receive(const struct source *src, struct sockaddr_ll *ll,
 	return f;
 }
 
+/** tun_of - the mirror of device @ifindex if it is a tun, or NULL */
+static struct tun *tun_of(int ifindex)
+{
+	size_t i;
+
+	for (i = 0; i < n_tuns; i++)
+		if (tuns[i]->ifindex == ifindex)
+			return tuns[i];
+	return NULL;
+}
+
 /** show - pass a frame of the stack to the target's packet sockets */
 static void show(struct frame *f, size_t len, const struct sockaddr_ll *from)
 {
@@ -288,22 +314,27 @@ static void show(struct frame *f, size_t len, const struct sockaddr_ll *from)
 				  .sll_protocol = from->sll_protocol,
 				  .sll_ifindex = from->sll_ifindex };
 	bool out = from->sll_pkttype == PACKET_OUTGOING;
+	const struct tun *tun = tun_of(from->sll_ifindex);
 	int fd = far.fd;
 
 	if (!links_has(from->sll_ifindex) ||
-	    (from->sll_ifindex == MIRROR_LO && !out))
+	    (from->sll_ifindex == MIRROR_LO && !out) ||
+	    len < sizeof(f->vnet) + (tun ? MARK_END : 2 * ETH_ALEN + 1))
 		return;
 	if (f->vnet.gso_type == VIRTIO_NET_HDR_GSO_NONE &&
 	    f->vnet.flags & VIRTIO_NET_HDR_F_NEEDS_CSUM)
 		complete(f, len - sizeof(f->vnet));
-	if (!out) {
+	if (!out && tun) {
+		fd = tun->src.fd;
+	} else if (!out) {
 		fd = near.fd;
 		ll.sll_ifindex += MIRROR_NEAR;
 	} else if (from->sll_ifindex != MIRROR_LO) {
 		mark(f);
 	}
-	if (sendto(fd, f, len, MSG_DONTWAIT | MSG_NOSIGNAL,
-		   (struct sockaddr *)&ll, sizeof(ll)) < 0)
+	if ((!out && tun ? write(fd, f, len) :
+	     sendto(fd, f, len, MSG_DONTWAIT | MSG_NOSIGNAL,
+		    (struct sockaddr *)&ll, sizeof(ll))) < 0)
 		mirror_stats.lost++;
 	else
 		mirror_stats.shown++;
@@ -321,8 +352,7 @@ static void pull(struct work *w)
 		f = receive(NULL, &ll, &len);
 		if (!f)
 			return;
-		if (len > HEAD)
-			show(f, len, &ll);
+		show(f, len, &ll);
 	}
 	work_queue(w);
 }
@@ -381,4 +411,59 @@ static void from_far(struct source *src, uint32_t events)
 {
 	(void)events;
 	take(src, 0);
+}
+
+/** from_tun - the target sent on a device without a link layer */
+static void from_tun(struct source *src, uint32_t events)
+{
+	const struct tun *tun = container_of(src, struct tun, src);
+	const struct frame *f = (struct frame *)mirror_buf;
+	ssize_t n;
+	int i;
+
+	(void)events;
+	for (i = 0; i < FRAMES; i++) {
+		n = read(src->fd, mirror_buf, MIRROR_BUF);
+		if (n < 0)
+			return;
+		if ((size_t)n >= sizeof(f->vnet) + IP_HLEN && !is_marked(f))
+			push(f, (size_t)n, tun->ifindex,
+			     htons(f->data[0] >> 4 == 6 ? ETH_P_IPV6 : ETH_P_IP));
+	}
+}
+
+/** frames_tun - take over @fd, the tun of device @ifindex */
+int frames_tun(int ifindex, int fd)
+{
+	struct tun *tun = calloc(1, sizeof(*tun));
+	int ret = tun ? 0 : -ENOMEM;
+
+	if (!ret) {
+		tun->ifindex = ifindex;
+		tun->src.fd = fd;
+		tun->src.fn = from_tun;
+		ret = loop_add(&tun->src, EPOLLIN);
+	}
+	if (ret) {
+		close(fd);
+		free(tun);
+	} else {
+		tuns[n_tuns++] = tun;
+	}
+	return ret;
+}
+
+/** frames_no_tun - remove the tun of device @ifindex */
+void frames_no_tun(int ifindex)
+{
+	size_t i;
+
+	for (i = 0; i < n_tuns; i++) {
+		if (tuns[i]->ifindex != ifindex)
+			continue;
+		rx_disable(&tuns[i]->src);
+		loop_free_later(tuns[i]);
+		tuns[i] = tuns[--n_tuns];
+		return;
+	}
 }

@@ -4,6 +4,7 @@
 #define LKLHOST_MIRROR_INTERNAL_H
 
 #include <linux/if.h>
+#include <linux/if_arp.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <stdbool.h>
@@ -20,14 +21,17 @@
 #define MIRROR_NEAR	(1 << 16)
 
 #define MIRROR_MAC_LEN	6
+#define MIRROR_LINKS_MAX	256
 
 /**
  * struct link - a device of the stack, and its mirror
  * @ifindex: its number; 0: none
+ * @type: ARPHRD_*
  * @name, @mac, @mtu, @up: as in the stack
  */
 struct link {
 	int ifindex;
+	uint16_t type;
 	char name[IFNAMSIZ];
 	uint8_t mac[MIRROR_MAC_LEN];
 	uint32_t mtu;
@@ -83,6 +87,7 @@ extern char mirror_buf[MIRROR_BUF] __attribute__((aligned(4096)));
 /* mirror_helper.c */
 int maker_make(int fds[MIRROR_FDS]);
 int maker_pair(const struct link *l);
+int maker_tun(const struct link *l);
 int maker_change(const struct link *was, const struct link *l);
 void maker_remove(const struct link *l);
 int maker_socket(int type, int proto, int flags);
@@ -101,6 +106,15 @@ int rtnl_dump_links(const struct rtnl *r,
 				 struct rtattr *attrs[IFLA_MAX + 1]));
 void rtnl_drain(const struct rtnl *r);
 
+/**
+ * link_is_tun - whether packets of the device begin with an IP header, so that
+ * its mirror is a tun
+ */
+static inline bool link_is_tun(const struct link *l)
+{
+	return l->type == ARPHRD_NONE || l->type == ARPHRD_RAWIP;
+}
+
 /* links.c */
 int links_sync(void);
 bool links_has(int ifindex);
@@ -109,6 +123,8 @@ void links_close(void);
 /* frames.c */
 int frames_open(int near_fd, int far_fd);
 int frames_start(void);
+int frames_tun(int ifindex, int fd);
+void frames_no_tun(int ifindex);
 void frames_stop(void);
 void frames_close(void);
 int frames_stack_fd(void);

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * The devices of the mirror: one veth pair for every Ethernet device of the
- * stack, which is created, changed and removed together with it.
+ * stack, and one tun for every device without a link layer (tun, WireGuard,
+ * cellular). It is created, changed and removed together with the device.
  *
- * The far end has the name, number, address, MTU and state of the stack's
- * device. The near end is always up. The loopback device is that of the far
- * namespace. Devices of other kinds (tunnels without a link layer) have no
- * mirror.
+ * The far end, or the tun, has the name, number, address, MTU and state of the
+ * stack's device. The near end is always up. The loopback device is that of the
+ * far namespace. Devices of other kinds (GRE, for example) have no mirror.
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <linux/if_arp.h>
 #include <linux/if_link.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +18,7 @@
 #include "mirror/internal.h"
 #include "stack/stack.h"
 
-#define LINKS_MAX	256
+#define LINKS_MAX	MIRROR_LINKS_MAX
 #define MAC_LEN		MIRROR_MAC_LEN
 
 struct table {
@@ -49,8 +48,8 @@ bool links_has(int ifindex)
 /** same - whether two links have the same attributes */
 static bool same(const struct link *a, const struct link *b)
 {
-	return !strcmp(a->name, b->name) && !memcmp(a->mac, b->mac, MAC_LEN) &&
-	       a->mtu == b->mtu && a->up == b->up;
+	return a->type == b->type && a->mtu == b->mtu && a->up == b->up &&
+	       !strcmp(a->name, b->name) && !memcmp(a->mac, b->mac, MAC_LEN);
 }
 
 /** want - record a link of the stack */
@@ -59,25 +58,45 @@ static void want(const struct ifinfomsg *info,
 {
 	struct link *l = &wanted.link[wanted.n];
 	struct rtattr *name = attrs[IFLA_IFNAME], *mac = attrs[IFLA_ADDRESS];
+	bool has_mac = mac && RTA_PAYLOAD(mac) == MAC_LEN;
 
-	if ((info->ifi_type != ARPHRD_ETHER &&
-	     info->ifi_type != ARPHRD_LOOPBACK) || wanted.n == LINKS_MAX)
-		return;
-	if (!name || !attrs[IFLA_MTU] || !mac || RTA_PAYLOAD(mac) != MAC_LEN)
+	if (wanted.n == LINKS_MAX || !name || !attrs[IFLA_MTU])
 		return;
 	memset(l, 0, sizeof(*l));
 	l->ifindex = info->ifi_index;
+	l->type = info->ifi_type;
+	if (!link_is_tun(l) && (!has_mac || (l->type != ARPHRD_ETHER &&
+					     l->type != ARPHRD_LOOPBACK)))
+		return;
 	snprintf(l->name, sizeof(l->name), "%s", (char *)RTA_DATA(name));
-	memcpy(l->mac, RTA_DATA(mac), MAC_LEN);
+	if (has_mac)
+		memcpy(l->mac, RTA_DATA(mac), MAC_LEN);
 	memcpy(&l->mtu, RTA_DATA(attrs[IFLA_MTU]), sizeof(l->mtu));
 	l->up = info->ifi_flags & IFF_UP;
 	wanted.n++;
 }
 
-/** forget - remove link @i of the mirror from the table */
-static void forget(size_t i)
+/** drop - remove link @i of the mirror */
+static void drop(size_t i)
 {
+	if (link_is_tun(&now.link[i]))
+		frames_no_tun(now.link[i].ifindex);
+	else
+		maker_remove(&now.link[i]);
 	now.link[i] = now.link[--now.n];
+}
+
+/** add - create the mirror of a device */
+static int add(const struct link *l)
+{
+	int fd;
+
+	if (l->ifindex == MIRROR_LO)
+		return maker_change(l, l);
+	if (!link_is_tun(l))
+		return maker_pair(l);
+	fd = maker_tun(l);
+	return fd < 0 ? fd : frames_tun(l->ifindex, fd);
 }
 
 /** say - log that a device has no mirror, once per device and error */
@@ -122,15 +141,13 @@ int links_sync(void)
 			now.link[i] = *w;
 			continue;
 		}
-		maker_remove(&now.link[i]);
-		forget(i);
+		drop(i);
 	}
 	for (i = 0; i < wanted.n; i++) {
 		w = &wanted.link[i];
 		if (links_has(w->ifindex))
 			continue;
-		ret = w->ifindex == MIRROR_LO ? maker_change(w, w) :
-						maker_pair(w);
+		ret = add(w);
 		if (ret)
 			say(w, ret);
 		else

@@ -21,11 +21,13 @@
 #include <linux/if_addr.h>
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
+#include <linux/if_tun.h>
 #include <linux/veth.h>
 #include <netinet/in.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -38,7 +40,7 @@
 #define MAKE_RIGHTS	(1ull << CAP_SYS_ADMIN)
 #define RIGHTS		(1ull << CAP_NET_ADMIN | 1ull << CAP_NET_RAW)
 
-enum what { MAKE, PAIR, CHANGE, REMOVE, SOCKET };
+enum what { MAKE, PAIR, TUN, CHANGE, REMOVE, SOCKET };
 
 struct request {
 	int32_t what;
@@ -63,7 +65,7 @@ const struct mirror_option mirror_options[MIRROR_OPTIONS] = {
 static void identity(struct rtnl_msg *m, const struct link *l)
 {
 	rtnl_attr(m, IFLA_IFNAME, l->name, strlen(l->name) + 1);
-	if (l->ifindex != MIRROR_LO)
+	if (l->type == ARPHRD_ETHER)
 		rtnl_attr(m, IFLA_ADDRESS, l->mac, sizeof(l->mac));
 	rtnl_attr(m, IFLA_MTU, &l->mtu, sizeof(l->mtu));
 }
@@ -156,7 +158,7 @@ static int change(const struct link *was, const struct link *l)
 	struct rtnl_msg m;
 	int ret = 0;
 
-	if (l->ifindex != MIRROR_LO) {
+	if (l->type == ARPHRD_ETHER) {
 		rtnl_link(&m, RTM_NEWLINK, 0, MIRROR_NEAR + l->ifindex);
 		rtnl_attr(&m, IFLA_MTU, &l->mtu, sizeof(l->mtu));
 		ret = rtnl_talk(&near, &m);
@@ -173,6 +175,29 @@ static int change(const struct link *was, const struct link *l)
 		ret = set_up(&far, l->ifindex, l->up);
 	if (!ret && l->ifindex == MIRROR_LO)
 		ret = lo_silent();
+	return ret;
+}
+
+/** make_tun - create the tun for @l; returns its descriptor */
+static int make_tun(const struct link *l)
+{
+	struct ifreq ifr = { .ifr_flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR };
+	int fd = open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC), ret;
+	unsigned int number = (unsigned int)l->ifindex;
+
+	if (fd < 0)
+		return -errno;
+	memcpy(ifr.ifr_name, l->name, sizeof(ifr.ifr_name));
+	/* Without offloads, the host's kernel would replace our mark (frames.c). */
+	if (ioctl(fd, TUNSETIFINDEX, &number) || ioctl(fd, TUNSETIFF, &ifr) ||
+	    ioctl(fd, TUNSETOFFLOAD, TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6) ||
+	    ioctl(fd, TUNSETLINK, (unsigned long)l->type))
+		ret = -errno;
+	else
+		ret = change(l, l);
+	if (!ret)
+		return fd;
+	close(fd);
 	return ret;
 }
 
@@ -296,6 +321,10 @@ static int run_job(struct request *r, int *fds, unsigned int *n)
 		return *n ? 0 : fds[0];
 	case PAIR:
 		return make_pair(&r->link);
+	case TUN:
+		fds[0] = far_ns < 0 ? -ENONET : make_tun(&r->link);
+		*n = fds[0] >= 0;
+		return *n ? 0 : fds[0];
 	case CHANGE:
 		return change(&r->was, &r->link);
 	case REMOVE:
@@ -362,6 +391,14 @@ static int ask(const struct request *r, int *fds)
 	return ret ? ret : (int)n;
 }
 
+/** one - send a request whose answer is a descriptor; returns it or an errno */
+static int one(const struct request *r)
+{
+	int fds[FD_PASS_MAX], ret = ask(r, fds);
+
+	return ret == 1 ? fds[0] : ret < 0 ? ret : -EPROTO;
+}
+
 /** maker_make - create the mirror's namespace; @fds: see enum mirror_fd */
 int maker_make(int fds[MIRROR_FDS])
 {
@@ -393,6 +430,14 @@ int maker_pair(const struct link *l)
 	return device(PAIR, NULL, l);
 }
 
+/** maker_tun - create the tun of a device of the stack; a descriptor or an errno */
+int maker_tun(const struct link *l)
+{
+	const struct request r = { .what = TUN, .link = *l };
+
+	return one(&r);
+}
+
 /** maker_change - change the mirror of @was to the attributes of @l */
 int maker_change(const struct link *was, const struct link *l)
 {
@@ -410,7 +455,6 @@ int maker_socket(int type, int proto, int flags)
 {
 	const struct request r = { .what = SOCKET, .type = type,
 				   .proto = proto, .flags = flags };
-	int fds[FD_PASS_MAX], ret = ask(&r, fds);
 
-	return ret == 1 ? fds[0] : ret < 0 ? ret : -EPROTO;
+	return one(&r);
 }

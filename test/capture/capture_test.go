@@ -3,6 +3,7 @@
 package capture
 
 import (
+	_ "embed"
 	"fmt"
 	"os"
 	"os/exec"
@@ -225,6 +226,29 @@ func TestCaptureAsTcpdump(t *testing.T) {
 	for _, o := range owners {
 		if !regexp.MustCompile(`^eth0\t0x0000000[12]$`).MatchString(o) {
 			t.Fatalf("interface and direction %q", o)
+		}
+	}
+}
+
+//go:embed testdata/on_tun.py
+var onTun string
+
+// TestPacketSocketOnTun checks that packet sockets see and send the packets of a device
+// without a link layer, and that none goes round in a circle.
+func TestPacketSocketOnTun(t *testing.T) {
+	t.Parallel()
+	kit.Need(t, "/usr/bin/python3", "ip", "ping")
+	for _, engine := range []string{"supervise", "trace"} {
+		got := kit.OK(t, kit.Limit, kit.Lklrun("-q", "--engine", engine, "--", "/usr/bin/python3", "-c", onTun))
+		const want = `out type 8 from 10.9.0.1 hatype 65534
+in type 0 from 10.9.0.2 hatype 65534
+ping 0
+sent True
+again None
+renamed, sent True
+`
+		if got != want {
+			t.Errorf("%s: %s", engine, got)
 		}
 	}
 }
