@@ -4,6 +4,7 @@ package kernels
 
 import (
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -11,24 +12,28 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// fallback compares what arrives over connections that fall back to TCP for different reasons.
+// fallback compares what arrives over connections that fall back to TCP for different reasons,
+// and over those on two paths of which a middlebox changes bytes on one.
 func fallback(t *testing.T, k kernel) {
-	kit.Need(t, "/usr/bin/python3", "iptables")
-	p := kit.NewPathSite(t)
-	script := filepath.Join(kit.Root(), "test/kernels/testdata/fallback.py")
-	p.Server.Run(t, "sysctl", "-qw", "net.ipv4.tcp_fastopen=519")
-	server := kit.Start(t, p.Server.Command("/usr/bin/python3", script, "serve"))
-	p.Until("the server listens", server, func() bool { out, _ := server.Output(); return out == "ready\n" })
-	args := []string{script, p.Addr, stackAddr}
-	if k.version == "6.1" { // it retries without MPTCP only later, and has no fast open with it
-		args = append(args, "dropped with the option", "fast open")
-	}
-	command := p.Host.Command(kit.Bin("lklrun"), "--name", p.Instance, "--stack", k.stack, "--engine", k.engine, "--if", p.Ifs[0],
-		"--sysctl", "net.ipv4.tcp_fastopen=519", "--", "/usr/bin/python3")
-	command.Args = append(command.Args, args...)
-	r := kit.Run(t, 2*time.Minute, command)
-	if r.Status != 0 || !strings.HasPrefix(r.Stdout, "compared ") {
-		t.Errorf("%v", r)
+	kit.Need(t, "/usr/bin/python3", "iptables", "nft")
+	for paths := range 2 {
+		p := kit.NewPathSite(t)
+		script := filepath.Join(kit.Root(), "test/kernels/testdata/fallback.py")
+		p.Server.Run(t, "sysctl", "-qw", "net.ipv4.tcp_fastopen=519")
+		server := kit.Start(t, p.Server.Command("/usr/bin/python3", script, "serve"))
+		p.Until("the server listens", server, func() bool { out, _ := server.Output(); return out == "ready\n" })
+		args := []string{kit.Bin("lklrun"), "--name", p.Instance, "--stack", k.stack, "--engine", k.engine, "--sysctl", "net.ipv4.tcp_fastopen=519"}
+		for _, i := range p.Ifs[:paths+1] {
+			args = append(args, "--if", i)
+		}
+		args = append(args, "--", "/usr/bin/python3", script, p.Addr, stackAddr, strconv.Itoa(paths+1))
+		if k.version == "6.1" { // it retries without MPTCP only later, and has no fast open with it
+			args = append(args, "dropped with the option", "fast open")
+		}
+		r := kit.Run(t, 2*time.Minute, p.Host.Command(args...))
+		if r.Status != 0 || !strings.HasPrefix(r.Stdout, "compared ") {
+			t.Errorf("%v", r)
+		}
 	}
 }
 

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Connections that cannot use MPTCP, or stop using it: 300 kB each way are compared.
 #   fallback.py serve              in the server's namespace
-#   fallback.py ADDRESS OWN [CASE...]  on the stack, without some cases; prints what is wrong
+#   fallback.py ADDRESS OWN PATHS [CASE...]  on the stack with 1 or 2 paths, without some
+#       cases; prints what is wrong
+# On the second path, what a middlebox changes on the first one is sent again.
 import errno, random, socket, subprocess, sys, threading
 
 SIZE = 300_000
@@ -9,6 +11,7 @@ DATA = {who: random.Random(who).randbytes(SIZE) for who in ("stack", "server")}
 MPTCP, TCP = 262, socket.IPPROTO_TCP
 STRIP = "-j TCPOPTSTRIP --strip-options 30"
 FIRST = "-m statistic --mode nth --every 1000000 --packet 0"
+CHANGE = "meta length > 1000 numgen inc mod 1000000 0 @th,800,32 set 0xdeadbeef"  # once
 NO_SYN = "filter INPUT --dport {} --syn -j DROP"
 
 # name: how the server joins in, its protocol, its rules
@@ -30,6 +33,8 @@ CASES = {
     "fast open of the client": ("open", TCP),
     "itself": (None, 0),
     "itself, IPv6": (None, 0),
+    "changed on the way to the server": ("listen", MPTCP, f"nft prerouting tcp dport {{}} {CHANGE}"),
+    "changed on the way from the server": ("listen", MPTCP, f"nft output tcp sport {{}} {CHANGE}"),
     # The last case, because the stack makes its next connections without MPTCP.
     "dropped with the option": ("listen", MPTCP, "filter INPUT --dport {} --syn --tcp-option 30 -j DROP"),
 }
@@ -47,6 +52,23 @@ def listen(proto, port):
     s.setsockopt(TCP, socket.TCP_FASTOPEN, 5)
     s.listen()
     return s
+
+def checksums(on):
+    """Let new connections of the namespace have checksums or not; count those that were wrong."""
+    with open("/proc/sys/net/mptcp/checksum_enabled", "w") as f:
+        f.write(str(int(on)))
+    with open("/proc/net/netstat") as f:
+        names, values = (line.split() for line in f if line.startswith("MPTcpExt"))
+    return sum(int(v) for n, v in zip(names, values) if n in ("DataCsumErr", "MPFailRx", "MPRstRx"))
+
+def join(s):
+    """Send bytes back and forth until the server has a second subflow."""
+    for _ in range(100_000):
+        joined = s.getsockopt(284, 1, 8)[0] > 0  # SOL_MPTCP, MPTCP_INFO
+        s.sendall(b"2" if joined else b"1")
+        if s.recv(1) == b"2":
+            return
+    raise OSError("no second subflow")
 
 def exchange(s, me, to, early=b""):
     """Send all of me, receive all of to, and return what is wrong."""
@@ -84,6 +106,10 @@ def serve():
     for name, (_, _, *rules) in CASES.items():
         for rule in rules:
             table, chain, *match = rule.format(PORTS[name]).split()
+            if table == "nft":
+                text = f"table ip change{PORTS[name]} {{ chain c {{ type filter hook {chain} priority 0; {' '.join(match)}; }}; }}"
+                subprocess.run(["nft", text], check=True)
+                continue
             subprocess.run(["iptables", "-w", "-t", table, "-A", chain, "-p", "tcp", *match], check=True)
     with listen(TCP, 6999) as control:
         print("ready", flush=True)
@@ -93,12 +119,15 @@ def serve():
     for line in orders:
         name = line.strip()
         how, proto, *_ = CASES[name]
-        port, early = PORTS[name], b""
+        port, early, changed = PORTS[name], b"", name.startswith("changed")
         try:
+            before = changed and checksums(True)
             if how == "listen":
                 with listen(proto, port) as l:
                     print("listens", file=orders, flush=True)
                     s, _ = l.accept()
+                    if changed:
+                        join(s)
             else:
                 s = make(proto)
                 if how == "cross":
@@ -109,6 +138,8 @@ def serve():
                     s.connect((stack, port))
             s.settimeout(20)
             wrong = exchange(s, "server", "stack", early)
+            if changed and checksums(False) == before:
+                wrong += "no wrong checksum"
         except OSError as e:
             wrong = f"{how}: {e}"
         print("result", wrong, file=orders, flush=True)
@@ -146,17 +177,22 @@ def stack_side(name, server, own, orders):
             early = fast_open(s, (server, port), "stack")
         else:
             s.connect((server, port))
+        if name.startswith("changed"):
+            byte = b""
+            while byte != b"2":
+                byte = s.recv(1)
+                s.sendall(byte)
     return exchange(s, "stack", "server", early)
 
 if sys.argv[1] == "serve":
     serve()
 else:
-    server, own, *without = sys.argv[1:]
+    server, own, paths, *without = sys.argv[1:]
     control = make(0)
     control.connect((server, 6999))
     control.settimeout(60)
     orders = control.makefile("rw")
-    names = [name for name in CASES if name not in without]
+    names = [name for name in CASES if name not in without and name.startswith("changed") == (paths == "2")]
     for name in names:
         try:
             wrong = stack_side(name, server, own, orders)
