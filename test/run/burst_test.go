@@ -45,3 +45,29 @@ func TestBurst(t *testing.T) {
 		t.Errorf("%q", out)
 	}
 }
+
+// ahead prints how many bytes of a sender fit between it and a peer that reads nothing.
+const ahead = `
+import select, socket
+l = socket.create_server(("127.0.0.1", 0))
+s = socket.socket()
+s.setsockopt(socket.IPPROTO_TCP, 25, 16384)  # TCP_NOTSENT_LOWAT
+s.connect(l.getsockname())
+c = l.accept()[0]
+s.setblocking(False)
+poll, n = select.poll(), 0
+poll.register(s, select.POLLOUT)
+while poll.poll(1500):
+    try: n += s.send(bytes(65536))
+    except BlockingIOError: pass
+print(n)
+`
+
+// TestAhead checks that a sender does not get far ahead of a reader that does not read.
+func TestAhead(t *testing.T) {
+	var n int
+	out := kit.OK(t, kit.Limit, kit.Lklrun("-q", "--name", kit.NewName(), "--engine", "supervise", "--stack", "vanilla", "--", "/usr/bin/python3", "-c", ahead))
+	if _, err := fmt.Sscan(out, &n); err != nil || n > 4<<20 {
+		t.Errorf("%s bytes, want at most %d", out, 4<<20)
+	}
+}

@@ -154,12 +154,18 @@ static size_t stack_read(struct stream *s, char *buf)
 	return 0;
 }
 
-/** make_room - enlarge the carrier of a busy stream */
+/**
+ * make_room - enlarge the carrier of a busy stream
+ *
+ * A carrier of the usual size does not hold ROOMY bytes. Once so many have gone
+ * into it, the target has read most of them. For a target that does not read, a
+ * larger carrier would only let the sender get further ahead.
+ */
 static void make_room(struct stream *s)
 {
 	struct conn *conn = &s->conn;
 
-	if ((conn->carrier & C_BIGBUF) || s->rcvbuf ||
+	if ((conn->carrier & C_BIGBUF) || s->rcvbuf || conn->bytes_in < ROOMY ||
 	    carriers_roomy == ROOMY_MAX || loop_processors() < 2)
 		return;
 	conn->carrier |= C_BIGBUF;
