@@ -65,12 +65,10 @@ ALWAYS |= {("bits, " + what + was, "bits, " + what + now) for what, was, now in 
     ("connecting, SHUT_RDWR [ ] ", "[ OUT HUP ERR ] SO_ERROR ECONNRESET [ OUT HUP ]",
      "[ IN OUT RDHUP HUP ERR ] SO_ERROR ECONNRESET [ IN OUT RDHUP HUP ]"),
     ("connecting, disconnect [ ] ", "[ OUT HUP ERR ] SO_ERROR ECONNRESET [ OUT HUP ]", "[ OUT HUP ] SO_ERROR ECONNRESET [ OUT HUP ]"))}
-# MPTCP has no urgent data. An MPTCP socket that is connected to itself receives
-# nothing, also on the host's kernel.
+# MPTCP has no urgent data.
 MPTCP = {("SIGURG 1", "SIGURG 0"), ("urgent: 1", "urgent: EINVAL"), ("before: 3", "before: 7"),
          ("at the mark: 1", "at the mark: 0"), ("behind: 3", "behind: EAGAIN"),
          ("inline, before: 2", "inline, before: 5"), ("inline: 3", "inline: EAGAIN"),
-         ("from itself: 1", "from itself: EAGAIN"),
          # MPTCP keeps its address when a connect fails.
          ("no address: 1", "no address: 0"),
          # MPTCP reports no error after connect() to AF_UNSPEC.
