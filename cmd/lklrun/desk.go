@@ -12,9 +12,9 @@ import (
 )
 
 // deskVerbs returns the verbs that are not useful on a device and need large
-// dependencies, such as manual pages.
+// dependencies, such as manual pages and builds of stacks.
 //
 // A verb that runs a program sets end.
 func deskVerbs(root *cobra.Command, end *exit.End) []*cobra.Command {
-	return []*cobra.Command{abCommand(), labCommand(end), matrixCommand(), cli.ManCommand(root, topics...)}
+	return []*cobra.Command{abCommand(), labCommand(end), matrixCommand(), stackCommand(), cli.ManCommand(root, topics...)}
 }

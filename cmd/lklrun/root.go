@@ -64,7 +64,7 @@ func execute(args []string) exit.End {
 }
 
 func verbs() []*cobra.Command {
-	return []*cobra.Command{cleanupCommand(), configCommand(), deviceCommand(), doctorCommand(), gatewayCommand(), profilesCommand(), stackCommand(), stacksCommand(), versionCommand()}
+	return []*cobra.Command{cleanupCommand(), configCommand(), deviceCommand(), doctorCommand(), gatewayCommand(), profilesCommand(), stacksCommand(), versionCommand()}
 }
 
 // runner is the verb without a name, which runs a command.
