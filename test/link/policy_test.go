@@ -345,3 +345,42 @@ func TestEgressSharedAddress(t *testing.T) {
 		})
 	}
 }
+
+// crowd opens 1000 connections at once: a quarter each to a permitted place, to another port,
+// to another address, and with another name. It prints how many had each result.
+const crowd = `
+import asyncio, collections
+async def one(n, all):
+    host, port, name = [("good.test", 80, "good.test"), ("good.test", 81, "good.test"), ("10.71.8.3", 80, "good.test"), ("good.test", 80, "evil.test")][n % 4]
+    try:
+        r, w = await asyncio.open_connection(host, port)
+        w.write(b"GET /hello HTTP/1.0\r\nHost: %s\r\n\r\n" % name.encode())
+        got = await r.read()
+        w.close()
+        all[(n % 4, "answer" if got.endswith(b"hello\n") else "end")] += 1
+    except OSError as e:
+        all[(n % 4, "refused")] += 1
+async def main():
+    all = collections.Counter()
+    await asyncio.gather(*(one(n, all) for n in range(1000)))
+    print(sorted(all.items()))
+asyncio.run(main())
+`
+
+// TestEgressCrowd checks that no refused connection gets through among many at once.
+func TestEgressCrowd(t *testing.T) {
+	t.Parallel()
+	s := newPolicySite(t)
+	log := filepath.Join(s.dir, "log")
+	r := kit.Run(t, 3*kit.Limit, s.command(kit.Bin("lklrun"), "--name", kit.NewName(), "--allow", "good.test:80", "--egress-log", log, "--", "/usr/bin/python3", "-c", crowd))
+	if want := "[((0, 'answer'), 250), ((1, 'refused'), 250), ((2, 'refused'), 250), ((3, 'refused'), 250)]\n"; r.Status != 0 || r.Stdout != want {
+		t.Errorf("want %s: %v", want, r)
+	}
+	verdicts := map[string]int{}
+	for _, d := range decisions(t, log) {
+		verdicts[d.Protocol+" "+d.Verdict]++
+	}
+	if verdicts["tcp allowed"] != 500 || verdicts["tcp refused"] < 750 {
+		t.Errorf("the log has %v", verdicts)
+	}
+}
