@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "control/control.h"
 #include "engine/link/link.h"
+#include "engine/sock/sock.h"
 #include "engine/supervise/supervise.h"
 #include "host/host.h"
 #include "process/process.h"
@@ -150,6 +151,8 @@ static int boot(struct client *cl, const struct ctl_hdr *h, const uint8_t *body,
 	ret = stack_boot(req.mem, cmdline);
 	if (!ret)
 		host.state = CTL_STATE_BOOTED;
+	if (!ret && stack->abi != CTL_ABI_HOST)
+		sock_keep_ports();
 	ctl_reply(cl, h, ret, stack_release(),
 		  ret ? 0 : strlen(stack_release()));
 	return 0;

@@ -20,7 +20,7 @@ var netnsProgram string
 
 // TestNetworkNamespace checks that a program that makes a network namespace gets an empty
 // one, from which nothing of the run's can be reached, and that the programs that sandbox
-// others work in it.
+// others work in it. These also bind netlink to their number in a pid namespace.
 func TestNetworkNamespace(t *testing.T) {
 	kit.Need(t, "bwrap", "ip", "unshare", "/usr/bin/python3")
 	kit.NewSite(t)
@@ -49,6 +49,11 @@ func TestNetworkNamespace(t *testing.T) {
 			if out := kit.OK(t, kit.Limit, run("supervise", append(args, "ip", "-br", "addr")...)); out != want[strings.Index(want, "\n")+1:] {
 				t.Errorf("%s, %v: %q", who, args, out)
 			}
+		}
+		const bind = `import os, socket; s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0); s.bind((os.getpid(), 0)); print(s.getsockname())`
+		flags := strings.Replace(newNet, "n", "pf", 1)
+		if out := kit.OK(t, kit.Limit, run("supervise", "sh", "-c", `for i in 1 2; do unshare "$0" --kill-child /usr/bin/python3 -c "$1"; done`, flags, bind)); out != "(1, 0)\n(1, 0)\n" {
+			t.Errorf("%s, netlink in a pid namespace: %q", who, out)
 		}
 		r = kit.Run(t, kit.Limit, run("trace", "unshare", newNet, "ip", "link"))
 		if r.Status == 0 || strings.Contains(r.Stdout, "lo") || !strings.Contains(r.Stderr, "the engine trace does not support them") {

@@ -26,6 +26,7 @@
 #include "stack/stack.h"
 
 #define TYPE_MASK	0xf		/* SOCK_TYPE_MASK, include/linux/net.h */
+#define FIRST_PORT	1		/* of netlink, see keep_port() */
 
 /** give - pass a new carrier to the caller */
 static int64_t give(struct call *c, struct conn *conn, int fd, bool cloexec)
@@ -145,16 +146,55 @@ static int64_t socket_inet(struct call *c, const struct space *space, int domain
 	return fd < 0 ? fd : give(c, conn, fd, flags & SOCK_CLOEXEC);
 }
 
-/**
- * is_local - whether a netlink protocol (audit, uevent, ...) concerns the host
- *
- * In an empty network namespace, such a socket shows nothing of the host.
- */
-static bool is_local(int proto)
+/* The netlink protocols that concern the network; @keeper: see keep_port() */
+static struct {
+	int proto, keeper;
+} protocols[] = {
+	{ NETLINK_ROUTE, -1 }, { NETLINK_SOCK_DIAG, -1 }, { NETLINK_GENERIC, -1 },
+	{ NETLINK_NETFILTER, -1 }, { NETLINK_XFRM, -1 },
+};
+
+/** protocol_of - get the index of a protocol in @protocols, or -1 */
+static int protocol_of(int proto)
 {
-	return proto != NETLINK_ROUTE && proto != NETLINK_SOCK_DIAG &&
-	       proto != NETLINK_GENERIC && proto != NETLINK_NETFILTER &&
-	       proto != NETLINK_XFRM;
+	size_t i;
+
+	for (i = 0; i < sizeof(protocols) / sizeof(protocols[0]); i++)
+		if (protocols[i].proto == proto)
+			return (int)i;
+	return -1;
+}
+
+/**
+ * keep_port - keep the port 1 of a netlink protocol until the target asks for it
+ *
+ * A socket that asks for no port gets the pid of its process, if that port is
+ * free. In the stack, all sockets belong to process 1. However, the first
+ * process of a pid namespace asks for port 1.
+ */
+static void keep_port(int i)
+{
+	const struct sockaddr_nl nl = { .nl_family = AF_NETLINK,
+					.nl_pid = FIRST_PORT };
+	int *fd = &protocols[i].keeper;
+
+	if (*fd >= 0)
+		return;
+	*fd = (int)st_socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC,
+			     protocols[i].proto);
+	if (*fd >= 0 && st_bind(*fd, &nl, sizeof(nl))) {
+		st_close(*fd);
+		*fd = -1;
+	}
+}
+
+/** sock_keep_ports - call keep_port() for all protocols, after the boot */
+void sock_keep_ports(void)
+{
+	size_t i;
+
+	for (i = 0; i < sizeof(protocols) / sizeof(protocols[0]); i++)
+		keep_port((int)i);
 }
 
 /** socket_netlink - create a netlink socket whose protocol concerns the network */
@@ -166,6 +206,8 @@ static int64_t socket_netlink(struct call *c, const struct space *space, int typ
 	long sfd;
 
 	conn_sweep_many();
+	if (!space)
+		keep_port(protocol_of(proto));
 	sfd = space_socket(space, domain, type, proto);
 	if (sfd < 0)
 		return refuse(c, domain, type, proto, sfd);
@@ -233,7 +275,8 @@ int64_t sock_socket(struct call *c)
 		return -EINVAL;
 	if (domain == AF_NETLINK && type != SOCK_RAW && type != SOCK_DGRAM)
 		return -ESOCKTNOSUPPORT;
-	if (domain == AF_NETLINK && is_local(proto))
+	/* Others (audit, uevent, ...) show nothing of the host in an empty namespace. */
+	if (domain == AF_NETLINK && protocol_of(proto) < 0)
 		return host.shared_netns && proto != NETLINK_KOBJECT_UEVENT ?
 		       -EPROTONOSUPPORT : call_native(NATIVE_LOCAL_NETLINK);
 	ret = space_of(c, &space);
@@ -259,6 +302,19 @@ int64_t sock_socket(struct call *c)
 	return refuse(c, domain, type, proto, -EAFNOSUPPORT);
 }
 
+/** give_port - release a port that keep_port() keeps, if the target asks for it */
+static void give_port(const struct conn *conn, const struct sockaddr_storage *ss)
+{
+	int i = conn->kind == KIND_NETLINK && !(conn->facts & F_SPACE) &&
+		((const struct sockaddr_nl *)ss)->nl_pid == FIRST_PORT ?
+		protocol_of(conn->proto) : -1;
+
+	if (i < 0 || protocols[i].keeper < 0)
+		return;
+	st_close(protocols[i].keeper);
+	protocols[i].keeper = -1;
+}
+
 /** sock_bind - handle bind(2) */
 int64_t sock_bind(struct call *c)
 {
@@ -271,6 +327,7 @@ int64_t sock_bind(struct call *c)
 	ret = hostnet_serve(c);
 	if (ret)
 		return ret;
+	give_port(c->conn, &ss);
 	ret = st_bind(c->conn->sfd, &ss, len);
 	if (ret == -EADDRINUSE) {
 		/*

@@ -23,6 +23,7 @@ int64_t sock_getsockopt(struct call *c);
 int64_t sock_setsockopt(struct call *c);
 int64_t sock_ioctl(struct call *c);
 int control_fd(int domain);
+void sock_keep_ports(void);
 
 /* netfilter_opts.c */
 bool netfilter_opt_is(int level, int name);
