@@ -165,6 +165,15 @@ func named(name string, v Value, labels ...Label) Counter {
 	return based(name, base, v, labels...)
 }
 
+// Labelled makes a counter that has labels in place of a longer name.
+func Labelled(base string, n uint64, labels ...Label) Counter {
+	name := base
+	for _, l := range labels {
+		name += "." + l.Value
+	}
+	return based(name, base, unsigned(n), labels...)
+}
+
 func based(name, base string, v Value, labels ...Label) Counter {
 	return Counter{Name: name, Base: base, Value: v, Kind: kindOf(base), Labels: labels}
 }
@@ -223,6 +232,7 @@ var gauges = set(`
 	qdisc.band0_pkts qdisc.band1_pkts qdisc.band2_pkts
 	qdisc.maxpacket qdisc.new_flows_len qdisc.old_flows_len qdisc.memory_used
 	qdisc.count qdisc.lastcount qdisc.ldelay_us qdisc.dropping qdisc.drop_next_us
+	connections.open connections.retransmitted connections.rtt_most_us connections.rtt_us connections.segments
 	engine.sockets.open engine.sockets.peers engine.control.watchers engine.control.shared_netns
 `)
 

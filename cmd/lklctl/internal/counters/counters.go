@@ -128,6 +128,13 @@ func (n *counting) now(ctx context.Context, info *instance.Info, conn *stackconn
 	if err != nil {
 		return err
 	}
+	if n.Output == cli.OutputProm {
+		connections, err := new(meter).read(ctx, conn, info)
+		if err != nil {
+			return err
+		}
+		all = append(all, connections...)
+	}
 	some := all.Select(patterns)
 	if n.Output == cli.OutputProm {
 		return prom.Write(n.Stdout, []prom.Instance{{Name: info.Name, Pod: info.Pod, Set: some}})

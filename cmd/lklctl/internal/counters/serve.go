@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/lklrun/lklrun/cmd/lklctl/internal/verb"
@@ -13,6 +14,7 @@ import (
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/diag/counters"
 	"github.com/lklrun/lklrun/internal/diag/counters/prom"
+	"github.com/lklrun/lklrun/internal/diag/explain"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 	"github.com/lklrun/lklrun/internal/ui/httpserve"
@@ -43,6 +45,7 @@ func (n *counting) serve(ctx context.Context) error {
 func (n *counting) metrics() http.Handler {
 	busy := make(chan struct{}, scrapesMax)
 	mux := http.NewServeMux()
+	m := meters{}
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case busy <- struct{}{}:
@@ -51,7 +54,7 @@ func (n *counting) metrics() http.Handler {
 			http.Error(w, "too many requests at once; try again", http.StatusServiceUnavailable)
 			return
 		}
-		n.scrape(w, r)
+		n.scrape(w, r, &m)
 	})
 	return mux
 }
@@ -59,7 +62,7 @@ func (n *counting) metrics() http.Handler {
 // scrape writes the counters of all instances. If an instance does not answer,
 // because its stack is starting or ending, scrape omits the instance and reports
 // it.
-func (n *counting) scrape(w http.ResponseWriter, r *http.Request) {
+func (n *counting) scrape(w http.ResponseWriter, r *http.Request, m *meters) {
 	ctx, cancel := context.WithTimeout(r.Context(), scrapeLimit)
 	defer cancel()
 	all, err := n.Place.List()
@@ -74,11 +77,12 @@ func (n *counting) scrape(w http.ResponseWriter, r *http.Request) {
 	}
 	answers := make(chan answer, len(all))
 	asked := 0
+	m.keep(all)
 	for i := range all {
 		if all[i].Running {
 			asked++
 			go func() {
-				set, err := readOf(ctx, &all[i])
+				set, err := readOf(ctx, &all[i], m.of(&all[i]))
 				answers <- answer{all[i].Name, set, err}
 			}()
 		}
@@ -102,11 +106,73 @@ func (n *counting) scrape(w http.ResponseWriter, r *http.Request) {
 }
 
 // readOf reads the counters of one instance.
-func readOf(ctx context.Context, info *instance.Info) (counters.Set, error) {
+func readOf(ctx context.Context, info *instance.Info, m *meter) (counters.Set, error) {
 	conn, err := stackconn.Dial(ctx, info.Socket())
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
-	return readCounters(ctx, conn)
+	all, err := readCounters(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	some, err := m.read(ctx, conn, info)
+	return append(all, some...), err
+}
+
+// meters are those of the instances, between scrapes. A meter belongs to one start of an
+// instance.
+type meters struct {
+	mu  sync.Mutex
+	all map[string]*meter
+}
+
+type meter struct {
+	mu sync.Mutex
+	explain.Meter
+}
+
+func meterKey(info *instance.Info) string { return info.Name + " " + info.Started.String() }
+
+// keep forgets the meters of other instances.
+func (m *meters) keep(instances []instance.Info) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	had := m.all
+	m.all = map[string]*meter{}
+	for i := range instances {
+		if key := meterKey(&instances[i]); had[key] != nil {
+			m.all[key] = had[key]
+		}
+	}
+}
+
+func (m *meters) of(info *instance.Info) *meter {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := meterKey(info)
+	if m.all[key] == nil {
+		m.all[key] = &meter{}
+	}
+	return m.all[key]
+}
+
+// read takes a reading, and returns the counters of connections.
+func (m *meter) read(ctx context.Context, conn *stackconn.Conn, info *instance.Info) (_ counters.Set, err error) {
+	w, err := explain.NewWatcher(ctx, conn, info)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if cerr := w.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r, err := w.Read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return m.Add(r), nil
 }
