@@ -101,6 +101,7 @@ func TestProxy(t *testing.T) {
 	dig := func(args ...string) []string {
 		return append([]string{"dig", "+short", "+tries=1", "+time=5", "@" + deepAddr}, args...)
 	}
+	policy := kit.WriteFile(t, filepath.Join(s.dir, "policy.json"), `{"allow": [{"to": "deep.test", "ports": 80}]}`)
 	for _, tt := range []struct {
 		name, kind, proxy string
 		command           []string
@@ -131,6 +132,10 @@ func TestProxy(t *testing.T) {
 		{"no host name", "socks", "socks5://10.71.8.2:1080", try("a b.test", 80), "EAI_NONAME\n", "", 0},
 		{"an allowed name", "socks", "socks5://10.71.8.2:1080 --allow deep.test", hello, "hello\n", "", 0},
 		{"a name that is not allowed", "socks", "socks5://10.71.8.2:1080 --allow other.test", hello, "", "refused the name deep.test", 6},
+		{"a policy", "socks", "socks5://10.71.8.2:1080 --egress " + policy, hello, "hello\n", "", 0},
+		{"another host than the policy's", "socks", "socks5://10.71.8.2:1080 --egress " + policy, []string{"curl", "-sS", "-m", "20", "-H", "Host: other.test", "http://deep.test/hello"}, "", `the program asks HTTP for "other.test"`, 56},
+		{"an audit", "socks", "socks5://10.71.8.2:1080 --egress audit:" + s.dir + "/audit", hello, "hello\n", "", 0},
+		{"what the audit wrote", "socks", "socks5://10.71.8.2:1080 --egress " + s.dir + "/audit", hello, "hello\n", "", 0},
 		{"ping", "socks", "socks5://10.71.8.2:1080", []string{"ping", "-c", "1", "-W", "1", deepAddr}, "", "", 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
