@@ -1,3 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+#
 # Network namespaces that a program makes in a run. The parent serves port 4000 in the
 # run's namespace. The child makes a namespace of its own and tries to reach the parent's.
 # It prints the attempts that end otherwise than they must, and the number of attempts.
