@@ -530,10 +530,6 @@ func TestDropsOrdinary(t *testing.T) {
 				return k
 			}
 			client, server := end(1, "supervise"), end(2, "preload")
-			client.Say(`keep.__setitem__("c", socket.create_connection(("10.97.0.2", 80), 20)) or keep["c"].send(b"\6")`)
-			kit.Lklctl(t, "-n", client.Name, "mptcp", "-v") // its queries for routes lose nothing
-			kit.Lklctl(t, "-n", server.Name, "mptcp", "-v")
-			client.Say(`keep.pop("c").close()`)
 			for to, k := range map[string]*kit.Talker{`"10.97.0.2", 80`: client, `"fd97::2", 81`: client, `"127.0.0.1", 80`: client, `"::1", 81`: server} {
 				if got := k.Say("visit(%s, %d)", to, count); got != strconv.Itoa(count) {
 					t.Errorf("connections to %s: %s", to, got)

@@ -293,6 +293,9 @@ func explains(p *kit.PathSite, s whyStage) {
 	})
 	text := kit.Lklctl(p.T, "-n", p.Instance, "mptcp", "-v")
 	p.Logf("%s\n%s", s.name, text)
+	if got := kit.Lklctl(p.T, "-n", p.Instance, "drops"); strings.Contains(got, "getroute") {
+		p.Errorf("the queries of lklctl leave drops: %s", got)
+	}
 	if !ok {
 		p.Fatalf("want the one reason %q:\n%+v", s.code, c.WhyNot)
 	}

@@ -318,8 +318,11 @@ static bool lost(const struct sk_buff *skb, u16 type, enum skb_drop_reason reaso
 
 	switch (reason) {
 	case SKB_DROP_REASON_NOT_SPECIFIED:
-		/* A packet without both has never been on the way, as in a query for a route. */
-		if (!ifindex_of(skb) && !sk)
+		/*
+		 * Such a packet has never been on the way: that of a query for a route has
+		 * no interface, or lo.
+		 */
+		if (!sk && !skb->skb_iif && ifindex_of(skb) <= LOOPBACK_IFINDEX)
 			return false;
 		if (skb->skb_iif && link_local_group(skb, type))
 			return false;
