@@ -139,8 +139,6 @@ func checkInterface(s *stack.Stack) error {
 	return nil
 }
 
-var failed = regexp.MustCompile(`(?m)^lklrun: (.*)$`)
-
 // factsOf boots a stack and asks it.
 func factsOf(ctx context.Context, s *stack.Stack) (*stackFacts, error) {
 	if err := checkInterface(s); err != nil {
@@ -188,7 +186,7 @@ func factsOf(ctx context.Context, s *stack.Stack) (*stackFacts, error) {
 	}
 	if err != nil {
 		line := err.Error()
-		if all := failed.FindAllSubmatch(diagnosis.Bytes(), -1); all != nil { // notes come first
+		if all := regexp.MustCompile(`(?m)^lklrun: (.*)$`).FindAllSubmatch(diagnosis.Bytes(), -1); all != nil { // notes come first
 			line = string(all[len(all)-1][1])
 		}
 		return nil, fmt.Errorf("%s: %s", path, line)

@@ -5,14 +5,15 @@
 package cli
 
 import (
-	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/cobra/doc"
 	"github.com/spf13/pflag"
 
 	"github.com/lklrun/lklrun/internal/base/exit"
@@ -36,8 +37,6 @@ func ManCommand(root *cobra.Command, topics ...Topic) *cobra.Command {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
 				return fmt.Errorf("making the folder: %w", err)
 			}
-			root.DisableAutoGenTag = true
-			markdown(root)
 			if err := writeVerbs(args[0], root.Name(), root); err != nil {
 				return fmt.Errorf("writing manual pages: %w", err)
 			}
@@ -51,57 +50,66 @@ func ManCommand(root *cobra.Command, topics ...Topic) *cobra.Command {
 	}
 }
 
+// section is a section of a page, with its text in roff. An empty section is left out.
+type section struct{ name, text string }
+
 // writeVerbs writes the page of a command and those of its verbs, PROGRAM-VERB(1).
 func writeVerbs(dir, program string, cmd *cobra.Command) error {
 	cmd.InitDefaultHelpFlag()
-	sections := map[string]string{
-		"OPTIONS":                                options(cmd.NonInheritedFlags()),
-		"OPTIONS INHERITED FROM PARENT COMMANDS": options(cmd.InheritedFlags()),
-	}
-	header := &doc.GenManHeader{Section: "1", Source: program, Manual: "User commands"}
-	if err := writePage(dir, cmd, header, sections); err != nil {
-		return err
+	var also []string
+	refer := func(c *cobra.Command) { also = append(also, `\fB`+pageName(c)+`(1)\fP`) }
+	if cmd.HasParent() {
+		refer(cmd.Parent())
 	}
 	for _, below := range cmd.Commands() {
-		if below.IsAvailableCommand() && !below.IsAdditionalHelpTopicCommand() {
-			if err := writeVerbs(dir, program, below); err != nil {
-				return err
-			}
+		if !below.IsAvailableCommand() || below.IsAdditionalHelpTopicCommand() {
+			continue
+		}
+		refer(below)
+		if err := writeVerbs(dir, program, below); err != nil {
+			return err
 		}
 	}
-	return nil
+	return writePage(dir, pageName(cmd), "1", program, "User commands", []section{
+		{"NAME", roff(pageName(cmd) + " - " + cmd.Short)},
+		{"SYNOPSIS", `\fB` + roff(cmd.UseLine()) + `\fP`},
+		{"DESCRIPTION", prose(cmp.Or(cmd.Long, cmd.Short))},
+		{"OPTIONS", options(cmd.NonInheritedFlags())},
+		{"OPTIONS INHERITED FROM PARENT COMMANDS", options(cmd.InheritedFlags())},
+		{"EXAMPLE", prose(cmd.Example)},
+		{"SEE ALSO", strings.Join(also, ", ")},
+	})
 }
+
+func pageName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
 
 // writeTopic writes the page of a topic, PROGRAM-TOPIC(7), which has no synopsis or options.
 func writeTopic(dir, program string, t Topic) error {
-	cmd := &cobra.Command{Use: program + "-" + t.Name, Short: t.Short, Long: t.Text, DisableAutoGenTag: true}
-	markdown(cmd)
-	header := &doc.GenManHeader{Section: "7", Source: program, Manual: "Help topics"}
-	return writePage(dir, cmd, header, map[string]string{"SYNOPSIS": "", "OPTIONS": ""})
+	name := program + "-" + t.Name
+	return writePage(dir, name, "7", program, "Help topics", []section{
+		{"NAME", roff(name + " - " + t.Short)},
+		{"DESCRIPTION", prose(t.Text)},
+	})
 }
 
-// writePage writes the page of a command. sections replaces the text of some sections; an
-// empty text removes the section. The date is SOURCE_DATE_EPOCH, if set.
-func writePage(dir string, cmd *cobra.Command, header *doc.GenManHeader, sections map[string]string) error {
-	var page bytes.Buffer
-	if err := doc.GenMan(cmd, header, &page); err != nil {
-		return err
+// writePage writes a page. The date is SOURCE_DATE_EPOCH, if set.
+func writePage(dir, name, number, program, manual string, sections []section) error {
+	date := time.Now()
+	if epoch := os.Getenv("SOURCE_DATE_EPOCH"); epoch != "" {
+		seconds, err := strconv.ParseInt(epoch, 10, 64)
+		if err != nil {
+			return fmt.Errorf("SOURCE_DATE_EPOCH=%s: expected a number of seconds", epoch)
+		}
+		date = time.Unix(seconds, 0)
 	}
 	var b strings.Builder
-	for i, section := range strings.Split(page.String(), "\n.SH ") {
-		name, _, _ := strings.Cut(section, "\n")
-		text, replaced := sections[name]
-		switch {
-		case i == 0:
-			b.WriteString(section)
-		case !replaced:
-			b.WriteString("\n.SH " + section)
-		case text != "":
-			b.WriteString("\n.SH " + name + "\n" + text)
+	fmt.Fprintf(&b, ".nh\n.TH %q %q %q %q %q\n", strings.ToUpper(name), number, date.Format("Jan 2006"), program, manual)
+	for _, s := range sections {
+		if text := strings.TrimSpace(s.text); text != "" {
+			b.WriteString("\n.SH " + s.name + "\n" + text + "\n")
 		}
 	}
-	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-") + "." + header.Section
-	return os.WriteFile(filepath.Join(dir, name), []byte(b.String()), 0o644)
+	return os.WriteFile(filepath.Join(dir, name+"."+number), []byte(b.String()), 0o644)
 }
 
 // options returns a list of flags in roff, with the texts of the help.
@@ -143,29 +151,30 @@ func roff(text string) string {
 	return text
 }
 
-// markdown converts the texts of a command and its subcommands for the page writer.
-// Indented lines become a preformatted block; otherwise the writer would join a list
-// into one paragraph.
-func markdown(cmd *cobra.Command) {
-	cmd.Long = fenced(cmd.Long)
-	for _, below := range cmd.Commands() {
-		markdown(below)
-	}
-}
-
-func fenced(text string) string {
+// prose converts a text to roff. Indented lines keep their form, as in the help.
+func prose(text string) string {
 	var b strings.Builder
 	inside := false
-	for line := range strings.Lines(strings.TrimRight(text, "\n") + "\n") {
-		indented := strings.HasPrefix(line, " ")
-		if indented != inside && line != "\n" {
-			b.WriteString("```\n")
-			inside = indented
+	for line := range strings.Lines(strings.TrimRight(text, "\n")) {
+		indented, blank := strings.HasPrefix(line, " ") || strings.HasPrefix(line, "\t"), line == "\n"
+		switch {
+		case blank || indented == inside:
+		case indented:
+			b.WriteString(".EX\n")
+			inside = true
+		default:
+			b.WriteString(".EE\n.PP\n")
+			inside = false
+		}
+		if blank && !inside {
+			line = ".PP\n"
+		} else {
+			line = roff(line)
 		}
 		b.WriteString(line)
 	}
 	if inside {
-		b.WriteString("```\n")
+		b.WriteString("\n.EE")
 	}
-	return strings.TrimSpace(b.String())
+	return b.String()
 }

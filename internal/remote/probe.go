@@ -159,8 +159,6 @@ func archOf(machine string) string {
 	return ""
 }
 
-var uidZero = regexp.MustCompile(`\buid=0\b`)
-
 // lookSu finds the command with which the device's shell becomes root: su of Magisk
 // and similar tools, or su of AOSP. It returns "" if neither works.
 func lookSu(ctx context.Context, d Device) (string, error) {
@@ -176,7 +174,7 @@ func lookSu(ctx context.Context, d Device) (string, error) {
 			return "", nil // su asks the owner, who does not answer
 		case err != nil:
 			return "", err
-		case uidZero.Match(out.Bytes()):
+		case regexp.MustCompile(`\buid=0\b`).Match(out.Bytes()):
 			return su, nil
 		}
 	}

@@ -114,9 +114,6 @@ func Find(arg string, places []Place) (*Stack, error) {
 // optional are the stacks that `make build` omits, with the commands that make them.
 var optional = map[string]string{"lkl-4.9": "make lkl-4.9"}
 
-// version is a stack's name that `lklrun stack build` gives by default.
-var version = regexp.MustCompile(`^linux-([0-9]+\.[0-9]+)$`)
-
 func notFound(arg string, places []Place) error {
 	all, _ := List(places)
 	var names []string
@@ -131,7 +128,8 @@ func notFound(arg string, places []Place) error {
 	if make, ok := optional[arg]; ok {
 		return fmt.Errorf("no stack %q: it is not built by default; build it with `%s` %s", arg, make, where)
 	}
-	if m := version.FindStringSubmatch(arg); m != nil {
+	// `lklrun stack build` gives such names by default.
+	if m := regexp.MustCompile(`^linux-([0-9]+\.[0-9]+)$`).FindStringSubmatch(arg); m != nil {
 		return fmt.Errorf("no stack %q; build it with `lklrun stack build --kernel %s` %s", arg, m[1], where)
 	}
 	if len(names) == 0 {

@@ -33,8 +33,6 @@ type node struct {
 	v    *hujson.Value
 }
 
-var parseError = regexp.MustCompile(`^hujson: line (\d+), column (\d+): (?s:(.*))$`)
-
 // settingsForm is the form of a file of settings.
 const settingsForm = `an object of settings, such as {"stack": "mptcp"}`
 
@@ -53,7 +51,7 @@ func parseDocument(name, kind, form string, text []byte) (node, error) {
 	}
 	v, err := hujson.Parse(text)
 	if err != nil {
-		if m := parseError.FindStringSubmatch(err.Error()); m != nil {
+		if m := regexp.MustCompile(`^hujson: line (\d+), column (\d+): (?s:(.*))$`).FindStringSubmatch(err.Error()); m != nil {
 			// The quoted character may be a newline.
 			what := strings.Trim(strconv.QuoteToGraphic(m[3]), `"`)
 			if strings.HasSuffix(what, "unexpected EOF") {

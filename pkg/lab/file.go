@@ -124,8 +124,6 @@ type document struct {
 	used        map[string]bool // variables that the file uses
 }
 
-var parseError = regexp.MustCompile(`^hujson: line (\d+), column (\d+): (?s:(.*))$`)
-
 func (d *document) read(t *Topology) error {
 	switch {
 	case !utf8.Valid(d.text):
@@ -136,7 +134,7 @@ func (d *document) read(t *Topology) error {
 		return fmt.Errorf("%s: more than %d nested objects and arrays", d.name, maxDepth)
 	}
 	v, err := hujson.Parse(d.text)
-	if m := parseError.FindStringSubmatch(fmt.Sprint(err)); m != nil {
+	if m := regexp.MustCompile(`^hujson: line (\d+), column (\d+): (?s:(.*))$`).FindStringSubmatch(fmt.Sprint(err)); m != nil {
 		return fmt.Errorf("%s:%s:%s: %s", d.name, m[1], m[2], strings.ReplaceAll(strings.Trim(strconv.QuoteToGraphic(m[3]), `"`), `\"`, `"`))
 	}
 	if err != nil {
