@@ -36,7 +36,7 @@ func (f *Facts) lookEngine(run config.Run, s *stack.Stack) error {
 		return err
 	}
 	if f.Engine == config.EngineSupervise {
-		n, err := LookNotification()
+		n, err := notification()
 		if err != nil {
 			return err
 		}

@@ -20,7 +20,7 @@ import (
 // CheckNotification returns an error if the host's kernel lacks seccomp user
 // notification or a feature of it that the engine requires.
 func CheckNotification() error {
-	_, err := LookNotification()
+	_, err := notification()
 	return err
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -66,6 +67,9 @@ func (n Notification) Limits() string {
 	}
 	return fmt.Sprintf("%s (the kernel lacks %s)", limits, strings.Join(n.MissingFeatures(), " and "))
 }
+
+// notification is the result of LookNotification, which needs a thread of its own.
+var notification = sync.OnceValues(LookNotification)
 
 // LookNotification examines the host's seccomp user notification. It returns an error
 // if the engine supervise cannot use it.
