@@ -444,7 +444,7 @@ talk(0, msg(24, 0x400, struct.pack('8BI', 2, 24, 0, 0, 254, 3, 0, 1, 0) + attr(1
 		e.EthernetType = 0x88b5
 		p.write(e, gopacket.Payload(make([]byte, 64)))
 	}, []string{"drop UNHANDLED_PROTO"}, nil},
-	{"a closed port behind the noise of IPv6 multicast", func(p *framePeer) {
+	{"a closed port behind the noise of multicast", func(p *framePeer) {
 		for n := range 2000 { // more than the records that the stack keeps
 			group := net.IP{0: 0xff, 1: 2, 15: []byte{1, 2, 12, 0xfb}[n%4]} // all hosts, all routers, SSDP, mDNS
 			ip := &layers.IPv6{Version: 6, HopLimit: 1, NextHeader: layers.IPProtocolUDP, SrcIP: net.ParseIP("fe80::1"), DstIP: group}
@@ -453,6 +453,9 @@ talk(0, msg(24, 0x400, struct.pack('8BI', 2, 24, 0, 0, 254, 3, 0, 1, 0) + attr(1
 			e := ether()
 			e.DstMAC, e.EthernetType = net.HardwareAddr{0x33, 0x33, 0, 0, 0, group[15]}, layers.EthernetTypeIPv6
 			p.write(e, ip, u, gopacket.Payload("noise"))
+			ssdp := ipv4(layers.IPProtocolUDP)
+			ssdp.DstIP = net.IPv4(239, 255, 255, 250)
+			p.write(append([]gopacket.SerializableLayer{&layers.Ethernet{SrcMAC: peerMAC, DstMAC: net.HardwareAddr{1, 0, 0x5e, 0x7f, 0xff, 0xfa}, EthernetType: layers.EthernetTypeIPv4}}, datagram(ssdp)...)...)
 		}
 		p.udp(9, nil, 8)
 	}, []string{"drop NO_SOCKET"}, nil},

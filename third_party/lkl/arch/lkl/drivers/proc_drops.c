@@ -14,6 +14,8 @@
  * sockets in the same way, acknowledgements that a closing connection has used,
  * and copies that no program has read: see lost().
  */
+#include <linux/igmp.h>
+#include <linux/inetdevice.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/proc_fs.h>
@@ -288,6 +290,25 @@ static bool link_local_group(const struct sk_buff *skb, u16 type)
 	return false;
 }
 
+/* Returns whether a packet is for an IPv4 group that nobody here has joined, such as SSDP's. */
+static bool foreign_group(const struct sk_buff *skb, u16 type)
+{
+	const struct iphdr *ip = (const struct iphdr *)skb_network_header(skb);
+	const struct net_device *dev;
+	struct in_device *in_dev;
+	bool foreign;
+
+	if (type != ETH_P_IP || !inside(skb, ip, sizeof(*ip)) || !ipv4_is_multicast(ip->daddr))
+		return false;
+	rcu_read_lock();
+	dev = dev_get_by_index_rcu(&init_net, skb->skb_iif);
+	in_dev = dev ? __in_dev_get_rcu(dev) : NULL;
+	foreign = in_dev && !IN_DEV_MFORWARD(in_dev) &&
+		  !ip_check_mc_rcu(in_dev, ip->daddr, ip->saddr, ip->protocol);
+	rcu_read_unlock();
+	return foreign;
+}
+
 /* Returns whether TCP has received a segment that neither has data nor opens a connection. */
 static bool bare_segment(const struct sk_buff *skb, u16 type)
 {
@@ -324,7 +345,7 @@ static bool lost(const struct sk_buff *skb, u16 type, enum skb_drop_reason reaso
 		 */
 		if (!sk && !skb->skb_iif && ifindex_of(skb) <= LOOPBACK_IFINDEX)
 			return false;
-		if (skb->skb_iif && link_local_group(skb, type))
+		if (skb->skb_iif && (link_local_group(skb, type) || foreign_group(skb, type)))
 			return false;
 		fallthrough;
 #ifdef LKL_HAS_QUEUE_PURGE
