@@ -103,3 +103,18 @@ func TestNetworkNamespacesEnd(t *testing.T) {
 		t.Errorf("%v", r)
 	}
 }
+
+// TestNetworkNamespaceHostNet checks that the destinations of --host-net are reached only from
+// the run's own namespace.
+func TestNetworkNamespaceHostNet(t *testing.T) {
+	kit.Need(t, "unshare", "/usr/bin/python3")
+	kit.NewSite(t)
+	port := kit.Host.EchoTCP(t, kit.HostAddr+":0")
+	program := fmt.Sprintf(`import socket
+try: print(socket.create_connection((%q, %d), 10).getpeername()[1] == %[2]d)
+except OSError as e: print(e.strerror)`, kit.HostAddr, port)
+	cmd := kit.Lklrun("-q", "--host-net", kit.HostAddr, "--", "sh", "-c", `/usr/bin/python3 -c "$0"; unshare -n /usr/bin/python3 -c "$0"`, program)
+	if out := kit.OK(t, kit.Limit, cmd); out != "True\nNetwork is unreachable\n" {
+		t.Errorf("%q", out)
+	}
+}
