@@ -529,10 +529,6 @@ func TestEscapeWithoutNamespaces(t *testing.T) {
 // namespaces, and returns their outcomes.
 func (e *escapee) attemptWithoutNamespaces(names []string) map[string]string {
 	e.t.Helper()
-	kit.Need(e.t, "setpriv")
-	if err := os.Remove("/run/nscd/socket"); err != nil { // otherwise setpriv would connect to it
-		e.t.Fatal(err)
-	}
 	cmd := e.withoutNamespaces(append([]string{"--if", "fd:3,ip=10.99.0.2/24,ip6=fd99::2/64", "--", e.program("escape")}, names...)...)
 	cmd.ExtraFiles = e.inherited()
 	defer e.link.Close()
@@ -541,6 +537,9 @@ func (e *escapee) attemptWithoutNamespaces(names []string) map[string]string {
 
 // withoutNamespaces returns lklrun of an ordinary user who can create no namespaces.
 func (e *escapee) withoutNamespaces(args ...string) *exec.Cmd {
+	e.t.Helper()
+	kit.Need(e.t, "setpriv")
+	kit.Must(e.t, os.Remove("/run/nscd/socket")) // otherwise setpriv would connect to it, and wait
 	args = append([]string{"-c", `echo 0 >/proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all --inh-caps=-all --reuid=1 --regid=1 --clear-groups "$@"`,
 		"sh", e.bin + "/lklrun", "-q", "--engine", e.engine, "--name", e.name}, args...)
 	cmd := exec.Command("sh", args...)

@@ -2,7 +2,8 @@
 """The target of TestFinding4ForgedCarrier and TestFinding5FullQueue.
 
 Argument: who attacks the sockets of this process: same or flood (the same user), nobody,
-or container (a process in a network namespace of its own). The attacker takes each name of a carrier that
+container (a process in a network namespace of its own), or other and a folder (the process
+that another user has started with "attacker" and that folder, which has the FIFOs ready and go). The attacker takes each name of a carrier that
 it can see, and then calls accept() and recvfrom() as if its sockets were the carriers. It
 fills the queue of each listening socket that has a name. With "flood", it only does the
 latter, and continues while this process connects.
@@ -78,21 +79,32 @@ def attack():
             got.add("a connection")
         if libc.recvfrom(s.fileno(), buf, 100, socket.MSG_DONTWAIT, None, None) > 0:
             got.add("a datagram")
-    print("names %s, got %s" % ("seen" if all_names else "unseen", ", ".join(sorted(got)) or "nothing"), flush=True)
+    print("names %s%s, got %s" % ("seen" if all_names else "unseen", " and taken" if taken else "", ", ".join(sorted(got)) or "nothing"), flush=True)
 
 
 who = sys.argv[1]
 run = "/lklrun"
 lklhost = os.getppid()
+ready, go = os.pipe(), os.pipe()
+if who == "attacker":
+    go = (os.open(sys.argv[2] + "/go", os.O_RDONLY), None)
+    ready = (None, os.open(sys.argv[2] + "/ready", os.O_WRONLY))
+    lklhost = int(os.read(go[0], 100))
+    attack()
+    sys.exit()
 listener = socket.create_server(("127.0.0.1", 5000))
 udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 udp.bind(("127.0.0.1", 5001))
-ready, go = os.pipe(), os.pipe()
 resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-child = os.fork()
-if not child:
+if who == "other":
+    go = (None, os.open(sys.argv[2] + "/go", os.O_WRONLY))
+    ready = (os.open(sys.argv[2] + "/ready", os.O_RDONLY), None)
+    os.write(go[1], b"%d" % lklhost)
+elif not os.fork():
     attack()
     os._exit(0)
+else:
+    os.close(ready[1])
 os.read(ready[0], 1)
 for _ in range(100):
     socket.create_connection(("127.0.0.1", 5000))
@@ -101,5 +113,5 @@ client = socket.create_connection(("127.0.0.1", 5000))
 client.sendall(b"password")
 socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"secret", ("127.0.0.1", 5001))
 os.write(go[1], b"x")
-os.waitpid(child, 0)
+os.read(ready[0], 1)  # until the attacker has ended
 print(listener.accept()[0].recv(100).decode(), udp.recvfrom(100)[0].decode(), flush=True)
