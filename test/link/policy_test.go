@@ -384,3 +384,30 @@ func TestEgressCrowd(t *testing.T) {
 		t.Errorf("the log has %v", verdicts)
 	}
 }
+
+// TestEgressVerb checks that lklctl egress shows all rules of a long policy with their counts.
+func TestEgressVerb(t *testing.T) {
+	t.Parallel()
+	s := newPolicySite(t)
+	var ports []string
+	for n := range 250 {
+		ports = append(ports, fmt.Sprint(8000+n))
+	}
+	policy := kit.WriteFile(t, filepath.Join(s.dir, "policy.json"), `{"allow": [{"to": "good.test", "ports": [`+strings.Join(ports, ",")+`]}]}`)
+	name := kit.NewName()
+	cmd := s.command(kit.Bin("lklrun"), "--name", name, "--egress", policy, "--", "sh", "-c", "curl -sS http://good.test:8080/hello; read x")
+	stdin, err := cmd.StdinPipe()
+	kit.Must(t, err)
+	p := kit.Start(t, cmd)
+	kit.WaitFor(t, "the answer", kit.Limit, func() bool { out, _ := p.Output(); return strings.Contains(out, "hello") || !p.Running() })
+	var a egress.Account
+	kit.Must(t, json.Unmarshal([]byte(kit.Lklctl(t, "-n", name, "egress", "-o", "json")), &a))
+	if len(a.Rules) != 250 || a.Policy != policy || a.Rules[249].Rule != "good.test:8249" || a.Rules[80].Connections != 1 || a.Rules[79].Connections != 0 || a.Rules[0].Queries == 0 {
+		t.Errorf("%+v", a)
+	}
+	if table := kit.Lklctl(t, "-n", name, "egress"); !strings.Contains(table, "policy: "+policy) || !strings.Contains(table, "good.test:8249") {
+		t.Error(table)
+	}
+	stdin.Close()
+	p.Wait(kit.Limit)
+}
