@@ -12,7 +12,7 @@ import (
 // topics are the pages of `lklrun help TOPIC`, in the order of the list of topics.
 // Each topic is also a manual page, lklrun-NAME(7).
 var topics = []cli.Topic{
-	{Name: "interfaces", Short: "types and keys of --if", Text: interfacesTopic + config.InterfaceHelp() + interfacesRest},
+	{Name: "interfaces", Short: "types and keys of --if", Make: func() string { return interfacesTopic + config.InterfaceHelp() + interfacesRest }},
 	{Name: "servers", Short: "let others reach the program: --publish, --listen", Text: serversTopic},
 	{Name: "shared-addresses", Short: "use the host's own address: raw, rawip, --rst-guard", Text: sharedTopic},
 	{Name: "host-net", Short: "use the host's stack for some destinations", Text: hostNetTopic},
@@ -267,6 +267,6 @@ exits with 1 if the command, or without one any program, cannot run.
 
 // allTopics returns the list of flags, followed by the topics.
 func allTopics(root *cobra.Command) []cli.Topic {
-	flags := cli.Topic{Name: "flags", Short: "every flag of a run", Text: root.LocalFlags().FlagUsagesWrapped(80)}
+	flags := cli.Topic{Name: "flags", Short: "every flag of a run", Make: func() string { return root.LocalFlags().FlagUsagesWrapped(80) }}
 	return append([]cli.Topic{flags}, topics...)
 }

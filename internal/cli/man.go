@@ -88,7 +88,7 @@ func writeTopic(dir, program string, t Topic) error {
 	name := program + "-" + t.Name
 	return writePage(dir, name, "7", program, "Help topics", []section{
 		{"NAME", roff(name + " - " + t.Short)},
-		{"DESCRIPTION", prose(t.Text)},
+		{"DESCRIPTION", prose(t.text())},
 	})
 }
 

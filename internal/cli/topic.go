@@ -19,6 +19,16 @@ type Topic struct {
 	Name  string // lower case, with dashes
 	Short string // description for lists and for the NAME section of the page
 	Text  string // at most 80 columns wide
+
+	// Make returns the text if it takes time to make. Text is then empty.
+	Make func() string
+}
+
+func (t *Topic) text() string {
+	if t.Make != nil {
+		return t.Make()
+	}
+	return t.Text
 }
 
 // HelpCommand returns the command `PROGRAM help [TOPIC|VERB]`.
@@ -45,7 +55,7 @@ func HelpCommand(root *cobra.Command, topics []Topic) *cobra.Command {
 // explain prints the page of a topic, or the help of a verb.
 func explain(w io.Writer, root *cobra.Command, topics []Topic, name string) error {
 	if n := slices.IndexFunc(topics, func(t Topic) bool { return t.Name == name }); n >= 0 {
-		fmt.Fprint(w, topics[n].Text)
+		fmt.Fprint(w, topics[n].text())
 		return nil
 	}
 	for _, c := range root.Commands() {

@@ -169,12 +169,20 @@ func interfaceKeys() []key {
 }
 
 func findKey(name string) *key {
-	all := interfaceKeys()
-	n := slices.IndexFunc(all, func(k key) bool { return k.name == name })
-	if n < 0 {
-		return nil
+	for n := range sharedKeys {
+		if sharedKeys[n].name == name {
+			return &sharedKeys[n]
+		}
 	}
-	return &all[n]
+	for _, t := range interfaceTypes {
+		for n := range t.Own {
+			if t.Own[n].Name == name {
+				k := t.Own[n].key()
+				return &k
+			}
+		}
+	}
+	return nil
 }
 
 // takenBy reports whether an interface type accepts the key.
