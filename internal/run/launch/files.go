@@ -3,6 +3,7 @@
 package launch
 
 import (
+	"context"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -59,6 +60,12 @@ func (f *files) describe() error {
 	}
 	return writePlan(f.dir, f.plan)
 }
+
+// Start writes the state, which has the stack's processes and its kernel now.
+func (f *files) Start(context.Context) error { return f.change(func(*instance.State) {}) }
+
+// Stop does nothing: the files are removed with the run directory.
+func (f *files) Stop() {}
 
 // now returns the current state.
 func (f *files) now() instance.State {

@@ -29,6 +29,7 @@ type service interface {
 // runServices create the services of a run, which start beside each other. They return
 // nil if this run does not need the service.
 var runServices = []func(r *run) service{
+	func(r *run) service { return r.files },
 	func(r *run) service { return r.links.paths }, // stops last, because it reacts to changes that the others make
 	outputs,
 	dumps,

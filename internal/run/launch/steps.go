@@ -130,12 +130,8 @@ func (r *run) record(ctx context.Context) error {
 	return r.recorder.Start(ctx, r.plan.Captures)
 }
 
-// release lets the target run. It writes the state first, because no step may
-// fail after the release.
+// release lets the target run.
 func (r *run) release(ctx context.Context) error {
-	if err := r.files.change(func(*instance.State) {}); err != nil {
-		return err
-	}
 	if !r.opts.Quiet {
 		for _, n := range slices.Concat(r.plan.Notes, r.notes) {
 			r.opts.Tell(n)

@@ -3,11 +3,13 @@
 package stacknet
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -28,11 +30,18 @@ func Configure(ctx context.Context, c *stackconn.Conn, cfg Config) error {
 
 // Configure is like the function Configure, over n.
 func (n *Netlink) Configure(ctx context.Context, cfg Config) error {
-	if err := ApplySysctls(ctx, n.c, cfg.Sysctls, cfg.Without); err != nil {
-		return err
-	}
-	states, err := n.r.links()
-	if err != nil {
+	// Meanwhile, look for the links and the path manager.
+	var states []LinkState
+	var lerr error
+	var looking sync.WaitGroup
+	looking.Go(func() {
+		if states, lerr = n.r.links(); lerr == nil && cfg.MPTCP != nil {
+			_ = n.path() // the request reports the error
+		}
+	})
+	err := ApplySysctls(ctx, n.c, cfg.Sysctls, cfg.Without)
+	looking.Wait()
+	if err := cmp.Or(err, lerr); err != nil {
 		return err
 	}
 	s := steps{n: n}
