@@ -65,7 +65,7 @@ func (f *Flow) says(said said, err error) error {
 			continue // no name, but the destination itself
 		}
 		if !slices.Contains(f.names, name) {
-			reason = fmt.Sprintf("the program asks %s for %q, which no rule permits at this address", said.protocol, name)
+			reason = fmt.Sprintf("the program asks %s for %q, which no rule permits at this address; only --allow %s permits that", said.protocol, name, f.to.Addr())
 			break
 		}
 	}
