@@ -719,9 +719,10 @@ func TestAttachStopped(t *testing.T) {
 	for _, tt := range []struct{ engine, pid, who, args string }{
 		{"supervise", "host_pid", "its stack host", "netstat"},
 		{"supervise", "pid", "its lklrun", "egress"},
+		{"supervise", "pid", "its lklrun", "lease"},
 		{"preload", "target_pid", "the stack inside its program", "mptcp"},
 	} {
-		t.Run(tt.pid, func(t *testing.T) {
+		t.Run(tt.args, func(t *testing.T) {
 			t.Parallel()
 			k := newEnd(t, "--engine", tt.engine)
 			pid := kit.ProcessOf(t, k, tt.pid)

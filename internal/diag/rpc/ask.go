@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"syscall"
 	"time"
 
@@ -31,8 +30,9 @@ const answerLimit = 10 * time.Second
 // ErrNoAnswer is wrapped by the error of Do if lklrun did not answer in time.
 var ErrNoAnswer = errors.New("lklrun did not answer")
 
-// waits are the questions whose answer can take long, such as that of a DHCP server.
-var waits = []string{string(AddLink), string(DelLink), string(Lease), string(Packets)}
+// waiter is implemented by the arguments of questions whose answer can take up to limit,
+// because lklrun waits for others, such as a DHCP server.
+type waiter interface{ waits() bool }
 
 // Verb is a question with arguments of type A and an answer of type R.
 type Verb[A, R any] string
@@ -76,7 +76,7 @@ func Do[A, R any](ctx context.Context, conn *stackconn.Conn, verb Verb[A, R], ar
 		return result, err
 	}
 	most := answerLimit
-	if slices.Contains(waits, string(verb)) {
+	if w, ok := any(args).(waiter); ok && w.waits() {
 		most = limit
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("%w within %v", ErrNoAnswer, most))
@@ -91,6 +91,8 @@ func Do[A, R any](ctx context.Context, conn *stackconn.Conn, verb Verb[A, R], ar
 		return result, errors.New("lklrun has too many pending requests; retry")
 	case errors.Is(err, syscall.EIO):
 		return result, errors.New("the stack's kernel panicked")
+	case errors.Is(err, context.DeadlineExceeded):
+		return result, fmt.Errorf("%w: %w", ErrNoAnswer, err)
 	case err != nil:
 		return result, fmt.Errorf("request to lklrun: %w", err)
 	}

@@ -19,3 +19,5 @@ type LeaseArgs struct {
 	Do   string `json:"do,omitempty"`
 	Link string `json:"link,omitempty"`
 }
+
+func (a LeaseArgs) waits() bool { return a.Do != LeaseShow }

@@ -44,3 +44,7 @@ type TunnelPeer struct {
 	Sent          uint64         `json:"sent_bytes"`              // in datagrams to the peer
 	AllowedIPs    []netip.Prefix `json:"allowed_ips"`             // the networks behind the peer
 }
+
+func (LinkSpec) waits() bool { return true }
+
+func (LinkName) waits() bool { return true }
