@@ -85,10 +85,10 @@ func run(ctx context.Context) error {
 		}
 		row.print(os.Stdout)
 		rows = append(rows, row)
-	}
-	if o.out != "" {
-		if err := writeTable(o, rows, excluded); err != nil {
-			return err
+		if o.out != "" { // after each suite, because all together take hours
+			if err := writeTable(o, rows, excluded); err != nil {
+				return err
+			}
 		}
 	}
 	for _, row := range rows {
