@@ -248,6 +248,27 @@ static int cover_runs(void)
 }
 
 /**
+ * keep_proc - keep a /proc without covers below that of the run directories,
+ * where no path leads
+ * @proc: a mount without a place
+ *
+ * With only a covered one, the kernel refuses a new /proc in a user namespace
+ * (fs/namespace.c, mnt_already_visible()), which bubblewrap needs. A new /proc
+ * shows the network namespace of the target, never that of the host.
+ */
+static void keep_proc(int proc)
+{
+	char path[PATH_MAX + 8];
+
+	if (proc < 0 || !*covers.runs ||
+	    mount("lklrun", covers.runs, "tmpfs", FLAGS, "mode=700,size=64k"))
+		return;
+	snprintf(path, sizeof(path), "%s/proc", covers.runs);
+	if (mkdir(path, 0) || mounts_move(proc, path))
+		umount2(covers.runs, MNT_DETACH);
+}
+
+/**
  * nothing_open - get a socket on which nobody listens
  *
  * It is mounted over files that must not be used: open(2) fails with ENXIO, even
@@ -597,8 +618,9 @@ static void leave_hidden(void)
  * covered
  * @sync: descriptor for reports
  * @resolv: file to show as /etc/resolv.conf; if empty, the file is not covered
+ * @proc: a copy of the mount /proc without covers, or a negative errno
  */
-void covers_make(int sync, const char *resolv)
+void covers_make(int sync, const char *resolv, int proc)
 {
 	int failed[SHOWN] = { 0 }, hide = 0, pid, i;
 	char hosts[PATH_MAX];
@@ -610,6 +632,7 @@ void covers_make(int sync, const char *resolv)
 	if (snprintf(hosts, sizeof(hosts), "%s/hosts", host.run_dir) <
 	    (int)sizeof(hosts) && !access(hosts, F_OK))
 		open_shown(sync, &shown[HOSTS], hosts);
+	keep_proc(proc);
 	hide = cover_unused();
 	hide_all(failed, &hide);
 	leave_hidden();

@@ -3,6 +3,6 @@
 #ifndef LKLHOST_HIDE_SERVICES_H
 #define LKLHOST_HIDE_SERVICES_H
 
-void covers_make(int sync, const char *resolv);
+void covers_make(int sync, const char *resolv, int proc);
 
 #endif

@@ -58,6 +58,9 @@
 #ifndef MOVE_MOUNT_F_EMPTY_PATH
 #define MOVE_MOUNT_F_EMPTY_PATH	4
 #endif
+#ifndef AT_RECURSIVE
+#define AT_RECURSIVE	0x8000
+#endif
 
 static const struct {
 	const char *from, *to;
@@ -115,6 +118,13 @@ static int empty_mount(void)
 	return 0;
 }
 
+/** mounts_move - mount the mount @tree at @to; returns 0 or a negative errno */
+int mounts_move(int tree, const char *to)
+{
+	return syscall(SYS_move_mount, tree, "", AT_FDCWD, to,
+		       MOVE_MOUNT_F_EMPTY_PATH) ? -errno : 0;
+}
+
 /**
  * mounts_place - mount a file or folder at @to
  * @dir, @from: as for openat(2); if @from is empty, @dir itself is mounted
@@ -123,18 +133,16 @@ static int empty_mount(void)
  */
 int mounts_place(int dir, const char *from, const char *to)
 {
-	int tree, ret = 0;
+	int tree, ret;
 
 	tree = (int)syscall(SYS_open_tree, dir, from, OPEN_TREE_CLONE |
 			    O_CLOEXEC | AT_SYMLINK_NOFOLLOW |
 			    (*from ? 0 : AT_EMPTY_PATH));
 	if (tree < 0)
 		return -errno;
-	if (syscall(SYS_move_mount, tree, "", AT_FDCWD, to,
-		    MOVE_MOUNT_F_EMPTY_PATH) && errno != ENOENT)
-		ret = -errno;
+	ret = mounts_move(tree, to);
 	close(tree);
-	return ret;
+	return ret == -ENOENT ? 0 : ret;
 }
 
 /**
@@ -215,14 +223,21 @@ static void tun_show(int sync)
  */
 void mounts_make(int sync, const char *resolv, int fuse)
 {
+	int proc = -1;
+
 	if (unshare(CLONE_NEWNS) ||
 	    mount("", "/", NULL, MS_SLAVE | MS_REC, NULL)) {
 		child_report_visible(sync, STEP_MOUNTS, -errno);
 		return;
 	}
-	if (fuse != VIEW_HOSTS && !host.preload)
-		tun_show(sync);
-	if (fuse != VIEW_HOSTS)
+	if (fuse != VIEW_HOSTS) {
+		proc = (int)syscall(SYS_open_tree, AT_FDCWD, "/proc",
+				    OPEN_TREE_CLONE | AT_RECURSIVE | O_CLOEXEC);
+		if (!host.preload)
+			tun_show(sync);
 		cover(sync, fuse);
-	covers_make(sync, resolv);
+	}
+	covers_make(sync, resolv, proc);
+	if (proc >= 0)
+		close(proc);
 }

@@ -7,6 +7,7 @@
 #define VIEW_HOSTS	-1000	/* show the host's files */
 #define VIEW_EMPTY	-1001	/* show empty folders */
 
+int mounts_move(int tree, const char *to);
 int mounts_place(int dir, const char *from, const char *to);
 void mounts_make(int sync, const char *resolv, int fuse);
 

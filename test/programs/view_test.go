@@ -326,6 +326,12 @@ func TestViewSandbox(t *testing.T) {
 				t.Errorf("%v: %s", cmd, out)
 			}
 		}
+		command = []string{"-q", "--engine", engine, "--", "bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-user", "--unshare-pid", "sh", "-c", "echo $$ /proc/[0-9]*"}
+		for _, cmd := range []*exec.Cmd{kit.Lklrun(command...), kit.AsUser(exec.Command(filepath.Join(bin, "lklrun"), command...), "")} {
+			if out := kit.OK(t, kit.Limit, cmd); out != "2 /proc/1 /proc/2\n" {
+				t.Errorf("%v: %s", cmd, out)
+			}
+		}
 	}
 }
 
