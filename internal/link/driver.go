@@ -104,6 +104,7 @@ type Request struct {
 	Proxy string
 
 	Notes []string // printed once at the start
+	Hints []string // the same, on a terminal
 }
 
 // Note adds a note for the user.

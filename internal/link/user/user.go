@@ -118,7 +118,7 @@ func (driver) Plan(r *link.Request, f Facts) (Part, error) {
 		c.Proxy, l.HostLoopback = &p, netip.Addr{}
 	}
 	c.Publish, r.Publish = r.Publish, nil
-	r.Note("%s: MPTCP and congestion control end at the user-mode gateway; --if tap, raw or udp passes it", l.Name)
+	r.Hints = append(r.Hints, l.Name+": MPTCP and congestion control end at the user-mode gateway; --if tap, raw or udp passes it")
 	for _, a := range f.Addrs {
 		if a.Addr().Is4() && a.Bits() > 0 && a.Masked().Overlaps(c.Address.Masked()) {
 			r.Note("%s has the network %s, which the host also uses, so the machines in it are unreachable; choose another network with --if user,ip=ADDRESS/PREFIX", l.Name, c.Address.Masked())

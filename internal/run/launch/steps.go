@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/term"
+
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/diag/account"
 	"github.com/lklrun/lklrun/internal/host/netdev"
@@ -133,7 +135,11 @@ func (r *run) record(ctx context.Context) error {
 // release lets the target run.
 func (r *run) release(ctx context.Context) error {
 	if !r.opts.Quiet {
-		for _, n := range slices.Concat(r.plan.Notes, r.notes) {
+		notes := slices.Concat(r.plan.Notes, r.notes)
+		if term.IsTerminal(int(os.Stderr.Fd())) { // a script's output has nothing that nobody asked for
+			notes = append(notes, r.plan.Hints...)
+		}
+		for _, n := range notes {
 			r.opts.Tell(n)
 		}
 	}

@@ -87,7 +87,7 @@ func (p *Plan) More(i preflight.Interface, machine string, have []Link) (Link, [
 	}
 	r := link.Request{Interface: &i.Interface, Machine: machine, Others: have}
 	l, err := p.link(n, &r, i.Found)
-	return l, r.Notes, err
+	return l, slices.Concat(r.Notes, r.Hints), err
 }
 
 // CheckRawIP returns an error if the stack is known not to support devices

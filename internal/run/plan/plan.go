@@ -117,6 +117,7 @@ type Plan struct {
 	Dump            []string          `json:"dump,omitempty"`     // files of the stack to print at the end
 	Explain         bool              `json:"explain,omitempty"`  // say at the end what limited the connections
 	Notes           []string          `json:"notes,omitempty"`    // printed once at the start
+	Hints           []string          `json:"hints,omitempty"`    // the same, if standard error is a terminal
 	MissingRights   []string          `json:"lacks,omitempty"`    // rights that this process lacks for the run; only for --dry-run
 	Steps           []Step            `json:"steps"`
 }
@@ -298,7 +299,7 @@ func (p *Plan) links(run config.Run, found preflight.Facts) error {
 			return err
 		}
 		publish = r.Publish
-		p.Links, p.Notes = append(p.Links, l), append(p.Notes, r.Notes...)
+		p.Links, p.Notes, p.Hints = append(p.Links, l), append(p.Notes, r.Notes...), append(p.Hints, r.Hints...)
 	}
 	if len(publish) > 0 {
 		return fmt.Errorf("--publish %s: only --if user has ports of the host; on %s, connect to the stack's own address",

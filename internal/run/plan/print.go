@@ -5,6 +5,7 @@ package plan
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -91,7 +92,7 @@ func (p *Plan) Write(w io.Writer) error {
 		}
 		line("dns", "%s", dns)
 	}
-	for _, n := range p.Notes {
+	for _, n := range slices.Concat(p.Notes, p.Hints) {
 		line("note", "%s", n)
 	}
 	for _, l := range p.MissingRights {
