@@ -79,12 +79,15 @@ static struct stack_src stack_src;
 static struct work work;
 static int sfd = -1;
 
-/** struct tun - the mirror of a device without a link layer */
-static struct tun {
+/**
+ * struct mirrored - a device of the stack that has a mirror
+ * @tun: its tun, if it has no link layer; otherwise without a descriptor
+ */
+static struct mirrored {
 	int ifindex;
-	struct source src;
-} *tuns[MIRROR_LINKS_MAX];
-static size_t n_tuns;
+	struct source tun;
+} *devices[MIRROR_LINKS_MAX];
+static size_t n_devices;
 
 /** rx_enable - bind @src to device @ifindex (0: all) and add it to the loop */
 static int rx_enable(struct source *src, int ifindex)
@@ -167,8 +170,8 @@ void frames_stop(void)
 void frames_close(void)
 {
 	frames_stop();
-	while (n_tuns)
-		frames_no_tun(tuns[0]->ifindex);
+	while (n_devices)
+		frames_unlink(devices[0]->ifindex);
 	rx_disable(&near);
 	rx_disable(&far);
 }
@@ -296,14 +299,14 @@ static struct frame *receive(const struct source *src, struct sockaddr_ll *ll,
 	return f;
 }
 
-/** tun_of - the mirror of device @ifindex if it is a tun, or NULL */
-static struct tun *tun_of(int ifindex)
+/** mirror_of - the mirror of device @ifindex, or NULL */
+static const struct mirrored *mirror_of(int ifindex)
 {
 	size_t i;
 
-	for (i = 0; i < n_tuns; i++)
-		if (tuns[i]->ifindex == ifindex)
-			return tuns[i];
+	for (i = 0; i < n_devices; i++)
+		if (devices[i]->ifindex == ifindex)
+			return devices[i];
 	return NULL;
 }
 
@@ -314,18 +317,18 @@ static void show(struct frame *f, size_t len, const struct sockaddr_ll *from)
 				  .sll_protocol = from->sll_protocol,
 				  .sll_ifindex = from->sll_ifindex };
 	bool out = from->sll_pkttype == PACKET_OUTGOING;
-	const struct tun *tun = tun_of(from->sll_ifindex);
+	const struct mirrored *m = mirror_of(from->sll_ifindex);
+	bool tun = m && m->tun.fd >= 0;
 	int fd = far.fd;
 
-	if (!links_has(from->sll_ifindex) ||
-	    (from->sll_ifindex == MIRROR_LO && !out) ||
+	if (!m || (from->sll_ifindex == MIRROR_LO && !out) ||
 	    len < sizeof(f->vnet) + (tun ? MARK_END : 2 * ETH_ALEN + 1))
 		return;
 	if (f->vnet.gso_type == VIRTIO_NET_HDR_GSO_NONE &&
 	    f->vnet.flags & VIRTIO_NET_HDR_F_NEEDS_CSUM)
 		complete(f, len - sizeof(f->vnet));
 	if (!out && tun) {
-		fd = tun->src.fd;
+		fd = m->tun.fd;
 	} else if (!out) {
 		fd = near.fd;
 		ll.sll_ifindex += MIRROR_NEAR;
@@ -416,7 +419,7 @@ static void from_far(struct source *src, uint32_t events)
 /** from_tun - the target sent on a device without a link layer */
 static void from_tun(struct source *src, uint32_t events)
 {
-	const struct tun *tun = container_of(src, struct tun, src);
+	const struct mirrored *m = container_of(src, struct mirrored, tun);
 	const struct frame *f = (struct frame *)mirror_buf;
 	ssize_t n;
 	int i;
@@ -427,43 +430,48 @@ static void from_tun(struct source *src, uint32_t events)
 		if (n < 0)
 			return;
 		if ((size_t)n >= sizeof(f->vnet) + IP_HLEN && !is_marked(f))
-			push(f, (size_t)n, tun->ifindex,
+			push(f, (size_t)n, m->ifindex,
 			     htons(f->data[0] >> 4 == 6 ? ETH_P_IPV6 : ETH_P_IP));
 	}
 }
 
-/** frames_tun - take over @fd, the tun of device @ifindex */
-int frames_tun(int ifindex, int fd)
+/**
+ * frames_link - copy the frames of device @ifindex from now on
+ * @tun: its tun, which belongs to us now, or -1
+ */
+int frames_link(int ifindex, int tun)
 {
-	struct tun *tun = calloc(1, sizeof(*tun));
-	int ret = tun ? 0 : -ENOMEM;
+	struct mirrored *m = calloc(1, sizeof(*m));
+	int ret = m ? 0 : -ENOMEM;
 
+	if (m) {
+		m->ifindex = ifindex;
+		m->tun.fd = tun;
+		m->tun.fn = from_tun;
+	}
+	if (m && tun >= 0)
+		ret = loop_add(&m->tun, EPOLLIN);
 	if (!ret) {
-		tun->ifindex = ifindex;
-		tun->src.fd = fd;
-		tun->src.fn = from_tun;
-		ret = loop_add(&tun->src, EPOLLIN);
+		devices[n_devices++] = m;
+		return 0;
 	}
-	if (ret) {
-		close(fd);
-		free(tun);
-	} else {
-		tuns[n_tuns++] = tun;
-	}
+	if (tun >= 0)
+		close(tun);
+	free(m);
 	return ret;
 }
 
-/** frames_no_tun - remove the tun of device @ifindex */
-void frames_no_tun(int ifindex)
+/** frames_unlink - copy no frames of device @ifindex any more */
+void frames_unlink(int ifindex)
 {
 	size_t i;
 
-	for (i = 0; i < n_tuns; i++) {
-		if (tuns[i]->ifindex != ifindex)
+	for (i = 0; i < n_devices; i++) {
+		if (devices[i]->ifindex != ifindex)
 			continue;
-		rx_disable(&tuns[i]->src);
-		loop_free_later(tuns[i]);
-		tuns[i] = tuns[--n_tuns];
+		rx_disable(&devices[i]->tun);
+		loop_free_later(devices[i]);
+		devices[i] = devices[--n_devices];
 		return;
 	}
 }

@@ -117,14 +117,13 @@ static inline bool link_is_tun(const struct link *l)
 
 /* links.c */
 int links_sync(void);
-bool links_has(int ifindex);
 void links_close(void);
 
 /* frames.c */
 int frames_open(int near_fd, int far_fd);
 int frames_start(void);
-int frames_tun(int ifindex, int fd);
-void frames_no_tun(int ifindex);
+int frames_link(int ifindex, int tun);
+void frames_unlink(int ifindex);
 void frames_stop(void);
 void frames_close(void);
 int frames_stack_fd(void);

@@ -39,12 +39,6 @@ static struct link *find(struct table *t, int ifindex)
 	return NULL;
 }
 
-/** links_has - whether device @ifindex of the stack has a mirror */
-bool links_has(int ifindex)
-{
-	return find(&now, ifindex) != NULL;
-}
-
 /** same - whether two links have the same attributes */
 static bool same(const struct link *a, const struct link *b)
 {
@@ -79,9 +73,8 @@ static void want(const struct ifinfomsg *info,
 /** drop - remove link @i of the mirror */
 static void drop(size_t i)
 {
-	if (link_is_tun(&now.link[i]))
-		frames_no_tun(now.link[i].ifindex);
-	else
+	frames_unlink(now.link[i].ifindex);
+	if (!link_is_tun(&now.link[i]))
 		maker_remove(&now.link[i]);
 	now.link[i] = now.link[--now.n];
 }
@@ -89,14 +82,15 @@ static void drop(size_t i)
 /** add - create the mirror of a device */
 static int add(const struct link *l)
 {
-	int fd;
+	int tun = -1, ret = 0;
 
 	if (l->ifindex == MIRROR_LO)
-		return maker_change(l, l);
-	if (!link_is_tun(l))
-		return maker_pair(l);
-	fd = maker_tun(l);
-	return fd < 0 ? fd : frames_tun(l->ifindex, fd);
+		ret = maker_change(l, l);
+	else if (link_is_tun(l))
+		ret = tun = maker_tun(l);
+	else
+		ret = maker_pair(l);
+	return ret < 0 ? ret : frames_link(l->ifindex, tun);
 }
 
 /** say - log that a device has no mirror, once per device and error */
@@ -145,7 +139,7 @@ int links_sync(void)
 	}
 	for (i = 0; i < wanted.n; i++) {
 		w = &wanted.link[i];
-		if (links_has(w->ifindex))
+		if (find(&now, w->ifindex))
 			continue;
 		ret = add(w);
 		if (ret)
