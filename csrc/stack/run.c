@@ -53,22 +53,11 @@ static struct {
 	unsigned int fails;		/* since the last success */
 	unsigned int skip;		/* waits without polling */
 } spin;
-static bool (*look)(bool sleeps);
 
 /** loop_set_spin - poll for @us before sleeping while traffic flows */
 void loop_set_spin(uint32_t us)
 {
 	spin_ns = (uint64_t)us * 1000;
-}
-
-/**
- * loop_set_poll - check memory that other processes write to unannounced
- * @fn: called once a turn and while polling, and with @sleeps true before the
- *	loop sleeps. It returns true if it has queued work. NULL: none
- */
-void loop_set_poll(bool (*fn)(bool sleeps))
-{
-	look = fn;
 }
 
 /** loop_quit - return from loop_run() at the end of this turn */
@@ -185,7 +174,7 @@ static int look_then_sleep(struct epoll_event *ev, int64_t ns, uint64_t start)
 		do {
 			n = epoll_wait(loop_epfd(), ev, LOOP_EVENTS, 0);
 			loop_stats.spins++;
-			if (n || (look && look(false))) {
+			if (n) {
 				spin.fails = 0;
 				return n;
 			}
@@ -199,8 +188,6 @@ static int look_then_sleep(struct epoll_event *ev, int64_t ns, uint64_t start)
 		}
 		spin_failed();
 	}
-	if (look && look(true))
-		return 0;
 	/* During traffic, a frame is likely to come before the tick, except in a hold. */
 	if (!traffic || stack_holding()) {
 		ns = stack_rest(ns);
@@ -263,8 +250,6 @@ static void loop_turn(void)
 	t = timers_next();
 	if (t < ns)
 		ns = t;
-	if (look)
-		look(false);
 	if (works_any() || quit)
 		ns = 0;
 	deferred_free_run();

@@ -151,7 +151,6 @@ int host_socks_start(void);
 
 /* run.c: the turns of the loop. */
 void loop_set_spin(uint32_t us);
-void loop_set_poll(bool (*fn)(bool sleeps));
 void loop_set_burst(bool on);
 int loop_processors(void);
 void loop_quit(void);

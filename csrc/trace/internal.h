@@ -88,7 +88,6 @@ struct tracee {
 struct tracee *tracee_find(pid_t tid);
 struct tracee *tracee_next(const struct tracee *t);
 void tracee_keep(pid_t tid, int status);
-void tracee_executed(struct tracee *t);
 
 void tracee_resumed(const struct tracee *t);
 void tracee_strayed(pid_t tid, const char *how);

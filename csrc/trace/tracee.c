@@ -231,14 +231,14 @@ static void forked(const struct tracee *t)
 }
 
 /**
- * tracee_executed - handle exec, after which the process has one thread and new
+ * executed - handle exec, after which the process has one thread and new
  * memory
  *
  * If another thread than the first has called exec, it now has the number of
  * the first one. A stop of the first one that was kept is over: the program
  * that runs now may be in a stop for a call, which nothing else may end.
  */
-void tracee_executed(struct tracee *t)
+static void executed(struct tracee *t)
 {
 	struct tracee *former = tracee_find(event_message(t->tid));
 
@@ -265,7 +265,7 @@ void tracee_keep(pid_t tid, int status)
 	if (!t)
 		kill(tid, SIGKILL);
 	else if (WIFSTOPPED(status) && status >> 16 == PTRACE_EVENT_EXEC)
-		tracee_executed(t);
+		executed(t);
 	else
 		keep(t, status);
 }
@@ -304,7 +304,7 @@ static void stopped(struct tracee *t, int status)
 		forked(t);
 		break;
 	case PTRACE_EVENT_EXEC:
-		tracee_executed(t);
+		executed(t);
 		return;
 	case PTRACE_EVENT_STOP:
 		if (sig == SIGTRAP) {

@@ -181,7 +181,6 @@ int table_init(void) HIDDEN;
 int table_give(int fd, int sfd, int domain, int type, int proto) HIDDEN;
 int table_reserve(int type_flags) HIDDEN;
 void table_set(int fd, int sfd, int sock, unsigned char kind) HIDDEN;
-int sock_alloc(int domain, int type, int proto) HIDDEN;
 void sock_free(int i) HIDDEN;
 
 /* close.c */

@@ -44,7 +44,7 @@ int table_init(void)
  *
  * Returns its index or -ENFILE. Locked.
  */
-int sock_alloc(int domain, int type, int proto)
+static int sock_alloc(int domain, int type, int proto)
 {
 	int i = free_sock;
 	struct sock *s;

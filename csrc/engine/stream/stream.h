@@ -42,7 +42,6 @@ int64_t tcp_send(struct call *c);
 int64_t tcp_recvmmsg(struct call *c);
 int64_t tcp_sendmmsg(struct call *c);
 int64_t stream_send_try(struct call *c, struct held *h);
-int64_t stream_broken(const struct call *c, int flags);
 
 /* fastopen.c */
 int64_t fastopen_send(struct call *c);

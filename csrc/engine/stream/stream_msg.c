@@ -56,8 +56,8 @@ static int left(struct call *c)
 	return !here && (conn->stack & S_EOF) ? 1 : here;
 }
 
-/** stream_broken - return EPIPE, with SIGPIPE unless MSG_NOSIGNAL is set */
-int64_t stream_broken(const struct call *c, int flags)
+/** broken - return EPIPE, with SIGPIPE unless MSG_NOSIGNAL is set */
+static int64_t broken(const struct call *c, int flags)
 {
 	if (!(flags & MSG_NOSIGNAL))
 		task_signal(c, SIGPIPE);
@@ -283,7 +283,7 @@ int64_t stream_send_try(struct call *c, struct held *h)
 			/* TCP reports an error first, a unix socket the end. */
 			if (ret == -EPIPE)
 				ret = -stream_take_error(c);
-			return ret ? ret : stream_broken(c, um.flags);
+			return ret ? ret : broken(c, um.flags);
 		}
 		done += (size_t)n;
 	} while (done < um.total);
@@ -300,7 +300,7 @@ int64_t tcp_send(struct call *c)
 	if (ret)
 		return ret;
 	if (stream_of(c->conn)->state == STREAM_NEW || stream_of(c->conn)->state == STREAM_LISTENING)
-		return stream_broken(c, um.flags);
+		return broken(c, um.flags);
 	/* A unix socket would also send descriptors; TCP does not. */
 	if ((!um.name || !um.namelen) && !um.controllen)
 		return call_native(NATIVE_SEND);
@@ -371,6 +371,6 @@ int64_t tcp_recvmmsg(struct call *c)
 int64_t tcp_sendmmsg(struct call *c)
 {
 	if (stream_of(c->conn)->state == STREAM_NEW || stream_of(c->conn)->state == STREAM_LISTENING)
-		return stream_broken(c, (int)c->args[3]);
+		return broken(c, (int)c->args[3]);
 	return stream_wait(c, (int)c->args[3], SO_SNDTIMEO, sendmmsg_try);
 }

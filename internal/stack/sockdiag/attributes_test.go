@@ -106,12 +106,6 @@ func TestDecodeNetlink(t *testing.T) {
 	if s, err := decodeNetlink(b); err != nil || s.Name != "200" {
 		t.Errorf("a protocol without a name: %+v, %v", s, err)
 	}
-	if n, ok := NetlinkProtocol("rtnl"); !ok || n != unix.NETLINK_ROUTE {
-		t.Error("rtnl")
-	}
-	if _, ok := NetlinkProtocol(""); ok {
-		t.Error("no name is a protocol")
-	}
 }
 
 const pingLine = "    7: 0A01000A:0001 0101000A:0000 01 00000000:00000300 00:00000000 00000000  1000        0 4711 2 0000000000000000 0"

@@ -5,7 +5,6 @@ package sockdiag
 import (
 	"encoding/binary"
 	"fmt"
-	"slices"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -30,12 +29,6 @@ var netlinkNames = []string{
 	unix.NETLINK_IP6_FW: "ip6fw", unix.NETLINK_DNRTMSG: "dec-rt", unix.NETLINK_KOBJECT_UEVENT: "uevent",
 	unix.NETLINK_GENERIC: "genl", unix.NETLINK_SCSITRANSPORT: "scsi-trans", unix.NETLINK_ECRYPTFS: "ecryptfs",
 	unix.NETLINK_RDMA: "rdma", unix.NETLINK_CRYPTO: "crypto",
-}
-
-// NetlinkProtocol returns the number of a netlink protocol by its name in ss(8).
-func NetlinkProtocol(name string) (uint64, bool) {
-	i := slices.Index(netlinkNames, name)
-	return uint64(max(i, 0)), i >= 0 && name != ""
 }
 
 func listNetlink(conn *netlink.Conn) ([]Socket, error) {
