@@ -233,13 +233,13 @@ func (p *framePeer) overflow(port layers.TCPPort, backlog int, groups ...int) {
 func (p *framePeer) fill(c *connection) {
 	p.T.Helper()
 	data := strings.Repeat("x", 1000)
-	for {
-		p.tcp(c.next, nil, data)
-		c.next.Seq += uint32(len(data))
-		ack := p.segment(c.next.SrcPort, func(s *layers.TCP) bool { return s.Ack == c.next.Seq })
-		if ack.Window == 0 {
-			return
+	for window := 1; window > 0; {
+		// Several, because the acknowledgement of a single one is delayed.
+		for range min(max(window/len(data)/2, 1), 16) {
+			p.tcp(c.next, nil, data)
+			c.next.Seq += uint32(len(data))
 		}
+		window = int(p.segment(c.next.SrcPort, func(s *layers.TCP) bool { return s.Ack == c.next.Seq }).Window)
 	}
 }
 
