@@ -3,7 +3,6 @@
 package escape
 
 import (
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -57,7 +56,6 @@ func TestAllowWithoutNamespaces(t *testing.T) {
 			for _, f := range e.inherited() {
 				defer f.Close()
 			}
-			kit.Must(t, os.Remove("/run/nscd/socket")) // otherwise setpriv would connect to it
 			r := kit.Run(t, kit.Limit, e.withoutNamespaces("--allow", "192.0.2.1:80", "--", e.program("escape"), "exchange-name-spelled"))
 			if r.Status != 2 || len(kit.Lines(r.Stderr)) != 1 || !strings.Contains(r.Stderr, "--allow 192.0.2.1:80: this host allows no namespaces") {
 				t.Errorf("%v", r)
@@ -87,7 +85,6 @@ func TestAllowWithoutMounts(t *testing.T) {
 // that starts programs of `lklctl exec`, gets no socket of the host from it.
 func TestTracedZygote(t *testing.T) {
 	e := newEscapee(t, "user", "supervise")
-	kit.Must(t, os.Remove("/run/nscd/socket")) // otherwise setpriv would connect to it
 	cmd := e.withoutNamespaces("--if", "fd:3,ip=10.99.0.2/24", "--", e.program("escape"), "wait", "ptrace-zygote")
 	cmd.ExtraFiles = e.inherited()
 	defer e.link.Close()
