@@ -52,8 +52,8 @@ int64_t call_native(enum native_reason reason)
 /**
  * call_out_of_reach - warn, once per process, that its sockets are inaccessible
  *
- * Returns the negative errno that answers the call. According to ptrace(2), a program that may be executed but not read is
- * dumpable only for root.
+ * Returns the negative errno that answers the call. According to ptrace(2), a
+ * program that may be executed but not read is dumpable only for root.
  */
 int call_out_of_reach(const struct call *c, int err)
 {

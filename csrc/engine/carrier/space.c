@@ -26,8 +26,9 @@
  * those of lklhost, which has all spaces. space_references() therefore refuses
  * them.
  *
- * What cannot be determined is refused. So are the sockets of served processes
- * (container.c), of the engine trace, and of other projects' libraries.
+ * If lklhost cannot determine the namespace of a caller, its call fails. In a
+ * namespace other than the run's, sockets are also refused to served processes
+ * (container.c), under the engine trace, and with other projects' libraries.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -85,8 +86,7 @@ static struct list spaces = LIST_INIT(spaces);
 
 /*
  * The namespace of the run: inode numbers of that of the target and that of
- * served processes; 0: none. @stack: descriptor in
- * the stack, or -1.
+ * served processes; 0: none. @stack: descriptor in the stack, or -1.
  */
 static struct {
 	uint64_t target, served;
@@ -464,7 +464,7 @@ int space_control_fd(struct space *s, int domain)
 	return *fd;
 }
 
-/* What attributes belong to, see link_references(). */
+/* Where an attribute is nested in a request about a link. */
 enum nest { LINK, LINK_TYPE, TYPE_DATA, PEER };
 
 /** refers - whether an attribute of a link refers to a namespace */
@@ -477,7 +477,7 @@ static bool refers(int type)
 /**
  * link_references - whether attributes of a link, or of its peer, refer to a
  * namespace
- * @in: what the attributes belong to
+ * @in: where the attributes are nested
  */
 static bool link_references(const char *p, size_t len, enum nest in)
 {

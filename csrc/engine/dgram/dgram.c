@@ -697,7 +697,7 @@ void dgram_flush(struct dgram *d)
  * dgram_save - store what the target has sent, before our end of the carrier
  * is disconnected, which discards it
  *
- * What another CPU sends in the microseconds until then is lost.
+ * A datagram that the target sends between these two steps is lost.
  */
 void dgram_save(struct dgram *d)
 {

@@ -6,9 +6,9 @@
  *
  * The C library and many tools make them on a unix or packet socket. A request
  * on a socket that is not a carrier is therefore made on a socket of our own in
- * the caller's network namespace of the stack. No request about devices is ever left to the host's kernel
- * (native.h). The data that a request points to are copied to the stack and
- * back. A request that is not listed here is refused: private requests of a
+ * the caller's network namespace of the stack. No request about devices is ever
+ * left to the host's kernel (native.h). The data that a request points to are
+ * copied to the stack and back. A request that is not listed here is refused: private requests of a
  * kind of device may contain pointers anywhere, which the stack would use as
  * pointers into our memory.
  */
