@@ -36,7 +36,8 @@ VALE           := v3.22.0
 NFPM           := v2.43.0
 APIDIFF        := golang.org/x/exp/cmd/apidiff@latest
 HELM           := v3.22.0
-KUBERNETES      = $(shell $(GO) -C kube/test/cluster/tools list -m -f '{{.Version}}' k8s.io/kubernetes)
+CONTAINERD     := v2.4.2
+KUBERNETES      = $(shell $(GO) -C kube/test/tools list -m -f '{{.Version}}' k8s.io/kubernetes)
 
 .PHONY: help
 help: ## list the targets
@@ -221,7 +222,7 @@ TOOLS := $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) $(OUT)/tools/.vale-$(VALE)
 .PHONY: check
 check: lklhost $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) ## run the quick tests: lint and unit tests in Go, no build of the kernel
 	@$(OUT)/tools/golangci-lint run ./...
-	@for m in kube kube/test/cri/tools test/programs/http3; do (cd $$m && $(OUT)/tools/golangci-lint run ./...) || exit; done
+	@for m in kube kube/test/tools test/programs/http3; do (cd $$m && $(OUT)/tools/golangci-lint run ./...) || exit; done
 	@$(GO) test ./cmd/... ./internal/... ./pkg/... ./test/kit ./test/conformance
 	@$(GO) -C kube test ./cmd/... ./internal/...
 
@@ -242,18 +243,23 @@ test-all: packages-all build stack-linux-newest cross image-amd64 san browser cr
 pictures: packages-all build browser ## make the pictures of the documentation from a run of one minute
 	@PICTURES=$(CURDIR)/docs/pictures CI=true $(GO) test ./test/diag -run '^Test(Top|Web|WebWires)$$' -count=1 -timeout 10m
 
-# containerd and a client of its interface. They are a module of their own, because the product
-# does not need their libraries.
+# containerd and a client of its interface. The client and Kubernetes are a module of their own,
+# because the product does not need their libraries.
 .PHONY: cri
-cri: ## build containerd for TestContainerd and TestNRI, into build/tools/cri
-	@mkdir -p $(OUT)/tools/cri
-	@CGO_ENABLED=0 $(GO) -C kube/test/cri/tools build -trimpath -buildvcs=false -o $(OUT)/tools/cri/ tool ./...
+cri: $(OUT)/tools/cri/.containerd-$(CONTAINERD) ## build containerd for TestContainerd and TestNRI, into build/tools/cri
+	@CGO_ENABLED=0 $(GO) -C kube/test/tools build -trimpath -buildvcs=false -o $(OUT)/tools/cri/ ./...
+
+$(OUT)/tools/cri/.containerd-$(CONTAINERD):
+	@mkdir -p $(@D)
+	@CGO_ENABLED=0 GOBIN=$(@D) $(GO) install -trimpath \
+		$(addprefix github.com/containerd/containerd/v2/cmd/,$(addsuffix @$(CONTAINERD),containerd containerd-shim-runc-v2 ctr))
+	@touch $@
 
 # The programs of Kubernetes. The first build takes 8 minutes on two processors.
 .PHONY: cluster
 cluster: cri ## build kubelet and the rest of a cluster for make test-cluster, into build/tools/cluster
 	@mkdir -p $(OUT)/tools/cluster
-	@CGO_ENABLED=0 $(GO) -C kube/test/cluster/tools build -trimpath -buildvcs=false \
+	@CGO_ENABLED=0 $(GO) -C kube/test/tools build -trimpath -buildvcs=false \
 		-ldflags '-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)' -o $(OUT)/tools/cluster/ tool
 
 .PHONY: test-cluster
