@@ -100,7 +100,7 @@ func fixes(t *testing.T, version, stack string) {
 	var want []string
 	for _, line := range kit.Lines(string(series)) {
 		if !strings.HasPrefix(line, "#") {
-			want = append(want, strings.TrimSuffix(line, ".patch"))
+			want = append(want, strings.TrimSuffix(filepath.Base(line), ".patch"))
 		}
 	}
 	if !slices.Equal(manifest.Built.Fixes, want) || manifest.Built.Missing != nil {

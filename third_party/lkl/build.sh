@@ -20,8 +20,8 @@
 # library. The default is this machine. For another CPU it uses Debian's cross compiler.
 #
 # LKL_PATCHES and LKL_CONFIG name further patches, and files with kernel options, one per
-# line. LKL_FIXES=try omits those of the patches in patches/VERSION/ that do not fit the
-# kernel, with a message, instead of refusing the kernel. LKL_FIXES=none omits them all.
+# line. LKL_FIXES=try omits those of the patches in patches/VERSION/series that do not fit
+# the kernel, with a message, instead of refusing the kernel. LKL_FIXES=none omits all.
 #
 # LKL_VERBOSE=1 prints the name of each file that is compiled. LKL_CHECK=1 only checks
 # whether the kernel and the patches fit.
@@ -135,7 +135,7 @@ input_hash() {
 		"${cross}ld" --version | head -n1
 		cd "$here"
 		ours arch lib include build.sh | xargs sha256sum
-		[ ! -d "$series" ] || ours "patches/$version" | xargs sha256sum
+		[ ! -d "$series" ] || ours "patches/$version" patches/*.patch | xargs sha256sum
 	} | sha256sum | cut -c1-20
 }
 
@@ -246,14 +246,14 @@ overlay() {
 # does not fit. A patch is only valid for the functions that it was written for. It could
 # apply to another version of a function and damage it.
 misfit() {
-	sed -n "/^$1\$/,/^[^#]/{/^#= /p}" "$series/series" | while read -r _ file function sum; do
+	sed -n "\\,^$1\$,,/^[^#]/{/^#= /p}" "$series/series" | while read -r _ file function sum; do
 		if [ ! -f "$src/$file" ]; then
-			echo "$src has no $file, which $1 mends"
+			echo "$src has no $file, which ${1##*/} mends"
 			return
 		fi
 		is=$(sed -n "/^\\([a-z].*[ *]\\)\\{0,1\\}$function(/,/^}/p" "$src/$file" | sha256sum | cut -c1-16)
 		if [ "$is" != "$sum" ]; then
-			echo "$function() in $src/$file is not the one that $1 mends: see whether it still needs the patch, and put $is into $series/series"
+			echo "$function() in $src/$file is not the one that ${1##*/} mends: see whether it still needs the patch, and put $is into $series/series"
 			return
 		fi
 	done
@@ -291,12 +291,13 @@ apply_patches() {
 	fi
 	while read -r p; do
 		why=$(misfit "$p")
+		name=$(basename "$p" .patch)
 		if [ -z "$why" ]; then
 			set -- "$@" "$series/$p"
-			echo "fix=${p%.patch}" >> "$tmp/fixes"
+			echo "fix=$name" >> "$tmp/fixes"
 		elif [ "${LKL_FIXES:-}" = try ]; then
-			echo "lkl: without ${p%.patch}: $why" >&2
-			echo "missing=${p%.patch}" >> "$tmp/fixes"
+			echo "lkl: without $name: $why" >&2
+			echo "missing=$name" >> "$tmp/fixes"
 		else
 			die "$why"
 		fi
