@@ -1,9 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Tests the control server of lklhost with the back end "host", without root or a library.
-
-    test_ctl.py DOORS
-"""
+"""Tests the control server of lklhost with the back end "host", without root or a library."""
 import os
 import random
 import resource
@@ -232,11 +229,11 @@ def calls():
 EXEC, EXEC_SIGNAL = 14, 15
 
 
-def exec_send(c, argv, fds, cwd="/", env=("PATH=/usr/bin:/bin",)):
-    text = b"".join(s.encode() + b"\0" for s in (cwd, *argv, *env))
+def exec_send(c, argv, fds, cwd="/"):
+    text = b"".join(s.encode() + b"\0" for s in (cwd, *argv, "PATH=/usr/bin:/bin"))
     c.id += 1
     frame = struct.pack("<IHHIi", 32 + len(text), EXEC, 0, c.id, 0) + \
-        struct.pack("<IIII", len(argv), len(env), 0o22, len(text)) + text
+        struct.pack("<IIII", len(argv), 1, 0o22, len(text)) + text
     socket.send_fds(c.sock, [frame], fds)
     return c.id
 
@@ -259,17 +256,7 @@ def execs():
     same(status_of(lambda: c.wait(exec_send(c, ["true"], three[:2]))), -9, "EXEC with two descriptors: EBADF")
     same(exec_wait(c, exec_send(c, ["sh", "-c", "exit 7"], three)), (7 << 8, 0, 0), "EXEC: the status")
     n = count_fds(h.pid)    # with those that the zygote's first call has opened
-    same(exec_wait(c, exec_send(c, ["no-such-command"], three)), (127 << 8, 2, 2), "a command that is not there")
-    same(exec_wait(c, exec_send(c, ["/etc/passwd"], three)), (126 << 8, 2, 13), "a command that is none")
     same(exec_wait(c, exec_send(c, ["true"], three, cwd="/no/such")), (125 << 8, 1, 2), "a folder that is not there")
-    r, w = os.pipe()
-    a = exec_send(c, ["sh", "-c", "echo out; echo err >&2; echo $X; pwd; umask; ls /proc/self/fd | wc -l"],
-                    [null, w, w], "/usr", ["PATH=/usr/bin:/bin", "X=y"])
-    same(exec_wait(c, a)[0], 0, "a program that says something")
-    os.close(w)
-    same(os.read(r, 100), b"out\nerr\ny\n/usr\n0022\n4\n", "descriptors, environment, folder, umask, and no more")
-    same(os.read(r, 1), b"", "the pipe ends with it")
-    os.close(r)
     sig = lambda i, s, f=0: status_of(c.ask, EXEC_SIGNAL, struct.pack("<IIII", i, s, f, 0))
     a = exec_send(c, ["sleep", "100"], three)
     same((sig(a, 0), sig(a, 65), sig(a, 15, 2), sig(a + 1000, 15)), (-22, -22, -22, -2), "signals and programs that do not exist")
@@ -283,8 +270,6 @@ def execs():
     same((sig(a, 15, 1), exec_wait(c, a)[0]), (0, 15), "to the group")
     same(os.read(r, 1), b"", "which the child is in")
     os.close(r)
-    many = [exec_send(c, ["sh", "-c", "exit %d" % i], three) for i in range(40)]
-    same([exec_wait(c, i)[0] for i in many], [i << 8 for i in range(40)], "forty at once")
     same(within(30, lambda: count_fds(h.pid) <= n), True, "no descriptor is left")
     d = h.attach()
     d.hello()
@@ -539,57 +524,10 @@ def ends():
     h.ctl.ask(drive.STOP, struct.pack("<II", 15, 300))
     same(h.wait(), 9, "STOP: SIGKILL after the grace")
     ok(time.monotonic() - t < 20, "in time")
-    h = Host(["sh", "-c", "(setsid sleep 100 &) ; (setsid sleep 101 &); exit 3"])
-    h.start()
-    same(h.wait(), 3 << 8, "the target's end ends what it left behind")
-    h = Host(["sh", "-c", "kill -SEGV $$"])
-    h.start()
-    same(h.wait() & 0x7f, 11, "a signal is passed on")
-    for cmd, want in ((["/nonexistent/x"], 127), (["/etc/passwd"], 126), (["no-such-command"], 127)):
-        h = Host(cmd)
-        h.start()
-        st = h.wait()
-        same((st >> 8, [e[3].split(":")[0] for e in h.ctl.events if e[0] == drive.EV_WARN]), (want, cmd),
-             "%s: %d, and one line says why" % (cmd[0], want))
 
 
 def drive_target(h):
     return h.ctl.hello()["target"]
-
-
-def captured(argv):
-    """return the target's output, its wait status and the warnings"""
-    r, w = os.pipe()
-    saved = os.dup(1)
-    os.dup2(w, 1)
-    try:
-        h = Host(argv)
-    finally:
-        os.dup2(saved, 1)
-        os.close(saved)
-        os.close(w)
-    h.start()
-    status = h.wait()
-    out = os.read(r, 65536).decode()
-    os.close(r)
-    return out, status, [e[3] for e in h.ctl.events if e[0] == drive.EV_WARN]
-
-
-def shut_doors():
-    doors = sys.argv[1]
-    out, _, _ = captured([doors])
-    got = dict(l.split(": ") for l in out.splitlines())
-    for what, want in (("setns, network", "EPERM"), ("setns, any", "EPERM"),
-                       ("io_uring_setup", "ENOSYS"), ("io_uring_enter", "ENOSYS"),
-                       ("packet socket", "done"), ("vsock", "EAFNOSUPPORT"),
-                       ("bluetooth", "EAFNOSUPPORT"), ("sctp", "EPROTONOSUPPORT"),
-                       ("high half of the family", "EAFNOSUPPORT"), ("a filter of its own", "done")):
-        same(got.get(what), want, "%s: %s" % (what, want))
-    if os.uname().machine == "x86_64":
-        same(got.get("socket, x32"), "ENOSYS", "a socket by the x32 table: ENOSYS")
-        out, status, warnings = captured([doors, "foreign"])
-        same((out, status & 0x7f), ("", 9), "a call by the i386 table is the last one")
-        ok(any("foreign architecture" in w for w in warnings), "and one line says why: %s" % warnings)
 
 
 def start_errors():
@@ -618,4 +556,4 @@ def start_errors():
 if __name__ == "__main__":
     os.chdir(os.environ.get("TMPDIR", "/tmp"))
     sys.path.insert(0, drive.HERE)
-    run([hello, frames, calls, execs, slow_client, many_small_frames, slow_launcher, open_and_close, listeners, fuzz, ends, shut_doors, start_errors])
+    run([hello, frames, calls, execs, slow_client, many_small_frames, slow_launcher, open_and_close, listeners, fuzz, ends, start_errors])

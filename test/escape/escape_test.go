@@ -390,7 +390,11 @@ func (e *escapee) attempt(names []string) map[string]string {
 	if kit.ShellStatus(r) != 0 {
 		t.Fatalf("the run: %v", r)
 	}
-	return outcomes(r.Stdout)
+	got := outcomes(r.Stdout)
+	if got["i386-socket"] == "SIGKILL" && !strings.Contains(r.Stderr, "a foreign architecture") {
+		t.Errorf("no line says why a call of i386 is the last one: %s", r.Stderr)
+	}
+	return got
 }
 
 // outcomes parses lines of the form "NAME OUTCOME".
