@@ -14,6 +14,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/base/text"
+	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 )
 
 // Fail prints err in one line on w, after the program's name, and returns its exit
@@ -97,4 +98,13 @@ func WriteJSON(w io.Writer, v any) error {
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
+}
+
+// Release is the version, or the commit of a build from source. The linker sets it: -X
+// github.com/lklrun/lklrun/internal/cli.Release=1.2.3.
+var Release = "development build"
+
+// Version returns the output of a program's --version.
+func Version(program string) string {
+	return fmt.Sprintf("%s %s, control protocol %d", program, Release, ctlproto.CTL_VERSION)
 }

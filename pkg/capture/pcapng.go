@@ -240,3 +240,14 @@ func (p *Pcapng) stamp(t time.Time) []byte {
 	}
 	return binary.NativeEndian.AppendUint32(binary.NativeEndian.AppendUint32(nil, uint32(ns>>32)), uint32(ns))
 }
+
+// LinkType identifies the header with which packets begin. Its values are those
+// of capture files: the registry of pcap-linktype(7).
+type LinkType uint16
+
+// The link types of a stack's interfaces, and of captures on all of them.
+const (
+	LinkTypeEthernet  LinkType = 1
+	LinkTypeRaw       LinkType = 101 // IP without a link-layer header
+	LinkTypeLinuxSLL2 LinkType = 276
+)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/diag/drops"
 	"github.com/lklrun/lklrun/internal/diag/live"
+	"github.com/lklrun/lklrun/internal/diag/rpc"
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
@@ -55,4 +56,22 @@ func delta(now, was sockdiag.Value) uint64 {
 		return 0
 	}
 	return now.N - was.N
+}
+
+// Recorded asks lklrun for the report about the run from its start. lklrun has one only if
+// it was started with --explain.
+const Recorded = rpc.Verb[struct{}, Report]("explain")
+
+// recordedMost is the largest number of connections in an answer, which must fit into one
+// frame.
+const recordedMost = 20
+
+// Shortened returns the report with the connections that fit into an answer.
+func (r *Report) Shortened() Report {
+	short := *r
+	if n := len(r.Connections) - recordedMost; n > 0 {
+		short.Connections = r.Connections[:recordedMost]
+		short.Unseen += int64(n)
+	}
+	return short
 }

@@ -10,9 +10,12 @@
 package live
 
 import (
+	"context"
+	"slices"
 	"time"
 
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
 // MaxConnections is the maximum number of connections in a snapshot, which contains the
@@ -130,4 +133,13 @@ type Totals struct {
 	Connections int      `json:"connections"`         // number of connections, including omitted ones
 	Omitted     int      `json:"omitted"`             // number of connections that are not listed
 	Subflows    int      `json:"subflows"`            // number of MPTCP subflows
+}
+
+// Kill aborts a connection, or only the subflow with the given ID.
+func Kill(ctx context.Context, conn *stackconn.Conn, c *Connection, subflow string) error {
+	sockets := c.Carriers()
+	if subflow != "" {
+		sockets = slices.DeleteFunc(sockets, func(s sockdiag.Socket) bool { return id(s) != subflow })
+	}
+	return sockdiag.Destroy(ctx, conn, sockets)
 }

@@ -5,6 +5,7 @@ package run
 import (
 	_ "embed"
 	"fmt"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -12,6 +13,35 @@ import (
 
 	"github.com/lklrun/lklrun/test/kit"
 )
+
+//go:embed testdata/datagram_runs.py
+var datagramRuns string
+
+// TestDatagramRuns checks that bursts of datagrams of mixed sizes, which the stack and
+// the engine move together, arrive in order and unchanged, also if the program uses
+// UDP_SEGMENT and UDP_GRO. The peer on the host's kernel checks them as well.
+func TestDatagramRuns(t *testing.T) {
+	kit.Need(t, "/usr/bin/python3")
+	s := kit.NewSite(t)
+	for i, engine := range []string{"supervise", "trace", "preload"} {
+		for j, address := range []string{kit.ServerAddr, kit.ServerAddr6} {
+			t.Run(engine+" "+address, func(t *testing.T) {
+				port := strconv.Itoa(7000 + 2*i + j)
+				server := kit.Start(t, s.Server.Command("/usr/bin/python3", "-c", datagramRuns, "serve", address, port))
+				kit.WaitFor(t, "the server", kit.Limit, func() bool { out, _ := server.Output(); return out == "ready\n" })
+				r := kit.Run(t, 4*kit.Limit, kit.Lklrun("--name", kit.NewName(), "-q", "--engine", engine, "--if", s.TapIf(), "--",
+					"/usr/bin/python3", "-c", datagramRuns, "check", address, port))
+				if r.Status != 0 || r.Stdout != "all are right\n" {
+					t.Errorf("the program: %v", r)
+				}
+				server.Signal(15)
+				if r := server.Wait(kit.Limit); r.Stderr != "" {
+					t.Errorf("the server: %v", r)
+				}
+			})
+		}
+	}
+}
 
 //go:embed testdata/datagram_state.py
 var datagramState string
@@ -139,5 +169,51 @@ func (s *stateSite) datagrams(t *testing.T, mode, way, engine string) {
 	out, _ = server.Output()
 	if wrong := wrongStates(out); len(wrong) > 0 {
 		t.Errorf("%d of %d datagrams had another peer, option or place: %.200q", len(wrong), early, wrong)
+	}
+}
+
+//go:embed testdata/error_keeps_datagrams.py
+var errorKeepsDatagrams string
+
+// TestErrorKeepsDatagrams checks that datagrams which wait for the stack are not lost if
+// an earlier one fails.
+func TestErrorKeepsDatagrams(t *testing.T) {
+	kit.Need(t, "/usr/bin/python3", "tc")
+	for _, engine := range []string{"supervise", "trace"} {
+		t.Run(engine, func(t *testing.T) {
+			got := strings.Fields(kit.OK(t, kit.Limit, kit.Lklrun("-q", "--engine", engine, "--", "/usr/bin/python3", "-c", errorKeepsDatagrams)))
+			for n, number := range got {
+				if number != strconv.Itoa(n) {
+					t.Fatalf("not in order: %v", got)
+				}
+			}
+		})
+	}
+}
+
+// TestLastDatagram checks that a datagram is not lost if its sender ends at once,
+// before the stack has the datagram and before ARP or neighbour discovery has an
+// answer.
+func TestLastDatagram(t *testing.T) {
+	s := kit.NewSite(t)
+	kit.Need(t, "socat", "nc")
+	dir := kit.Dir(t)
+	for _, a := range []string{kit.ServerAddr, kit.ServerAddr6} {
+		heard := kit.Start(t, s.Server.Command("socat", "-u", "UDP6-RECV:7000", "OPEN:"+dir+"/heard,creat,append"))
+		kit.WaitFor(t, "the listener", kit.Limit, func() bool { return s.Server.Listening(t, "u", 7000) })
+		want := ""
+		for i := range 10 {
+			kit.OK(t, kit.Limit, s.OnTap("sh", "-c", fmt.Sprintf("echo %d | nc -u -N -q 0 %s 7000", i, a)))
+			want += fmt.Sprintln(i)
+		}
+		kit.WaitFor(t, "ten datagrams to "+a, kit.Limit, func() bool {
+			heard, err := os.ReadFile(dir + "/heard")
+			return err == nil && len(heard) == len(want)
+		})
+		heard.Signal(15)
+		heard.Wait(kit.Limit)
+		if err := os.Remove(dir + "/heard"); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
