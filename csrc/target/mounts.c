@@ -38,7 +38,6 @@
 #include <stdio.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -50,17 +49,6 @@
 #define VIEW		"/proc/sys/net"
 #define TUN_FILE	"/dev/net/tun"
 #define MOUNT_FLAGS	(MS_NOSUID | MS_NODEV | MS_NOEXEC)
-
-/* From include/uapi/linux/mount.h, which conflicts with sys/mount.h. */
-#ifndef OPEN_TREE_CLONE
-#define OPEN_TREE_CLONE	1
-#endif
-#ifndef MOVE_MOUNT_F_EMPTY_PATH
-#define MOVE_MOUNT_F_EMPTY_PATH	4
-#endif
-#ifndef AT_RECURSIVE
-#define AT_RECURSIVE	0x8000
-#endif
 
 static const struct {
 	const char *from, *to;
@@ -116,33 +104,6 @@ static int empty_mount(void)
 		       MS_REMOUNT | MS_BIND | MS_RDONLY | MOUNT_FLAGS, NULL))
 		return -errno;
 	return 0;
-}
-
-/** mounts_move - mount the mount @tree at @to; returns 0 or a negative errno */
-int mounts_move(int tree, const char *to)
-{
-	return syscall(SYS_move_mount, tree, "", AT_FDCWD, to,
-		       MOVE_MOUNT_F_EMPTY_PATH) ? -errno : 0;
-}
-
-/**
- * mounts_place - mount a file or folder at @to
- * @dir, @from: as for openat(2); if @from is empty, @dir itself is mounted
- *
- * Returns 0 on success, or if @to does not exist.
- */
-int mounts_place(int dir, const char *from, const char *to)
-{
-	int tree, ret;
-
-	tree = (int)syscall(SYS_open_tree, dir, from, OPEN_TREE_CLONE |
-			    O_CLOEXEC | AT_SYMLINK_NOFOLLOW |
-			    (*from ? 0 : AT_EMPTY_PATH));
-	if (tree < 0)
-		return -errno;
-	ret = mounts_move(tree, to);
-	close(tree);
-	return ret == -ENOENT ? 0 : ret;
 }
 
 /**
@@ -231,8 +192,7 @@ void mounts_make(int sync, const char *resolv, int fuse)
 		return;
 	}
 	if (fuse != VIEW_HOSTS) {
-		proc = (int)syscall(SYS_open_tree, AT_FDCWD, "/proc",
-				    OPEN_TREE_CLONE | AT_RECURSIVE | O_CLOEXEC);
+		proc = mounts_copy("/proc");
 		if (!host.preload)
 			tun_show(sync);
 		cover(sync, fuse);

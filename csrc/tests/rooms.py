@@ -10,7 +10,7 @@ not of other rooms in the same line. From another room it may include only the h
 OFFERS. If a lower room must call a higher one, it does so through function pointers that
 the higher room sets (ctl_ops, target_ops, call_ops, conn_ops, stack_panicked, log_event).
 
-No more than two files may form a cycle of calls.
+No files may form a cycle of calls.
 
 Only call_native() lets the host's kernel continue a caught call. Each use names a reason
 that engine/call/native.h explains.
@@ -167,7 +167,7 @@ def arrows(defined, needed, lower):
 
 
 def circles(calls):
-    """The strongly connected components with more than two files (Tarjan)."""
+    """The strongly connected components with more than one file (Tarjan)."""
     index, low, stack, found = {}, {}, [], []
 
     def visit(v):
@@ -180,7 +180,7 @@ def circles(calls):
                 low[v] = min(low[v], low[w])
         if low[v] == index[v]:
             at = stack.index(v)
-            if len(stack) - at > 2:
+            if len(stack) - at > 1:
                 found.append(sorted(stack[at:]))
             del stack[at:]
 

@@ -25,7 +25,7 @@ struct regs {
 };
 
 /*
- * Where a thread is. RUNS includes all stops that tracee.c ends at once. In
+ * Where a thread is. RUNS includes all stops that wait.c ends at once. In
  * all other states the thread waits for an answer.
  */
 enum at {
@@ -85,10 +85,16 @@ struct tracee {
 #define TRACEE_EXECUTED	(-2)
 
 /* tracee.c */
+extern const struct trace_ops *trace_ops;	/* the engine's; NULL before and after it */
 struct tracee *tracee_find(pid_t tid);
 struct tracee *tracee_next(const struct tracee *t);
+struct tracee *tracee_get(pid_t tid);
+void tracee_drop(pid_t tid);
 void tracee_keep(pid_t tid, int status);
-
+bool tracee_kept(void);
+struct tracee *tracee_take_kept(void);
+void tracee_forked(const struct tracee *t);
+void tracee_executed(struct tracee *t);
 void tracee_resumed(const struct tracee *t);
 void tracee_strayed(pid_t tid, const char *how);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Processes that lklhost traces with ptrace(2), for the engine trace. See
- * tracee.c.
+ * wait.c.
  */
 #ifndef LKLHOST_TRACE_H
 #define LKLHOST_TRACE_H
@@ -47,6 +47,8 @@ struct trace_ops {
 
 /* tracee.c */
 int trace_seize(pid_t pid);
+
+/* wait.c */
 void trace_start(const struct trace_ops *ops);
 void trace_stop(void);
 pid_t trace_wait(int *status);

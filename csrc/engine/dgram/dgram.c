@@ -37,10 +37,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <unistd.h>
-#include <linux/sockios.h>
 
 #include "base/loop.h"
 #include "engine/call/call.h"
@@ -49,183 +46,27 @@
 #include "engine/carrier/conn.h"
 #include "engine/carrier/space.h"
 #include "engine/dgram/dgram.h"
+#include "engine/dgram/dgram_carrier.h"
 #include "engine/dgram/peer.h"
 #include "stack/stack.h"
 
-#define DGRAMS		64	/* messages moved per call */
 #define DGRAMS_IN	256	/* the same, to the target: as many as the stack
 				 * receives in one turn of the loop */
 #define MANY		32	/* datagrams in one turn that are worth merging */
-#define QUEUE_MAX	2048	/* queue length of a carrier, see netns_private() */
 #define RETRY_NS	1000000ull
 #define FLUSH_ROOM	(8 << 20)	/* more than a carrier holds */
-#define OUR_EVENTS	(EPOLLIN | EPOLLRDHUP | EPOLLET)
-
-/*
- * Room for a datagram of the target, see dgram_sndbuf(). The odd number of
- * cache lines keeps the beginnings of the datagrams in different sets of the
- * cache.
- */
-#define OUT_MAX		(65536 + 33 * 64)
 
 static void retry_due(struct timer *t);
+
 /* The message that is being moved. */
 static char msg_buf[DGRAM_MAX] __attribute__((aligned(4096)));
-/* The datagrams that the target has sent; mostly only their first page is used. */
-static char out_buf[DGRAMS][OUT_MAX] __attribute__((aligned(4096)));
 static struct timer retry_timer = TIMER_INIT(retry_timer, retry_due);
-
-/** dgram_retry - retry carriers that were full */
-static void dgram_retry(void)
-{
-	struct list *pos, *tmp;
-
-	list_for_each_safe(pos, tmp, &conns) {
-		struct conn *conn = container_of(pos, struct conn, link);
-
-		if (conn->kind != KIND_STREAM && conn->to_target.len)
-			work_queue(&conn->work);
-	}
-}
 
 /** retry_due - retry when a socket of a peer may be free */
 static void retry_due(struct timer *t)
 {
 	(void)t;
 	dgram_retry();
-}
-
-/**
- * want_out - set whether the loop reports that our end accepts data
- *
- * Otherwise each read of the target would wake the loop.
- */
-static int want_out(struct conn *conn, bool want)
-{
-	if (conn->csrc.fd < 0 || !(conn->carrier & C_WANT_OUT) == !want)
-		return 0;
-	flag_set(&conn->carrier, C_WANT_OUT, want);
-	return loop_mod(&conn->csrc, OUR_EVENTS | (want ? EPOLLOUT : 0));
-}
-
-/** dgram_our_end - create our end of the carrier, once */
-int dgram_our_end(struct dgram *d)
-{
-	struct conn *conn = &d->conn;
-	struct sockaddr_un un;
-	int fd;
-
-	if (conn->csrc.fd >= 0)
-		return 0;
-	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return -errno;
-	carrier_bigbuf(fd, DGRAM_ROOM);
-	if (bind(fd, (struct sockaddr *)&un,
-		 carrier_name(&un, NAME_DGRAM, conn->id)) ||
-	    connect(fd, (struct sockaddr *)&un,
-		    carrier_name(&un, NAME_INBOX, conn->id))) {
-		int ret = -errno;
-
-		close(fd);
-		return ret;
-	}
-	conn->csrc.fd = fd;
-	return loop_add(&conn->csrc, OUR_EVENTS);
-}
-
-/**
- * set_origin - make @o the origin of datagrams from our end
- *
- * Returns -EAGAIN until the target has read all datagrams of another origin.
- */
-static int set_origin(struct dgram *d, const struct origin *o)
-{
-	struct conn *conn = &d->conn;
-	int unread = 1;
-
-	if (d->last && origin_same(d->last, o))
-		return 0;
-	if (ioctl(conn->csrc.fd, SIOCOUTQ, &unread) || unread)
-		return -EAGAIN;
-	if (!d->last)
-		d->last = malloc(sizeof(*o));
-	if (!d->last)
-		return -ENOMEM;
-	memcpy(d->last, o, origin_size(o));
-	return 0;
-}
-
-/**
- * send_split - send @len bytes to a carrier as messages of @size bytes
- * @un: the carrier's name, of @unlen bytes; 0: @fd is connected to it
- *
- * Returns the bytes sent, or a negative errno if the first message failed.
- */
-static ssize_t send_split(int fd, const char *buf, size_t len, size_t size,
-			  struct sockaddr_un *un, socklen_t unlen)
-{
-	static struct mmsghdr mm[DGRAMS];
-	static struct iovec iov[DGRAMS];
-	size_t n = 0, at, put;
-	int ret;
-
-	if (len <= size) {
-		ssize_t one = sendto(fd, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL,
-				     unlen ? (struct sockaddr *)un : NULL, unlen);
-
-		return one < 0 ? -errno : one;
-	}
-	for (at = 0; at < len && n < DGRAMS; at += size, n++) {
-		iov[n].iov_base = (void *)(uintptr_t)(buf + at);
-		iov[n].iov_len = len - at < size ? len - at : size;
-		mm[n].msg_hdr = (struct msghdr){
-			.msg_name = unlen ? un : NULL, .msg_namelen = unlen,
-			.msg_iov = &iov[n], .msg_iovlen = 1,
-		};
-	}
-	ret = sendmmsg(fd, mm, (unsigned int)n, MSG_DONTWAIT | MSG_NOSIGNAL);
-	if (ret < 0)
-		return -errno;
-	put = (size_t)ret * size;
-	return put < len ? (ssize_t)put : (ssize_t)len;
-}
-
-/**
- * carrier_send - send datagrams to the target
- * @len: length of @buf
- * @size: size of a datagram; the last one may be shorter
- *
- * Returns the bytes sent, or a negative errno if the first datagram failed.
- */
-static ssize_t carrier_send(struct dgram *d, const char *buf, size_t len,
-			    size_t size, const struct origin *o)
-{
-	struct conn *conn = &d->conn;
-	struct sockaddr_un un;
-	ssize_t ret;
-	int fd;
-
-	if (conn->kind == KIND_NETLINK || (conn->carrier & C_CONNECTED)) {
-		ret = set_origin(d, o);
-		return ret ? ret : send_split(conn->csrc.fd, buf, len, size,
-					      NULL, 0);
-	}
-	fd = peer_socket(o);
-	ret = fd < 0 ? fd : send_split(fd, buf, len, size, &un,
-				       carrier_name(&un, NAME_INBOX, conn->id));
-	if (ret != -EAGAIN && ret != -ENOBUFS)
-		return ret;
-	/* Datagrams that others do not read must not hold up this socket. */
-	if (!dgram_our_end(d) && !set_origin(d, o)) {
-		ssize_t own = send_split(conn->csrc.fd, buf, len, size, NULL, 0);
-
-		if (own != -EAGAIN)
-			return own;
-	}
-	if (ret == -EAGAIN)
-		peer_want_out(o, dgram_retry);
-	return ret;
 }
 
 /**
@@ -247,7 +88,7 @@ static void keep(struct dgram *d, const char *buf, size_t len, size_t size,
 	memcpy(ch->buf + sizeof(*o), buf, len);
 	d->kept_size = size;
 	dgram_our_end(d);
-	want_out(conn, true);
+	dgram_want_room(conn, true);
 }
 
 /**
@@ -265,7 +106,7 @@ static bool put(struct dgram *d, const char *buf, size_t len, size_t size,
 	size_t at = 0;
 
 	do {
-		ssize_t n = carrier_send(d, buf + at, len - at, size, o);
+		ssize_t n = dgram_put(d, buf + at, len - at, size, o);
 
 		switch (n) {
 		case -ENOBUFS:
@@ -292,15 +133,6 @@ static bool put(struct dgram *d, const char *buf, size_t len, size_t size,
 	return true;
 }
 
-/** dgram_put_back - put a message back into the carrier */
-int dgram_put_back(struct dgram *d, const char *buf, size_t len,
-		   const struct origin *o)
-{
-	ssize_t n = carrier_send(d, buf, len, len, o);
-
-	return n < 0 ? (int)n : 0;
-}
-
 /** put_kept - retry the stored datagrams; false if some could not be sent */
 static bool put_kept(struct dgram *d)
 {
@@ -314,7 +146,7 @@ static bool put_kept(struct dgram *d)
 	ok = put(d, buf + sizeof(o), len, d->kept_size, &o);
 	free(buf);
 	if (ok)
-		want_out(conn, false);
+		dgram_want_room(conn, false);
 	return ok;
 }
 
@@ -528,44 +360,6 @@ static bool forward_run(struct dgram *d, struct iovec *v, size_t *n, int *err)
 }
 
 /**
- * keep_out - store messages that the stack does not accept now
- *
- * Each one is stored behind its length. Without memory they are lost.
- */
-static void keep_out(struct conn *conn, const struct iovec *v, size_t n)
-{
-	size_t len = 0, i;
-	char *p;
-
-	for (i = 0; i < n; i++)
-		len += sizeof(size_t) + v[i].iov_len;
-	p = chunk_add(&conn->to_stack, len);
-	if (!p) {
-		conn_stats.dgrams_dropped += n;
-		return;
-	}
-	for (i = 0; i < n; i++) {
-		memcpy(p, &v[i].iov_len, sizeof(size_t));
-		memcpy(p + sizeof(size_t), v[i].iov_base, v[i].iov_len);
-		p += sizeof(size_t) + v[i].iov_len;
-	}
-}
-
-/** kept_out - list stored messages, DGRAMS at most; returns their number */
-static size_t kept_out(const struct chunk *ch, struct iovec *v)
-{
-	char *buf = ch->buf + ch->off, *end = buf + ch->len;
-	size_t n;
-
-	for (n = 0; buf < end && n < DGRAMS; n++) {
-		memcpy(&v[n].iov_len, buf, sizeof(size_t));
-		v[n].iov_base = buf + sizeof(size_t);
-		buf += sizeof(size_t) + v[n].iov_len;
-	}
-	return n;
-}
-
-/**
  * forward_all - send messages to the stack, and store those that must wait
  * @kept: the messages are the first of those that are stored
  *
@@ -590,7 +384,7 @@ static bool forward_all(struct dgram *d, struct iovec *v, size_t n, bool kept)
 			len += sizeof(size_t) + v[--at].iov_len;
 		chunk_sent(&conn->to_stack, len);
 	} else if (waits) {
-		keep_out(conn, v + at, n - at);
+		dgram_keep_out(conn, v + at, n - at);
 	}
 	if (waits && conn->to_stack.buf)
 		st_rewatch(conn->sfd, &conn->ssrc, EPOLLIN | EPOLLOUT);
@@ -598,38 +392,6 @@ static bool forward_all(struct dgram *d, struct iovec *v, size_t n, bool kept)
 	if (err)
 		dgram_failed(d, err);
 	return !(conn->facts & F_DEAD) && !(waits && conn->to_stack.buf);
-}
-
-/**
- * take_many - receive the messages in the carrier
- * @v: set to the messages, DGRAMS at most
- *
- * Returns their number. If there are no more, this clears C_IN.
- */
-static size_t take_many(struct conn *conn, struct iovec *v)
-{
-	static struct mmsghdr mm[DGRAMS];
-	size_t i, got = 0;
-	int n;
-
-	for (i = 0; i < DGRAMS; i++) {
-		v[i].iov_base = out_buf[i];
-		v[i].iov_len = OUT_MAX;
-		mm[i].msg_hdr = (struct msghdr){ .msg_iov = &v[i],
-						 .msg_iovlen = 1 };
-	}
-	n = recvmmsg(conn->csrc.fd, mm, DGRAMS, MSG_DONTWAIT, NULL);
-	if (n < DGRAMS)
-		conn->carrier &= ~C_IN;
-	for (i = 0; n > 0 && i < (size_t)n; i++) {
-		if (mm[i].msg_hdr.msg_flags & MSG_TRUNC) {
-			conn_stats.dgrams_dropped++;
-			continue;
-		}
-		v[got].iov_base = out_buf[i];
-		v[got++].iov_len = mm[i].msg_len;
-	}
-	return got;
 }
 
 /** push_netlink - push() for netlink, whose messages are larger */
@@ -665,12 +427,12 @@ static bool push(struct dgram *d)
 	struct iovec v[DGRAMS];
 
 	if (conn->to_stack.buf)
-		return forward_all(d, v, kept_out(&conn->to_stack, v), true);
+		return forward_all(d, v, dgram_kept_out(&conn->to_stack, v), true);
 	if (conn->kind == KIND_NETLINK)
 		return push_netlink(d);
 	if (!(conn->carrier & C_IN) || conn->csrc.fd < 0)
 		return false;
-	return forward_all(d, v, take_many(conn, v), false) &&
+	return forward_all(d, v, dgram_take(conn, v), false) &&
 	       ((conn->carrier & C_IN) || conn->to_stack.buf);
 }
 
@@ -691,31 +453,6 @@ void dgram_flush(struct dgram *d)
 	for (i = 0; i < 2 * QUEUE_MAX / DGRAMS; i++)
 		if ((conn->facts & F_DEAD) || !push(d))
 			break;
-}
-
-/**
- * dgram_save - store what the target has sent, before our end of the carrier
- * is disconnected, which discards it
- *
- * A datagram that the target sends between these two steps is lost.
- */
-void dgram_save(struct dgram *d)
-{
-	struct conn *conn = &d->conn;
-	struct iovec v[DGRAMS];
-	int i;
-
-	conn->carrier |= C_IN;
-	for (i = 0; i < QUEUE_MAX / DGRAMS && (conn->carrier & C_IN); i++) {
-		size_t n = take_many(conn, v);
-
-		if (conn_stats.kept >= KEPT_MAX)
-			conn_stats.dgrams_dropped += n;
-		else if (n)
-			keep_out(conn, v, n);
-	}
-	if (conn->to_stack.buf)
-		work_queue(&conn->work);
 }
 
 /**
@@ -850,32 +587,13 @@ int netlink_start(struct dgram *d, int cfd)
 	conn->csrc.fd = cfd;
 	if (ret)
 		return ret;
-	return loop_add(&conn->csrc, OUR_EVENTS);
+	return loop_add(&conn->csrc, DGRAM_EVENTS);
 }
 
 /** dgram_want_out - make the stack report when the socket can send again */
 void dgram_want_out(struct conn *conn)
 {
 	st_rewatch(conn->sfd, &conn->ssrc, EPOLLIN | EPOLLOUT);
-}
-
-/**
- * dgram_attach - connect the carrier to our end
- * @dup: duplicate of the carrier
- */
-int dgram_attach(struct dgram *d, int dup)
-{
-	struct conn *conn = &d->conn;
-	struct sockaddr_un un;
-	int ret = dgram_our_end(d);
-
-	if (ret || (conn->carrier & C_CONNECTED))
-		return ret;
-	if (connect(dup, (struct sockaddr *)&un,
-		    carrier_name(&un, NAME_DGRAM, conn->id)))
-		return -errno;
-	conn->carrier |= C_CONNECTED;
-	return 0;
 }
 
 /** dgram_connect - handle connect(2) of a datagram or netlink socket */

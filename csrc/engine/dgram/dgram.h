@@ -18,10 +18,6 @@ struct origin;
 
 /* dgram.c, dgram_msg.c */
 int dgram_start(struct dgram *d);
-int dgram_our_end(struct dgram *d);
-int dgram_attach(struct dgram *d, int dup);
-int dgram_put_back(struct dgram *d, const char *buf, size_t len,
-		   const struct origin *o);
 int64_t dgram_connect(struct call *c, const struct sockaddr_storage *ss,
 		      socklen_t len);
 int64_t dgram_sendto(struct call *c);
@@ -35,9 +31,11 @@ void dgram_want_out(struct conn *conn);
 void dgram_kick(struct dgram *d);
 void dgram_flush(struct dgram *d);
 void dgram_flush_all(struct dgram *d);
-void dgram_save(struct dgram *d);
 void dgram_gone(struct dgram *d);
 int netlink_start(struct dgram *d, int cfd);
+
+/* dgram_carrier.c */
+int dgram_attach(struct dgram *d, int dup);
 
 /* dgram_run.c */
 void dgram_run_start(struct dgram *d);

@@ -44,6 +44,7 @@
 #include "engine/carrier/carrier.h"
 #include "engine/carrier/conn.h"
 #include "engine/dgram/dgram.h"
+#include "engine/dgram/dgram_carrier.h"
 #include "engine/dgram/peer.h"
 #include "stack/stack.h"
 
@@ -341,7 +342,8 @@ int dgram_disconnect(struct dgram *d, int dup)
 	list_for_each_safe(pos, tmp, &unread) {
 		u = container_of(pos, struct unread, link);
 		list_del(&u->link);
-		if (dgram_put_back(d, u->data, u->len, &u->origin))
+		if (dgram_put(d, u->data, u->len, u->len,
+			      &u->origin) < 0)
 			conn_stats.dgrams_dropped++;
 		free(u);
 	}

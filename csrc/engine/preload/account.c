@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/*
- * Statistics of the preload engine, and the delivery of sent data when the
- * program ends.
- */
+/* Statistics of the preload engine. */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
-#include <time.h>
 
 #include "engine/common/proc_text.h"
 #include "engine/preload/internal.h"
@@ -18,22 +12,15 @@
 #include "shared/ctl_proto.h"
 
 #define TEXT_SIZE	(256UL << 10)
-#define DRAIN_NS	3000000000LL	/* without progress; lklhost uses the same value */
-#define DRAIN_MAX_NS	60000000000LL
 
 /** in_stack - make a call in the stack, from any thread (also the control server's) */
-static long in_stack5(long nr, long a, long b, long c, long d, long e)
+long in_stack(long nr, long a, long b, long c, long d, long e)
 {
 	return lkl.syscall(nr, (long[6]){ a, b, c, d, e });
 }
 
-static long in_stack(long nr, long a, long b, long c, long d)
-{
-	return in_stack5(nr, a, b, c, d, 0);
-}
-
 /** text_get - read a file of the stack's /proc as a string; NULL on failure */
-static char *text_get(const char *path)
+char *text_get(const char *path)
 {
 	char *text = pages(TEXT_SIZE);
 	long fd, n, len = 0;
@@ -41,16 +28,16 @@ static char *text_get(const char *path)
 	if (!text)
 		return NULL;
 	enter();
-	fd = in_stack(SYS_openat, AT_FDCWD, (long)path, O_RDONLY, 0);
+	fd = in_stack(SYS_openat, AT_FDCWD, (long)path, O_RDONLY, 0, 0);
 	while (fd >= 0 && len < (long)TEXT_SIZE - 1) {
 		n = in_stack(SYS_read, fd, (long)text + len,
-			     (long)TEXT_SIZE - 1 - len, 0);
+			     (long)TEXT_SIZE - 1 - len, 0, 0);
 		if (n <= 0)
 			break;
 		len += n;
 	}
 	if (fd >= 0)
-		in_stack(SYS_close, fd, 0, 0, 0);
+		in_stack(SYS_close, fd, 0, 0, 0, 0);
 	leave();
 	if (fd < 0) {
 		RAW2(munmap, text, TEXT_SIZE);
@@ -60,7 +47,7 @@ static char *text_get(const char *path)
 	return text;
 }
 
-static void text_put(char *text)
+void text_put(char *text)
 {
 	RAW2(munmap, text, TEXT_SIZE);
 }
@@ -162,85 +149,4 @@ bool engine_has_stack_fd(int fd)
 {
 	(void)fd;
 	return false;
-}
-
-/** orphans - count the sockets of the stack that still have data to deliver */
-static unsigned int orphans(const char *path, uint64_t *queued)
-{
-	char *text = text_get(path);
-	unsigned int n;
-
-	if (!text)
-		return 0;
-	n = text_orphans(text, queued);
-	text_put(text);
-	return n;
-}
-
-/** close_sockets - close the program's sockets without lingering, as process exit does */
-static void close_sockets(void)
-{
-	int fd;
-
-	for (fd = 0; fd <= max_fd; fd++) {
-		struct linger l;
-		int len = sizeof(l), sfd;
-
-		if (!is_sock(fd))
-			continue;
-		sfd = entries[fd].sfd;
-		lock();
-		tally_close(sock_of(fd), sfd);
-		unlock();
-		if (!in_stack5(SYS_getsockopt, sfd, SOL_SOCKET, SO_LINGER, (long)&l, (long)&len) &&
-		    l.l_onoff && l.l_linger) {
-			l.l_onoff = 0;
-			in_stack5(SYS_setsockopt, sfd, SOL_SOCKET, SO_LINGER, (long)&l, sizeof(l));
-		}
-		in_stack(SYS_close, sfd, 0, 0, 0);
-	}
-}
-
-bool preload_drain(void)
-{
-	struct timespec wait = { .tv_nsec = 1000000 };
-	int64_t begin = mono_ns(), moved = begin, now;
-	uint64_t mark, last = 0;
-	unsigned int n;
-
-	if (!preload_alive() || !owner_pid)
-		return true;
-	threads_park();
-	me.own++;
-	enter();
-	close_sockets();
-	for (;;) {
-		mark = 0;
-		n = orphans("/proc/net/tcp", &mark) + orphans("/proc/net/tcp6", &mark) +
-		    orphans("/proc/net/mptcp", &mark);
-		now = mono_ns();
-		mark += n;
-		if (mark != last) {
-			last = mark;
-			moved = now;
-		}
-		if (!n || end_is_wanted() || now >= moved + DRAIN_NS || now >= begin + DRAIN_MAX_NS)
-			break;
-		end_goes_on();
-		RAW2(nanosleep, &wait, 0);
-		if (wait.tv_nsec < 16000000)
-			wait.tv_nsec *= 2;
-	}
-	leave();
-	me.own--;
-	if (n && !end_is_wanted())
-		warn_line("the last data of the command was not fully delivered within %lld s after its end",
-			  (long long)((now - begin) / 1000000000));
-	return !n;
-}
-
-void preload_halt(void)
-{
-	if (preload_alive() && owner_pid)
-		lkl.halt();
 }

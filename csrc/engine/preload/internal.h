@@ -167,7 +167,6 @@ long stack_wait(long nr, const long *a, bool restart) HIDDEN;
 long stack_now(long nr, const long *a) HIDDEN;
 int thread_ready(void) HIDDEN;
 int threads_init(void) HIDDEN;
-bool borrowed(void) HIDDEN;
 void threads_park(void) HIDDEN;
 void park(void) HIDDEN;
 extern HIDDEN struct inside *volatile parked_by;	/* set when all other threads are parked */
@@ -240,11 +239,16 @@ int64_t mono_ns(void) HIDDEN;
 
 /* proc.c */
 int proc_init(void) HIDDEN;
-void proc_ends(int status, int sig) HIDDEN;
-void end_goes_on(void) HIDDEN;
-bool end_is_wanted(void) HIDDEN;
-long call_exit(long nr, const long *a) HIDDEN;
 long child_call(long nr, const long *a) HIDDEN;
+
+/* account.c */
+long in_stack(long nr, long a, long b, long c, long d, long e) HIDDEN;
+char *text_get(const char *path) HIDDEN;
+void text_put(char *text) HIDDEN;
+
+/* end.c */
+void proc_ends(int status, int sig) HIDDEN;
+long call_exit(long nr, const long *a) HIDDEN;
 long call_nosys(long nr, const long *a) HIDDEN;
 
 #define RAW0(nr)		raw6(SYS_##nr, 0, 0, 0, 0, 0, 0)
@@ -287,6 +291,12 @@ static inline void *pages(size_t len)
 static inline long native(long nr, const long *a)
 {
 	return raw6(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+
+/** borrowed - whether another process runs in our memory (vfork, posix_spawn) */
+static inline bool borrowed(void)
+{
+	return RAW0(getpid) != owner_pid;
 }
 
 /** kind_of - the KIND_* flags of a descriptor */

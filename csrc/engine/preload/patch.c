@@ -31,11 +31,6 @@
 #include "engine/preload/libc.h"
 #include "engine/preload/patch.h"
 
-#define POOL_SIZE	(256UL << 10)
-#define POOL_STEP	(1L << 20)
-
-static unsigned char *pool, *pool_next;
-
 /** find_text - dl_iterate_phdr() callback */
 static int find_text(struct dl_phdr_info *info, size_t size, void *arg)
 {
@@ -56,49 +51,6 @@ static int find_text(struct dl_phdr_info *info, size_t size, void *arg)
 		}
 	}
 	return 0;
-}
-
-/** pool_try - allocate memory near @hint, if jumps from all of @t reach it */
-static bool pool_try(const struct text *t, uintptr_t hint)
-{
-	void *p = mmap((void *)hint, POOL_SIZE, PROT_READ | PROT_WRITE,
-		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	long before, behind;
-
-	if (p == MAP_FAILED)
-		return false;
-	before = (long)((uintptr_t)t->end - (uintptr_t)p);
-	behind = (long)((uintptr_t)p + POOL_SIZE - (uintptr_t)t->start);
-	if (before < arch_reach && behind < arch_reach) {
-		pool = pool_next = p;
-		return true;
-	}
-	munmap(p, POOL_SIZE);
-	return false;
-}
-
-/** pool_make - allocate memory for trampolines within reach of jumps from @t */
-static int pool_make(const struct text *t)
-{
-	uintptr_t start = (uintptr_t)t->start & ~(uintptr_t)(POOL_STEP - 1),
-		  end = (uintptr_t)t->end | (POOL_STEP - 1);
-	long away;
-
-	for (away = POOL_STEP; away < arch_reach; away += POOL_STEP)
-		if (pool_try(t, start - (uintptr_t)away) ||
-		    pool_try(t, end + (uintptr_t)away + 1))
-			return 0;
-	return -ENOMEM;
-}
-
-unsigned char *pool_take(size_t len)
-{
-	unsigned char *p = pool_next;
-
-	if (p + len > pool + POOL_SIZE)
-		return NULL;
-	pool_next += len;
-	return p;
 }
 
 /** text_copy - copy the pages of the text, to patch the copy */
@@ -128,10 +80,8 @@ static int text_replace(const struct text *t)
 {
 	long ret;
 
-	if (mprotect(pool, POOL_SIZE, PROT_READ | PROT_EXEC) ||
-	    mprotect(t->copy, t->len, PROT_READ | PROT_EXEC))
+	if (pool_seal() || mprotect(t->copy, t->len, PROT_READ | PROT_EXEC))
 		return -errno;
-	__builtin___clear_cache((char *)pool, (char *)pool_next);
 	/*
 	 * Not the C library's mremap(): it would return to code that is
 	 * unmapped.
@@ -164,7 +114,7 @@ int patch_libc(char *err, size_t errlen)
 	if (!t.fn || !dl_iterate_phdr(find_text, &t))
 		return say(err, errlen, -ENOEXEC,
 			   "finding the code of the C library");
-	ret = pool_make(&t);
+	ret = pool_make(&t, arch_reach);
 	if (ret)
 		return say(err, errlen, ret,
 			   "finding room near the C library");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Shared by patch.c and the code of each CPU (x86_64/patch.c, arm64/patch.c).
+ * Shared by patch.c, patch_pool.c and the code of each CPU (x86_64/patch.c,
+ * arm64/patch.c).
  */
 #ifndef PRELOAD_PATCH_H
 #define PRELOAD_PATCH_H
@@ -32,10 +33,16 @@ static inline unsigned char *text_at(const struct text *t, const unsigned char *
 	return t->copy + (p - t->page);
 }
 
+/* pool_make - allocate that memory, at most @reach bytes away from the text */
+int pool_make(const struct text *t, long reach) HIDDEN;
+
 /*
  * pool_take - memory for a trampoline within reach of the text; NULL if used up
  */
 unsigned char *pool_take(size_t len) HIDDEN;
+
+/* pool_seal - make it executable and no longer writable; -1 and errno on failure */
+int pool_seal(void) HIDDEN;
 
 /*
  * arch_patch - patch every system call of interest in the copy

@@ -1,39 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/*
- * fork() and exit: a child has no kernel, and the process that has it must
- * deliver its data before it ends.
- */
+/* fork(): a child has no kernel. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/time.h>
-#include <time.h>
 
 #include "engine/preload/internal.h"
 #include "engine/preload/signal.h"
 
-#define EXIT_LIMIT_S	80	/* more than preload_drain() takes */
-#define END_LIMIT_S	6	/* for each step of the end */
-
 /* Whether a child has warned; shared by all, as a server may fork for each connection. */
 static int *child_said;
-
-static void (*exit_fn)(int status);
-static int exiting;
 
 bool preload_alive(void)
 {
 	return alive && *alive;
-}
-
-void preload_at_exit(void (*fn)(int status))
-{
-	exit_fn = fn;
 }
 
 /*
@@ -152,93 +135,4 @@ long child_call(long nr, const long *a)
 		return native(nr, a);
 	}
 	return is_sock(a[0]) ? refuse_child() : native(nr, a);
-}
-
-static int end_sig, end_status;
-
-/** give_up - end the process although the stack hangs */
-static void give_up(int sig)
-{
-	(void)sig;
-	if (end_sig)
-		signal_kill(end_sig);
-	RAW1(exit_group, end_status);
-}
-
-static volatile int wanted;
-
-/**
- * want_end - a second request to end cancels the wait for undelivered data
- *
- * Further requests change nothing: the peers must still receive a RST, and the
- * remaining steps take END_LIMIT_S at most.
- */
-static void want_end(int sig)
-{
-	(void)sig;
-	wanted = 1;
-}
-
-/** end_is_wanted - whether the wait for delivery is cancelled */
-bool end_is_wanted(void)
-{
-	return wanted;
-}
-
-/** end_goes_on - the stack still answers: restart the limit for the next step */
-void end_goes_on(void)
-{
-	const struct itimerval it = { .it_value.tv_sec = END_LIMIT_S };
-
-	RAW3(setitimer, ITIMER_REAL, &it, 0);
-}
-
-/**
- * limit_end - ensure that the process ends, whatever the stack does
- *
- * The library's wait has no limit of its own in case the kernel hangs.
- */
-static void limit_end(void)
-{
-	uint64_t mask = 1UL << (SIGALRM - 1);
-
-	signal_own(SIGALRM, give_up);
-	RAW4(rt_sigprocmask, SIG_UNBLOCK, &mask, 0, sizeof(mask));
-	signal_own_ending(want_end);
-	end_goes_on();
-}
-
-/**
- * proc_ends - deliver sent data before the process ends
- * @status: exit status, or with @sig the signal that kills it
- */
-void proc_ends(int status, int sig)
-{
-	static const struct timespec wait = { .tv_nsec = 10000000 };
-	int i;
-
-	if (!*alive || borrowed())
-		return;
-	if (__atomic_exchange_n(&exiting, 1, __ATOMIC_SEQ_CST)) {
-		/*
-		 * Another thread does this already, and will end the process.
-		 */
-		for (i = 0; i < EXIT_LIMIT_S * 100; i++)
-			RAW2(nanosleep, &wait, 0);
-		return;
-	}
-	end_sig = sig;
-	end_status = status;
-	limit_end();
-	if (exit_fn)
-		exit_fn(sig ? sig : status);
-	else if (!preload_drain())
-		preload_halt();
-}
-
-/** call_exit - exit_group(2) */
-long call_exit(long nr, const long *a)
-{
-	proc_ends((int)a[0], 0);
-	return native(nr, a);
 }

@@ -187,7 +187,6 @@ int signal_run(void)
 	siginfo_t si = me.si;
 	uint64_t mask = me.mask;
 	ucontext_t uc;
-	static const long none[6];
 
 	/*
 	 * An interruption was requested; consume it so that the next wait is
@@ -195,8 +194,8 @@ int signal_run(void)
 	 */
 	me.depth++;
 	if (me.top) {
-		stack_raw(SYS_getppid, none);
-		stack_raw(SYS_getppid, none);
+		preload_on_stack(SYS_getppid, (long[6]){ 0 }, lkl.syscall, me.top);
+		preload_on_stack(SYS_getppid, (long[6]){ 0 }, lkl.syscall, me.top);
 	}
 	me.depth--;
 	me.pending = 0;

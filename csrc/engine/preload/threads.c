@@ -194,9 +194,3 @@ long stack_wait(long nr, const long *a, bool restart)
 			return ret;
 	}
 }
-
-/** borrowed - whether another process runs in our memory (vfork, posix_spawn) */
-bool borrowed(void)
-{
-	return RAW0(getpid) != owner_pid;
-}

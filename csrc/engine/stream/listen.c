@@ -90,11 +90,15 @@ static void tokens_remove(struct stream *s, int dup)
 	}
 }
 
-/** listen_arrived - handle a new pending connection of the listener */
-void listen_arrived(struct stream *s)
+/** listen_event - handle a new pending connection of the listener */
+static void listen_event(struct stack_src *src, uint32_t events)
 {
-	struct conn *conn = &s->conn;
+	struct conn *conn = container_of(src, struct conn, ssrc);
+	struct stream *s = stream_of(conn);
 
+	(void)events;
+	if (s->state != STREAM_LISTENING)
+		return;
 	held_wake(&conn->held);
 	if (!(conn->facts & F_DEAD) && s->listener.tokens < TOKENS &&
 	    st_readable(conn->sfd))
@@ -135,7 +139,7 @@ int64_t tcp_listen(struct call *c)
 	conn_reachable(conn);
 	conn_event(conn, "listen");
 	conn_listens(conn, true);
-	return tcp_watch(s);
+	return stream_watch(s, listen_event);
 }
 
 /**

@@ -37,32 +37,6 @@
 static char pump_buf[PUMP_SIZE] __attribute__((aligned(4096)));
 
 /**
- * pump_most - the bytes to move at a time
- *
- * Thousands of connections whose readers do not read must not fill lklhost's
- * memory, so each keeps little once all keep much.
- */
-size_t pump_most(void)
-{
-	return conn_stats.kept < KEPT_MAX ? PUMP_SIZE : 4096;
-}
-
-/**
- * stack_error - record that sending to the stack failed
- *
- * Received data are still delivered to the target.
- */
-void stack_error(struct stream *s, int err)
-{
-	struct conn *conn = &s->conn;
-
-	if (err != EPIPE && !conn->so_error)
-		conn->so_error = err;
-	conn->stack |= S_BROKEN | S_IN | S_ERR;
-	free(chunk_take(&conn->to_stack));
-}
-
-/**
  * stack_put - send to the stack; returns the bytes accepted, or a negative
  * errno
  *

@@ -14,10 +14,9 @@
 
 /* pump.c */
 void pump_open(struct stream *s);
-size_t pump_most(void);
-void stack_error(struct stream *s, int err);
 
 /* pump_in.c */
+size_t pump_most(void);
 bool push_target(struct stream *s, char *buf);
 
 /* urgent.c */

@@ -32,6 +32,17 @@
 #define ROOMY		(1 << 20)
 #define ROOMY_MAX	16		/* maximum number of such carriers */
 
+/**
+ * pump_most - the bytes to move at a time
+ *
+ * Thousands of connections whose readers do not read must not fill lklhost's
+ * memory, so each keeps little once all keep much.
+ */
+size_t pump_most(void)
+{
+	return conn_stats.kept < KEPT_MAX ? PUMP_SIZE : 4096;
+}
+
 /** want_out - set whether the loop reports that the carrier accepts data */
 static void want_out(struct stream *s, bool want)
 {

@@ -15,6 +15,7 @@ struct held;
 /* stream_state.c */
 void stream_set_state(struct stream *s, enum stream_state to);
 void stream_check(const struct stream *s);
+void stack_error(struct stream *s, int err);
 
 /* tcp.c, listen.c */
 int64_t tcp_connect(struct call *c, const struct sockaddr_storage *ss,
@@ -22,13 +23,13 @@ int64_t tcp_connect(struct call *c, const struct sockaddr_storage *ss,
 int64_t tcp_listen(struct call *c);
 int64_t tcp_attach(struct stream *s, int dup);
 int tcp_watch(struct stream *s);
+int stream_watch(struct stream *s,
+		 void (*event)(struct stack_src *src, uint32_t events));
 int stream_take_error(struct call *c);
 int64_t tcp_wait(struct call *c, bool now,
 		 int64_t (*retry)(struct call *, struct held *), uint64_t done,
 		 int64_t ret);
 int64_t tcp_accept(struct call *c);
-void listen_arrived(struct stream *s);
-void tcp_stack_event(struct stack_src *src, uint32_t events);
 
 /* pump.c */
 void tcp_carrier_event(struct source *src, uint32_t events);

@@ -5,9 +5,11 @@
  * A violation is a bug of lklhost. With the sanitizers (SAN=1, which defines
  * CHECKED), it ends lklhost; otherwise it is only logged.
  */
+#include <errno.h>
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "engine/carrier/conn.h"
 #include "engine/stream/stream.h"
 
 #define VIOLATIONS_MAX	16
@@ -78,4 +80,19 @@ void stream_check(const struct stream *s)
 	    !needs(st, S_SHUT, c, C_EOF) ||
 	    !needs(c, C_HUNG_UP, st, S_BROKEN))
 		violation(s, "open");
+}
+
+/**
+ * stack_error - record that sending to the stack failed
+ *
+ * Received data are still delivered to the target.
+ */
+void stack_error(struct stream *s, int err)
+{
+	struct conn *conn = &s->conn;
+
+	if (err != EPIPE && !conn->so_error)
+		conn->so_error = err;
+	conn->stack |= S_BROKEN | S_IN | S_ERR;
+	free(chunk_take(&conn->to_stack));
 }

@@ -33,13 +33,12 @@ static const struct sockaddr none = { .sa_family = AF_UNSPEC };
 
 #define STREAM_EVENTS	(EPOLLIN | EPOLLOUT | EPOLLPRI | EPOLLRDHUP)
 
-/** tcp_watch - add the socket to the stack's epoll */
-int tcp_watch(struct stream *s)
+/** stream_watch - call @event when the stack's socket has events */
+int stream_watch(struct stream *s,
+		 void (*event)(struct stack_src *src, uint32_t events))
 {
-	struct conn *conn = &s->conn;
-
-	conn->ssrc.fn = tcp_stack_event;
-	return conn_watch(conn, STREAM_EVENTS);
+	s->conn.ssrc.fn = event;
+	return conn_watch(&s->conn, STREAM_EVENTS);
 }
 
 /** tcp_attach - connect the caller's carrier to us, so that data can flow */
@@ -171,59 +170,6 @@ static int64_t disconnect(struct call *c, const struct sockaddr_storage *ss,
 	return fallback_reconnect(c);
 }
 
-/** tcp_connect - handle connect(2) of a stream */
-int64_t tcp_connect(struct call *c, const struct sockaddr_storage *ss,
-		    socklen_t len)
-{
-	struct conn *conn = c->conn;
-	struct stream *s = stream_of(conn);
-	int err;
-	long ret;
-
-	if (ss->ss_family == AF_UNSPEC && len >= (socklen_t)sizeof(sa_family_t))
-		return disconnect(c, ss, len);
-	switch (s->state) {
-	case STREAM_NEW:
-		break;
-	case STREAM_CONNECTING:
-		return tcp_wait(c, false, connect_retry, 0, -EALREADY);
-	case STREAM_DONE:
-		if (conn->facts & F_WAS_OPEN)
-			return st_connect(conn->sfd, ss, len);
-		/*
-		 * The call after a failed attempt returns the error and ends
-		 * the attempt. The call after that starts another attempt
-		 * (__inet_stream_connect(), net/ipv4/af_inet.c).
-		 */
-		err = stream_take_error(c);
-		if (!(conn->facts & F_REPORTED)) {
-			conn->facts |= F_REPORTED;
-			st_connect(conn->sfd, &none, sizeof(none));
-			return err ? -err : -ECONNABORTED;
-		}
-		ret = fallback_reconnect(c);
-		if (ret)
-			return ret;
-		break;
-	default:
-		return st_connect(conn->sfd, ss, len);
-	}
-	conn_sweep_few(KIND_STREAM);
-	ret = tcp_watch(s);
-	if (ret)
-		return ret;
-	ret = st_connect(conn->sfd, ss, len);
-	if (ret == 0) {
-		stream_set_state(s, STREAM_OPEN);
-		return tcp_attach(s, c->dup);
-	}
-	if (ret != -EINPROGRESS)
-		return ret;
-	stream_set_state(s, STREAM_CONNECTING);
-	s->aim = loopback_of(ss, len);
-	return tcp_wait(c, false, connect_retry, 0, -EINPROGRESS);
-}
-
 /** refused - report that no server of the stack accepts a connect to loopback */
 static void refused(const struct stream *s)
 {
@@ -292,8 +238,8 @@ static void reset_after_end(struct stream *s)
 	stack_error(s, err);
 }
 
-/** tcp_stack_event - handle an event of a stream's socket in the stack */
-void tcp_stack_event(struct stack_src *src, uint32_t events)
+/** tcp_stack_event - handle an event of a connection's socket in the stack */
+static void tcp_stack_event(struct stack_src *src, uint32_t events)
 {
 	struct conn *conn = container_of(src, struct conn, ssrc);
 	struct stream *s = stream_of(conn);
@@ -306,9 +252,6 @@ void tcp_stack_event(struct stack_src *src, uint32_t events)
 			 events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP));
 		conn->stack |= S_OUT;
 		connected(s);
-		return;
-	case STREAM_LISTENING:
-		listen_arrived(s);
 		return;
 	case STREAM_OPEN:
 		if (events & (EPOLLIN | EPOLLRDHUP | EPOLLERR | EPOLLHUP))
@@ -328,4 +271,63 @@ void tcp_stack_event(struct stack_src *src, uint32_t events)
 	default:
 		return;
 	}
+}
+
+/** tcp_watch - add the socket of a connection to the stack's epoll */
+int tcp_watch(struct stream *s)
+{
+	return stream_watch(s, tcp_stack_event);
+}
+
+/** tcp_connect - handle connect(2) of a stream */
+int64_t tcp_connect(struct call *c, const struct sockaddr_storage *ss,
+		    socklen_t len)
+{
+	struct conn *conn = c->conn;
+	struct stream *s = stream_of(conn);
+	int err;
+	long ret;
+
+	if (ss->ss_family == AF_UNSPEC && len >= (socklen_t)sizeof(sa_family_t))
+		return disconnect(c, ss, len);
+	switch (s->state) {
+	case STREAM_NEW:
+		break;
+	case STREAM_CONNECTING:
+		return tcp_wait(c, false, connect_retry, 0, -EALREADY);
+	case STREAM_DONE:
+		if (conn->facts & F_WAS_OPEN)
+			return st_connect(conn->sfd, ss, len);
+		/*
+		 * The call after a failed attempt returns the error and ends
+		 * the attempt. The call after that starts another attempt
+		 * (__inet_stream_connect(), net/ipv4/af_inet.c).
+		 */
+		err = stream_take_error(c);
+		if (!(conn->facts & F_REPORTED)) {
+			conn->facts |= F_REPORTED;
+			st_connect(conn->sfd, &none, sizeof(none));
+			return err ? -err : -ECONNABORTED;
+		}
+		ret = fallback_reconnect(c);
+		if (ret)
+			return ret;
+		break;
+	default:
+		return st_connect(conn->sfd, ss, len);
+	}
+	conn_sweep_few(KIND_STREAM);
+	ret = tcp_watch(s);
+	if (ret)
+		return ret;
+	ret = st_connect(conn->sfd, ss, len);
+	if (ret == 0) {
+		stream_set_state(s, STREAM_OPEN);
+		return tcp_attach(s, c->dup);
+	}
+	if (ret != -EINPROGRESS)
+		return ret;
+	stream_set_state(s, STREAM_CONNECTING);
+	s->aim = loopback_of(ss, len);
+	return tcp_wait(c, false, connect_retry, 0, -EINPROGRESS);
 }
