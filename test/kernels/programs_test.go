@@ -169,7 +169,7 @@ func paths(t *testing.T, k kernel) {
 	const size = 20 << 20
 	for _, what := range []string{"get", "put", "part"} {
 		p := kit.NewPathSite(t)
-		peer := p.ServeTransfers(size)
+		peer := p.Serve(what, size)
 		target := kit.Start(t, p.Host.Command(
 			kit.Bin("lklrun"), "--name", p.Instance, "--stack", k.stack, "--engine", k.engine, "--if", p.Ifs[0], "--if", p.Ifs[1], "--",
 			"/usr/bin/python3", "-c", kit.TransferClient, p.Addr, peer.Port, what, fmt.Sprint(size)))

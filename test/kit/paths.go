@@ -92,6 +92,20 @@ func (p *PathSite) Wire(n int, keys string) {
 	p.Ifs[n], p.Devs[n] = "tap:"+tap+keys, tap
 }
 
+// toStack moves the server's address on a path from its kernel to a stack, and returns the
+// stack's interface. An Ethernet device keeps an address for the services of its network.
+func (p *PathSite) toStack(path int) (iface string) {
+	p.Helper()
+	dev, addr, kind := fmt.Sprint("s", path), fmt.Sprintf("10.74.%d.1/24", path+1), "macvtap"
+	p.Server.Run(p, "ip", "addr", "del", addr, "dev", dev)
+	if strings.Contains(p.Server.Run(p, "ip", "link", "show", dev), "link/none") {
+		kind = "rawip"
+	} else {
+		p.Server.Addr(p, dev, fmt.Sprintf("10.74.%d.254/24", path+1))
+	}
+	return fmt.Sprintf("%s:%s,ip=%s", kind, dev, addr)
+}
+
 // NewPeers makes a PathSite without paths.
 func NewPeers(t *testing.T) *PathSite {
 	t.Helper()

@@ -12,6 +12,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -40,16 +42,52 @@ func (p *PathSite) ServeTransfers(size int64) *TransferPeer {
 	m := &TransferPeer{done: make(chan struct{})}
 	var l net.Listener
 	l, m.Port = p.Listen()
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return // the test has ended
-			}
-			go m.serve(c, size)
-		}
-	}()
+	go m.accept(l, size)
 	return m
+}
+
+// ServeUploads starts a TransferPeer for one client that sends. The client's connection
+// ends at a stack, which takes over the server's addresses.
+//
+// The host's kernel may be a Linux without mptcp-mapping-before-join.patch in
+// third_party/lkl/patches, such as 6.18. It can deliver wrong bytes if a subflow joins
+// while a reader has the connection locked. Such a receiver cannot check the sender.
+func (p *PathSite) ServeUploads() *TransferPeer {
+	p.Helper()
+	Need(p.T, "socat")
+	const port = 5000
+	m := &TransferPeer{Port: strconv.Itoa(port), done: make(chan struct{})}
+	uploads := filepath.Join(Dir(p), "uploads")
+	l, err := net.Listen("unix", uploads)
+	if err != nil {
+		p.Fatal(err)
+	}
+	p.Cleanup(func() { _ = l.Close() }) // an error does not matter at the end
+	go m.accept(l, 0)
+	name := NewName()
+	server := Start(p, p.Server.Command(Bin("lklrun"), "--name", name, "--if", p.toStack(0), "--if", p.toStack(1), "--",
+		"socat", "-b262144", fmt.Sprintf("TCP-LISTEN:%d,fork", port), "UNIX-CONNECT:"+uploads))
+	p.Until("the server listens", server, func() bool { return StackListens(p.T, name, port) })
+	return m
+}
+
+// Serve starts the TransferPeer for a TransferClient that fetches ("get") or sends.
+func (p *PathSite) Serve(what string, size int64) *TransferPeer {
+	p.Helper()
+	if what == "get" {
+		return p.ServeTransfers(size)
+	}
+	return p.ServeUploads()
+}
+
+func (m *TransferPeer) accept(l net.Listener, size int64) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return // the test has ended
+		}
+		go m.serve(c, size)
+	}
 }
 
 // Listen makes the server listen for MPTCP connections on a port.
@@ -140,10 +178,7 @@ func (m *TransferPeer) take(c net.Conn, sum hash.Hash) error {
 }
 
 // compare checks that b is what TransferClient sends at this position: words that count
-// up, so that wrong bytes reveal their origin. If a single packet at the reader's
-// position contains bytes of a later position, this is an error of the peer's kernel:
-// Linux 6.18 misplaces data of a subflow whose join is not finished
-// (mptcp-mapping-before-join.patch in third_party/lkl/patches).
+// up, so that wrong bytes reveal their origin.
 func (m *TransferPeer) compare(at int64, b []byte) {
 	for i := 0; i < len(b) && m.wrong == ""; i++ {
 		if pos := at + int64(i); b[i] != byte(pos/8>>(8*(pos%8))) {

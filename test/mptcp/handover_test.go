@@ -49,7 +49,7 @@ func TestHandover(t *testing.T) {
 }
 
 func handover(p *kit.PathSite, engine, what string, c kit.Cut, size int64) {
-	peer := p.ServeTransfers(size)
+	peer := p.Serve(what, size)
 	// The server's kernel decides when it uses a path again, so the server sends data
 	// until then.
 	peer.More.Store(true)
@@ -80,7 +80,7 @@ func TestHandoverBlink(t *testing.T) {
 	const size = 160 << 20
 	p := kit.NewPathSite(t)
 	p.Host.Run(t, "tc", "qdisc", "replace", "dev", "v1", "root", "tbf", "rate", kit.PathRate, "burst", "256kb", "latency", "500ms")
-	peer := p.ServeTransfers(size)
+	peer := p.ServeUploads()
 	target := p.Start("supervise", "", "/usr/bin/python3", "-c", kit.TransferClient, p.Addr, peer.Port, "put", fmt.Sprint(size))
 	log := func(what string, n int) func() bool {
 		return func() bool {
