@@ -28,7 +28,7 @@ func Browse(t *testing.T, in *Netns, do func(what string), script string, args .
 		t.Skipf("make browser: %v", err)
 	}
 	cmd := in.Command(append([]string{"node", script}, args...)...)
-	cmd.Env = append(os.Environ(), "NODE_PATH="+modules, "TMPDIR="+Dir(t), "HOME="+Dir(t))
+	cmd.Env = append(os.Environ(), "NODE_PATH="+modules+":"+filepath.Join(Root(), "test", "kit", "testdata"), "TMPDIR="+Dir(t), "HOME="+Dir(t))
 	answers, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -5,23 +5,9 @@
 "use strict";
 
 const assert = require("node:assert/strict");
-const readline = require("node:readline");
-const { chromium } = require("playwright-core");
+const { ask, run, says, step } = require("browser.cjs");
 
-const LIMIT = 30_000; // limit of each wait, in ms
 const [address, files] = process.argv.slice(2);
-const answers = readline.createInterface({ input: process.stdin })[Symbol.asyncIterator]();
-
-async function ask(what) {
-  console.log(what);
-  const { value, done } = await answers.next();
-  assert.ok(!done && value === "done", `${what}: ${value}`);
-}
-
-const step = (what) => console.error(`${new Date().toISOString().slice(11, 23)} ${what}`);
-
-const says = (page, selector, pattern) => page.waitForFunction(
-  ([where, what]) => [...document.querySelectorAll(where)].some((e) => new RegExp(what).test(e.textContent)), [selector, pattern.source]);
 
 // shoot saves the page in both colour schemes and widths, if a folder is given. In each
 // of them, the page must not be wider than the window.
@@ -136,35 +122,4 @@ async function one(page) {
   await page.waitForSelector("#empty", { state: "visible" });
 }
 
-async function main() {
-  const browser = await chromium.launch({
-    executablePath: "/usr/bin/chromium", timeout: LIMIT,
-    args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-      "--disable-background-networking", "--disable-component-update"],
-  });
-  const context = await browser.newContext({ viewport: { width: 1280, height: 800 } });
-  context.setDefaultTimeout(LIMIT);
-  const page = await context.newPage();
-  const wrong = [];
-  page.on("pageerror", (e) => wrong.push(`an error: ${e} ${e.stack}`));
-  page.on("console", (m) => {
-    if (["error", "warning"].includes(m.type())) wrong.push(`the console: ${m.text()}`);
-  });
-  try {
-    await page.goto(address);
-    for (const part of [empty, pictures, one]) await part(page);
-  } catch (e) {
-    step(`the page says: ${await page.innerText("body", { timeout: 1000 }).catch((why) => why)}`);
-    step(wrong.join("\n"));
-    if (files) await page.screenshot({ path: `${files}/failed.png`, fullPage: true });
-    throw e;
-  } finally {
-    await browser.close();
-  }
-  assert.deepEqual(wrong, []);
-}
-
-main().then(() => process.exit(0), (e) => {
-  console.error(e);
-  process.exit(1);
-});
+run(address, { width: 1280, height: 800 }, [empty, pictures, one]);

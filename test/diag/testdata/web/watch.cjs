@@ -8,22 +8,10 @@
 
 const assert = require("node:assert/strict");
 const http = require("node:http");
-const readline = require("node:readline");
-const { chromium } = require("playwright-core");
+const { LIMIT, ask, run, says, step } = require("browser.cjs");
 
-const LIMIT = 30_000; // limit of each wait, in ms
 const [address, instance, files] = process.argv.slice(2);
 const base = new URL(address);
-
-const answers = readline.createInterface({ input: process.stdin })[Symbol.asyncIterator]();
-
-async function ask(what) {
-  console.log(what);
-  const { value, done } = await answers.next();
-  assert.ok(!done && value === "done", `${what}: ${value}`);
-}
-
-const step = (what) => console.error(`${new Date().toISOString().slice(11, 23)} ${what}`);
 
 // status returns the HTTP status of a request.
 function status(path, headers = {}) {
@@ -43,21 +31,11 @@ async function refusals() {
   assert.equal(await status(base.pathname), 200);
 }
 
-// open opens the page and records its errors, and requests to other addresses.
-async function open(browser) {
-  const context = await browser.newContext({ viewport: { width: 1200, height: 800 } });
-  context.setDefaultTimeout(LIMIT);
-  const page = await context.newPage();
-  const wrong = [];
+// opened records requests to other addresses.
+function opened(page, wrong) {
   page.on("request", (r) => {
     if (!r.url().startsWith(`${base.origin}${base.pathname}`)) wrong.push(`a request for ${r.url()}`);
   });
-  page.on("pageerror", (e) => wrong.push(`an error: ${e}`));
-  page.on("console", (m) => {
-    if (["error", "warning"].includes(m.type())) wrong.push(`the console: ${m.text()}`);
-  });
-  await page.goto(address);
-  return { page, wrong };
 }
 
 // carrying waits until the page shows a rate for the transfer's subflow of an
@@ -70,9 +48,6 @@ const carrying = (page, iface) => page.waitForFunction((dev) => {
 const gone = (page, iface) => page.waitForFunction((dev) => {
   return !document.querySelector(`tr.subflow[data-iface=${dev}]:not(.gone)`);
 }, iface);
-
-const says = (page, selector, pattern) => page.waitForFunction(
-  ([where, what]) => new RegExp(what).test(document.querySelector(where).textContent), [selector, pattern.source]);
 
 const drawn = (page, id) => page.waitForFunction((name) => {
   const canvas = document.getElementById(name);
@@ -169,26 +144,4 @@ async function end(page) {
   await says(page, "#status", /^live$/);
 }
 
-async function main() {
-  await refusals();
-  const browser = await chromium.launch({
-    executablePath: "/usr/bin/chromium", timeout: LIMIT,
-    args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-      "--disable-background-networking", "--disable-component-update"],
-  });
-  const { page, wrong } = await open(browser);
-  try {
-    for (const part of [twoPaths, cut, picture, choice, packets, looks, end]) await part(page);
-  } catch (e) {
-    step(`the page says: ${await page.innerText("body", { timeout: 1000 }).catch((why) => why)}`);
-    throw e;
-  } finally {
-    await browser.close();
-  }
-  assert.deepEqual(wrong, []);
-}
-
-main().then(() => process.exit(0), (e) => {
-  console.error(e);
-  process.exit(1);
-});
+run(address, { width: 1200, height: 800 }, [refusals, twoPaths, cut, picture, choice, packets, looks, end], opened);
