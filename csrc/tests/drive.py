@@ -1,30 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""Start lklhost as lklrun does, but without lklrun, for tests of the C side.
-
-    drive.py [--abi host] [--stack LIB] [--tap NAME,IP/LEN[,GW]]... [--mptcp]
-             [--spin US] [--resolv FILE] [--stats] [--sysctl K=V]... -- CMD [ARG...]
+"""Starts lklhost as lklrun does, but without lklrun, for tests of the C side.
 
 Uses the control protocol of csrc/shared/ctl_proto.h over descriptor 3: HELLO,
-EVENTS, LINK_ADD, BOOT, configuration by CTL_SYSCALL, GO. It then waits for
-CTL_EV_EXIT and exits with the target's status. With ENGINE=trace in the environment,
-lklhost catches calls by ptrace(2).
+EVENTS, LINK_ADD, BOOT, configuration by CTL_SYSCALL, GO. With ENGINE=trace in the
+environment, lklhost catches calls by ptrace(2).
 """
-import argparse
 import array
-import fcntl
 import os
 import shutil
 import signal
 import socket
 import struct
-import sys
 import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-REPLY = 0x8000
-HELLO, LINK_ADD, LINK_DEL, BOOT, GO, SYSCALL, CANCEL, STATS, OWNERS, EVENTS, \
+HELLO, LINK_ADD, _, BOOT, GO, SYSCALL, CANCEL, STATS, OWNERS, EVENTS, \
     EVENT, STOP, LOG = range(1, 14)
 EV_EXIT, EV_PANIC, EV_PROC, EV_SOCKET, EV_WARN, EV_LISTEN = 1, 2, 4, 8, 32, 0x400
 IN, OUT, INOUT, IN_BUF, USED = 1, 2, 3, 4, 8
@@ -176,13 +168,6 @@ class Conn:
         body = struct.pack("<BBBBI", fam, plen, flags, 0, idx) + attr
         self.netlink(struct.pack("<IHHII", 16 + len(body), 20, 0x605, 1, 0) + body)
 
-    def route_add(self, gw):
-        fam = socket.AF_INET6 if ":" in gw else socket.AF_INET
-        raw = socket.inet_pton(fam, gw)
-        body = struct.pack("<BBBBBBBBI", fam, 0, 0, 0, 254, 3, 0, 1, 0)
-        body += struct.pack("<HH", 4 + len(raw), 5) + raw
-        self.netlink(struct.pack("<IHHII", 16 + len(body), 24, 0x605, 1, 0) + body)
-
 
 def pause(pid):
     """send SIGSTOP and wait until all threads have stopped: a thread on another CPU continues for a moment"""
@@ -201,18 +186,10 @@ def stopped(pid, tid):
         return True     # a thread that has ended
 
 
-def open_tap(name):
-    fd = os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC)
-    ifr = struct.pack("<16sH22x", name.encode(), 0x0002 | 0x1000 | 0x4000)
-    fcntl.ioctl(fd, 0x400454ca, ifr)
-    fcntl.ioctl(fd, 0x400454d8, struct.pack("<i", 12))
-    return fd
-
-
 class Host:
     """An lklhost with its run directory."""
 
-    def __init__(self, argv, abi="host", lib=None, binary=None, stdin=None,
+    def __init__(self, argv, abi="host", lib=None, binary=None, stdout=None,
                  uid=None, extra=()):
         binary = binary or os.environ.get("LKLHOST") or \
             os.path.join(HERE, "../../bin/lklhost")
@@ -233,8 +210,8 @@ class Host:
                 ours.close()
                 os.dup2(theirs.fileno(), 3)
                 os.set_inheritable(3, True)
-                if stdin is not None:
-                    os.dup2(stdin, 0)
+                if stdout is not None:
+                    os.dup2(stdout, 1)
                 if uid:
                     os.setgroups([])
                     os.setgid(uid)
@@ -252,39 +229,35 @@ class Host:
         s.connect(os.path.join(self.dir, "ctl.sock"))
         return Conn(s)
 
-    def start(self, taps=(), mptcp=False, spin=50, resolv=None, sysctls=(),
-              mem=0, cmdline=b"", frames=(), link_flags=0):
-        """taps: "NAME,ADDRESS/LEN[,GATEWAY]"; frames: (descriptor, "ADDRESS/LEN" ...)"""
+    def start(self, mptcp=False, frames=(), link_flags=0):
+        """frames: (descriptor, "ADDRESS/LEN" ...)"""
         c = self.ctl
         self.info = c.hello()
         c.ask(EVENTS, struct.pack("<I", EV_EXIT | EV_PANIC | EV_WARN))
-        devs = []
-        for t in taps:
-            f = t.split(",")
-            fd = open_tap(f[0])
-            c.ask(LINK_ADD, struct.pack("<II6sH", 1, 3, b"\0" * 6, 0), fd)
-            os.close(fd)
-            devs.append(f[1:])
-        for fd, *addrs in frames:
+        for fd, *_ in frames:
             c.ask(LINK_ADD, struct.pack("<II6sH", 2, link_flags, b"\0" * 6, 0), fd)
-            devs.append(addrs)
-        self.release = c.ask(BOOT, struct.pack("<QII", mem, len(cmdline), 0) + cmdline).decode()
-        if abi_is_library(self.info):
+        self.release = c.ask(BOOT, struct.pack("<QII", 0, 0, 0)).decode()
+        if self.info["abi"] != 4:   # a library
             c.link_up(1)
-            for i, d in enumerate(devs):
+            for i, (_, *addrs) in enumerate(frames):
                 index = int(c.read_file("/sys/class/net/eth%d/ifindex" % i))
                 c.link_up(index)
-                for a in d:
-                    if "/" in a:
-                        ip, n = a.split("/")
-                        c.addr_add(index, ip, int(n))
-                    else:
-                        c.route_add(a)
-        for s in sysctls:
-            k, v = s.split("=", 1)
-            c.write_file("/proc/sys/" + k.replace(".", "/"), v)
-        r = (resolv or "").encode()
-        c.ask(GO, struct.pack("<IIII", 1 if mptcp else 0, spin, len(r), 0) + r)
+                for a in addrs:
+                    ip, n = a.split("/")
+                    c.addr_add(index, ip, int(n))
+        c.ask(GO, struct.pack("<IIII", 1 if mptcp else 0, 50, 0, 0))
+
+    def stat(self, name):
+        for line in self.ctl.ask(STATS).decode().splitlines():
+            k, v = line.rsplit(" ", 1)
+            if k == name:
+                return int(v)
+        return None
+
+    def stop(self):
+        """kill the target; return its wait status"""
+        self.ctl.ask(STOP, struct.pack("<II", 9, 0))
+        return self.wait()
 
     def wait(self):
         """wait for the target; return its wait status"""
@@ -303,50 +276,9 @@ class Host:
         shutil.rmtree(self.dir, ignore_errors=True)
 
 
-def abi_is_library(info):
-    return info["abi"] != 4
-
-
-def main():
-    p = argparse.ArgumentParser()
-    p.add_argument("--abi", default="host")
-    p.add_argument("--stack")
-    p.add_argument("--tap", action="append", default=[])
-    p.add_argument("--mptcp", action="store_true")
-    p.add_argument("--spin", type=int, default=50)
-    p.add_argument("--resolv")
-    p.add_argument("--stats", action="store_true")
-    p.add_argument("--sysctl", action="append", default=[])
-    p.add_argument("--uid", type=int)
-    p.add_argument("--log", action="store_true")
-    p.add_argument("cmd", nargs="+")
-    a = p.parse_args()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    h = Host(a.cmd, abi=a.abi, lib=a.stack, uid=a.uid)
-    try:
-        h.start(a.tap, a.mptcp, a.spin, a.resolv, a.sysctl)
-        try:
-            e = h.ctl.next_event(EV_EXIT)
-        except EOFError:
-            sys.exit("lklhost is gone: %r" % (os.waitpid(h.pid, 0),))
-        if a.stats:
-            h.ctl.events.append(e)
-            sys.stderr.write(h.ctl.ask(STATS).decode())
-        else:
-            h.ctl.events.append(e)
-        if a.log:
-            sys.stderr.write(open(h.dir + "/log").read())
-        status = h.wait()
-        for e in h.ctl.events:
-            if e[0] == EV_WARN:
-                sys.stderr.write("warning: %s\n" % e[3])
-        if h.host_status:
-            sys.stderr.write("lklhost ended with wait status %#x\n" % h.host_status)
-        code = os.waitstatus_to_exitcode(status)
-        sys.exit(code if code >= 0 else 128 - code)
-    finally:
-        h.clean()
-
-
-if __name__ == "__main__":
-    main()
+def heard(argv, **options):
+    """return an lklhost, and a file with what its target says"""
+    r, w = os.pipe()
+    h = Host(argv, stdout=w, **options)
+    os.close(w)
+    return h, os.fdopen(r)

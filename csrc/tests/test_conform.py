@@ -99,24 +99,11 @@ def natively(conform, *arguments):
 
 
 def under(abi, lib, mptcp=False, uid=None, program=None, binary=None, extra=(), arguments=()):
-    r, w = os.pipe()
-    saved = os.dup(1)
-    os.dup2(w, 1)
-    try:
-        h = drive.Host([program or conform, *arguments], abi=abi, lib=lib, uid=uid, binary=binary, extra=extra)
-    finally:
-        os.dup2(saved, 1)
-        os.close(saved)
-        os.close(w)
-    out = b""
+    h, out = drive.heard([program or conform, *arguments], abi=abi, lib=lib, uid=uid, binary=binary, extra=extra)
     h.start(mptcp=mptcp)
-    while True:
-        data = os.read(r, 65536)
-        if not data:
-            break
-        out += data
-    os.close(r)
-    return h.wait(), out.decode()
+    with out:
+        said = out.read()
+    return h.wait(), said
 
 
 def differences(want, got, allowed):

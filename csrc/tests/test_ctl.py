@@ -38,11 +38,6 @@ def ended(conn):
         return True
 
 
-def stop(h, wait=True):
-    h.ctl.ask(drive.STOP, struct.pack("<II", 9, 0))
-    return h.wait() if wait else None
-
-
 def gone(h):
     _, st = os.waitpid(h.pid, 0)
     h.clean()
@@ -64,7 +59,7 @@ def hello():
     c = h.attach()
     same(status_of(c.ask, drive.HELLO, struct.pack("<II", 1, 1)), -71, "wrong magic: EPROTO")
     same(os.stat(h.dir + "/ctl.sock").st_mode & 0o777, 0o600, "ctl.sock is ours alone")
-    same(stop(h), 9, "STOP with SIGKILL")
+    same(h.stop(), 9, "STOP with SIGKILL")
     ok(not os.path.exists(h.dir + "/ctl.sock"), "ctl.sock is gone")
 
 
@@ -128,7 +123,7 @@ def frames():
     for i in range(len(raw)):
         c.sock.sendall(raw[i:i + 1])
     ok(b"loop.turns" in c.wait(1000), "a frame byte by byte")
-    stop(h)
+    h.stop()
 
 
 def drive_max():
@@ -223,7 +218,7 @@ def calls():
     ok(count_fds(h.pid) >= n + 20, "twenty sockets are open")
     c.sock.close()
     ok(within(30, lambda: count_fds(h.pid) <= n - 2), "and closed with the connection")
-    stop(h)
+    h.stop()
 
 
 EXEC, EXEC_SIGNAL = 14, 15
@@ -292,7 +287,7 @@ def execs():
     c = h.attach()
     c.hello()
     same(status_of(lambda: c.wait(exec_send(c, ["true"], three))), -3, "the zygote is gone: ESRCH")
-    stop(h)
+    h.stop()
     os.close(null)
 
 
@@ -345,7 +340,7 @@ def slow_client():
         except (EOFError, ConnectionError):
             refused += 1
     ok(0 < refused < 12, "more than 64 clients: the rest are closed (%d)" % refused)
-    stop(h)
+    h.stop()
 
 
 def many_small_frames():
@@ -372,7 +367,7 @@ def many_small_frames():
     same(got, want, "each of a million small frames is answered")
     peak = int([l for l in open("/proc/%d/status" % h.pid) if l.startswith("VmHWM")][0].split()[1])
     ok(peak < 8 << 10 or SANITIZED, "none is taken in long before its turn (%d kB)" % peak)
-    stop(h)
+    h.stop()
 
 
 def silent_waits(h):
@@ -499,7 +494,7 @@ def broken_frames(h):
         c.sock.close()
         n += 1
     same(h.ctl.hello()["state"], 2, "after %d connections with broken frames it still runs" % n)
-    same(stop(h), 9, "and ends as told")
+    same(h.stop(), 9, "and ends as told")
     same(h.host_status, 0, "with status 0")
 
 

@@ -31,17 +31,9 @@ WAITS = '"$1"; status=$?; exec >&-; read -r line <"$2"; exit $status'
 def under(lacks, fifo):
     """return the program's status, its lines, and lklhost's counters at its end"""
     os.environ["LKLRUN_TEST_LACKS"] = lacks
-    r, w = os.pipe()
-    saved = os.dup(1)
-    os.dup2(w, 1)
-    try:
-        h = drive.Host(["/bin/sh", "-c", WAITS, "sh", program, fifo], abi="auto", lib=os.environ["LKL"])
-    finally:
-        os.dup2(saved, 1)
-        os.close(saved)
-        os.close(w)
+    h, out = drive.heard(["/bin/sh", "-c", WAITS, "sh", program, fifo], abi="auto", lib=os.environ["LKL"])
     h.start()
-    with os.fdopen(r) as out:
+    with out:
         got = out.read().splitlines()
     counters = dict(line.rsplit(" ", 1) for line in h.ctl.ask(drive.STATS).decode().splitlines())
     with open(fifo, "w") as f:

@@ -17,7 +17,7 @@ import time
 import drive
 from drive import IN, OUT, Host
 from tap import ok, run, same
-from test_ctl import broken_frames, gone, status_of, stop, within
+from test_ctl import broken_frames, gone, status_of, within
 
 EXEC = 14
 SLEEP = ["sleep", "100"]
@@ -59,7 +59,7 @@ def order():
     same(status_of(c.ask, drive.CANCEL, struct.pack("<I", 4711)), -2, "CANCEL of nothing: ENOENT")
     ok(b"sockets.stack 0" in c.ask(drive.STATS), "STATS are the program's")
     ok(b"Linux version" in c.ask(drive.LOG), "LOG is its kernel's")
-    same(stop(h), 9, "STOP")
+    same(h.stop(), 9, "STOP")
     same(h.host_status, 0, "lklhost ends with 0")
     a.close()
     b.close()
@@ -94,7 +94,7 @@ def waiting():
     addr = struct.pack("<HH4s8x", socket.AF_INET, socket.htons(7778), b"\0" * 4)
     ok(within(20, lambda: c.call("bind", [fd2, 0, 16], [(1, IN, 0, addr)])[0] == 0),
        "what a client had open and waited for is gone with it")
-    stop(h)
+    h.stop()
 
 
 def stopped():
@@ -134,7 +134,7 @@ def ends():
     ok("executed another" in h.ctl.next_event(drive.EV_WARN)[3], "a program that becomes another is told of")
     same(status_of(h.ctl.call, "getppid", []), -108, "its kernel is gone: ESHUTDOWN")
     same(h.ctl.ask(drive.STATS), b"", "and so are its counters")
-    stop(h)
+    h.stop()
     h = host(["/bin/sh", "-c", "exit 7"])
     h.start()
     same(h.wait(), 7 << 8, "an exit at once is heard, after GO was answered")

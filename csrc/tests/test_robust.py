@@ -8,7 +8,6 @@ import sys
 import time
 
 import drive
-from drive import Host
 from tap import ok, run, same
 
 LIB = os.environ.get("LKL", "")
@@ -26,38 +25,23 @@ while select.select([], [s], [], .5)[1]:
 """
 
 
-def stat(h, name):
-    for line in h.ctl.ask(drive.STATS).decode().splitlines():
-        k, v = line.rsplit(" ", 1)
-        if k == name:
-            return int(v)
-    return None
-
-
 def target(prog, mptcp=False):
-    """run prog as the target; return its output as lines"""
-    r, w = os.pipe()
-    saved = os.dup(1)
-    os.dup2(w, 1)
-    h = Host([PY, "-uc", prog], abi="auto", lib=LIB)
-    os.dup2(saved, 1)
-    os.close(w)
-    os.close(saved)
+    """run prog as the target; return also a file with its output"""
+    h, out = drive.heard([PY, "-uc", prog], abi="auto", lib=LIB)
     h.start(mptcp=mptcp)
-    return h, os.fdopen(r)
+    return h, out
 
 
 def stop(h):
-    h.ctl.ask(drive.STOP, struct.pack("<II", 9, 0))
-    h.wait()
+    h.stop()
     same(h.host_status, 0, "lklhost ends with 0")
 
 
 def becomes(h, name, want, limit=20):
     end = time.monotonic() + limit
-    while stat(h, name) != want and time.monotonic() < end:
+    while h.stat(name) != want and time.monotonic() < end:
         time.sleep(.01)
-    same(stat(h, name), want, "%s becomes %d" % (name, want))
+    same(h.stat(name), want, "%s becomes %d" % (name, want))
 
 
 def reset_unread():
@@ -79,9 +63,9 @@ c.close(); time.sleep(60)
 """)
     same(out.readline(), "reset\n", "the peer of a connection full of unread data resets it")
     time.sleep(.2)
-    n = stat(h, "loop.turns")
+    n = h.stat("loop.turns")
     time.sleep(.5)
-    n = stat(h, "loop.turns") - n
+    n = h.stat("loop.turns") - n
     ok(n < 500, "the stack host rests meanwhile: %d turns in half a second" % n)
     said = out.readline().strip()
     ok(said in ("EPIPE", "ECONNRESET"), "a write says so, and does not wait: " + said)
@@ -104,7 +88,7 @@ time.sleep(60)
     h.ctl.call("getppid", [])
     t = time.monotonic() - t
     ok(t < 2, "the stack host answers in the meantime, after %.3f s" % t)
-    same(stat(h, "stack.blocked"), 0, "nothing has blocked")
+    same(h.stat("stack.blocked"), 0, "nothing has blocked")
     stop(h)
 
 
@@ -184,7 +168,7 @@ def control_waits():
     t = time.monotonic()
     c.call("close", [a])
     ok(time.monotonic() - t < 2, "nor does close with SO_LINGER")
-    same(stat(h, "stack.blocked"), 0, "nothing has blocked")
+    same(h.stat("stack.blocked"), 0, "nothing has blocked")
     stop(h)
 
 

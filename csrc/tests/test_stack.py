@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Tests lklhost with the stack library that LKL names: two stacks on one wire, a panic,
 the end of a run. Root is not required, because the wire is a socket pair."""
-import hashlib
 import os
 import signal
 import socket
@@ -84,8 +83,7 @@ def wire(flags=0):
     ok(srv.release[:1].isdigit(), "BOOT says the release: %s" % srv.release)
     same(os.waitstatus_to_exitcode(cli.wait()), 42, "20 MB and a big datagram to another stack and back")
     same(cli.host_status, 0, "the client's lklhost ends with 0")
-    srv.ctl.ask(drive.STOP, struct.pack("<II", 9, 0))
-    same(srv.wait(), 9, "the server is stopped")
+    same(srv.stop(), 9, "the server is stopped")
     same(srv.host_status, 0, "its lklhost ends with 0")
 
 
@@ -111,8 +109,7 @@ def panic():
     waiting = c.call_send("recvfrom", [fd, 0, 10], [(1, OUT, 0, 10)], timeout=30000, events=1)
     file, _ = c.call("open", [0, os.O_WRONLY], [(0, IN, 0, b"/proc/sysrq-trigger\0")])
     if file < 0:
-        h.ctl.ask(drive.STOP, struct.pack("<II", 9, 0))
-        h.wait()
+        h.stop()
         return skip("panic", "this library has no /proc/sysrq-trigger")
     t = time.monotonic()
     try:
@@ -156,8 +153,7 @@ def busy_panic():
             h.ctl.write_file("/proc/sysrq-trigger", "c")
         except (Refused, OSError) as e:
             if e.errno == 2:
-                h.ctl.ask(drive.STOP, struct.pack("<II", 9, 0))
-                h.wait()
+                h.stop()
                 return skip("panic with traffic", "no /proc/sysrq-trigger")
         h.ctl.next_event(drive.EV_EXIT)
         h.ctl.sock.close()
@@ -232,8 +228,7 @@ def fallback():
     a.close()
     b.close()
     same(os.waitstatus_to_exitcode(cli.wait()), 44, "1 MB by TCP into a small buffer, slowly")
-    srv.ctl.ask(drive.STOP, struct.pack("<II", 9, 0))
-    srv.wait()
+    srv.stop()
 
 
 def turns():
@@ -249,7 +244,7 @@ def turns():
     junk = b"\xff" * 6 + mac + b"\x88\xb5" + b"x" * 1500
     ask = b"\xff" * 6 + mac + bytes.fromhex("08060001080006040001") + mac + \
         socket.inet_aton("10.0.9.2") + b"\0" * 6 + socket.inet_aton("10.0.9.1")
-    before = stat(h, "loop.turns")
+    before = h.stat("loop.turns")
     drive.pause(h.pid)
     for _ in range(8000):
         b.send(junk)
@@ -258,10 +253,9 @@ def turns():
     b.settimeout(drive.LIMIT)
     while b.recv(2048)[12:22] != bytes.fromhex("08060001080006040002"):
         pass
-    n, bursts = stat(h, "loop.turns") - before, 8000 * len(junk) >> 18
+    n, bursts = h.stat("loop.turns") - before, 8000 * len(junk) >> 18
     ok(2 * n >= bursts, "%d bursts of frames take that many turns: %d" % (bursts, n))
-    h.ctl.ask(drive.STOP, struct.pack("<II", 9, 0))
-    h.wait()
+    h.stop()
 
 
 def idle():
@@ -271,21 +265,12 @@ def idle():
         f = open("/proc/%d/stat" % h.pid).read().rsplit(")", 1)[1].split()
         return int(f[11]) + int(f[12])
     time.sleep(1)
-    a, n = cpu(), stat(h, "loop.turns")
+    a, n = cpu(), h.stat("loop.turns")
     time.sleep(3)
-    turns = (stat(h, "loop.turns") - n) / 3
+    turns = (h.stat("loop.turns") - n) / 3
     ok(cpu() - a <= 3, "idle: at most 1 %% of a CPU (%d ticks in 3 s, %.0f turns a second)" % (cpu() - a, turns))
     ok(turns < 100, "idle: fewer than 100 turns a second")
-    h.ctl.ask(drive.STOP, struct.pack("<II", 9, 0))
-    h.wait()
-
-
-def stat(h, name):
-    for line in h.ctl.ask(drive.STATS).decode().splitlines():
-        k, v = line.rsplit(" ", 1)
-        if k == name:
-            return int(v)
-    return None
+    h.stop()
 
 
 def soak():
@@ -311,22 +296,13 @@ def refused():
     prog = ("import socket,time\nfor a in ((socket.AF_CAN,3,1),(40,1,0),(2,5,0),(2,1,132)):\n"
             " try: socket.socket(*a); print('made',a)\n except OSError as e: print(e.errno)\n"
             "s=socket.socket(); print('end',flush=True); time.sleep(60)")
-    r, w = os.pipe()
-    saved = os.dup(1)
-    os.dup2(w, 1)
-    h = Host([PY, "-c", prog], abi="auto", lib=LIB)
-    os.dup2(saved, 1)
-    os.close(w)
-    os.close(saved)
+    h, out = drive.heard([PY, "-c", prog], abi="auto", lib=LIB)
     h.start()
-    out = b""
-    while b"end\n" not in out:
-        out += os.read(r, 4096)
-    os.close(r)
+    said = [out.readline().strip() for _ in range(5)]
+    out.close()
     lines = dict(l.rsplit(" ", 1) for l in h.ctl.ask(drive.STATS).decode().splitlines())
-    h.ctl.ask(drive.STOP, struct.pack("<II", 9, 0))
-    h.wait()
-    same(out.split(), [b"97", b"97", b"94", b"93", b"end"], "what the stack does not offer is refused, never the host's")
+    h.stop()
+    same(said, ["97", "97", "94", "93", "end"], "what the stack does not offer is refused, never the host's")
     for what, want in (("refused", "4"), ("stack", "1")):
         same([v for k, v in lines.items() if k.startswith("proc.") and k.endswith("." + what)], [want], "the account: %s %s" % (what, want))
 
