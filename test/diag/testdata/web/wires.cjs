@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Checks the picture of all instances in a browser. test/diag/web_wire_test.go starts the
+// Checks the picture of all instances in a browser. test/diag/web_test.go starts the
 // instances and carries out the action that this script requests. Arguments: the page's
 // address, the name of the lab, and a folder for a picture or "".
 "use strict";
