@@ -57,7 +57,7 @@ OFFERS = {  # "*": all of them
     "control": "control.h",
     "view": "view.h",
     "mirror": "mirror.h",
-    "engine/common": "account.h loopback.h netd.h proc_text.h",
+    "engine/common": "account.h loopback.h memory.h netd.h proc_text.h",
     "engine/call": "call.h msg.h native.h paged_access.h rights.h watchdog.h",
     "engine/carrier": "carrier.h conn.h dgram_conn.h foreign_sock.h hostnet.h space.h stream_conn.h",
     "engine/dgram": "dgram.h",

@@ -70,6 +70,23 @@ int preload_prepare(char *err, size_t errlen)
 	return patch_libc(err, errlen);
 }
 
+/**
+ * allow_threads - let every thread of the program have a task in the stack
+ *
+ * The kernel permits only as many as an eighth of its memory has stacks for: 248 with
+ * 64 MiB. A blocking call of any other thread would fail with EAGAIN.
+ */
+static void allow_threads(void)
+{
+	static const char count[] = "1000000";
+	long fd = STACK(openat, AT_FDCWD, "/proc/sys/kernel/threads-max", O_WRONLY, 0, 0, 0);
+
+	if (fd < 0)
+		return;
+	STACK(write, fd, count, sizeof(count) - 1, 0, 0, 0);
+	STACK(close, fd, 0, 0, 0, 0, 0);
+}
+
 int preload_install(void)
 {
 	struct rlimit files = { ENTRY_FDS, ENTRY_FDS };
@@ -87,6 +104,7 @@ int preload_install(void)
 	 */
 	STACK(mkdirat, AT_FDCWD, "/proc", 0555, 0, 0, 0);
 	STACK(mount, "proc", "/proc", "proc", 0, 0, 0);
+	allow_threads();
 	ret = signal_init(proc_ends, preload_native);
 	if (!ret)
 		dispatch_on();

@@ -171,6 +171,9 @@ void threads_park(void) HIDDEN;
 void park(void) HIDDEN;
 extern HIDDEN struct inside *volatile parked_by;	/* set when all other threads are parked */
 
+/* memory.c */
+bool memory_full(void) HIDDEN;
+
 /* warn.c */
 void warn_line(const char *fmt, ...) HIDDEN __attribute__((format(printf, 1, 2)));
 void warn_refused(const char *text) HIDDEN;

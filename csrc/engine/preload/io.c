@@ -75,6 +75,8 @@ static inline long put(long nr, const long *a, long flags)
 	long ret;
 
 	COUNT(calls, 1);
+	if (unlikely(s->domain == AF_NETLINK) && memory_full())
+		return -ENOBUFS;
 	ret = pass(nr, a);
 	if (likely(ret > 0)) {
 		if (s->type == SOCK_STREAM)

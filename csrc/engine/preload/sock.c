@@ -94,6 +94,10 @@ long call_socket(long nr, const long *a)
 	}
 	if (!is_stacks(domain, proto) || borrowed())
 		return native(nr, a);
+	if (memory_full()) {
+		COUNT(refused, 1);
+		return -ENOBUFS;
+	}
 	fd = table_reserve(type);
 	if (fd < 0)
 		return fd;
@@ -146,6 +150,8 @@ long call_accept(long nr, const long *a)
 		return -EINVAL;
 	COUNT(calls, 1);
 	lis = sock_of(a[0]);
+	if (memory_full())
+		return -ENOBUFS;
 	if (lis->listening) {
 		struct pollfd p = { .fd = lfd, .events = POLLIN };
 
@@ -332,6 +338,9 @@ long call_setsockopt(long nr, const long *a)
 	ret = refused(a[1], a[2]);
 	if (ret)
 		return ret;
+	/* An option of the size of an int only changes a number. */
+	if ((unsigned int)a[4] > sizeof(int) && memory_full())
+		return -ENOBUFS;
 	s = sock_of(a[0]);
 	ret = stack_now(nr, (long[6]){ entries[a[0]].sfd, a[1], a[2], a[3], a[4] });
 	if (unlikely(ret && s->mptcp && s->fresh))
