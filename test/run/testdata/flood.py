@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TestFlood: one process floods the stack; another one counts its round trips."""
+"""TestFlood: one process floods the stack; another one, or a thread, counts its round trips."""
 import ctypes
 import os
 import resource
@@ -8,7 +8,7 @@ import struct
 import sys
 import threading
 
-kind, size, trips = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+kind, size, trips, other = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 keep = []
 
 
@@ -87,16 +87,24 @@ def streams():  # whose data stay before a small buffer of the stack
             pass
 
 
-limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
-go, begin = os.pipe()
-done, end = os.pipe()
-if not os.fork():
+def raw():  # packets that nobody receives, in buffers beyond the usual limit
+    s = socket.socket(socket.AF_INET, socket.SOCK_RAW, 140 + made % 100)
+    keep.append(s)
+    s.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)  # SO_RCVBUFFORCE
+    try:
+        for _ in range(140):
+            s.sendto(bytes(60000), socket.MSG_DONTWAIT, ("127.0.0.1", 0))
+    except BlockingIOError:
+        pass
+
+
+def count():
     listener = socket.create_server(("127.0.0.1", 0))
     client = socket.create_connection(listener.getsockname())
     server = listener.accept()[0]
     udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     udp.bind(("127.0.0.1", 0))
+    os.write(opened, b"x")
     os.read(go, 1)
     for _ in range(trips):
         udp.sendto(b"x", udp.getsockname())
@@ -105,7 +113,19 @@ if not os.fork():
         server.sendall(server.recv(1))
         client.recv(1)
     os.write(end, b"x")
+
+
+limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+ready, opened = os.pipe()
+go, begin = os.pipe()
+done, end = os.pipe()
+if other == "thread":
+    threading.Thread(target=count, daemon=True).start()
+elif not os.fork():
+    count()
     os._exit(0)
+os.read(ready, 1)
 try:
     for made in range(size):
         globals()[kind]()
@@ -115,4 +135,5 @@ print("flooded", flush=True)
 os.write(begin, b"x")
 os.read(done, 1)
 print("done", flush=True)
+os.read(0, 1)
 os._exit(0)
