@@ -133,6 +133,7 @@ var escapeSections = []escapeSection{
 		{"daemon", "connect from a daemon without parent and session", noStack, 0},
 		{"exec-without-library", "connect in a program executed without LD_PRELOAD", noStack, 0},
 		{"exec-static", "connect in a static program", noStack, 0},
+		{"exec-foreign", "connect in the interpreter of a program for another CPU, by binfmt_misc of a user namespace", noStack, 0},
 		{"exec-set-user-id", "enter the host's network namespace in a set-user-ID program", "EPERM|EACCES", 0},
 		{"exec-file-capabilities", "the same in a program with file capabilities", "EPERM|EACCES", 0},
 		{"bpf-socket-filter", "load a BPF program", "EPERM; root allowed", 0},

@@ -259,6 +259,11 @@ int main(int argc, char **argv)
 
 	self = argv[0];
 	signal(SIGPIPE, SIG_IGN);
+	/* As the interpreter of a program, we get its name first. */
+	if (argc == 4 && !strcmp(argv[2], "bare")) {
+		argc--;
+		argv++;
+	}
 	if (argc < 2)
 		return 2;
 	if (!strcmp(argv[1], "list"))
