@@ -214,10 +214,11 @@ static const char *steal(const struct attempt *at)
 
 	if (pipe(p))
 		return failure(errno);
-	dup2(p[0], (int)number("FD"));
 	pid = fork();
 	if (!pid) {
 		close(p[1]);
+		/* Only here: in this process, the number may be the outcome's. */
+		dup2(p[0], (int)number("FD"));
 		_exit(read(p[0], p, 1) != 0);
 	}
 	swap.decoy = (int)syscall(SYS_pidfd_open, pid, 0);
