@@ -40,7 +40,7 @@ func TestKillDescendants(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	cmd := exec.Command("sh", "-c", "sleep 1001 & setsid sh -c 'sleep 1002 & echo ready; sleep 1003' & wait")
+	cmd := exec.Command("sh", "-c", "sleep 1001 & setsid sh -c 'sleep 1002 & sleep 1003 & echo ready; wait' & wait")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -56,8 +56,8 @@ func TestKillDescendants(t *testing.T) {
 	}
 	_ = cmd.Wait() // fails because the process was killed
 	below, err := scan(preexisting)
-	if err != nil || len(below) < 3 { // a shell may exec its last command
-		t.Errorf("below us: %v, %v; want three sleeps", below, err)
+	if err != nil || len(below) != 4 {
+		t.Errorf("below us: %v, %v; want three sleeps and a shell", below, err)
 	}
 	if _, ok := childrenOf(os.Getpid()); !ok {
 		t.Log("this kernel does not list children")
