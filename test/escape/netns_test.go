@@ -3,6 +3,7 @@
 package escape
 
 import (
+	"context"
 	_ "embed"
 	"fmt"
 	"os"
@@ -12,6 +13,9 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
 	"github.com/lklrun/lklrun/test/kit"
 )
 
@@ -60,6 +64,28 @@ func TestNetworkNamespace(t *testing.T) {
 			t.Errorf("%s, trace: %v", who, r)
 		}
 	}
+}
+
+// TestNetlinkPort checks that a client of the control socket does not get the port that the
+// first process of each pid namespace asks for.
+func TestNetlinkPort(t *testing.T) {
+	k := kit.NewSite(t).Talk("-q")
+	bind := func() {
+		t.Helper()
+		if got := k.Say(`[s.bind((1, 0)) or s.close() for s in [socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, %d)]]`, unix.NETLINK_GENERIC); got != "[None]" {
+			t.Fatalf("the port 1: %s", got)
+		}
+	}
+	bind()
+	ctx, cancel := context.WithTimeout(t.Context(), kit.Limit)
+	defer cancel()
+	c, err := stackconn.Dial(ctx, filepath.Join("/run/lklrun", k.Name, "ctl.sock"))
+	kit.Must(t, err)
+	defer c.Close()
+	other, err := c.Netlink(ctx, unix.NETLINK_GENERIC)
+	kit.Must(t, err)
+	defer other.Close()
+	bind()
 }
 
 // TestNetworkNamespacesEnd checks that a namespace ends with its last process, also if that

@@ -197,6 +197,19 @@ void sock_keep_ports(void)
 		keep_port((int)i);
 }
 
+/**
+ * sock_port_free - keep the port again that a netlink socket may have had
+ *
+ * Otherwise a socket of a control client could get it, and have it as long as the run.
+ */
+void sock_port_free(const struct conn *conn)
+{
+	int i = conn->facts & F_SPACE ? -1 : protocol_of(conn->proto);
+
+	if (i >= 0)
+		keep_port(i);
+}
+
 /** socket_netlink - create a netlink socket whose protocol concerns the network */
 static int64_t socket_netlink(struct call *c, const struct space *space, int type,
 			      int proto, int flags)

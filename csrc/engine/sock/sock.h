@@ -13,6 +13,7 @@
 #define OPT_SNDTIMEO_NEW	67
 
 struct call;
+struct conn;
 struct stream;
 
 /* sock.c, sockopt.c, ioctl.c */
@@ -24,6 +25,7 @@ int64_t sock_setsockopt(struct call *c);
 int64_t sock_ioctl(struct call *c);
 int control_fd(int domain);
 void sock_keep_ports(void);
+void sock_port_free(const struct conn *conn);
 
 /* netfilter_opts.c */
 bool netfilter_opt_is(int level, int name);

@@ -20,6 +20,7 @@
 #include "engine/carrier/space.h"
 #include "engine/common/proc_text.h"
 #include "engine/dgram/dgram.h"
+#include "engine/sock/sock.h"
 #include "engine/stream/stream.h"
 #include "engine/supervise/internal.h"
 #include "engine/supervise/supervise.h"
@@ -46,6 +47,7 @@ static const struct conn_ops kinds = {
 	.fetch = dgram_fetch,
 	.failed = dgram_failed,
 	.closed = dgram_gone,
+	.port_free = sock_port_free,
 };
 
 /**
