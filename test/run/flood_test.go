@@ -36,7 +36,6 @@ func TestFlood(t *testing.T) {
 		"neighbours": 5000, "origins": 2000, "streams": 800, "raw": 1000}
 	limit := map[string]time.Duration{"flooded": kit.TransferLimit, "done": kit.Limit}
 	for _, row := range []struct{ who, engine, other, pid string }{
-		{"root", "supervise", "process", "host_pid"},
 		{"user", "supervise", "process", "host_pid"},
 		{"user", "trace", "process", "host_pid"},
 		{"root", "preload", "thread", "target_pid"},
