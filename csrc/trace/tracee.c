@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The table of traced threads, and the statuses of theirs that trace_wait() has
- * still to handle. wait.c says why they are kept.
+ * The table of traced threads, and their statuses that trace_wait() must still
+ * handle. wait.c explains why they are kept.
  */
 #define _GNU_SOURCE
 #include <errno.h>

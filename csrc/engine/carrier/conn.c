@@ -224,7 +224,7 @@ void conn_free(struct conn *conn)
 	if (conn->sfd >= 0 && !(s && conn_ops->outlives(s)))
 		st_close(conn->sfd);
 	if (conn->kind == KIND_NETLINK)
-		conn_ops->port_free(conn);
+		conn_ops->netlink_closed(conn);
 	conn_event(conn, "close");
 	if (s && s->state == STREAM_LISTENING)
 		conn_listens(conn, false);

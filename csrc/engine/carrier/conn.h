@@ -188,7 +188,7 @@ struct conn {
  * @fetch: moves a message of a datagram socket from the stack to its carrier
  * @failed: handles an error that the stack returned for a datagram socket
  * @closed: handles that the carrier of a datagram socket is closed
- * @port_free: handles that a netlink socket of the stack is closed
+ * @netlink_closed: handles that a netlink socket of the stack is closed
  */
 struct conn_ops {
 	void (*carrier_event)(struct source *src, uint32_t events);
@@ -197,7 +197,7 @@ struct conn_ops {
 	int (*fetch)(struct dgram *d);
 	void (*failed)(struct dgram *d, int err);
 	void (*closed)(struct dgram *d);
-	void (*port_free)(const struct conn *conn);
+	void (*netlink_closed)(const struct conn *conn);
 };
 
 extern const struct conn_ops *conn_ops;

@@ -384,7 +384,7 @@ static bool forward_all(struct dgram *d, struct iovec *v, size_t n, bool kept)
 			len += sizeof(size_t) + v[--at].iov_len;
 		chunk_sent(&conn->to_stack, len);
 	} else if (waits) {
-		dgram_keep_out(conn, v + at, n - at);
+		dgram_store_sent(conn, v + at, n - at);
 	}
 	if (waits && conn->to_stack.buf)
 		st_rewatch(conn->sfd, &conn->ssrc, EPOLLIN | EPOLLOUT);
@@ -427,7 +427,7 @@ static bool push(struct dgram *d)
 	struct iovec v[DGRAMS];
 
 	if (conn->to_stack.buf)
-		return forward_all(d, v, dgram_kept_out(&conn->to_stack, v), true);
+		return forward_all(d, v, dgram_stored_sent(&conn->to_stack, v), true);
 	if (conn->kind == KIND_NETLINK)
 		return push_netlink(d);
 	if (!(conn->carrier & C_IN) || conn->csrc.fd < 0)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * The carrier of a datagram socket: our end of it, and the messages that go
- * into it and come out of it. dgram.c says how they travel.
+ * into it and come out of it. See dgram.c for the theory of operation.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -196,11 +196,11 @@ ssize_t dgram_put(struct dgram *d, const char *buf, size_t len, size_t size,
 }
 
 /**
- * dgram_keep_out - store messages that the stack does not accept now
+ * dgram_store_sent - store messages that the stack does not accept now
  *
  * Each one is stored behind its length. Without memory they are lost.
  */
-void dgram_keep_out(struct conn *conn, const struct iovec *v, size_t n)
+void dgram_store_sent(struct conn *conn, const struct iovec *v, size_t n)
 {
 	size_t len = 0, i;
 	char *p;
@@ -219,8 +219,8 @@ void dgram_keep_out(struct conn *conn, const struct iovec *v, size_t n)
 	}
 }
 
-/** dgram_kept_out - list stored messages, DGRAMS at most; returns their number */
-size_t dgram_kept_out(const struct chunk *ch, struct iovec *v)
+/** dgram_stored_sent - list stored messages, DGRAMS at most; returns their number */
+size_t dgram_stored_sent(const struct chunk *ch, struct iovec *v)
 {
 	char *buf = ch->buf + ch->off, *end = buf + ch->len;
 	size_t n;
@@ -284,7 +284,7 @@ void dgram_save(struct dgram *d)
 		if (conn_stats.kept >= KEPT_MAX)
 			conn_stats.dgrams_dropped += n;
 		else if (n)
-			dgram_keep_out(conn, v, n);
+			dgram_store_sent(conn, v, n);
 	}
 	if (conn->to_stack.buf)
 		work_queue(&conn->work);

@@ -20,8 +20,8 @@ int dgram_want_room(struct conn *conn, bool want);
 int dgram_our_end(struct dgram *d);
 ssize_t dgram_put(struct dgram *d, const char *buf, size_t len, size_t size,
 		  const struct origin *o);
-void dgram_keep_out(struct conn *conn, const struct iovec *v, size_t n);
-size_t dgram_kept_out(const struct chunk *ch, struct iovec *v);
+void dgram_store_sent(struct conn *conn, const struct iovec *v, size_t n);
+size_t dgram_stored_sent(const struct chunk *ch, struct iovec *v);
 size_t dgram_take(struct conn *conn, struct iovec *v);
 void dgram_save(struct dgram *d);
 

@@ -19,8 +19,8 @@ long in_stack(long nr, long a, long b, long c, long d, long e)
 	return lkl.syscall(nr, (long[6]){ a, b, c, d, e });
 }
 
-/** text_get - read a file of the stack's /proc as a string; NULL on failure */
-char *text_get(const char *path)
+/** stack_file_text - read a file of the stack's /proc as a string; NULL on failure */
+char *stack_file_text(const char *path)
 {
 	char *text = pages(TEXT_SIZE);
 	long fd, n, len = 0;
@@ -47,7 +47,7 @@ char *text_get(const char *path)
 	return text;
 }
 
-void text_put(char *text)
+void stack_file_free(char *text)
 {
 	RAW2(munmap, text, TEXT_SIZE);
 }
@@ -102,12 +102,12 @@ size_t engine_stats(char *buf, size_t len)
 /** engine_account - write the MPTCP counters of the stack, then our own */
 size_t engine_account(char *buf, size_t len)
 {
-	char *text = text_get("/proc/net/netstat");
+	char *text = stack_file_text("/proc/net/netstat");
 	size_t n = 0;
 
 	if (text) {
 		n = text_group(text, "MPTcpExt", buf, len);
-		text_put(text);
+		stack_file_free(text);
 	}
 	return n + engine_stats(buf + n, len - n);
 }

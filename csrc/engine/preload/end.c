@@ -32,7 +32,7 @@ static void give_up(int sig)
 	RAW1(exit_group, end_status);
 }
 
-static volatile int wanted;
+static volatile int end_wanted;
 
 /**
  * want_end - a second request to end cancels the wait for undelivered data
@@ -43,7 +43,7 @@ static volatile int wanted;
 static void want_end(int sig)
 {
 	(void)sig;
-	wanted = 1;
+	end_wanted = 1;
 }
 
 /** end_goes_on - the stack still answers: restart the limit for the next step */
@@ -72,13 +72,13 @@ static void limit_end(void)
 /** orphans - count the sockets of the stack that still have data to deliver */
 static unsigned int orphans(const char *path, uint64_t *queued)
 {
-	char *text = text_get(path);
+	char *text = stack_file_text(path);
 	unsigned int n;
 
 	if (!text)
 		return 0;
 	n = text_orphans(text, queued);
-	text_put(text);
+	stack_file_free(text);
 	return n;
 }
 
@@ -129,7 +129,7 @@ bool preload_drain(void)
 			last = mark;
 			moved = now;
 		}
-		if (!n || wanted || now >= moved + DRAIN_NS || now >= begin + DRAIN_MAX_NS)
+		if (!n || end_wanted || now >= moved + DRAIN_NS || now >= begin + DRAIN_MAX_NS)
 			break;
 		end_goes_on();
 		RAW2(nanosleep, &wait, 0);
@@ -138,7 +138,7 @@ bool preload_drain(void)
 	}
 	leave();
 	me.own--;
-	if (n && !wanted)
+	if (n && !end_wanted)
 		warn_line("the last data of the command was not fully delivered within %lld s after its end",
 			  (long long)((now - begin) / 1000000000));
 	return !n;

@@ -246,8 +246,8 @@ long child_call(long nr, const long *a) HIDDEN;
 
 /* account.c */
 long in_stack(long nr, long a, long b, long c, long d, long e) HIDDEN;
-char *text_get(const char *path) HIDDEN;
-void text_put(char *text) HIDDEN;
+char *stack_file_text(const char *path) HIDDEN;
+void stack_file_free(char *text) HIDDEN;
 
 /* end.c */
 void proc_ends(int status, int sig) HIDDEN;

@@ -33,7 +33,10 @@ static inline unsigned char *text_at(const struct text *t, const unsigned char *
 	return t->copy + (p - t->page);
 }
 
-/* pool_make - allocate that memory, at most @reach bytes away from the text */
+/*
+ * pool_make - allocate memory for trampolines, at most @reach bytes away from the
+ * text
+ */
 int pool_make(const struct text *t, long reach) HIDDEN;
 
 /*
@@ -41,7 +44,10 @@ int pool_make(const struct text *t, long reach) HIDDEN;
  */
 unsigned char *pool_take(size_t len) HIDDEN;
 
-/* pool_seal - make it executable and no longer writable; -1 and errno on failure */
+/*
+ * pool_seal - make the trampolines executable and read-only; returns -1 and sets
+ * errno on failure
+ */
 int pool_seal(void) HIDDEN;
 
 /*

@@ -198,11 +198,12 @@ void sock_keep_ports(void)
 }
 
 /**
- * sock_port_free - keep the port again that a netlink socket may have had
+ * sock_netlink_closed - call keep_port(), because a closed socket may have had the
+ * port
  *
- * Otherwise a socket of a control client could get it, and have it as long as the run.
+ * Otherwise a socket of a control client could get the port until the run ends.
  */
-void sock_port_free(const struct conn *conn)
+void sock_netlink_closed(const struct conn *conn)
 {
 	int i = conn->facts & F_SPACE ? -1 : protocol_of(conn->proto);
 

@@ -25,7 +25,7 @@ int64_t sock_setsockopt(struct call *c);
 int64_t sock_ioctl(struct call *c);
 int control_fd(int domain);
 void sock_keep_ports(void);
-void sock_port_free(const struct conn *conn);
+void sock_netlink_closed(const struct conn *conn);
 
 /* netfilter_opts.c */
 bool netfilter_opt_is(int level, int name);

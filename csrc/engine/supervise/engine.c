@@ -47,7 +47,7 @@ static const struct conn_ops kinds = {
 	.fetch = dgram_fetch,
 	.failed = dgram_failed,
 	.closed = dgram_gone,
-	.port_free = sock_port_free,
+	.netlink_closed = sock_netlink_closed,
 };
 
 /**

@@ -217,7 +217,7 @@ static const char *steal(const struct attempt *at)
 	pid = fork();
 	if (!pid) {
 		close(p[1]);
-		/* Only here: in this process, the number may be the outcome's. */
+		/* Only in the child: in its parent, the outcome may have this number. */
 		dup2(p[0], (int)number("FD"));
 		_exit(read(p[0], p, 1) != 0);
 	}
