@@ -35,13 +35,13 @@ extern const struct kind descriptors, memory, channel, instructions, loop,
  * struct count - what all workers have done
  * @received: descriptors that arrived
  * @executed: workers that have executed the program again
+ * @ended: workers that have ended
  */
 struct count {
-	uint64_t calls, exchanges, messages, received, killed, executed;
+	uint64_t calls, exchanges, messages, received, killed, executed, ended;
 };
 
 #define EXECUTED	7	/* exit status of these */
-
 
 extern struct count *count;
 

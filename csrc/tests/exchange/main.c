@@ -48,6 +48,7 @@
 
 __thread uint64_t rnd_state;
 struct count *count;
+static uint64_t turn;	/* count->ended when the worker began */
 
 static const struct kind *const kinds[] = { &descriptors, &memory, &channel,
 					    &instructions, &loop, &sections,
@@ -214,7 +215,12 @@ void receive(int fd, bool several)
 		arrived(&mm[i].msg_hdr);
 }
 
-/** exchanger - main function of B */
+/**
+ * exchanger - main function of B
+ *
+ * It ends with the worker. The worker can end before prctl(), and a B that stays takes the
+ * CPU from all later workers.
+ */
 static int exchanger(void *arg)
 {
 	const struct kind *kind = arg;
@@ -222,7 +228,7 @@ static int exchanger(void *arg)
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	rnd_seed((uint64_t)getpid());
-	for (;;) {
+	while (__atomic_load_n(&count->ended, __ATOMIC_RELAXED) == turn) {
 		for (spin = below(4000); spin; spin--)
 			;
 		kind->exchange();
@@ -320,6 +326,7 @@ static bool try(const struct kind *kind, uint64_t seed)
 	static pid_t pid;
 	int status;
 
+	turn = count->ended;
 	pid = fork_as(pid);
 	if (pid < 0)
 		return false;
@@ -331,6 +338,7 @@ static bool try(const struct kind *kind, uint64_t seed)
 		add(&count->killed);
 	else if (WIFEXITED(status) && WEXITSTATUS(status) == EXECUTED)
 		add(&count->executed);
+	add(&count->ended);
 	while (waitpid(-1, NULL, WNOHANG) > 0)	/* made with CLONE_PARENT */
 		;
 	return true;
