@@ -92,6 +92,7 @@ except OSError as e:
 // TestProxy checks that programs reach a network through proxies of several kinds, which
 // resolve the names, and that the host sends packets only to the proxy.
 func TestProxy(t *testing.T) {
+	t.Parallel()
 	s := newProxySite(t)
 	outside := kit.StartTcpdump(t, s.host.Command("tcpdump", "-lni", "v0", fmt.Sprintf("ip and not host %s", proxyAddr)))
 	hello := []string{"curl", "-sS", "-m", "20", "http://deep.test/hello"}
@@ -160,6 +161,7 @@ func TestProxy(t *testing.T) {
 // TestProxyDead checks that no packet leaves the host beside those to a proxy that does not
 // work.
 func TestProxyDead(t *testing.T) {
+	t.Parallel()
 	host, net, command := egressSite(t, map[string]string{"good.test": egressGood, "evil.test": egressEvil})
 	heard := recorder(t, net)
 	outside := kit.StartTcpdump(t, host.Command("tcpdump", "-lni", "v0", "ip and not (host 10.71.8.2 and tcp port 1080)"))

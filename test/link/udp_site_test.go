@@ -33,6 +33,7 @@ type udpSite struct {
 	dir     string // the keys
 	bin     string
 	run     string // XDG_RUNTIME_DIR of the client
+	etc     string // the client's own /etc; empty: that of the tests
 }
 
 func newUDPSite(t *testing.T) *udpSite {
@@ -111,8 +112,12 @@ func (s *udpSite) says(p *kit.Proc, text string) {
 // as returns a command of the client's user, who has no capability and gets none.
 func (s *udpSite) as(program string, args ...string) *exec.Cmd {
 	id := fmt.Sprint(kit.OrdinaryUID)
-	cmd := s.Host.Command(append([]string{"setpriv", "--reuid=" + id, "--regid=" + id, "--clear-groups",
-		"--inh-caps=-all", "--ambient-caps=-all", "--bounding-set=-all", "--no-new-privs", filepath.Join(s.bin, program)}, args...)...)
+	var own []string
+	if s.etc != "" {
+		own = []string{"unshare", "-m", "sh", "-c", `mount -n --bind "$0" /etc && exec "$@"`, s.etc}
+	}
+	cmd := s.Host.Command(append(append(own, "setpriv", "--reuid=" + id, "--regid=" + id, "--clear-groups",
+		"--inh-caps=-all", "--ambient-caps=-all", "--bounding-set=-all", "--no-new-privs", filepath.Join(s.bin, program)), args...)...)
 	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=/nonexistent", "LANG=C.UTF-8", "XDG_RUNTIME_DIR=" + s.run}
 	cmd.Dir = "/"
 	return cmd

@@ -53,6 +53,7 @@ func TestUDP(t *testing.T) {
 // TestUDPCut cuts a path during a transfer, in the middle of the network and at the client's
 // own device. The transfer must go on, and the path must come back.
 func TestUDPCut(t *testing.T) {
+	t.Parallel()
 	s := newUDPSite(t)
 	s.gateway()
 	for _, c := range []struct {

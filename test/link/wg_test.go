@@ -47,13 +47,14 @@ func newWGSite(t *testing.T) *wgSite {
 	s.Host.Addr(t, "a0", wgClient+"/24", "fd99::1/64")
 	s.Server.Addr(t, "s0", wgServer+"/24", wgServer6+"/64", wgMoved+"/24")
 	s.Host.Run(t, "ip", "route", "add", "default", "via", wgServer) // as any network has it
-	kit.OwnEtc(t)
+	s.etc = filepath.Join(kit.Dir(t), "etc")
+	kit.Host.Run(t, "cp", "-a", "/etc", s.etc)
 	s.resolve(wgServer)
 	return s
 }
 
 // resolve sets the address of the endpoint's name on the host.
-func (s *wgSite) resolve(addr string) { kit.WriteFile(s.T, "/etc/hosts", addr+" "+wgName+"\n") }
+func (s *wgSite) resolve(addr string) { kit.WriteFile(s.T, filepath.Join(s.etc, "hosts"), addr+" "+wgName+"\n") }
 
 // wgPeer is a peer of the server.
 type wgPeer struct {
@@ -107,9 +108,11 @@ func (s *wgSite) watch() {
 		neighbours = "arp or (ip6 and (ip6[6] == 0 or (ip6[6] == 58 and ip6[40] >= 133)))"
 		four       = "ip and udp and udp[8] <= 4 and udp[9] == 0 and udp[10:2] == 0"
 		six        = "ip6 and udp and ip6[48] <= 4 and ip6[49] == 0 and ip6[50:2] == 0"
+		// The host's answer to a message of the peer that arrives when the run has ended.
+		late = "icmp and icmp[0] == 3 and icmp[1] == 3 and icmp[28:2] == 51820"
 	)
 	s.capture = kit.StartTcpdump(s.T, s.Host.Command("tcpdump", "-nlU", "--immediate-mode", "-Q", "out", "-i", "a0",
-		fmt.Sprintf("not (%s) and not (dst portrange 51820-51821 and (dst host %s or dst host %s or dst host %s) and ((%s) or (%s)))", neighbours, wgServer, wgServer6, wgMoved, four, six)))
+		fmt.Sprintf("not (%s) and not (%s) and not (dst portrange 51820-51821 and (dst host %s or dst host %s or dst host %s) and ((%s) or (%s)))", neighbours, late, wgServer, wgServer6, wgMoved, four, six)))
 }
 
 // sealed checks that no other packet was on the network. A datagram shows that the capture
@@ -265,8 +268,10 @@ func (s *wgSite) simple(endpoint string) (p *wgPeer, file string) {
 // TestWGSealed has a program try to get around the tunnel in many ways, from the start to the end
 // of the run, while the peer dies, and while its endpoint moves to another address.
 func TestWGSealed(t *testing.T) {
+	t.Parallel()
 	for _, engine := range []string{"supervise", "preload", "trace"} {
 		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
 			s := newWGSite(t)
 			p, file := s.simple(wgName + ":" + wgPort)
 			s.Server.Nginx(t, kit.Nginx{Root: s.served()})
@@ -310,6 +315,7 @@ func TestWGSealed(t *testing.T) {
 // TestWGSplit has a file with only the company's networks, and a second interface, which the stack
 // has from the start or gets later. If the peer dies, nothing for the company takes the other path.
 func TestWGSplit(t *testing.T) {
+	t.Parallel()
 	s := newWGSite(t)
 	p := s.peer(wgPort, "", "10.10.0.53/16")
 	file := s.file("split.conf", fmt.Sprintf("[Interface]\nPrivateKey = %s\nAddress = 10.10.9.2/32\nDNS = 10.10.0.53\n[Peer]\nPublicKey = %s\nEndpoint = %s:%s\nAllowedIPs = 10.10.0.0/16\n", s.private, p.public, wgServer, wgPort))
@@ -403,6 +409,7 @@ func (s *wgSite) keysHidden(p *wgPeer) {
 
 // TestWGErrors checks the lines about wrong files, and about a peer that does not know the key.
 func TestWGErrors(t *testing.T) {
+	t.Parallel()
 	s := newWGSite(t)
 	_, file := s.simple(wgServer + ":" + wgPort)
 	good := kit.ReadFile(t, file)
@@ -436,7 +443,7 @@ func TestWGErrors(t *testing.T) {
 	if want := "other users can read the keys in " + file + "; run `chmod 600"; r.Status != 0 || !strings.Contains(r.Stderr+r.Stdout, want) {
 		t.Errorf("want %q: %v", want, r)
 	}
-	kit.WriteFile(t, "/etc/resolv.conf", "nameserver 127.0.0.1\n")
+	kit.WriteFile(t, filepath.Join(s.etc, "resolv.conf"), "nameserver 127.0.0.1\n")
 	r = run("--if", "wg:"+s.file("later.conf", strings.Replace(good, wgServer, "later.example", 1)), "--", "echo", "ran")
 	if r.Status != 0 || r.Stdout != "ran\n" || !strings.Contains(r.Stderr, "connection refused; lklrun tries again") {
 		t.Errorf("without a name server: %v", r)
