@@ -8,8 +8,6 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
-
-	"golang.org/x/net/idna"
 )
 
 // MaxAllows is the maximum number of destinations that a run can permit.
@@ -69,11 +67,9 @@ func ParseAllow(s string) (a Allow, err error) {
 	}
 	below, wild := strings.CutPrefix(strings.TrimSuffix(name, "."), "*.")
 	if strings.ContainsFunc(below, func(c rune) bool { return c > '~' }) {
-		ascii, err := idna.Lookup.ToASCII(below)
-		if err != nil {
-			return Allow{}, fmt.Errorf("%q: %q is not a valid international name", s, name)
+		if below, err = toASCII(below); err != nil {
+			return Allow{}, fmt.Errorf("%q: %q %w", s, name, err)
 		}
-		below = ascii
 	}
 	below = strings.ToLower(below)
 	// An address in another notation, such as 127.1, would never match.
