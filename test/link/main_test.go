@@ -10,4 +10,4 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-func TestMain(m *testing.M) { kit.EndToEnd(m) }
+func TestMain(m *testing.M) { kit.EndToEnd(m, kit.GoProgram("http3", "./test/programs/http3")) }

@@ -346,6 +346,35 @@ func TestEgressSharedAddress(t *testing.T) {
 	}
 }
 
+// TestEgressQUIC checks that the name in the first packets of QUIC must be permitted, with the
+// hello of quic-go, which spans two datagrams and is out of order.
+func TestEgressQUIC(t *testing.T) {
+	t.Parallel()
+	s := newPolicySite(t)
+	server := kit.Start(t, s.net.Command(kit.Program("http3"), "serve", "0.0.0.0", "443"))
+	kit.WaitFor(t, "the HTTP/3 server", kit.Limit, func() bool { return s.net.Listening(t, "u", 443) || !server.Running() })
+	byName := []string{"--allow", "good.test:443", "--allow", "a.wild.test:443/tcp"}
+	for name, tt := range map[string]struct {
+		flags []string
+		args  []string
+		line  string
+	}{
+		"the name":               {byName, []string{"good.test", "443", "3000000"}, ""},
+		"another name":           {byName, []string{"good.test", "443", "1000", "evil.test"}, `refused udp 10.71.8.2:443: the program asks QUIC for "evil.test", which no rule permits at this address`},
+		"a name of TCP":          {byName, []string{"good.test", "443", "1000", "a.wild.test"}, `asks QUIC for "a.wild.test"`},
+		"no name":                {byName, []string{"good.test", "443", "1000", egressGood}, "asks QUIC for no name; only --allow 10.71.8.2 permits that"},
+		"a rule for the address": {[]string{"--allow", egressGood}, []string{egressGood, "443", "1000", "evil.test"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			args := slices.Concat([]string{kit.Bin("lklrun"), "--name", kit.NewName()}, tt.flags, []string{"--", kit.Program("http3"), "get"}, tt.args)
+			r := kit.Run(t, 2*kit.Limit, s.command(args...))
+			if (r.Status == 0) != (tt.line == "") || strings.Contains(r.Stdout, "Gbit/s") != (tt.line == "") || !strings.Contains(r.Stderr, tt.line) || tt.line != "" && strings.Count(r.Stderr, "refused udp 10.71.8.2:443: ") != 1 {
+				t.Errorf("want %q: %v", tt.line, r)
+			}
+		})
+	}
+}
+
 // crowd opens 1000 connections at once: a quarter each to a permitted place, to another port,
 // to another address, and with another name. It prints how many had each result.
 const crowd = `

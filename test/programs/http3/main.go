@@ -3,9 +3,10 @@
 // Command http3 downloads over HTTP/3, with quic-go at both ends.
 //
 //	http3 serve ADDR PORT
-//	http3 get ADDR PORT BYTES
+//	http3 get ADDR PORT BYTES [NAME]
 //
-// The client prints the throughput from the request to the last byte.
+// The client prints the throughput from the request to the last byte. With NAME, it asks for this
+// server name instead of ADDR.
 package main
 
 import (
@@ -39,10 +40,10 @@ func main() {
 	switch {
 	case len(args) == 3 && args[0] == "serve":
 		err = serve(net.JoinHostPort(args[1], args[2]))
-	case len(args) == 4 && args[0] == "get":
-		err = get(net.JoinHostPort(args[1], args[2]), args[3])
+	case (len(args) == 4 || len(args) == 5) && args[0] == "get":
+		err = get(net.JoinHostPort(args[1], args[2]), args[3], strings.Join(args[4:], ""))
 	default:
-		log.Print("usage: http3 serve ADDR PORT | get ADDR PORT BYTES")
+		log.Print("usage: http3 serve ADDR PORT | get ADDR PORT BYTES [NAME]")
 		os.Exit(2)
 	}
 	if err != nil {
@@ -93,15 +94,18 @@ func serve(addr string) error {
 	return server.ListenAndServe()
 }
 
-// get downloads a number of bytes.
-func get(addr, size string) error {
+// get downloads a number of bytes. An empty name means the one in addr.
+func get(addr, size, name string) error {
 	n, err := strconv.ParseInt(size, 10, 64)
 	if err != nil || n <= 0 {
 		return fmt.Errorf("%q: expected a number of bytes", size)
 	}
 	config := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13} //nolint:gosec // the server's certificate is self-signed
-	if name := os.Getenv("SSLKEYLOGFILE"); name != "" {
-		keys, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND, 0)
+	if name != "" {
+		config.ServerName = name
+	}
+	if file := os.Getenv("SSLKEYLOGFILE"); file != "" {
+		keys, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND, 0)
 		if err != nil {
 			return err
 		}

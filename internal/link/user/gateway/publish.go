@@ -207,7 +207,7 @@ func (g *Gateway) newSender(ctx context.Context, d *door, s *knownSenders, from 
 	p := &sender{newAssociation(g, senders, func() { conn.Close() }), conn}
 	go func() {
 		defer s.forget(from)
-		p.carry(ctx, &answer{d.udp, from, source}, conn)
+		p.carry(ctx, &answer{d.udp, from, source}, conn, nil)
 	}()
 	return p, nil
 }

@@ -16,6 +16,8 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
 	"gvisor.dev/gvisor/pkg/waiter"
+
+	"github.com/lklrun/lklrun/internal/link/user/rules"
 )
 
 // idleLimit is the time for which an idle pair of UDP ports is kept: the
@@ -47,11 +49,12 @@ func growBuffer(c net.Conn) {
 // in the router's receive path, so it must not block.
 func (g *Gateway) associate(ctx context.Context, id stack.TransportEndpointID, pkt *stack.PacketBuffer) {
 	var out net.Conn
+	var flow *rules.Flow
 	far := g.proxy != nil && !g.isDNS(id.LocalAddress, id.LocalPort)
 	if !far && !g.isDNS(id.LocalAddress, id.LocalPort) {
 		tables()[udpPairs].makeRoom()
 		var err error
-		if out, _, err = g.dialHost(ctx, "udp", id.LocalAddress, id.LocalPort); err != nil {
+		if out, flow, err = g.dialHost(ctx, "udp", id.LocalAddress, id.LocalPort); err != nil {
 			g.log.Debug("gateway: sending a datagram", "error", err)
 			if why := g.answerFor(netip.AddrPortFrom(peer(id.LocalAddress), id.LocalPort), err); why != nil {
 				g.link.refuse(pkt, why)
@@ -85,8 +88,8 @@ func (g *Gateway) associate(ctx context.Context, id stack.TransportEndpointID, p
 		in.Close()
 	})
 	a.host = newHostSocket(g, out.(*net.UDPConn), netip.AddrPortFrom(peer(id.RemoteAddress), id.RemotePort), netip.AddrPortFrom(peer(id.LocalAddress), id.LocalPort))
-	go a.carry(ctx, out, in)
-	go a.carry(ctx, in, out)
+	go a.carry(ctx, out, in, flow)
+	go a.carry(ctx, in, out, nil)
 }
 
 // associateFar forwards the datagrams of a pair of ports through the proxy. packet is the
@@ -95,7 +98,7 @@ func (g *Gateway) associateFar(ctx context.Context, id stack.TransportEndpointID
 	dialling, cancel := context.WithTimeout(ctx, connectLimit)
 	e := &entry{g: g, peer: peer(id.LocalAddress), end: cancel}
 	tables()[connecting].add(e)
-	out, _, err := g.dialHost(dialling, "udp", id.LocalAddress, id.LocalPort)
+	out, flow, err := g.dialHost(dialling, "udp", id.LocalAddress, id.LocalPort)
 	tables()[connecting].remove(e)
 	cancel()
 	if err != nil {
@@ -110,8 +113,8 @@ func (g *Gateway) associateFar(ctx context.Context, id stack.TransportEndpointID
 		out.Close()
 		in.Close()
 	})
-	go a.carry(ctx, out, in)
-	a.carry(ctx, in, out)
+	go a.carry(ctx, out, in, flow)
+	a.carry(ctx, in, out, nil)
 }
 
 // association is a pair of ports. It stays alive while either direction is
@@ -130,11 +133,18 @@ func newAssociation(g *Gateway, k kind, end func()) *association {
 }
 
 // carry copies datagrams until the pair has been idle for too long, and then
-// closes both sides. This also ends the other direction.
-func (a *association) carry(ctx context.Context, to, from net.Conn) {
+// closes both sides. This also ends the other direction. flow checks the datagrams.
+func (a *association) carry(ctx context.Context, to, from net.Conn, flow *rules.Flow) {
 	defer a.table.remove(&a.entry)
 	defer to.Close()
 	defer from.Close()
+	pass := func(b []byte) error {
+		if a.host == nil {
+			_, _ = to.Write(b) // a datagram can get lost, as on a wire
+			return nil
+		}
+		return a.host.write(to, b)
+	}
 	b := make([]byte, maxDatagram)
 	for ctx.Err() == nil {
 		n, err := a.next(from, b)
@@ -142,11 +152,15 @@ func (a *association) carry(ctx context.Context, to, from net.Conn) {
 			return
 		}
 		a.touch()
-		if a.host == nil {
-			_, _ = to.Write(b[:n]) // a datagram can get lost, as on a wire
-			continue
+		if flow.Watched() {
+			err = flow.Datagram(b[:n], pass)
+		} else {
+			err = pass(b[:n])
 		}
-		if errors.Is(a.host.write(to, b[:n]), unix.ENETUNREACH) {
+		if a.host != nil && errors.As(err, new(*rules.DeniedError)) {
+			a.g.link.sendError(a.host.quote(b[:n]), prohibited, netip.Addr{})
+		}
+		if errors.Is(err, unix.ENETUNREACH) {
 			return // the next datagram finds another route, or is answered with an error
 		}
 	}

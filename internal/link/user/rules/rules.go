@@ -74,6 +74,9 @@ type Rules struct {
 	grants map[netip.Addr][]grant
 	fixed  map[netip.Addr][]grant // of Names; never changes
 
+	quicMu sync.Mutex
+	quic   map[quicID]*quicConn // connections that the program has begun
+
 	lines   chan string // refusals for the user
 	done    chan struct{}
 	printed map[string]bool
@@ -91,7 +94,7 @@ type grant struct {
 func New(o Options) *Rules {
 	r := &Rules{
 		Options: o, ledger: egress.NewLedger(), grants: map[netip.Addr][]grant{}, fixed: map[netip.Addr][]grant{},
-		printed: map[string]bool{}, made: make([]egress.Totals, len(o.Allow)),
+		quic: map[quicID]*quicConn{}, printed: map[string]bool{}, made: make([]egress.Totals, len(o.Allow)),
 		lines: make(chan string, maxLines+1), done: make(chan struct{}),
 	}
 	for _, h := range o.Names {

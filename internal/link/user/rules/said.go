@@ -14,7 +14,7 @@ import (
 
 // Several names can share an address, for example at a content delivery network. A rule for a
 // name therefore also applies to the name that the program says first on a connection: in the
-// hello of TLS, or in the first request of HTTP. Data pass on as they come, so protocols that
+// hello of TLS or QUIC, or in the first request of HTTP. Data pass on as they come, so protocols that
 // are neither are not delayed. A server cannot act on a hello or a request before its end, and
 // the end passes on only after the check.
 
@@ -31,9 +31,11 @@ type Flow struct {
 	// sent is what the program has sent so far, unless the check is over.
 	sent []byte
 	over bool
+
+	bad []error // reasons for refused QUIC datagrams that belong to no connection
 }
 
-// Watched reports whether the caller must pass the program's data to Sent.
+// Watched reports whether the caller must pass the program's data to Sent, or to Datagram.
 func (f *Flow) Watched() bool { return f != nil && len(f.names) > 0 }
 
 // Sent checks data of the program before they pass on. After an error, the caller must reset
@@ -72,8 +74,8 @@ func (f *Flow) says(said said, err error) error {
 	switch {
 	case err != nil:
 		reason = err.Error()
-	case said.protocol == "TLS" && len(said.names) == 0:
-		reason = fmt.Sprintf("the program asks TLS for no name; only --allow %s permits that", f.to.Addr())
+	case len(said.names) == 0 && said.protocol != "HTTP":
+		reason = fmt.Sprintf("the program asks %s for no name; only --allow %s permits that", said.protocol, f.to.Addr())
 	}
 	if a := f.rules.Audit; a != nil {
 		a.said(f, said.names, reason)
@@ -87,7 +89,7 @@ func (f *Flow) says(said said, err error) error {
 
 // said holds the names that a program has said, in lower case and without a final dot.
 type said struct {
-	protocol string // TLS or HTTP; empty: another one, in which no names are known
+	protocol string // TLS, QUIC or HTTP; empty: another one, in which no names are known
 	names    []string
 }
 
