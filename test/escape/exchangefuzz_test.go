@@ -179,7 +179,12 @@ func TestExchangeFuzz(t *testing.T) {
 				t.Parallel() // each waits for its time to pass
 				e := newExchanger(t)
 				kinds := []string{"memory", "instructions", "descriptors", "channel", "rseq", "dispatch", "exec", "shared-exec", "vfork", "signals", "filter"}
-				e.check(t, e.command(t, who, engine, seconds, seed, kinds), seconds)
+				r := e.check(t, e.command(t, who, engine, seconds, seed, kinds), seconds)
+				// A busy machine makes at least 150 a second; leftover exchangers let few through.
+				var calls int
+				if _, err := fmt.Sscanf(r.Stdout, "calls %d", &calls); err != nil || calls < 5*seconds {
+					t.Errorf("only %d calls in %d s (%v)", calls, seconds, err)
+				}
 			})
 		}
 	}
