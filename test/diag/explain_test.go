@@ -3,6 +3,7 @@
 package diag_test
 
 import (
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"fmt"
@@ -243,6 +244,7 @@ func TestExplainRun(t *testing.T) {
 
 // end is one end of a cause: commands in its stack, a program, and what explain must say.
 type end struct {
+	stack   string       // of both ends, if not the default
 	inside  []string     // command lines for a shell in the instance, each before the program runs
 	path    string       // arguments of lklctl path eth0
 	program string       // in Python; the other end is "peer"
@@ -342,6 +344,20 @@ var explainable = []struct {
 		end{program: fmt.Sprintf(listens, 9) + replies, want: explain.Idle}},
 	{"a black hole", end{program: dials + bulk, want: explain.PathMTU, text: "drops large packets"},
 		end{inside: []string{nftDrop + "ip length '>' 1000 drop"}, program: fmt.Sprintf(listens, 9) + reads}},
+	{"small requests, then a black hole", end{program: dials + "for i in range(50): s.sendall(b'x' * 200); s.recv(100)\n" + bulk, want: explain.PathMTU, text: "drops large packets"},
+		end{inside: []string{nftDrop + "ip length '>' 1000 drop"}, program: fmt.Sprintf(listens, 9) + replies}},
+	{"a rule of this stack", end{inside: []string{strings.ReplaceAll(nftDrop, "input", "output") + "tcp dport 80 drop"}, program: fmt.Sprintf(connects, 1), want: explain.OwnDrop, text: "stack itself drops packets of"},
+		end{program: fmt.Sprintf(listens, 9)}},
+	{"a rule that drops the answers", end{inside: []string{nftDrop + "tcp sport 80 drop"}, program: fmt.Sprintf(connects, 1), want: explain.OwnDrop, text: "NETFILTER_DROP: a netfilter rule"},
+		end{program: fmt.Sprintf(listens, 9), want: explain.Unanswered, text: "does not acknowledge the SYN-ACK"}},
+	{"an address without a host", end{program: `
+def work():
+    while True:
+        try: socket.create_connection(('10.97.0.77', 80))
+        except OSError: over.wait(0.1)
+run(work)
+`, want: explain.OwnDrop, text: "does not answer ARP"},
+		end{}},
 	{"a dead path", end{program: dials + "s.sendall(bytes(100000))\nover.wait(0.2)\nimport os\nfor i in range(3): s.sendall(bytes(1000))\n", want: explain.Silent, text: "the path is down", not: "MTU"},
 		end{inside: []string{nftDrop + "tcp dport 80 ct bytes '>' 90000 drop"}, program: fmt.Sprintf(listens, 9) + reads}},
 	{"full connection tracking", end{program: fmt.Sprintf(connects, 8)},
@@ -374,6 +390,10 @@ var explainable = []struct {
 		end{program: fmt.Sprintf(listens, 9) + reads}},
 	{"fq without a rate", end{inside: []string{"tc qdisc replace dev eth0 root fq"}, program: dials + steady, want: explain.Program, not: "fq"},
 		end{program: fmt.Sprintf(listens, 9) + reads}},
+	{"BBR and a slow path", end{stack: "bbr", program: dials + bulk, want: explain.PathRate, text: "The path's rate limits"},
+		end{stack: "bbr", path: "delay 20ms rate 10mbit --direction in", program: fmt.Sprintf(listens, 9) + reads}},
+	{"BBR with little data", end{stack: "bbr", program: dials + steady, want: explain.Program},
+		end{stack: "bbr", path: "delay 20ms --direction in", program: fmt.Sprintf(listens, 9) + reads}},
 	{"a peer without CPU time", end{program: dials + bulk, want: explain.PeerWindow, text: "because it lacks CPU time or waits for something else"},
 		end{program: fmt.Sprintf(listens, 9) + fmt.Sprintf(readsSlowly, 0.1, 0.0), want: explain.Reader, text: "probably for lack of CPU time"}},
 	{"a peer that waits", end{program: dials + bulk, want: explain.PeerWindow, text: "because it lacks CPU time or waits for something else"},
@@ -400,7 +420,7 @@ func TestExplainCauses(t *testing.T) {
 			wire := kit.NewName()
 			var both []*kit.Talker
 			for n, e := range []end{tt.server, tt.client} { // the server listens first
-				k := newEnd(t, "--quiet", "--stack", "vanilla", "--if", fmt.Sprintf("wire:%s,ip=10.97.0.%d/24", wire, 2-n))
+				k := newEnd(t, "--quiet", "--stack", cmp.Or(e.stack, "mptcp"), "--if", fmt.Sprintf("wire:%s,ip=10.97.0.%d/24", wire, 2-n))
 				for _, line := range e.inside {
 					kit.OK(t, kit.Limit, k.Inside("sh", "-c", line))
 				}

@@ -6,9 +6,8 @@
 package account
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -80,14 +79,13 @@ func Parse(stats []stackconn.Stat) *Account {
 		a.Processes[n].set(field, s.Value)
 	}
 	for n := range a.Processes {
-		slices.SortStableFunc(a.Processes[n].Peers, func(x, y Peer) int {
-			switch {
-			case x.Proto == y.Proto || x.Proto != "" && y.Proto != "":
-				return cmp.Compare(y.Bytes, x.Bytes)
-			case x.Proto == "": // the remaining peers together
-				return 1
+		peers := a.Processes[n].Peers
+		sort.SliceStable(peers, func(i, j int) bool {
+			x, y := &peers[i], &peers[j]
+			if (x.Proto == "") != (y.Proto == "") { // the remaining peers together
+				return y.Proto == ""
 			}
-			return -1
+			return x.Bytes > y.Bytes
 		})
 	}
 	return a

@@ -35,13 +35,14 @@ const (
 	PeerWindow    Code = "peer-window"       // the window that the peer advertises
 	Peer          Code = "peer"              // the peer sends no more
 	Congestion    Code = "congestion-window" // without loss, as at the start
-	Pacing        Code = "pacing"            // SO_MAX_PACING_RATE, or BBR
+	Pacing        Code = "pacing"            // SO_MAX_PACING_RATE, or fq
 	Loss          Code = "loss"              // lost packets
 	PathRate      Code = "path-rate"         // a queue is full
 	SlowPath      Code = "slow-path"         // an MPTCP subflow that holds back the others
 	CPU           Code = "cpu"               // CPU time of the stack
 	Gateway       Code = "gateway"           // lklrun's gateway, or the host's connection behind it
-	Unanswered    Code = "syn-unanswered"    // the peer does not answer the SYN
+	Unanswered    Code = "syn-unanswered"    // the peer does not answer the SYN, or the answer to its SYN
+	OwnDrop       Code = "stack-drops"       // the stack drops the packets of the connection
 	Silent        Code = "peer-silent"       // the peer has stopped acknowledging data
 	PathMTU       Code = "path-mtu"          // large packets are lost without an ICMP error
 	Nagle         Code = "nagle"             // small writes wait for delayed acknowledgements
@@ -107,7 +108,7 @@ var names = map[Code]string{
 	Idle: "idle", Program: "the program", Reader: "reading by the program", SendBuffer: "the send buffer",
 	ReceiveBuffer: "the receive buffer", PeerWindow: "the peer's window", Peer: "the peer", Congestion: "the congestion window",
 	Pacing: "pacing", Loss: "packet loss", PathRate: "the path's rate", SlowPath: "a slow path", CPU: "the CPU", Gateway: "the gateway",
-	Unanswered: "no answer to the SYN", Silent: "the peer is silent", PathMTU: "the path's MTU", Nagle: "Nagle's algorithm", Answer: "the peer's answer",
+	Unanswered: "no answer to the SYN", OwnDrop: "the stack's drops", Silent: "the peer is silent", PathMTU: "the path's MTU", Nagle: "Nagle's algorithm", Answer: "the peer's answer",
 }
 
 // Name returns the name of the limit for tables.

@@ -18,6 +18,7 @@ const (
 	cpuFull     = 0.85                  // part of a core that the stack's thread uses or waits for
 	gatewayFull = 0.70                  // part of a core that lklrun uses
 	rateFull    = 0.75                  // part of a configured rate
+	pacedFull   = 0.50                  // part of the rate at which BBR paces
 	queueLeast  = 10 * time.Millisecond // round-trip time above its minimum that shows a queue
 	windowFull  = 0.60                  // part of the advertised window that arrives per round trip
 	windowUsed  = 0.80                  // part of the peer's window that MPTCP's data fills
@@ -34,7 +35,8 @@ const moving Code = "peer-moving"
 type Judge struct {
 	first, last *Reading
 	tracks      map[string]*track
-	dropped     map[drop]uint64
+	dropped     map[drop]uint64 // since the first reading
+	known       map[drop]losses // also before it
 	forgotten   int64
 }
 
@@ -61,7 +63,7 @@ type track struct {
 // flow contains the observations of a TCP connection or subflow.
 type flow struct {
 	iface                       string
-	remote                      string
+	local, remote               string
 	sent, received              uint64
 	retrans, segments           uint64 // segments sent again, segments sent
 	timeouts                    uint64
@@ -87,7 +89,7 @@ type flow struct {
 // Add adds the next reading.
 func (j *Judge) Add(r *Reading) {
 	if j.tracks == nil {
-		j.tracks, j.dropped = map[string]*track{}, map[drop]uint64{}
+		j.tracks, j.dropped, j.known = map[string]*track{}, map[drop]uint64{}, map[drop]losses{}
 	}
 	was := j.last
 	j.last = r
@@ -96,6 +98,7 @@ func (j *Judge) Add(r *Reading) {
 		for i := range r.Conns {
 			j.track(&r.Conns[i], r)
 		}
+		j.note(r)
 		return
 	}
 	s := step{took: r.At.Sub(was.At), was: was, now: r}
@@ -144,7 +147,7 @@ func (j *Judge) track(c *live.Connection, r *Reading) *track {
 		if t.flows[id] == nil {
 			on := r.Ifaces[name]
 			t.flows[id] = &flow{
-				iface: name, remote: sock.Remote.String(), dropsBefore: on.Drops, overlimits: on.Overlimits,
+				iface: name, local: sock.Local.String(), remote: sock.Remote.String(), dropsBefore: on.Drops, overlimits: on.Overlimits,
 				netemBefore: on.Ways[stacknet.In].Dropped, netemOutBefore: on.Ways[stacknet.Out].Dropped,
 			}
 		}
@@ -171,6 +174,9 @@ func (j *Judge) forget() {
 	}
 	if len(j.dropped) > 10*tracksMost {
 		clear(j.dropped)
+	}
+	if len(j.known) > 10*tracksMost {
+		clear(j.known)
 	}
 }
 
@@ -306,8 +312,16 @@ func (s *step) flight(p *part) Code {
 	out := on.Ways[stacknet.Out].Netem
 	rate := float64(on.TxBytes-min(before.TxBytes, on.TxBytes)) * 8 / s.took.Seconds()
 	own := float64(p.sent) * 8 / s.took.Seconds()
-	lost := i.CAState.N >= 3 || delta(i.TotalRetrans, p.was.TotalRetrans) > 0
+	again := delta(i.TotalRetrans, p.was.TotalRetrans)
+	lost := i.CAState.N >= 3 || again > 0
+	if p.sock.BBR != nil {
+		lost = again > 0 && !tolerated(again, delta(i.DataSegsOut, p.was.DataSegsOut))
+	}
 	full := i.Unacked.N*10 >= i.Cwnd.N*8
+	greedy := full || i.NotSent.N > 0
+	if p.sock.BBR != nil {
+		greedy = greedy && !i.AppLimited // the window of BBR is small from time to time
+	}
 	switch {
 	case out.Rate > 0 && rate >= rateFull*float64(out.Rate):
 		return PathRate
@@ -315,17 +329,17 @@ func (s *step) flight(p *part) Code {
 		return Pacing
 	case on.Overlimits > before.Overlimits && on.Backlog > 0:
 		return PathRate
-	case on.Qdisc == "fq" && on.Backlog > 0 && p.sock.BBR == nil:
+	case on.Qdisc == "fq" && on.Backlog > 0 && p.sock.BBR == nil && !full:
 		return Pacing
-	case queued(i) && s.stackCPU < cpuFull:
+	case queued(i) && greedy && s.stackCPU < cpuFull:
 		return PathRate
 	case lost:
 		return Loss
-	case p.sock.BBR != nil && !full:
+	case p.sock.BBR != nil && greedy && !full && own >= pacedFull*8*float64(i.PacingRate.N):
 		return Pacing
-	case i.NotSent.N > 0 && on.Backlog > 0 && !full:
+	case i.NotSent.N > 0 && on.Backlog > 0 && !full && on.Qdisc != "fq":
 		return PathRate
-	case i.NotSent.N > 0 || full:
+	case greedy:
 		return Congestion
 	}
 	// With supervise, the stack waits for room in the buffer without telling the kernel,
@@ -335,6 +349,9 @@ func (s *step) flight(p *part) Code {
 	}
 	return Program
 }
+
+// tolerated reports whether BBR ignores a loss of n segments: its rate depends on larger ones only.
+func tolerated(n, of uint64) bool { return 10*n < of }
 
 // queued reports whether the round-trip time shows a queue on the path.
 func queued(i *sockdiag.TCPInfo) bool {

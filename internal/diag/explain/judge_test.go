@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +44,9 @@ func made(n int, change func(k uint64, i *sockdiag.TCPInfo, r *Reading)) *Judge 
 		r := &Reading{At: time.Unix(1000, 0).Add(time.Duration(k) * every), Ifaces: map[string]Iface{"eth0": {Qdisc: "fq_codel"}},
 			CPU: Usage{Known: true, Stack: time.Duration(k) * every / 10, Gateway: time.Duration(k) * every / 100, Target: time.Duration(k) * every / 20}}
 		change(k, i, r)
+		if i.PacingRate.Known {
+			sock.BBR, sock.Congestion = &sockdiag.BBRInfo{}, "bbr"
+		}
 		c := live.Connection{ID: "7", Proto: "tcp", Local: local, Remote: remote, Process: "curl", PID: 42, BytesSent: i.BytesSent, BytesReceived: i.BytesRecv,
 			Subflows: []live.Subflow{{ID: "7", Iface: "eth0"}}}
 		if len(r.Conns) == 1 { // change has set the queue
@@ -88,7 +92,7 @@ var cases = []struct {
 	}},
 	{"loss in the stack", Loss, func(k uint64, i *sockdiag.TCPInfo, r *Reading) {
 		i.TotalRetrans, i.Unacked, i.NotSent = known(k), known(40), known(99999)
-		r.Drops = []drops.Record{{Kind: drops.Drop, Reason: "NEIGH_FAILED", Interface: "eth0", Source: netip.MustParseAddrPort(local), Destination: netip.MustParseAddrPort(remote)}}
+		r.Drops = []drops.Record{{Kind: drops.Drop, Reason: "NEIGH_FAILED", Interface: "eth0", Time: r.At.Add(-time.Millisecond), Source: netip.MustParseAddrPort(local), Destination: netip.MustParseAddrPort(remote)}}
 	}},
 	{"loss by lklctl path", Loss, func(k uint64, i *sockdiag.TCPInfo, r *Reading) {
 		i.TotalRetrans, i.Unacked, i.NotSent = known(k), known(40), known(99999)
@@ -137,6 +141,22 @@ var cases = []struct {
 	{"black hole", PathMTU, func(_ uint64, i *sockdiag.TCPInfo, _ *Reading) {
 		i.Retransmits, i.BytesAcked, i.LastAck, i.PMTU = known(3), known(1), known(4000), known(1500)
 	}},
+	{"small requests, then a black hole", PathMTU, func(_ uint64, i *sockdiag.TCPInfo, _ *Reading) {
+		i.Retransmits, i.LastAck, i.PMTU = known(3), known(4000), known(1500)
+		i.BytesSent, i.BytesAcked, i.Delivered, i.BytesRetrans = known(10000+13*1448), known(10000), known(50), known(3*1448)
+	}},
+	{"large data, then no answer", Silent, func(_ uint64, i *sockdiag.TCPInfo, _ *Reading) {
+		i.Retransmits, i.LastAck, i.PMTU = known(3), known(4000), known(1500)
+		i.BytesSent, i.BytesAcked, i.Delivered, i.BytesRetrans = known(100000+13*1448), known(100000), known(70), known(3*1448)
+	}},
+	{"small data, then no answer", Silent, func(_ uint64, i *sockdiag.TCPInfo, _ *Reading) {
+		i.Retransmits, i.LastAck, i.PMTU, i.Unacked = known(3), known(4000), known(1500), known(1)
+		i.BytesSent, i.BytesAcked, i.Delivered, i.BytesRetrans = known(10400), known(10000), known(50), known(300)
+	}},
+	{"the stack's own drops", OwnDrop, func(_ uint64, i *sockdiag.TCPInfo, r *Reading) {
+		i.Retransmits, i.BytesAcked, i.LastAck = known(3), known(100000), known(4000)
+		r.Drops = []drops.Record{{Kind: drops.Drop, Reason: "NETFILTER_DROP", Meaning: drops.Meaning("NETFILTER_DROP"), Interface: "eth0", Time: r.At, Source: netip.MustParseAddrPort(local), Destination: netip.MustParseAddrPort(remote)}}
+	}},
 	{"two small writes", Nagle, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) {
 		i.BytesSent, i.RTT, i.MinRTT, i.Unacked, i.NotSent = known(k*9000), known(40000), known(100), known(1), known(80)
 	}},
@@ -159,6 +179,34 @@ var cases = []struct {
 	{"reordering", Loss, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) {
 		i.TotalRetrans, i.Unacked, i.NotSent, i.ReordSeen, i.DSACKDups = known(k), known(40), known(99999), known(k), known(k)
 	}},
+	{"reordering, with other round-trip times", Loss, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) {
+		i.RTT, i.TotalRetrans, i.Unacked, i.NotSent, i.ReordSeen, i.DSACKDups = known(45000), known(k/2), known(40), known(99999), known(9*k), known(k/2)
+	}},
+	{"a long round trip that this connection does not cause", Program, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) {
+		i.RTT, i.Unacked = known(60000), known(2)
+	}},
+	{"BBR with little data", Program, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) { bbr(i) }},
+	{"BBR and a slow path", PathRate, func(k uint64, i *sockdiag.TCPInfo, r *Reading) {
+		bbr(i)
+		i.NotSent = known(99999)
+		if k%2 == 0 {
+			i.RTT = known(45000)
+		}
+		on(r, func(f *Iface) { f.Qdisc, f.Backlog = "fq", 6000 })
+	}},
+	{"BBR and some loss", Congestion, func(k uint64, i *sockdiag.TCPInfo, r *Reading) {
+		bbr(i)
+		i.NotSent, i.TotalRetrans, i.PacingRate = known(99999), known(k), known(1<<40)
+		on(r, func(f *Iface) { f.Qdisc = "fq" })
+	}},
+	{"BBR and much loss", Loss, func(k uint64, i *sockdiag.TCPInfo, r *Reading) {
+		bbr(i)
+		i.NotSent, i.TotalRetrans = known(99999), known(k*20)
+	}},
+	{"fq, and a full congestion window", Congestion, func(_ uint64, i *sockdiag.TCPInfo, r *Reading) {
+		i.NotSent, i.Unacked = known(99999), known(40)
+		on(r, func(f *Iface) { f.Qdisc, f.Backlog = "fq", 30000 })
+	}},
 	{"pacing by fq", Pacing, func(_ uint64, i *sockdiag.TCPInfo, r *Reading) {
 		i.NotSent = known(99999)
 		on(r, func(f *Iface) { f.Qdisc, f.Backlog = "fq", 30000 })
@@ -168,6 +216,9 @@ var cases = []struct {
 		i.RcvWnd = known(900000)
 	}},
 }
+
+// bbr makes BBR pace a connection at the rate at which it sends.
+func bbr(i *sockdiag.TCPInfo) { i.PacingRate = known(1250000) }
 
 // receives turns the connection around.
 func receives(k uint64, i *sockdiag.TCPInfo) {
@@ -234,6 +285,38 @@ func TestJudgeSlowPath(t *testing.T) {
 		l := j.Report().Connections[0].Limits[0]
 		if l.Code != want || want == SlowPath && l.Interface != "eth1" {
 			t.Errorf("with %d segments on the slow path: %+v, want %s", inFlight, l, want)
+		}
+	}
+}
+
+// A subflow without loss does not hide the loss of another one.
+func TestJudgeLossySubflow(t *testing.T) {
+	j := &Judge{}
+	for k := range uint64(21) {
+		c := live.Connection{ID: "1", Proto: "mptcp", Remote: remote, Token: "00000001", BytesSent: known(k * 20000)}
+		c.Sockets.Proto = sockdiag.MPTCP
+		for n, retrans := range []uint64{0, k} {
+			id := fmt.Sprint(n)
+			c.Subflows = append(c.Subflows, live.Subflow{ID: id, Iface: "eth" + id})
+			c.Sockets.Subflows = append(c.Sockets.Subflows, sockdiag.Socket{Proto: sockdiag.TCP, Iface: "eth" + id, TCP: &sockdiag.TCPInfo{
+				RTT: known(10000), MinRTT: known(10000), Busy: known(k * 100000 * uint64(n)), BytesSent: known(k * 10000), DataSegsOut: known(k * 10), TotalRetrans: known(retrans),
+				SndMSS: known(1448), Cwnd: known(10), Unacked: known(10 * uint64(n))}})
+		}
+		j.Add(&Reading{At: time.Unix(1000, 0).Add(time.Duration(k) * every), Conns: []live.Connection{c}})
+	}
+	limits := j.Report().Connections[0].Limits
+	if l := limits[0]; l.Code != Loss && limits[1].Code != Loss || slices.ContainsFunc(limits, func(l Limit) bool { return l.Code == Congestion }) {
+		t.Errorf("%+v", limits)
+	}
+}
+
+// A selected connection comes before causes that may concern others.
+func TestDescribeSelection(t *testing.T) {
+	r := made(21, func(uint64, *sockdiag.TCPInfo, *Reading) {}).Report()
+	r.Findings = []Finding{{ListenerFull, "A listener is full."}}
+	for selection, first := range map[bool]string{false: "A listener", true: "The program limits curl"} {
+		if r.Describe(selection); !strings.HasPrefix(r.Text, first) || !strings.Contains(r.Text, "A listener is full.") {
+			t.Errorf("selection %v: %s", selection, r.Text)
 		}
 	}
 }

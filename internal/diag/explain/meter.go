@@ -3,8 +3,7 @@
 package explain
 
 import (
-	"cmp"
-	"slices"
+	"sort"
 	"time"
 
 	"github.com/lklrun/lklrun/internal/diag/counters"
@@ -47,7 +46,7 @@ func (m *Meter) Add(r *Reading) counters.Set {
 		set = append(set, counters.Labelled("connections.limited_us", uint64(took.Microseconds()),
 			counters.Label{Name: "direction", Value: l.direction}, counters.Label{Name: "limit", Value: string(l.code)}, counters.Label{Name: "interface", Value: l.iface}))
 	}
-	slices.SortStableFunc(set, func(a, b counters.Counter) int { return cmp.Compare(a.Name, b.Name) })
+	sort.SliceStable(set, func(i, j int) bool { return set[i].Name < set[j].Name })
 	return set
 }
 

@@ -18,7 +18,7 @@ type Reading struct {
 	Conns        []live.Connection
 	Ifaces       map[string]Iface // by name
 	CPU          Usage
-	Drops        []drops.Record // events since the previous reading
+	Drops        []drops.Record // events since the previous reading; in the first one, all that the stack still has
 	Opened       uint64         // TCP connections since the start of the stack
 	Tracking     drops.Tracking
 	TrackingMost uint64            // largest number of tracked connections (net.netfilter.nf_conntrack_max); 0: unknown

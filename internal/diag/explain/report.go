@@ -41,15 +41,22 @@ func (j *Judge) Report() *Report {
 		}
 	}
 	r.Unseen += max(0, int64(j.last.Opened-j.first.Opened)-begun-j.forgotten)
-	slices.SortStableFunc(r.Connections, order)
+	sort.SliceStable(r.Connections, func(i, k int) bool { return order(&r.Connections[i], &r.Connections[k]) < 0 })
 	r.Findings = j.findings()
-	r.Describe()
+	r.Describe(false)
 	return r
 }
 
-// Describe sets the text of the report to its findings, or to that of its first connection.
-func (r *Report) Describe() {
+// Describe sets the text of the report to its findings, or to that of its first connection. If
+// the connections are a selection, the first one comes before the findings, which may concern
+// others.
+func (r *Report) Describe(selection bool) {
 	switch {
+	case selection && len(r.Connections) > 0:
+		r.Text = r.Connections[0].Text
+		for _, f := range r.Findings {
+			r.Text += " " + f.Text
+		}
 	case len(r.Findings) > 0:
 		r.Text = r.Findings[0].Text
 		for _, f := range r.Findings[1:] {
@@ -85,11 +92,15 @@ func (j *Judge) explain(t *track) Connection {
 	}
 	slices.Sort(c.Interfaces)
 	v := view{j, t, c.Direction}
-	for code, share := range v.shares() {
+	shares, at := v.shares()
+	for code, share := range shares {
 		if share < least {
 			continue
 		}
-		l := Limit{Code: code, Share: math.Round(share*100) / 100, Interface: v.iface(code)}
+		l := Limit{Code: code, Share: math.Round(share*100) / 100}
+		if located(code) {
+			l.Interface = at[code]
+		}
 		l.Evidence, l.Remedy = v.evidence(&l), v.remedy(&l)
 		c.Limits = append(c.Limits, l)
 	}
@@ -120,16 +131,35 @@ func (v *view) times() map[place]float64 {
 	return v.t.send
 }
 
-// shares returns the part of the time of each limit.
-func (v *view) shares() map[Code]float64 {
-	all, t := map[Code]float64{}, v.t
+// shares returns the part of the time of each limit, and the interface where it applied most.
+func (v *view) shares() (all map[Code]float64, at map[Code]string) {
+	all, at = map[Code]float64{}, map[Code]string{}
+	if t := v.t; t.sent+t.received == 0 && t.recvQ == 0 && outstanding(&t.conn) == 0 {
+		return map[Code]float64{Idle: 1}, at
+	}
+	each := map[string]map[Code]float64{}
 	for p, seconds := range v.times() {
-		all[p.code] += seconds / t.observed.Seconds()
+		if each[p.iface] == nil {
+			each[p.iface] = map[Code]float64{}
+		}
+		each[p.iface][p.code] += seconds / v.t.observed.Seconds()
 	}
-	f := v.main()
-	if t.sent+t.received == 0 && t.recvQ == 0 && outstanding(&t.conn) == 0 {
-		return map[Code]float64{Idle: 1}
+	most := map[Code]float64{}
+	for _, iface := range slices.Sorted(maps.Keys(each)) {
+		v.settle(iface, each[iface])
+		for code, share := range each[iface] {
+			all[code] += share
+			if share > most[code] {
+				most[code], at[code] = share, iface
+			}
+		}
 	}
+	return all, at
+}
+
+// settle replaces the limits over an interface by the causes that the whole observation shows.
+func (v *view) settle(iface string, all map[Code]float64) {
+	f, on := v.of(iface), v.last.Ifaces[iface]
 	become := func(to, from Code) {
 		all[to] += all[from]
 		delete(all, from)
@@ -140,11 +170,17 @@ func (v *view) shares() map[Code]float64 {
 		} else {
 			become(Peer, moving)
 		}
-		return all
+		return
+	}
+	if f.bbr && f.maxPacing == 0 {
+		become(PathRate, Pacing) // BBR paces at the rate of the path
+	}
+	if f.reorders() && on.Ways[stacknet.Out].Netem.Rate == 0 && on.Overlimits == f.overlimits {
+		become(Loss, PathRate) // packets that overtake each other have different round-trip times
 	}
 	// After a loss, the window is small because of the loss, unless hardly anything was lost.
 	switch {
-	case f.segments > 0 && float64(f.retrans) < lossLeast*float64(f.segments):
+	case f.segments > 0 && float64(f.retrans) < lossLeast*float64(f.segments), f.bbr && tolerated(f.retrans, f.segments):
 		become(Congestion, Loss)
 	case f.retrans == 0:
 	case all[PathRate] > all[Loss]:
@@ -152,24 +188,11 @@ func (v *view) shares() map[Code]float64 {
 	default:
 		become(Loss, Congestion)
 	}
-	return all
 }
 
-// iface returns the interface where a limit applied most of the time.
-func (v *view) iface(code Code) string {
-	var at string
-	var most float64
-	for p, seconds := range v.times() {
-		same := p.code == code || code == Loss && (p.code == moving || p.code == Congestion) || code == Congestion && p.code == Loss
-		if same && (seconds > most || seconds == most && p.iface < at) {
-			at, most = p.iface, seconds
-		}
-	}
-	switch code {
-	case Loss, PathRate, SlowPath, Gateway, Congestion, Pacing:
-		return at
-	}
-	return ""
+// located reports whether a limit applies at an interface.
+func located(code Code) bool {
+	return slices.Contains([]Code{Loss, PathRate, SlowPath, Gateway, Congestion, Pacing}, code)
 }
 
 // main returns the subflow with the most data.
@@ -275,10 +298,8 @@ func (v *view) evidence(l *Limit) (all []string) {
 	case Pacing:
 		if v.byQdisc(f, on) {
 			add("the queueing discipline fq of %s holds packets back: %s wait in it", l.Interface, text.Scaled(float64(on.Backlog), "B"))
-		} else if f.maxPacing > 0 {
-			add("the program limits pacing to %s (SO_MAX_PACING_RATE)", text.Scaled(8*float64(f.maxPacing), "bit/s"))
 		} else {
-			add("%s paces at %s, its estimate of the path's rate", f.congestion, text.Scaled(8*float64(f.pacing), "bit/s"))
+			add("the program limits pacing to %s (SO_MAX_PACING_RATE)", text.Scaled(8*float64(f.maxPacing), "bit/s"))
 		}
 	case Loss:
 		all = append(all, v.lost(f, on)...)
@@ -307,7 +328,7 @@ func (v *view) lost(f *flow, on Iface) (all []string) {
 	way, word, before := stacknet.Out, "retransmitted", f.netemOutBefore
 	n, of := f.retrans, f.segments
 	if v.direction == Receives {
-		way, word, before = stacknet.In, "out of order, behind missing ones", f.netemBefore
+		way, word, before = stacknet.In, "out of order, behind missing or late ones", f.netemBefore
 		n, of = f.ooo, f.arrived
 	}
 	all = append(all, fmt.Sprintf("%d of %d segments were %s (%s)", n, of, word, percent(float64(n)/float64(max(of, 1)))))
@@ -332,6 +353,10 @@ func (v *view) lost(f *flow, on Iface) (all []string) {
 		all = append(all, fmt.Sprintf("the queue of %s (%s) dropped %d packets", f.iface, on.Qdisc, on.Drops-f.dropsBefore))
 	case v.lossyWire(on):
 		all = append(all, fmt.Sprintf("lklctl path drops %s of the packets that arrive over %s; probably the other end of this wire drops as many of those that are sent", percent(on.Ways[stacknet.In].Netem.Loss), f.iface))
+	case v.late(f, on):
+		all = append(all, fmt.Sprintf("the stack dropped none of them: they overtook each other beyond %s", f.iface))
+	case v.direction == Receives:
+		all = append(all, fmt.Sprintf("the stack dropped none of them, so they were lost or delayed beyond %s", f.iface))
 	default:
 		all = append(all, fmt.Sprintf("the stack dropped none of them, so they were lost beyond %s", f.iface))
 	}
@@ -349,7 +374,8 @@ func (v *view) reasons(f *flow) (all []string) {
 	a, b := v.t.conn.Local, v.t.conn.Remote
 	counts := map[string]uint64{}
 	for d, n := range v.dropped {
-		if d.local == a && d.remote == b || d.local == b && d.remote == a || d.remote == f.remote {
+		ours := d.local == a && d.remote == b || d.local == b && d.remote == a || d.remote == f.remote
+		if ours && !usual(d.reason) {
 			counts[d.reason] += n
 		}
 	}
@@ -368,6 +394,8 @@ func (v *view) queue(f *flow, on Iface, iface string) (all []string) {
 	switch {
 	case on.Ways[way].Netem.Rate > 0:
 		all = append(all, fmt.Sprintf("lklctl path limits %s to %s, direction %v", iface, text.Scaled(float64(on.Ways[way].Netem.Rate), "bit/s"), way))
+	case f.bbr && f.pacing > 0 && v.direction == Sends:
+		all = append(all, fmt.Sprintf("%s paces at %s, its estimate of the path's rate", f.congestion, text.Scaled(8*float64(f.pacing), "bit/s")))
 	case on.Overlimits > f.overlimits:
 		all = append(all, fmt.Sprintf("the queueing discipline %s of %s delays packets: %s wait in it", on.Qdisc, iface, text.Scaled(float64(on.Backlog), "B")))
 	case f.queued > f.rounds/2:
@@ -431,10 +459,7 @@ func (v *view) remedy(l *Limit) []string {
 		if v.byQdisc(f, on) {
 			return []string{"raise the maxrate of fq: lklctl exec -- tc -s qdisc show dev " + l.Interface}
 		}
-		if f.maxPacing > 0 {
-			return []string{"raise or remove SO_MAX_PACING_RATE in the program"}
-		}
-		return []string{"nothing, if the estimate is right"}
+		return []string{"raise or remove SO_MAX_PACING_RATE in the program"}
 	case Loss:
 		way := stacknet.Out
 		if v.direction == Receives {
@@ -446,7 +471,17 @@ func (v *view) remedy(l *Limit) []string {
 		if v.lossyWire(on) {
 			return []string{fmt.Sprintf("the end that receives applies the loss of a wire: lklctl -n NODE path INTERFACE clear, with the node that is the next hop to %v", v.peer().Addr())}
 		}
-		return []string{"repair the path or use another one", "if the loss is not congestion, try an algorithm that tolerates it: lklrun --stack bbr"}
+		if v.late(f, on) {
+			return []string{"nothing, if the rate suffices: the receiver puts the segments in order", "else repair the path, for example a bond or a radio link that does not keep the order"}
+		}
+		if f.bbr {
+			return []string{"repair the path or use another one"}
+		}
+		remedy := []string{"repair the path or use another one", "if the loss is not congestion, try an algorithm that tolerates it: lklrun --stack bbr"}
+		if v.direction == Receives {
+			remedy = append(remedy, "to tell loss from reordering, run lklctl explain or ss -ti on the sender")
+		}
+		return remedy
 	case PathRate:
 		remedy := []string{}
 		if on.Ways[stacknet.Out].Netem.Rate > 0 || on.Ways[stacknet.In].Netem.Rate > 0 {
@@ -454,7 +489,7 @@ func (v *view) remedy(l *Limit) []string {
 		} else {
 			remedy = append(remedy, "use a faster path, or add a second one with MPTCP: lklrun --stack mptcp with two --if")
 		}
-		if v.direction == Sends && f.mean(f.rtt) >= bloat*float64(f.minRTT) {
+		if v.direction == Sends && !f.bbr && f.mean(f.rtt) >= bloat*float64(f.minRTT) {
 			remedy = append(remedy, "the queue is too long (bufferbloat); shorten it with fq_codel or cake, or keep it short from here: lklrun --stack bbr")
 		}
 		return remedy
@@ -473,6 +508,20 @@ func (v *view) remedy(l *Limit) []string {
 
 // sysctl reports whether the receive buffer is as large as the sysctl permits.
 func (v *view) sysctl(f *flow) bool { return v.last.RcvMost > 0 && f.rcvbuf == v.last.RcvMost }
+
+// reorders reports whether segments overtook each other so often that what TCP sent again had
+// mostly not been lost.
+func (f *flow) reorders() bool {
+	return f.reordered > 0 && f.reordered*20 >= f.segments && 2*f.duplicates >= f.retrans
+}
+
+// late reports whether segments arrive late and are not lost.
+func (v *view) late(f *flow, on Iface) bool {
+	if v.direction == Receives {
+		return on.Ways[stacknet.In].Netem.Jitter > 0 && on.Ways[stacknet.In].Netem.Loss == 0
+	}
+	return f.reordered > 0 && 2*f.duplicates >= f.retrans
+}
 
 // byQdisc reports whether fq, and not the program or BBR, paces a subflow.
 func (v *view) byQdisc(f *flow, on Iface) bool {
@@ -546,11 +595,15 @@ func (v *view) headline(l *Limit) string {
 		}
 		return fmt.Sprintf("Pacing%s limits %s%s, %s of the time.", by, who, at, share)
 	case Loss:
-		if v.direction == Sends && f.reordered > 0 && 2*f.duplicates >= f.retrans {
+		on := v.last.Ifaces[l.Interface]
+		if v.late(f, on) {
 			return fmt.Sprintf("Reordering limits %s%s, %s of the time: segments that overtake each other look like lost ones.", who, at, share)
 		}
 		if v.direction == Sends && f.reordered > 0 {
 			return fmt.Sprintf("Packet loss and reordering limit %s%s, %s of the time.", who, at, share)
+		}
+		if in := on.Ways[stacknet.In]; v.direction == Receives && !in.Drop && in.Netem.Loss == 0 && len(v.reasons(f)) == 0 {
+			return fmt.Sprintf("Packet loss or reordering limits %s%s, %s of the time.", who, at, share)
 		}
 		return fmt.Sprintf("Packet loss limits %s%s, %s of the time.", who, at, share)
 	case PathRate:

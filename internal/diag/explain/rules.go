@@ -8,12 +8,14 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/diag/drops"
 	"github.com/lklrun/lklrun/internal/diag/live"
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
+	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
 // rule recognizes a cause that the shares of the time do not show. A connection has the first
@@ -29,6 +31,36 @@ type rule struct {
 // rules are in the order in which they are tried: the more evidence a rule requires, the
 // earlier it comes.
 var rules = []rule{
+	{
+		code: OwnDrop,
+		applies: func(v *view) bool {
+			return (v.connecting() || v.accepting() || v.unanswered()) && v.ownDrops().count > 0
+		},
+		sentence: func(v *view) string {
+			if l := v.ownDrops(); l.reason != "NEIGH_FAILED" {
+				return fmt.Sprintf("The stack itself drops packets of %s, with the reason %s: %s.", v.subject(), l.reason, l.meaning)
+			}
+			return fmt.Sprintf("The next hop of %s does not answer ARP or neighbour discovery: its host is down, or the address is wrong.", v.subject())
+		},
+		evidence: func(v *view) []string {
+			l := v.ownDrops()
+			return []string{fmt.Sprintf("it has dropped %s of this connection, the last one %v ago", text.Plural(l.count, "packet"), ago(uint64(max(0, v.last.At.Sub(l.last).Milliseconds()))))}
+		},
+		remedy: func(v *view) []string { return []string{v.undrop(v.ownDrops().reason)} },
+	},
+	{
+		code:    Unanswered,
+		applies: (*view).accepting,
+		sentence: func(v *view) string {
+			return fmt.Sprintf("%s does not acknowledge the SYN-ACK: a firewall drops it, it finds no way back, or the sender of the SYN is forged.", v.t.conn.Remote)
+		},
+		evidence: func(v *view) []string {
+			return []string{fmt.Sprintf("the connection has been half open for at least %v", ago(uint64(v.t.observed.Milliseconds())))}
+		},
+		remedy: func(v *view) []string {
+			return []string{fmt.Sprintf("to tell which, try lklctl exec -- ping %v; on the peer, tcpdump shows whether the SYN-ACK arrives", v.peer().Addr())}
+		},
+	},
 	{
 		code:    Unanswered,
 		applies: func(v *view) bool { return v.connecting() && v.accepted() > 0 },
@@ -55,13 +87,19 @@ var rules = []rule{
 	{
 		code: PathMTU,
 		applies: func(v *view) bool {
-			return v.unanswered() && v.acked() < v.main().mss && v.tcp().Unacked.N > 0 && v.full()
+			return v.unanswered() && v.full() && v.ackedSmall()
 		},
 		sentence: func(v *view) string {
+			if v.acked() >= v.main().mss {
+				return fmt.Sprintf("The path drops large packets and reports none of them (PMTUD black hole), or it is down: the full-size segments of %s get no acknowledgement, although small ones did.", v.subject())
+			}
 			return fmt.Sprintf("The path probably drops large packets, and reports none of them (PMTUD black hole): the full-size segments of %s get no acknowledgement, although the small ones of the handshake did.", v.subject())
 		},
 		evidence: func(v *view) []string {
-			return append(v.timeouts(), fmt.Sprintf("the segments have up to %s, and not one was acknowledged", text.Scaled(float64(v.main().mss), "B")))
+			if v.acked() < v.main().mss {
+				return append(v.timeouts(), fmt.Sprintf("the segments have up to %s, and not one was acknowledged", text.Scaled(float64(v.main().mss), "B")))
+			}
+			return append(v.timeouts(), fmt.Sprintf("the acknowledged segments have %d bytes on average, the others up to %s", v.acked()/v.tcp().Delivered.N, text.Scaled(float64(v.main().mss), "B")))
 		},
 		remedy: func(v *view) []string {
 			return []string{
@@ -140,9 +178,58 @@ func (v *view) peer() netip.AddrPort {
 	return a
 }
 
-// connecting reports whether a SYN was sent again.
+// connecting reports whether a SYN was sent again, also of an attempt that has ended since.
 func (v *view) connecting() bool {
-	return v.t.alive && v.main().state == sockdiag.SynSent && v.tcp().Retransmits.N > 0
+	return v.main().state == sockdiag.SynSent && v.tcp().Retransmits.N > 0
+}
+
+// accepting reports whether a SYN-ACK has waited for its acknowledgement until it was sent again.
+// Linux counts only those that have left the stack.
+func (v *view) accepting() bool {
+	return v.t.alive && v.main().state == sockdiag.SynRecv && v.t.observed >= time.Second
+}
+
+// losses are the packets of a connection that the stack has dropped for one reason.
+type losses struct {
+	reason, meaning string
+	count           int
+	last            time.Time
+}
+
+// ownDrops returns the most frequent drops of an unanswered connection: all that the stack still
+// knows, or those since the last acknowledgement.
+func (v *view) ownDrops() (most losses) {
+	f, since := v.main(), time.Time{}
+	if v.unanswered() {
+		since = v.last.At.Add(-time.Duration(v.tcp().LastAck.N) * time.Millisecond)
+	}
+	for d, l := range v.known {
+		ours := d.local == f.local && d.remote == f.remote || d.local == f.remote && d.remote == f.local
+		if ours && !usual(d.reason) && l.last.After(since) && (l.count > most.count || l.count == most.count && l.reason < most.reason) {
+			most = l
+		}
+	}
+	return most
+}
+
+// usual reports whether TCP also drops segments of a connection without a fault for a reason, such
+// as repeated ones.
+func usual(reason string) bool {
+	return reason == "NOT_SPECIFIED" || strings.HasPrefix(reason, "TCP_") && reason != "TCP_CSUM" && !strings.HasPrefix(reason, "TCP_MD5")
+}
+
+// undrop suggests what to change if the stack drops packets for a reason.
+func (v *view) undrop(reason string) string {
+	f := v.main()
+	switch ways := v.last.Ifaces[f.iface].Ways; {
+	case reason == "NETFILTER_DROP" && v.ownDrops().meaning == drops.Meaning(reason):
+		return "lklctl exec -- nft list ruleset shows the rule, and iptables-save those of iptables"
+	case reason == "NEIGH_FAILED":
+		return fmt.Sprintf("lklctl exec -- ip neigh shows the next hop; lklctl exec -- ip route get %v tells which one it is", v.peer().Addr())
+	case reason == "QDISC_DROP" && slices.ContainsFunc(ways[:], func(i stacknet.Impairment) bool { return i.Drop || i.Netem.Loss > 0 }):
+		return "lklctl path " + f.iface + " clear"
+	}
+	return fmt.Sprintf("lklctl drops dst %v or src %[1]v lists these packets", v.peer().Addr())
 }
 
 func (v *view) syns() []string {
@@ -167,8 +254,16 @@ func (v *view) unanswered() bool {
 // acked returns the number of acknowledged bytes of the subflow with the most data.
 func (v *view) acked() uint64 { return v.tcp().BytesAcked.N }
 
-// full reports whether a full-size segment was sent.
-func (v *view) full() bool { return v.tcp().BytesSent.N >= v.main().mss && v.main().mss > 0 }
+// full reports whether full-size segments wait for an acknowledgement.
+func (v *view) full() bool {
+	i := v.tcp()
+	return v.main().mss > 0 && i.BytesSent.N-i.BytesRetrans.N >= i.BytesAcked.N+i.Unacked.N*v.main().mss/2
+}
+
+// ackedSmall reports whether the acknowledged segments were much smaller than full-size ones.
+func (v *view) ackedSmall() bool {
+	return v.acked() < v.main().mss || 2*v.acked() < v.tcp().Delivered.N*v.main().mss
+}
 
 // largestPing returns the size of a ping whose packet is as large as the path's MTU.
 func (v *view) largestPing() uint64 {
@@ -300,7 +395,7 @@ func (c *Connection) rank() int {
 
 // order compares two connections for the report. Of the two ends of a connection in this
 // stack, the sender comes first: their data differ only by what is under way.
-func order(a, b Connection) int {
+func order(a, b *Connection) int {
 	if a.Local == b.Remote && a.Remote == b.Local && a.rank() == b.rank() && a.Direction != b.Direction {
 		return cmp.Compare(b.Direction, a.Direction)
 	}
@@ -322,8 +417,13 @@ func (v *view) local() (other *live.Connection, ok bool) {
 func (j *Judge) note(r *Reading) {
 	for i := range r.Drops {
 		d := &r.Drops[i]
-		if d.Kind == drops.Drop {
-			j.dropped[drop{d.Source.String(), d.Destination.String(), d.Reason}]++
+		if d.Kind != drops.Drop {
+			continue
 		}
+		key := drop{d.Source.String(), d.Destination.String(), d.Reason}
+		if d.Time.After(j.first.At) {
+			j.dropped[key]++
+		}
+		j.known[key] = losses{d.Reason, d.Meaning, j.known[key].count + 1, d.Time}
 	}
 }

@@ -51,9 +51,6 @@ func NewWatcher(ctx context.Context, conn *stackconn.Conn, info *instance.Info) 
 		return nil, err
 	}
 	w.drops = r
-	if _, err := r.Read(ctx); err != nil { // skip the past
-		return nil, errors.Join(err, r.Close())
-	}
 	return w, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sort"
 
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
@@ -42,7 +43,7 @@ func (c *client4) apply(ctx context.Context, old, l *Lease) error {
 	// Routes on the link come first, including those to the gateways of
 	// other routes.
 	routes := slices.Clone(l.Routes)
-	slices.SortStableFunc(routes, func(a, b Route) int { return b.Dst.Bits() - a.Dst.Bits() })
+	sort.SliceStable(routes, func(i, j int) bool { return routes[i].Dst.Bits() > routes[j].Dst.Bits() })
 	for _, r := range routes {
 		if err := stacknet.SetLeasedRoute(ctx, c.conn, c.route(l, r)); err != nil {
 			return err

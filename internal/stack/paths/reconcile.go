@@ -11,10 +11,10 @@
 package paths
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
+	"sort"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -248,7 +248,7 @@ func tables(state *State, links []link) []Change {
 		}
 	}
 	// A gateway can be used only after a route to its network exists.
-	slices.SortStableFunc(order, func(a, b place) int { return cmp.Compare(hops(want[a]), hops(want[b])) })
+	sort.SliceStable(order, func(i, j int) bool { return hops(want[order[i]]) < hops(want[order[j]]) })
 	have := map[place]stacknet.Route{}
 	var del []Change
 	for _, r := range state.Routes {
@@ -273,7 +273,7 @@ func tables(state *State, links []link) []Change {
 		}
 	}
 	// Routes through a gateway are deleted before the route to the gateway.
-	slices.SortStableFunc(del, func(a, b Change) int { return cmp.Compare(hops(*b.DelRoute), hops(*a.DelRoute)) })
+	sort.SliceStable(del, func(i, j int) bool { return hops(*del[i].DelRoute) > hops(*del[j].DelRoute) })
 	return append(set, del...)
 }
 

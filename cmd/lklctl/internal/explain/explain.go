@@ -104,7 +104,7 @@ func run(ctx context.Context, c *verb.Call, info *instance.Info, conn *stackconn
 	if !o.filter.Empty() || o.process != "" {
 		r.Connections = slices.DeleteFunc(r.Connections, func(k explain.Connection) bool { return !o.wants(&k) })
 		r.Unseen = 0
-		r.Describe()
+		r.Describe(true)
 	}
 	such := ""
 	if !o.filter.Empty() || o.process != "" {
