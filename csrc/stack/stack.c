@@ -217,6 +217,17 @@ int64_t stack_turn(void)
 }
 
 /**
+ * stack_deliver - dispatch the events that the last call has caused in the stack
+ *
+ * The kernel delivers what is sent over its loopback during the call.
+ */
+void stack_deliver(void)
+{
+	if (alive && stack->asked())
+		events_fetch();
+}
+
+/**
  * stack_rest - let the stack stop its tick before the loop sleeps
  * @ns: as from stack_turn(); returned if the stack does not support this
  *

@@ -114,6 +114,7 @@ extern void (*stack_panicked)(void);
 int stack_open(const char *path, const char *abi, char *err, size_t errlen);
 int stack_boot(uint64_t mem, const char *cmdline);
 int64_t stack_turn(void);
+void stack_deliver(void);
 int64_t stack_rest(int64_t ns);
 void stack_catch_up(void);
 void stack_event(uint64_t data, uint32_t events);

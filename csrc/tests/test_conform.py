@@ -81,6 +81,8 @@ if TRACE:
     # A stop for another thread's new socket makes these calls look up descriptors again.
     ALWAYS |= {("listener, %s, close: waits, then EINTR" % call, "listener, %s, close: %d" % (call, n))
                for call in ("poll", "ppoll", "select", "pselect") for n in (1, 2)}
+# The back end host learns of datagrams from an epoll, after the call.
+HOST = ALWAYS | {("at once: 1", "at once: 0")}
 LIMIT = 60
 ROUNDS = 100
 
@@ -130,7 +132,7 @@ def compare(name, allowed, *args, **kw):
 
 
 def host():
-    compare("back end host", ALWAYS, "host", None)
+    compare("back end host", HOST, "host", None)
 
 
 def unprivileged():
@@ -140,7 +142,7 @@ def unprivileged():
     with tempfile.TemporaryDirectory(prefix="lklhost-test-") as d:
         os.chmod(d, 0o755)
         program, binary = (shutil.copy(f, d) for f in (conform, os.environ["LKLHOST"]))
-        compare("back end host, an ordinary user", ALWAYS, "host", None, uid=65534,
+        compare("back end host, an ordinary user", HOST, "host", None, uid=65534,
                 program=program, binary=binary)
 
 

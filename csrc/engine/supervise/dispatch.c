@@ -384,6 +384,14 @@ static bool is_shut_zygote(const struct call *c)
 	return fd == -EPERM;
 }
 
+/** has_sent - whether a call with the result @ret has sent datagrams */
+static bool has_sent(const struct call *c, int64_t ret)
+{
+	if (ret < 0 || !c->conn || c->conn->kind != KIND_DGRAM)
+		return false;
+	return c->nr == SYS_sendto || c->nr == SYS_sendmsg || c->nr == SYS_sendmmsg;
+}
+
 /**
  * dispatch_call - handle a caught call, see struct call_ops
  * @c: its id, pid, nr and args are set
@@ -410,6 +418,9 @@ void dispatch_call(struct call *c, bool foreign)
 	if (c->dup >= 0)
 		paged_close(c, c->dup);
 	reserve_fill();
+	/* A receiver on the same stack has the datagrams when the call returns. */
+	if (has_sent(c, ret))
+		stack_deliver();
 	if (ret != CALL_HELD && ret != CALL_ANSWERED)
 		call_answer(c, ret);
 }
