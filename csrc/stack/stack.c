@@ -165,20 +165,29 @@ static short ask(int fd, short events)
 	return ST(SYS_ppoll, &p, 1, &zero, 0, 8, 0) > 0 ? p.revents : 0;
 }
 
+/** events_dispatch - call the handlers that are @first, or the others */
+static void events_dispatch(const struct epoll_event *ev, long n, bool first)
+{
+	long i;
+
+	for (i = 0; i < n; i++) {
+		struct stack_src *src = ev[i].data.ptr;
+
+		if (src->fn && src->first == first)
+			src->fn(src, ev[i].events);
+	}
+}
+
 /** events_fetch - dispatch the events of the stack's epoll; returns how many */
 static int events_fetch(void)
 {
 	struct epoll_event ev[EVENTS];
-	long n, i;
+	long n;
 
 	n = ST(SYS_epoll_pwait, sepfd, ev, EVENTS, 0, 0, 8);
 	events_left = n == EVENTS;
-	for (i = 0; i < n; i++) {
-		struct stack_src *src = ev[i].data.ptr;
-
-		if (src->fn)
-			src->fn(src, ev[i].events);
-	}
+	events_dispatch(ev, n, true);
+	events_dispatch(ev, n, false);
 	return n > 0 ? (int)n : 0;
 }
 
@@ -219,7 +228,7 @@ int64_t stack_turn(void)
 /**
  * stack_deliver - dispatch the events that the last call has caused in the stack
  *
- * The kernel delivers what is sent over its loopback during the call.
+ * The kernel delivers what a call sends over loopback during the call.
  */
 void stack_deliver(void)
 {

@@ -30,9 +30,11 @@
 /**
  * struct stack_src - the handler of a descriptor of the stack
  * @fn: called with epoll events; NULL after removal
+ * @first: called before the others that have events at the same time
  */
 struct stack_src {
 	void (*fn)(struct stack_src *src, uint32_t events);
+	bool first;
 };
 
 /**

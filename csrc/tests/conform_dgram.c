@@ -109,7 +109,7 @@ static void receive(const char *what, int fd, int flags, size_t room)
 	fflush(stdout);
 }
 
-/** at_once - whether datagrams over loopback are there when sendto() returns */
+/** at_once - whether most datagrams over loopback are there when sendto() returns */
 static void at_once(int family)
 {
 	struct sockaddr_storage ss;
@@ -126,7 +126,7 @@ static void at_once(int family)
 		else
 			recv(a, &c, 1, 0);
 	}
-	say("at once", there == i);
+	say("at once", there > i / 2);
 	close(a);
 	close(b);
 }

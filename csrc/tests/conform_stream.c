@@ -78,6 +78,35 @@ static void fast_open(int family)
 	close(fd);
 }
 
+/** at_once - whether most connections over loopback are there when connect() returns */
+static void at_once(int family)
+{
+	struct sockaddr_storage ss;
+	int port, l = listener(family, 0, &port), kind, i;
+	socklen_t len = lo(&ss, family, port);
+	struct pollfd p = { l, POLLIN, 0 };
+
+	for (kind = 0; kind <= SOCK_NONBLOCK; kind += SOCK_NONBLOCK) {
+		int pending = 0, writable = 0;
+
+		printf("# at once, family %d, %s\n", family, kind ? "not blocking" : "blocking");
+		for (i = 0; i < 100; i++) {
+			int fd = socket(family, SOCK_STREAM | kind, 0);
+			struct pollfd w = { fd, POLLOUT, 0 };
+
+			connect(fd, (struct sockaddr *)&ss, len);
+			writable += poll(&w, 1, 0) == 1;
+			pending += poll(&p, 1, 0) == 1;
+			wait_for(l, POLLIN);
+			close(accept(l, NULL, NULL));
+			close(fd);
+		}
+		say("at once", writable > i / 2);
+		say("at once", pending > i / 2);
+	}
+	close(l);
+}
+
 /** no_peer - calls on a socket that was never connected */
 static void no_peer(int family)
 {
@@ -772,6 +801,7 @@ int main(void)
 
 	for (i = 0; i < 2; i++) {
 		fast_open(f[i]);
+		at_once(f[i]);
 		no_peer(f[i]);
 		gone(f[i]);
 		oneself(f[i]);

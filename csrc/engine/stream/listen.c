@@ -139,6 +139,8 @@ int64_t tcp_listen(struct call *c)
 	conn_reachable(conn);
 	conn_event(conn, "listen");
 	conn_listens(conn, true);
+	/* Over loopback, the connection is there when the call connect() returns. */
+	conn->ssrc.first = true;
 	return stream_watch(s, listen_event);
 }
 

@@ -384,12 +384,24 @@ static bool is_shut_zygote(const struct call *c)
 	return fd == -EPERM;
 }
 
-/** has_sent - whether a call with the result @ret has sent datagrams */
+/**
+ * has_sent - whether a call with the result @ret has sent something itself
+ *
+ * Over loopback, the receiver has it when the call returns: the datagram, the
+ * connection.
+ */
 static bool has_sent(const struct call *c, int64_t ret)
 {
-	if (ret < 0 || !c->conn || c->conn->kind != KIND_DGRAM)
-		return false;
-	return c->nr == SYS_sendto || c->nr == SYS_sendmsg || c->nr == SYS_sendmmsg;
+	switch (c->conn ? c->nr : -1) {
+	case SYS_connect:
+		return c->conn->kind == KIND_STREAM &&
+		       (ret == CALL_HELD || ret == -EINPROGRESS || !ret);
+	case SYS_sendto:
+	case SYS_sendmsg:
+	case SYS_sendmmsg:
+		return c->conn->kind == KIND_DGRAM && ret >= 0;
+	}
+	return false;
 }
 
 /**
@@ -418,7 +430,6 @@ void dispatch_call(struct call *c, bool foreign)
 	if (c->dup >= 0)
 		paged_close(c, c->dup);
 	reserve_fill();
-	/* A receiver on the same stack has the datagrams when the call returns. */
 	if (has_sent(c, ret))
 		stack_deliver();
 	if (ret != CALL_HELD && ret != CALL_ANSWERED)
