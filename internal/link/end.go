@@ -48,6 +48,8 @@ type End struct {
 
 	EgressRules func(from int) egress.Policy // the rules from an index on; nil: not a gateway
 
+	NameProcesses func(egress.Finder) // sets how the log finds processes; nil: not a gateway
+
 	Watch *netdev.Watch // reports the end; nil: watch the device, if there is one
 	Gone  string        // message at the end; empty: the device is gone
 }

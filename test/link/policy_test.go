@@ -151,6 +151,73 @@ func TestEgressPolicy(t *testing.T) {
 	}
 }
 
+// processTries tries each way to be refused or permitted, and prints its PID.
+const processTries = `
+import os, socket, sys
+for kind, to in (socket.SOCK_STREAM, ("10.71.8.3", 80)), (socket.SOCK_DGRAM, ("10.71.8.3", 9)), (socket.SOCK_STREAM, ("10.71.8.2", 8080)), (socket.SOCK_DGRAM, ("10.71.8.2", 9)):
+    s = socket.socket(socket.AF_INET, kind)
+    s.settimeout(10)
+    try:
+        s.connect(to)
+        if kind == socket.SOCK_DGRAM:
+            s.send(b"x"); s.recv(9)
+    except OSError as e:
+        print(e, file=sys.stderr)
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.sendto(b"x", ("10.71.8.3", 10))
+s.close()
+print(os.getpid(), flush=True)
+if sys.argv[1] != "preload":
+    os.execvp("curl", ["curl", "-sS", "-m", "20", "-o", "/dev/null", "http://good.test/hello"])
+`
+
+// TestEgressProcesses checks that the log names the process of each decision, or says that it
+// does not know it.
+func TestEgressProcesses(t *testing.T) {
+	t.Parallel()
+	s := newPolicySite(t)
+	for _, engine := range []string{"supervise", "trace", "preload"} {
+		t.Run(engine, func(t *testing.T) {
+			log := filepath.Join(s.dir, engine)
+			r := kit.Run(t, 2*kit.Limit, s.command(kit.Bin("lklrun"), "--name", kit.NewName(), "--engine", engine, "--allow", egressGood+":8080", "--allow", egressGood+":9", "--allow", "good.test:80", "--egress-log", log, "--",
+				"/usr/bin/python3", "-c", processTries, engine))
+			if r.Status != 0 {
+				t.Fatal(r)
+			}
+			pid, names := strings.TrimSpace(r.Stdout), map[string]string{}
+			for _, d := range decisions(t, log) {
+				key := fmt.Sprintf("%s %s%s %d %s", d.Protocol, d.Name, d.Address, d.Port, d.Verdict)
+				if (len(d.Processes) == 0) != (d.Unknown != "") {
+					t.Errorf("%s: %+v", key, d)
+				}
+				for _, p := range d.Processes {
+					if names[key] = p.Comm; fmt.Sprint(p.PID) != pid {
+						t.Errorf("%s: PID %d, want %s", key, p.PID, pid)
+					}
+				}
+			}
+			for key, want := range map[string]string{
+				"dns good.test 0 allowed":           "curl",
+				"tcp good.test10.71.8.2 80 allowed": "curl",
+				"tcp 10.71.8.2 8080 allowed":        "python3",
+				"tcp 10.71.8.3 80 refused":          "python3",
+				"udp 10.71.8.3 9 refused":           "python3",
+				"udp 10.71.8.2 9 allowed":           "python3",
+			} {
+				if got := names[key]; got != want && engine != "preload" || got != "" && got != want {
+					t.Errorf("%s: %q, want %q", key, got, want)
+				}
+			}
+			if got := names["udp 10.71.8.3 10 refused"]; got != "" && got != "python3" {
+				t.Errorf("a closed socket: %q", got)
+			}
+			if t.Failed() {
+				t.Errorf("%v\n%s", r, kit.ReadFile(t, log))
+			}
+		})
+	}
+}
+
 // TestEgressPolicyIsReadOnce checks that a program that replaces the policy and its links gains
 // nothing, and neither does one that replaces the file of the log or of an audit.
 func TestEgressPolicyIsReadOnce(t *testing.T) {

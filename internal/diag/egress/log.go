@@ -5,6 +5,7 @@ package egress
 import (
 	"encoding/json"
 	"io"
+	"net/netip"
 	"sync"
 	"time"
 )
@@ -19,7 +20,20 @@ type Decision struct {
 	Verdict  string    `json:"verdict"`           // allowed or refused
 	Rule     string    `json:"rule,omitempty"`    // the rule that allows it, or "audit"
 	Reason   string    `json:"reason,omitempty"`  // why it is refused
+
+	Processes []Process `json:"processes,omitempty"`         // the processes that have the socket open
+	Unknown   string    `json:"processes_unknown,omitempty"` // why they are not known
 }
+
+// Process is a process of the program.
+type Process struct {
+	PID  int    `json:"pid"`  // on the host
+	Comm string `json:"comm"` // first 15 characters of its name, which it can choose
+}
+
+// Finder returns the processes that have a socket of the stack open, or an error if they are
+// not known.
+type Finder func(protocol string, from, to netip.AddrPort) ([]Process, error)
 
 const (
 	// logQueue is the number of decisions that wait for a slow reader of the log.

@@ -5,9 +5,11 @@ package launch
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"os"
 
 	"github.com/lklrun/lklrun/internal/diag/egress"
+	"github.com/lklrun/lklrun/internal/diag/owners"
 	"github.com/lklrun/lklrun/internal/diag/rpc"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
@@ -88,6 +90,22 @@ func (v *links) egress(context.Context, struct{}, *os.File) (*egress.Account, er
 		}
 	}
 	return nil, nil
+}
+
+// nameProcesses lets the logs of gateways find the processes of sockets.
+func (v *links) nameProcesses(f *owners.Finder) {
+	find := func(protocol string, from, to netip.AddrPort) (all []egress.Process, err error) {
+		held, err := f.Processes(protocol, from, to)
+		for _, p := range held[:min(len(held), processMost)] {
+			all = append(all, egress.Process{PID: p.PID, Comm: p.Comm})
+		}
+		return all, err
+	}
+	for _, l := range v.all() {
+		if l.host.NameProcesses != nil {
+			l.host.NameProcesses(find)
+		}
+	}
 }
 
 // egressRules answers rpc.EgressRules.

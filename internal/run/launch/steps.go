@@ -14,6 +14,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/diag/account"
+	"github.com/lklrun/lklrun/internal/diag/owners"
 	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/link"
@@ -168,6 +169,7 @@ func (r *run) release(ctx context.Context) error {
 	if err := r.measure(ctx); err != nil {
 		return err
 	}
+	r.links.nameProcesses(&owners.Finder{Conn: r.conn})
 	if _, err = r.conn.Go(ctx, g); err != nil {
 		return err
 	}

@@ -35,5 +35,8 @@ func (*Gateway) Close() {}
 // Egress returns nil.
 func (*Gateway) Egress() *egress.Account { return nil }
 
+// NameProcesses does nothing.
+func (*Gateway) NameProcesses(egress.Finder) {}
+
 // EgressRules returns no rules.
 func (*Gateway) EgressRules(int) egress.Policy { return egress.Policy{} }

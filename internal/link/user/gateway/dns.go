@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+
+	"github.com/lklrun/lklrun/internal/link/user/rules"
 )
 
 const (
@@ -148,7 +150,7 @@ func serverFailure(query []byte) []byte {
 }
 
 // answer serves the queries from one of the stack's ports.
-func (g *Gateway) answer(ctx context.Context, in *gonet.UDPConn) {
+func (g *Gateway) answer(ctx context.Context, in *gonet.UDPConn, s rules.Socket) {
 	defer in.Close()
 	a := newAssociation(g, udpPairs, func() { in.Close() })
 	defer a.table.remove(&a.entry)
@@ -166,18 +168,18 @@ func (g *Gateway) answer(ctx context.Context, in *gonet.UDPConn) {
 		}
 		a.touch()
 		query := append([]byte(nil), b[:n]...)
-		go g.resolve(ctx, in, query)
+		go g.resolve(ctx, in, s, query)
 	}
 }
 
 // resolve answers a query. A query that is evicted in favour of others fails.
-func (g *Gateway) resolve(ctx context.Context, to io.Writer, query []byte) {
+func (g *Gateway) resolve(ctx context.Context, to io.Writer, s rules.Socket, query []byte) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	e := &entry{g: g, end: cancel}
 	tables()[queries].add(e)
 	defer tables()[queries].remove(e)
-	a := g.ruled(query, func(query []byte) []byte {
+	a := g.ruled(query, s, func(query []byte) []byte {
 		if g.proxy != nil {
 			return g.proxy.answer(query)
 		}

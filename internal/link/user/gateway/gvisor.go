@@ -74,8 +74,9 @@ type Gateway struct {
 	stack    *stack.Stack
 	dns      *resolver
 	doors    []*door
-	rules    *rules.Rules // nil: all destinations are allowed
-	proxy    *proxy       // nil: the host connects
+	rules    *rules.Rules  // nil: all destinations are allowed
+	proxy    *proxy        // nil: the host connects
+	refusing chan struct{} // refused packets for which the log looks for the process
 
 	mu      sync.Mutex
 	closing bool
@@ -117,6 +118,7 @@ func Start(ctx context.Context, cfg Config, log *slog.Logger, warn func(string))
 		cfg: cfg, log: log, warn: warn, relays: map[*relay]struct{}{}, doors: doors,
 		dialing: map[stack.TransportEndpointID]struct{}{}, pings: map[pingFlow]*ping{},
 		link: l, dns: newResolver(resolvConf, cfg.dial), proxy: through,
+		refusing: make(chan struct{}, maxRefusing),
 	}
 	if cfg.restricted() {
 		g.rules = newRules(cfg, warn, decisions, policy)
@@ -291,6 +293,13 @@ func (g *Gateway) Egress() *egress.Account {
 	}
 	a := g.rules.Account()
 	return &a
+}
+
+// NameProcesses sets the function that finds the processes of sockets for the log.
+func (g *Gateway) NameProcesses(find egress.Finder) {
+	if g.rules != nil {
+		g.rules.NameProcesses(find)
+	}
 }
 
 // EgressRules returns some of the rules, from an index on.

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
 
 	"github.com/lklrun/lklrun/internal/base/runas"
 	"github.com/lklrun/lklrun/internal/diag/egress"
@@ -28,30 +28,30 @@ import (
 // This file opens all sockets of the host that send something for the stack.
 // Besides published ports, which rules exclude, the rest of the package opens none.
 
-// dialHost opens a socket of the host to addr:port of the stack, if the rules
+// dialHost opens a socket of the host for a flow of the stack, if the rules
 // permit it. The caller must pass the data of a watched flow to it.
-func (g *Gateway) dialHost(ctx context.Context, network string, addr tcpip.Address, port uint16) (conn net.Conn, flow *rules.Flow, err error) {
-	to := netip.AddrPortFrom(peer(addr), port)
+func (g *Gateway) dialHost(ctx context.Context, network string, id stack.TransportEndpointID) (conn net.Conn, flow *rules.Flow, err error) {
+	s := socketOf(network, id)
 	if g.rules != nil {
-		if flow, err = g.rules.Open(network, to); err != nil {
+		if flow, err = g.rules.Open(s); err != nil {
 			return nil, nil, err
 		}
 	}
 	if g.proxy != nil {
 		if network == "udp" {
-			conn, err = g.proxy.datagrams(ctx, to)
+			conn, err = g.proxy.datagrams(ctx, s.To)
 		} else {
-			conn, err = g.proxy.dial(ctx, to)
+			conn, err = g.proxy.dial(ctx, s.To)
 		}
 		return conn, flow, err
 	}
-	conn, err = g.cfg.dial(ctx, network, netip.AddrPortFrom(g.onHost(addr), port))
+	conn, err = g.cfg.dial(ctx, network, netip.AddrPortFrom(g.onHost(id.LocalAddress), id.LocalPort))
 	if err != nil || g.rules == nil {
 		return conn, nil, err
 	}
 	from, err := netip.ParseAddrPort(conn.LocalAddr().String())
 	if err == nil {
-		err = g.rules.Connected(network, from, to)
+		err = g.rules.Connected(s, from)
 	}
 	if err != nil {
 		conn.Close()

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
 
 	"github.com/lklrun/lklrun/internal/base/runas"
 	"github.com/lklrun/lklrun/internal/link/user/rules"
@@ -59,7 +60,7 @@ func TestDialHostRefuses(t *testing.T) {
 	defer g.rules.Close()
 	for _, network := range []string{"tcp", "udp"} {
 		for _, to := range []string{"192.0.2.2", "192.168.127.254", "127.0.0.1", "::ffff:127.0.0.1", "0.0.0.0", "::1"} {
-			conn, _, err := g.dialHost(t.Context(), network, tcpip.AddrFromSlice(netip.MustParseAddr(to).AsSlice()), 80)
+			conn, _, err := g.dialHost(t.Context(), network, stack.TransportEndpointID{LocalAddress: tcpip.AddrFromSlice(netip.MustParseAddr(to).AsSlice()), LocalPort: 80})
 			var refused *rules.DeniedError
 			if !errors.As(err, &refused) {
 				t.Errorf("%s to %s: %v", network, to, err)
@@ -122,13 +123,13 @@ ip rule add ipproto udp sport 1024-65534 dport 11 lookup 100`)
 			"[64:ff9b::10.71.8.1]:9": false, "[64:ff9b::127.0.0.1]:9": false, "[64:ff9b::192.0.2.1]:9": true,
 			"[2002:a47:801::1]:9": false, "[2002:c000:201::1]:9": true, "[::10.71.8.255]:9": false,
 		} {
-			if err := g.rules.Refuse("tcp", netip.MustParseAddrPort(to)); (err == nil) != want {
-				t.Errorf("%s: %v", to, err)
+			if report := g.rules.Refuse(rules.Socket{Protocol: "tcp", To: netip.MustParseAddrPort(to)}); (report == nil) != want {
+				t.Errorf("%s is permitted: %v", to, report == nil)
 			}
 		}
 		for to, want := range map[string]bool{"10.71.8.2:9": true, "10.71.8.2:10": true, "10.71.8.2:11": false} {
 			at := netip.MustParseAddrPort(to)
-			conn, _, err := g.dialHost(t.Context(), "udp", tcpip.AddrFromSlice(at.Addr().AsSlice()), at.Port())
+			conn, _, err := g.dialHost(t.Context(), "udp", stack.TransportEndpointID{LocalAddress: tcpip.AddrFromSlice(at.Addr().AsSlice()), LocalPort: at.Port()})
 			if (err == nil) != want {
 				t.Errorf("socket to %s: %v", to, err)
 			}

@@ -16,6 +16,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/lklrun/lklrun/internal/link/user/rules"
 )
 
 // The sum of the shares of all kinds is less than the number of descriptors.
@@ -110,7 +112,7 @@ func TestQueriesGiveWay(t *testing.T) {
 	for i := range most + extra {
 		query := make([]byte, dnsHeader)
 		query[0], query[1] = byte(i>>8), byte(i)
-		go g.resolve(ctx, codes{answers}, query)
+		go g.resolve(ctx, codes{answers}, rules.Socket{}, query)
 	}
 	for range extra {
 		select {

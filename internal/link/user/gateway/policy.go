@@ -86,16 +86,46 @@ func (g *Gateway) filterRefused(protocol string, next packetHandler) packetHandl
 		if !begins(pkt) || g.isDNS(id.LocalAddress, id.LocalPort) {
 			return next(id, pkt)
 		}
-		to := peer(id.LocalAddress)
-		if g.rules.Refuse(protocol, netip.AddrPortFrom(to, id.LocalPort)) == nil {
+		s := socketOf(protocol, id)
+		report := g.rules.Refuse(s)
+		if report == nil {
 			return next(id, pkt)
 		}
-		// Packets to multicast and similar addresses get no ICMP error
-		// (RFC 1122, 3.2.2).
-		if to.IsGlobalUnicast() || to.IsLinkLocalUnicast() {
-			g.link.refuse(pkt, prohibited)
+		packet, to := pkt.ToView().AsSlice(), s.To.Addr()
+		answer := func() {
+			_ = report()
+			// Packets to multicast and similar addresses get no ICMP error
+			// (RFC 1122, 3.2.2).
+			if to.IsGlobalUnicast() || to.IsLinkLocalUnicast() {
+				g.link.sendError(packet, prohibited, netip.Addr{})
+			}
+		}
+		if !g.rules.Logs() {
+			answer()
+			return true
+		}
+		// The log looks for the process, which the router must not wait for. The program waits
+		// for the answer with its socket. Above the limit, the packet is lost, as on a wire.
+		select {
+		case g.refusing <- struct{}{}:
+			go func() {
+				answer()
+				<-g.refusing
+			}()
+		default:
 		}
 		return true
+	}
+}
+
+// maxRefusing is the maximum number of refused packets for which the log looks for the process.
+const maxRefusing = 1024
+
+// socketOf returns the stack's socket of a flow.
+func socketOf(protocol string, id stack.TransportEndpointID) rules.Socket {
+	return rules.Socket{
+		Protocol: protocol,
+		From:     netip.AddrPortFrom(peer(id.RemoteAddress), id.RemotePort), To: netip.AddrPortFrom(peer(id.LocalAddress), id.LocalPort),
 	}
 }
 
@@ -132,11 +162,11 @@ func (l *link) logDropped(protocol tcpip.NetworkProtocolNumber, packet []byte) {
 // ruled answers a query with exchange, if the rules permit it. The name server
 // receives a query without other data of the program. The answer is nil if query
 // is not a query.
-func (g *Gateway) ruled(query []byte, exchange func(query []byte) []byte) []byte {
+func (g *Gateway) ruled(query []byte, s rules.Socket, exchange func(query []byte) []byte) []byte {
 	if g.rules == nil {
 		return exchange(query)
 	}
-	q, refusal := g.rules.Query(query)
+	q, refusal := g.rules.Query(query, s)
 	if q == nil {
 		return refusal
 	}
@@ -146,6 +176,7 @@ func (g *Gateway) ruled(query []byte, exchange func(query []byte) []byte) []byte
 // answerStream serves the queries on a TCP connection.
 func (g *Gateway) answerStream(ctx context.Context, req *request) {
 	var wq waiter.Queue
+	s := socketOf("tcp", req.ID())
 	ep, terr := req.CreateEndpoint(&wq)
 	req.Complete(false)
 	if terr != nil {
@@ -166,7 +197,7 @@ func (g *Gateway) answerStream(ctx context.Context, req *request) {
 			return
 		}
 		a.touch()
-		answer := g.ruled(query, func(query []byte) []byte {
+		answer := g.ruled(query, s, func(query []byte) []byte {
 			if g.proxy != nil {
 				return g.proxy.answer(query)
 			}

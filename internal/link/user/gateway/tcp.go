@@ -154,7 +154,7 @@ func (g *Gateway) dial(ctx context.Context, id stack.TransportEndpointID) (net.C
 		conn, err := g.dns.dialTCP(ctx)
 		return conn, nil, err
 	}
-	return g.dialHost(ctx, "tcp", id.LocalAddress, id.LocalPort)
+	return g.dialHost(ctx, "tcp", id)
 }
 
 func isTimeout(err error) bool {

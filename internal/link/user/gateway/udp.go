@@ -50,11 +50,11 @@ func growBuffer(c net.Conn) {
 func (g *Gateway) associate(ctx context.Context, id stack.TransportEndpointID, pkt *stack.PacketBuffer) {
 	var out net.Conn
 	var flow *rules.Flow
-	far := g.proxy != nil && !g.isDNS(id.LocalAddress, id.LocalPort)
+	far := (g.proxy != nil || g.rules != nil && g.rules.Logs()) && !g.isDNS(id.LocalAddress, id.LocalPort)
 	if !far && !g.isDNS(id.LocalAddress, id.LocalPort) {
 		tables()[udpPairs].makeRoom()
 		var err error
-		if out, flow, err = g.dialHost(ctx, "udp", id.LocalAddress, id.LocalPort); err != nil {
+		if out, flow, err = g.dialHost(ctx, "udp", id); err != nil {
 			g.log.Debug("gateway: sending a datagram", "error", err)
 			if why := g.answerFor(netip.AddrPortFrom(peer(id.LocalAddress), id.LocalPort), err); why != nil {
 				g.link.refuse(pkt, why)
@@ -79,26 +79,35 @@ func (g *Gateway) associate(ctx context.Context, id stack.TransportEndpointID, p
 		return
 	}
 	if out == nil {
-		go g.answer(ctx, in)
+		go g.answer(ctx, in, socketOf("udp", id))
 		return
 	}
-	growBuffer(out)
-	a := newAssociation(g, udpPairs, func() {
-		out.Close()
-		in.Close()
-	})
-	a.host = newHostSocket(g, out.(*net.UDPConn), netip.AddrPortFrom(peer(id.RemoteAddress), id.RemotePort), netip.AddrPortFrom(peer(id.LocalAddress), id.LocalPort))
+	a := g.join(id, out, in)
 	go a.carry(ctx, out, in, flow)
 	go a.carry(ctx, in, out, nil)
 }
 
-// associateFar forwards the datagrams of a pair of ports through the proxy. packet is the
-// first one, which an ICMP error quotes.
+// join joins a pair of ports to its counterpart on the host, or at the proxy.
+func (g *Gateway) join(id stack.TransportEndpointID, out net.Conn, in *gonet.UDPConn) *association {
+	a := newAssociation(g, udpPairs, func() {
+		out.Close()
+		in.Close()
+	})
+	if conn, ok := out.(*net.UDPConn); ok && g.proxy == nil {
+		growBuffer(out)
+		s := socketOf("udp", id)
+		a.host = newHostSocket(g, conn, s.From, s.To)
+	}
+	return a
+}
+
+// associateFar forwards the datagrams of a pair of ports if that takes time, because of a proxy
+// or the log. packet is the first one, which an ICMP error quotes.
 func (g *Gateway) associateFar(ctx context.Context, id stack.TransportEndpointID, packet []byte, in *gonet.UDPConn) {
 	dialling, cancel := context.WithTimeout(ctx, connectLimit)
 	e := &entry{g: g, peer: peer(id.LocalAddress), end: cancel}
 	tables()[connecting].add(e)
-	out, flow, err := g.dialHost(dialling, "udp", id.LocalAddress, id.LocalPort)
+	out, flow, err := g.dialHost(dialling, "udp", id)
 	tables()[connecting].remove(e)
 	cancel()
 	if err != nil {
@@ -109,10 +118,7 @@ func (g *Gateway) associateFar(ctx context.Context, id stack.TransportEndpointID
 		}
 		return
 	}
-	a := newAssociation(g, udpPairs, func() {
-		out.Close()
-		in.Close()
-	})
+	a := g.join(id, out, in)
 	go a.carry(ctx, out, in, flow)
 	a.carry(ctx, in, out, nil)
 }

@@ -33,16 +33,17 @@ type Query struct {
 	Wire []byte // the query for the name server: a new message without other data of the program
 
 	rules    *Rules
+	socket   Socket // of the program
 	name     string // in lower case, without a final dot
 	question dnsmessage.Question
 	id       uint16
 	original []byte // header and question of the program's query
 }
 
-// Query checks a program's query. An audit passes queries on unchanged that rules refuse. It returns either a query for the name server,
-// or an answer for the program that refuses the query. Both are nil if msg is not
-// a query at all.
-func (r *Rules) Query(msg []byte) (q *Query, refusal []byte) {
+// Query checks a program's query. An audit passes queries on unchanged that rules refuse. It
+// returns either a query for the name server, or an answer for the program that refuses the
+// query. Both are nil if msg is not a query at all.
+func (r *Rules) Query(msg []byte, s Socket) (q *Query, refusal []byte) {
 	if len(msg) < dnsHeader || msg[2]&0x80 != 0 {
 		return nil, nil
 	}
@@ -55,7 +56,7 @@ func (r *Rules) Query(msg []byte) (q *Query, refusal []byte) {
 		return &Query{Wire: msg, rules: r}, nil
 	}
 	if !ok || len(msg) < end+4 || binary.BigEndian.Uint16(msg[4:]) != 1 || msg[2]&0x78 != 0 {
-		r.refuseQuery("(malformed query)", badQuery)
+		r.refuseQuery(s, "(malformed query)", badQuery)
 		return nil, answer(msg[:dnsHeader], dnsmessage.RCodeFormatError)
 	}
 	typ := dnsmessage.Type(binary.BigEndian.Uint16(msg[end:]))
@@ -67,26 +68,26 @@ func (r *Rules) Query(msg []byte) (q *Query, refusal []byte) {
 		if r.Policy {
 			notAllowed = "no rule names it"
 		}
-		r.refuseQuery(name, notAllowed)
+		r.refuseQuery(s, name, notAllowed)
 		return nil, answer(msg[:end], dnsmessage.RCodeNameError)
 	}
 	if class != dnsmessage.ClassINET || !queryTypes[typ] {
-		r.refuseQuery(name, wrongType)
+		r.refuseQuery(s, name, wrongType)
 		return nil, answer(msg[:end], dnsmessage.RCodeSuccess)
 	}
-	q = &Query{rules: r, name: name, original: msg[:end]}
+	q = &Query{rules: r, socket: s, name: name, original: msg[:end]}
 	if err := q.build(msg, typ); err != nil {
-		r.refuseQuery(name, badQuery)
+		r.refuseQuery(s, name, badQuery)
 		return nil, answer(msg[:dnsHeader], dnsmessage.RCodeFormatError)
 	}
 	r.ledger.Query(name, "")
-	r.log("dns", name, netip.AddrPort{}, matching[0], "")
+	r.log(s, "dns", name, netip.AddrPort{}, matching[0], "")
 	return q, nil
 }
 
-func (r *Rules) refuseQuery(name, reason string) {
+func (r *Rules) refuseQuery(s Socket, name, reason string) {
 	r.ledger.Query(name, reason)
-	r.log("dns", name, netip.AddrPort{}, none, reason)
+	r.log(s, "dns", name, netip.AddrPort{}, none, reason)
 	r.say("refused the name " + name + ": " + reason)
 }
 
@@ -218,7 +219,7 @@ func (q *Query) Answer(msg []byte) []byte {
 		}
 		if reason != "" {
 			q.rules.ledger.Ignore(q.name, to.String())
-			q.rules.log("dns", q.name, netip.AddrPortFrom(to, 0), none, reason)
+			q.rules.log(q.socket, "dns", q.name, netip.AddrPortFrom(to, 0), none, reason)
 			q.rules.say("ignored the address " + to.String() + " in the answer for " + q.name + ": " + reason)
 			continue
 		}

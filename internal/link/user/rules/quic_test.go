@@ -76,7 +76,7 @@ func crypto(at int, b []byte) []byte {
 func (f *fixture) watched(t *testing.T) *Flow {
 	t.Helper()
 	f.grant(netip.MustParseAddr("10.0.0.1"), "good.test", time.Hour)
-	flow, err := f.Open("udp", netip.MustParseAddrPort("10.0.0.1:443"))
+	flow, err := f.Open(Socket{Protocol: "udp", To: netip.MustParseAddrPort("10.0.0.1:443")})
 	if err != nil || !flow.Watched() {
 		t.Fatal(err)
 	}

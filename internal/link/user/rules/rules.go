@@ -18,6 +18,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -68,6 +69,7 @@ type Options struct {
 type Rules struct {
 	Options
 	ledger *egress.Ledger
+	find   atomic.Pointer[egress.Finder]
 
 	mu     sync.Mutex
 	made   []egress.Totals // decisions of each rule
@@ -182,35 +184,68 @@ type DeniedError struct {
 // Error names the destination and the reason.
 func (e *DeniedError) Error() string { return "refused " + e.To + ": " + e.Reason }
 
-// Refuse checks a destination for a new flow. It counts a refusal, and reports it to the
-// user once. Permitted flows are not counted.
-func (r *Rules) Refuse(protocol string, to netip.AddrPort) error {
-	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
-	v := r.check(protocol, to)
+// Socket is a socket of the stack, by its protocol and addresses.
+type Socket struct {
+	Protocol string
+	From, To netip.AddrPort // From: invalid if it is unknown
+}
+
+func (s Socket) plain() Socket {
+	s.From = netip.AddrPortFrom(s.From.Addr().Unmap(), s.From.Port())
+	s.To = netip.AddrPortFrom(s.To.Addr().Unmap(), s.To.Port())
+	return s
+}
+
+// Refuse checks the destination of a new flow. The result is nil if it is permitted. Otherwise
+// it is a function that counts the refusal, and reports it to the user once. If Logs is true,
+// this function waits for the stack.
+func (r *Rules) Refuse(s Socket) (report func() error) {
+	s = s.plain()
+	v := r.check(s.Protocol, s.To)
 	if v.reason == "" {
 		return nil
 	}
-	return r.refused(protocol, to, v.reason)
+	return func() error { return r.refused(s, v.reason) }
 }
 
-// Open checks a destination, as Refuse does, and counts it if it is permitted.
-func (r *Rules) Open(protocol string, to netip.AddrPort) (*Flow, error) {
-	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
-	v := r.check(protocol, to)
+// Open checks a destination, as Refuse does, and counts it. If Logs is true, it waits for the
+// stack.
+func (r *Rules) Open(s Socket) (*Flow, error) {
+	s = s.plain()
+	v := r.check(s.Protocol, s.To)
 	if v.reason != "" {
-		return nil, r.refused(protocol, to, v.reason)
+		return nil, r.refused(s, v.reason)
 	}
 	if r.Audit != nil {
-		r.Audit.opened(protocol, v.names, to)
+		r.Audit.opened(s.Protocol, v.names, s.To)
 	}
-	r.ledger.RecordAttempt(protocol, to, v.name(), "")
-	r.log(protocol, v.name(), to, v.rule, "")
-	return &Flow{rules: r, protocol: protocol, to: to, names: v.names}, nil
+	r.ledger.RecordAttempt(s.Protocol, s.To, v.name(), "")
+	r.log(s, s.Protocol, v.name(), s.To, v.rule, "")
+	return &Flow{rules: r, socket: s, protocol: s.Protocol, to: s.To, names: v.names}, nil
+}
+
+// Logs reports whether decisions are logged, with the processes that caused them.
+func (r *Rules) Logs() bool { return r.Log != nil }
+
+// NameProcesses sets the function that finds the processes of sockets.
+func (r *Rules) NameProcesses(find egress.Finder) { r.find.Store(&find) }
+
+// nameProcesses adds the processes that have a socket open to a decision.
+func (r *Rules) nameProcesses(d *egress.Decision, s Socket) {
+	find := r.find.Load()
+	if !s.From.IsValid() || find == nil {
+		d.Unknown = "which socket caused this is unknown"
+		return
+	}
+	var err error
+	if d.Processes, err = (*find)(s.Protocol, s.From, s.To); err != nil {
+		d.Processes, d.Unknown = nil, err.Error()
+	}
 }
 
 // log counts a decision for its rule, and passes it to the log. An invalid destination means
-// that there is none.
-func (r *Rules) log(protocol, name string, to netip.AddrPort, rule int, reason string) {
+// that there is none. s is the socket that caused the decision.
+func (r *Rules) log(s Socket, protocol, name string, to netip.AddrPort, rule int, reason string) {
 	if rule != none {
 		r.mu.Lock()
 		if protocol == "dns" {
@@ -234,15 +269,17 @@ func (r *Rules) log(protocol, name string, to netip.AddrPort, rule int, reason s
 	} else {
 		d.Rule = r.Allow[rule].String()
 	}
+	r.nameProcesses(&d, s)
 	r.Log.Add(d)
 }
 
 // Connected checks the route of a connected socket before it sends data: the route may
-// differ from the one that Open saw, because of a rule for source ports, or of a change.
-func (r *Rules) Connected(protocol string, from, to netip.AddrPort) error {
-	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
-	if reason := r.routed(protocol, from, to); reason != "" && r.Audit == nil {
-		return r.refused(protocol, to, reason)
+// differ from the one that Open saw, because of a rule for source ports, or of a change. from is
+// the host's address.
+func (r *Rules) Connected(s Socket, from netip.AddrPort) error {
+	s = s.plain()
+	if reason := r.routed(s.Protocol, from, s.To); reason != "" && r.Audit == nil {
+		return r.refused(s, reason)
 	}
 	return nil
 }
@@ -251,17 +288,17 @@ func (r *Rules) Connected(protocol string, from, to netip.AddrPort) error {
 func (r *Rules) Other(protocol string, to netip.Addr) {
 	if r.Audit != nil {
 		r.Audit.cannot(protocol + " " + to.Unmap().String())
-		r.log(protocol, "", netip.AddrPortFrom(to.Unmap(), 0), none, "")
+		r.log(Socket{}, protocol, "", netip.AddrPortFrom(to.Unmap(), 0), none, "")
 		return
 	}
-	_ = r.refused(protocol, netip.AddrPortFrom(to.Unmap(), 0), "only TCP and UDP can be allowed")
+	_ = r.refused(Socket{Protocol: protocol, To: netip.AddrPortFrom(to.Unmap(), 0)}, "only TCP and UDP can be allowed")
 }
 
-func (r *Rules) refused(protocol string, to netip.AddrPort, reason string) error {
-	d := egress.Destination{Protocol: protocol, Address: to.Addr().String(), Port: to.Port()}
+func (r *Rules) refused(s Socket, reason string) error {
+	d := egress.Destination{Protocol: s.Protocol, Address: s.To.Addr().String(), Port: s.To.Port()}
 	err := &DeniedError{d.String(), reason}
-	r.ledger.RecordAttempt(protocol, to, "", reason)
-	r.log(protocol, "", to, none, reason)
+	r.ledger.RecordAttempt(s.Protocol, s.To, "", reason)
+	r.log(s, s.Protocol, "", s.To, none, reason)
 	r.say(err.Error())
 	return err
 }

@@ -60,7 +60,8 @@ func fixed(t *testing.T, allow ...string) *fixture {
 }
 
 func (f *fixture) permits(to string) bool {
-	return f.Refuse("tcp", netip.MustParseAddrPort(to)) == nil
+	report := f.Refuse(Socket{Protocol: "tcp", To: netip.MustParseAddrPort(to)})
+	return report == nil || report() == nil
 }
 
 func query(name string, typ dnsmessage.Type) []byte {
@@ -85,7 +86,7 @@ type record struct {
 // resolve queries a name and answers with records. It returns the program's answer.
 func (f *fixture) resolve(t *testing.T, name string, records ...record) dnsmessage.Message {
 	t.Helper()
-	q, refusal := f.Query(query(name, dnsmessage.TypeA))
+	q, refusal := f.Query(query(name, dnsmessage.TypeA), Socket{})
 	if q == nil {
 		return parsed(t, refusal)
 	}
@@ -204,7 +205,7 @@ func TestLifetimes(t *testing.T) {
 			}
 		}
 	}
-	if err := f.Refuse("tcp", netip.MustParseAddrPort("10.1.0.1:443")); err == nil || !strings.Contains(err.Error(), "a.example has expired") {
+	if _, err := f.Open(Socket{Protocol: "tcp", To: netip.MustParseAddrPort("10.1.0.1:443")}); err == nil || !strings.Contains(err.Error(), "a.example has expired") {
 		t.Error(err)
 	}
 }
@@ -240,7 +241,7 @@ func TestQueries(t *testing.T) {
 		"a cut name":       {q("a.example.", dnsmessage.TypeA)[:dnsHeader+5], dnsmessage.RCodeFormatError},
 		"a long name":      {q(long, dnsmessage.TypeA), 255},
 	} {
-		got, refusal := f.Query(tc.msg)
+		got, refusal := f.Query(tc.msg, Socket{})
 		if (got != nil) != (tc.want == 255) {
 			t.Errorf("%s: passed on: %v", what, got != nil)
 			continue
@@ -262,12 +263,12 @@ func TestQueries(t *testing.T) {
 		t.Fatal(err)
 	}
 	b = append(b, "secret"...)
-	got, _ := f.Query(b)
+	got, _ := f.Query(b, Socket{})
 	if got == nil || strings.Contains(string(got.Wire), "secret") {
 		t.Errorf("the name server receives the program's data: %q", got.Wire)
 	}
 	for _, short := range [][]byte{nil, make([]byte, 11), change(q("a.example.", dnsmessage.TypeA), 2, 0x80)} {
-		if got, refusal := f.Query(short); got != nil || refusal != nil {
+		if got, refusal := f.Query(short, Socket{}); got != nil || refusal != nil {
 			t.Errorf("%x: %v, %x", short, got, refusal)
 		}
 	}
@@ -276,7 +277,7 @@ func TestQueries(t *testing.T) {
 // TestForeignAnswers checks that an answer to another query permits nothing.
 func TestForeignAnswers(t *testing.T) {
 	f := fixed(t, "a.example")
-	q, _ := f.Query(query("a.example.", dnsmessage.TypeA))
+	q, _ := f.Query(query("a.example.", dnsmessage.TypeA), Socket{})
 	for what, change := range map[string]func(*dnsmessage.Message){
 		"ID":       func(m *dnsmessage.Message) { m.ID++ },
 		"name":     func(m *dnsmessage.Message) { m.Questions[0].Name = dnsmessage.MustNewName("b.example.") },
@@ -309,7 +310,7 @@ func TestForeignAnswers(t *testing.T) {
 // of names, destinations and addresses in answers: finding 10 of the second review.
 func TestSecondFinding10Names(t *testing.T) {
 	for what, refuse := range map[string]func(f *fixture, i int){
-		"names":        func(f *fixture, i int) { f.Query(query(fmt.Sprintf("n%d.org.", i), dnsmessage.TypeA)) },
+		"names":        func(f *fixture, i int) { f.Query(query(fmt.Sprintf("n%d.org.", i), dnsmessage.TypeA), Socket{}) },
 		"destinations": func(f *fixture, i int) { f.permits(fmt.Sprintf("10.5.0.%d:80", i)) },
 		"answers": func(f *fixture, i int) {
 			f.resolve(t, "a.example.", record{"a.example.", 60, fmt.Sprintf("127.0.0.%d", i)})
@@ -335,7 +336,7 @@ func TestBounds(t *testing.T) {
 	for i := range 200 {
 		for range 2 {
 			f.permits(fmt.Sprintf("10.5.0.%d:80", i))
-			f.Query(query(fmt.Sprintf("n%d.org.", i), dnsmessage.TypeA))
+			f.Query(query(fmt.Sprintf("n%d.org.", i), dnsmessage.TypeA), Socket{})
 		}
 	}
 	for i := range maxGrants + 100 {

@@ -24,6 +24,7 @@ const maxHello = 64 << 10
 // Flow is a permitted flow.
 type Flow struct {
 	rules    *Rules
+	socket   Socket
 	protocol string
 	to       netip.AddrPort
 	names    []string // names that a rule permits at this destination; empty: all
@@ -84,7 +85,7 @@ func (f *Flow) says(said said, err error) error {
 	if reason == "" {
 		return nil
 	}
-	return f.rules.refused(f.protocol, f.to, reason)
+	return f.rules.refused(f.socket, reason)
 }
 
 // said holds the names that a program has said, in lower case and without a final dot.

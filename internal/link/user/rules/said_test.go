@@ -118,7 +118,7 @@ func TestSaid(t *testing.T) {
 				f.resolve(t, name, record{name, 600, to})
 			}
 			f.resolve(t, "y.sub.example.", record{"y.sub.example.", 600, "10.1.0.2"})
-			flow, err := f.Open("tcp", netip.MustParseAddrPort(to+":443"))
+			flow, err := f.Open(Socket{Protocol: "tcp", To: netip.MustParseAddrPort(to + ":443")})
 			if err != nil || !flow.Watched() {
 				t.Fatal(err)
 			}
@@ -137,7 +137,7 @@ func TestSaid(t *testing.T) {
 	}
 	f := fixed(t, "a.example", "10.0.0.0/8:443")
 	f.resolve(t, "a.example.", record{"a.example.", 600, to})
-	if flow, err := f.Open("tcp", netip.MustParseAddrPort(to+":443")); err != nil || flow.Watched() {
+	if flow, err := f.Open(Socket{Protocol: "tcp", To: netip.MustParseAddrPort(to + ":443")}); err != nil || flow.Watched() {
 		t.Errorf("a rule for the address: %v", err)
 	}
 }
