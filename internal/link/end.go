@@ -16,6 +16,7 @@ import (
 	"github.com/lklrun/lklrun/internal/diag/rpc"
 	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
+	"github.com/lklrun/lklrun/pkg/config"
 )
 
 // End is the host's end of an interface: the descriptor for lklhost, and the
@@ -47,6 +48,8 @@ type End struct {
 	Egress func() *egress.Account // what the program asked of a gateway; nil, also as the result: no rules
 
 	EgressRules func(from int) egress.Policy // the rules from an index on; nil: not a gateway
+
+	ChangeEgress func(add, remove []config.Allow) error // changes the rules; nil: not a gateway
 
 	NameProcesses func(egress.Finder) // sets how the log finds processes; nil: not a gateway
 

@@ -481,6 +481,83 @@ func TestEgressCrowd(t *testing.T) {
 	}
 }
 
+// changing waits for a line before each try. A connection stays open all the time.
+const changing = `
+import socket, sys
+def reach(host, port):
+    try: return socket.create_connection((host, port), 20)
+    except OSError: return None
+def ask(s):
+    try:
+        s.send(b"x")
+        return s.recv(1) == b"x"
+    except OSError: return False
+old = reach("10.71.8.2", 2222)
+print("open", ask(old), flush=True)
+for line in sys.stdin:
+    host, port = line.split()
+    s = reach(host, int(port))
+    print("new", s is not None, "old", ask(old), flush=True)
+`
+
+// TestEgressChange checks that lklctl changes the rules of a run, that existing connections
+// continue, and that the program itself can change nothing.
+func TestEgressChange(t *testing.T) {
+	t.Parallel()
+	s := newPolicySite(t)
+	s.net.EchoTCP(t, "0.0.0.0:2222")
+	name, log := kit.NewName(), filepath.Join(s.dir, "log")
+	cmd := s.command(kit.Bin("lklrun"), "--name", name, "--allow", egressGood+":2222", "--egress-log", log, "--", "/usr/bin/python3", "-c", changing)
+	stdin, err := cmd.StdinPipe()
+	kit.Must(t, err)
+	p := kit.Start(t, cmd)
+	want := "open True\n"
+	expect := func() {
+		t.Helper()
+		kit.WaitFor(t, want, kit.Limit, func() bool { out, _ := p.Output(); return len(out) >= len(want) || !p.Running() })
+	}
+	try := func(to, result string) {
+		t.Helper()
+		_, err := fmt.Fprintln(stdin, to)
+		kit.Must(t, err)
+		want += "new " + result + " old True\n"
+		expect()
+	}
+	expect()
+	try("good.test 80", "False")
+	kit.Lklctl(t, "-n", name, "egress", "add", "Good.test:80", egressEvil+":2222")
+	try("good.test 80", "True")
+	try(egressEvil+" 2222", "True")
+	kit.Lklctl(t, "-n", name, "egress", "remove", "good.test:80", egressGood+":2222")
+	try("good.test 80", "False")
+	try(egressGood+" 80", "False")
+	try(egressGood+" 2222", "False")
+	try(egressEvil+" 2222", "True")
+	for names, args := range map[string][]string{
+		"there is no rule good.test:80; lklctl egress lists": {"remove", "good.test:80"},
+		"neither a host name":                                {"add", egressGood, "127.1"},
+	} {
+		r := kit.Run(t, kit.Limit, exec.Command(kit.Bin("lklctl"), append([]string{"-n", name, "egress"}, args...)...))
+		if r.Status != 2 || !strings.Contains(r.Stderr, names) || strings.Count(r.Stderr, "\n") != 1 {
+			t.Errorf("%s: %v", names, r)
+		}
+	}
+	try(egressGood+" 80", "False")
+	inside := kit.Run(t, kit.Limit, exec.Command(kit.Bin("lklctl"), "-n", name, "exec", "--", kit.Bin("lklctl"), "-n", name, "egress", "add", egressGood+":80"))
+	if inside.Status == 0 {
+		t.Errorf("the program changes its rules: %v", inside)
+	}
+	try(egressGood+" 80", "False")
+	stdin.Close()
+	r := p.Wait(kit.Limit)
+	if r.Stdout != want || !strings.Contains(r.Stderr, "lklrun: eth0: added the rule good.test:80\n") || !strings.Contains(r.Stderr, "removed the rule "+egressGood+":2222\n") {
+		t.Errorf("want %s: %v", want, r)
+	}
+	if text := kit.ReadFile(t, log); !strings.Contains(text, `"verdict":"added","rule":"good.test:80"}`) || !strings.Contains(text, `"verdict":"removed","rule":"good.test:80"}`) {
+		t.Error(text)
+	}
+}
+
 // TestEgressVerb checks that lklctl egress shows all rules of a long policy with their counts.
 func TestEgressVerb(t *testing.T) {
 	t.Parallel()

@@ -7,6 +7,7 @@ package egress
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -47,6 +48,15 @@ type Policy struct {
 	File  string `json:"file,omitempty"`
 	Total int    `json:"total"` // number of all rules
 	Rules []Rule `json:"rules"`
+}
+
+// ErrNoRules reports that a run has no rules.
+var ErrNoRules = errors.New("the run has no rules; start it with lklrun --egress FILE or --allow DESTINATION")
+
+// Change is a change of the rules of a run, in the form of --allow.
+type Change struct {
+	Add    []string `json:"add,omitempty"`
+	Remove []string `json:"remove,omitempty"`
 }
 
 // Totals are numbers of queries and of connections.

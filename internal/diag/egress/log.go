@@ -13,13 +13,13 @@ import (
 // Decision is one line of the log of decisions (--egress-log).
 type Decision struct {
 	Time     time.Time `json:"time"`
-	Protocol string    `json:"protocol"`          // tcp, udp, dns for a query, icmp, or the number of an IP protocol
-	Name     string    `json:"name,omitempty"`    // the queried name, or the name that led to the address
-	Address  string    `json:"address,omitempty"` // the destination
-	Port     uint16    `json:"port,omitempty"`    // port of TCP and UDP
-	Verdict  string    `json:"verdict"`           // allowed or refused
-	Rule     string    `json:"rule,omitempty"`    // the rule that allows it, or "audit"
-	Reason   string    `json:"reason,omitempty"`  // why it is refused
+	Protocol string    `json:"protocol,omitempty"` // tcp, udp, dns for a query, icmp, or the number of an IP protocol
+	Name     string    `json:"name,omitempty"`     // the queried name, or the name that led to the address
+	Address  string    `json:"address,omitempty"`  // the destination
+	Port     uint16    `json:"port,omitempty"`     // port of TCP and UDP
+	Verdict  string    `json:"verdict"`            // allowed or refused; added or removed: a change of the rules
+	Rule     string    `json:"rule,omitempty"`     // the rule that allows it or is changed, or "audit"
+	Reason   string    `json:"reason,omitempty"`   // why it is refused
 
 	Processes []Process `json:"processes,omitempty"`         // the processes that have the socket open
 	Unknown   string    `json:"processes_unknown,omitempty"` // why they are not known

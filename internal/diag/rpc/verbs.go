@@ -26,6 +26,9 @@ const Egress = Verb[struct{}, *egress.Account]("egress")
 // them.
 const EgressRules = Verb[int, egress.Policy]("egress-rules")
 
+// EgressChange changes the rules.
+const EgressChange = Verb[egress.Change, struct{}]("egress-change")
+
 // Guard asks how the host's kernel is prevented from using the addresses that the stack
 // shares with it. Without such links the answer is empty.
 const Guard = Verb[struct{}, guard.Status]("guard")

@@ -168,7 +168,7 @@ func (driver) Open(ctx context.Context, l *link.Link, c Part, env link.Env) (lin
 	if err != nil {
 		return link.End{}, err
 	}
-	end := link.End{Fallback: g.Plain, Close: func() { g.Close() }, Counts: g.Counts, Egress: g.Egress, EgressRules: g.EgressRules, NameProcesses: g.NameProcesses}
+	end := link.End{Fallback: g.Plain, Close: func() { g.Close() }, Counts: g.Counts, Egress: g.Egress, EgressRules: g.EgressRules, NameProcesses: g.NameProcesses, ChangeEgress: g.ChangeEgress}
 	if bell == nil {
 		end.Kind = ctlproto.CTL_LINK_FRAME
 		end.File, err = g.Plain()

@@ -12,6 +12,7 @@ import (
 	"github.com/lklrun/lklrun/internal/diag/owners"
 	"github.com/lklrun/lklrun/internal/diag/rpc"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/pkg/config"
 )
 
 // questions handles the questions that lklctl sends.
@@ -56,6 +57,7 @@ func (r *run) startAsking() {
 	rpc.Handle(q, rpc.Gateways, r.links.gateways)
 	rpc.Handle(q, rpc.Egress, r.links.egress)
 	rpc.Handle(q, rpc.EgressRules, r.links.egressRules)
+	rpc.Handle(q, rpc.EgressChange, r.links.egressChange)
 	rpc.Handle(q, rpc.TunnelPeers, r.links.tunnelPeers)
 	r.asked.serve(r.conn)
 }
@@ -90,6 +92,29 @@ func (v *links) egress(context.Context, struct{}, *os.File) (*egress.Account, er
 		}
 	}
 	return nil, nil
+}
+
+// egressChange answers rpc.EgressChange.
+func (v *links) egressChange(_ context.Context, c egress.Change, _ *os.File) (none struct{}, err error) {
+	var parsed [2][]config.Allow
+	for n, rules := range [][]string{c.Add, c.Remove} {
+		for _, rule := range rules {
+			a, err := config.ParseAllow(rule)
+			if err != nil {
+				return none, rpc.Usagef("%v", err)
+			}
+			parsed[n] = append(parsed[n], a)
+		}
+	}
+	for _, l := range v.all() {
+		if l.host.ChangeEgress != nil {
+			if err := l.host.ChangeEgress(parsed[0], parsed[1]); err != nil {
+				return none, rpc.Usagef("%v", err)
+			}
+			return none, nil
+		}
+	}
+	return none, rpc.Usagef("%v", egress.ErrNoRules)
 }
 
 // nameProcesses lets the logs of gateways find the processes of sockets.

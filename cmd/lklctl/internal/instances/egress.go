@@ -12,18 +12,20 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lklrun/lklrun/cmd/lklctl/internal/verb"
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/diag/egress"
 	"github.com/lklrun/lklrun/internal/diag/rpc"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/pkg/config"
 )
 
 // Egress returns the verb egress.
 func Egress(c *verb.Call) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "egress",
-		Short: "show the rules for destinations, and what they decided",
+		Use:   "egress [add RULE... | remove RULE...]",
+		Short: "show or change the rules for destinations, and their results",
 		Long: `egress shows the rules of "lklrun --allow" and "lklrun --egress", with the
 numbers of queries and connections that each of them permitted, and the names
 and the destinations that the program asked for. It lists up to 50 names and 50
@@ -42,6 +44,42 @@ destinations of each kind. The totals in -o json count all.`,
 	c.Flags(cmd.Flags(), true)
 	c.EmptyFlag(cmd.Flags())
 	verb.Document(cmd, egress.Account{})
+	cmd.AddCommand(
+		egressChange(c, "add", "add rules to a run", `add permits further destinations, in the form of "lklrun --allow". A new rule
+for a name also permits the addresses to which the name has resolved.`, func(rules []string) egress.Change { return egress.Change{Add: rules} }),
+		egressChange(c, "remove", "remove rules from a run", `remove removes rules, which are written as "lklctl egress" shows them.
+Connections that exist continue.`, func(rules []string) egress.Change { return egress.Change{Remove: rules} }),
+	)
+	return cmd
+}
+
+// egressChange returns a verb that changes the rules.
+func egressChange(c *verb.Call, name, short, long string, change func(rules []string) egress.Change) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: name + " RULE...", Short: short, Long: long,
+		Example: "  lklctl egress " + name + " pypi.org:443 10.0.0.0/8:5432/tcp",
+		Args:    verb.SomeArgs("RULE"),
+		RunE: c.Query(func(ctx context.Context, _ *instance.Info, conn *stackconn.Conn, args []string) error {
+			var rules []string
+			for _, arg := range args {
+				a, err := config.ParseAllow(arg)
+				if err != nil {
+					return &exit.UsageError{Err: err}
+				}
+				rules = append(rules, a.String())
+			}
+			_, err := rpc.Do(ctx, conn, rpc.EgressChange, change(rules), nil)
+			if refused := (*rpc.Error)(nil); errors.As(err, &refused) && refused.Usage {
+				return &exit.UsageError{Err: err}
+			}
+			if err == nil && c.Output == cli.OutputJSON {
+				err = cli.WriteJSON(c.Stdout, change(rules))
+			}
+			return err
+		}),
+	}
+	c.Flags(cmd.Flags(), true)
+	verb.Document(cmd, egress.Change{})
 	return cmd
 }
 
@@ -49,7 +87,7 @@ destinations of each kind. The totals in -o json count all.`,
 func egressOf(ctx context.Context, conn *stackconn.Conn) (*egress.Account, error) {
 	a, err := rpc.Do(ctx, conn, rpc.Egress, struct{}{}, nil)
 	if err == nil && a == nil {
-		err = errors.New("the run has no rules; start it with lklrun --egress FILE or --allow DESTINATION")
+		err = egress.ErrNoRules
 	}
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/lklrun/lklrun/internal/diag/egress"
+	"github.com/lklrun/lklrun/pkg/config"
 )
 
 // Available reports whether this lklrun includes the gateway.
@@ -37,6 +38,9 @@ func (*Gateway) Egress() *egress.Account { return nil }
 
 // NameProcesses does nothing.
 func (*Gateway) NameProcesses(egress.Finder) {}
+
+// ChangeEgress returns ErrLeftOut.
+func (*Gateway) ChangeEgress(_, _ []config.Allow) error { return ErrLeftOut }
 
 // EgressRules returns no rules.
 func (*Gateway) EgressRules(int) egress.Policy { return egress.Policy{} }

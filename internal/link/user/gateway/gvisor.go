@@ -17,6 +17,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/diag/egress"
 	"github.com/lklrun/lklrun/internal/link/user/rules"
+	"github.com/lklrun/lklrun/pkg/config"
 
 	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/pkg/tcpip"
@@ -300,6 +301,14 @@ func (g *Gateway) NameProcesses(find egress.Finder) {
 	if g.rules != nil {
 		g.rules.NameProcesses(find)
 	}
+}
+
+// ChangeEgress adds and removes rules.
+func (g *Gateway) ChangeEgress(add, remove []config.Allow) error {
+	if g.rules == nil {
+		return egress.ErrNoRules
+	}
+	return g.rules.Change(add, remove)
 }
 
 // EgressRules returns some of the rules, from an index on.

@@ -14,6 +14,7 @@
 package rules
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -50,7 +51,7 @@ const (
 
 // Options are the parameters of Rules.
 type Options struct {
-	Allow  []config.Allow
+	Allow  []config.Allow    // at the start
 	Policy bool              // there is a policy file (--egress), for messages
 	Log    *egress.Log       // receives each decision, and is closed with the rules; may be nil
 	Audit  *Audit            // nil: the rules apply
@@ -72,9 +73,10 @@ type Rules struct {
 	find   atomic.Pointer[egress.Finder]
 
 	mu     sync.Mutex
-	made   []egress.Totals // decisions of each rule
+	list   atomic.Pointer[[]rule] // changed under mu
+	made   []egress.Totals        // decisions of each rule
 	grants map[netip.Addr][]grant
-	fixed  map[netip.Addr][]grant // of Names; never changes
+	fixed  map[netip.Addr][]grant // of Names
 
 	quicMu sync.Mutex
 	quic   map[quicID]*quicConn // connections that the program has begun
@@ -85,9 +87,21 @@ type Rules struct {
 	over    bool
 }
 
+// rule is a rule, which keeps its index after its removal.
+type rule struct {
+	config.Allow
+	removed bool
+}
+
+// maxRules is the maximum number of rules, with those that were removed.
+const maxRules = 16 * config.MaxPolicy
+
+// all returns the rules. The caller must not change them.
+func (r *Rules) all() []rule { return *r.list.Load() }
+
 // grant permits an address, because an allowed name resolved to it.
 type grant struct {
-	rule    int // index in Options.Allow
+	rule    int // index in the list of rules
 	name    string
 	expires time.Time // zero: never
 }
@@ -99,6 +113,11 @@ func New(o Options) *Rules {
 		quic: map[quicID]*quicConn{}, printed: map[string]bool{}, made: make([]egress.Totals, len(o.Allow)),
 		lines: make(chan string, maxLines+1), done: make(chan struct{}),
 	}
+	var list []rule
+	for _, a := range o.Allow {
+		list = append(list, rule{Allow: a})
+	}
+	r.list.Store(&list)
 	for _, h := range o.Names {
 		for _, n := range r.matching(h.Name) {
 			r.fixed[h.Addr.Unmap()] = append(r.fixed[h.Addr.Unmap()], grant{rule: n, name: h.Name})
@@ -118,8 +137,8 @@ func (r *Rules) matching(name string) (all []int) {
 	if r.Audit != nil {
 		return []int{none}
 	}
-	for n, rule := range r.Allow {
-		if rule.Matches(name) {
+	for n, rule := range r.all() {
+		if !rule.removed && rule.Matches(name) {
 			all = append(all, n)
 		}
 	}
@@ -166,13 +185,87 @@ const ruleMost = 100
 
 // Part returns some of the rules, from an index on.
 func (r *Rules) Part(from int) egress.Policy {
-	p := egress.Policy{Total: len(r.Allow), Rules: []egress.Rule{}}
+	p := egress.Policy{Rules: []egress.Rule{}}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for n := max(from, 0); n < min(from+ruleMost, len(r.Allow)); n++ {
-		p.Rules = append(p.Rules, egress.Rule{Rule: r.Allow[n].String(), Totals: r.made[n]})
+	for n, rule := range r.all() {
+		if rule.removed {
+			continue
+		}
+		if p.Total++; p.Total > from && len(p.Rules) < ruleMost {
+			p.Rules = append(p.Rules, egress.Rule{Rule: rule.String(), Totals: r.made[n]})
+		}
 	}
 	return p
+}
+
+// Change adds and removes rules, all of them or none. A new rule permits what its names have
+// resolved to. Flows that exist continue without the rule that permitted them.
+func (r *Rules) Change(add, remove []config.Allow) error {
+	if r.Audit != nil {
+		return errors.New("an audit permits everything")
+	}
+	r.mu.Lock()
+	list := slices.Clone(r.all())
+	find := func(a config.Allow) int {
+		return slices.IndexFunc(list, func(rule rule) bool { return !rule.removed && rule.Allow == a })
+	}
+	var gone []int
+	for _, a := range remove {
+		n := find(a)
+		if n == none {
+			r.mu.Unlock()
+			return fmt.Errorf("there is no rule %s; lklctl egress lists the rules", a)
+		}
+		for ; n != none; n = find(a) { // a policy can contain it twice
+			list[n].removed = true
+			gone = append(gone, n)
+		}
+	}
+	first := len(list)
+	for _, a := range add {
+		if find(a) == none {
+			list = append(list, rule{Allow: a})
+		}
+	}
+	if len(list) > maxRules {
+		r.mu.Unlock()
+		return fmt.Errorf("more than %d rules, with those that were removed; start the run again", maxRules)
+	}
+	r.made = append(r.made, make([]egress.Totals, len(list)-first)...)
+	r.list.Store(&list)
+	for _, grants := range []map[netip.Addr][]grant{r.fixed, r.grants} {
+		for a, all := range grants {
+			for _, g := range all {
+				for n := first; n < len(list); n++ {
+					same := func(x grant) bool { return x.rule == n && x.name == g.name }
+					if len(all) < maxNames && list[n].Matches(g.name) && !slices.ContainsFunc(all, same) {
+						all = append(all, grant{n, g.name, g.expires})
+					}
+				}
+			}
+			grants[a] = slices.DeleteFunc(all, func(g grant) bool { return slices.Contains(gone, g.rule) })
+			if len(grants[a]) == 0 {
+				delete(grants, a)
+			}
+		}
+	}
+	r.mu.Unlock()
+	for _, n := range gone {
+		r.changed(list[n].Allow, "removed")
+	}
+	for _, rule := range list[first:] {
+		r.changed(rule.Allow, "added")
+	}
+	return nil
+}
+
+// changed logs a change of the rules.
+func (r *Rules) changed(a config.Allow, what string) {
+	if r.Log != nil {
+		r.Log.Add(egress.Decision{Time: r.Now(), Verdict: what, Rule: a.String()})
+	}
+	go r.Notify(what + " the rule " + a.String()) // may block
 }
 
 // DeniedError reports that the rules do not permit a destination.
@@ -267,7 +360,7 @@ func (r *Rules) log(s Socket, protocol, name string, to netip.AddrPort, rule int
 	} else if rule == none {
 		d.Rule = "audit"
 	} else {
-		d.Rule = r.Allow[rule].String()
+		d.Rule = r.all()[rule].String()
 	}
 	r.nameProcesses(&d, s)
 	r.Log.Add(d)
@@ -351,8 +444,8 @@ func (r *Rules) check(protocol string, to netip.AddrPort) verdict {
 		if reason := r.special(a); reason != "" {
 			return verdict{rule: none, reason: reason}
 		}
-		v.rule = slices.IndexFunc(r.Allow, func(rule config.Allow) bool {
-			return rule.Name == "" && rule.Prefix.Contains(a) && rule.Permits(protocol, to.Port())
+		v.rule = slices.IndexFunc(r.all(), func(rule rule) bool {
+			return !rule.removed && rule.Name == "" && rule.Prefix.Contains(a) && rule.Permits(protocol, to.Port())
 		})
 	}
 	if v.rule == none {
@@ -370,8 +463,8 @@ func (r *Rules) exact(protocol string, to netip.AddrPort) int {
 	if never(to.Addr()) {
 		return none
 	}
-	return slices.IndexFunc(r.Allow, func(rule config.Allow) bool {
-		return rule.Name == "" && rule.Prefix.IsSingleIP() && rule.Prefix.Addr() == to.Addr() && rule.Permits(protocol, to.Port())
+	return slices.IndexFunc(r.all(), func(rule rule) bool {
+		return !rule.removed && rule.Name == "" && rule.Prefix.IsSingleIP() && rule.Prefix.Addr() == to.Addr() && rule.Permits(protocol, to.Port())
 	})
 }
 
@@ -456,7 +549,7 @@ func (r *Rules) allowedBy(protocol string, to netip.AddrPort) verdict {
 	const unknown = "no allowed name has resolved to this address"
 	v := verdict{rule: none, reason: unknown}
 	for _, g := range slices.Backward(slices.Concat(r.fixed[a], r.grants[a])) { // the program probably means the last one
-		rule := r.Allow[g.rule]
+		rule := r.all()[g.rule]
 		switch {
 		case rule.Permits(protocol, port) && (g.expires.IsZero() || now.Before(g.expires)):
 			if v.rule == none {

@@ -329,6 +329,55 @@ func TestSecondFinding10Names(t *testing.T) {
 	}
 }
 
+// TestChange checks that changes apply to what has resolved already, all of them or none.
+func TestChange(t *testing.T) {
+	f := fixed(t, "a.example:80", "10.1.0.0/16:80", "10.1.0.0/16:80")
+	parse := func(rules ...string) (all []config.Allow) {
+		for _, s := range rules {
+			a, err := config.ParseAllow(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, a)
+		}
+		return all
+	}
+	check := func(when string, want map[string]bool) {
+		t.Helper()
+		for to, permitted := range want {
+			if f.permits(to) != permitted {
+				t.Errorf("%s: %s: permitted %v", when, to, !permitted)
+			}
+		}
+	}
+	f.resolve(t, "a.example.", record{"a.example.", 60, "10.2.0.1"})
+	check("at the start", map[string]bool{"10.2.0.1:80": true, "10.2.0.1:443": false, "10.1.0.1:80": true})
+	if err := f.Change(parse("*.example:443", "a.example:443"), parse("10.1.0.0/16:80")); err != nil {
+		t.Error(err)
+	}
+	check("changed", map[string]bool{"10.2.0.1:80": true, "10.2.0.1:443": true, "10.1.0.1:80": false})
+	if p := f.Part(0); p.Total != 3 || len(p.Rules) != 3 || p.Rules[1].Rule != "*.example:443" {
+		t.Errorf("%+v", p)
+	}
+	if err := f.Change(parse("10.3.0.0/16"), parse("a.example:80", "b.example")); err == nil || !strings.Contains(err.Error(), "there is no rule b.example") {
+		t.Error(err)
+	}
+	check("not changed", map[string]bool{"10.2.0.1:80": true, "10.3.0.1:80": false})
+	if err := f.Change(nil, parse("a.example:80", "a.example:443", "*.example:443")); err != nil {
+		t.Error(err)
+	}
+	check("removed", map[string]bool{"10.2.0.1:80": false, "10.2.0.1:443": false})
+	if q, _ := f.Query(query("a.example.", dnsmessage.TypeA), Socket{}); q != nil {
+		t.Error("a removed rule permits a query")
+	}
+	if err := f.Change(parse("a.example:80"), nil); err != nil {
+		t.Error(err)
+	}
+	check("added again", map[string]bool{"10.2.0.1:80": false})
+	f.resolve(t, "a.example.", record{"a.example.", 60, "10.2.0.1"})
+	check("resolved again", map[string]bool{"10.2.0.1:80": true, "10.2.0.1:443": false})
+}
+
 // TestBounds checks that neither a program nor a name server can fill the memory,
 // and that each destination is reported once.
 func TestBounds(t *testing.T) {
