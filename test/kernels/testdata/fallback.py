@@ -11,7 +11,7 @@ DATA = {who: random.Random(who).randbytes(SIZE) for who in ("stack", "server")}
 MPTCP, TCP = 262, socket.IPPROTO_TCP
 STRIP = "-j TCPOPTSTRIP --strip-options 30"
 FIRST = "-m statistic --mode nth --every 1000000 --packet 0"
-CHANGE = "meta length > 1000 numgen inc mod 1000000 0 @th,800,32 set 0xdeadbeef"  # once
+CHANGE = "meta length > 1000 counter numgen inc mod 1000000 0 counter @th,800,32 set 0xdeadbeef"  # once
 NO_SYN = "filter INPUT --dport {} --syn -j DROP"
 
 # name: how the server joins in, its protocol, its rules
@@ -53,13 +53,17 @@ def listen(proto, port):
     s.listen()
     return s
 
+def counters():
+    """Return the counters of MPTCP in the namespace that are not 0."""
+    with open("/proc/net/netstat") as f:
+        names, values = (line.split()[1:] for line in f if line.startswith("MPTcpExt"))
+    return {n: int(v) for n, v in zip(names, values) if v != "0"}
+
 def checksums(on):
     """Let new connections of the namespace have checksums or not; count those that were wrong."""
     with open("/proc/sys/net/mptcp/checksum_enabled", "w") as f:
         f.write(str(int(on)))
-    with open("/proc/net/netstat") as f:
-        names, values = (line.split() for line in f if line.startswith("MPTcpExt"))
-    return sum(int(v) for n, v in zip(names, values) if n in ("DataCsumErr", "MPFailRx", "MPRstRx"))
+    return sum(v for n, v in counters().items() if n in ("DataCsumErr", "MPFailRx", "MPRstRx"))
 
 def join(s):
     """Send bytes back and forth until the server has a second subflow."""
@@ -139,7 +143,8 @@ def serve():
             s.settimeout(20)
             wrong = exchange(s, "server", "stack", early)
             if changed and checksums(False) == before:
-                wrong += "no wrong checksum"
+                rules = subprocess.run(["nft", "list", "table", "ip", f"change{port}"], capture_output=True, text=True)
+                wrong += f"no wrong checksum; {' '.join(rules.stdout.split())}; {counters()}"
         except OSError as e:
             wrong = f"{how}: {e}"
         print("result", wrong, file=orders, flush=True)
