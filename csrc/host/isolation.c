@@ -40,7 +40,7 @@
  * capability that the target has (ptrace(2)).
  *
  * System calls. A seccomp filter, with no_new_privs, kills lklhost on calls
- * that start programs or processes, trace other processes, or change
+ * that start programs or processes, control traced processes, or change
  * namespaces, mounts, ids or the host's kernel. The filter refuses calls that
  * change names and owners of files, new io_uring rings, and sockets of all
  * families but AF_UNIX. From here on, lklhost needs none of these calls,
@@ -220,10 +220,14 @@ static void emit_numbers(void)
  * emit_ptrace - kill lklhost on ptrace(2), except for the engine trace
  *
  * That engine controls the processes that it traces already. It cannot trace
- * more.
+ * more. With the engine supervise, lklhost can stop a thread after a call
+ * (trace/exit_stop.c), but not read or change its registers.
  */
 static void emit_ptrace(void)
 {
+	static const uint32_t stops[] = {
+		PTRACE_SEIZE, PTRACE_INTERRUPT, PTRACE_DETACH,
+	};
 	static const uint32_t allowed[] = {
 		PTRACE_CONT, PTRACE_SYSCALL, PTRACE_INTERRUPT, PTRACE_LISTEN, PTRACE_GETEVENTMSG,
 		PTRACE_GETSIGINFO, PTRACE_GETREGSET, PTRACE_SETREGSET,
@@ -236,6 +240,9 @@ static void emit_ptrace(void)
 		emit(BPF_LD | BPF_W | BPF_ABS, ARG(0), 0, 0);
 		emit_each(allowed, sizeof(allowed) / sizeof(allowed[0]),
 			  SECCOMP_RET_ALLOW);
+	} else if (!host.preload) {
+		emit(BPF_LD | BPF_W | BPF_ABS, ARG(0), 0, 0);
+		emit_each(stops, sizeof(stops) / sizeof(stops[0]), SECCOMP_RET_ALLOW);
 	}
 	emit(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS, 0, 0);
 	prog[jump].jf = (uint8_t)(len - jump - 1);

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 int maker_start(void);
+int maker_watch(int ns, int id);
 int mirror_socket(int type, int proto, int flags);
 bool mirror_has_stack_fd(int fd);
 void mirror_stop(void);

@@ -5,6 +5,11 @@
  *
  * Theory of operation
  *
+ * It also reports to lklhost when a network namespace of the host ends
+ * (engine/carrier/space.c): a namespace to which another one has given a number
+ * is announced in the latter when it ends (RTM_DELNSID). The number does not
+ * keep the namespace alive.
+ *
  * Creating these requires capabilities in the network namespaces on both sides.
  * lklhost gives up these capabilities before it reads a byte from the network
  * (isolation.c). The maker is therefore forked earlier, in lklhost's network
@@ -22,6 +27,7 @@
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
 #include <linux/if_tun.h>
+#include <linux/net_namespace.h>
 #include <linux/veth.h>
 #include <netinet/in.h>
 #include <sched.h>
@@ -40,11 +46,12 @@
 #define MAKE_RIGHTS	(1ull << CAP_SYS_ADMIN)
 #define RIGHTS		(1ull << CAP_NET_ADMIN | 1ull << CAP_NET_RAW)
 
-enum what { MAKE, PAIR, TUN, CHANGE, REMOVE, SOCKET };
+enum what { MAKE, PAIR, TUN, CHANGE, REMOVE, SOCKET, WATCH };
 
 struct request {
 	int32_t what;
 	int32_t type, proto, flags;	/* for SOCKET */
+	int32_t id;			/* for WATCH */
 	struct link was, link;
 };
 
@@ -276,13 +283,34 @@ static int setup_netns(int *fds)
 	return fds[1] < 0 ? -errno : 0;
 }
 
+/** near_open - open our socket in the namespace of the near ends */
+static int near_open(void)
+{
+	return near.fd < 0 ? rtnl_open(&near, false, 0) : 0;
+}
+
+/** watch - give a number to the namespace @ns, see the top of this file */
+static int watch(int ns, int32_t id)
+{
+	struct rtnl_msg m;
+	int ret = near_open();
+
+	if (ret)
+		return ret;
+	rtnl_link(&m, RTM_NEWNSID, 0, 0);
+	m.hdr.nlmsg_len = NLMSG_SPACE(sizeof(struct rtgenmsg));
+	rtnl_attr(&m, NETNSA_NSID, &id, sizeof(id));
+	rtnl_attr(&m, NETNSA_FD, &ns, sizeof(ns));
+	return rtnl_talk(&near, &m);
+}
+
 /** make - create the namespace; @fds: for lklhost, see enum mirror_fd */
 static int make(int *fds)
 {
 	int ret = netns_no_ipv6();
 
 	if (!ret)
-		ret = rtnl_open(&near, false, 0);
+		ret = near_open();
 	if (ret)
 		return ret;
 	fds[MIRROR_NEAR_SOCKET] = packet_socket();
@@ -304,11 +332,18 @@ static int target_socket(const struct request *r)
 	return fd < 0 ? -errno : fd;
 }
 
-/** run_job - carry out a request; @n: number of descriptors set in @fds */
+/**
+ * run_job - carry out a request
+ * @fds, @n: the received descriptors; set to those of the answer
+ */
 static int run_job(struct request *r, int *fds, unsigned int *n)
 {
-	int ret;
+	int ret = -EINVAL;
 
+	if (r->what == WATCH && *n)
+		ret = watch(fds[0], r->id);
+	while (*n)
+		close(fds[--*n]);
 	r->was.name[IFNAMSIZ - 1] = r->link.name[IFNAMSIZ - 1] = '\0';
 	switch (r->what) {
 	case MAKE:
@@ -329,6 +364,8 @@ static int run_job(struct request *r, int *fds, unsigned int *n)
 		return change(&r->was, &r->link);
 	case REMOVE:
 		return remove_pair(r->link.ifindex);
+	case WATCH:
+		return ret;
 	}
 	return -EINVAL;
 }
@@ -345,8 +382,6 @@ static void serve(int sock)
 	caps_limit(MAKE_RIGHTS | RIGHTS);
 	while (fd_pass_recv(sock, &r, sizeof(r), fds, &n) ==
 	       (ssize_t)sizeof(r)) {
-		while (n)	/* requests carry none */
-			close(fds[--n]);
 		ret = run_job(&r, fds, &n);
 		if (fd_pass_send(sock, &ret, sizeof(ret), fds, n, 0) < 0)
 			break;
@@ -374,17 +409,16 @@ int maker_start(void)
 
 /**
  * ask - send a request to the maker and wait for its answer
- * @fds: room for FD_PASS_MAX
+ * @fds: room for FD_PASS_MAX; @n of them go with the request
  *
  * The wait takes as long as the host's kernel needs for the request. Returns
  * the number of descriptors received, or a negative errno.
  */
-static int ask(const struct request *r, int *fds)
+static int ask(const struct request *r, int *fds, unsigned int n)
 {
-	unsigned int n = 0;
 	int32_t ret;
 
-	if (ours < 0 || fd_pass_send(ours, r, sizeof(*r), NULL, 0, 0) < 0 ||
+	if (ours < 0 || fd_pass_send(ours, r, sizeof(*r), fds, n, 0) < 0 ||
 	    fd_pass_recv(ours, &ret, sizeof(ret), fds, &n) !=
 	    (ssize_t)sizeof(ret))
 		return -ESRCH;
@@ -394,7 +428,7 @@ static int ask(const struct request *r, int *fds)
 /** one - send a request whose answer is a descriptor; returns it or an errno */
 static int one(const struct request *r)
 {
-	int fds[FD_PASS_MAX], ret = ask(r, fds);
+	int fds[FD_PASS_MAX], ret = ask(r, fds, 0);
 
 	return ret == 1 ? fds[0] : ret < 0 ? ret : -EPROTO;
 }
@@ -403,7 +437,7 @@ static int one(const struct request *r)
 int maker_make(int fds[MIRROR_FDS])
 {
 	const struct request r = { .what = MAKE };
-	int got[FD_PASS_MAX], ret = ask(&r, got);
+	int got[FD_PASS_MAX], ret = ask(&r, got, 0);
 
 	if (ret < 0)
 		return ret;
@@ -421,7 +455,7 @@ static int device(enum what what, const struct link *was, const struct link *l)
 
 	if (was)
 		r.was = *was;
-	return ask(&r, fds);
+	return ask(&r, fds, 0);
 }
 
 /** maker_pair - create the mirror of a device of the stack */
@@ -457,4 +491,18 @@ int maker_socket(int type, int proto, int flags)
 				   .proto = proto, .flags = flags };
 
 	return one(&r);
+}
+
+/**
+ * maker_watch - announce the end of a network namespace of the host, by
+ * RTM_DELNSID in the namespace of lklhost
+ * @ns: the namespace
+ * @id: its number in the message, not below MIRROR_NEAR
+ */
+int maker_watch(int ns, int id)
+{
+	const struct request r = { .what = WATCH, .id = id };
+	int fds[FD_PASS_MAX] = { ns };
+
+	return ask(&r, fds, 1);
 }

@@ -42,6 +42,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -318,6 +319,38 @@ static void emit_dumpable(void)
 	emit_ret(SECCOMP_RET_ALLOW);
 }
 
+/** emit_unshare - notify unshare() of a network namespace, see space.c */
+static void emit_unshare(void)
+{
+	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_unshare, 0, 4);
+	emit_load(ARG_LO(0));
+	emit(BPF_JMP | BPF_JSET | BPF_K, CLONE_NEWNET, 0, 1);
+	emit_ret(caught);
+	emit_ret(SECCOMP_RET_ALLOW);
+}
+
+/**
+ * emit_mount - notify the calls that replace /sys (supervise/sysfs.c)
+ *
+ * They are mount() without data and without flags but MS_RDONLY, and umount2()
+ * with MNT_DETACH.
+ */
+static void emit_mount(void)
+{
+	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_umount2, 0, 4);
+	emit_load(ARG_LO(1));
+	emit(BPF_JMP | BPF_JEQ | BPF_K, MNT_DETACH, 0, 1);
+	emit_ret(caught);
+	emit_ret(SECCOMP_RET_ALLOW);
+	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_mount, 0, 6);
+	emit_load(ARG_LO(3));
+	emit(BPF_JMP | BPF_JSET | BPF_K, ~(uint32_t)MS_RDONLY, 3, 0);
+	emit_load(ARG_LO(4));
+	emit(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 1);
+	emit_ret(caught);
+	emit_ret(SECCOMP_RET_ALLOW);
+}
+
 /**
  * emit_tracers - refuse other tracers and supervisors
  *
@@ -368,6 +401,9 @@ static void build(void)
 	if (host.trace) {
 		emit_tracers();
 		emit_untraced();
+	} else {
+		emit_unshare();
+		emit_mount();
 	}
 
 	if (host.shared_netns)

@@ -98,6 +98,10 @@ void tracee_executed(struct tracee *t);
 void tracee_resumed(const struct tracee *t);
 void tracee_strayed(pid_t tid, const char *how);
 
+/* exit_stop.c */
+void exit_stop_reached(pid_t tid);
+void exit_stop_end(pid_t tid);
+
 /* step.c */
 void step_unblocked(struct tracee *t, int stop);
 

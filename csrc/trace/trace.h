@@ -54,6 +54,10 @@ void trace_stop(void);
 pid_t trace_wait(int *status);
 void trace_reap(void);
 
+/* exit_stop.c */
+int trace_exit_stop(pid_t tid, bool (*may_run)(pid_t tid));
+void trace_exit_pass(pid_t tid);
+
 /* step.c */
 bool trace_waits(pid_t tid, uint64_t id);
 bool trace_answer(pid_t tid, uint64_t id, int64_t ret);

@@ -172,7 +172,12 @@ pid_t trace_wait(int *status)
 	pid_t pid;
 
 	while ((pid = next(status)) > 0) {
+		if (!host.trace && is_stop(*status)) {
+			exit_stop_reached(pid);
+			continue;
+		}
 		if (!is_stop(*status)) {
+			exit_stop_end(pid);
 			tracee_drop(pid);
 			if (*status != TRACEE_REPLACED)
 				return pid;

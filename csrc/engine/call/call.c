@@ -28,7 +28,8 @@ const char *call_name(int nr)
 		NAME(getsockname), NAME(getpeername), NAME(getsockopt), NAME(setsockopt),
 		NAME(sendto), NAME(recvfrom), NAME(sendmsg), NAME(recvmsg),
 		NAME(sendmmsg), NAME(recvmmsg), NAME(ioctl), NAME(syslog), NAME(setns),
-		NAME(accept), NAME(pidfd_getfd),
+		NAME(accept), NAME(pidfd_getfd), NAME(unshare),
+		NAME(mount), NAME(umount2),
 	};
 #undef NAME
 	size_t i;

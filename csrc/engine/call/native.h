@@ -48,6 +48,13 @@
  * @NATIVE_OTHER_NAMESPACE: setns(2) with the type of another namespace than the
  *	network. The type is in a register, and the kernel refuses a descriptor
  *	of another type.
+ * @NATIVE_NAMESPACE: setns(2) into a network namespace, and unshare(2) of one.
+ *	setns(2): the thread stops before it returns to its program, and its
+ *	process is killed if its namespace does not belong to the run
+ *	(carrier/space.c). unshare(2): all arguments are in registers.
+ * @NATIVE_MOUNT: mount(2) and umount2(2) return no descriptor. The filter catches
+ *	few of them (target/filter.c), for programs that mount sysfs. All others
+ *	are native in any case.
  * @NATIVE_OWN_FILE: ioctl(2) whose number, a register, concerns the descriptor
  *	alone: its owner, mark, timestamp or unsent bytes. No descriptor gives
  *	access to a device by such a request.
@@ -68,6 +75,8 @@ enum native_reason {
 	NATIVE_SAME_STACK,
 	NATIVE_LOCAL_NETLINK,
 	NATIVE_OTHER_NAMESPACE,
+	NATIVE_NAMESPACE,
+	NATIVE_MOUNT,
 	NATIVE_OWN_FILE,
 	NATIVE_LOCAL_SOCKET,
 	NATIVE_SEND,

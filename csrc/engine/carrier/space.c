@@ -1,47 +1,58 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Network namespaces that the target makes: unshare(2), clone(2).
+ * Network namespaces that the target makes: unshare(2), clone(2), setns(2).
  *
  * Theory of operation
  *
- * The host's kernel makes and ends these namespaces. For each of them that
- * makes a socket, the stack's kernel has one, too: a space. It is empty at
- * first, as the host's is. The socket of a caller belongs to the caller's space
- * for its whole life, and so do its connections.
+ * The host's kernel makes and ends these namespaces. For each of them, the
+ * stack's kernel has one, too: a space. It is empty at first, as the host's is.
+ * The socket of a caller belongs to the caller's space for its whole life, and
+ * so do its connections.
  *
  * The inode number of /proc/TID/ns/net tells the namespace of a caller. The
- * caller sleeps in its call, and only a thread itself can change its namespace,
- * so the number is right if the call still waits afterwards. While a space
- * exists, a descriptor keeps the host's namespace, so no other one can get its
- * number.
+ * caller sleeps in its call, so the number is right if the call still waits
+ * afterwards.
  *
- * setns(2) into a network namespace is refused. A namespace without a thread can
- * therefore never be used again, and its space ends. We watch the end of one
- * thread in it, the member. If the member has ended, or has left, we look for
- * another one among all descendants of lklhost. A stack's socket keeps the
- * stack's namespace that it belongs to, also after the end of the space.
+ * A namespace belongs to the run if a thread of the target has been in it. The
+ * target starts in a namespace of the run. unshare(2) and clone(2) make new
+ * ones, and setns(2) enters only those that have a space. lklhost looks at the
+ * namespace of the caller in unshare(2), setns(2), socket(2) and ioctl(2).
  *
- * Messages of rtnetlink can name other namespaces by a pid, by a descriptor or by
- * a number. For the stack's kernel these would be its own pids and descriptors:
- * those of lklhost, which has all spaces. space_references() therefore refuses
- * them.
+ * setns(2): the host's kernel must execute it, because a thread can only change
+ * its own namespace. Another thread can exchange the descriptor meanwhile. The
+ * calling thread therefore stops before it returns to its program
+ * (trace/exit_stop.c). If it is in a namespace that has no space, its process
+ * is killed. lklhost looks at its duplicate of the descriptor before, to refuse
+ * the call if nobody exchanges it.
+ *
+ * The end of a namespace: nothing here keeps it, so it ends with its last
+ * process, descriptor or mount. The host's kernel then sends a message to
+ * @ended (mirror/mirror_helper.c), before another namespace can get the inode
+ * number. lklhost reads these messages before it looks for a number. A stack's
+ * socket keeps the stack's namespace that it belongs to, also after the end of
+ * the space.
+ *
+ * Messages of rtnetlink can name other namespaces, see space_names.c.
  *
  * If lklhost cannot determine the namespace of a caller, its call fails. In a
  * namespace other than the run's, sockets are also refused to served processes
  * (container.c), under the engine trace, and with other projects' libraries.
  */
 #define _GNU_SOURCE
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/if_link.h>
+#include <linux/net_namespace.h>
 #include <linux/netlink.h>
+#include <linux/nsfs.h>
 #include <linux/rtnetlink.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -51,49 +62,64 @@
 #include "base/log.h"
 #include "base/loop.h"
 #include "engine/call/call.h"
+#include "engine/call/native.h"
+#include "engine/call/paged_access.h"
 #include "engine/carrier/carrier.h"
 #include "engine/carrier/conn.h"
 #include "engine/carrier/space.h"
-#include "process/process.h"
+#include "mirror/mirror.h"
 #include "shared/ctl_proto.h"
 #include "stack/stack.h"
+#include "trace/trace.h"
 
-#ifndef PIDFD_THREAD			/* Linux 6.9, include/uapi/linux/pidfd.h */
-#define PIDFD_THREAD	O_EXCL
-#endif
-#define MEMBERS_MAX	8192
 #define OWN_NAMESPACE	"/proc/thread-self/ns/net"
-#define PEER_INFO	1	/* of veth, vxcan and netkit: a link */
+
+#define FIRST_ID	(1 << 20)	/* smaller ones belong to the mirror */
+#define INTERRUPTED_MAX	16
 
 /**
  * struct space - a network namespace of the target
  * @ino: inode number of the host's namespace
- * @host: descriptor of the host's namespace
+ * @id: its number in messages about its end
+ * @listed: a dump of these numbers contains it
  * @stack: descriptor of the stack's namespace, in the stack
  * @control: sockets of our own in it, for IPv4 and IPv6, or -1
- * @member: pidfd of @tid, or of its process
- * @tid: a thread that is in the host's namespace
  */
 struct space {
 	struct list link;
 	uint64_t ino;
-	int host, stack, control[2];
-	struct source member;
-	pid_t tid;
+	int id;
+	bool listed;
+	int stack, control[2];
 };
 
 static struct list spaces = LIST_INIT(spaces);
 
 /*
  * The namespace of the run: inode numbers of that of the target and that of
- * served processes; 0: none. @stack: descriptor in the stack, or -1.
+ * served processes; 0: none. @dev: the file system of namespaces. @fd: that of
+ * the target. @stack: descriptor in the stack, or -1.
  */
 static struct {
 	uint64_t target, served;
-	int stack;
+	dev_t dev;
+	int fd, stack;
 } home = { .stack = -1 };
 
 static bool away;		/* space_enter() was called */
+
+/*
+ * Messages about namespaces that have ended. @lost: some could not be sent.
+ * @seq: number of the last request for a list. @id: number of the next space
+ */
+static struct {
+	struct source src;
+	bool lost;
+	uint32_t seq;
+	int id;
+} ended = { .src.fd = -1, .id = FIRST_ID };
+
+static unsigned int interrupted;	/* calls in a row, see let_run() */
 
 /** namespace_of - inode number of a thread's network namespace, or a negative errno */
 static int64_t namespace_of(pid_t tid)
@@ -111,11 +137,7 @@ static int64_t namespace_of(pid_t tid)
 							      -EINVAL;
 }
 
-/**
- * keep - open the namespace of a thread
- *
- * No other namespace gets its number while the descriptor is open.
- */
+/** keep - open the namespace of a thread */
 static int keep(pid_t tid)
 {
 	char path[48];
@@ -126,7 +148,11 @@ static int keep(pid_t tid)
 	return fd < 0 ? -errno : fd;
 }
 
-/** space_note - set @ino to the inode number of a namespace; @fd stays open */
+/**
+ * space_note - set @ino to the inode number of a namespace
+ *
+ * No other namespace gets the number, because @fd stays open.
+ */
 static int space_note(int fd, uint64_t *ino)
 {
 	struct stat st;
@@ -134,7 +160,162 @@ static int space_note(int fd, uint64_t *ino)
 	if (fstat(fd, &st))
 		return -errno;
 	*ino = st.st_ino;
+	home.dev = st.st_dev;
 	return 0;
+}
+
+/** space_free - end a space */
+static void space_free(struct space *s)
+{
+	size_t i;
+
+	for (i = 0; i < 2; i++)
+		if (s->control[i] >= 0)
+			st_close(s->control[i]);
+	if (s->stack >= 0)
+		st_close(s->stack);
+	list_del(&s->link);
+	free(s);
+}
+
+/** message_id - the number in a message about a namespace, or -1 */
+static int message_id(const struct nlmsghdr *h)
+{
+	const size_t head = NLMSG_SPACE(sizeof(struct rtgenmsg));
+	const char *p = (const char *)h + head;
+	size_t len = h->nlmsg_len > head ? h->nlmsg_len - head : 0, n;
+	struct nlattr a;
+	int id;
+
+	for (; len >= sizeof(a); p += n, len -= n) {
+		memcpy(&a, p, sizeof(a));
+		if (a.nla_len < sizeof(a) || a.nla_len > len)
+			break;
+		if (a.nla_type == NETNSA_NSID && a.nla_len >= sizeof(a) + sizeof(id)) {
+			memcpy(&id, p + sizeof(a), sizeof(id));
+			return id;
+		}
+		n = NLA_ALIGN((size_t)a.nla_len);
+		n = n < len ? n : len;
+	}
+	return -1;
+}
+
+/**
+ * spaces_end - end the space whose number is @id
+ * @only_unlisted: end all that the dump did not contain instead
+ */
+static void spaces_end(int id, bool only_unlisted)
+{
+	struct list *pos, *tmp;
+
+	list_for_each_safe(pos, tmp, &spaces) {
+		struct space *s = container_of(pos, struct space, link);
+
+		if (only_unlisted ? !s->listed : s->id == id)
+			space_free(s);
+	}
+}
+
+/** list_begin - ask for the numbers of all namespaces that exist */
+static int list_begin(void)
+{
+	const struct {
+		struct nlmsghdr h;
+		struct rtgenmsg g;
+	} m = { .h = { .nlmsg_len = sizeof(m), .nlmsg_type = RTM_GETNSID,
+		       .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP,
+		       .nlmsg_seq = ++ended.seq } };
+	struct list *pos;
+
+	list_for_each(pos, &spaces)
+		container_of(pos, struct space, link)->listed = false;
+	return send(ended.src.fd, &m, sizeof(m), MSG_DONTWAIT) < 0 ? -errno : 0;
+}
+
+/** message - handle a message about namespaces; returns true at the end of a dump */
+static bool message(const struct nlmsghdr *h)
+{
+	int id = message_id(h);
+	struct list *pos;
+
+	switch (h->nlmsg_type) {
+	case RTM_DELNSID:
+		spaces_end(id, false);
+		break;
+	case RTM_NEWNSID:
+		list_for_each(pos, &spaces) {
+			struct space *s = container_of(pos, struct space, link);
+
+			s->listed |= h->nlmsg_seq == ended.seq && s->id == id;
+		}
+		break;
+	case NLMSG_DONE:
+		if (h->nlmsg_seq != ended.seq)
+			break;
+		spaces_end(0, true);
+		return true;
+	}
+	return false;
+}
+
+/**
+ * spaces_look - end the spaces whose namespaces have ended
+ *
+ * If the host's kernel could not send a message, we ask for a list. Returns a
+ * negative errno if we cannot know which namespaces have ended.
+ */
+static int spaces_look(void)
+{
+	static char buf[32768] __attribute__((aligned(8)));
+	bool dump = false;
+	ssize_t n;
+
+	for (;;) {
+		struct nlmsghdr *h = (struct nlmsghdr *)buf;
+
+		if (ended.lost && !dump) {
+			if (list_begin())
+				return -ENOBUFS;
+			dump = true;
+			ended.lost = false;
+		}
+		n = recv(ended.src.fd, buf, sizeof(buf), MSG_DONTWAIT);
+		if (n < 0 && errno == EAGAIN) {
+			ended.lost = dump;	/* the dump did not end */
+			return dump ? -ENOBUFS : 0;
+		}
+		if (n < 0 && dump) {
+			ended.lost = true;
+			return -ENOBUFS;
+		}
+		ended.lost = n < 0;
+		for (; n > 0 && NLMSG_OK(h, (size_t)n); h = NLMSG_NEXT(h, n))
+			if (message(h))
+				dump = false;
+	}
+}
+
+/** spaces_ended - the host's kernel has sent a message */
+static void spaces_ended(struct source *src, uint32_t events)
+{
+	(void)src;
+	(void)events;
+	spaces_look();
+}
+
+/** spaces_watch - prepare to receive messages about the ends of namespaces */
+static int spaces_watch(void)
+{
+	const struct sockaddr_nl nl = { .nl_family = AF_NETLINK,
+					.nl_groups = 1u << (RTNLGRP_NSID - 1) };
+	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+
+	if (fd < 0 || bind(fd, (const struct sockaddr *)&nl, sizeof(nl)))
+		return -errno;
+	ended.src.fn = spaces_ended;
+	ended.src.fd = fd;
+	return loop_add(&ended.src, EPOLLIN);
 }
 
 /**
@@ -152,6 +333,9 @@ int space_init(void)
 	fd = keep(host.target_pid);
 	if (fd < 0)
 		return fd == -ENOENT || host.shared_netns ? 0 : fd;
+	home.fd = fd;
+	if (host.private_netns)
+		(void)spaces_watch();	/* spaces are refused without it */
 	return space_note(fd, &home.target);
 }
 
@@ -161,121 +345,6 @@ int space_serve(int netns)
 	int fd = fcntl(netns, F_DUPFD_CLOEXEC, 0);
 
 	return fd < 0 ? -errno : space_note(fd, &home.served);
-}
-
-/** space_free - end a space */
-static void space_free(struct space *s)
-{
-	size_t i;
-
-	for (i = 0; i < 2; i++)
-		if (s->control[i] >= 0)
-			st_close(s->control[i]);
-	if (s->stack >= 0)
-		st_close(s->stack);
-	if (s->member.fd >= 0) {
-		int fd = s->member.fd;
-
-		loop_del(&s->member);
-		close(fd);
-	}
-	if (s->host >= 0)
-		close(s->host);
-	list_del(&s->link);
-	loop_free_later(s);
-}
-
-static void member_ended(struct source *src, uint32_t events);
-
-/**
- * member_set - watch thread @tid of process @pid if it is in the space
- *
- * Before Linux 6.9, we notice only the end of its process.
- */
-static bool member_set(struct space *s, pid_t pid, pid_t tid)
-{
-	int fd;
-
-	if (namespace_of(tid) != (int64_t)s->ino)
-		return false;
-	fd = (int)syscall(SYS_pidfd_open, tid, PIDFD_THREAD);
-	if (fd < 0)
-		fd = (int)syscall(SYS_pidfd_open, pid, 0);
-	/* The number may have become that of another thread. */
-	if (fd >= 0 && namespace_of(tid) == (int64_t)s->ino) {
-		if (s->member.fd >= 0) {
-			int old = s->member.fd;
-
-			loop_del(&s->member);
-			close(old);
-		}
-		s->tid = tid;
-		s->member.fn = member_ended;
-		s->member.fd = fd;
-		if (!loop_add(&s->member, EPOLLIN))
-			return true;
-		s->member.fd = -1;
-	}
-	if (fd >= 0)
-		close(fd);
-	return false;
-}
-
-/** member_in - look for a member among the threads of process @pid */
-static bool member_in(struct space *s, pid_t pid)
-{
-	bool found = member_set(s, pid, pid);
-	struct dirent *d;
-	char path[48];
-	DIR *dir;
-
-	snprintf(path, sizeof(path), "/proc/%d/task", pid);
-	dir = found ? NULL : opendir(path);
-	while (dir && !found && (d = readdir(dir)))
-		found = d->d_name[0] != '.' && atoi(d->d_name) != pid &&
-			member_set(s, pid, atoi(d->d_name));
-	if (dir)
-		closedir(dir);
-	return found;
-}
-
-/** member_find - look for another member */
-static bool member_find(struct space *s)
-{
-	static pid_t pids[MEMBERS_MAX];
-	size_t n = tree_list(pids, MEMBERS_MAX), i;
-
-	for (i = 0; i < n; i++)
-		if (member_in(s, pids[i]))
-			return true;
-	return false;
-}
-
-/**
- * member_ended - a member has ended: find another one, or end the space
- *
- * We look twice: a thread may have started another one during the first time.
- */
-static void member_ended(struct source *src, uint32_t events)
-{
-	struct space *s = container_of(src, struct space, member);
-
-	(void)events;
-	if (!member_find(s) && !member_find(s))
-		space_free(s);
-}
-
-/** members_look - find spaces whose member has left */
-static void members_look(void)
-{
-	struct list *pos, *tmp;
-
-	list_for_each_safe(pos, tmp, &spaces) {
-		struct space *s = container_of(pos, struct space, link);
-
-		if (namespace_of(s->tid) != (int64_t)s->ino)
-			member_ended(&s->member, 0);
-	}
 }
 
 /** own_namespace - open the namespace of our task in the stack */
@@ -313,15 +382,40 @@ int space_enter(const struct space *s)
 	return ret;
 }
 
+/**
+ * namespaces_permit - permit as many namespaces in the stack as memory permits
+ *
+ * The stack's kernel would permit 500 in 256 MB, as many as half its threads.
+ */
+static void namespaces_permit(void)
+{
+	static const char many[] = "1000000";
+	int fd = (int)ST(SYS_openat, AT_FDCWD, "/proc/sys/user/max_net_namespaces",
+			 O_WRONLY | O_CLOEXEC, 0, 0, 0);
+
+	if (fd < 0)
+		return;
+	ST(SYS_write, fd, many, sizeof(many) - 1, 0, 0, 0);
+	st_close(fd);
+}
+
+/** home_stack - the descriptor in the stack of the run's namespace */
+static int home_stack(void)
+{
+	if (home.stack < 0) {
+		home.stack = own_namespace();
+		namespaces_permit();
+	}
+	return home.stack;
+}
+
 /** stack_namespace - make a namespace in the stack; returns its descriptor */
 static int stack_namespace(void)
 {
-	int ret;
+	int ret = home_stack();
 
-	if (home.stack < 0)
-		home.stack = own_namespace();
-	if (home.stack < 0)
-		return home.stack;
+	if (ret < 0)
+		return ret;
 	ret = (int)ST(SYS_unshare, CLONE_NEWNET, 0, 0, 0, 0, 0);
 	if (ret)
 		return ret;
@@ -331,32 +425,43 @@ static int stack_namespace(void)
 	return ret;
 }
 
+/** space_watch - have the end of the namespace @fd announced */
+static int space_watch(struct space *s, int fd)
+{
+	struct stat st;
+
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st) || st.st_ino != s->ino)
+		return -ESRCH;
+	return maker_watch(fd, s->id);
+}
+
 /**
  * space_make - make the space of a thread
- * @pid: its process, or again the thread, see member_set()
  * @ino: inode number of its namespace
  */
-static int space_make(pid_t pid, pid_t tid, uint64_t ino, struct space **space)
+static int space_make(pid_t tid, uint64_t ino, struct space **space)
 {
 	struct space *s;
-	struct stat st;
-	int ret;
+	int ret, fd;
 
-	members_look();
 	if (memory_full())
 		return -ENOBUFS;
+	if (ended.src.fd < 0)
+		return -EOPNOTSUPP;
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return -ENOMEM;
 	s->ino = ino;
-	s->stack = s->control[0] = s->control[1] = s->member.fd = -1;
+	s->id = ended.id++;
+	s->stack = s->control[0] = s->control[1] = -1;
 	list_add_tail(&s->link, &spaces);
-	ret = s->host = keep(tid);
-	if (ret >= 0)
-		ret = !fstat(s->host, &st) && st.st_ino == ino &&
-		      member_set(s, pid, tid) ? 0 : -ESRCH;
-	if (!ret)
-		ret = s->stack = stack_namespace();
+	ret = s->stack = stack_namespace();
+	fd = ret < 0 ? ret : keep(tid);
+	ret = space_watch(s, fd);
+	if (fd >= 0)
+		close(fd);
 	if (ret < 0) {
 		space_free(s);
 		return ret;
@@ -377,19 +482,45 @@ static int refuse(const struct call *c, const char *why)
 	return -ENETDOWN;
 }
 
-/** space_find - find or make the space of a thread, see space_make() */
-static int space_find(pid_t pid, pid_t tid, uint64_t ino, struct space **space)
+/**
+ * space_known - find the space of a namespace that exists
+ *
+ * Returns 0 with NULL for the run's namespace, or a negative errno: -ENOENT if
+ * the namespace does not belong to the run.
+ */
+static int space_known(uint64_t ino, struct space **space)
 {
 	struct list *pos;
+	int ret;
 
-	list_for_each(pos, &spaces) {
-		*space = container_of(pos, struct space, link);
-		if ((*space)->ino == ino)
-			return 0;
-	}
 	*space = NULL;
-	return stack->abi != CTL_ABI_NATIVE ? -EOPNOTSUPP :
-	       space_make(pid, tid, ino, space);
+	if (ino == home.target)
+		return 0;
+	ret = ended.src.fd < 0 ? -EOPNOTSUPP : spaces_look();
+	if (ret)
+		return ret;
+	list_for_each(pos, &spaces) {
+		struct space *s = container_of(pos, struct space, link);
+
+		if (s->ino == ino) {
+			*space = s;
+			return 0;
+		}
+	}
+	return -ENOENT;
+}
+
+/**
+ * space_find - find or make the space of a thread of the target
+ * @ino: inode number of its namespace
+ */
+static int space_find(pid_t tid, uint64_t ino, struct space **space)
+{
+	int ret = space_known(ino, space);
+
+	if (stack->abi != CTL_ABI_NATIVE && ino != home.target)
+		return -EOPNOTSUPP;
+	return ret == -ENOENT ? space_make(tid, ino, space) : ret;
 }
 
 /**
@@ -417,7 +548,7 @@ int space_of(struct call *c, struct space **space)
 		return refuse(c, "it belongs to a container");
 	if (host.trace)
 		return refuse(c, "the engine trace does not support them; use --engine supervise");
-	ret = space_find(task_tgid(c->task), c->pid, (uint64_t)ino, space);
+	ret = space_find(c->pid, (uint64_t)ino, space);
 	if (!ret && call_valid(c))
 		return 0;
 	*space = NULL;
@@ -442,7 +573,7 @@ int space_enter_of(pid_t tid)
 
 	if (ino == (int64_t)home.target || (ino > 0 && ino == (int64_t)home.served))
 		return 0;
-	ret = ino < 0 ? (int)ino : space_find(tid, tid, (uint64_t)ino, &space);
+	ret = ino < 0 ? (int)ino : space_find(tid, (uint64_t)ino, &space);
 	if (!ret)
 		ret = space_enter(space);
 	return ret ? ret : 1;
@@ -464,84 +595,180 @@ int space_control_fd(struct space *s, int domain)
 	return *fd;
 }
 
-/* Where an attribute is nested in a request about a link. */
-enum nest { LINK, LINK_TYPE, TYPE_DATA, PEER };
-
-/** refers - whether an attribute of a link refers to a namespace */
-static bool refers(int type)
+/** setns_refuse - refuse to enter a network namespace */
+static int64_t setns_refuse(const struct call *c, const char *why)
 {
-	return type == IFLA_NET_NS_PID || type == IFLA_NET_NS_FD ||
-	       type == IFLA_LINK_NETNSID || type == IFLA_TARGET_NETNSID;
+	static bool told;
+
+	if (!told)
+		warn_user("%s (pid %d): entering a network namespace is refused: %s",
+			  task_comm(c->task), task_tgid(c->task), why);
+	told = true;
+	return -EPERM;
+}
+
+/** pidfd_process - the process of a pidfd; 0: it is none, or it has ended */
+static pid_t pidfd_process(int fd)
+{
+	char path[48], line[64];
+	int pid = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
+	f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "Pid: %d", &pid) == 1)
+			break;
+	if (f)
+		fclose(f);
+	return pid > 0 ? pid : 0;
 }
 
 /**
- * link_references - whether attributes of a link, or of its peer, refer to a
- * namespace
- * @in: where the attributes are nested
+ * file_namespace - the network namespace of a file
+ *
+ * Returns its inode number, 0 if it is a namespace of another kind, or -EINVAL.
  */
-static bool link_references(const char *p, size_t len, enum nest in)
+static int64_t file_namespace(int fd)
 {
-	struct nlattr a;
-	size_t n;
+	struct stat st;
 
-	for (; len >= sizeof(a); p += n, len -= n) {
-		const char *data = p + sizeof(a);
-		int type;
+	if (!fd_stat(fd, &st) || st.st_dev != home.dev)
+		return -EINVAL;
+	return ioctl(fd, NS_GET_NSTYPE) == CLONE_NEWNET ? (int64_t)st.st_ino : 0;
+}
 
-		memcpy(&a, p, sizeof(a));
-		if (a.nla_len < sizeof(a) || a.nla_len > len)
-			return false;
-		n = a.nla_len - sizeof(a);
-		type = a.nla_type & NLA_TYPE_MASK;
-		if ((in == LINK || in == PEER) && refers(type))
-			return true;
-		if (((in == LINK && type == IFLA_LINKINFO) ||
-		     (in == LINK_TYPE && type == IFLA_INFO_DATA)) &&
-		    link_references(data, n, in + 1))
-			return true;
-		if (in == TYPE_DATA && type == PEER_INFO &&
-		    n > sizeof(struct ifinfomsg) &&
-		    link_references(data + sizeof(struct ifinfomsg),
-				    n - sizeof(struct ifinfomsg), PEER))
-			return true;
-		n = NLA_ALIGN((size_t)a.nla_len);
-		n = n < len ? n : len;
-	}
+/**
+ * entered_by - the network namespace that setns(2) would enter
+ * @fd: its descriptor, or a pidfd
+ * @type: the type that is passed to setns(2)
+ *
+ * Returns its inode number, 0 if the call is about a namespace of another kind,
+ * or a negative errno.
+ */
+static int64_t entered_by(int fd, int type)
+{
+	int64_t ino = file_namespace(fd);
+	pid_t pid = ino < 0 && type ? pidfd_process(fd) : 0;
+
+	if (pid)
+		return namespace_of(pid);
+	return (!ino && type) || (ino > 0 && type && type != CLONE_NEWNET) ? -EINVAL : ino;
+}
+
+/** entered - after setns(2): end a process that has left the run's namespaces */
+static bool entered(pid_t tid)
+{
+	int64_t ino = namespace_of(tid);
+	struct space *space;
+
+	if (ino > 0 && !space_known((uint64_t)ino, &space))
+		return true;
+	kill(tid, SIGKILL);
+	warn_user("killed the process of thread %d: it exchanged a descriptor during setns() to enter a network namespace that does not belong to the run",
+		  tid);
 	return false;
 }
 
-/**
- * space_references - make rtnetlink refuse messages that name a namespace
- * @conn: the socket to which they are sent
- * @msgs: @len bytes, in our memory; the type of such a message becomes one that
- *	the kernel answers with EOPNOTSUPP
- */
-void space_references(const struct conn *conn, char *msgs, size_t len)
+/** unshared - after unshare(2): make the space of the new namespace */
+static bool unshared(pid_t tid)
 {
-	struct nlmsghdr h;
-	size_t n;
+	int64_t ino = namespace_of(tid);
+	struct space *space;
 
-	if (conn->kind != KIND_NETLINK || conn->proto != NETLINK_ROUTE)
-		return;
-	for (; len >= sizeof(h); msgs += n, len -= n) {
-		const size_t head = NLMSG_SPACE(sizeof(struct ifinfomsg));
-		bool refused;
+	if (ino > 0)
+		(void)space_find(tid, (uint64_t)ino, &space);
+	return true;
+}
 
-		memcpy(&h, msgs, sizeof(h));
-		if (h.nlmsg_len < sizeof(h) || h.nlmsg_len > len)
-			break;
-		refused = (h.nlmsg_type >= RTM_NEWNSID &&
-			   h.nlmsg_type <= RTM_GETNSID) ||
-			  (h.nlmsg_type >= RTM_NEWLINK &&
-			   h.nlmsg_type <= RTM_SETLINK && h.nlmsg_len > head &&
-			   link_references(msgs + head, h.nlmsg_len - head, LINK));
-		if (refused) {
-			h.nlmsg_type = UINT16_MAX;
-			memcpy(msgs, &h, sizeof(h));
-		}
-		n = NLMSG_ALIGN((size_t)h.nlmsg_len);
-		n = n < len ? n : len;
+/**
+ * let_run - let the host's kernel execute a call, and look at the thread after it
+ * @may_run: see trace_exit_stop()
+ *
+ * Returns CALL_ANSWERED, or a negative errno; the call then still waits. If
+ * the stop interrupts each call, the host's kernel is too old.
+ */
+static int64_t let_run(struct call *c, bool (*may_run)(pid_t tid))
+{
+	int ret;
+
+	if (interrupted == INTERRUPTED_MAX)
+		return -EOPNOTSUPP;
+	ret = trace_exit_stop(c->pid, may_run);
+	if (ret)
+		return ret;
+	if (!call_valid(c)) {
+		trace_exit_pass(c->pid);
+		return CALL_ANSWERED;
 	}
+	if (call_answer(c, call_native(NATIVE_NAMESPACE)))
+		interrupted = 0;
+	else
+		interrupted++;
+	return CALL_ANSWERED;
+}
+
+/** space_setns - handle setns(2) with the type of a network namespace, or none */
+int64_t space_setns(struct call *c)
+{
+	struct space *space;
+	int64_t ino, ret;
+
+	if (c->served || host.trace || !home.target)
+		return setns_refuse(c, c->served ? "the program belongs to a container" :
+				    "it needs --engine supervise");
+	/* The caller may come back to its namespace. */
+	ret = space_of(c, &space);
+	if (!ret)
+		ret = call_dup(c, (int)c->args[0]);
+	if (ret)
+		return ret;
+	ino = entered_by(c->dup, (int)c->args[1]);
+	if (ino == -EINVAL)
+		return ino;
+	if (ino && (ino < 0 || space_known((uint64_t)ino, &space)))
+		return setns_refuse(c, "it does not belong to the run, or no program in it has made a socket; use another lklrun for another stack");
+	ret = let_run(c, entered);
+	if (ret == -EOPNOTSUPP)
+		return setns_refuse(c, "it needs Linux 5.19");
+	return ret < 0 && ret != CALL_ANSWERED ? setns_refuse(c, strerror((int)-ret)) : ret;
+}
+
+/**
+ * space_unshare - handle unshare(2) of a network namespace
+ *
+ * Without a space, the namespace gets one when a program in it makes a socket.
+ */
+int64_t space_unshare(struct call *c)
+{
+	if (c->served || !home.target ||
+	    let_run(c, unshared) != CALL_ANSWERED)
+		return call_native(NATIVE_NAMESPACE);
+	return CALL_ANSWERED;
+}
+
+/**
+ * space_stack_fd - the descriptor in the stack of a namespace of the host
+ *
+ * Returns a negative errno if @fd is no network namespace of the run.
+ */
+int space_stack_fd(int fd)
+{
+	int64_t ino = file_namespace(fd);
+	struct space *space;
+	int ret = ino > 0 ? space_known((uint64_t)ino, &space) : -EINVAL;
+
+	if (ret)
+		return ret;
+	return space ? space->stack : home_stack();
+}
+
+/** space_open - open the namespace of the host that a process is in; 0: the run's */
+int space_open(pid_t pid)
+{
+	int fd = pid ? keep(pid) : fcntl(home.fd, F_DUPFD_CLOEXEC, 0);
+
+	return fd < 0 ? -errno : fd;
 }
 
 /** space_stop - end all spaces */

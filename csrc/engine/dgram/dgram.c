@@ -263,7 +263,7 @@ static long plain_send(const struct conn *conn, const struct iovec *v)
 	uint64_t caps = conn->facts & F_SERVED ? 0 : RIGHTS_ALL, had;
 	long n = rights_set(caps, &had);
 
-	space_references(conn, v->iov_base, v->iov_len);
+	space_references(NULL, conn, v->iov_base, v->iov_len);
 	if (!n)
 		n = st_sendto(conn->sfd, v->iov_base, v->iov_len,
 			      MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);

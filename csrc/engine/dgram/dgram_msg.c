@@ -82,7 +82,7 @@ static int64_t send_one(struct call *c, const struct user_msg *um)
 		return ret;
 	if (conn->to_stack.buf)		/* sent earlier, and still waits */
 		return CALL_HELD;
-	space_references(conn, c->buf, um->total);
+	space_references(c, conn, c->buf, um->total);
 	ret = st_sendmsg(conn->sfd, &mh, (um->flags & FLAGS_PASSED) |
 			 MSG_DONTWAIT | MSG_NOSIGNAL);
 	if (ret == -EAGAIN)

@@ -19,6 +19,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/filter.h>
+#include <linux/netlink.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <string.h>
@@ -415,6 +416,10 @@ int64_t sock_setsockopt(struct call *c)
 		return ret;
 	if (level == IPPROTO_TCP && name == TCP_REPAIR)
 		return refuse_repair(c);
+	/* The right to hear other namespaces would be that of the run's own. */
+	if (level == SOL_NETLINK && name == NETLINK_LISTEN_ALL_NSID &&
+	    (conn->facts & F_SPACE))
+		return -EPERM;
 	if (level == SOL_SOCKET &&
 	    (name == SO_ATTACH_FILTER || name == OPT_REUSEPORT_CBPF))
 		return set_filter(c, name);

@@ -31,6 +31,7 @@
 #include "engine/carrier/conn.h"
 #include "engine/carrier/foreign_sock.h"
 #include "engine/carrier/hostnet.h"
+#include "engine/carrier/space.h"
 #include "engine/common/netd.h"
 #include "engine/dgram/dgram.h"
 #include "engine/sock/sock.h"
@@ -142,24 +143,13 @@ static int64_t find_conn(struct call *c)
 	return 0;
 }
 
-/**
- * refuse_setns - refuse to enter a foreign network namespace
- *
- * A call without a namespace type is refused as well, because another thread
- * could exchange the descriptor before the host's kernel uses it.
- */
-static int64_t refuse_setns(const struct call *c)
+/** enter_namespace - handle setns(2) */
+static int64_t enter_namespace(struct call *c)
 {
-	static bool told;
 	int type = (int)c->args[1];
 
-	if (type && !(type & CLONE_NEWNET))
-		return call_native(NATIVE_OTHER_NAMESPACE);
-	if (!told)
-		warn_user("%s (pid %d): entering a network namespace is refused, because a program has only one stack; use another lklrun for another stack (for other namespaces, pass the type to setns)",
-			  task_comm(c->task), task_tgid(c->task));
-	told = true;
-	return -EPERM;
+	return type && !(type & CLONE_NEWNET) ?
+	       call_native(NATIVE_OTHER_NAMESPACE) : space_setns(c);
 }
 
 /** refuse_ptrace - refuse ptrace(2), with the engine trace */
@@ -314,7 +304,12 @@ static int64_t dispatch(struct call *c, bool foreign)
 	case SYS_socket:
 		return sock_socket(c);
 	case SYS_setns:
-		return refuse_setns(c);
+		return enter_namespace(c);
+	case SYS_unshare:
+		return space_unshare(c);
+	case SYS_mount:
+	case SYS_umount2:
+		return sysfs_call(c);
 	case SYS_ptrace:
 		return refuse_ptrace(c);
 	case SYS_syslog:

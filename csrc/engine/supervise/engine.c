@@ -64,6 +64,7 @@ int engine_init(int fd)
 	for (i = 0; i < 3; i++)		/* the target's standard streams */
 		foreign_sock_allow(i);
 	getfd_init();
+	sysfs_init();
 	i = space_init();
 	return i ? i : carrier_init();
 }

@@ -4,6 +4,7 @@
 #define LKLHOST_SUPERVISE_INTERNAL_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct call;
 struct source;
@@ -14,6 +15,10 @@ void dispatch_call(struct call *c, bool foreign);
 /* container.c */
 void served_gone(struct source *src);
 void served_stop(void);
+
+/* sysfs.c */
+void sysfs_init(void);
+int64_t sysfs_call(const struct call *c);
 
 /* neigh.c */
 bool neigh_pending(void);

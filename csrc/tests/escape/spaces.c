@@ -6,7 +6,10 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/if_link.h>
+#include <linux/rtnetlink.h>
 #include <linux/sched.h>
+#include <net/if.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -100,6 +103,87 @@ static const char *enter_bind(const struct attempt *at)
 	return fd < 0 ? failure(errno) : entered(setns(fd, CLONE_NEWNET));
 }
 
+/** named - the process @name among the children of @parent; -1: none */
+static long named(long parent, const char *name)
+{
+	char path[64], comm[32];
+	long pid, found = -1;
+	FILE *children, *f;
+
+	snprintf(path, sizeof(path), "/proc/%ld/task/%ld/children", parent, parent);
+	children = fopen(path, "r");
+	while (children && found < 0 && fscanf(children, "%ld", &pid) == 1) {
+		snprintf(path, sizeof(path), "/proc/%ld/comm", pid);
+		f = fopen(path, "r");
+		if (f && fscanf(f, "%31s", comm) == 1 && !strcmp(comm, name))
+			found = pid;
+		if (f)
+			fclose(f);
+	}
+	if (children)
+		fclose(children);
+	return found;
+}
+
+/** lklhost - pid of the parent of these tests' first process */
+static long lklhost(void)
+{
+	char path[64], line[128];
+	int parent = 0;
+	FILE *f;
+
+	/* This process is its child. */
+	snprintf(path, sizeof(path), "/proc/%d/status", getppid());
+	f = fopen(path, "r");
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "PPid: %d", &parent) == 1)
+			break;
+	if (f)
+		fclose(f);
+	return parent;
+}
+
+/** enter_run - enter the namespace of lklhost (@a: 0), of its maker (1) or of another run's target */
+static const char *enter_run(const struct attempt *at)
+{
+	long pid = at->a == 2 ? number("OTHER_PID") :
+		   at->a ? named(lklhost(), "lklhost-maker") : lklhost();
+	int fd = open_of(pid, "net");
+
+	return fd < 0 ? failure(errno) : entered(setns(fd, CLONE_NEWNET));
+}
+
+/** link_moved - move a device to a namespace; @a: the type of the attribute that names it */
+static const char *link_moved(const struct attempt *at)
+{
+	struct {
+		struct nlmsghdr h;
+		struct ifinfomsg link;
+		struct nlattr a;
+		uint32_t value;
+	} m = { .h = { .nlmsg_len = sizeof(m), .nlmsg_type = RTM_SETLINK,
+		       .nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK },
+		.a = { sizeof(m.a) + sizeof(m.value), (uint16_t)at->a } };
+	struct {
+		struct nlmsghdr h;
+		struct nlmsgerr e;
+		char rest[1024];
+	} answer = { .e = { .error = -EIO } };
+	const struct sockaddr_nl kernel = { .nl_family = AF_NETLINK };
+	int fd = socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE);
+
+	if (fd < 0)
+		return failure(errno);
+	m.value = at->a == IFLA_NET_NS_PID ? (uint32_t)number("PID") :
+		  (uint32_t)open(setting("NETNS"), O_RDONLY);
+	m.link.ifi_index = (int)if_nametoindex("eth0");
+	if (sendto(fd, &m, sizeof(m), 0, (const struct sockaddr *)&kernel,
+		   sizeof(kernel)) < 0 ||
+	    recv(fd, &answer, sizeof(answer), 0) < (ssize_t)sizeof(answer.e))
+		return failure(errno);
+	return answer.e.error ? failure(-answer.e.error) : "reached";
+}
+
 /** enter_mounts - enter the accomplice's mount namespace, where nothing is covered */
 static const char *enter_mounts(const struct attempt *at)
 {
@@ -134,22 +218,21 @@ static bool same_netns(int fd)
 	       own.st_ino == other.st_ino;
 }
 
-/** enter_exchanged - setns(fd, 0) with a descriptor that another thread exchanges */
+/** enter_exchanged - setns() with a descriptor that another thread exchanges; @a: type */
 static const char *enter_exchanged(const struct attempt *at)
 {
 	const char *outcome = "EPERM";
 	pthread_t thread;
 	int i, err = 0;
 
-	(void)at;
-	exchanged[1] = open_of(getpid(), "uts");
+	exchanged[1] = open_of(getpid(), at->a ? "net" : "uts");
 	exchanged[2] = open(setting("NETNS"), O_RDONLY);
 	if (exchanged[1] < 0 || exchanged[2] < 0)
 		return failure(errno);
 	exchanged[0] = dup(exchanged[1]);
 	pthread_create(&thread, NULL, exchange, NULL);
 	for (i = 0; i < 3000; i++) {
-		if (setns(exchanged[0], 0))
+		if (setns(exchanged[0], (int)at->a))
 			err = errno;
 		if (same_netns(exchanged[2])) {
 			outcome = "reached";
@@ -369,6 +452,12 @@ const struct attempt space_attempts[] = {
 	{ "setns-new-user", enter_as_root, 0, 0 },
 	{ "setns-bind-mount", enter_bind, 0, 0 },
 	{ "setns-exchanged", enter_exchanged, 0, 0 },
+	{ "setns-exchanged-net", enter_exchanged, CLONE_NEWNET, 0 },
+	{ "setns-lklhost", enter_run, 0, 0 },
+	{ "setns-maker", enter_run, 1, 0 },
+	{ "setns-other-run", enter_run, 2, 0 },
+	{ "link-outside-pid", link_moved, IFLA_NET_NS_PID, 0 },
+	{ "link-outside-fd", link_moved, IFLA_NET_NS_FD, 0 },
 	{ "setns-mounts", enter_mounts, 0, 0 },
 	{ "unshare-net", new_spaces, CLONE_NEWNET, 0 },
 	{ "unshare-user-net", new_spaces, CLONE_NEWUSER | CLONE_NEWNET, 0 },

@@ -115,10 +115,30 @@ def enter(fd):
     return "reached"
 
 
+def enter_in_child(fd):
+    pid = os.fork()
+    if not pid:
+        try:
+            enter(fd)
+            os._exit(addresses() != "listed")
+        except OSError as e:
+            os._exit(e.errno)
+    _, status = os.waitpid(pid, 0)
+    if status:
+        raise OSError(os.waitstatus_to_exitcode(status), "")
+    return "reached"
+
+
 def tun():
     fd = os.open("/dev/net/tun", os.O_RDWR)
     fcntl.ioctl(fd, 0x400454CA, struct.pack("16sH22x", b"t0", 0x1001))
     return "reached"
+
+
+def hear():
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as s:
+        s.setsockopt(270, 8, 1)  # SOL_NETLINK, NETLINK_LISTEN_ALL_NSID
+        return "reached"
 
 
 def names():
@@ -156,21 +176,29 @@ def inside(inherited, spaces):
     rounds()
     attempt("dummy", "done", netlink, 16, link(0, attr(3, b"d0\0"), attr(18, attr(1, b"dummy"))), 0x600)
     index = socket.if_nametoindex("d0")
+    # The sender of a message of send(2) is unknown. Root may use the run's namespace.
     for how in socket.socket.send, addressed:
         for kind in 28, 46, 37:  # IFLA_NET_NS_FD, IFLA_TARGET_NETNSID, IFLA_LINK_NETNSID
             for n in range(64):
-                attempt(f"move a device, {kind} {n}", "ENOTSUP", netlink, 19, link(index, attr(kind, struct.pack("I", n))), how=how)
-        for pid in 1, 2, os.getpid(), os.getppid():
+                if os.getuid() or how != addressed or kind != 28 or n not in spaces:
+                    attempt(f"move a device, {kind} {n}", "ENOTSUP", netlink, 19, link(index, attr(kind, struct.pack("I", n))), how=how)
+        for pid in 1, 2, os.getppid(), os.getpid():
+            own = how == addressed and pid == os.getpid()
+            if not os.getuid() and how == addressed and pid not in (2, os.getpid()):
+                continue
             ns = attr(19, struct.pack("I", pid))
-            attempt(f"move a device to {pid}", "ENOTSUP", netlink, 19, link(index, ns), how=how)
-            attempt(f"make one at {pid}", "ENOTSUP", netlink, 16, link(0, ns, attr(18, attr(1, b"dummy"))), 0x600, how=how)
-            attempt(f"make a pair with {pid}", "ENOTSUP", netlink, 16, link(
+            want = "done" if own else "ENOTSUP"
+            attempt(f"move a device to {pid}", want, netlink, 19, link(index, ns), how=how)
+            attempt(f"make one at {pid}", want, netlink, 16, link(0, ns, attr(18, attr(1, b"dummy"))), 0x600, how=how)
+            attempt(f"make a pair with {pid}", want, netlink, 16, link(
                 0, attr(18, attr(1, b"veth") + attr(2, attr(1 | 0x8000, link(0, ns))))), 0x600, how=how)
-            attempt(f"number the namespace of {pid}", "ENOTSUP", netlink, 88,
+            attempt(f"number the namespace of {pid}", want, netlink, 88,
                     bytes(4) + attr(2, struct.pack("I", pid)) + attr(1, struct.pack("i", 3)), how=how)
     attempt("list the links of a number", "ENOTSUP", netlink, 18, link(0, attr(46, bytes(4))), 0x300)
+    attempt("list the addresses of a number", "ENOTSUP", netlink, 22, bytes(8) + attr(10, bytes(4)), 0x300)
+    attempt("hear other namespaces", "EPERM", hear)
     for fd in spaces:
-        attempt("setns", "EPERM", enter, fd)
+        attempt(f"setns {fd}", "EPERM" if os.getuid() else "reached", enter_in_child, fd)
     attempt("lo", "done", netlink, 16, link(1, change=1))
     attempt("own TCP", "ECONNREFUSED", connect, "127.0.0.1")
     attempt("own UDP", "ECONNREFUSED|ECONNRESET", ask, "127.0.0.1")
