@@ -71,6 +71,19 @@ var tricks = map[int]string{
 	23: `refused tcp \[2001:db8::3\]:80: no allowed name has resolved`,
 	24: `refused tcp 10\.71\.8\.3:82: no allowed name has resolved`,
 	25: `refused udp 255\.255\.255\.255:67: it is a multicast or broadcast address`,
+	26: `refused tcp \[64:ff9b::a47:803\]:80: no allowed name has resolved`,
+	27: `refused tcp \[2002:a47:803::1\]:80: no allowed name has resolved`,
+	28: `refused udp 169\.254\.169\.254:123: it is a link-local address`,
+	29: `refused udp \[2001:db8::53\]:53: only the gateway resolves names`,
+	30: `refused IP protocol 47 10\.71\.8\.3: only TCP and UDP can be allowed`,
+	31: `refused IP protocol 132 10\.71\.8\.3: only TCP and UDP can be allowed`,
+	32: `refused udp 10\.71\.8\.3:444: no allowed name has resolved`,
+	33: `refused the name chaos\.wild\.test: only addresses`,
+	34: `refused tcp 10\.71\.8\.3:85: no allowed name has resolved`,
+	35: `refused IP protocol 136 10\.71\.8\.3: only TCP and UDP can be allowed`,
+	36: `ignored the address 169\.254\.169\.254 in the answer for meta\.wild\.test: it is a link-local address`,
+	37: `ignored the address 224\.0\.0\.9 in the answer for multi\.wild\.test: it is a multicast or broadcast address`,
+	38: `ignored the address 192\.168\.127\.254 in the answer for alias\.wild\.test: it stands for a loopback address`,
 }
 
 // TestEgressTricks tries to get around --allow. No trick works, and each is reported in one
@@ -80,11 +93,13 @@ func TestEgressTricks(t *testing.T) {
 	host, net, command := egressSite(t, map[string]string{
 		"good.test": egressGood, "evil.test": egressEvil, "secret.evil.test": egressEvil, "good.test.evil2.test": egressEvil,
 		"rebind.wild.test": "127.0.0.1", "self.wild.test": egressHost,
+		"meta.wild.test": "169.254.169.254", "multi.wild.test": "224.0.0.9", "alias.wild.test": "192.168.127.254",
 	})
-	for _, port := range []int{80, 8080, 81, 82, 443, 853} {
+	for _, port := range []int{80, 8080, 81, 82, 85, 443, 853} {
 		net.EchoTCP(t, fmt.Sprintf("0.0.0.0:%d", port))
 	}
 	net.EchoUDP(t, egressEvil+":443")
+	net.EchoUDP(t, egressEvil+":444")
 	host.EchoTCP(t, "0.0.0.0:7777")
 	host.EchoTCP(t, "0.0.0.0:7778")
 	name := kit.NewName()

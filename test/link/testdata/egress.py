@@ -36,9 +36,9 @@ def udp(number, host, port):
     attempt(number, socket.SOCK_DGRAM, socket.AF_INET, (host, port))
 
 
-def query(labels, typ, opcode=0, questions=1):
+def query(labels, typ, opcode=0, questions=1, kind=1):
     name = b"".join(bytes([len(l)]) + l for l in labels) + b"\0"
-    question = name + struct.pack(">HH", typ, 1)
+    question = name + struct.pack(">HH", typ, kind)
     return struct.pack(">HBBHHHH", 0x1234, opcode << 3 | 1, 0, questions, 0, 0, 0) + question * questions
 
 
@@ -100,5 +100,27 @@ attempt(22, socket.SOCK_STREAM, socket.AF_INET6, ("::ffff:" + EVIL, 81))
 attempt(23, socket.SOCK_STREAM, socket.AF_INET6, ("2001:db8::3", 80))
 attempt(24, socket.SOCK_STREAM, socket.AF_INET, (EVIL, 82), flags=socket.MSG_FASTOPEN)
 udp(25, "255.255.255.255", 67)
+attempt(26, socket.SOCK_STREAM, socket.AF_INET6, ("64:ff9b::" + EVIL, 80))
+attempt(27, socket.SOCK_STREAM, socket.AF_INET6, ("2002:a47:803::1", 80))
+udp(28, "169.254.169.254", 123)
+attempt(29, socket.SOCK_DGRAM, socket.AF_INET6, ("2001:db8::53", 53))
+for number, protocol in (30, 47), (31, 132):
+    attempt(number, socket.SOCK_RAW, socket.AF_INET, (EVIL, 0), bytes(20), protocol=protocol)
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+    s.settimeout(1)
+    try:
+        s.bind(("", 53))
+        s.sendto(b"hello", (EVIL, 443))
+        s.sendto(b"hello", (EVIL, 444))
+        if s.recv(100):
+            reached(32, EVIL)
+    except OSError:
+        pass
+ask(33, query([b"chaos", b"wild", b"test"], A, kind=3))
+attempt(34, socket.SOCK_STREAM, socket.AF_INET, (EVIL, 85), protocol=262)
+attempt(35, socket.SOCK_DGRAM, socket.AF_INET, (EVIL, 9), protocol=136)
+for number, name, port in (36, "meta.wild.test", 80), (37, "multi.wild.test", 81), (38, "alias.wild.test", 7777):
+    for found in resolve(number, name) or []:
+        tcp(number, found[4][0], port)
 print("done", flush=True)
 sys.stdin.readline()
