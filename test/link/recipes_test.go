@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+// recipeServer writes a module proxy of Go, a registry of npm and an archive of apt below www.
+const recipeServer = `
+import base64, gzip, hashlib, io, json, os, subprocess, tarfile, zipfile
+def write(path, data):
+    os.makedirs(os.path.dirname("www/" + path), exist_ok=True)
+    open("www/" + path, "wb").write(data)
+module = "demo.test/m"
+write(module + "/@v/list", b"v1.0.0\n")
+write(module + "/@v/v1.0.0.info", b'{"Version": "v1.0.0", "Time": "2020-01-01T00:00:00Z"}')
+write(module + "/@v/v1.0.0.mod", b"module demo.test/m\n")
+b = io.BytesIO()
+with zipfile.ZipFile(b, "w") as z:
+    z.writestr(module + "@v1.0.0/go.mod", "module demo.test/m\n")
+    z.writestr(module + "@v1.0.0/main.go", "package main\n\nfunc main() { println(42) }\n")
+write(module + "/@v/v1.0.0.zip", b.getvalue())
+b = io.BytesIO()
+with tarfile.open(fileobj=b, mode="w:gz") as t:
+    for name, text in ("package.json", '{"name": "demo", "version": "1.0.0", "main": "i.js"}'), ("i.js", "console.log(42)"):
+        i = tarfile.TarInfo("package/" + name)
+        i.size = len(text)
+        t.addfile(i, io.BytesIO(text.encode()))
+write("demo.tgz", b.getvalue())
+integrity = "sha512-" + base64.b64encode(hashlib.sha512(b.getvalue()).digest()).decode()
+write("demo", json.dumps({"name": "demo", "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": {"name": "demo", "version": "1.0.0",
+    "dist": {"tarball": "http://index.test/demo.tgz", "integrity": integrity}}}}).encode())
+os.makedirs("deb/DEBIAN")
+open("deb/DEBIAN/control", "w").write("Package: lklrun-demo\nVersion: 1.0\nArchitecture: all\nMaintainer: t <t@t.test>\nDescription: demo\n")
+subprocess.run(["dpkg-deb", "-b", "deb", "www/demo.deb"], check=True, stdout=subprocess.DEVNULL)
+deb = open("www/demo.deb", "rb").read()
+write("apt/Packages", b"Package: lklrun-demo\nVersion: 1.0\nArchitecture: all\nMaintainer: t <t@t.test>\nDescription: demo\nFilename: ../demo.deb\nSize: %d\nSHA256: %s\n" % (len(deb), hashlib.sha256(deb).hexdigest().encode()))
+`
+
+// recipePolicy is the policy of all recipes of one index.
+const recipePolicy = `{
+  // the index, and nothing else
+  "allow": ["index.test:80/tcp"],
+}`
+
+// TestEgressRecipes checks that package managers and a sandbox work with a policy that names one
+// index, and reach nothing else.
+func TestEgressRecipes(t *testing.T) {
+	t.Parallel()
+	_, net, command := egressSite(t, map[string]string{"index.test": egressGood, "evil.test": egressEvil})
+	dir := kit.Dir(t)
+	build := exec.Command("/usr/bin/python3", "-c", recipeServer)
+	build.Dir = dir
+	kit.OK(t, kit.Limit, build)
+	net.PythonHTTP(t, 80, filepath.Join(dir, "www"))
+	policy := kit.WriteFile(t, filepath.Join(dir, "policy.json"), recipePolicy)
+	for name, tt := range map[string]struct{ program, script, stdout string }{
+		"curl": {"curl", `curl -sS http://index.test/demo.deb | head -c 7`, "!<arch>"},
+		"go": {"go", `cd $d; export GOPATH=$d/go GOCACHE=$d/cache GOFLAGS=-modcacherw GONOSUMDB='*' GOTOOLCHAIN=local GOWORK=off
+GOPROXY=http://index.test go mod download -json demo.test/m@v1.0.0 | grep -c '"Version": "v1.0.0"'
+! GOPROXY=http://evil.test go mod download demo.test/other@v1.0.0 2>/dev/null`, "1\n"},
+		"npm": {"npm", `cd $d; npm install --silent --no-audit --no-fund --registry http://index.test demo >&2 && node -e 'require("demo")'
+! npm install --silent --fetch-retries 0 --registry http://evil.test --prefix $d/other demo 2>/dev/null >&2`, "42\n"},
+		"apt": {"apt-get", `mkdir -p $d/lists/partial $d/cache/archives/partial; cp /var/lib/dpkg/status $d; cd $d
+set -- -qq -o Dir::Etc::SourceList=$d/sources -o Dir::Etc::SourceParts=/dev/null -o Dir::State::Lists=$d/lists -o Dir::State::status=$d/status -o Dir::Cache=$d/cache -o APT::Sandbox::User=root -o Acquire::Retries=0 -o Acquire::http::Proxy=false
+echo "deb [trusted=yes] http://index.test apt/" >sources; apt-get "$@" update >&2 && apt-get "$@" download lklrun-demo >&2 && ls *.deb
+echo "deb [trusted=yes] http://evil.test apt/" >sources; apt-get "$@" update 2>&1 | grep -c "^W: Failed to fetch http://evil.test"`, "lklrun-demo_1.0_all.deb\n1\n"},
+		"bubblewrap": {"bwrap", `bwrap --ro-bind / / --dev /dev --proc /proc --unshare-pid sh -c 'curl -sS http://index.test/demo.tgz | tar tzf - | head -n 1; curl -sS http://evil.test/ 2>/dev/null || echo refused'`, "package/package.json\nrefused\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kit.Need(t, tt.program)
+			script := `d=$(mktemp -d); export HOME=$d; trap 'rm -rf $d' EXIT` + "\n" + tt.script
+			r := kit.Run(t, 3*kit.Limit, command(kit.Bin("lklrun"), "--name", kit.NewName(), "--egress", policy, "--", "sh", "-c", script))
+			if r.Stdout != tt.stdout || (strings.Count(r.Stderr, "refused the name evil.test:") == 1) != strings.Contains(tt.script, "evil.test") {
+				t.Errorf("want %q: %v", tt.stdout, r)
+			}
+		})
+	}
+}
