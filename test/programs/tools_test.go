@@ -217,6 +217,15 @@ func TestToolsChange(t *testing.T) {
 		for _, args := range []string{"v1 type veth peer name v2", "eth0.5 link eth0 type vlan id 5", "bridge0 type bridge"} {
 			b.run(append([]string{"ip", "link", "add"}, strings.Fields(args)...)...)
 		}
+		for _, args := range []string{"type vrf table 10", "type bond mode 802.3ad", "type vxlan id 5 dstport 4789 local 10.0.1.1", "type geneve id 5 remote 10.0.1.2", "type gre local 10.0.1.1 remote 10.0.1.2", "type ip6tnl", "link eth0 type ipvlan", "type wireguard"} {
+			b.run(append([]string{"ip", "link", "add", "t9"}, strings.Fields(args)...)...)
+			b.run("ip", "link", "del", "t9")
+		}
+		for _, mrt := range []string{"AF_INET, socket.SOCK_RAW, socket.IPPROTO_IGMP).setsockopt(socket.IPPROTO_IP", "AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6).setsockopt(socket.IPPROTO_IPV6"} { // MRT_INIT, MRT6_INIT
+			if got := b.Say("socket.socket(socket.%s, 200, 1)", mrt); got != "None" {
+				t.Errorf("multicast routing by %s: %s", mrt, got)
+			}
+		}
 		b.run("ip", "link", "set", "v1", "master", "bridge0")
 		b.has(t, b.run("bridge", "link"), `v1@v2: .* master bridge0`)
 		private := `__import__("fcntl").ioctl(socket.socket(socket.AF_%s), 0x89f0, b"bridge0".ljust(16, bytes(1)) + bytes(24))`
