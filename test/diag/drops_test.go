@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -316,6 +317,21 @@ var causes = []struct {
 		e := ether()
 		e.DstMAC = net.HardwareAddr{2, 0, 0, 0, 0, 77}
 		p.write(append([]gopacket.SerializableLayer{e}, datagram(ipv4(layers.IPProtocolUDP))...)...)
+	}, []string{"drop OTHERHOST"}, nil},
+	{"a storm of frames for other machines", func(p *framePeer) {
+		for n := range 2000 {
+			e := ether()
+			e.DstMAC = net.HardwareAddr{2, 0, 0, 0, 1, byte(n)}
+			p.write(append([]gopacket.SerializableLayer{e}, datagram(ipv4(layers.IPProtocolUDP))...)...)
+		}
+		kit.WaitFor(p.T, "the storm's end", kit.Limit, func() bool {
+			return regexp.MustCompile(`\s2,?00\d\b`).MatchString(kit.Lklctl(p.T, "-n", p.Name, "counters", "drops.OTHERHOST"))
+		})
+		var top live.Snapshot // also of the web page
+		kit.Must(p.T, json.Unmarshal([]byte(kit.Lklctl(p.T, "-n", p.Name, "top", "-o", "json", "-c", "1")), &top))
+		if top.Totals.Drops.N > 100 {
+			p.T.Errorf("top counts %d drops", top.Totals.Drops.N)
+		}
 	}, []string{"drop OTHERHOST"}, nil},
 	{"an unknown IP protocol", func(p *framePeer) { p.write(ether(), ipv4(200), gopacket.Payload("data")) }, []string{"drop IP_NOPROTO"}, nil},
 	{"an address of another host", func(p *framePeer) {

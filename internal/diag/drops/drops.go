@@ -36,6 +36,9 @@ const (
 	Retransmit    = "retransmit"
 )
 
+// OtherHost is the reason of frames for other machines, which a switch sends everywhere.
+const OtherHost = "OTHERHOST"
+
 // Record is a dropped packet, a TCP reset, or data that TCP retransmitted.
 type Record struct {
 	Number      uint64         `json:"number"`               // number of the record, from 0

@@ -233,8 +233,8 @@ func (c *Collector) attribute(ctx context.Context, s *Snapshot, now *sample) err
 	return nil
 }
 
-// readDrops reads how many packets were dropped and how many connections were reset. A
-// kernel that does not report them leaves both absent.
+// readDrops reads how many packets were dropped and how many connections were reset. Frames for
+// other machines are no loss. A kernel that does not report them leaves both absent.
 func (s *sample) readDrops(ctx context.Context, conn *stackconn.Conn) error {
 	counts, err := drops.Counts(ctx, conn)
 	if errors.Is(err, drops.ErrUnsupported) {
@@ -247,7 +247,9 @@ func (s *sample) readDrops(ctx context.Context, conn *stackconn.Conn) error {
 	for _, c := range counts {
 		switch c.Kind {
 		case drops.Drop:
-			s.drops.N += c.Count
+			if c.Reason != drops.OtherHost {
+				s.drops.N += c.Count
+			}
 		case drops.ResetSent, drops.ResetReceived:
 			s.resets.N += c.Count
 		}

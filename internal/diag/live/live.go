@@ -127,7 +127,7 @@ type Totals struct {
 	RxRate      Value    `json:"rx_bit_s,omitzero"`   // bits per second received by all interfaces except lo and VLANs
 	Retrans     Value    `json:"retrans,omitzero"`    // TCP segments retransmitted since boot (TcpRetransSegs)
 	RetransRate *float64 `json:"retrans_s,omitempty"` // TCP segments retransmitted per second
-	Drops       Value    `json:"drops,omitzero"`      // packets that the stack dropped since boot; lklctl drops -s counts them by reason
+	Drops       Value    `json:"drops,omitzero"`      // packets that the stack dropped since boot, without frames for other machines; lklctl drops -s counts them by reason
 	Resets      Value    `json:"resets,omitzero"`     // TCP resets that the stack sent or received since boot
 	OpenedRate  *float64 `json:"opened_s,omitempty"`  // TCP connections and subflows begun per second, by both sides
 	Connections int      `json:"connections"`         // number of connections, including omitted ones
