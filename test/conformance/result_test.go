@@ -21,6 +21,15 @@ func TestTap(t *testing.T) {
 	}
 }
 
+func TestScriptCases(t *testing.T) {
+	out := "    TEST: rule4 check: oif redirect to table              [ OK ]\n    TEST: b    [FAIL]\n" +
+		"ok 3 - c: ns1 MPTCP -> ns1 (10.0.1.1:10000) TCP # time=73ms\nnot ok 4 - d # time=1ms\n"
+	want := results{"rule4_check:_oif_redirect_to_table": pass, "b": fail, "c:_ns1_MPTCP_->_ns1_(10.0.1.1)_TCP": pass, "d": fail}
+	if got := scriptCases([]byte(out)); !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
 func TestFileResults(t *testing.T) {
 	out := "\n#begin a.rb\n[1/3] T#one = 0.10 s\n[2/3] T#two = 0.00 s\n[3/3] T#three = 0.00 s\n\n  1) Failure:\nT#two [a.rb:1]:\n" +
 		"  2) Skipped:\nT#three [a.rb:2]:\n\n#end a.rb 1\n\n#begin b.rb\n\n#end b.rb 124\n\n#begin c.rb\n#end b.rb 0\n[1/1] T#four = 0.00 s\n"

@@ -23,6 +23,7 @@ var allSuites = []suite{
 	&curlSuite{},
 	&mptcpSuite{},
 	&kernelSuite{},
+	&scriptSuite{},
 }
 
 // runtimes is the name of the group of suites below.

@@ -81,7 +81,8 @@ natively and on the stacks of this project.
 - A column shows how many of the tests that pass natively also pass there. A test that hangs,
   crashes or is skipped does not pass.
 - "static" programs cannot load a library. "forks" are programs that run each test, or its servers,
-  in a process of its own.
+  in a process of its own. "namespaces" are programs that make network namespaces, which are the
+  stack's only with the engine supervise.
 - Some tests are not run at all:
   %[3]s lists them with the reasons.
   A test that is excluded for one stack counts as not passed.
