@@ -349,6 +349,53 @@ static void signalled(int family)
 	close(l);
 }
 
+/** accepter - wait in accept() */
+static void *accepter(void *arg)
+{
+	say("accepted", accept(*(int *)arg, NULL, NULL) < 0 ? -1 : 0);
+	return NULL;
+}
+
+/**
+ * ended - send a signal that has no handler to a process that waits in accept()
+ * @threads: another thread than the main thread waits
+ */
+static void ended(int sig, int threads)
+{
+	struct sockaddr_storage ss;
+	int port, l = listener(AF_INET, 0, &port), fd, st = 0, i;
+	socklen_t len = lo(&ss, AF_INET, port);
+	pid_t pid;
+
+	printf("# signal %d without a handler, %s\n", sig, threads ? "another thread" : "main thread");
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		pthread_t t;
+
+		if (threads && !pthread_create(&t, NULL, accepter, &l))
+			pthread_join(t, NULL);
+		else
+			accepter(&l);
+		_exit(0);
+	}
+	msleep(100);		/* it is in accept() now */
+	kill(pid, sig);
+	msleep(100);
+	fd = socket(AF_INET, SOCK_STREAM, 0);
+	if (sig == SIGWINCH || sig == SIGCHLD)	/* it still waits */
+		connect(fd, (struct sockaddr *)&ss, len);
+	for (i = 0; i < LIMIT_MS && !waitpid(pid, &st, WNOHANG); i++)
+		msleep(1);
+	if (i == LIMIT_MS) {
+		kill(pid, SIGKILL);
+		waitpid(pid, &st, 0);
+	}
+	printf("ended by signal %d\n", WIFSIGNALED(st) ? WTERMSIG(st) : 0);
+	close(fd);
+	close(l);
+}
+
 /** copied - copy descriptors of other processes by pidfd_getfd(2) */
 static void copied(void)
 {
@@ -453,6 +500,12 @@ int main(void)
 		stormy(f[i], 0);
 		stormy(f[i], SA_RESTART);
 		signalled(f[i]);
+	}
+	for (i = 0; i < 2; i++) {
+		ended(SIGTERM, (int)i);
+		ended(SIGUSR1, (int)i);
+		ended(SIGWINCH, (int)i);
+		ended(SIGCHLD, (int)i);
 	}
 	copied();
 	wrong();

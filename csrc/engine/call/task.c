@@ -114,15 +114,20 @@ static uint64_t mask(const char *buf, const char *name)
  * waiting - get the pending signals that end a call
  * @set: SigPnd for the thread's own signals, ShdPnd for those of the process
  *
- * Such a signal has a handler or stops the process, and is not blocked.
+ * Such a signal has a handler or stops the process, and is not blocked. The
+ * kernel itself ends the call if the signal ends the process, except in a stop
+ * of ptrace: there, signals wait that have no handler, even those that a process
+ * ignores by default.
  */
 static uint64_t waiting(const char *buf, const char *set)
 {
 	const uint64_t stops = 1ull << (SIGSTOP - 1) | 1ull << (SIGTSTP - 1) |
 			       1ull << (SIGTTIN - 1) | 1ull << (SIGTTOU - 1);
+	const uint64_t nothing = 1ull << (SIGCHLD - 1) | 1ull << (SIGCONT - 1) |
+				 1ull << (SIGURG - 1) | 1ull << (SIGWINCH - 1);
 
 	return mask(buf, set) & ~mask(buf, "SigBlk") & ~mask(buf, "SigIgn") &
-	       (mask(buf, "SigCgt") | stops);
+	       (mask(buf, "SigCgt") | (host.trace ? ~nothing : stops));
 }
 
 /**
