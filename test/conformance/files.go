@@ -14,15 +14,17 @@ import (
 	"strings"
 )
 
-// filesSuite is tests of a Debian source package, of which each file runs in a process
+// filesSuite is tests of a Debian package, of which each file runs in a process
 // of its own. All of them share one run on the stack.
 type filesSuite struct {
 	label    string
 	source   string   // the source package
 	packages []string // binary packages, which are unpacked and not installed
-	dir      string   // the directory of the source in which the tests run
-	files    []string // patterns of the tests' files
-	command  string   // for /bin/sh: runs the file $1; $source and $root are the unpacked packages
+	// inPackages says that the tests are in the binary packages, and the source is not needed.
+	inPackages bool
+	dir        string   // the directory of the source in which the tests run
+	files      []string // patterns of the tests' files
+	command    string   // for /bin/sh: runs the file $1; $source and $root are the unpacked packages
 	// cases finds the outcomes of single tests in a file's output. They count beside the
 	// file, whose own name is "".
 	cases func(out []byte) results
@@ -33,15 +35,22 @@ type filesSuite struct {
 func (s *filesSuite) name() string { return s.label }
 
 func (s *filesSuite) fetch(ctx context.Context, o options) error {
-	if err := fetchSource(ctx, o, s.source); err != nil {
-		return err
+	if !s.inPackages {
+		if err := fetchSource(ctx, o, s.source); err != nil {
+			return err
+		}
 	}
 	return fetchPackages(ctx, o, s.source, s.packages)
 }
 
 func (s *filesSuite) prepare(_ context.Context, o options) error {
-	source, err := sourceDir(o, s.source)
-	s.where, s.root = source, packagesDir(o, s.source)
+	s.root = packagesDir(o, s.source)
+	if s.inPackages {
+		s.where = s.root
+		return nil
+	}
+	var err error
+	s.where, err = sourceDir(o, s.source)
 	return err
 }
 
@@ -154,9 +163,10 @@ func fileOutcome(status string) outcome {
 }
 
 var (
-	rubyLine = regexp.MustCompile(`(?m)^(?:\[[ 0-9/]+\] )?(\S+#\S+) = [0-9.]+ s$`)
-	rubyBad  = regexp.MustCompile(`(?m)^ +[0-9]+\) (Failure|Error|Skipped|Timeout):\n(\S+#[^\s:\[]+)`)
-	phpLine  = regexp.MustCompile(`(?m)(?:^|\r)(PASS|FAIL|SKIP|XFAIL|BORK|LEAK|WARN)(?:&\w+)? .*\[[^]]+\]`)
+	rubyLine  = regexp.MustCompile(`(?m)^(?:\[[ 0-9/]+\] )?(\S+#\S+) = [0-9.]+ s$`)
+	rubyBad   = regexp.MustCompile(`(?m)^ +[0-9]+\) (Failure|Error|Skipped|Timeout):\n(\S+#[^\s:\[]+)`)
+	trialLine = regexp.MustCompile(`(?m)^(twisted\S+) \.\.\. .*\[(\w+)\]$`)
+	phpLine   = regexp.MustCompile(`(?m)(?:^|\r)(PASS|FAIL|SKIP|XFAIL|BORK|LEAK|WARN)(?:&\w+)? .*\[[^]]+\]`)
 	// nodeSkip is what test/common prints before it ends a test that cannot run here.
 	nodeSkip = regexp.MustCompile(`(?m)^1\.\.0 # Skipped`)
 )
@@ -173,6 +183,22 @@ func rubyCases(out []byte) results {
 		if string(l[1]) == "Skipped" {
 			got[string(l[2])] = skip
 		}
+	}
+	return got
+}
+
+// trialCases parses Twisted's reporter bwverbose.
+func trialCases(out []byte) results {
+	got := results{}
+	for _, l := range trialLine.FindAllSubmatch(out, -1) {
+		what := fail
+		switch string(l[2]) {
+		case "OK":
+			what = pass
+		case "SKIPPED", "TODO":
+			what = skip
+		}
+		got[string(l[1])] = what
 	}
 	return got
 }

@@ -42,6 +42,11 @@ func TestFileResults(t *testing.T) {
 			t.Errorf("phpCases(%q) = %v, want %s", out, got, what)
 		}
 	}
+	out = "a.b.T.test_one ... [OK]\ntwisted.x.T.test_one ...                   [OK]\ntwisted.x.T.test_two ... [ERROR]\ntwisted.x.T.test_three ... [TODO]\n"
+	want = results{"twisted.x.T.test_one": pass, "twisted.x.T.test_two": fail, "twisted.x.T.test_three": skip}
+	if got := trialCases([]byte(out)); !maps.Equal(got, want) {
+		t.Errorf("trialCases: got %v, want %v", got, want)
+	}
 	if got := nodeCases([]byte("1..0 # Skipped: no IPv6\n")); got[""] != skip {
 		t.Errorf("nodeCases does not see a skipped test: %v", got)
 	}

@@ -36,6 +36,8 @@ var runtimeSuites = []suite{
 	&goSuite{pkg: "net/rpc"},
 	&goSuite{pkg: "net/smtp"},
 	&goSuite{pkg: "net/http/httputil"},
+	&goSuite{pkg: "net/http/httptest"},
+	&goSuite{pkg: "log/syslog"},
 	nodeSuite("net"), nodeSuite("dgram"), nodeSuite("http"), nodeSuite("https"), nodeSuite("http2"), nodeSuite("tls"), nodeSuite("cluster"),
 	&filesSuite{
 		label: "ruby", source: "ruby3.1", dir: "test", files: []string{"socket/test_*.rb", "net/*/test_*.rb"},
@@ -51,6 +53,17 @@ var runtimeSuites = []suite{
 		files: []string{"dist/IO/t/*.t", "cpan/Socket/t/*.t", "cpan/IO-Socket-IP/t/*.t", "cpan/libnet/t/*.t", "cpan/HTTP-Tiny/t/*.t", "t/io/socket*.t"},
 		// The files find their own modules and data in their distribution's directory.
 		command: `cd "${1%/t/*}" && exec /usr/bin/perl -I. -It "t/${1##*/t/}"`, cases: tap,
+	},
+	&filesSuite{
+		label: "twisted", source: "twisted", inPackages: true, dir: "usr/lib/python3/dist-packages",
+		packages: strings.Fields("python3-twisted python3-attr python3-automat python3-constantly python3-hamcrest python3-hyperlink " +
+			"python3-idna python3-incremental python3-pyasn1 python3-pyasn1-modules python3-service-identity python3-zope.interface"),
+		files: strings.Fields("twisted/internet/test/test_[tu]*.py twisted/internet/test/test_socket.py twisted/internet/test/test_endpoints.py " +
+			"twisted/test/test_tcp*.py twisted/test/test_udp.py twisted/test/test_unix.py twisted/test/test_ssl*.py twisted/test/test_ftp*.py " +
+			"twisted/test/test_internet.py twisted/test/test_loopback.py twisted/test/test_pb*.py twisted/test/test_policies.py twisted/web/test/test_w*.py"),
+		command: `PYTHONPATH=$root/usr/lib/python3/dist-packages HOME=$(mktemp -d) || exit; export PYTHONPATH HOME; cd "$HOME" || exit
+m=$(echo "${1%.py}" | tr / .); /usr/bin/python3 -m twisted.trial --reporter=bwverbose "$m" 2>/dev/null; status=$?; cd / && rm -r "$HOME"; exit $status`,
+		cases: trialCases,
 	},
 	&filesSuite{
 		label: "haproxy", source: "haproxy", packages: []string{"varnish", "libvarnishapi3"}, files: []string{"reg-tests/*/*.vtc"},
