@@ -11,7 +11,8 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// recipeServer writes a module proxy of Go, a registry of npm and an archive of apt below www.
+// recipeServer writes a module proxy of Go, registries of npm and cargo, an archive of apt and a
+// git repository below www.
 const recipeServer = `
 import base64, gzip, hashlib, io, json, os, subprocess, tarfile, zipfile
 def write(path, data):
@@ -36,6 +37,17 @@ write("demo.tgz", b.getvalue())
 integrity = "sha512-" + base64.b64encode(hashlib.sha512(b.getvalue()).digest()).decode()
 write("demo", json.dumps({"name": "demo", "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": {"name": "demo", "version": "1.0.0",
     "dist": {"tarball": "http://index.test/demo.tgz", "integrity": integrity}}}}).encode())
+b = io.BytesIO()
+with tarfile.open(fileobj=b, mode="w:gz") as t:
+    for name, text in ("Cargo.toml", '[package]\nname = "demo"\nversion = "1.0.0"\n'), ("src/lib.rs", ""):
+        i = tarfile.TarInfo("demo-1.0.0/" + name)
+        i.size = len(text)
+        t.addfile(i, io.BytesIO(text.encode()))
+write("demo-1.0.0.crate", b.getvalue())
+write("cargo/config.json", b'{"dl": "http://index.test/{crate}-{version}.crate"}')
+write("cargo/de/mo/demo", json.dumps({"name": "demo", "vers": "1.0.0", "deps": [], "features": {}, "yanked": False, "cksum": hashlib.sha256(b.getvalue()).hexdigest()}).encode() + b"\n")
+subprocess.run("""git init -q r && git -C r -c user.name=t -c user.email=t@test commit -q --allow-empty -m first &&
+git clone -q --bare r www/repo.git && git -C www/repo.git update-server-info""", shell=True, check=True)
 os.makedirs("deb/DEBIAN")
 open("deb/DEBIAN/control", "w").write("Package: lklrun-demo\nVersion: 1.0\nArchitecture: all\nMaintainer: t <t@t.test>\nDescription: demo\n")
 subprocess.run(["dpkg-deb", "-b", "deb", "www/demo.deb"], check=True, stdout=subprocess.DEVNULL)
@@ -43,13 +55,25 @@ deb = open("www/demo.deb", "rb").read()
 write("apt/Packages", b"Package: lklrun-demo\nVersion: 1.0\nArchitecture: all\nMaintainer: t <t@t.test>\nDescription: demo\nFilename: ../demo.deb\nSize: %d\nSHA256: %s\n" % (len(deb), hashlib.sha256(deb).hexdigest().encode()))
 `
 
+// httpsServer serves a folder over HTTPS.
+const httpsServer = `
+import http.server, os, ssl, subprocess, sys
+os.chdir(sys.argv[1])
+subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "../k", "-out", "../c", "-subj", "/CN=index.test", "-days", "2"], check=True, stderr=subprocess.DEVNULL)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain("../c", "../k")
+s = http.server.ThreadingHTTPServer(("0.0.0.0", 443), http.server.SimpleHTTPRequestHandler)
+s.socket = context.wrap_socket(s.socket, server_side=True)
+s.serve_forever()
+`
+
 // recipePolicy is the policy of all recipes of one index.
 const recipePolicy = `{
   // the index, and nothing else
-  "allow": ["index.test:80/tcp"],
+  "allow": [{"to": "index.test", "ports": [80, 443], "protocol": "tcp"}],
 }`
 
-// TestEgressRecipes checks that package managers and a sandbox work with a policy that names one
+// TestEgressRecipes checks that package managers, git and a sandbox work with a policy that names one
 // index, and reach nothing else.
 func TestEgressRecipes(t *testing.T) {
 	t.Parallel()
@@ -59,6 +83,8 @@ func TestEgressRecipes(t *testing.T) {
 	build.Dir = dir
 	kit.OK(t, kit.Limit, build)
 	net.PythonHTTP(t, 80, filepath.Join(dir, "www"))
+	server := kit.Start(t, net.Command("/usr/bin/python3", "-c", httpsServer, filepath.Join(dir, "www")))
+	kit.WaitFor(t, "the HTTPS server", kit.Limit, func() bool { return net.Listening(t, "t", 443) || !server.Running() })
 	policy := kit.WriteFile(t, filepath.Join(dir, "policy.json"), recipePolicy)
 	for name, tt := range map[string]struct{ program, script, stdout string }{
 		"curl": {"curl", `curl -sS http://index.test/demo.deb | head -c 7`, "!<arch>"},
@@ -71,10 +97,17 @@ GOPROXY=http://index.test go mod download -json demo.test/m@v1.0.0 | grep -c '"V
 set -- -qq -o Dir::Etc::SourceList=$d/sources -o Dir::Etc::SourceParts=/dev/null -o Dir::State::Lists=$d/lists -o Dir::State::status=$d/status -o Dir::Cache=$d/cache -o APT::Sandbox::User=root -o Acquire::Retries=0 -o Acquire::http::Proxy=false
 echo "deb [trusted=yes] http://index.test apt/" >sources; apt-get "$@" update >&2 && apt-get "$@" download lklrun-demo >&2 && ls *.deb
 echo "deb [trusted=yes] http://evil.test apt/" >sources; apt-get "$@" update 2>&1 | grep -c "^W: Failed to fetch http://evil.test"`, "lklrun-demo_1.0_all.deb\n1\n"},
+		"git over https": {"git", `git -c http.sslVerify=false clone -q https://index.test/repo.git $d/r && git -C $d/r log --format=%s
+! git -c http.sslVerify=false clone -q https://evil.test/repo.git $d/other 2>/dev/null`, "first\n"},
+		"cargo": {"cargo", `export RUSTUP_HOME=${RUSTUP_HOME:-/root/.rustup} CARGO_HOME=$d/c CARGO_NET_RETRY=0; mkdir -p $d/p/src $d/c; cd $d/p; : >src/lib.rs
+printf '[package]\nname = "p"\nversion = "1.0.0"\n[dependencies]\ndemo = { version = "1", registry = "t" }\n' >Cargo.toml
+printf '[registries.t]\nindex = "sparse+http://index.test/cargo/"\n' >$d/c/config.toml
+cargo fetch -q >&2 && ls $d/c/registry/cache/*
+rm -rf Cargo.lock $d/c/registry; sed -i s/index.test/evil.test/ $d/c/config.toml; ! cargo fetch -q 2>/dev/null`, "demo-1.0.0.crate\n"},
 		"bubblewrap": {"bwrap", `bwrap --ro-bind / / --dev /dev --proc /proc --unshare-pid sh -c 'curl -sS http://index.test/demo.tgz | tar tzf - | head -n 1; curl -sS http://evil.test/ 2>/dev/null || echo refused'`, "package/package.json\nrefused\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			kit.Need(t, tt.program)
+			kit.Need(t, tt.program, "openssl")
 			script := `d=$(mktemp -d); export HOME=$d; trap 'rm -rf $d' EXIT` + "\n" + tt.script
 			r := kit.Run(t, 3*kit.Limit, command(kit.Bin("lklrun"), "--name", kit.NewName(), "--egress", policy, "--", "sh", "-c", script))
 			if r.Stdout != tt.stdout || (strings.Count(r.Stderr, "refused the name evil.test:") == 1) != strings.Contains(tt.script, "evil.test") {
