@@ -245,6 +245,7 @@ func TestExplainRun(t *testing.T) {
 // end is one end of a cause: commands in its stack, a program, and what explain must say.
 type end struct {
 	stack   string       // of both ends, if not the default
+	gateway bool         // its interface is the default one, not the wire
 	inside  []string     // command lines for a shell in the instance, each before the program runs
 	path    string       // arguments of lklctl path eth0
 	program string       // in Python; the other end is "peer"
@@ -406,7 +407,7 @@ run(work)
 		end{program: fmt.Sprintf(listens, 9) + replies}},
 	{"requests in two writes with TCP_NODELAY", end{program: dials + fmt.Sprintf(requests, 1), want: explain.Program, not: "Nagle"},
 		end{program: fmt.Sprintf(listens, 9) + replies}},
-	{"loopback", end{program: fmt.Sprintf(listens, 9) + strings.ReplaceAll(dials, "peer", "'127.0.0.1'") + "r = l.accept()[0]; ends.append(r)\ndef work():\n    while True: r.sendall(b'x' * 100); over.wait(0.05)\nrun(work)\ndef read():\n    while s.recv(65536): pass\nrun(read)\n", not: "gateway", want: explain.Program},
+	{"loopback", end{gateway: true, program: fmt.Sprintf(listens, 9) + strings.ReplaceAll(dials, "peer", "'127.0.0.1'") + "r = l.accept()[0]; ends.append(r)\ndef work():\n    while True: r.sendall(b'x' * 100); over.wait(0.05)\nrun(work)\ndef read():\n    while s.recv(65536): pass\nrun(read)\n", not: "gateway", want: explain.Program},
 		end{}},
 }
 
@@ -420,7 +421,11 @@ func TestExplainCauses(t *testing.T) {
 			wire := kit.NewName()
 			var both []*kit.Talker
 			for n, e := range []end{tt.server, tt.client} { // the server listens first
-				k := newEnd(t, "--quiet", "--stack", cmp.Or(e.stack, "mptcp"), "--if", fmt.Sprintf("wire:%s,ip=10.97.0.%d/24", wire, 2-n))
+				iface := fmt.Sprintf("wire:%s,ip=10.97.0.%d/24", wire, 2-n)
+				if e.gateway {
+					iface = "user"
+				}
+				k := newEnd(t, "--quiet", "--stack", cmp.Or(e.stack, "mptcp"), "--if", iface)
 				for _, line := range e.inside {
 					kit.OK(t, kit.Limit, k.Inside("sh", "-c", line))
 				}
