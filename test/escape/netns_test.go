@@ -337,3 +337,17 @@ ip -n n -br link | cut -c 1-2`
 		t.Errorf("%v", r)
 	}
 }
+
+// TestNetworkNamespaceTraced checks that a traced program cannot enter a namespace of the
+// run, because lklhost could not look at it, and that a line says why.
+func TestNetworkNamespaceTraced(t *testing.T) {
+	kit.Need(t, "nsenter", "strace")
+	kit.NewSite(t)
+	const script = `exec 5</proc/self/ns/net
+nsenter --net=/proc/self/fd/5 echo entered
+strace -f -o /dev/null nsenter --net=/proc/self/fd/5 echo traced || true`
+	r := kit.Run(t, kit.Limit, kit.Lklrun("-q", "--", "sh", "-c", script))
+	if r.Status != 0 || r.Stdout != "entered\n" || !strings.Contains(r.Stderr, "because another process traces it") {
+		t.Errorf("%v", r)
+	}
+}

@@ -731,6 +731,8 @@ int64_t space_setns(struct call *c)
 	ret = let_run(c, entered);
 	if (ret == -EOPNOTSUPP)
 		return setns_refuse(c, "it needs Linux 5.19");
+	if (ret == -EPERM)
+		return setns_refuse(c, "lklhost cannot trace the program, because another process traces it or the host permits no tracing");
 	return ret < 0 && ret != CALL_ANSWERED ? setns_refuse(c, strerror((int)-ret)) : ret;
 }
 
