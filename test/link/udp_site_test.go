@@ -116,7 +116,7 @@ func (s *udpSite) as(program string, args ...string) *exec.Cmd {
 	if s.etc != "" {
 		own = []string{"unshare", "-m", "sh", "-c", `mount -n --bind "$0" /etc && exec "$@"`, s.etc}
 	}
-	cmd := s.Host.Command(append(append(own, "setpriv", "--reuid=" + id, "--regid=" + id, "--clear-groups",
+	cmd := s.Host.Command(append(append(own, "setpriv", "--reuid="+id, "--regid="+id, "--clear-groups",
 		"--inh-caps=-all", "--ambient-caps=-all", "--bounding-set=-all", "--no-new-privs", filepath.Join(s.bin, program)), args...)...)
 	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=/nonexistent", "LANG=C.UTF-8", "XDG_RUNTIME_DIR=" + s.run}
 	cmd.Dir = "/"

@@ -54,7 +54,9 @@ func newWGSite(t *testing.T) *wgSite {
 }
 
 // resolve sets the address of the endpoint's name on the host.
-func (s *wgSite) resolve(addr string) { kit.WriteFile(s.T, filepath.Join(s.etc, "hosts"), addr+" "+wgName+"\n") }
+func (s *wgSite) resolve(addr string) {
+	kit.WriteFile(s.T, filepath.Join(s.etc, "hosts"), addr+" "+wgName+"\n")
+}
 
 // wgPeer is a peer of the server.
 type wgPeer struct {
