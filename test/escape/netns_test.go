@@ -341,13 +341,19 @@ ip -n n -br link | cut -c 1-2`
 // TestNetworkNamespaceTraced checks that a traced program cannot enter a namespace of the
 // run, because lklhost could not look at it, and that a line says why.
 func TestNetworkNamespaceTraced(t *testing.T) {
-	kit.Need(t, "nsenter", "strace")
+	kit.Need(t, "/usr/bin/python3")
 	kit.NewSite(t)
-	const script = `exec 5</proc/self/ns/net
-nsenter --net=/proc/self/fd/5 echo entered
-strace -f -o /dev/null nsenter --net=/proc/self/fd/5 echo traced || true`
-	r := kit.Run(t, kit.Limit, kit.Lklrun("-q", "--", "sh", "-c", script))
-	if r.Status != 0 || r.Stdout != "entered\n" || !strings.Contains(r.Stderr, "because another process traces it") {
+	const program = `import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+fd = os.open("/proc/self/ns/net", os.O_RDONLY)
+print(libc.setns(fd, 0x40000000), flush=True)
+pid = os.fork()
+if not pid:
+	libc.ptrace(0, 0, 0, 0)  # PTRACE_TRACEME
+	os._exit(libc.setns(fd, 0x40000000) == -1 and ctypes.get_errno())
+print(os.strerror(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))`
+	r := kit.Run(t, kit.Limit, kit.Lklrun("-q", "--", "/usr/bin/python3", "-c", program))
+	if r.Status != 0 || r.Stdout != "0\nOperation not permitted\n" || !strings.Contains(r.Stderr, "because another process traces it") {
 		t.Errorf("%v", r)
 	}
 }
