@@ -186,6 +186,9 @@ func parse(line string) (Record, error) {
 	r.Family, r.Protocol = family(number(f[7], 16, 16)), protocol(number(f[8], 10, 8))
 	if r.Protocol == "tcp" {
 		r.Flags = tcpFlags(flags)
+		if r.Reason == "NO_SOCKET" && flags&synAck == synAck {
+			r.Meaning = lateAnswer
+		}
 	}
 	if token != 0 {
 		r.Token = fmt.Sprintf("%08x", token)

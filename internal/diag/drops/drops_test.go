@@ -23,6 +23,10 @@ func TestParse(t *testing.T) {
 	if err != nil || got.Function != "" || got.Destination.IsValid() || got.Family != "inet6" || got.Flags != "R" || got.Token != "" {
 		t.Errorf("got %+v, %v", got, err)
 	}
+	got, err = parse("9 1764180000.000000000 drop NO_SOCKET tcp_v4_rcv eth1 56 0800 6 10.0.0.1 80 10.0.1.2 40000 12 0 00000000\n")
+	if err != nil || !strings.Contains(got.Meaning, "attempt that has ended") {
+		t.Errorf("got %+v, %v", got, err)
+	}
 	for _, line := range []string{"", "7 8 drop", strings.Repeat("x ", 16)} {
 		if r, err := parse(line); err == nil {
 			t.Errorf("%q became %+v", line, r)
