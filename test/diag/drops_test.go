@@ -318,21 +318,6 @@ var causes = []struct {
 		e.DstMAC = net.HardwareAddr{2, 0, 0, 0, 0, 77}
 		p.write(append([]gopacket.SerializableLayer{e}, datagram(ipv4(layers.IPProtocolUDP))...)...)
 	}, []string{"drop OTHERHOST"}, nil},
-	{"a storm of frames for other machines", func(p *framePeer) {
-		for n := range 2000 {
-			e := ether()
-			e.DstMAC = net.HardwareAddr{2, 0, 0, 0, 1, byte(n)}
-			p.write(append([]gopacket.SerializableLayer{e}, datagram(ipv4(layers.IPProtocolUDP))...)...)
-		}
-		kit.WaitFor(p.T, "the storm's end", kit.Limit, func() bool {
-			return regexp.MustCompile(`\s2,?00\d\b`).MatchString(kit.Lklctl(p.T, "-n", p.Name, "counters", "drops.OTHERHOST"))
-		})
-		var top live.Snapshot // also of the web page
-		kit.Must(p.T, json.Unmarshal([]byte(kit.Lklctl(p.T, "-n", p.Name, "top", "-o", "json", "-c", "1")), &top))
-		if top.Totals.Drops.N > 100 {
-			p.T.Errorf("top counts %d drops", top.Totals.Drops.N)
-		}
-	}, []string{"drop OTHERHOST"}, nil},
 	{"an unknown IP protocol", func(p *framePeer) { p.write(ether(), ipv4(200), gopacket.Payload("data")) }, []string{"drop IP_NOPROTO"}, nil},
 	{"an address of another host", func(p *framePeer) {
 		ip := ipv4(layers.IPProtocolUDP)
@@ -461,20 +446,48 @@ talk(0, msg(24, 0x400, struct.pack('8BI', 2, 24, 0, 0, 254, 3, 0, 1, 0) + attr(1
 		p.write(e, gopacket.Payload(make([]byte, 64)))
 	}, []string{"drop UNHANDLED_PROTO"}, nil},
 	{"a closed port behind the noise of multicast", func(p *framePeer) {
+		send := func(to net.HardwareAddr, kind layers.EthernetType, parts ...gopacket.SerializableLayer) {
+			p.write(append([]gopacket.SerializableLayer{&layers.Ethernet{SrcMAC: peerMAC, DstMAC: to, EthernetType: kind}}, parts...)...)
+		}
 		for n := range 2000 { // more than the records that the stack keeps
-			group := net.IP{0: 0xff, 1: 2, 15: []byte{1, 2, 12, 0xfb}[n%4]} // all hosts, all routers, SSDP, mDNS
+			group := net.IP{0: 0xff, 1: []byte{2, 5, 14}[n%3], 15: []byte{1, 2, 12, 0xfb}[n%4]} // all hosts, all routers, SSDP, mDNS
 			ip := &layers.IPv6{Version: 6, HopLimit: 1, NextHeader: layers.IPProtocolUDP, SrcIP: net.ParseIP("fe80::1"), DstIP: group}
 			u := &layers.UDP{SrcPort: 5353, DstPort: 5353}
 			_ = u.SetNetworkLayerForChecksum(ip)
-			e := ether()
-			e.DstMAC, e.EthernetType = net.HardwareAddr{0x33, 0x33, 0, 0, 0, group[15]}, layers.EthernetTypeIPv6
-			p.write(e, ip, u, gopacket.Payload("noise"))
-			ssdp := ipv4(layers.IPProtocolUDP)
-			ssdp.DstIP = net.IPv4(239, 255, 255, 250)
-			p.write(append([]gopacket.SerializableLayer{&layers.Ethernet{SrcMAC: peerMAC, DstMAC: net.HardwareAddr{1, 0, 0x5e, 0x7f, 0xff, 0xfa}, EthernetType: layers.EthernetTypeIPv4}}, datagram(ssdp)...)...)
+			send(net.HardwareAddr{0x33, 0x33, 0, 0, 0, group[15]}, layers.EthernetTypeIPv6, ip, u, gopacket.Payload("noise"))
+			for to, mac := range map[string]string{"239.255.255.250": "01:00:5e:7f:ff:fa", "10.98.0.255": "ff:ff:ff:ff:ff:ff", "192.0.2.255": "ff:ff:ff:ff:ff:ff"} {
+				hw, err := net.ParseMAC(mac)
+				kit.Must(p.T, err)
+				ip := ipv4(layers.IPProtocolUDP)
+				ip.DstIP = net.ParseIP(to)
+				send(hw, layers.EthernetTypeIPv4, datagram(ip)...)
+			}
+			send(net.HardwareAddr{1, 0x80, 0xc2, 0, 0, 14}, layers.EthernetTypeLinkLayerDiscovery, gopacket.Payload(make([]byte, 50)))
 		}
 		p.udp(9, nil, 8)
 	}, []string{"drop NO_SOCKET"}, nil},
+	{"a closed port before a storm of frames for other machines", func(p *framePeer) {
+		total := func() uint64 { // also of the web page
+			var top live.Snapshot
+			kit.Must(p.T, json.Unmarshal([]byte(kit.Lklctl(p.T, "-n", p.Name, "top", "-o", "json", "-c", "1")), &top))
+			return top.Totals.Drops.N
+		}
+		before := total()
+		p.udp(9, nil, 8)
+		for n := range 2000 { // more than the records that the stack keeps
+			e := ether()
+			e.DstMAC = net.HardwareAddr{2, 0, 0, 0, 1, byte(n)}
+			p.write(append([]gopacket.SerializableLayer{e}, datagram(ipv4(layers.IPProtocolUDP))...)...)
+			e.EthernetType = 0x88b5
+			p.write(e, gopacket.Payload(make([]byte, 64)))
+		}
+		kit.WaitFor(p.T, "the storm's end", kit.Limit, func() bool {
+			return regexp.MustCompile(`\s4,?00\d\b`).MatchString(kit.Lklctl(p.T, "-n", p.Name, "counters", "drops.OTHERHOST"))
+		})
+		if n := total() - before; n > 100 {
+			p.T.Errorf("top counts %d drops", n)
+		}
+	}, []string{"drop NO_SOCKET", "drop OTHERHOST"}, nil},
 	{"no answer to keepalive probes", func(p *framePeer) {
 		p.connect()
 		p.Say(`exec("c=keep['c']; c.setsockopt(6, 4, 1); c.setsockopt(6, 5, 1); c.setsockopt(6, 6, 1); c.setsockopt(1, 9, 1)")`)

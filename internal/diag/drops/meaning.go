@@ -68,7 +68,7 @@ var meanings = map[string]string{
 	"IP_INHDR":          "the IP header is invalid",
 	"NETFILTER_DROP":    "a netfilter rule (nftables, iptables) dropped it",
 	"NETFILTER_REJECT":  "a netfilter rule (nftables, iptables) rejected the connection",
-	OtherHost:           "the frame is for another machine's MAC address, so nothing is lost",
+	OtherHost:           "the frame is for another machine's MAC address, so nothing is lost; at most one a second is listed",
 	"IP_RPFILTER":       "the reverse path filter (net.ipv4.conf.*.rp_filter) rejected the source address",
 	"IP_NOPROTO":        "no handler for this IP protocol",
 	"IP_INADDRERRORS":   "the destination is not an address of this host, and forwarding is off",

@@ -14,7 +14,6 @@
  * sockets in the same way, acknowledgements that a closing connection has used,
  * and copies that no program has read: see lost().
  */
-#include <linux/igmp.h>
 #include <linux/inetdevice.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
@@ -290,23 +289,49 @@ static bool link_local_group(const struct sk_buff *skb, u16 type)
 	return false;
 }
 
-/* Returns whether a packet is for an IPv4 group that nobody here has joined, such as SSDP's. */
-static bool foreign_group(const struct sk_buff *skb, u16 type)
+/* Returns whether an interface forwards packets for groups. */
+static bool routes_groups(int ifindex)
 {
-	const struct iphdr *ip = (const struct iphdr *)skb_network_header(skb);
 	const struct net_device *dev;
-	struct in_device *in_dev;
-	bool foreign;
+	const struct in_device *in_dev;
+	bool routes = false;
 
-	if (type != ETH_P_IP || !inside(skb, ip, sizeof(*ip)) || !ipv4_is_multicast(ip->daddr))
-		return false;
 	rcu_read_lock();
-	dev = dev_get_by_index_rcu(&init_net, skb->skb_iif);
+	dev = dev_get_by_index_rcu(&init_net, ifindex);
 	in_dev = dev ? __in_dev_get_rcu(dev) : NULL;
-	foreign = in_dev && !IN_DEV_MFORWARD(in_dev) &&
-		  !ip_check_mc_rcu(in_dev, ip->daddr, ip->saddr, ip->protocol);
+	if (in_dev)
+		routes = IN_DEV_MFORWARD(in_dev);
+#if IS_ENABLED(CONFIG_IPV6_MROUTE)
+	if (dev && __in6_dev_get(dev))
+		routes = routes || atomic_read(&__in6_dev_get(dev)->cnf.mc_forwarding);
+#endif
 	rcu_read_unlock();
-	return foreign;
+	return routes;
+}
+
+/*
+ * Returns whether a received frame is for everyone or for a group: that of a neighbour's service,
+ * such as SSDP or NetBIOS, or of a protocol of switches. If nothing here takes it, nobody here has
+ * asked for it.
+ */
+static bool for_many(const struct sk_buff *skb)
+{
+	return skb->skb_iif && (skb->pkt_type == PACKET_BROADCAST ||
+				(skb->pkt_type == PACKET_MULTICAST && !routes_groups(skb->skb_iif)));
+}
+
+/*
+ * Frames for other machines, which a switch sends everywhere, are no losses of this machine. All
+ * of them are counted, but a record in a second shows them; more would replace those of losses.
+ */
+static bool listed_lately(void)
+{
+	static unsigned long next;
+
+	if (next && time_before(jiffies, next))
+		return true;
+	next = jiffies + HZ;
+	return false;
 }
 
 /* Returns whether TCP has received a segment that neither has data nor opens a connection. */
@@ -345,7 +370,7 @@ static bool lost(const struct sk_buff *skb, u16 type, enum skb_drop_reason reaso
 		 */
 		if (!sk && !skb->skb_iif && ifindex_of(skb) <= LOOPBACK_IFINDEX)
 			return false;
-		if (skb->skb_iif && (link_local_group(skb, type) || foreign_group(skb, type)))
+		if (skb->skb_iif && link_local_group(skb, type))
 			return false;
 		fallthrough;
 #ifdef LKL_HAS_QUEUE_PURGE
@@ -365,9 +390,13 @@ static bool lost(const struct sk_buff *skb, u16 type, enum skb_drop_reason reaso
 	case SKB_DROP_REASON_TCP_OLD_SEQUENCE:
 #endif
 	case SKB_DROP_REASON_TCP_RESET:
-		return !bare_segment(skb, type);
+		return !bare_segment(skb, type) && !for_many(skb);
+	case SKB_DROP_REASON_IP_INADDRERRORS:
+	case SKB_DROP_REASON_IP_NOPROTO:
+	case SKB_DROP_REASON_UNHANDLED_PROTO:
+		return !for_many(skb);
 	case SKB_DROP_REASON_IP_INNOROUTES:
-		return !link_local_group(skb, type);
+		return !link_local_group(skb, type) && !for_many(skb);
 	case SKB_DROP_REASON_QDISC_DROP:
 		/* An interface sends these packets before its link is up, and repeats them. */
 		return !skb->dev || !qdisc_tx_is_noop(skb->dev) || !link_local_group(skb, type);
@@ -396,6 +425,8 @@ void lkl_packet_dropped(struct sk_buff *skb, void *place,
 		return;
 	if (reason >= ARRAY_SIZE(skb_reasons))
 		reason = SKB_DROP_REASON_NOT_SPECIFIED;
+	if (reason == SKB_DROP_REASON_UNHANDLED_PROTO && skb->pkt_type == PACKET_OTHERHOST)
+		reason = SKB_DROP_REASON_OTHERHOST;
 	if (!overflow && !lost(skb, type, reason))
 		return;
 	if (overflow && (reason == SKB_DROP_REASON_NOT_SPECIFIED || reason == LKL_SKB_CONSUMED)) {
@@ -403,6 +434,8 @@ void lkl_packet_dropped(struct sk_buff *skb, void *place,
 		r = next_record(DROP, OVERFLOW);
 	} else {
 		drop_count[reason]++;
+		if (reason == SKB_DROP_REASON_OTHERHOST && listed_lately())
+			return;
 		r = next_record(DROP, skb_reasons[reason]);
 	}
 	r->place = full && reason == SKB_DROP_REASON_NETFILTER_DROP ? nf_conntrack_in : place;
