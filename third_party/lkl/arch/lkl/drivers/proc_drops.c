@@ -21,6 +21,7 @@
 #include <linux/seq_file.h>
 #include <linux/tcp.h>
 #include <linux/timekeeping.h>
+#include <net/addrconf.h>
 #include <net/inet_sock.h>
 #include <net/ipv6.h>
 #include <net/netfilter/nf_conntrack.h>
