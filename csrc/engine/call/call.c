@@ -134,6 +134,19 @@ static bool is_full(void)
 	return fds[1] < 0;
 }
 
+/** makes_descriptor - whether a call can fail by the caller's limit of descriptors */
+static bool makes_descriptor(int nr)
+{
+	switch (nr) {
+	case SYS_accept:
+	case SYS_accept4:
+	case SYS_socket:
+	case SYS_pidfd_getfd:
+		return true;
+	}
+	return false;
+}
+
 /**
  * call_answer - answer the call with a result
  * @ret: a result >= 0, a negative errno, or that of call_native()
@@ -143,7 +156,7 @@ static bool is_full(void)
 bool call_answer(const struct call *c, int64_t ret)
 {
 	/* The caller's own limit has the same error. */
-	if (ret == -EMFILE && c->task && is_full())
+	if (ret == -EMFILE && c->task && (!makes_descriptor(c->nr) || is_full()))
 		ret = call_no_room(c);
 	notify_stats.native += ret == CALL_NATIVE;
 	if (catch_answer(c, ret))

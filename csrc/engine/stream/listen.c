@@ -259,8 +259,11 @@ static int64_t hand_over(struct call *c, int sfd, struct sockaddr_storage *ss,
 		}
 	}
 	ret = accepted(c, sfd, flags, &s, &fd);
-	if (ret)
+	if (ret) {
+		if (ret == -EMFILE)	/* our limit, not the caller's */
+			ret = call_no_room(c);
 		goto stash;
+	}
 	conn = &s->conn;
 	ret = call_addfd_send(c, fd, flags & SOCK_CLOEXEC);
 	close(fd);
