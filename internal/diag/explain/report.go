@@ -599,7 +599,8 @@ func (v *view) headline(l *Limit) string {
 		if v.late(f, on) {
 			return fmt.Sprintf("Reordering limits %s%s, %s of the time: segments that overtake each other look like lost ones.", who, at, share)
 		}
-		if v.direction == Sends && f.reordered > 0 {
+		// A few segments that overtake others do not limit a connection.
+		if v.direction == Sends && f.reordered > 0 && 4*f.duplicates >= f.retrans {
 			return fmt.Sprintf("Packet loss and reordering limit %s%s, %s of the time.", who, at, share)
 		}
 		if in := on.Ways[stacknet.In]; v.direction == Receives && !in.Drop && in.Netem.Loss == 0 && len(v.reasons(f)) == 0 {
