@@ -59,7 +59,7 @@ func wireguard(t *testing.T, dir string) (ours, theirs string) {
 	ourKey, ourPublic := wireguardKey(t, dir, "ours")
 	theirKey, theirPublic := wireguardKey(t, dir, "theirs")
 	line := func(dev, file, public, remote, a, b string) string {
-		return fmt.Sprintf("LOG_LEVEL=error WG_PROCESS_FOREGROUND=1 "+program+" %[1]s & trap 'kill $!' TERM; until wg set %[1]s listen-port 5555 private-key %[2]s peer %[3]s endpoint %[4]s:5555 allowed-ips 10.69.0.0/24; do :; done; "+
+		return fmt.Sprintf("LOG_LEVEL=error WG_PROCESS_FOREGROUND=1 "+program+" %[1]s & trap 'kill $!' TERM; "+wireguardReady+"; wg set %[1]s listen-port 5555 private-key %[2]s peer %[3]s endpoint %[4]s:5555 allowed-ips 10.69.0.0/24; "+
 			"ip addr add %[5]s peer %[6]s dev %[1]s; ip link set %[1]s up; wait", dev, file, public, remote, a, b)
 	}
 	name := kit.NewName()
@@ -67,6 +67,10 @@ func wireguard(t *testing.T, dir string) (ours, theirs string) {
 	return line("a"+name, ourKey, theirPublic, kit.ServerAddr, tunnelOurs, tunnelTheirs),
 		line("b"+name, theirKey, ourPublic, kit.StackAddr, tunnelTheirs, tunnelOurs)
 }
+
+// wireguardReady waits until the wireguard-go of the first device of a script takes commands.
+// A wg that tries earlier, after bind() and before listen(), removes the socket.
+const wireguardReady = "until socat /dev/null UNIX-CONNECT:/var/run/wireguard/%[1]s.sock 2>/dev/null; do :; done"
 
 // wireguardGo builds wireguard-go.
 func wireguardGo(t *testing.T, dir string) string {

@@ -79,8 +79,8 @@ func (s *wgSite) startPeer(p *wgPeer, port, preshared string, addrs ...string) {
 	if preshared != "" {
 		preshared = "preshared-key " + kit.WriteFile(s.T, filepath.Join(s.dir, p.device+".psk"), preshared)
 	}
-	script := fmt.Sprintf("LOG_LEVEL=error WG_PROCESS_FOREGROUND=1 %[1]s %[2]s & trap 'kill $!' TERM; until wg set %[2]s listen-port %[3]s private-key %[4]s peer %[5]s %[6]s allowed-ips 0.0.0.0/0,::/0; do :; done; ",
-		s.program, p.device, port, p.key, s.public, preshared)
+	script := fmt.Sprintf("LOG_LEVEL=error WG_PROCESS_FOREGROUND=1 %[6]s %[1]s & trap 'kill $!' TERM; "+wireguardReady+"; wg set %[1]s listen-port %[2]s private-key %[3]s peer %[4]s %[5]s allowed-ips 0.0.0.0/0,::/0; ",
+		p.device, port, p.key, s.public, preshared, s.program)
 	for _, a := range addrs {
 		script += fmt.Sprintf("ip addr add %s dev %s nodad || ip addr add %[1]s dev %[2]s; ", a, p.device)
 	}

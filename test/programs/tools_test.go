@@ -286,13 +286,6 @@ func TestToolsChange(t *testing.T) {
 			t.Errorf("reading from a connection that ss has killed: %s", got)
 		}
 	})
-	t.Run("ip netns", func(t *testing.T) {
-		r := kit.Run(t, kit.Limit, b.Inside("ip", "netns", "add", "other"))
-		if r.Status == 0 || !strings.Contains(r.Stderr, "Operation not permitted") {
-			t.Errorf("a program has one stack: %v", r)
-		}
-		b.run("ip", "netns", "del", "other")
-	})
 	t.Run("netlink", func(t *testing.T) {
 		b.Say(`keep.__setitem__("n", socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0))`)
 		b.Say(`(keep["n"].bind((0, 0x10)), keep["n"].setsockopt(270, 3, 1), keep["n"].settimeout(20))`) // RTMGRP_IPV4_IFADDR, NETLINK_PKTINFO
