@@ -318,7 +318,7 @@ func (s *step) flight(p *part) Code {
 		lost = again > 0 && !tolerated(again, delta(i.DataSegsOut, p.was.DataSegsOut))
 	}
 	full := i.Unacked.N*10 >= i.Cwnd.N*8
-	greedy := full || i.NotSent.N > 0
+	greedy := full || i.NotSent.N >= max(i.SndMSS.N, 1) // less waits for Nagle's algorithm, not for the window
 	if p.sock.BBR != nil {
 		greedy = greedy && !i.AppLimited // the window of BBR is small from time to time
 	}

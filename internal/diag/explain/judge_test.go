@@ -82,6 +82,9 @@ var cases = []struct {
 		i.RwndLimited, i.SndWnd = known(k*80000), known(k%3*30000)
 	}},
 	{"small window", PeerWindow, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) { i.RwndLimited = known(k * 80000) }},
+	{"less than a segment waits for an acknowledgement", Program, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) {
+		i.BytesSent, i.RTT, i.MinRTT, i.Unacked, i.NotSent = known(k*90000), known(31000), known(30000), known(1), known(1000)
+	}},
 	{"congestion window", Congestion, func(_ uint64, i *sockdiag.TCPInfo, _ *Reading) { i.Unacked, i.NotSent = known(40), known(99999) }},
 	{"congestion window, and one lost segment", Congestion, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) {
 		i.Unacked, i.TotalRetrans, i.CAState = known(40), known(min(1, k/10)), known(3)
