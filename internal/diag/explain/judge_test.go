@@ -182,6 +182,9 @@ var cases = []struct {
 	{"reordering", Loss, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) {
 		i.TotalRetrans, i.Unacked, i.NotSent, i.ReordSeen, i.DSACKDups = known(k), known(40), known(99999), known(k), known(k)
 	}},
+	{"loss, and one segment that overtook others", Loss, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) {
+		i.TotalRetrans, i.Unacked, i.NotSent, i.ReordSeen, i.DSACKDups = known(k), known(40), known(99999), known(min(k, 1)), known(k*3/4)
+	}},
 	{"reordering, with other round-trip times", Loss, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) {
 		i.RTT, i.TotalRetrans, i.Unacked, i.NotSent, i.ReordSeen, i.DSACKDups = known(45000), known(k/2), known(40), known(99999), known(9*k), known(k/2)
 	}},

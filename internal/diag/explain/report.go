@@ -509,6 +509,10 @@ func (v *view) remedy(l *Limit) []string {
 // sysctl reports whether the receive buffer is as large as the sysctl permits.
 func (v *view) sysctl(f *flow) bool { return v.last.RcvMost > 0 && f.rcvbuf == v.last.RcvMost }
 
+// overtakes reports whether segments overtook each other at least half as often as TCP sent
+// some again. If it is rarer, the loss limits the connection.
+func (f *flow) overtakes() bool { return f.reordered > 0 && 2*f.reordered >= f.retrans }
+
 // reorders reports whether segments overtook each other so often that what TCP sent again had
 // mostly not been lost.
 func (f *flow) reorders() bool {
@@ -520,7 +524,7 @@ func (v *view) late(f *flow, on Iface) bool {
 	if v.direction == Receives {
 		return on.Ways[stacknet.In].Netem.Jitter > 0 && on.Ways[stacknet.In].Netem.Loss == 0
 	}
-	return f.reordered > 0 && 2*f.duplicates >= f.retrans
+	return f.overtakes() && 2*f.duplicates >= f.retrans
 }
 
 // byQdisc reports whether fq, and not the program or BBR, paces a subflow.
@@ -599,8 +603,7 @@ func (v *view) headline(l *Limit) string {
 		if v.late(f, on) {
 			return fmt.Sprintf("Reordering limits %s%s, %s of the time: segments that overtake each other look like lost ones.", who, at, share)
 		}
-		// A few segments that overtake others do not limit a connection.
-		if v.direction == Sends && f.reordered > 0 && 4*f.duplicates >= f.retrans {
+		if v.direction == Sends && f.overtakes() {
 			return fmt.Sprintf("Packet loss and reordering limit %s%s, %s of the time.", who, at, share)
 		}
 		if in := on.Ways[stacknet.In]; v.direction == Receives && !in.Drop && in.Netem.Loss == 0 && len(v.reasons(f)) == 0 {
