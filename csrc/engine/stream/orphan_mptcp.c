@@ -110,7 +110,7 @@ bool orphan_mptcp_take(const struct stream *s)
 	    st_getsockopt(conn->sfd, SOL_SOCKET, SO_PROTOCOL, &proto, &len) ||
 	    proto != IPPROTO_MPTCP)
 		return false;
-	l = malloc(sizeof(*l));
+	l = calloc(1, sizeof(*l));
 	if (!l)
 		return false;
 	l->sfd = conn->sfd;
