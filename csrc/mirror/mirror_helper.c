@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * The maker: a process that creates the mirror's namespace, devices and
- * sockets.
+ * sockets. It also has the ends of network namespaces announced to lklhost.
  *
  * Theory of operation
- *
- * It also reports to lklhost when a network namespace of the host ends
- * (engine/carrier/space.c): a namespace to which another one has given a number
- * is announced in the latter when it ends (RTM_DELNSID). The number does not
- * keep the namespace alive.
  *
  * Creating these requires capabilities in the network namespaces on both sides.
  * lklhost gives up these capabilities before it reads a byte from the network
@@ -17,6 +12,11 @@
  * first packet socket. It answers one request at a time. A request describes a
  * device or a socket; the maker builds the netlink messages itself, so that
  * lklhost can change nothing but the mirror.
+ *
+ * Ends of namespaces (engine/carrier/space.c): the maker gives a number to a
+ * namespace of the target, in lklhost's namespace. When the numbered namespace
+ * ends, the host's kernel says so there (RTM_DELNSID). The number does not keep
+ * it alive.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -77,6 +77,7 @@ int64_t scm_rights_call(struct call *c);
 /* getfd.c */
 void getfd_init(void);
 int64_t getfd_call(struct call *c);
+pid_t pidfd_pid(int fd);
 
 /* inode_map.c */
 uint64_t conn_carrier_ino(uint64_t stack_ino);

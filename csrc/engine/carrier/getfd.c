@@ -146,7 +146,7 @@ static bool may_take(const struct call *c, pid_t pid)
 }
 
 /** pidfd_pid - get the process of a pidfd, or a negative errno */
-static pid_t pidfd_pid(int fd)
+pid_t pidfd_pid(int fd)
 {
 	char path[48], line[128];
 	int pid = -EBADF;

@@ -607,23 +607,6 @@ static int64_t setns_refuse(const struct call *c, const char *why)
 	return -EPERM;
 }
 
-/** pidfd_process - the process of a pidfd; 0: it is none, or it has ended */
-static pid_t pidfd_process(int fd)
-{
-	char path[48], line[64];
-	int pid = 0;
-	FILE *f;
-
-	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
-	f = fopen(path, "re");
-	while (f && fgets(line, sizeof(line), f))
-		if (sscanf(line, "Pid: %d", &pid) == 1)
-			break;
-	if (f)
-		fclose(f);
-	return pid > 0 ? pid : 0;
-}
-
 /**
  * file_namespace - the network namespace of a file
  *
@@ -649,9 +632,9 @@ static int64_t file_namespace(int fd)
 static int64_t entered_by(int fd, int type)
 {
 	int64_t ino = file_namespace(fd);
-	pid_t pid = ino < 0 && type ? pidfd_process(fd) : 0;
+	pid_t pid = ino < 0 && type ? pidfd_pid(fd) : 0;
 
-	if (pid)
+	if (pid > 0)
 		return namespace_of(pid);
 	return (!ino && type) || (ino > 0 && type && type != CLONE_NEWNET) ? -EINVAL : ino;
 }
