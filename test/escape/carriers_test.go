@@ -14,16 +14,16 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// TestFinding4ForgedCarrier checks that lklhost takes no socket for a carrier because of
+// TestSecondFinding04ForgedCarrier checks that lklhost takes no socket for a carrier because of
 // its name, and sends nothing to a socket that has taken a carrier's name or file.
-func TestFinding4ForgedCarrier(t *testing.T) {
+func TestSecondFinding04ForgedCarrier(t *testing.T) {
 	forgedCarrier(t, "root", "same", "nobody", "container")
 	forgedCarrier(t, "user without namespaces", "same", "other")
 }
 
-// TestFinding5FullQueue checks that a program cannot stop the stack by filling the queues
+// TestSecondFinding05FullQueue checks that a program cannot stop the stack by filling the queues
 // of the sockets to which lklhost connects.
-func TestFinding5FullQueue(t *testing.T) {
+func TestSecondFinding05FullQueue(t *testing.T) {
 	forgedCarrier(t, "user without namespaces", "flood")
 }
 

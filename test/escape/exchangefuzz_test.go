@@ -126,12 +126,12 @@ func exchangeHost(t *testing.T) {
 	kit.Host.Run(t, "ip", "link", "set", exchangeDevice, "address", exchangeMAC)
 }
 
-// TestInstructionExchange tries finding 1: another thread replaces the instruction with
-// which lklhost makes a traced thread execute calls, or rseq and syscall user dispatch lead
-// the thread elsewhere. An endless loop (finding 5) ends after its first instruction. Finding
-// 2: it replaces the address in memory to which the thread connects for a descriptor. Or it
-// executes a program while the first thread of its process is in a call.
-func TestInstructionExchange(t *testing.T) {
+// TestSecondFinding01Instruction lets another thread replace the instruction with which
+// lklhost makes a traced thread execute calls; or rseq and syscall user dispatch lead the
+// thread elsewhere. An endless loop ends after its first instruction. Another thread also
+// replaces the address in memory to which the thread connects for a descriptor, or executes
+// a program while the first thread of its process is in a call.
+func TestSecondFinding01Instruction(t *testing.T) {
 	exchangeHost(t)
 	for _, who := range exchangeWho {
 		t.Run(who, func(t *testing.T) {

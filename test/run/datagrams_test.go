@@ -96,9 +96,9 @@ func wrongStates(out string) (wrong []string) {
 	return wrong
 }
 
-// TestFinding3StreamState checks that the bytes of a connection leave with the options
+// TestSecondFinding03StreamState checks that the bytes of a connection leave with the options
 // that were set when the program sent them, if the kernel could send them at once.
-func TestFinding3StreamState(t *testing.T) {
+func TestSecondFinding03StreamState(t *testing.T) {
 	s := newStateSite(t)
 	for _, engine := range []string{"native", "supervise", "trace"} {
 		for mode, address := range map[string]string{"tos": kit.ServerAddr, "tclass": kit.ServerAddr6, "ttl": kit.ServerAddr, "mark": kit.ServerAddr} {
@@ -114,10 +114,10 @@ func TestFinding3StreamState(t *testing.T) {
 	}
 }
 
-// TestFinding3DatagramState checks that datagrams leave with the peer and the options that
+// TestSecondFinding03DatagramState checks that datagrams leave with the peer and the options that
 // were set when the program sent them, if the stack cannot send them before the program
 // changes these: the server answers ARP and neighbour discovery only afterwards.
-func TestFinding3DatagramState(t *testing.T) {
+func TestSecondFinding03DatagramState(t *testing.T) {
 	s := newStateSite(t)
 	for _, mode := range []string{"connect", "unspec", "ttl", "tos", "mark", "device", "sendto", "close"} {
 		for _, with := range []string{"block native", "block trace", "poll native", "poll supervise"} {

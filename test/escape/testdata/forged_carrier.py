@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The target of TestFinding4ForgedCarrier and TestFinding5FullQueue.
+"""The target of TestSecondFinding04ForgedCarrier and TestSecondFinding05FullQueue.
 
 Argument: who attacks the sockets of this process: same or flood (the same user), nobody,
 container (a process in a network namespace of its own), or other and a folder (the process
-that another user has started with "attacker" and that folder, which has the FIFOs ready and go). The attacker takes each name of a carrier that
-it can see, and then calls accept() and recvfrom() as if its sockets were the carriers. It
-fills the queue of each listening socket that has a name. With "flood", it only does the
-latter, and continues while this process connects.
+that another user has started with "attacker" and that folder, which has the FIFOs ready and
+go). The attacker takes each name of a carrier that it can see, and then calls accept() and
+recvfrom() as if its sockets were the carriers. It fills the queue of each listening socket
+that has a name. With "flood", it only does the latter, and continues while this process
+connects.
 """
 import ctypes
 import os

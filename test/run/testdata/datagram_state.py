@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TestFinding3DatagramState: datagrams carry the state under which they were sent.
+"""TestSecondFinding03DatagramState: datagrams carry the state under which they were sent.
 
     datagram_state.py serve ADDRESS PORT           on PORT and PORT+1
     datagram_state.py send MODE block|poll ADDRESS PORT
