@@ -541,7 +541,8 @@ func embedded(a netip.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// allowedBy decides about a destination by the names that have resolved to it.
+// allowedBy decides about a destination by the names that have resolved to it. If it refuses, it
+// names a rule that applies to other ports of this address.
 func (r *Rules) allowedBy(protocol string, to netip.AddrPort) verdict {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -561,16 +562,32 @@ func (r *Rules) allowedBy(protocol string, to netip.AddrPort) verdict {
 		case v.reason != unknown:
 		case rule.Permits(protocol, port):
 			v.reason = fmt.Sprintf("the answer for %s has expired; resolve the name again", g.name)
-		case rule.Protocol == "" && rule.Port == 0:
-			v.reason = fmt.Sprintf("port %d is for name servers; only --allow %s:%d permits it", port, rule.Name, port)
 		default:
-			v.reason = fmt.Sprintf("%s is only allowed on %s", g.name, rule.Ports())
+			v.reason = rule.otherPort(g.name, port)
+		}
+	}
+	if v.reason != unknown {
+		return v
+	}
+	narrowest := -1
+	for _, rule := range r.all() {
+		if !rule.removed && rule.Name == "" && rule.Prefix.Contains(a) && rule.Prefix.Bits() > narrowest {
+			narrowest = rule.Prefix.Bits()
+			v.reason = rule.otherPort(config.Allow{Prefix: rule.Prefix}.String(), port)
 		}
 	}
 	if v.reason == unknown && nameServerPorts[port] {
 		v.reason = "only the gateway resolves names"
 	}
 	return v
+}
+
+// otherPort returns why a rule for a name or for addresses does not permit a port of them.
+func (r *rule) otherPort(what string, port uint16) string {
+	if r.Protocol == "" && r.Port == 0 {
+		return fmt.Sprintf("port %d is for name servers; only --allow %v permits it", port, config.Allow{Name: r.Name, Prefix: r.Prefix, Port: port})
+	}
+	return what + " is only allowed on " + r.Ports()
 }
 
 // grant permits an address for the lifetime of an answer.

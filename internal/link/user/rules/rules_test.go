@@ -179,6 +179,20 @@ func TestPrefixes(t *testing.T) {
 			t.Errorf("%s is permitted: %v", to, !want)
 		}
 	}
+	f = fixed(t, "10.0.0.0/8:5432", "10.2.0.0/16:80-81/tcp", "10.3.0.0/16/udp", "10.3.0.1", "[fd00::/8]:443")
+	for to, want := range map[string]string{
+		"10.1.2.3:443":    "10.0.0.0/8 is only allowed on port 5432",
+		"10.2.0.1:5433":   "10.2.0.0/16 is only allowed on ports 80-81 of tcp",
+		"10.3.0.2:80":     "10.3.0.0/16 is only allowed on udp",
+		"10.3.0.1:53":     "port 53 is for name servers; only --allow 10.3.0.1:53 permits it",
+		"[fd00::1]:80":    "fd00::/8 is only allowed on port 443",
+		"203.0.113.1:443": "no allowed name has resolved to this address",
+		"203.0.113.1:53":  "only the gateway resolves names",
+	} {
+		if _, err := f.Open(Socket{Protocol: "tcp", To: netip.MustParseAddrPort(to)}); err == nil || !strings.HasSuffix(err.Error(), ": "+want) {
+			t.Errorf("%s: %v, want %q", to, err, want)
+		}
+	}
 }
 
 // TestLifetimes checks that an answer permits its addresses only for its lifetime.
