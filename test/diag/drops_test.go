@@ -546,16 +546,24 @@ func TestDrops(t *testing.T) {
 //go:embed testdata/ordinary.py
 var ordinaryProgram string
 
-// TestDropsOrdinary checks that connections that end in an ordinary way leave no drops: 10,000
-// over a wire and inside a stack, on two stacks. One in ten ends with a reset of the client, one with a reset of the server.
+// TestDropsOrdinary checks that connections that end in an ordinary way leave no drops: 10,000 over
+// a wire and inside a stack, on two stacks, and 5,000 with a second wire, most of which end before
+// MPTCP uses it. One in ten ends with a reset of the client, one with a reset of the server.
 func TestDropsOrdinary(t *testing.T) {
 	const count = 1250
-	for stack, flags := range map[string][]string{"vanilla": {"--stack", "vanilla"}, "default": nil} {
-		t.Run(stack, func(t *testing.T) {
+	for name, tt := range map[string]struct{ stack, second string }{
+		"vanilla": {stack: "vanilla"}, "default": {stack: "mptcp"}, "two paths": {stack: "mptcp", second: kit.NewName()},
+	} {
+		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			t.Parallel()
 			wire := kit.NewName()
 			end := func(n int, engine string) *kit.Talker {
-				k := newEnd(t, append(flags, "--engine", engine, "--if", fmt.Sprintf("wire:%s,ip=10.97.0.%d/24,ip6=fd97::%d/64", wire, n, n))...)
+				// Beyond its limit, a stack forgets connections in TIME-WAIT whose other end may still exist.
+				flags := []string{"--sysctl", "net.ipv4.tcp_max_tw_buckets=16384", "--stack", tt.stack, "--engine", engine, "--if", fmt.Sprintf("wire:%s,ip=10.97.0.%d/24,ip6=fd97::%d/64", wire, n, n)}
+				if tt.second != "" {
+					flags = append(flags, "--if", fmt.Sprintf("wire:%s,ip=10.98.0.%d/24,gw=10.98.0.%d", tt.second, n, 3-n))
+				}
+				k := newEnd(t, flags...)
 				k.Say("exec(%s)", pythonString(ordinaryProgram))
 				k.Say(`serve(socket.AF_INET, "", 80)`)
 				k.Say(`serve(socket.AF_INET6, "::", 81)`)
@@ -581,7 +589,8 @@ func TestDropsOrdinary(t *testing.T) {
 				if strings.Contains(counters, "\nlklrun_drops") {
 					t.Errorf("the counters of %s contain drops: %s", k.Name, counters)
 				}
-				if want := fmt.Sprintf("\nlklrun_TcpEstabResets_total{instance=%q} %d\n", k.Name, 4*count/5); !strings.Contains(counters, want) {
+				// Further subflows have resets of their own.
+				if want := fmt.Sprintf("\nlklrun_TcpEstabResets_total{instance=%q} %d\n", k.Name, 4*count/5); tt.second == "" && !strings.Contains(counters, want) {
 					t.Errorf("want %s in %s", want, counters)
 				}
 				if r := k.End(); r.Status != 0 {

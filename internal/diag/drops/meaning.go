@@ -25,7 +25,7 @@ func meaningIn(reason, function string) string {
 const noConnection = "the kernel gives no reason; the SYN was repeated, or the connection is in TIME-WAIT"
 
 // lateAnswer explains NO_SOCKET for a SYN-ACK.
-const lateAnswer = "it answers a connection attempt that has ended in the meantime, such as that of an additional subflow when its MPTCP connection is closed"
+const lateAnswer = "it answers a connection attempt that has ended in the meantime"
 
 const synAck = 0x12
 

@@ -29,7 +29,7 @@ KINDS = [
     (lambda s: None, eof),                                                         # no data
     (eof, lambda s: None),
     (lambda s: (ask(s), reset(s)), lambda s: (answer(s), gone(s))),                # resets by design
-    (lambda s: (ask(s), gone(s)), lambda s: (answer(s), reset(s))),
+    (lambda s: (ask(s), s.sendall(b"e"), gone(s)), lambda s: (answer(s), get(s, 1), reset(s))),
 ]
 
 def serve(family, address, port):

@@ -12,7 +12,8 @@
  *
  * Only losses count. The kernel also frees messages of netlink and of unix
  * sockets in the same way, acknowledgements that a closing connection has used,
- * and copies that no program has read: see lost().
+ * answers to the subflows of one that has ended, and copies that no program has
+ * read: see lost().
  */
 #include <linux/inetdevice.h>
 #include <linux/ip.h>
@@ -335,8 +336,8 @@ static bool listed_lately(void)
 	return false;
 }
 
-/* Returns whether TCP has received a segment that neither has data nor opens a connection. */
-static bool bare_segment(const struct sk_buff *skb, u16 type)
+/* Returns the header of a segment that TCP has received, or NULL. */
+static const struct tcphdr *received_segment(const struct sk_buff *skb, u16 type)
 {
 	const u8 *l3 = skb_network_header(skb);
 	const struct tcphdr *th;
@@ -347,12 +348,44 @@ static bool bare_segment(const struct sk_buff *skb, u16 type)
 	else if (type == ETH_P_IPV6 && inside(skb, l3, sizeof(struct ipv6hdr)))
 		protocol = ((const struct ipv6hdr *)l3)->nexthdr;
 	if (protocol != IPPROTO_TCP || !skb->skb_iif || !skb_transport_header_was_set(skb))
-		return false;
+		return NULL;
 	th = tcp_hdr(skb);
 	/* IP has removed its header only if the packet is for this host. */
-	if (!inside(skb, th, sizeof(*th)) || skb->data < (const u8 *)th || th->syn)
+	if (!inside(skb, th, sizeof(*th)) || skb->data < (const u8 *)th)
+		return NULL;
+	return th;
+}
+
+/* Returns whether a segment neither has data nor opens a connection. */
+static bool bare_segment(const struct sk_buff *skb, const struct tcphdr *th)
+{
+	return !th->syn && skb->data + skb->len <= (const u8 *)th + th->doff * 4;
+}
+
+/*
+ * Returns whether nobody misses the subflow that a segment without a socket opens: that of an
+ * MPTCP connection which has ended, or one that the peer adds to a connection which it has
+ * accepted, so that no listener of this side can expect it.
+ */
+static bool vain_join(const struct sk_buff *skb, const struct tcphdr *th)
+{
+	struct mptcp_options_received options;
+	struct mptcp_sock *msk;
+	bool vain = true;
+
+	if (!th->syn || !inside(skb, th, th->doff * 4))
 		return false;
-	return skb->data + skb->len <= (const u8 *)th + th->doff * 4;
+	mptcp_get_options(skb, &options);
+	if (options.suboptions & OPTION_MPTCP_MPJ_SYNACK)
+		return true;
+	if (!(options.suboptions & OPTION_MPTCP_MPJ_SYN))
+		return false;
+	msk = mptcp_token_get_sock(&init_net, options.token);
+	if (msk) {
+		vain = !READ_ONCE(msk->pm.server_side);
+		sock_put((struct sock *)msk);
+	}
+	return vain;
 }
 
 /*
@@ -362,6 +395,7 @@ static bool bare_segment(const struct sk_buff *skb, u16 type)
 static bool lost(const struct sk_buff *skb, u16 type, enum skb_drop_reason reason)
 {
 	const struct sock *sk = owner_of(skb);
+	const struct tcphdr *th;
 
 	switch (reason) {
 	case SKB_DROP_REASON_NOT_SPECIFIED:
@@ -391,7 +425,11 @@ static bool lost(const struct sk_buff *skb, u16 type, enum skb_drop_reason reaso
 	case SKB_DROP_REASON_TCP_OLD_SEQUENCE:
 #endif
 	case SKB_DROP_REASON_TCP_RESET:
-		return !bare_segment(skb, type) && !for_many(skb);
+		if (for_many(skb))
+			return false;
+		th = received_segment(skb, type);
+		return !th || !(bare_segment(skb, th) ||
+				(reason == SKB_DROP_REASON_NO_SOCKET && vain_join(skb, th)));
 	case SKB_DROP_REASON_IP_INADDRERRORS:
 	case SKB_DROP_REASON_IP_NOPROTO:
 	case SKB_DROP_REASON_UNHANDLED_PROTO:
