@@ -114,6 +114,9 @@ var cases = []struct {
 	{"cpu", CPU, func(k uint64, i *sockdiag.TCPInfo, r *Reading) {
 		r.CPU.Stack, r.CPU.StackWait = time.Duration(k)*every*8/10, time.Duration(k)*every*2/10
 	}},
+	{"a core that others use", CPU, func(k uint64, i *sockdiag.TCPInfo, r *Reading) {
+		r.CPU.Stack, r.CPU.StackWait = time.Duration(k)*every*1/10, time.Duration(k)*every*9/10
+	}},
 	{"gateway", Gateway, func(k uint64, i *sockdiag.TCPInfo, r *Reading) {
 		on(r, func(f *Iface) { f.Gateway = true })
 		r.CPU.Gateway = time.Duration(k) * every * 9 / 10

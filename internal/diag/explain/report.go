@@ -226,6 +226,12 @@ func (j *Judge) cores() (stack, waits, gateway, target float64, known bool) {
 		(b.Gateway - a.Gateway + b.GatewayWait - a.GatewayWait).Seconds() / took, (b.Target - a.Target).Seconds() / took, true
 }
 
+// waitsForCore reports whether the stack's thread waits for a core longer than it uses one.
+func (v *view) waitsForCore() bool {
+	stack, waits, _, _, _ := v.cores()
+	return waits > stack
+}
+
 // computes reports whether a thread of the connection's process had hardly any idle time.
 func (v *view) computes() bool {
 	took := v.last.At.Sub(v.first.At).Seconds()
@@ -499,7 +505,11 @@ func (v *view) remedy(l *Limit) []string {
 		if v.last.CPU.Inside {
 			return []string{"give the program its own core; with --engine supervise, the stack has a thread of its own"}
 		}
-		return []string{"give the run more or faster cores, and check that nothing else uses them", "use a larger MTU, or --engine preload if the program permits it"}
+		cores := "give the run more or faster cores, and check that nothing else uses them"
+		if v.waitsForCore() {
+			return []string{cores}
+		}
+		return []string{cores, "use a larger MTU, or --engine preload if the program permits it"}
 	case Gateway:
 		return []string{"replace --if user by --if tap:NAME,nat or --if raw:DEV, which have no gateway", "look at the host's connection behind the gateway: ss -ti on the host"}
 	}
@@ -621,6 +631,9 @@ func (v *view) headline(l *Limit) string {
 	case CPU:
 		if v.last.CPU.Inside {
 			return fmt.Sprintf("The CPU limits %s, %s of the time: the program, which contains the stack, has no idle time.", who, share)
+		}
+		if v.waitsForCore() {
+			return fmt.Sprintf("The CPU limits %s, %s of the time: the thread of the stack waits for a core, because others use all of them.", who, share)
 		}
 		return fmt.Sprintf("The CPU limits %s, %s of the time: the thread of the stack has no idle time.", who, share)
 	case Gateway:
