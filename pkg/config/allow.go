@@ -5,6 +5,7 @@ package config
 import (
 	"errors"
 	"fmt"
+
 	"net/netip"
 	"strconv"
 	"strings"
@@ -12,6 +13,9 @@ import (
 
 // MaxAllows is the maximum number of destinations that a run can permit.
 const MaxAllows = 256
+
+// maxSent bounds the limit of bytes of a rule.
+const maxSent = 1 << 40
 
 // Allow is a destination that a run may reach: the addresses of a name, or all
 // addresses of a prefix, on the given ports of the given protocol.
@@ -21,6 +25,9 @@ type Allow struct {
 	Port     uint16       // the only port, or the first one; 0: all ports
 	Last     uint16       // the last port; 0: Port is the only one
 	Protocol string       // tcp, udp, dns, or empty for tcp and udp
+
+	Connections uint64 // TCP connections and UDP port pairs that the rule permits in a run; 0: any number
+	Sent        uint64 // bytes that the program may send on them; 0: any number
 }
 
 // onlyDNS is the protocol of rules that permit queries for a name, but no connection.
@@ -34,7 +41,12 @@ func ParseAllow(s string) (a Allow, err error) {
 	if strings.Contains(s, "//") {
 		return Allow{}, fmt.Errorf("%q is a URL; %s", s, allowForm)
 	}
-	rest := s
+	rest, limits, limited := strings.Cut(s, ",")
+	if limited {
+		if err := a.parseLimits(limits); err != nil {
+			return Allow{}, fmt.Errorf("%q: %w", s, err)
+		}
+	}
 	for _, protocol := range []string{"tcp", "udp", onlyDNS} {
 		if before, found := strings.CutSuffix(rest, "/"+protocol); found {
 			rest, a.Protocol = before, protocol
@@ -90,8 +102,39 @@ func (a Allow) checked(s string) error {
 	return nil
 }
 
+// parseLimits parses "connections=N" and "sent=SIZE".
+func (a *Allow) parseLimits(s string) error {
+	for limit := range strings.SplitSeq(s, ",") {
+		key, value, _ := strings.Cut(limit, "=")
+		var err error
+		switch {
+		case key == "connections" && a.Connections == 0:
+			a.Connections, err = parseConnections(value)
+		case key == "sent" && a.Sent == 0:
+			a.Sent, err = parseSize(value, 1, maxSent)
+		default:
+			return fmt.Errorf("%q is no limit; expected connections=N or sent=SIZE, each once", limit)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+	}
+	return nil
+}
+
+func parseConnections(s string) (uint64, error) {
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil || n == 0 {
+		return 0, fmt.Errorf("%q; expected a number from 1", s)
+	}
+	return n, nil
+}
+
 // check reports parts that do not fit together.
 func (a Allow) check() error {
+	if a.Protocol == onlyDNS && (a.Connections != 0 || a.Sent != 0) {
+		return errors.New("dns permits no connections, so it cannot limit them")
+	}
 	if a.Protocol == onlyDNS && (a.Name == "" || a.Port != 0) {
 		return errors.New("dns applies to a name without ports; expected tcp or udp")
 	}
@@ -162,6 +205,12 @@ func (a Allow) String() string {
 	}
 	if a.Protocol != "" {
 		s += "/" + a.Protocol
+	}
+	if a.Connections != 0 {
+		s += ",connections=" + strconv.FormatUint(a.Connections, 10)
+	}
+	if a.Sent != 0 {
+		s += ",sent=" + FormatMem(a.Sent)
 	}
 	return s
 }

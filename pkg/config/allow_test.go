@@ -21,6 +21,9 @@ func TestParseAllow(t *testing.T) {
 		"::1":                "::1",
 		"[fd00::/8]:443":     "[fd00::/8]:443",
 		"::ffff:10.0.0.1":    "10.0.0.1",
+
+		"pypi.org:443/tcp,sent=1024K,connections=10": "pypi.org:443/tcp,connections=10,sent=1M",
+		"10.0.0.0/8,sent=1000":                       "10.0.0.0/8,sent=1000",
 	} {
 		a, err := ParseAllow(spec)
 		if err != nil || a.String() != want {
@@ -37,20 +40,25 @@ func TestParseAllow(t *testing.T) {
 func TestParseAllowErrors(t *testing.T) {
 	const form = "; " + allowForm
 	for spec, want := range map[string]string{
-		"":                 `"": "" is neither a host name nor an address` + form,
-		"*":                `"*": "*" is neither a host name nor an address` + form,
-		"*.":               `"*.": "*." is neither a host name nor an address` + form,
-		"a.*.example":      `"a.*.example": "a.*.example" is neither a host name nor an address` + form,
-		"*.*.example":      `"*.*.example": "*.*.example" is neither a host name nor an address` + form,
-		"127.1":            `"127.1": "127.1" is neither a host name nor an address` + form,
-		"0x7f.0.0.1":       `"0x7f.0.0.1": "0x7f.0.0.1" is neither a host name nor an address` + form,
-		"a..b":             `"a..b": "a..b" is neither a host name nor an address` + form,
-		"pypi.org:":        `"pypi.org:": "" is not a port; expected a number from 1 to 65535`,
-		"pypi.org:https":   `"pypi.org:https": "https" is not a port; expected a number from 1 to 65535`,
-		"http://pypi.org/": `"http://pypi.org/" is a URL` + form,
-		"10.1.2.3/8":       `"10.1.2.3/8": 10.1.2.3/8 has host bits set; expected 10.0.0.0/8, or 10.1.2.3 for this address only`,
-		"fe80::1%eth0":     `"fe80::1%eth0"` + form,
-		"\u200d.example":   "\"\\u200d.example\": \"\\u200d.example\" is not a valid international name",
+		"":                  `"": "" is neither a host name nor an address` + form,
+		"*":                 `"*": "*" is neither a host name nor an address` + form,
+		"*.":                `"*.": "*." is neither a host name nor an address` + form,
+		"a.*.example":       `"a.*.example": "a.*.example" is neither a host name nor an address` + form,
+		"*.*.example":       `"*.*.example": "*.*.example" is neither a host name nor an address` + form,
+		"127.1":             `"127.1": "127.1" is neither a host name nor an address` + form,
+		"0x7f.0.0.1":        `"0x7f.0.0.1": "0x7f.0.0.1" is neither a host name nor an address` + form,
+		"a..b":              `"a..b": "a..b" is neither a host name nor an address` + form,
+		"pypi.org:":         `"pypi.org:": "" is not a port; expected a number from 1 to 65535`,
+		"pypi.org:https":    `"pypi.org:https": "https" is not a port; expected a number from 1 to 65535`,
+		"http://pypi.org/":  `"http://pypi.org/" is a URL` + form,
+		"10.1.2.3/8":        `"10.1.2.3/8": 10.1.2.3/8 has host bits set; expected 10.0.0.0/8, or 10.1.2.3 for this address only`,
+		"fe80::1%eth0":      `"fe80::1%eth0"` + form,
+		"pypi.org,":         `"pypi.org,": "" is no limit; expected connections=N or sent=SIZE, each once`,
+		"pypi.org,sent=0":   `"pypi.org,sent=0": sent: "0"; expected a size from 1 to 1024G`,
+		"a.b,connections":   `"a.b,connections": connections: ""; expected a number from 1`,
+		"a.b/dns,sent=1":    `"a.b/dns,sent=1": dns permits no connections, so it cannot limit them`,
+		"a.b,sent=1,sent=2": `"a.b,sent=1,sent=2": "sent=2" is no limit; expected connections=N or sent=SIZE, each once`,
+		"\u200d.example":    "\"\\u200d.example\": \"\\u200d.example\" is not a valid international name",
 	} {
 		if a, err := ParseAllow(spec); err == nil || err.Error() != want {
 			t.Errorf("%q: %v, %v\nwant %s", spec, a, err, want)

@@ -4,6 +4,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -131,6 +132,7 @@ func (n node) rule() ([]Allow, error) {
 	}
 	var to, ports []Allow
 	protocol := ""
+	var limits Allow
 	for _, m := range members {
 		switch m.name {
 		case "to":
@@ -141,8 +143,12 @@ func (n node) rule() ([]Allow, error) {
 			if protocol, err = m.text(`"tcp" or "udp"`); err == nil && protocol != "tcp" && protocol != "udp" && protocol != onlyDNS {
 				err = m.expected(`"tcp", "udp" or "dns"`)
 			}
+		case "connections":
+			limits.Connections, err = m.limit("a number from 1", parseConnections)
+		case "sent":
+			limits.Sent, err = m.limit(`a size such as "10M"`, func(s string) (uint64, error) { return parseSize(s, 1, maxSent) })
 		default:
-			keys := []string{"to", "ports", "protocol"}
+			keys := []string{"to", "ports", "protocol", "connections", "sent"}
 			err = m.errorf("unknown key; %s", suggest.Suggest(m.name, keys, "expected "+strings.Join(keys, ", ")))
 		}
 		if err != nil {
@@ -171,6 +177,10 @@ func (n node) rule() ([]Allow, error) {
 			if protocol != "" {
 				one.Protocol = protocol
 			}
+			if limits != (Allow{}) && (a.Connections != 0 || a.Sent != 0) {
+				return nil, n.errorf("%s has limits already; remove them or the keys connections and sent", a)
+			}
+			one.Connections, one.Sent = cmp.Or(limits.Connections, a.Connections), cmp.Or(limits.Sent, a.Sent)
 			if err := one.check(); err != nil {
 				return nil, n.errorf("%s: %w", a, err)
 			}
@@ -209,6 +219,16 @@ func (n node) destination(form string) (Allow, error) {
 	return a, err
 }
 
+func (n node) limit(form string, parse func(string) (uint64, error)) (limit uint64, err error) {
+	text, err := n.textOrNumber(form)
+	if err == nil {
+		if limit, err = parse(text); err != nil {
+			err = n.errorf("%w", err)
+		}
+	}
+	return limit, err
+}
+
 func (n node) ports() (a Allow, err error) {
 	text, err := n.textOrNumber(portForm)
 	if err == nil {
@@ -232,6 +252,9 @@ func PolicySchema() []byte {
 			"to":       object{"description": "names (also *.NAME), addresses and networks, as in --allow", "anyOf": oneOrMore(text, 0)},
 			"ports":    object{"description": "a port, or a range such as \"8000-8100\"; without: all except 53 and 853", "anyOf": oneOrMore(port, 0)},
 			"protocol": object{"description": "without: tcp and udp; dns: the name only resolves", "enum": []string{"tcp", "udp", onlyDNS}},
+
+			"connections": object{"description": "how many connections (and UDP port pairs) a run may open to each destination and port", "type": "integer", "minimum": 1},
+			"sent":        object{"description": "how many bytes it may send on them, such as \"10M\"", "anyOf": []object{{"type": "integer", "minimum": 1}, {"type": "string", "pattern": "^[0-9]+[kKmMgG]?[iI]?[bB]?$"}}},
 		},
 	}
 	anyRule := object{"anyOf": []object{text, rule}}

@@ -21,13 +21,15 @@ const policy = `{
     {"to": "10.0.0.0/8", "ports": 53, "protocol": "udp"},
     {"to": "fd00::/8"}, /* all ports */
     {"to": "search.example", "protocol": "dns"},
+    {"to": "c.example", "ports": [1, 2], "connections": 9, "sent": "10M"},
   ],
 }`
 
 func TestParsePolicy(t *testing.T) {
 	for text, want := range map[string]string{
 		policy: "pypi.org:443 a.example:80/tcp a.example:8000-8100/tcp *.b.example:80/tcp *.b.example:8000-8100/tcp " +
-			"10.0.0.0/8:53/udp fd00::/8 search.example/dns",
+			"10.0.0.0/8:53/udp fd00::/8 search.example/dns " +
+			"c.example:1,connections=9,sent=10M c.example:2,connections=9,sent=10M",
 		`{"allow": []}`:              "",
 		`{"allow": "a.example/udp"}`: "a.example/udp",
 	} {
@@ -62,6 +64,9 @@ func TestParsePolicyErrors(t *testing.T) {
 		`{"allow": [{"to": "a.example:1", "ports": 2}]}`:              `p:1: allow[0]: a.example:1 has a port already`,
 		`{"allow": [{"to": "a.example/udp", "protocol": "tcp"}]}`:     `p:1: allow[0]: a.example/udp has a protocol already`,
 		`{"allow": [{"to": "10.0.0.1", "protocol": "dns"}]}`:          `p:1: allow[0]: 10.0.0.1: dns applies to a name without ports`,
+		`{"allow": [{"to": "a.example", "connections": 0}]}`:          `p:1: allow[0].connections: "0"; expected a number from 1`,
+		`{"allow": [{"to": "a.example", "sent": "10X"}]}`:             `p:1: allow[0].sent: "10X"; expected a size`,
+		`{"allow": [{"to": "a.example,sent=1", "connections": 1}]}`:   `p:1: allow[0]: a.example,sent=1 has limits already`,
 		many: `p:1: allow[0]: more than 1024 rules`,
 	} {
 		rules, err := ParsePolicy("p", []byte(text))

@@ -6,12 +6,14 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -555,6 +557,83 @@ func TestEgressChange(t *testing.T) {
 	}
 	if text := kit.ReadFile(t, log); !strings.Contains(text, `"verdict":"added","rule":"good.test:80"}`) || !strings.Contains(text, `"verdict":"removed","rule":"good.test:80"}`) {
 		t.Error(text)
+	}
+}
+
+// spending opens many connections at once, sends on each, and prints how many it opened.
+const spending = `
+import socket, sys, threading
+opened = []
+def spend(port):
+    try:
+        s = socket.create_connection(("10.71.8.2", port), 20)
+    except OSError:
+        return
+    opened.append(port)
+    try:
+        for _ in range(50): s.sendall(b"x" * 1000)
+        s.shutdown(socket.SHUT_WR)
+        while s.recv(4096): pass
+    except OSError:
+        pass
+def datagrams():
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.connect(("10.71.8.2", 9))
+    s.settimeout(0.5)
+    try:
+        for n in range(100):
+            s.send(b"x" * 100)
+            s.recv(200)
+    except OSError: pass
+    print("datagrams", n)
+all = [threading.Thread(target=spend, args=[port]) for port in (2222, 2223) for _ in range(40)]
+for t in all: t.start()
+for t in all: t.join()
+datagrams()
+print("opened", opened.count(2222))
+`
+
+// TestEgressLimits checks that a program gets no more connections and sends no more bytes than
+// its rules permit, with many connections at once.
+func TestEgressLimits(t *testing.T) {
+	t.Parallel()
+	s := newPolicySite(t)
+	s.net.EchoTCP(t, "0.0.0.0:2222")
+	sink := s.net.Listen(t, "0.0.0.0:2223")
+	var received atomic.Int64
+	go func() {
+		for {
+			conn, err := sink.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				n, _ := io.Copy(io.Discard, conn) // ends with a reset
+				received.Add(n)
+				conn.Close()
+			}()
+		}
+	}()
+	policy := kit.WriteFile(t, filepath.Join(s.dir, "policy.json"), `{"allow": [
+  {"to": "10.71.8.2", "ports": 2222, "connections": 7},
+  {"to": "10.71.8.2", "ports": 2223, "sent": "100K"},
+  "10.71.8.2:9/udp,sent=2000"
+]}`)
+	r := kit.Run(t, 3*kit.Limit, s.command(kit.Bin("lklrun"), "--name", kit.NewName(), "--egress", policy, "--", "/usr/bin/python3", "-c", spending))
+	if r.Stdout != "datagrams 20\nopened 7\n" || r.Status != 0 {
+		t.Errorf("%v", r)
+	}
+	for _, line := range []string{
+		"refused tcp 10.71.8.2:2222: the rule 10.71.8.2:2222,connections=7 permits no more connections",
+		"refused tcp 10.71.8.2:2223: the rule 10.71.8.2:2223,sent=100K permits no more bytes",
+		"refused udp 10.71.8.2:9: the rule 10.71.8.2:9/udp,sent=2000 permits no more bytes",
+	} {
+		if strings.Count(r.Stderr, line+"\n") != 1 {
+			t.Errorf("%s: %v", line, r)
+		}
+	}
+	if n := received.Load(); n > 100<<10 || n == 0 {
+		t.Errorf("the server received %d bytes, want 102400 at most", n)
 	}
 }
 

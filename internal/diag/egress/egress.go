@@ -39,7 +39,8 @@ type Account struct {
 // Rule is a rule, with the decisions that it made. If several rules permit the same, the first
 // one counts.
 type Rule struct {
-	Rule string `json:"rule"` // as in --allow
+	Rule string `json:"rule"`           // as in --allow
+	Sent uint64 `json:"sent,omitempty"` // bytes that the program has sent, if the rule limits them
 	Totals
 }
 

@@ -121,7 +121,10 @@ type quicConn struct {
 // Datagram checks a datagram of the program, and calls pass for those that may pass on. The
 // error is of type *DeniedError if this datagram is refused.
 func (f *Flow) Datagram(b []byte, pass func([]byte) error) error {
-	if len(b) == 0 || b[0] < 0x80 { // not a long header (RFC 9000, 17.2)
+	if !f.rule.spend(len(b)) {
+		return f.rules.refused(f.socket, f.rule.spent())
+	}
+	if len(f.names) == 0 || len(b) == 0 || b[0] < 0x80 { // not a long header (RFC 9000, 17.2)
 		return pass(b)
 	}
 	ready, err := f.datagram(b)

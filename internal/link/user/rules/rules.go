@@ -14,6 +14,7 @@
 package rules
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -74,7 +75,6 @@ type Rules struct {
 
 	mu     sync.Mutex
 	list   atomic.Pointer[[]rule] // changed under mu
-	made   []egress.Totals        // decisions of each rule
 	grants map[netip.Addr][]grant
 	fixed  map[netip.Addr][]grant // of Names
 
@@ -91,6 +91,39 @@ type Rules struct {
 type rule struct {
 	config.Allow
 	removed bool
+	used    *use
+}
+
+// use counts what a rule has permitted.
+type use struct{ queries, connections, sent atomic.Uint64 }
+
+// take counts a connection. The result is false if the rule permits no more of them.
+func (r rule) take() bool {
+	for {
+		n := r.used.connections.Load()
+		if r.Connections != 0 && n >= r.Connections {
+			return false
+		}
+		if r.used.connections.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// spend counts bytes. The result is false if the rule permits no more of them.
+func (r rule) spend(n int) bool {
+	return r.Sent == 0 || r.used.sent.Add(uint64(n)) <= r.Sent
+}
+
+// spent returns the reason for which a rule permits nothing more, or an empty string.
+func (r rule) spent() string {
+	switch {
+	case r.Connections != 0 && r.used.connections.Load() >= r.Connections:
+		return fmt.Sprintf("the rule %s permits no more connections", r)
+	case r.Sent != 0 && r.used.sent.Load() >= r.Sent:
+		return fmt.Sprintf("the rule %s permits no more bytes", r)
+	}
+	return ""
 }
 
 // maxRules is the maximum number of rules, with those that were removed.
@@ -110,12 +143,12 @@ type grant struct {
 func New(o Options) *Rules {
 	r := &Rules{
 		Options: o, ledger: egress.NewLedger(), grants: map[netip.Addr][]grant{}, fixed: map[netip.Addr][]grant{},
-		quic: map[quicID]*quicConn{}, printed: map[string]bool{}, made: make([]egress.Totals, len(o.Allow)),
+		quic: map[quicID]*quicConn{}, printed: map[string]bool{},
 		lines: make(chan string, maxLines+1), done: make(chan struct{}),
 	}
 	var list []rule
 	for _, a := range o.Allow {
-		list = append(list, rule{Allow: a})
+		list = append(list, rule{Allow: a, used: &use{}})
 	}
 	r.list.Store(&list)
 	for _, h := range o.Names {
@@ -186,14 +219,15 @@ const ruleMost = 100
 // Part returns some of the rules, from an index on.
 func (r *Rules) Part(from int) egress.Policy {
 	p := egress.Policy{Rules: []egress.Rule{}}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for n, rule := range r.all() {
+	for _, rule := range r.all() {
 		if rule.removed {
 			continue
 		}
 		if p.Total++; p.Total > from && len(p.Rules) < ruleMost {
-			p.Rules = append(p.Rules, egress.Rule{Rule: rule.String(), Totals: r.made[n]})
+			p.Rules = append(p.Rules, egress.Rule{
+				Rule: rule.String(), Sent: rule.used.sent.Load(),
+				Totals: egress.Totals{Queries: int64(rule.used.queries.Load()), Connections: int64(rule.used.connections.Load())},
+			})
 		}
 	}
 	return p
@@ -225,14 +259,13 @@ func (r *Rules) Change(add, remove []config.Allow) error {
 	first := len(list)
 	for _, a := range add {
 		if find(a) == none {
-			list = append(list, rule{Allow: a})
+			list = append(list, rule{Allow: a, used: &use{}})
 		}
 	}
 	if len(list) > maxRules {
 		r.mu.Unlock()
 		return fmt.Errorf("more than %d rules, with those that were removed; start the run again", maxRules)
 	}
-	r.made = append(r.made, make([]egress.Totals, len(list)-first)...)
 	r.list.Store(&list)
 	for _, grants := range []map[netip.Addr][]grant{r.fixed, r.grants} {
 		for a, all := range grants {
@@ -306,6 +339,12 @@ func (r *Rules) Refuse(s Socket) (report func() error) {
 func (r *Rules) Open(s Socket) (*Flow, error) {
 	s = s.plain()
 	v := r.check(s.Protocol, s.To)
+	f := &Flow{rules: r, socket: s, protocol: s.Protocol, to: s.To, names: v.names}
+	if v.reason == "" && v.rule != none {
+		if f.rule = r.all()[v.rule]; !f.rule.take() {
+			v.reason = f.rule.spent()
+		}
+	}
 	if v.reason != "" {
 		return nil, r.refused(s, v.reason)
 	}
@@ -314,7 +353,7 @@ func (r *Rules) Open(s Socket) (*Flow, error) {
 	}
 	r.ledger.RecordAttempt(s.Protocol, s.To, v.name(), "")
 	r.log(s, s.Protocol, v.name(), s.To, v.rule, "")
-	return &Flow{rules: r, socket: s, protocol: s.Protocol, to: s.To, names: v.names}, nil
+	return f, nil
 }
 
 // Logs reports whether decisions are logged, with the processes that caused them.
@@ -336,17 +375,11 @@ func (r *Rules) nameProcesses(d *egress.Decision, s Socket) {
 	}
 }
 
-// log counts a decision for its rule, and passes it to the log. An invalid destination means
+// log counts a query for its rule, and passes a decision to the log. An invalid destination means
 // that there is none. s is the socket that caused the decision.
 func (r *Rules) log(s Socket, protocol, name string, to netip.AddrPort, rule int, reason string) {
-	if rule != none {
-		r.mu.Lock()
-		if protocol == "dns" {
-			r.made[rule].Queries++
-		} else {
-			r.made[rule].Connections++
-		}
-		r.mu.Unlock()
+	if rule != none && protocol == "dns" {
+		r.all()[rule].used.queries.Add(1)
 	}
 	if r.Log == nil {
 		return
@@ -439,17 +472,20 @@ func (r *Rules) check(protocol string, to netip.AddrPort) verdict {
 	if r.Audit != nil {
 		return r.audited(protocol, to)
 	}
-	v := verdict{rule: r.exact(protocol, to)}
+	v := r.byAddress(func(rule rule) bool { return rule.isExact(protocol, to) })
 	if v.rule == none {
 		if reason := r.special(a); reason != "" {
-			return verdict{rule: none, reason: reason}
+			return verdict{rule: none, reason: cmp.Or(v.reason, reason)}
 		}
-		v.rule = slices.IndexFunc(r.all(), func(rule rule) bool {
-			return !rule.removed && rule.Name == "" && rule.Prefix.Contains(a) && rule.Permits(protocol, to.Port())
+		v = r.byAddress(func(rule rule) bool {
+			return rule.Name == "" && rule.Prefix.Contains(a) && rule.Permits(protocol, to.Port())
 		})
 	}
 	if v.rule == none {
-		v = r.allowedBy(protocol, to)
+		spent := v.reason
+		if v = r.allowedBy(protocol, to); v.rule == none {
+			v.reason = cmp.Or(spent, v.reason)
+		}
 	}
 	if v.reason == "" {
 		v.reason = r.routed(protocol, netip.AddrPort{}, to)
@@ -457,15 +493,25 @@ func (r *Rules) check(protocol string, to netip.AddrPort) verdict {
 	return v
 }
 
-// exact returns the rule that names exactly this address, or none. Such a rule also permits an
-// address of this machine.
-func (r *Rules) exact(protocol string, to netip.AddrPort) int {
-	if never(to.Addr()) {
-		return none
+// byAddress decides by the rules for addresses that the function selects.
+func (r *Rules) byAddress(selects func(rule) bool) verdict {
+	v := verdict{rule: none}
+	for n, rule := range r.all() {
+		if rule.removed || !selects(rule) {
+			continue
+		}
+		if v.reason = rule.spent(); v.reason == "" {
+			v.rule = n
+			break
+		}
 	}
-	return slices.IndexFunc(r.all(), func(rule rule) bool {
-		return !rule.removed && rule.Name == "" && rule.Prefix.IsSingleIP() && rule.Prefix.Addr() == to.Addr() && rule.Permits(protocol, to.Port())
-	})
+	return v
+}
+
+// isExact reports whether the rule names exactly this address. Such a rule also permits an
+// address of this machine.
+func (r rule) isExact(protocol string, to netip.AddrPort) bool {
+	return !never(to.Addr()) && r.Name == "" && r.Prefix.IsSingleIP() && r.Prefix.Addr() == to.Addr() && r.Permits(protocol, to.Port())
 }
 
 // never reports whether no rule permits an address.
@@ -504,7 +550,7 @@ func (r *Rules) routed(protocol string, from, to netip.AddrPort) string {
 	if slices.Contains(r.Hosts, to.Addr()) {
 		return "" // has no route on this machine
 	}
-	exact := r.exact(protocol, to) != none
+	exact := slices.ContainsFunc(r.all(), func(rule rule) bool { return !rule.removed && rule.isExact(protocol, to) })
 	for at := to; at.IsValid(); at = netip.AddrPortFrom(embedded(at.Addr()), 0) {
 		if at != to {
 			protocol, from = "", netip.AddrPort{}
@@ -551,7 +597,12 @@ func (r *Rules) allowedBy(protocol string, to netip.AddrPort) verdict {
 	v := verdict{rule: none, reason: unknown}
 	for _, g := range slices.Backward(slices.Concat(r.fixed[a], r.grants[a])) { // the program probably means the last one
 		rule := r.all()[g.rule]
+		spent := rule.spent()
 		switch {
+		case rule.Permits(protocol, port) && spent != "":
+			if v.rule == none && v.reason == unknown {
+				v.reason = spent
+			}
 		case rule.Permits(protocol, port) && (g.expires.IsZero() || now.Before(g.expires)):
 			if v.rule == none {
 				v.rule, v.reason = g.rule, ""

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -390,6 +391,62 @@ func TestChange(t *testing.T) {
 	check("added again", map[string]bool{"10.2.0.1:80": false})
 	f.resolve(t, "a.example.", record{"a.example.", 60, "10.2.0.1"})
 	check("resolved again", map[string]bool{"10.2.0.1:80": true, "10.2.0.1:443": false})
+}
+
+// TestLimits checks that rules with limits permit their connections and bytes, and no more,
+// although many flows open and send at once. Another rule permits what is left.
+func TestLimits(t *testing.T) {
+	f := fixed(t, "10.1.0.0/16:80,connections=20", "a.example,sent=1000", "10.0.0.7:5,connections=1")
+	f.resolve(t, "a.example.", record{"a.example.", 60, "10.2.0.1"})
+	many := func(to string, data []byte) (opened, sent int) {
+		var all, bytes atomic.Int64
+		var wait sync.WaitGroup
+		for range 100 {
+			wait.Go(func() {
+				flow, err := f.Open(Socket{Protocol: "udp", To: netip.MustParseAddrPort(to)})
+				if err != nil {
+					return
+				}
+				all.Add(1)
+				pass := func(b []byte) error {
+					bytes.Add(int64(len(b)))
+					return nil
+				}
+				if len(data) > 0 && (!flow.Watched() || flow.Datagram(data, pass) == nil && flow.Sent(data) == nil) {
+					bytes.Add(int64(len(data)))
+				}
+			})
+		}
+		wait.Wait()
+		return int(all.Load()), int(bytes.Load())
+	}
+	if n, _ := many("10.1.0.1:80", nil); n != 20 {
+		t.Errorf("%d connections, want 20", n)
+	}
+	if _, n := many("10.2.0.1:443", make([]byte, 30)); n > 1000 || n < 900 {
+		t.Errorf("%d bytes, want 1000 at most", n)
+	}
+	local := Socket{Protocol: "tcp", To: netip.MustParseAddrPort("10.0.0.7:5")}
+	if _, err := f.Open(local); err != nil || f.Connected(local, netip.MustParseAddrPort("10.0.0.8:9")) != nil {
+		t.Errorf("the last connection: %v", err)
+	}
+	for to, want := range map[string]string{
+		"10.1.0.2:80":   "refused tcp 10.1.0.2:80: the rule 10.1.0.0/16:80,connections=20 permits no more connections",
+		"10.2.0.1:9":    "refused tcp 10.2.0.1:9: the rule a.example,sent=1000 permits no more bytes",
+		"10.0.0.7:5":    "refused tcp 10.0.0.7:5: the rule 10.0.0.7:5,connections=1 permits no more connections",
+		"10.1.0.2:8080": "refused tcp 10.1.0.2:8080: 10.1.0.0/16 is only allowed on port 80",
+	} {
+		if report := f.Refuse(Socket{Protocol: "tcp", To: netip.MustParseAddrPort(to)}); report == nil || report().Error() != want {
+			t.Errorf("%s: want %s", to, want)
+		}
+	}
+	more, _ := config.ParseAllow("10.1.0.0/16")
+	if err := f.Change([]config.Allow{more}, nil); err != nil || !f.permits("10.1.0.2:80") {
+		t.Errorf("another rule: %v", err)
+	}
+	if p := f.Part(0); p.Rules[0].Connections != 20 || p.Rules[1].Sent == 0 {
+		t.Errorf("%+v", p)
+	}
 }
 
 // TestBounds checks that neither a program nor a name server can fill the memory,

@@ -24,6 +24,7 @@ const maxHello = 64 << 10
 // Flow is a permitted flow.
 type Flow struct {
 	rules    *Rules
+	rule     rule // that permits it; none in an audit
 	socket   Socket
 	protocol string
 	to       netip.AddrPort
@@ -37,12 +38,15 @@ type Flow struct {
 }
 
 // Watched reports whether the caller must pass the program's data to Sent, or to Datagram.
-func (f *Flow) Watched() bool { return f != nil && len(f.names) > 0 }
+func (f *Flow) Watched() bool { return f != nil && (len(f.names) > 0 || f.rule.Sent != 0) }
 
 // Sent checks data of the program before they pass on. After an error, the caller must reset
 // the connection.
 func (f *Flow) Sent(b []byte) error {
-	if f.over {
+	if !f.rule.spend(len(b)) {
+		return f.rules.refused(f.socket, f.rule.spent())
+	}
+	if f.over || len(f.names) == 0 {
 		return nil
 	}
 	f.sent = append(f.sent, b[:min(len(b), maxHello)]...)
