@@ -300,6 +300,25 @@ def work():
         run(serve, c)
 run(work)
 `
+	sends = `
+def work():
+    while True:
+        c, _ = l.accept(); ends.append(c)
+        def serve(c=c):
+            while True: c.sendall(bytes(65536))
+        run(serve)
+run(work)
+`
+	// A program of its own that connects and then does something.
+	child = `
+import subprocess
+subprocess.Popen(['/usr/bin/python3', '-c', """
+import os, signal, socket, time
+s = socket.create_connection(('%%s', 80))
+s.recv(1)
+%s
+""" %% peer])
+`
 	connects = `
 for i in range(%d):
     s = socket.socket(); s.setblocking(False)
@@ -340,6 +359,12 @@ var explainable = []struct {
 		end{program: fmt.Sprintf(listens, 2), shows: []string{"drops: LISTEN_OVERFLOW", `netstat -l: LISTEN +3 +2 +\S+:80 `}, want: explain.ListenerFull, text: "on port 80 has a full queue: 3 connections wait for accept(), and the backlog is 2"}},
 	{"a listener with room", end{program: fmt.Sprintf(connects, 8), want: explain.Idle, not: "listener"},
 		end{program: fmt.Sprintf(listens, 8), want: explain.Idle, not: "full"}},
+	{"a stopped program", end{program: fmt.Sprintf(child, "os.kill(os.getpid(), signal.SIGSTOP)"), want: explain.Stopped, text: "is stopped, by Ctrl-Z or another signal"},
+		end{program: fmt.Sprintf(listens, 9) + sends, want: explain.PeerWindow}},
+	{"a program that sleeps", end{program: fmt.Sprintf(child, "time.sleep(600)"), want: explain.Reader, not: "stopped"},
+		end{program: fmt.Sprintf(listens, 9) + sends, want: explain.PeerWindow}},
+	{"a request at a time over a long path", end{program: dials + "def work():\n    while True: s.sendall(b'x' * 200); s.recv(100)\nrun(work)\n", want: explain.Program, text: "waits for the answer, at least a round trip of"},
+		end{path: "delay 25ms --direction in", program: fmt.Sprintf(listens, 9) + replies}},
 	{"no answer", end{program: dials + "s.sendall(b'x' * 100)", want: explain.Answer, text: "waits for an answer of the peer"},
 		end{program: fmt.Sprintf(listens, 9) + reads, want: explain.Idle}},
 	{"an answer", end{program: dials + "s.sendall(b'x' * 200); s.recv(100)", want: explain.Idle, not: "answer"},
@@ -394,7 +419,7 @@ run(work)
 		end{program: fmt.Sprintf(listens, 9) + reads}},
 	{"BBR and a slow path", end{stack: "bbr", program: dials + bulk, want: explain.PathRate, text: "The path's rate limits"},
 		end{stack: "bbr", path: "delay 20ms rate 10mbit --direction in", program: fmt.Sprintf(listens, 9) + reads}},
-	{"BBR with little data", end{stack: "bbr", program: dials + steady, want: explain.Program},
+	{"BBR with little data", end{stack: "bbr", program: dials + steady, want: explain.Program, not: "waits for the answer"},
 		end{stack: "bbr", path: "delay 20ms --direction in", program: fmt.Sprintf(listens, 9) + reads}},
 	{"a peer without CPU time", end{program: dials + bulk, want: explain.PeerWindow, text: "because it lacks CPU time or waits for something else"},
 		end{program: fmt.Sprintf(listens, 9) + fmt.Sprintf(readsSlowly, 0.1, 0.0), alone: true, want: explain.Reader, text: "probably for lack of CPU time"}},

@@ -18,8 +18,9 @@ const Root = "/proc"
 
 // Process is the content of a /proc/PID/stat.
 type Process struct {
-	Name   string
-	Parent int
+	Name    string
+	Parent  int
+	Stopped bool // by a signal, such as SIGSTOP or that of Ctrl-Z
 	// CPU is the time that all threads have used in user and system mode. Its
 	// resolution is one clock tick, 10 ms. CPUKnown is false if the line is too
 	// short.
@@ -84,7 +85,7 @@ func Parse(line string) (p Process, ok bool) {
 	if err != nil {
 		return Process{}, false
 	}
-	p.Name, p.Parent = line[from+1:to], parent
+	p.Name, p.Parent, p.Stopped = line[from+1:to], parent, f[0] == "T"
 	const utime, stime, starttime = 14 - 3, 15 - 3, 22 - 3
 	if len(f) <= starttime {
 		return p, true

@@ -27,6 +27,11 @@ func TestParse(t *testing.T) {
 			t.Errorf("%q: %+v, want the parent %d and no more", line, p, want)
 		}
 	}
+	for state, want := range map[string]bool{"T": true, "t": false, "S": false} {
+		if p, ok := Parse("1 (x) " + state + " 7"); !ok || p.Stopped != want {
+			t.Errorf("state %s: %+v", state, p)
+		}
+	}
 	// A line of a real process: utime 25, stime 17, starttime 4242.
 	line := "1 (a b) c) S 7 1 1 0 -1 4194560 1 2 3 4 25 17 5 6 20 0 1 0 4242 1 2"
 	want := Process{Name: "a b) c", Parent: 7, CPU: 420 * time.Millisecond, CPUKnown: true, Start: 4242}

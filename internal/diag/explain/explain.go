@@ -47,6 +47,7 @@ const (
 	PathMTU       Code = "path-mtu"          // large packets are lost without an ICMP error
 	Nagle         Code = "nagle"             // small writes wait for delayed acknowledgements
 	Answer        Code = "peer-answer"       // the peer owes an answer, or there is no more to send
+	Stopped       Code = "program-stopped"   // a signal has stopped the program
 )
 
 // Causes in the stack.
@@ -108,7 +109,7 @@ var names = map[Code]string{
 	Idle: "idle", Program: "the program", Reader: "reading by the program", SendBuffer: "the send buffer",
 	ReceiveBuffer: "the receive buffer", PeerWindow: "the peer's window", Peer: "the peer", Congestion: "the congestion window",
 	Pacing: "pacing", Loss: "packet loss", PathRate: "the path's rate", SlowPath: "a slow path", CPU: "the CPU", Gateway: "the gateway",
-	Unanswered: "no answer to the SYN", OwnDrop: "the stack's drops", Silent: "the peer is silent", PathMTU: "the path's MTU", Nagle: "Nagle's algorithm", Answer: "the peer's answer",
+	Unanswered: "no answer to the SYN", OwnDrop: "the stack's drops", Silent: "the peer is silent", PathMTU: "the path's MTU", Nagle: "Nagle's algorithm", Answer: "the peer's answer", Stopped: "a stopped program",
 }
 
 // Name returns the name of the limit for tables.

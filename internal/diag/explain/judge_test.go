@@ -39,7 +39,7 @@ func made(n int, change func(k uint64, i *sockdiag.TCPInfo, r *Reading)) *Judge 
 			Busy: known(k * 100000), RwndLimited: known(0), SndbufLimited: known(0), TotalRetrans: known(0), RcvOOO: known(0),
 			BytesSent: known(k * 125000), BytesRecv: known(0), DataSegsOut: known(k * 90), DataSegsIn: known(0),
 		}
-		sock := sockdiag.Socket{Proto: sockdiag.TCP, State: sockdiag.Established, Congestion: "cubic", TCP: i, Cookie: 7,
+		sock := sockdiag.Socket{Proto: sockdiag.TCP, State: sockdiag.Established, Congestion: "cubic", TCP: i, Cookie: 7, Processes: []sockdiag.Process{{PID: 42, Comm: "curl"}},
 			Local: netip.MustParseAddrPort(local), Remote: netip.MustParseAddrPort(remote), Memory: &sockdiag.MemInfo{Sndbuf: known(87040), Rcvbuf: known(131072)}}
 		r := &Reading{At: time.Unix(1000, 0).Add(time.Duration(k) * every), Ifaces: map[string]Iface{"eth0": {Qdisc: "fq_codel"}},
 			CPU: Usage{Known: true, Stack: time.Duration(k) * every / 10, Gateway: time.Duration(k) * every / 100, Target: time.Duration(k) * every / 20}}
@@ -171,6 +171,16 @@ var cases = []struct {
 	}},
 	{"small writes that do not wait", Program, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) {
 		i.BytesSent, i.RTT, i.MinRTT, i.Unacked = known(k*9000), known(12000), known(10000), known(2)
+	}},
+	{"requests and answers", Program, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) {
+		i.BytesSent, i.BytesRecv, i.RTT, i.MinRTT, i.Unacked = known(k*90), known(k*80), known(52000), known(50000), known(1)
+	}},
+	{"a stopped program", Stopped, func(_ uint64, i *sockdiag.TCPInfo, r *Reading) {
+		i.Busy, i.BytesSent = known(0), known(80)
+		r.CPU.Stopped = map[int]bool{42: true}
+	}},
+	{"a program that was stopped", Program, func(k uint64, _ *sockdiag.TCPInfo, r *Reading) {
+		r.CPU.Stopped = map[int]bool{42: k < 3}
 	}},
 	{"no answer", Answer, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) {
 		i.Busy, i.BytesSent, i.Unacked, i.LastSent, i.LastRecv = known(0), known(80), known(0), known(4000), known(4100)

@@ -46,6 +46,7 @@ type Usage struct {
 	GatewayWait time.Duration                    // time for which its threads waited for a core
 	Target      time.Duration                    // the program and its children
 	Threads     map[int]map[string]time.Duration // time for which the threads of a process ran or waited for a core, for processes with connections
+	Stopped     map[int]bool                     // processes with connections that a signal has stopped
 	Known       bool
 	Inside      bool // the stack is a part of the program (preload)
 }

@@ -270,6 +270,7 @@ func (v *view) evidence(l *Limit) (all []string) {
 			add("no data to send for %s of the time", percent(f.idle/(f.idle+f.busy)))
 		} else {
 			add("all that it has sent is in flight, and the window of %.0f segments permits more: it waits for answers", f.mean(f.cwnd))
+			add("a round trip takes %s", text.Millis(uint64(rtt)))
 		}
 		if known {
 			add("the program uses %s of a core", percent(target))
@@ -430,6 +431,9 @@ func (v *view) remedy(l *Limit) []string {
 		if v.computes() {
 			return []string{"make the program compute less for each byte, or in further threads"}
 		}
+		if v.asks(f) {
+			return []string{"send further requests before the answer arrives (pipelining), use several connections, or bring the ends closer together"}
+		}
 		return []string{"send sooner or more at a time, if the program can; the network would carry more"}
 	case Reader:
 		return []string{"make the program read faster, or read in a thread of its own"}
@@ -549,6 +553,12 @@ func (v *view) starved(f *flow) bool {
 	return f.wndLeast < 4*f.mss && f.wndLeast*8 < f.wndMost || f.wndMost < f.mss
 }
 
+// asks reports whether the program waits most of the time for what it has sent, to which the
+// peer answers.
+func (v *view) asks(f *flow) bool {
+	return v.direction == Sends && f.busy >= f.idle && v.t.received > 0
+}
+
 // program names the process of a connection, if it is known.
 func program(c *live.Connection) string {
 	if c == nil || c.Process == "" {
@@ -579,6 +589,9 @@ func (v *view) headline(l *Limit) string {
 	case Program:
 		if v.computes() {
 			return fmt.Sprintf("The program limits %s, %s of the time: it gives the stack too little to send%s.", who, share, lacksCPU)
+		}
+		if v.asks(f) {
+			return fmt.Sprintf("The program limits %s, %s of the time: it sends a request and waits for the answer, at least a round trip of %s. The network would carry more.", who, share, text.Millis(uint64(f.mean(f.rtt))))
 		}
 		return fmt.Sprintf("The program limits %s, %s of the time: it gives the stack too little to send. The network would carry more.", who, share)
 	case Reader:

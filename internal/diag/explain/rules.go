@@ -32,6 +32,19 @@ type rule struct {
 // earlier it comes.
 var rules = []rule{
 	{
+		code:    Stopped,
+		applies: (*view).stopped,
+		sentence: func(v *view) string {
+			return fmt.Sprintf("The program of %s is stopped, by Ctrl-Z or another signal, and neither reads nor sends.", v.subject())
+		},
+		evidence: func(v *view) []string {
+			return []string{fmt.Sprintf("%s(%d) has the state T", v.t.conn.Process, v.t.conn.PID)}
+		},
+		remedy: func(v *view) []string {
+			return []string{fmt.Sprintf("kill -CONT %d continues it, as fg does in its shell", v.t.conn.PID)}
+		},
+	},
+	{
 		code: OwnDrop,
 		applies: func(v *view) bool {
 			return (v.connecting() || v.accepting() || v.unanswered()) && v.ownDrops().count > 0
@@ -244,6 +257,14 @@ func (v *view) accepted() (n int) {
 		}
 	}
 	return n
+}
+
+// stopped reports whether all processes with the connection were stopped all the time.
+func (v *view) stopped() bool {
+	all := v.t.conn.Sockets.Processes
+	return len(all) > 0 && !slices.ContainsFunc(all, func(p sockdiag.Process) bool {
+		return !v.first.CPU.Stopped[p.PID] || !v.last.CPU.Stopped[p.PID]
+	})
 }
 
 // unanswered reports whether data was sent several times without an acknowledgement.

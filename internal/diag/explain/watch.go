@@ -179,8 +179,12 @@ func (w *Watcher) usage(conns []live.Connection) (u Usage) {
 		run, wait, _ := scheduled(thread)
 		u.Gateway, u.GatewayWait = u.Gateway+run, u.GatewayWait+wait
 	}
-	u.Target, u.Threads = w.live.TargetCPU(), map[int]map[string]time.Duration{}
+	u.Target, u.Threads, u.Stopped = w.live.TargetCPU(), map[int]map[string]time.Duration{}, map[int]bool{}
 	for i := range conns {
+		for _, p := range conns[i].Sockets.Processes {
+			stat, err := procstat.Read(procstat.Root, p.PID)
+			u.Stopped[p.PID] = err == nil && stat.Stopped
+		}
 		pid := conns[i].PID
 		if pid == 0 || u.Threads[pid] != nil {
 			continue
