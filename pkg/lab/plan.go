@@ -51,6 +51,7 @@ type PlannedNode struct {
 	Interfaces []PlannedInterface `json:"interfaces"`
 	Names      []Name             `json:"names"` // for the node's /etc/hosts
 	Run        Command            `json:"run,omitempty"`
+	NAT        string             `json:"nat,omitempty"`    // rules for nft(8)
 	Report     map[string]string  `json:"report,omitempty"` // counters that are results, by name of the result
 	Flags      []string           `json:"flags"`            // for lklrun
 }
@@ -168,6 +169,9 @@ func (p *planner) addNodes() error {
 				if other.Wire == e.Wire {
 					return wrong(path, "%s is already at this wire with %s", name, other.Name)
 				}
+			}
+			if err := p.checkNAT(e, n, path); err != nil {
+				return err
 			}
 			i := PlannedInterface{Name: "eth" + strconv.Itoa(k), Wire: e.Wire}
 			node.Interfaces = append(node.Interfaces, i)
@@ -402,6 +406,9 @@ func (p *planner) addFlags() error {
 		for j := range node.Interfaces {
 			spec, err := p.spec(node, j)
 			if err != nil {
+				return err
+			}
+			if err := p.addNAT(node, j); err != nil {
 				return err
 			}
 			node.Flags = append(node.Flags, "--if", spec)

@@ -69,6 +69,8 @@ type End struct {
 	Wire    string `json:"wire" doc:"name of the wire"`
 	IP      List   `json:"ip,omitempty" doc:"address of the node in the network of the wire (default: the next free one)"`
 	Options string `json:"options,omitempty" doc:"further keys of the interface in the form of --if, such as qdisc=fq,backup; they override those of the wire for the packets that this end receives"`
+	NAT     string `json:"nat,omitempty" doc:"translate the IPv4 addresses behind the other wires of this router to the one at this wire: full-cone, restricted, port-restricted or symmetric; requires nft"`
+	Hairpin bool   `json:"hairpin,omitempty" doc:"the NAT also forwards packets from inside to its address at this wire"`
 }
 
 // Ends returns ends without options at the wires of these names.

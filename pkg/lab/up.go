@@ -278,6 +278,8 @@ func tail(f *os.File) string {
 const (
 	script = program.NodeMark + `[ $# = 0 ] || { { "$@"; echo "` + ended + `$?"; } </dev/null >&2 & }
 `
+	translate = `printf %s "$1" | nft -f - || exit; shift
+`
 	ended      = "lab: the program ended with status "
 	foreground = script + `echo up
 exec cat`
@@ -286,7 +288,11 @@ exec cat`
 
 // args returns the arguments of lklrun for a node.
 func (n *PlannedNode) args(line string) []string {
-	return slices.Concat(n.Flags, []string{"--", "sh", "-c", line, "sh"}, n.Run)
+	args := []string{"--", "sh", "-c", line, "sh"}
+	if n.NAT != "" {
+		args = []string{"--", "sh", "-c", translate + line, "sh", n.NAT}
+	}
+	return slices.Concat(n.Flags, args, n.Run)
 }
 
 // environ returns the environment without the settings of lklrun. The topology
