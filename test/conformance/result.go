@@ -74,6 +74,16 @@ func readExclusions(file string) ([]exclusion, error) {
 	return all, lines.Err()
 }
 
+// reason returns the reason of an entry that concerns the test in the mode, or "".
+func reason(all []exclusion, suite, mode, test string) string {
+	for _, e := range all {
+		if e.matches(suite, mode, test) {
+			return e.reason
+		}
+	}
+	return ""
+}
+
 // matches reports whether the exclusion applies to the test in the mode. Slashes in
 // test names have no special meaning.
 func (e exclusion) matches(suite, mode, test string) bool {
@@ -92,10 +102,5 @@ func (e exclusion) matches(suite, mode, test string) bool {
 
 // isExcluded reports whether a test is excluded in the mode.
 func isExcluded(all []exclusion, suite, mode, test string) bool {
-	for _, e := range all {
-		if e.matches(suite, mode, test) {
-			return true
-		}
-	}
-	return false
+	return reason(all, suite, mode, test) != ""
 }

@@ -149,7 +149,7 @@ func TestTableKeeps(t *testing.T) {
 		if res["b"] != pass {
 			r.stacks[0].bad = []string{"b (fail)"}
 		}
-		if err := writeTable(o, []row{r}, nil); err != nil {
+		if err := writeTable(o, []row{r}, nil, []exclusion{{"ruby", "x", "b", "for a reason"}, {"perl", "y", "b", "elsewhere"}}); err != nil {
 			t.Fatal(err)
 		}
 		page, err := os.ReadFile(o.out)
@@ -161,10 +161,13 @@ func TestTableKeeps(t *testing.T) {
 	write("perl", results{"a": pass})
 	o.commit = "second"
 	page := write("ruby", results{"a": pass, "b": pass})
-	for _, want := range []string{"| perl | first, ", " | 2 | 0 | 1, 50.0 % | 0 |\n", "| ruby | second, ", "* perl, x: `b (fail)`\n"} {
+	for _, want := range []string{"| perl | first, ", " | 2 | 0 | 1, 50.0 % | 0 |\n", "| ruby | second, ", "* perl, x: `b (fail)`: not explained\n"} {
 		if strings.Count(page, want) != 1 {
 			t.Errorf("want %q once in\n%s", want, page)
 		}
+	}
+	if page = write("ruby", results{"a": pass}); !strings.Contains(page, "* ruby, x: `b (fail)`: for a reason\n") {
+		t.Errorf("a difference without its reason:\n%s", page)
 	}
 	page = write("perl", results{"a": pass, "b": pass})
 	if strings.Contains(page, "first") || strings.Contains(page, "* perl") || !strings.Contains(page, "| ruby | second, ") {

@@ -119,9 +119,20 @@ func readKept(page, header string) kept {
 	return k
 }
 
+// difference returns the item of the list for a test that passes natively and not on the stack,
+// with the reason that differences.txt has for it.
+func (r row) difference(c column, bad string, known []exclusion) string {
+	name := bad[:strings.LastIndex(bad, " (")]
+	why := reason(known, r.suite, c.place.String(), name)
+	if why == "" {
+		why = "not explained"
+	}
+	return fmt.Sprintf("* %s, %s: `%s`: %s\n", r.suite, c.place, bad, why)
+}
+
 // writeTable writes the page. It replaces the rows of the suites that were run, and keeps the
 // others.
-func writeTable(o options, rows []row, excluded []exclusion) error {
+func writeTable(o options, rows []row, excluded, known []exclusion) error {
 	var b strings.Builder
 	title, target, group := "Conformance", "conformance", allSuites
 	if len(rows) > 0 && slices.ContainsFunc(runtimeSuites, func(s suite) bool { return s.name() == rows[0].suite }) {
@@ -157,7 +168,7 @@ func writeTable(o options, rows []row, excluded []exclusion) error {
 		k.failures[r.suite] = nil
 		for _, c := range r.stacks {
 			for _, bad := range c.bad {
-				k.failures[r.suite] = append(k.failures[r.suite], fmt.Sprintf("* %s, %s: `%s`\n", r.suite, c.place, bad))
+				k.failures[r.suite] = append(k.failures[r.suite], r.difference(c, bad, known))
 			}
 			if c.cannot != "" {
 				fmt.Fprintf(&line, " %s | |", c.cannot)
