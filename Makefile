@@ -363,7 +363,7 @@ conformance: packages build ## run other projects' tests, natively and on the st
 
 .PHONY: conformance-runtimes
 conformance-runtimes: packages build ## the same with the suites of language runtimes and servers; takes hours
-	@.ci/install-packages dpkg-dev perl ruby php-cli haproxy node-acorn node-cjs-module-lexer node-undici python3-openssl
+	@.ci/install-packages dpkg-dev perl ruby php-cli haproxy erlang-common-test node-acorn node-cjs-module-lexer node-undici python3-openssl
 	@$(GO) run ./test/conformance -suites runtimes -stacks vanilla,mptcp,vanilla+trace,mptcp+trace \
 		-out docs/reference/conformance-runtimes.md $(CONFORMANCEFLAGS)
 

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // filesSuite is tests of a Debian package, of which each file runs in a process
@@ -24,10 +25,13 @@ type filesSuite struct {
 	inPackages bool
 	dir        string   // the directory of the source in which the tests run
 	files      []string // patterns of the tests' files
+	build      string   // for /bin/sh: run once in dir, before the tests
 	command    string   // for /bin/sh: runs the file $1; $source and $root are the unpacked packages
 	// cases finds the outcomes of single tests in a file's output. They count beside the
 	// file, whose own name is "".
 	cases func(out []byte) results
+	// limit is how long a file may take that has many tests; 0: as long as one test.
+	limit time.Duration
 
 	where, root string
 }
@@ -43,15 +47,29 @@ func (s *filesSuite) fetch(ctx context.Context, o options) error {
 	return fetchPackages(ctx, o, s.source, s.packages)
 }
 
-func (s *filesSuite) prepare(_ context.Context, o options) error {
+func (s *filesSuite) prepare(ctx context.Context, o options) error {
 	s.root = packagesDir(o, s.source)
 	if s.inPackages {
 		s.where = s.root
 		return nil
 	}
 	var err error
-	s.where, err = sourceDir(o, s.source)
-	return err
+	if s.where, err = sourceDir(o, s.source); err != nil || s.build == "" {
+		return err
+	}
+	stamp := filepath.Join(o.cache, s.label+".complete")
+	if _, err := os.Stat(stamp); err == nil {
+		return nil
+	}
+	if _, err := output(ctx, filepath.Join(s.where, s.dir), s.env(), "sh", "-ec", s.build); err != nil {
+		return err
+	}
+	return os.WriteFile(stamp, nil, 0o644)
+}
+
+// env returns the environment of the suite's commands.
+func (s *filesSuite) env() []string {
+	return []string{"source=" + s.where, "root=" + s.root, "LD_LIBRARY_PATH=" + filepath.Join(s.root, "usr/lib/x86_64-linux-gnu")}
 }
 
 func (s *filesSuite) tests(context.Context) ([]string, error) {
@@ -104,10 +122,9 @@ func (s *filesSuite) run(ctx context.Context, m mode, done []string) (results, b
 	if len(todo) == 0 {
 		return results{}, true, nil
 	}
-	args := append([]string{"sh", "-c", eachFile, "sh", s.command, strconv.Itoa(int(m.test.Seconds()))}, todo...)
-	env := []string{"source=" + s.where, "root=" + s.root, "LD_LIBRARY_PATH=" + filepath.Join(s.root, "usr/lib/x86_64-linux-gnu")}
+	args := append([]string{"sh", "-c", eachFile, "sh", s.command, strconv.Itoa(int(max(m.test, s.limit).Seconds()))}, todo...)
 	var out bytes.Buffer
-	_, err = m.start(ctx, m.suite, filepath.Join(s.where, s.dir), &out, env, m.wrap(args...)...)
+	_, err = m.start(ctx, m.suite, filepath.Join(s.where, s.dir), &out, s.env(), m.wrap(args...)...)
 	m.note(out.String())
 	if err != nil && !errors.Is(err, errLimit) {
 		return nil, false, err
@@ -166,7 +183,12 @@ var (
 	rubyLine  = regexp.MustCompile(`(?m)^(?:\[[ 0-9/]+\] )?(\S+#\S+) = [0-9.]+ s$`)
 	rubyBad   = regexp.MustCompile(`(?m)^ +[0-9]+\) (Failure|Error|Skipped|Timeout):\n(\S+#[^\s:\[]+)`)
 	trialLine = regexp.MustCompile(`(?m)^(twisted\S+) \.\.\. .*\[(\w+)\]$`)
-	phpLine   = regexp.MustCompile(`(?m)(?:^|\r)(PASS|FAIL|SKIP|XFAIL|BORK|LEAK|WARN)(?:&\w+)? .*\[[^]]+\]`)
+	// unittest prints a test's description, if it has one, on a line of its own. What the test
+	// prints comes before its outcome.
+	unittestLine = regexp.MustCompile(`(?m)^(\w+) \(([\w.]+)\)(?:\n.*)? \.\.\. `)
+	unittestEnd  = regexp.MustCompile(`(?m)(?:^|\.\.\. )(ok|FAIL|ERROR|skipped .*|expected failure)$`)
+	erlangLine   = regexp.MustCompile(`(?m)^=(case|result) +(?:\w+:)?(\w+)`)
+	phpLine      = regexp.MustCompile(`(?m)(?:^|\r)(PASS|FAIL|SKIP|XFAIL|BORK|LEAK|WARN)(?:&\w+)? .*\[[^]]+\]`)
 	// nodeSkip is what test/common prints before it ends a test that cannot run here.
 	nodeSkip = regexp.MustCompile(`(?m)^1\.\.0 # Skipped`)
 )
@@ -199,6 +221,58 @@ func trialCases(out []byte) results {
 			what = skip
 		}
 		got[string(l[1])] = what
+	}
+	return got
+}
+
+// unittestCases parses the output of Python's unittest -v.
+func unittestCases(out []byte) results {
+	got := results{}
+	begins := unittestLine.FindAllSubmatchIndex(out, -1)
+	for i, b := range begins {
+		test, name, said := string(out[b[2]:b[3]]), string(out[b[4]:b[5]]), out[b[0]:]
+		if i+1 < len(begins) {
+			said = out[b[0]:begins[i+1][0]]
+		}
+		what := skip
+		end := unittestEnd.FindSubmatch(said)
+		switch {
+		case end == nil:
+			what = crash
+		case string(end[1]) == "ok":
+			what = pass
+		case string(end[1]) == "FAIL" || string(end[1]) == "ERROR":
+			what = fail
+		}
+		got[strings.TrimSuffix(name, "."+test)+"."+test] = what
+	}
+	return got
+}
+
+// erlangCases parses a log of Erlang's Common Test. A test runs in several groups.
+func erlangCases(out []byte) results {
+	got, times, name := results{}, map[string]int{}, ""
+	for _, l := range erlangLine.FindAllSubmatch(out, -1) {
+		word := string(l[2])
+		if string(l[1]) == "case" {
+			if times[word]++; times[word] > 1 {
+				word = fmt.Sprintf("%s/%d", word, times[word])
+			}
+			name = word
+		}
+		if strings.HasPrefix(name, "init_per_") || strings.HasPrefix(name, "end_per_") {
+			continue
+		}
+		switch word {
+		case name:
+			got[name] = crash // the next line may replace this
+		case "ok":
+			got[name] = pass
+		case "failed":
+			got[name] = fail
+		default:
+			got[name] = skip
+		}
 	}
 	return got
 }

@@ -47,6 +47,18 @@ func TestFileResults(t *testing.T) {
 	if got := trialCases([]byte(out)); !maps.Equal(got, want) {
 		t.Errorf("trialCases: got %v, want %v", got, want)
 	}
+	out = "test_one (a.T.test_one) ... ok\ntest_two (a.T.test_two)\nWhat it does. ... FAIL\ntest_three (a.T.test_three) ... skipped 'no'\n" +
+		"test_four (a.T.test_four) ... [I 261129 wsgi:205] 200 GET /\nok\ntest_five (a.T.test_five) ... "
+	want = results{"a.T.test_one": pass, "a.T.test_two": fail, "a.T.test_three": skip, "a.T.test_four": pass, "a.T.test_five": crash}
+	if got := unittestCases([]byte(out)); !maps.Equal(got, want) {
+		t.Errorf("unittestCases: got %v, want %v", got, want)
+	}
+	out = "=cases         3\n=case          s:init_per_suite\n=result        ok\n=case          s:one\n=logfile       x\n=result        ok\n" +
+		"=case          s:two\n=result        failed: {\n=case          s:one\n=result        auto_skipped: no\n=case          s:three\n"
+	want = results{"one": pass, "two": fail, "one/2": skip, "three": crash}
+	if got := erlangCases([]byte(out)); !maps.Equal(got, want) {
+		t.Errorf("erlangCases: got %v, want %v", got, want)
+	}
 	if got := nodeCases([]byte("1..0 # Skipped: no IPv6\n")); got[""] != skip {
 		t.Errorf("nodeCases does not see a skipped test: %v", got)
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 )
 
 // allSuites lists the suites in the order of the table.
@@ -64,6 +65,22 @@ var runtimeSuites = []suite{
 		command: `PYTHONPATH=$root/usr/lib/python3/dist-packages HOME=$(mktemp -d) || exit; export PYTHONPATH HOME; cd "$HOME" || exit
 m=$(echo "${1%.py}" | tr / .); /usr/bin/python3 -m twisted.trial --reporter=bwverbose "$m" 2>/dev/null; status=$?; cd / && rm -r "$HOME"; exit $status`,
 		cases: trialCases,
+	},
+	&filesSuite{
+		label: "tornado", source: "tornado", inPackages: true, dir: "usr/lib/python3/dist-packages", packages: []string{"python3-tornado"},
+		// The other files use no sockets.
+		files: strings.Fields("tornado/test/asyncio_test.py tornado/test/auth_test.py tornado/test/http[1cs]*_test.py tornado/test/io*_test.py tornado/test/netutil_test.py " +
+			"tornado/test/process_test.py tornado/test/routing_test.py tornado/test/simple_*_test.py tornado/test/t[ce][ps]*_test.py tornado/test/w*_test.py"),
+		command: `m=$(echo "${1%.py}" | tr / .); ASYNC_TEST_TIMEOUT=30 exec /usr/bin/python3 -m tornado.testing --verbose "$m"`, cases: unittestCases, limit: 3 * time.Minute,
+	},
+	&filesSuite{
+		label: "erlang", source: "erlang", dir: "lib/kernel/test",
+		files: strings.Fields("gen_tcp_api_SUITE.erl gen_tcp_echo_SUITE.erl gen_udp_SUITE.erl inet_SUITE.erl inet_sockopt_SUITE.erl"),
+		build: `erlc -I "$source/lib" gen_*_SUITE.erl inet_*SUITE.erl kernel_test_*.erl "$source/lib/common_test/test_server/ts_install_cth.erl"`,
+		// Many tests wait, for instance for timeouts.
+		command: `HOME=$(mktemp -d) || exit; export HOME
+ct_run -noshell -dir . -suite "${1%.erl}" -no_auto_compile -logdir "$HOME"; status=$?; cat "$HOME"/*/*/run.*/suite.log; rm -r "$HOME"; exit $status`,
+		cases: erlangCases, limit: 10 * time.Minute,
 	},
 	&filesSuite{
 		label: "haproxy", source: "haproxy", packages: []string{"varnish", "libvarnishapi3"}, files: []string{"reg-tests/*/*.vtc"},
