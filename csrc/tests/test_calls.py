@@ -32,7 +32,7 @@ RECEIVES = r"(recv|recvfrom|recvmsg|read|readv)\(.*"
 PERMITTED = [
     # A unix stream socket without a peer, or one whose connect() has failed.
     (". tcp " + RECEIVES, "ENOTCONN", "EINVAL|0.*", True),
-    (". tcp poll.*", r"\['0x1[04]'\]", r"\['0x(20)?1[15]'\]", False),
+    (". tcp poll.*", r"\['0x1[04]'\]", r"\['0x((20)?1[15]|2010)'\]", False),
     (". tcp " + SENDS, "EPIPE|ECONNRESET|ECONNREFUSED", "EPIPE|ECONNRESET|ENOTCONN", False),
     (". tcp " + RECEIVES, "ECONNREFUSED", "ECONNRESET|ENOTCONN", False),
     (". tcp " + RECEIVES, "ECONNRESET|EPIPE", "EINVAL|ENOTCONN", False),
