@@ -303,6 +303,24 @@ int lkl_mount_fs(char *fstype);
  */
 int lkl_loop_init(int epfd, uint64_t tag);
 
+/**
+ * lkl_set_virtual - replace the host's clocks and random numbers; after
+ * lkl_loop_init(), before lkl_start_kernel()
+ * @now: CLOCK_MONOTONIC in nanoseconds, not 0. The caller advances it, at most
+ *	to the next timer that lkl_loop_rest() announces. A call that has to wait
+ *	in the kernel advances it to the kernel's next timer
+ * @real: CLOCK_REALTIME less CLOCK_MONOTONIC
+ * @seed: of the kernel's random numbers
+ *
+ * Two kernels with the same seed that get the same calls and frames at the same
+ * times then do the same. This requires equal addresses: no address space layout
+ * randomization (personality(2)). The instruction rdtsc traps in this process,
+ * and returns @now to the kernel. Only on x86-64 with glibc: otherwise
+ * -EOPNOTSUPP.
+ */
+int lkl_set_virtual(unsigned long long *now, unsigned long long real,
+		    unsigned long long seed);
+
 /** lkl_loop_event - report an event of a device; cheap, runs nothing */
 void lkl_loop_event(uint64_t data, uint32_t events);
 

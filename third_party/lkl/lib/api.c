@@ -162,6 +162,10 @@ static int arena_alloc(void)
 	if (size > SIZE_MAX - align)
 		return -ENOMEM;
 	arena_size = size;
+	if (lklh_virtual()) {
+		arena = virtual_pages(arena_size);
+		return arena ? 0 : -ENOMEM;
+	}
 	p = host_pages(arena_size + align);
 	if (!p)
 		return -ENOMEM;

@@ -33,17 +33,19 @@ static unsigned long long now(clockid_t id)
 
 unsigned long long lklh_mono(void)
 {
-	return now(CLOCK_MONOTONIC);
+	return unlikely(virtual_now) ? *virtual_now : now(CLOCK_MONOTONIC);
 }
 
 unsigned long long lklh_real(void)
 {
-	return now(CLOCK_REALTIME);
+	return unlikely(virtual_now) ? virtual_real() : now(CLOCK_REALTIME);
 }
 
 void lklh_getrandom(void *buf, unsigned long len)
 {
-	if (getrandom(buf, len, 0) != (ssize_t)len)
+	if (unlikely(virtual_now))
+		virtual_random(buf, len);
+	else if (getrandom(buf, len, 0) != (ssize_t)len)
 		getentropy(buf, len);
 }
 

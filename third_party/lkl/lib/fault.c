@@ -110,6 +110,9 @@ static void on_fault(int sig, siginfo_t *si, void *ctx)
 	unsigned long pc, sp, args[2] = { 0, 0 };
 	struct thread *t = self;
 
+	if (virtual_now && sig == SIGSEGV &&
+	    virtual_rdtsc(ctx, t && t->busy == IN_KERNEL))
+		return;
 	if (!t || t->busy != IN_KERNEL || lkl_dead || si->si_code <= 0) {
 		chain(sig, si, ctx);
 		return;

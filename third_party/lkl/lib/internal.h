@@ -125,6 +125,19 @@ void clock_fired(void);
 void events_timer_due(void);
 unsigned long long events_deadline(void);
 
+/* virtual.c: virtual time, which libraries for devices do not have */
+#if defined(__x86_64__) && defined(__GLIBC__)
+#define HAVE_VIRTUAL
+extern unsigned long long *virtual_now;
+#else
+#define virtual_now	((unsigned long long *)NULL)
+#endif
+unsigned long long virtual_real(void);
+void virtual_random(void *buf, unsigned long len);
+void *virtual_pages(unsigned long size);
+int virtual_wait(unsigned long long until);
+int virtual_rdtsc(ucontext_t *uc, int kernel);
+
 /* netdev.c */
 struct pollfd;
 int netdevs_boot(void);

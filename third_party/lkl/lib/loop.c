@@ -193,6 +193,8 @@ int events_wait_loop(unsigned long long until)
 	struct timespec ts, *tsp = &ts;
 	int theirs;
 
+	if (virtual_now)
+		return virtual_wait(until);
 	writer_rest();
 	theirs = writer_waited_for();
 	if (__atomic_load_n(&lkl_irq_pending, __ATOMIC_SEQ_CST))

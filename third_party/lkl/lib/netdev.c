@@ -18,7 +18,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/utsname.h>
@@ -279,8 +278,7 @@ API int lkl_netdev_add(struct lkl_netdev *nd, struct lkl_netdev_args *args)
 	if (args && args->mac) {
 		memcpy(nd->mac, args->mac, 6);
 	} else {
-		if (getrandom(nd->mac, 6, 0) != 6)
-			return -EIO;
+		lklh_getrandom(nd->mac, 6);
 		nd->mac[0] = (nd->mac[0] & 0xfe) | 2;
 	}
 	nd->id = id;

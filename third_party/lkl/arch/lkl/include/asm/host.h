@@ -137,6 +137,7 @@ extern unsigned int lkl_net_sent;	/* total number of frames written to devices *
 /* Host side */
 unsigned long long lklh_mono(void);
 unsigned long long lklh_real(void);
+int lklh_virtual(void);
 unsigned int lklh_irq_take(void);
 void lklh_irq_raise(unsigned int bits);
 /* The next thread on the request list, and its requests; NULL if empty */
