@@ -186,7 +186,7 @@ INSTALLED = $(DESTDIR)$(PREFIX)/lib/lklrun
 install: ## install what make build has built: PREFIX=/usr/local DESTDIR=
 	@test -x $(BIN)/lklhost || { echo "bin/ is empty; run make build first (not as root, if you like)" >&2; exit 2; }
 	@install -d $(INSTALLED)/stacks $(DESTDIR)$(PREFIX)/bin
-	@install $(BIN)/lklrun $(BIN)/lklrun-oci $(BIN)/lklctl $(BIN)/lklhost $(BIN)/liblklpreload.so $(INSTALLED)/
+	@install $(BIN)/lklrun $(BIN)/lklrun-oci $(BIN)/lklctl $(BIN)/lklhost $(BIN)/liblklpreload.so $(wildcard $(BIN)/lklvirtual) $(INSTALLED)/
 	@install -m 644 $(STACK)/liblkl.so $(INSTALLED)/liblkl.so
 	@for m in stacks/*/stack.json; do \
 		d=$(INSTALLED)/$$(dirname $$m); \

@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Descriptors of programs.
+ *
+ * For each object of the stack, a program has a socket of the host as a
+ * placeholder. It keeps the number taken, and nothing else is ever done with it.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <linux/magic.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "virtual/virtual.h"
+
+#define RANDOM_FILE	(1 << 20)	/* what a program can read from /dev/urandom */
+
+const char *hosts_file;
+struct fd_info fd_info[MAX_FDS];
+
+/** fd_stack - the stack's descriptor for that of a program, or -1 */
+int fd_stack(struct thread *t, uint64_t fd)
+{
+	return fd < MAX_FDS ? t->p->fds[fd] - 1 : -1;
+}
+
+static int placeholder(void)
+{
+	static int fd = -1;
+
+	if (fd < 0)
+		fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	return fd;
+}
+
+/* Adds a descriptor of this process to the program, as @at or as the lowest free one. */
+static int add(struct thread *t, int fd, int at, bool cloexec)
+{
+	struct seccomp_notif_addfd a = {
+		.id = t->req.id, .srcfd = (uint32_t)fd, .newfd = at < 0 ? 0 : (uint32_t)at,
+		.flags = at < 0 ? 0 : SECCOMP_ADDFD_FLAG_SETFD, .newfd_flags = cloexec ? O_CLOEXEC : 0,
+	};
+	int n = ioctl(t->p->program->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &a);
+
+	return n < 0 ? -errno : n;
+}
+
+static int add_stack(struct thread *t, int sfd, int at, bool cloexec)
+{
+	int n = add(t, placeholder(), at, cloexec);
+
+	if (n >= 0) {
+		t->p->fds[n] = sfd + 1;
+		fd_info[sfd].refs++;
+	}
+	return n;
+}
+
+/** fd_add - give a program a new object of the stack, or close it */
+int fd_add(struct thread *t, int sfd, enum fd_kind kind, bool nonblock, bool cloexec)
+{
+	int n;
+
+	if (sfd < 0)
+		return sfd;
+	if (sfd >= MAX_FDS)
+		fail("%s: more than %d objects", t->p->program->name, MAX_FDS);
+	fd_info[sfd] = (struct fd_info){ .kind = kind, .nonblock = nonblock };
+	n = add_stack(t, sfd, -1, cloexec);
+	if (n < 0)
+		ST(close, sfd, 0, 0, 0, 0, 0);
+	return n;
+}
+
+/** fd_add_host - give a program a file of this process */
+int fd_add_host(struct thread *t, int fd, bool cloexec)
+{
+	int n = fd < 0 ? -errno : add(t, fd, -1, cloexec);
+
+	if (fd >= 0)
+		close(fd);
+	return n;
+}
+
+/** fds_drop - the program closes its descriptors from @first to @last */
+void fds_drop(struct process *p, uint64_t first, uint64_t last)
+{
+	uint64_t fd;
+	int sfd;
+
+	for (fd = first; fd <= last && fd < MAX_FDS; fd++) {
+		sfd = p->fds[fd] - 1;
+		p->fds[fd] = 0;
+		if (sfd >= 0 && !--fd_info[sfd].refs)
+			ST(close, sfd, 0, 0, 0, 0, 0);
+	}
+}
+
+/** fds_fork - a child has the descriptors of its parent */
+void fds_fork(struct process *to, const struct process *from)
+{
+	int fd;
+
+	memcpy(to->fds, from->fds, sizeof(to->fds));
+	for (fd = 0; fd < MAX_FDS; fd++)
+		if (to->fds[fd])
+			fd_info[to->fds[fd] - 1].refs++;
+}
+
+static bool is_open(struct process *p, uint64_t fd)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/fd/%u", p->pid, (unsigned int)fd);
+	return !faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW);
+}
+
+/** fds_after_exec - execve() has closed some */
+void fds_after_exec(struct process *p)
+{
+	uint64_t fd;
+
+	for (fd = 0; fd < MAX_FDS; fd++)
+		if (p->fds[fd] && !is_open(p, fd))
+			fds_drop(p, fd, fd);
+}
+
+enum verdict on_close(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	(void)f, (void)ret;
+	fds_drop(t->p, a[0], a[0]);
+	return NATIVE;
+}
+
+enum verdict on_close_range(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	(void)f, (void)ret;
+	if (a[2] & ~(uint64_t)CLOSE_RANGE_CLOEXEC)
+		return UNSUPPORTED;
+	if (!a[2])
+		fds_drop(t->p, (uint32_t)a[0], (uint32_t)a[1]);
+	return NATIVE;
+}
+
+enum verdict on_dup(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	(void)a;
+	if (f < 0)
+		return NATIVE;
+	*ret = add_stack(t, f, -1, false);
+	return ANSWER;
+}
+
+static enum verdict dup_to(struct thread *t, uint64_t from, int f, uint64_t to, bool cloexec, long *ret)
+{
+	if (!is_open(t->p, from) || to >= MAX_FDS)
+		return NATIVE;	/* EBADF */
+	if (f >= 0)
+		fd_info[f].refs++;	/* both may be the same object */
+	fds_drop(t->p, to, to);
+	if (f < 0)
+		return NATIVE;
+	fd_info[f].refs--;
+	*ret = add_stack(t, f, (int)to, cloexec);
+	return ANSWER;
+}
+
+enum verdict on_dup2(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	return a[0] == a[1] ? NATIVE : dup_to(t, a[0], f, a[1], false, ret);
+}
+
+enum verdict on_dup3(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	return a[0] == a[1] ? NATIVE : dup_to(t, a[0], f, a[1], a[2] & O_CLOEXEC, ret);
+}
+
+enum verdict on_fcntl(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	uint64_t n;
+
+	if (f < 0 && (a[1] == F_SETLKW || a[1] == F_OFD_SETLKW))
+		return UNSUPPORTED;	/* waits */
+	if (f < 0 || a[1] == F_GETFD || a[1] == F_SETFD)
+		return NATIVE;
+	switch (a[1]) {
+	case F_DUPFD:
+	case F_DUPFD_CLOEXEC:
+		for (n = a[2]; n < MAX_FDS && is_open(t->p, n); n++)
+			;
+		*ret = n < MAX_FDS ? add_stack(t, f, (int)n, a[1] == F_DUPFD_CLOEXEC) : -EMFILE;
+		return ANSWER;
+	case F_GETFL:
+		*ret = ST(fcntl, f, F_GETFL, 0, 0, 0, 0);
+		if (*ret >= 0 && !fd_info[f].nonblock)
+			*ret &= ~O_NONBLOCK;
+		return ANSWER;
+	case F_SETFL:
+		if (a[2] & O_ASYNC)
+			return UNSUPPORTED;
+		fd_info[f].nonblock = a[2] & O_NONBLOCK;
+		*ret = 0;
+		return ANSWER;
+	case F_GETPIPE_SZ:
+	case F_SETPIPE_SZ:
+		*ret = ST(fcntl, f, a[1], a[2], 0, 0, 0);
+		return ANSWER;
+	}
+	return UNSUPPORTED;
+}
+
+static enum verdict stat_stack(struct thread *t, int f, uint64_t to, long *ret)
+{
+	struct stat st;
+
+	*ret = ST(fstat, f, &st, 0, 0, 0, 0);
+	if (!*ret)
+		*ret = mem_write(t, to, &st, sizeof(st));
+	return ANSWER;
+}
+
+enum verdict on_fstat(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	return f < 0 ? NATIVE : stat_stack(t, f, a[1], ret);
+}
+
+enum verdict on_newfstatat(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	return f < 0 || !(a[3] & AT_EMPTY_PATH) ? NATIVE : stat_stack(t, f, a[2], ret);
+}
+
+/* Files of /proc and /sys without time and without the host's network */
+static const char *const known_files[] = {
+	"/proc/self/", "/proc/thread-self/", "/proc/sys/vm/", "/proc/sys/kernel/", "/proc/cpuinfo",
+	"/proc/meminfo", "/proc/filesystems", "/proc/mounts", "/sys/devices/system/cpu/",
+	"/sys/devices/system/node/", "/sys/kernel/mm/", "/sys/fs/cgroup/",
+};
+static const char *const stack_files[] = { "/proc/net/", "/proc/sys/net/" };
+static const char *const unknown_files[] = {	/* of those */
+	"/proc/self/net", "/proc/self/sched", "/proc/self/stat", "/proc/self/task",
+	"/proc/self/mountstats", "/proc/self/io", "/proc/self/timers", "/proc/sys/kernel/random",
+	"/proc/thread-self/net", "/proc/thread-self/sched", "/proc/thread-self/stat",
+};
+
+static bool in_list(const char *path, const char *const *list, size_t n)
+{
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		if (!strncmp(path, list[i], strlen(list[i])))
+			return true;
+	return false;
+}
+
+static int random_file(void)
+{
+	int fd = memfd_create("random", MFD_CLOEXEC), i;
+	uint64_t *r = (uint64_t *)buf;
+
+	for (i = 0; fd >= 0 && i < RANDOM_FILE / BUF_SIZE; i++) {
+		size_t k;
+
+		for (k = 0; k < BUF_SIZE / sizeof(*r); k++)
+			r[k] = random_next();
+		if (write(fd, r, BUF_SIZE) != BUF_SIZE)
+			fail("a file of random bytes: %s", strerror(errno));
+	}
+	if (fd >= 0)
+		lseek(fd, 0, SEEK_SET);
+	return fd;
+}
+
+static int text_file(const char *text, size_t len)
+{
+	int fd = memfd_create("text", MFD_CLOEXEC);
+
+	if (fd >= 0 && (write(fd, text, len) != (ssize_t)len || lseek(fd, 0, SEEK_SET)))
+		fail("a file: %s", strerror(errno));
+	return fd;
+}
+
+/* A file of the stack's /proc, as it is at this time */
+static int stack_file(const char *path)
+{
+	long f = ST(open, path, O_RDONLY, 0, 0, 0, 0), n, len = 0;
+
+	if (f < 0) {
+		errno = (int)-f;
+		return -1;
+	}
+	while ((n = ST(read, f, buf + len, BUF_SIZE - (size_t)len, 0, 0, 0)) > 0)
+		len += n;
+	ST(close, f, 0, 0, 0, 0, 0);
+	return text_file(buf, (size_t)len);
+}
+
+/* Opens a file as the program would; -1 if it cannot be opened */
+static int open_as(struct thread *t, int dir, const char *path)
+{
+	char base[64];
+	int at = AT_FDCWD, fd;
+
+	if (*path != '/') {
+		if (dir == AT_FDCWD)
+			snprintf(base, sizeof(base), "/proc/%d/cwd", t->p->pid);
+		else
+			snprintf(base, sizeof(base), "/proc/%d/fd/%d", t->p->pid, dir);
+		at = open(base, O_PATH | O_CLOEXEC);
+	}
+	fd = openat(at, path, O_PATH | O_CLOEXEC);
+	if (at >= 0)
+		close(at);
+	return fd;
+}
+
+static enum verdict open_file(struct thread *t, int dir, uint64_t name, uint64_t flags, long *ret)
+{
+	static const char no_server[] = "nameserver 127.0.0.1\n";
+	char path[4096];
+	struct statfs fs;
+	struct stat st;
+	bool cloexec = flags & O_CLOEXEC, known;
+	int fd;
+
+	*ret = mem_string(t, path, name, sizeof(path));
+	if (*ret)
+		return ANSWER;
+	if (!strcmp(path, "/etc/hosts") && hosts_file) {
+		*ret = fd_add_host(t, open(hosts_file, O_RDONLY | O_CLOEXEC), cloexec);
+		return ANSWER;
+	}
+	if (!strcmp(path, "/etc/resolv.conf")) {	/* nothing listens there */
+		*ret = fd_add_host(t, text_file(no_server, strlen(no_server)), cloexec);
+		return ANSWER;
+	}
+	if ((flags & O_ACCMODE) == O_RDONLY && in_list(path, stack_files, sizeof(stack_files) / sizeof(*stack_files))) {
+		*ret = fd_add_host(t, stack_file(path), cloexec);
+		return ANSWER;
+	}
+	known = in_list(path, known_files, sizeof(known_files) / sizeof(*known_files)) &&
+		!in_list(path, unknown_files, sizeof(unknown_files) / sizeof(*unknown_files)) &&
+		!strstr(path, "/../");
+	if (known)
+		return NATIVE;
+	fd = open_as(t, dir, path);
+	if (fd < 0)
+		return NATIVE;	/* there is none, or the program makes it */
+	if (fstat(fd, &st) || fstatfs(fd, &fs))
+		fail("%s: %s", path, strerror(errno));
+	close(fd);
+	if (S_ISCHR(st.st_mode) && major(st.st_rdev) == 1) {
+		if (minor(st.st_rdev) == 8 || minor(st.st_rdev) == 9) {	/* random, urandom */
+			*ret = fd_add_host(t, random_file(), cloexec);
+			return ANSWER;
+		}
+		if (minor(st.st_rdev) == 3 || minor(st.st_rdev) == 5 || minor(st.st_rdev) == 7)
+			return NATIVE;	/* null, zero, full */
+	}
+	if (S_ISCHR(st.st_mode) && st.st_rdev == makedev(5, 0)) {	/* /dev/tty */
+		*ret = -ENXIO;
+		return ANSWER;
+	}
+	if (!(S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) || fs.f_type == PROC_SUPER_MAGIC ||
+	    fs.f_type == SYSFS_MAGIC)
+		fail("%s: the file %s is not supported in virtual time", t->p->program->name, path);
+	return NATIVE;
+}
+
+enum verdict on_open(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	(void)f;
+	return open_file(t, AT_FDCWD, a[0], a[1], ret);
+}
+
+enum verdict on_openat(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	(void)f;
+	return open_file(t, (int)a[0], a[1], a[2], ret);
+}

@@ -1,0 +1,697 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Sockets, pipes, eventfds and timerfds: objects of the stack's kernel. Each of
+ * them is non-blocking there. A call of a program that may wait is tried again
+ * after each event.
+ */
+#define _GNU_SOURCE
+#include <asm/ioctls.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/if.h>
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/timerfd.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "virtual/virtual.h"
+
+#ifndef IPPROTO_MPTCP
+#define IPPROTO_MPTCP	262
+#endif
+
+#define ADDR_SIZE	128
+#define CONTROL_SIZE	4096
+
+/**
+ * struct transfer - a call that reads or writes
+ * @iov: buffers in the program's memory
+ * @total: their length
+ * @socket: the call is one for sockets
+ */
+struct transfer {
+	struct iovec iov[IOV_MAX];
+	unsigned int count;
+	uint64_t total;
+	int flags;
+	bool socket;
+	char name[ADDR_SIZE];
+	socklen_t name_len;
+	char control[CONTROL_SIZE];
+	size_t control_len;
+	int msg_flags;
+};
+
+bool mptcp;
+
+static struct transfer x;	/* of the call that is handled */
+
+static bool is_socket(int f)
+{
+	return fd_info[f].kind == FD_STREAM || fd_info[f].kind == FD_MESSAGES;
+}
+
+/* A call would have to wait: @option is the socket's option with its limit. */
+static enum verdict wait_io(struct thread *t, int f, int option, bool nonblock, long error, long *ret)
+{
+	struct timeval tv = { 0, 0 };
+	socklen_t len = sizeof(tv);
+	uint64_t timeout = NEVER;
+
+	*ret = error;
+	if (nonblock)
+		return ANSWER;
+	if (!t->retry && is_socket(f) &&
+	    !ST(getsockopt, f, SOL_SOCKET, option, &tv, &len, 0) && (tv.tv_sec || tv.tv_usec))
+		timeout = (uint64_t)tv.tv_sec * 1000000000 + (uint64_t)tv.tv_usec * 1000;
+	return wait_until(t, timeout);
+}
+
+static int one_buffer(uint64_t at, uint64_t len)
+{
+	if (len > SSIZE_MAX)
+		return -EINVAL;
+	x.iov[0] = (struct iovec){ (void *)at, len };
+	x.count = 1;
+	x.total = len;
+	return 0;
+}
+
+static int read_iov(struct thread *t, uint64_t at, uint64_t count)
+{
+	unsigned int i;
+
+	if (count > IOV_MAX)
+		return -EINVAL;
+	if (mem_read(t, x.iov, at, count * sizeof(x.iov[0])))
+		return -EFAULT;
+	x.count = (unsigned int)count;
+	x.total = 0;
+	for (i = 0; i < count; i++) {
+		if (x.iov[i].iov_len > SSIZE_MAX - x.total)
+			return -EINVAL;
+		x.total += x.iov[i].iov_len;
+	}
+	return 0;
+}
+
+static void begin(int flags, bool socket)
+{
+	x.flags = flags;
+	x.socket = socket;
+	x.name_len = 0;
+	x.control_len = 0;
+	x.msg_flags = 0;
+}
+
+/* Copies @len bytes between buf and the program's buffers, from their byte @skip on. */
+static int copy(struct thread *t, uint64_t skip, size_t len, bool to_program)
+{
+	size_t done = 0, part;
+	unsigned int i;
+
+	for (i = 0; i < x.count && done < len; i++) {
+		uint64_t at = (uint64_t)x.iov[i].iov_base;
+
+		if (skip >= x.iov[i].iov_len) {
+			skip -= x.iov[i].iov_len;
+			continue;
+		}
+		part = x.iov[i].iov_len - skip;
+		if (part > len - done)
+			part = len - done;
+		if (to_program ? mem_write(t, at + skip, buf + done, part) :
+				 mem_read(t, buf + done, at + skip, part))
+			return -EFAULT;
+		done += part;
+		skip = 0;
+	}
+	return 0;
+}
+
+static long send_part(int f, size_t len)
+{
+	struct iovec v = { buf, len };
+	struct msghdr m = {
+		.msg_name = x.name_len ? x.name : NULL, .msg_namelen = x.name_len,
+		.msg_iov = &v, .msg_iovlen = 1,
+		.msg_control = x.control_len ? x.control : NULL, .msg_controllen = x.control_len,
+	};
+
+	if (is_socket(f))
+		return ST(sendmsg, f, &m, x.flags | MSG_NOSIGNAL, 0, 0, 0);
+	return x.socket ? -ENOTSOCK : ST(write, f, buf, len, 0, 0, 0);
+}
+
+/* Sends what x describes. A stream takes all bytes before a blocking call returns. */
+static enum verdict send_all(struct thread *t, int f, long *ret)
+{
+	bool stream = fd_info[f].kind == FD_STREAM || fd_info[f].kind == FD_PIPE;
+	uint64_t left;
+	size_t part;
+
+	for (;;) {
+		left = x.total - t->done;
+		part = left < BUF_SIZE ? left : BUF_SIZE;
+		*ret = !stream && left > BUF_SIZE ? -EMSGSIZE : copy(t, t->done, part, false);
+		if (!*ret)
+			*ret = send_part(f, part);
+		if (*ret > 0 && stream) {
+			t->done += (uint64_t)*ret;
+			if (t->done < x.total)
+				continue;
+		}
+		if (*ret == -EAGAIN && wait_io(t, f, SO_SNDTIMEO, fd_info[f].nonblock ||
+					       x.flags & MSG_DONTWAIT, -EAGAIN, ret) == WAIT)
+			return WAIT;
+		break;
+	}
+	if (t->done)
+		*ret = (long)t->done;
+	/* The program gets the signal when its call returns. */
+	if (*ret == -EPIPE && fd_info[f].kind != FD_MESSAGES && !(x.flags & MSG_NOSIGNAL))
+		syscall(SYS_tgkill, t->p->pid, t->tid, SIGPIPE);
+	return ANSWER;
+}
+
+static long receive_part(int f, size_t len)
+{
+	struct iovec v = { buf, len };
+	struct msghdr m = {
+		.msg_name = x.name, .msg_namelen = sizeof(x.name), .msg_iov = &v, .msg_iovlen = 1,
+		.msg_control = x.control, .msg_controllen = x.control_len,
+	};
+	long ret;
+
+	if (!is_socket(f))
+		return x.socket ? -ENOTSOCK : ST(read, f, buf, len, 0, 0, 0);
+	ret = ST(recvmsg, f, &m, x.flags & ~MSG_WAITALL, 0, 0, 0);
+	x.name_len = m.msg_namelen;
+	x.control_len = m.msg_controllen;
+	x.msg_flags = m.msg_flags;
+	return ret;
+}
+
+/* Receives into what x describes. */
+static enum verdict receive(struct thread *t, int f, long *ret)
+{
+	bool stream = fd_info[f].kind == FD_STREAM, all = stream && x.flags & MSG_WAITALL &&
+		      !(x.flags & MSG_PEEK);
+	size_t part, got;
+
+	do {
+		part = x.total - t->done < BUF_SIZE ? x.total - t->done : BUF_SIZE;
+		*ret = receive_part(f, part);
+		if (*ret == -EAGAIN && wait_io(t, f, SO_RCVTIMEO, fd_info[f].nonblock ||
+					       x.flags & (MSG_DONTWAIT | MSG_ERRQUEUE), -EAGAIN,
+					       ret) == WAIT)
+			return WAIT;
+		if (*ret > 0 && !(stream && x.flags & MSG_TRUNC)) {
+			got = (size_t)*ret < part ? (size_t)*ret : part;
+			if (copy(t, t->done, got, true))
+				*ret = -EFAULT;
+		}
+		if (*ret > 0 && all)
+			t->done += (uint64_t)*ret;
+	} while (*ret > 0 && all && t->done < x.total);
+	if (t->done)
+		*ret = (long)t->done;
+	return ANSWER;
+}
+
+/* Returns an address as accept() does. */
+static int give_name(struct thread *t, const char *name, socklen_t len, uint64_t to, uint64_t len_at)
+{
+	socklen_t room;
+
+	if (!to)
+		return 0;
+	if (mem_read(t, &room, len_at, sizeof(room)))
+		return -EFAULT;
+	if (mem_write(t, to, name, room < len ? room : len))
+		return -EFAULT;
+	return mem_write(t, len_at, &len, sizeof(len));
+}
+
+static int read_name(struct thread *t, uint64_t at, uint64_t len)
+{
+	x.name_len = at ? (socklen_t)len : 0;
+	if (x.name_len > sizeof(x.name))
+		return -EINVAL;
+	return mem_read(t, x.name, at, x.name_len);
+}
+
+static enum fd_kind kind_of(int type)
+{
+	return (type & 0xf) == SOCK_STREAM ? FD_STREAM : FD_MESSAGES;
+}
+
+enum verdict on_socket(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	int domain = (int)a[0], type = (int)a[1], proto = (int)a[2];
+
+	(void)f;
+	if (mptcp && (domain == AF_INET || domain == AF_INET6) && kind_of(type) == FD_STREAM &&
+	    (!proto || proto == IPPROTO_TCP))
+		proto = IPPROTO_MPTCP;
+	*ret = fd_add(t, (int)ST(socket, domain, type | SOCK_NONBLOCK, proto, 0, 0, 0), kind_of(type),
+		      type & SOCK_NONBLOCK, type & SOCK_CLOEXEC);
+	return ANSWER;
+}
+
+static enum verdict add_pair(struct thread *t, long made, int *pair, enum fd_kind kind, int flags,
+			     uint64_t to, long *ret)
+{
+	int i;
+
+	*ret = made;
+	if (made)
+		return ANSWER;
+	for (i = 0; i < 2; i++) {
+		pair[i] = fd_add(t, pair[i], kind, flags & O_NONBLOCK, flags & O_CLOEXEC);
+		if (pair[i] < 0)
+			fail("%s: too many descriptors", t->p->program->name);
+	}
+	*ret = mem_write(t, to, pair, 2 * sizeof(*pair));
+	return ANSWER;
+}
+
+enum verdict on_socketpair(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	int pair[2];
+
+	(void)f;
+	return add_pair(t, ST(socketpair, a[0], a[1] | SOCK_NONBLOCK, a[2], pair, 0, 0), pair,
+			kind_of((int)a[1]), (int)a[1], a[3], ret);
+}
+
+static enum verdict make_pipe(struct thread *t, uint64_t to, int flags, long *ret)
+{
+	int pair[2];
+
+	return add_pair(t, ST(pipe2, pair, flags | O_NONBLOCK, 0, 0, 0, 0), pair, FD_PIPE, flags, to, ret);
+}
+
+enum verdict on_pipe(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	(void)f;
+	return make_pipe(t, a[0], 0, ret);
+}
+
+enum verdict on_pipe2(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	(void)f;
+	return make_pipe(t, a[0], (int)a[1], ret);
+}
+
+static enum verdict make_eventfd(struct thread *t, uint64_t count, int flags, long *ret)
+{
+	*ret = fd_add(t, (int)ST(eventfd2, count, flags | O_NONBLOCK, 0, 0, 0, 0), FD_OTHER,
+		      flags & O_NONBLOCK, flags & O_CLOEXEC);
+	return ANSWER;
+}
+
+enum verdict on_eventfd(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	(void)f;
+	return make_eventfd(t, a[0], 0, ret);
+}
+
+enum verdict on_eventfd2(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	(void)f;
+	return make_eventfd(t, a[0], (int)a[1], ret);
+}
+
+enum verdict on_timerfd_create(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	(void)f;
+	*ret = fd_add(t, (int)ST(timerfd_create, a[0], a[1] | TFD_NONBLOCK, 0, 0, 0, 0), FD_OTHER,
+		      a[1] & TFD_NONBLOCK, a[1] & TFD_CLOEXEC);
+	return ANSWER;
+}
+
+enum verdict on_timerfd_settime(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	struct itimerspec new, old;
+
+	if (f < 0)
+		return NATIVE;	/* fails */
+	*ret = mem_read(t, &new, a[2], sizeof(new));
+	if (!*ret)
+		*ret = ST(timerfd_settime, f, a[1], &new, &old, 0, 0);
+	if (!*ret && a[3])
+		*ret = mem_write(t, a[3], &old, sizeof(old));
+	return ANSWER;
+}
+
+enum verdict on_timerfd_gettime(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	struct itimerspec now_set;
+
+	if (f < 0)
+		return NATIVE;
+	*ret = ST(timerfd_gettime, f, &now_set, 0, 0, 0, 0);
+	if (!*ret)
+		*ret = mem_write(t, a[1], &now_set, sizeof(now_set));
+	return ANSWER;
+}
+
+enum verdict on_bind(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	if (f < 0)
+		return NATIVE;
+	*ret = read_name(t, a[1], a[2]);
+	if (!*ret)
+		*ret = ST(bind, f, x.name, x.name_len, 0, 0, 0);
+	if (!*ret && fd_info[f].kind == FD_MESSAGES)
+		message(MSG_LISTEN, t->p->program->id, now, NULL, 0);
+	return ANSWER;
+}
+
+enum verdict on_connect(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	enum { BEGUN = 1 };	/* in @done */
+	struct pollfd p = { .fd = f, .events = POLLOUT };
+	socklen_t len = sizeof(int);
+	int error = 0;
+
+	if (f < 0)
+		return NATIVE;
+	if (t->done == BEGUN) {
+		if (!ST(poll, &p, 1, 0, 0, 0, 0)) {
+			if (wait_io(t, f, SO_SNDTIMEO, false, -EINPROGRESS, ret) == WAIT)
+				return WAIT;
+		} else {
+			*ret = ST(getsockopt, f, SOL_SOCKET, SO_ERROR, &error, &len, 0);
+			*ret = *ret ? *ret : -error;
+		}
+		t->done = 0;
+		return ANSWER;
+	}
+	*ret = read_name(t, a[1], a[2]);
+	if (!*ret)
+		*ret = ST(connect, f, x.name, x.name_len, 0, 0, 0);
+	if (*ret != -EINPROGRESS && *ret != -EAGAIN)
+		return ANSWER;
+	if (*ret == -EINPROGRESS && !fd_info[f].nonblock)
+		t->done = BEGUN;
+	return wait_io(t, f, SO_SNDTIMEO, fd_info[f].nonblock, *ret, ret);
+}
+
+enum verdict on_listen(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	if (f < 0)
+		return NATIVE;
+	*ret = ST(listen, f, a[1], 0, 0, 0, 0);
+	if (!*ret)
+		message(MSG_LISTEN, t->p->program->id, now, NULL, 0);
+	return ANSWER;
+}
+
+static enum verdict accept_one(struct thread *t, uint64_t *a, int f, int flags, long *ret)
+{
+	char name[ADDR_SIZE];
+	socklen_t len = sizeof(name);
+	int error;
+
+	if (f < 0)
+		return NATIVE;
+	*ret = ST(accept4, f, name, &len, flags | SOCK_NONBLOCK, 0, 0);
+	if (*ret == -EAGAIN)
+		return wait_io(t, f, SO_RCVTIMEO, fd_info[f].nonblock, -EAGAIN, ret);
+	*ret = fd_add(t, (int)*ret, fd_info[f].kind, flags & SOCK_NONBLOCK, flags & SOCK_CLOEXEC);
+	error = *ret < 0 ? 0 : give_name(t, name, len, a[1], a[2]);
+	*ret = error ? error : *ret;
+	return ANSWER;
+}
+
+enum verdict on_accept(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	return accept_one(t, a, f, 0, ret);
+}
+
+enum verdict on_accept4(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	return accept_one(t, a, f, (int)a[3], ret);
+}
+
+/* getsockname(), getpeername() */
+enum verdict on_name(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	char name[ADDR_SIZE];
+	socklen_t len = sizeof(name);
+
+	if (f < 0)
+		return NATIVE;
+	*ret = stack_call(t->req.data.nr, f, (long)name, (long)&len, 0, 0, 0);
+	if (!*ret)
+		*ret = give_name(t, name, len, a[1], a[2]);
+	return ANSWER;
+}
+
+/* Options with pointers to other memory, or with descriptors */
+static bool is_plain(int level, int option)
+{
+	if (level == SOL_SOCKET)
+		return option != SO_ATTACH_FILTER && option != SO_ATTACH_BPF &&
+		       option != SO_ATTACH_REUSEPORT_CBPF && option != SO_ATTACH_REUSEPORT_EBPF &&
+		       option != SO_ZEROCOPY;
+	if (level == IPPROTO_TCP)
+		return option != TCP_ZEROCOPY_RECEIVE;
+	/* iptables, arptables, ip6tables */
+	return level == IPPROTO_IP ? option != 64 && option != 65 && option != 96 && option != 97 :
+	       level != IPPROTO_IPV6 || (option != 64 && option != 65);
+}
+
+enum verdict on_setsockopt(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	if (f < 0)
+		return NATIVE;
+	if (!is_plain((int)a[1], (int)a[2]))
+		return UNSUPPORTED;
+	*ret = a[4] > BUF_SIZE ? -EINVAL : mem_read(t, buf, a[3], a[4]);
+	if (!*ret)
+		*ret = ST(setsockopt, f, a[1], a[2], a[3] ? buf : NULL, a[4], 0);
+	return ANSWER;
+}
+
+enum verdict on_getsockopt(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	socklen_t len;
+
+	if (f < 0)
+		return NATIVE;
+	if (!is_plain((int)a[1], (int)a[2]))
+		return UNSUPPORTED;
+	*ret = mem_read(t, &len, a[4], sizeof(len));
+	if (!*ret && len > BUF_SIZE)
+		len = BUF_SIZE;
+	if (!*ret)
+		*ret = mem_read(t, buf, a[3], len);
+	if (!*ret)
+		*ret = ST(getsockopt, f, a[1], a[2], buf, &len, 0);
+	if (!*ret)
+		*ret = mem_write(t, a[3], buf, len);
+	if (!*ret)
+		*ret = mem_write(t, a[4], &len, sizeof(len));
+	return ANSWER;
+}
+
+enum verdict on_shutdown(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	(void)t;
+	*ret = f < 0 ? 0 : ST(shutdown, f, a[1], 0, 0, 0, 0);
+	return f < 0 ? NATIVE : ANSWER;
+}
+
+enum verdict on_ioctl(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	struct ifreq ifr;
+	int n;
+
+	if (f < 0)
+		return NATIVE;
+	switch (a[1]) {
+	case TCGETS:
+		*ret = -ENOTTY;
+		return ANSWER;
+	case FIONBIO:
+		*ret = mem_read(t, &n, a[2], sizeof(n));
+		if (!*ret)
+			fd_info[f].nonblock = n;
+		return ANSWER;
+	case FIOCLEX:
+	case FIONCLEX:
+		return NATIVE;
+	case FIONREAD:
+	case SIOCOUTQ:
+	case SIOCATMARK:
+		*ret = ST(ioctl, f, a[1], &n, 0, 0, 0);
+		if (!*ret)
+			*ret = mem_write(t, a[2], &n, sizeof(n));
+		return ANSWER;
+	case SIOCGIFNAME:
+	case SIOCGIFFLAGS:
+	case SIOCGIFADDR:
+	case SIOCGIFBRDADDR:
+	case SIOCGIFNETMASK:
+	case SIOCGIFMTU:
+	case SIOCGIFHWADDR:
+	case SIOCGIFINDEX:
+		*ret = mem_read(t, &ifr, a[2], sizeof(ifr));
+		if (!*ret)
+			*ret = ST(ioctl, f, a[1], &ifr, 0, 0, 0);
+		if (!*ret)
+			*ret = mem_write(t, a[2], &ifr, sizeof(ifr));
+		return ANSWER;
+	}
+	return UNSUPPORTED;
+}
+
+enum verdict on_read(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	begin(0, false);
+	*ret = f < 0 ? 0 : one_buffer(a[1], a[2]);
+	return f < 0 ? NATIVE : *ret ? ANSWER : receive(t, f, ret);
+}
+
+enum verdict on_readv(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	begin(0, false);
+	*ret = f < 0 ? 0 : read_iov(t, a[1], a[2]);
+	return f < 0 ? NATIVE : *ret ? ANSWER : receive(t, f, ret);
+}
+
+enum verdict on_write(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	begin(0, false);
+	*ret = f < 0 ? 0 : one_buffer(a[1], a[2]);
+	return f < 0 ? NATIVE : *ret ? ANSWER : send_all(t, f, ret);
+}
+
+enum verdict on_writev(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	begin(0, false);
+	*ret = f < 0 ? 0 : read_iov(t, a[1], a[2]);
+	return f < 0 ? NATIVE : *ret ? ANSWER : send_all(t, f, ret);
+}
+
+enum verdict on_sendto(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	if (f < 0)
+		return NATIVE;
+	begin((int)a[3], true);
+	*ret = one_buffer(a[1], a[2]);
+	if (!*ret)
+		*ret = read_name(t, a[4], a[5]);
+	return *ret ? ANSWER : send_all(t, f, ret);
+}
+
+enum verdict on_recvfrom(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	int error;
+
+	if (f < 0)
+		return NATIVE;
+	begin((int)a[3], true);
+	*ret = one_buffer(a[1], a[2]);
+	if (*ret)
+		return ANSWER;
+	if (receive(t, f, ret) == WAIT)
+		return WAIT;
+	error = *ret < 0 ? 0 : give_name(t, x.name, x.name_len, a[4], a[5]);
+	*ret = error ? error : *ret;
+	return ANSWER;
+}
+
+/* Sends the message whose header is at @at. */
+static enum verdict send_message(struct thread *t, int f, uint64_t at, int flags, long *ret)
+{
+	struct msghdr m;
+	struct cmsghdr *c;
+
+	begin(flags, true);
+	*ret = mem_read(t, &m, at, sizeof(m));
+	if (!*ret)
+		*ret = read_iov(t, (uint64_t)m.msg_iov, m.msg_iovlen);
+	if (!*ret)
+		*ret = read_name(t, (uint64_t)m.msg_name, m.msg_namelen);
+	if (!*ret)
+		*ret = m.msg_controllen > sizeof(x.control) ? -ENOBUFS :
+		       mem_read(t, x.control, (uint64_t)m.msg_control, m.msg_controllen);
+	if (*ret)
+		return ANSWER;
+	x.control_len = m.msg_controllen;
+	m.msg_control = x.control;
+	for (c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c))
+		if (c->cmsg_level == SOL_SOCKET && (c->cmsg_type == SCM_RIGHTS ||
+						    c->cmsg_type == SCM_CREDENTIALS))
+			fail("%s: passes descriptors or credentials over a socket, which is not supported in virtual time",
+			     t->p->program->name);
+	return send_all(t, f, ret);
+}
+
+enum verdict on_sendmsg(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	return f < 0 ? NATIVE : send_message(t, f, a[1], (int)a[2], ret);
+}
+
+/* Sends the first message only, which a caller expects if others do not fit. */
+enum verdict on_sendmmsg(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	unsigned int len;
+
+	*ret = 0;
+	if (f < 0 || !a[2])
+		return f < 0 ? NATIVE : ANSWER;
+	if (send_message(t, f, a[1], (int)a[3], ret) == WAIT)
+		return WAIT;
+	if (*ret >= 0) {
+		len = (unsigned int)*ret;
+		*ret = mem_write(t, a[1] + offsetof(struct mmsghdr, msg_len), &len, sizeof(len));
+		*ret = *ret ? *ret : 1;
+	}
+	return ANSWER;
+}
+
+enum verdict on_recvmsg(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	struct msghdr m;
+	int error;
+
+	if (f < 0)
+		return NATIVE;
+	begin((int)a[2], true);
+	*ret = mem_read(t, &m, a[1], sizeof(m));
+	if (!*ret)
+		*ret = read_iov(t, (uint64_t)m.msg_iov, m.msg_iovlen);
+	if (*ret)
+		return ANSWER;
+	x.control_len = m.msg_controllen < sizeof(x.control) ? m.msg_controllen : sizeof(x.control);
+	if (receive(t, f, ret) == WAIT)
+		return WAIT;
+	if (*ret < 0)
+		return ANSWER;
+	error = m.msg_name ? mem_write(t, (uint64_t)m.msg_name, x.name, x.name_len < m.msg_namelen ?
+				       x.name_len : m.msg_namelen) : 0;
+	m.msg_namelen = m.msg_name ? x.name_len : 0;
+	if (!error)
+		error = mem_write(t, (uint64_t)m.msg_control, x.control, x.control_len);
+	m.msg_controllen = x.control_len;
+	m.msg_flags = x.msg_flags;
+	if (!error)
+		error = mem_write(t, a[1], &m, sizeof(m));
+	*ret = error ? error : *ret;
+	return ANSWER;
+}

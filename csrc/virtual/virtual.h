@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * lklvirtual: a node of a lab in virtual time, see main.c.
+ */
+#ifndef VIRTUAL_H
+#define VIRTUAL_H
+
+#include <linux/seccomp.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+
+#define NEVER		UINT64_MAX
+#define BOOT_NS		99500000000ull		/* CLOCK_MONOTONIC at the boot of the stack */
+#define BEGIN_NS	100000000000ull		/* and at the start of the first program */
+#define REAL_OFFSET	(1767225600000000000ull - BEGIN_NS)	/* 2026-01-01 00:00 UTC */
+
+#define MAX_FDS		4096
+#define MAX_IFS		16
+#define MAX_THREADS	4096
+#define MAX_PROCESSES	1024
+#define MAX_PROGRAMS	256
+#define BUF_SIZE	(256 * 1024)
+
+/*
+ * Messages between the coordinator and a node: this header, then @len bytes.
+ * The twin of struct header in internal/run/virtual/node.go.
+ */
+enum msg_type {
+	MSG_FRAME = 'f',	/* both ways: a frame that is sent or arrives at @time */
+	MSG_START = 's',	/* start program @id at @time: output file and words, each with a NUL */
+	MSG_GRANT = 'g',	/* run until @time, exclusively */
+	MSG_DONE = 'd',		/* has run until then; the next event is at @time */
+	MSG_LISTEN = 'l',	/* program @id listens */
+	MSG_END = 'e',		/* program @id has ended at @time, with the wait status */
+	MSG_FAIL = 'x',		/* the lab cannot go on: a line for the user */
+};
+
+struct msg {
+	uint8_t type, pad;
+	uint16_t id;		/* interface or program */
+	uint32_t len;
+	uint64_t time;
+};
+
+enum fd_kind { FD_STREAM, FD_MESSAGES, FD_PIPE, FD_OTHER };
+
+struct thread;
+
+/**
+ * struct program - a program of the coordinator, with all its descendants
+ * @id: number that the coordinator gave it
+ * @births: number of threads and processes that clone() has made or will make, and
+ *	that have made no call
+ * @creator: the thread that has called clone() last
+ */
+struct program {
+	int id, listener, births;
+	struct thread *creator;
+	char name[64];
+};
+
+/**
+ * struct process - a process of a program
+ * @pid: in the namespace of this process, and @ns_pid in its own one
+ * @mem: its memory, /proc/PID/mem
+ * @parent: NULL: started for the coordinator
+ * @vforked_by: the thread that waits until this process has its own memory
+ * @running: number of its threads that are not stopped at a call
+ * @exec: it has been allowed to execute a program; its next call shows whether it did
+ * @reaped: its parent has fetched its status
+ * @signalled: it may have a signal that ends calls
+ * @random: the random bytes that its program has been given
+ * @fds: for each of its descriptors, 1 + that of the stack, or 0
+ */
+struct process {
+	struct program *program;
+	pid_t pid, ns_pid;
+	int pidfd, mem, running;
+	struct process *parent;
+	struct thread *vforked_by;
+	bool live, exec, reaped, signalled;
+	uint64_t random[2];
+	int fds[MAX_FDS];
+};
+
+/**
+ * struct thread - a thread of a program
+ * @ns_tid: its id in its own namespace
+ * @held: stopped at @req
+ * @retry: the call has been tried and has to wait
+ * @charged: it waits because its calls have taken time, see program.c
+ * @calls: number of its calls since it last waited
+ * @vforks: it waits in the kernel for the child of its vfork()
+ * @wake: end of its wait
+ * @done: bytes that the call has transferred before it had to wait
+ * @futex: address at which it waits, or 0
+ */
+struct thread {
+	struct process *p;
+	pid_t tid, ns_tid;
+	bool live, held, retry, charged, woken, vforks;
+	unsigned int calls;
+	uint64_t wake, done, futex;
+	uint32_t futex_bits;
+	struct seccomp_notif req;
+};
+
+/* What is to be done with a call */
+enum verdict {
+	ANSWER,		/* return a result */
+	WAIT,		/* try again after the next event, at the latest at @wake */
+	NATIVE,		/* the host's kernel executes it */
+	CLONE, EXEC, THREAD_EXIT, EXIT,	/* native; threads begin or end */
+	UNSUPPORTED,
+};
+
+/* coordinator.c: messages, time, chance */
+extern unsigned long long now;
+extern char buf[BUF_SIZE];	/* for the call that is handled */
+bool coordinator_open(void);
+bool coordinator_read(void *to, size_t len);
+void coordinator_done(uint64_t next);
+void message(int type, int id, uint64_t time, const void *data, uint32_t len);
+void fail(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
+void random_seed(uint64_t seed);
+uint64_t random_next(void);
+
+/* node_stack.c: the kernel and its devices */
+void stack_begin(const char *lib, const char *mem, uint64_t seed);
+void stack_interface(const char *text);
+void stack_route(const char *text);
+void stack_sysctl(const char *text);
+void stack_settle(void);
+uint64_t stack_next(void);
+void stack_frame(int iface, const void *frame, uint32_t len);
+long stack_call(long nr, long a, long b, long c, long d, long e, long f);
+
+#define ST(nr, a, b, c, d, e, f) \
+	stack_call(SYS_##nr, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f))
+
+/* process.c: processes and threads */
+extern struct thread threads[MAX_THREADS];
+extern int thread_count;
+extern struct process processes[MAX_PROCESSES];
+extern int process_count;
+bool process_reaped(struct process *p);
+uint64_t status_field(pid_t pid, const char *name, int base);
+bool signals_pending(struct thread *t, const uint64_t *mask);
+int mem_read(struct thread *t, void *to, uint64_t from, size_t len);
+int mem_write(struct thread *t, uint64_t to, const void *from, size_t len);
+int mem_string(struct thread *t, char *to, uint64_t from, size_t size);
+
+/* program.c: start and end of programs, and the order in which their threads run */
+void programs_begin(void);
+void program_start(int id, char *words, uint32_t len);
+bool programs_settle(void);
+void programs_kill(void);
+
+/* fds.c: descriptors */
+extern const char *hosts_file;	/* what programs see as /etc/hosts */
+int fd_stack(struct thread *t, uint64_t fd);
+int fd_add(struct thread *t, int sfd, enum fd_kind kind, bool nonblock, bool cloexec);
+int fd_add_host(struct thread *t, int fd, bool cloexec);
+void fds_drop(struct process *p, uint64_t first, uint64_t last);
+void fds_after_exec(struct process *p);
+void fds_fork(struct process *to, const struct process *from);
+extern struct fd_info {
+	int refs;
+	enum fd_kind kind;
+	bool nonblock;
+} fd_info[MAX_FDS];
+
+/* calls.c: what happens at each call */
+enum verdict call_handle(struct thread *t, long *ret);
+const char *call_name(int nr);
+bool call_restarts(const struct thread *t);
+
+/* sock.c */
+extern bool mptcp;	/* TCP stream sockets become MPTCP */
+
+/* The handlers, by file. @a: the arguments, @f: the stack's descriptor of the first one */
+typedef enum verdict handler(struct thread *t, uint64_t *a, int f, long *ret);
+handler on_open, on_openat, on_close, on_close_range, on_dup, on_dup2, on_dup3, on_fcntl, on_fstat,
+	on_newfstatat;
+handler on_socket, on_socketpair, on_pipe, on_pipe2, on_eventfd, on_eventfd2, on_timerfd_create,
+	on_timerfd_settime, on_timerfd_gettime, on_bind, on_connect, on_listen, on_accept, on_accept4,
+	on_name, on_setsockopt, on_getsockopt, on_shutdown, on_ioctl, on_read, on_readv, on_write,
+	on_writev, on_sendto, on_recvfrom, on_sendmsg, on_recvmsg, on_sendmmsg;
+handler on_nanosleep, on_clock_nanosleep, on_pause, on_yield, on_poll, on_ppoll, on_select,
+	on_pselect, on_sigsuspend, on_wait4, on_waitid, on_epoll_create, on_epoll_create1, on_epoll_ctl, on_epoll_wait, on_epoll_pwait2,
+	on_futex;
+
+/* Finishes a call that may have to wait until @timeout (NEVER: without limit) from its start. */
+enum verdict wait_until(struct thread *t, uint64_t timeout);
+
+#endif
