@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -359,6 +360,8 @@ func labRunCommand() *cobra.Command {
 		quiet   bool
 		without bool
 		vars    lab.Vars
+		clock   string
+		seed    uint64
 	)
 	output := cli.OutputTable
 	cmd := &cobra.Command{
@@ -366,8 +369,13 @@ func labRunCommand() *cobra.Command {
 		Short: "start a lab, perform the steps of its file, and end it",
 		Long: `run starts the lab of a topology file, performs its steps and ends it. The folder
 of the results contains wires.pcapng with the packets on all wires, the output
-of each node and step, and results.json. The exit status is 1 if a step failed.`,
-		Example: "  lklrun lab run test.json\n  lklrun lab run --results out -o json test.json",
+of each node and step, and results.json. The exit status is 1 if a step failed.
+
+With --time virtual, clocks advance only while all programs wait. An hour of
+waiting takes no time, and two runs with the same seed and the same programs give
+the same packets and output. Not all programs and labs can run so: what is not
+supported ends the lab with a line that names it.`,
+		Example: "  lklrun lab run test.json\n  lklrun lab run --results out -o json test.json\n  lklrun lab run --time virtual --seed 7 test.json",
 		Args:    oneFile,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkFlags(cmd.Flags()); err != nil {
@@ -386,8 +394,20 @@ of each node and step, and results.json. The exit status is 1 if a step failed.`
 			if folder == "" {
 				folder = t.Name + ".results"
 			}
+			run := labRun{capture: !without, bar: true, lines: output == cli.OutputTable && !quiet}
+			switch {
+			case clock == "virtual":
+				if !cmd.Flags().Changed("seed") {
+					seed = uint64(t.Seed)
+				}
+				run.seed = &seed
+			case clock != "real":
+				return cli.Usagef("--time %q; expected real or virtual", clock)
+			case cmd.Flags().Changed("seed"):
+				return cli.Usagef("--seed: requires --time virtual; in real time, \"seed\" in the file repeats the decisions of the wires")
+			}
 			report := &labReport{Lab: t.Name, Folder: folder, Steps: []lab.Result{}}
-			err = runLab(cmd.Context(), t, report, labRun{capture: !without, bar: true, lines: output == cli.OutputTable && !quiet})
+			err = runLab(cmd.Context(), t, report, run)
 			if output == cli.OutputJSON {
 				err = errors.Join(cli.WriteJSON(os.Stdout, report), err)
 			}
@@ -399,6 +419,8 @@ of each node and step, and results.json. The exit status is 1 if a step failed.`
 	vars = addVars(f)
 	f.StringVar(&folder, "results", "", "write the results to this `FOLDER` (default: NAME.results)")
 	f.BoolVar(&without, "no-capture", false, "do not capture the packets on the wires")
+	f.StringVar(&clock, "time", "real", "run in `real|virtual` time")
+	f.Uint64Var(&seed, "seed", 0, "with --time virtual: repeat an earlier run with the same `NUMBER` (default: that of the file)")
 	f.BoolVarP(&quiet, "quiet", "q", false, "do not print a line for each step")
 	f.BoolVar(&explain, "explain", false, "print the nodes, addresses, routes and wires without starting them")
 	f.VarP(&output, "output", "o", "print a line for each step, or JSON")
@@ -407,9 +429,10 @@ of each node and step, and results.json. The exit status is 1 if a step failed.`
 
 // labRun says what runLab does besides the steps.
 type labRun struct {
-	capture bool // capture the packets on the wires
-	bar     bool // show a progress bar while the nodes start
-	lines   bool // print a line for each step
+	capture bool    // capture the packets on the wires
+	bar     bool    // show a progress bar while the nodes start
+	lines   bool    // print a line for each step
+	seed    *uint64 // in virtual time, with this seed; nil: in real time
 }
 
 // runLab performs the steps of a lab.
@@ -418,6 +441,14 @@ func runLab(ctx context.Context, t *lab.Topology, report *labReport, r labRun) (
 	defer stop()
 	if err := os.MkdirAll(report.Folder, 0o755); err != nil {
 		return cli.Usagef("--results: %w", err)
+	}
+	done := func(step lab.Result) {
+		if r.lines && step.OK {
+			fmt.Printf("%d. %s: ok, %.1f s\n", step.Step, step.What, step.Seconds)
+		}
+	}
+	if r.seed != nil {
+		return runVirtual(ctx, t, report, r, done)
 	}
 	if err := notRunning(ctx, t.Name); err != nil {
 		return err
@@ -441,16 +472,21 @@ func runLab(ctx context.Context, t *lab.Topology, report *labReport, r labRun) (
 			return errRun{err}
 		}
 	}
-	report.Steps, err = l.Run(ctx, lab.RunOptions{Folder: report.Folder, Done: func(step lab.Result) {
-		if r.lines && step.OK {
-			fmt.Printf("%d. %s: ok, %.1f s\n", step.Step, step.What, step.Seconds)
-		}
-	}})
+	report.Steps, err = l.Run(ctx, lab.RunOptions{Folder: report.Folder, Done: done})
 	if ctx.Err() == nil {
 		var failed error
 		report.Results, failed = l.Results(ctx, report.Steps)
 		err = cmp.Or(err, failed)
 	}
+	err = r.conclude(ctx, t, report, err)
+	if packets != nil {
+		err = errors.Join(err, packets.Stop())
+	}
+	return errors.Join(err, writeResults(report))
+}
+
+// conclude completes the report with the error of the steps, and prints the results.
+func (r *labRun) conclude(ctx context.Context, t *lab.Topology, report *labReport, err error) error {
 	if err != nil && ctx.Err() != nil {
 		err = errors.New("interrupted before all steps were done")
 	}
@@ -464,10 +500,26 @@ func runLab(ctx context.Context, t *lab.Topology, report *labReport, r labRun) (
 			}
 		}
 	}
-	if packets != nil {
-		err = errors.Join(err, packets.Stop())
+	return err
+}
+
+// runVirtual performs the steps of a lab in virtual time.
+func runVirtual(ctx context.Context, t *lab.Topology, report *labReport, r labRun, done func(lab.Result)) (err error) {
+	o := lab.VirtualOptions{Seed: *r.seed, Folder: report.Folder, Capture: r.capture, Done: done}
+	if r.capture {
+		report.Capture = filepath.Join(report.Folder, "wires.pcapng")
 	}
-	return errors.Join(err, writeResults(report))
+	steps, err := t.RunVirtual(ctx, o)
+	var wrong *lab.TopologyError
+	if errors.As(err, &wrong) {
+		return &cli.UsageError{Err: err}
+	}
+	report.Steps = append(report.Steps, steps...)
+	report.Results = map[string]string{}
+	for _, s := range steps {
+		maps.Copy(report.Results, s.Values)
+	}
+	return errors.Join(r.conclude(ctx, t, report, err), writeResults(report))
 }
 
 // writeResults writes results.json.

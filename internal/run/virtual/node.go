@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package virtual
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// roundLimit bounds the answer of a node, in the host's time. A node itself reports a
+// program that runs for 30 s without a system call.
+const roundLimit = 2 * time.Minute
+
+// maxMessage limits a message of a node.
+const maxMessage = 1 << 20
+
+// Types of messages: see csrc/virtual/virtual.h.
+const (
+	msgFrame  = 'f'
+	msgStart  = 's'
+	msgGrant  = 'g'
+	msgDone   = 'd'
+	msgListen = 'l'
+	msgEnd    = 'e'
+	msgFail   = 'x'
+)
+
+// header is the head of a message: the twin of struct msg in csrc/virtual/virtual.h.
+type header struct {
+	Type, _ uint8
+	ID      uint16 // interface or program
+	Len     uint32
+	Time    uint64
+}
+
+// node is a process of lklvirtual.
+type node struct {
+	conf   *Node
+	conn   net.Conn
+	in     *bufio.Reader
+	out    *bufio.Writer
+	cmd    *exec.Cmd
+	stderr bytes.Buffer
+	next   uint64 // time of its next event
+}
+
+// find returns the path of lklvirtual, which must be in the directory of this program.
+func find(bin string) (string, error) {
+	if bin == "" {
+		exe, err := os.Executable()
+		if err != nil {
+			return "", fmt.Errorf("looking for lklvirtual: %w", err)
+		}
+		bin = filepath.Dir(exe)
+	}
+	path := filepath.Join(bin, "lklvirtual")
+	if err := unix.Access(path, unix.X_OK); err != nil {
+		return "", fmt.Errorf("%s (expected in lklrun's directory): %w; it exists only on x86-64", path, err)
+	}
+	return path, nil
+}
+
+// startNode starts the process, which boots the stack.
+func startNode(ctx context.Context, path string, conf *Node, seed uint64) (*node, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("node %s: %w", conf.Name, err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "node"), os.NewFile(uintptr(fds[1]), "lklrun")
+	defer ours.Close()
+	defer theirs.Close()
+	n := &node{conf: conf}
+	if n.conn, err = net.FileConn(ours); err != nil {
+		return nil, fmt.Errorf("node %s: %w", conf.Name, err)
+	}
+	n.in, n.out = bufio.NewReaderSize(n.conn, 1<<18), bufio.NewWriterSize(n.conn, 1<<18)
+	n.cmd = exec.CommandContext(ctx, path, conf.args(seed)...)
+	n.cmd.Stderr, n.cmd.ExtraFiles = &n.stderr, []*os.File{theirs}
+	n.cmd.Env, n.cmd.WaitDelay = conf.Env, time.Second
+	// Ctrl-C ends the nodes through the context.
+	n.cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
+	if err := n.cmd.Start(); err != nil {
+		n.conn.Close()
+		return nil, fmt.Errorf("node %s: %w", conf.Name, err)
+	}
+	return n, nil
+}
+
+// args returns the arguments of lklvirtual.
+func (n *Node) args(seed uint64) []string {
+	args := []string{"-S", strconv.FormatUint(seed, 10), "-l", n.Library, "-m", n.Mem, "-h", n.Hosts}
+	if n.MPTCP {
+		args = append(args, "-M")
+	}
+	args = append(args, "--")
+	for _, i := range n.Interfaces {
+		words := []string{strconv.Itoa(i.MTU)}
+		for _, a := range i.Addrs {
+			words = append(words, a.String())
+		}
+		args = append(args, "if", strings.Join(words, " "))
+	}
+	for _, s := range n.Sysctls {
+		args = append(args, "sysctl", s)
+	}
+	for _, r := range n.Routes {
+		args = append(args, "route", r.To.String()+" "+r.Via.String())
+	}
+	return args
+}
+
+func (n *node) send(kind uint8, id int, at uint64, data []byte) error {
+	h := header{Type: kind, ID: uint16(id), Len: uint32(len(data)), Time: at}
+	b, err := binary.Append(nil, binary.NativeEndian, h)
+	if err == nil {
+		if _, err = n.out.Write(b); err == nil {
+			_, err = n.out.Write(data)
+		}
+	}
+	return err
+}
+
+// receive reads a message.
+func (n *node) receive() (h header, data []byte, err error) {
+	if err = binary.Read(n.in, binary.NativeEndian, &h); err == nil {
+		if h.Len > maxMessage {
+			return h, nil, fmt.Errorf("node %s: a message of %d bytes", n.conf.Name, h.Len)
+		}
+		data = make([]byte, h.Len)
+		_, err = io.ReadFull(n.in, data)
+	}
+	if err != nil {
+		return h, nil, n.ended(err)
+	}
+	if h.Type == msgFail {
+		return h, nil, &Error{Node: n.conf.Name, Text: string(data)}
+	}
+	return h, data, nil
+}
+
+// ended returns the error for a node that has ended, or that does not answer.
+func (n *node) ended(err error) error {
+	text := "lklvirtual has ended"
+	if os.IsTimeout(err) {
+		text = fmt.Sprintf("no answer within %v", roundLimit)
+	}
+	if log := strings.TrimSpace(n.stderr.String()); log != "" {
+		text += ": " + log[strings.LastIndexByte(log, '\n')+1:]
+	}
+	return &Error{Node: n.conf.Name, Text: text}
+}
+
+// close ends the process with all its programs.
+func (n *node) close() {
+	n.conn.Close()
+	_ = n.cmd.Process.Kill() // it may have ended
+	_ = n.cmd.Wait()         // killed
+}

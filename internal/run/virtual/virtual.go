@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package virtual coordinates the nodes of a lab in virtual time. Each node is a process,
+// lklvirtual (csrc/virtual), with a stack and programs. Its clock stands still while they
+// run, and advances to the next event when all of them wait.
+//
+// The nodes run in rounds. A round begins at the earliest event of all nodes and is as
+// long as the least delay of a wire. No frame that a node sends in a round arrives in the
+// same round, so each node runs alone. Between rounds, this package passes on the frames
+// in the order of their times, which does not depend on the machine.
+package virtual
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+)
+
+// LeastDelay is the delay of a wire that has none. A round cannot be shorter.
+const LeastDelay = 10 * time.Microsecond
+
+const (
+	never = math.MaxUint64
+	// begin is the monotonic clock of the nodes when the first program can start: BEGIN_NS
+	// in csrc/virtual/virtual.h.
+	begin = 100_000_000_000
+)
+
+// Epoch is the time of day at the start of each lab: REAL_OFFSET in
+// csrc/virtual/virtual.h.
+var Epoch = time.Unix(1767225600, 0).UTC()
+
+// Wire is a wire.
+type Wire struct {
+	Delay time.Duration
+	Loss  float64 // probability that a frame is lost
+}
+
+// Interface is an interface of a node.
+type Interface struct {
+	Wire  int // index of its wire
+	MTU   int
+	Addrs []netip.Prefix
+}
+
+// MAC returns the hardware address of the interface, which csrc/virtual/node_stack.c
+// derives from its first IP address.
+func (i *Interface) MAC() []byte {
+	mac := make([]byte, 6)
+	mac[0] = 2
+	if len(i.Addrs) > 0 {
+		ip := i.Addrs[0].Addr().AsSlice()
+		copy(mac[2:], ip[len(ip)-4:])
+	}
+	return mac
+}
+
+// Route is a route of a node.
+type Route struct {
+	To  netip.Prefix
+	Via netip.Addr
+}
+
+// Node describes a node.
+type Node struct {
+	Name       string
+	Library    string // stack library
+	Mem        string
+	MPTCP      bool     // TCP stream sockets become MPTCP
+	Hosts      string   // file that programs see as /etc/hosts
+	Env        []string // environment of the programs
+	Sysctls    []string // NAME=VALUE
+	Interfaces []Interface
+	Routes     []Route
+}
+
+// Options describe a lab.
+type Options struct {
+	Bin    string // folder of lklvirtual; empty: that of this program
+	Seed   uint64
+	Wires  []Wire
+	Nodes  []Node
+	Packet func(node, iface int, at time.Time, frame []byte) error // called for each frame that is sent; may be nil
+}
+
+// Error is the error of a node with which the lab cannot go on, such as a system call that
+// virtual time does not support.
+type Error struct{ Node, Text string }
+
+// Error names the node.
+func (e *Error) Error() string { return "node " + e.Node + ": " + e.Text }
+
+// Program is a program of a node.
+type Program struct {
+	Listens bool // it has called listen, or bind for datagrams
+	Ended   bool
+	Status  unix.WaitStatus // once it has ended
+	At      time.Duration   // time of its end
+}
+
+// Lab is a lab in virtual time.
+type Lab struct {
+	o         Options
+	nodes     []*node
+	programs  []*Program
+	now       uint64 // end of the last round
+	lookahead uint64
+	ends      [][]end // of each wire
+	chance    []*rand.Rand
+}
+
+// end is an end of a wire.
+type end struct{ node, iface int }
+
+// frame is a frame that a node has sent.
+type frame struct {
+	from end
+	at   uint64
+	data []byte
+}
+
+// Start starts the nodes.
+func Start(ctx context.Context, o Options) (*Lab, error) {
+	path, err := find(o.Bin)
+	if err != nil {
+		return nil, err
+	}
+	l := &Lab{o: o, now: begin, lookahead: never, ends: make([][]end, len(o.Wires))}
+	for k, w := range o.Wires {
+		l.lookahead = min(l.lookahead, uint64(max(w.Delay, LeastDelay)))
+		l.chance = append(l.chance, rand.New(rand.NewPCG(o.Seed, uint64(k)))) //nolint:gosec // repeatable on purpose
+	}
+	seeds := rand.New(rand.NewPCG(o.Seed, never)) //nolint:gosec // repeatable on purpose
+	var g errgroup.Group
+	for k := range o.Nodes {
+		for j, i := range o.Nodes[k].Interfaces {
+			l.ends[i.Wire] = append(l.ends[i.Wire], end{k, j})
+		}
+		n, err := startNode(ctx, path, &o.Nodes[k], seeds.Uint64())
+		if err != nil {
+			l.Close()
+			return nil, err
+		}
+		l.nodes = append(l.nodes, n)
+	}
+	frames := make([][]frame, len(l.nodes))
+	for k := range l.nodes {
+		g.Go(func() error { return l.gather(k, &frames[k]) })
+	}
+	if err := g.Wait(); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, l.deliver(slices.Concat(frames...))
+}
+
+// Close ends the nodes.
+func (l *Lab) Close() {
+	for _, n := range l.nodes {
+		n.close()
+	}
+}
+
+// Now returns the time since the start of the lab.
+func (l *Lab) Now() time.Duration { return time.Duration(l.now - begin) }
+
+// Run starts a program on a node now. Its output goes to a file.
+func (l *Lab) Run(node int, output string, command []string) (*Program, error) {
+	p := new(Program)
+	l.programs = append(l.programs, p)
+	data := append([]byte(output), 0)
+	for _, w := range command {
+		data = append(append(data, w...), 0)
+	}
+	n := l.nodes[node]
+	n.next = min(n.next, l.now)
+	return p, n.send(msgStart, len(l.programs)-1, l.now, data)
+}
+
+// Round runs the nodes up to the next time at which frames can arrive, but not beyond
+// limit, the time since the start of the lab.
+func (l *Lab) Round(ctx context.Context, limit time.Duration) error {
+	first := uint64(never)
+	for _, n := range l.nodes {
+		first = min(first, n.next)
+	}
+	stop := begin + uint64(limit)
+	if first >= stop {
+		l.now = stop
+		return nil
+	}
+	until := min(first+l.lookahead, stop)
+	frames := make([][]frame, len(l.nodes))
+	var g errgroup.Group
+	for k, n := range l.nodes {
+		if n.next >= until {
+			continue
+		}
+		g.Go(func() error {
+			err := n.send(msgGrant, 0, until, nil)
+			if err == nil {
+				err = n.out.Flush()
+			}
+			if err != nil {
+				return n.ended(err)
+			}
+			return l.gather(k, &frames[k])
+		})
+	}
+	if err := g.Wait(); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return err
+	}
+	l.now = until
+	return l.deliver(slices.Concat(frames...))
+}
+
+// gather reads the messages of a node up to the end of its round.
+func (l *Lab) gather(k int, frames *[]frame) error {
+	n := l.nodes[k]
+	if err := n.conn.SetReadDeadline(time.Now().Add(roundLimit)); err != nil {
+		return err
+	}
+	for {
+		h, data, err := n.receive()
+		if err != nil {
+			return err
+		}
+		if (h.Type == msgListen || h.Type == msgEnd) && int(h.ID) >= len(l.programs) {
+			return &Error{n.conf.Name, "a message about an unknown program"}
+		}
+		switch h.Type {
+		case msgFrame:
+			if int(h.ID) >= len(n.conf.Interfaces) {
+				return &Error{n.conf.Name, "a frame of an unknown interface"}
+			}
+			*frames = append(*frames, frame{end{k, int(h.ID)}, h.Time, data})
+		case msgListen:
+			l.programs[h.ID].Listens = true
+		case msgEnd:
+			p := l.programs[h.ID]
+			p.Ended, p.At = true, time.Duration(h.Time-begin)
+			p.Status = unix.WaitStatus(binary.NativeEndian.Uint32(data))
+		case msgDone:
+			n.next = h.Time
+			return nil
+		default:
+			return &Error{n.conf.Name, fmt.Sprintf("a message of the unknown type %q", h.Type)}
+		}
+	}
+}
+
+// deliver passes on the frames of a round.
+func (l *Lab) deliver(frames []frame) error {
+	slices.SortStableFunc(frames, func(a, b frame) int {
+		switch {
+		case a.at < b.at:
+			return -1
+		case a.at > b.at:
+			return 1
+		}
+		return 0
+	})
+	for _, f := range frames {
+		if l.o.Packet != nil {
+			if err := l.o.Packet(f.from.node, f.from.iface, Epoch.Add(time.Duration(f.at)-begin), f.data); err != nil {
+				return err
+			}
+		}
+		w := l.o.Nodes[f.from.node].Interfaces[f.from.iface].Wire
+		arrival := f.at + uint64(max(l.o.Wires[w].Delay, LeastDelay))
+		for _, e := range l.ends[w] {
+			if e == f.from || !l.accepts(e, f.data) {
+				continue
+			}
+			// Each end decides for itself, as in a lab in real time.
+			if p := l.o.Wires[w].Loss; p > 0 && l.chance[w].Float64() < p {
+				continue
+			}
+			n := l.nodes[e.node]
+			if err := n.send(msgFrame, e.iface, arrival, f.data); err != nil {
+				return n.ended(err)
+			}
+			n.next = min(n.next, arrival)
+		}
+	}
+	return nil
+}
+
+// accepts reports whether a frame is for an end of a wire: to several stations, or to its
+// address.
+func (l *Lab) accepts(e end, data []byte) bool {
+	mac := l.o.Nodes[e.node].Interfaces[e.iface].MAC()
+	return len(data) < len(mac) || data[0]&1 != 0 || string(data[:len(mac)]) == string(mac)
+}

@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/diag/impair"
+	"github.com/lklrun/lklrun/internal/run/virtual"
+	"github.com/lklrun/lklrun/internal/stack"
+	"github.com/lklrun/lklrun/pkg/capture"
+)
+
+// VirtualOptions are the options of RunVirtual.
+type VirtualOptions struct {
+	Bin     string // folder of lklvirtual; empty: that of this program
+	Seed    uint64 // two runs with the same seed are equal
+	Folder  string // folder for the output of each node and step, NODE.log and step-N.log
+	Capture bool   // write the packets on all wires to wires.pcapng in the folder
+	Done    func(Result)
+}
+
+// virtualRun contains the state of RunVirtual.
+type virtualRun struct {
+	plan    *Plan
+	o       *VirtualOptions
+	lab     *virtual.Lab
+	results []Result
+	later   []*virtualStep
+}
+
+// virtualStep is a step that runs in the background.
+type virtualStep struct {
+	Result
+	step    Step
+	program *virtual.Program
+	began   time.Duration
+}
+
+// RunVirtual runs a lab in virtual time and performs its steps, as Up and Run do. An hour
+// of waiting takes no time, and two runs with the same seed and the same programs are
+// equal to the nanosecond. The times in the results are virtual ones.
+//
+// RunVirtual supports a part of what a topology can have: for the rest it returns a
+// *TopologyError. If a program needs something that cannot be repeated, the lab ends with
+// an error that names it.
+func (t *Topology) RunVirtual(ctx context.Context, o VirtualOptions) (results []Result, err error) {
+	p, err := t.Plan()
+	if err != nil {
+		return nil, err
+	}
+	if err := t.checkVirtual(); err != nil {
+		return nil, err
+	}
+	if o.Folder, err = filepath.Abs(o.Folder); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r := &virtualRun{plan: p, o: &o}
+	options := virtual.Options{Bin: o.Bin, Seed: o.Seed}
+	if err := r.addWires(t, &options); err != nil {
+		return nil, err
+	}
+	hosts, err := os.MkdirTemp("", "lklrun-lab-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(hosts) }() // only temporary files
+	for k := range p.Nodes {
+		n, err := r.node(t, &p.Nodes[k], hosts)
+		if err != nil {
+			return nil, err
+		}
+		options.Nodes = append(options.Nodes, n)
+	}
+	if o.Capture {
+		done, err := r.capture(&options)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, done()) }()
+	}
+	if r.lab, err = virtual.Start(ctx, options); err != nil {
+		return nil, err
+	}
+	defer r.lab.Close()
+	err = r.run(ctx)
+	return r.results, err
+}
+
+// checkVirtual returns an error for what virtual time does not support.
+func (t *Topology) checkVirtual() error {
+	for _, name := range sorted(t.Wires) {
+		w := t.Wires[name]
+		if err := supported(join("wires", name), w, Wire{Network: w.Network, MTU: w.MTU, Delay: w.Delay, Loss: w.Loss}); err != nil {
+			return err
+		}
+	}
+	for _, name := range sorted(t.Nodes) {
+		n, at := t.Nodes[name], join("nodes", name)
+		for k, e := range n.Wires {
+			if err := supported(fmt.Sprintf("%s[%d]", join(at, "wires"), k), e, End{Wire: e.Wire, IP: e.IP}); err != nil {
+				return err
+			}
+		}
+		known := Node{Stack: n.Stack, Mem: n.Mem, Wires: n.Wires, Router: n.Router, Server: n.Server, Sysctl: n.Sysctl, Run: n.Run}
+		if err := supported(at, n, known); err != nil {
+			return err
+		}
+	}
+	for k, s := range t.Steps {
+		known := Step{On: s.On, Run: s.Run, Expect: s.Expect, Timeout: s.Timeout, Retry: s.Retry, Background: s.Background, Report: s.Report, Wait: s.Wait}
+		if err := supported(fmt.Sprintf("steps[%d]", k), s, known); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// supported returns an error for the first field of an object that is not as in known, which
+// has only the fields that virtual time supports.
+func supported(path string, object, known any) error {
+	v, k := reflect.ValueOf(object), reflect.ValueOf(known)
+	for n := range v.NumField() {
+		if !reflect.DeepEqual(v.Field(n).Interface(), k.Field(n).Interface()) {
+			key, _, _ := strings.Cut(v.Type().Field(n).Tag.Get("json"), ",")
+			return wrong(join(path, key), "is not supported in virtual time")
+		}
+	}
+	return nil
+}
+
+func (r *virtualRun) addWires(t *Topology, o *virtual.Options) error {
+	for _, w := range r.plan.Wires {
+		var v virtual.Wire
+		var err error
+		if s := t.Wires[w.Name]; s.Delay != "" {
+			v.Delay, err = impair.ParseTime(s.Delay)
+		}
+		if s := t.Wires[w.Name]; err == nil && s.Loss != "" {
+			v.Loss, err = impair.ParsePercent(s.Loss)
+		}
+		if err != nil {
+			return wrong(join("wires", w.Name), "%w", err) // cannot happen: Plan has checked them
+		}
+		o.Wires = append(o.Wires, v)
+	}
+	return nil
+}
+
+// node returns the description of a node.
+func (r *virtualRun) node(t *Topology, n *PlannedNode, folder string) (virtual.Node, error) {
+	at := join("nodes", n.Name)
+	v := virtual.Node{Name: n.Name, Env: programEnviron(), Hosts: filepath.Join(folder, n.Name)}
+	s, err := stack.Find(n.Stack, stack.SearchPath())
+	switch {
+	case err != nil:
+		return v, err
+	case s.Library == "":
+		return v, wrong(join(at, "stack"), "%s is not supported in virtual time", n.Stack)
+	case s.MPTCP && len(n.Interfaces) > 1 && !n.Router:
+		return v, wrong(join(at, "stack"), "%s on a node with several wires is not supported in virtual time; use vanilla", n.Stack)
+	}
+	v.Library, v.MPTCP = filepath.Join(s.Dir, s.Library), s.MPTCP
+	v.Mem = cmp.Or(t.Nodes[n.Name].Mem, t.Mem, s.Mem, "64M")
+	for _, name := range sorted(s.Sysctls) {
+		v.Sysctls = append(v.Sysctls, name+"="+s.Sysctls[name])
+	}
+	for k := 1; k < len(n.Flags); k++ {
+		if n.Flags[k-1] == "--sysctl" {
+			v.Sysctls = append(v.Sysctls, n.Flags[k])
+		}
+	}
+	for _, i := range n.Interfaces {
+		wire := slices.IndexFunc(r.plan.Wires, func(w PlannedWire) bool { return w.Name == i.Wire })
+		v.Interfaces = append(v.Interfaces, virtual.Interface{Wire: wire, MTU: cmp.Or(t.Wires[i.Wire].MTU, 1500), Addrs: i.Addresses})
+		for _, route := range i.Routes {
+			v.Routes = append(v.Routes, virtual.Route{To: route.To, Via: route.Via})
+		}
+	}
+	text := "127.0.0.1 localhost\n::1 localhost\n"
+	for _, h := range n.Names {
+		text += h.Addr.String() + " " + h.Name + "\n"
+	}
+	return v, os.WriteFile(v.Hosts, []byte(text), 0o644)
+}
+
+// programEnviron returns the environment of the programs. Go's scheduler would interrupt
+// its threads by signals, which virtual time does not support.
+func programEnviron() []string {
+	env := environ()
+	debug := "asyncpreemptoff=1"
+	if given := os.Getenv("GODEBUG"); given != "" {
+		debug = given + "," + debug
+	}
+	return append(env, "GODEBUG="+debug)
+}
+
+// capture opens wires.pcapng. The result closes it.
+func (r *virtualRun) capture(o *virtual.Options) (func() error, error) {
+	f, err := os.Create(filepath.Join(r.o.Folder, "wires.pcapng"))
+	if err != nil {
+		return nil, fmt.Errorf("capture: %w", err)
+	}
+	w, err := capture.NewPcapng(f, "lklrun")
+	first := make([]int, len(o.Nodes)) // index of each node's first interface
+	for k, n := range o.Nodes {
+		for j, i := range n.Interfaces {
+			if err != nil {
+				break
+			}
+			var index int
+			index, err = w.AddInterface(capture.Interface{
+				Name: n.Name + ":eth" + strconv.Itoa(j), LinkType: capture.LinkTypeEthernet, Snaplen: 1 << 18,
+				Addrs: i.Addrs, MAC: net.HardwareAddr(i.MAC()),
+			})
+			if j == 0 {
+				first[k] = index
+			}
+		}
+	}
+	o.Packet = func(node, iface int, at time.Time, frame []byte) error {
+		return w.WritePacket(&capture.Packet{Time: at, Interface: first[node] + iface, Length: len(frame), Data: frame, Dir: capture.Out})
+	}
+	done := func() error { return errors.Join(w.Close(), f.Close()) }
+	if err != nil {
+		return nil, errors.Join(err, done())
+	}
+	return done, nil
+}
+
+// run starts the programs of the nodes and performs the steps.
+func (r *virtualRun) run(ctx context.Context) error {
+	for k := range r.plan.Nodes {
+		n := &r.plan.Nodes[k]
+		if len(n.Run) == 0 {
+			continue
+		}
+		log := filepath.Join(r.o.Folder, n.Name+".log")
+		p, err := r.lab.Run(k, log, n.Run)
+		if err != nil {
+			return err
+		}
+		if !n.Server {
+			continue
+		}
+		if _, err := r.until(ctx, r.lab.Now()+serveLimit, func() bool { return p.Listens || p.Ended }); err != nil {
+			return err
+		}
+		if !p.Listens || p.Ended {
+			text := fmt.Sprintf("%s does not listen on a port after %v", n.Run, serveLimit)
+			if p.Ended {
+				text = fmt.Sprintf("%s ended with status %d", n.Run, exitStatus(p))
+			}
+			out, _ := os.ReadFile(log) // an empty text is possible
+			return &StartError{n.Name, string(out), text}
+		}
+	}
+	for k, s := range r.plan.Steps {
+		v := &virtualStep{Result: Result{Step: k + 1, What: s.String(), Status: -1}, step: s, began: r.lab.Now()}
+		if s.Background {
+			if err := r.start(v); err != nil {
+				return err
+			}
+			r.later = append(r.later, v)
+			continue
+		}
+		if err := r.perform(ctx, v); err != nil {
+			return err
+		}
+	}
+	for _, v := range r.later {
+		if err := r.await(ctx, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// until runs the lab until done, at most until limit. It returns whether it is done.
+func (r *virtualRun) until(ctx context.Context, limit time.Duration, done func() bool) (bool, error) {
+	for !done() {
+		if r.lab.Now() >= limit {
+			return false, nil
+		}
+		if ctx.Err() != nil {
+			return false, context.Cause(ctx)
+		}
+		if err := r.lab.Round(ctx, limit); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// start starts the program of a step.
+func (r *virtualRun) start(v *virtualStep) (err error) {
+	node := slices.IndexFunc(r.plan.Nodes, func(n PlannedNode) bool { return n.Name == v.step.On })
+	v.Output = filepath.Join(r.o.Folder, fmt.Sprintf("step-%d.log", v.Step))
+	v.program, err = r.lab.Run(node, v.Output, v.step.Run)
+	return err
+}
+
+// perform performs a step.
+func (r *virtualRun) perform(ctx context.Context, v *virtualStep) error {
+	if v.step.Wait == "" {
+		if err := r.start(v); err != nil {
+			return err
+		}
+		return r.await(ctx, v)
+	}
+	limit := v.limit()
+	end := v.began + parseTime(v.step.Wait)
+	if _, err := r.until(ctx, min(end, limit), func() bool { return false }); err != nil {
+		return err
+	}
+	if end > limit {
+		return r.finish(v, r.lab.Now(), v.late())
+	}
+	return r.finish(v, r.lab.Now(), nil)
+}
+
+func (v *virtualStep) timeout() time.Duration {
+	return parseTime(cmp.Or(v.step.Timeout, defaultTimeout.String()))
+}
+
+// limit is the time at which the step must be done.
+func (v *virtualStep) limit() time.Duration {
+	if v.timeout() > math.MaxInt64-v.began {
+		return math.MaxInt64
+	}
+	return v.began + v.timeout()
+}
+
+func (v *virtualStep) late() error { return fmt.Errorf("not done after %v", v.timeout()) }
+
+// await waits for the program of a step.
+func (r *virtualRun) await(ctx context.Context, v *virtualStep) error {
+	for {
+		ended, err := r.until(ctx, v.limit(), func() bool { return v.program.Ended })
+		switch {
+		case err != nil:
+			return err
+		case !ended:
+			return r.finish(v, r.lab.Now(), v.late())
+		}
+		if v.Status = exitStatus(v.program); v.Status == v.step.Expect {
+			out, err := os.ReadFile(v.Output)
+			if err == nil {
+				v.Values, err = reported(string(out[max(0, len(out)-maxLog):]), v.step.Report)
+			}
+			return r.finish(v, v.program.At, err)
+		}
+		if !v.step.Retry {
+			return r.finish(v, v.program.At, fmt.Errorf("exit status %d, expected %d", v.Status, v.step.Expect))
+		}
+		if _, err := r.until(ctx, min(r.lab.Now()+retryPause, v.limit()), func() bool { return false }); err != nil {
+			return err
+		}
+		if err := r.start(v); err != nil {
+			return err
+		}
+	}
+}
+
+// exitStatus returns the exit status of a program as a shell does.
+func exitStatus(p *virtual.Program) int {
+	if p.Status.Signaled() {
+		return 128 + int(p.Status.Signal())
+	}
+	return unix.WaitStatus(p.Status).ExitStatus()
+}
+
+// finish records the result of a step.
+func (r *virtualRun) finish(v *virtualStep, at time.Duration, err error) error {
+	v.OK, v.Seconds = err == nil, (at - v.began).Seconds()
+	if err != nil {
+		v.Error = err.Error()
+	}
+	if r.results = append(r.results, v.Result); r.o.Done != nil {
+		r.o.Done(v.Result)
+	}
+	if err != nil {
+		return &StepError{v.Result}
+	}
+	return nil
+}
