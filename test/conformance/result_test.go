@@ -173,16 +173,16 @@ func TestTableKeeps(t *testing.T) {
 	write("perl", results{"a": pass})
 	o.commit = "second"
 	page := write("ruby", results{"a": pass, "b": pass})
-	for _, want := range []string{"| perl | first, ", " | 2 | 0 | 1, 50.0 % | 0 |\n", "| ruby | second, ", "* perl, x: `b (fail)`: not explained\n"} {
+	for _, want := range []string{"| perl | first, ", " | 2 | 0 | 1, 50.0 % | 0 |\n", "| ruby | second, ", "| perl | x | `b` | fail | not explained |\n"} {
 		if strings.Count(page, want) != 1 {
 			t.Errorf("want %q once in\n%s", want, page)
 		}
 	}
-	if page = write("ruby", results{"a": pass}); !strings.Contains(page, "* ruby, x: `b (fail)`: for a reason\n") {
+	if page = write("ruby", results{"a": pass}); !strings.Contains(page, "| ruby | x | `b` | fail | for a reason |\n") {
 		t.Errorf("a difference without its reason:\n%s", page)
 	}
 	page = write("perl", results{"a": pass, "b": pass})
-	if strings.Contains(page, "first") || strings.Contains(page, "* perl") || !strings.Contains(page, "| ruby | second, ") {
+	if strings.Contains(page, "first") || strings.Contains(page, "| perl | x") || !strings.Contains(page, "| ruby | second, ") {
 		t.Errorf("a row that was run again:\n%s", page)
 	}
 	o.stacks = []place{{"y", supervise}}

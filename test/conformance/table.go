@@ -95,7 +95,7 @@ Host: Linux %[4]s.
 // kept is what a page says of the suites that were not run now.
 type kept struct {
 	rows     map[string]string   // of the table
-	failures map[string][]string // items of the list, without their end
+	failures map[string][]string // of the second table
 }
 
 // readKept reads a page. It keeps nothing of a page with other columns.
@@ -105,29 +105,30 @@ func readKept(page, header string) kept {
 		return k
 	}
 	table, rest, _ := strings.Cut(page[strings.Index(page, header)+len(header):], "\n## ")
-	list, _, _ := strings.Cut(rest, "\n## ")
+	second, _, _ := strings.Cut(rest, "\n## ")
 	for line := range strings.Lines(table) {
 		if name, _, ok := strings.Cut(strings.TrimPrefix(line, "| "), " |"); ok {
 			k.rows[name] = line
 		}
 	}
-	for line := range strings.Lines(list) {
-		if name, _, ok := strings.Cut(strings.TrimPrefix(line, "* "), ", "); ok && strings.HasPrefix(line, "* ") {
+	for line := range strings.Lines(second) {
+		if name, _, ok := strings.Cut(strings.TrimPrefix(line, "| "), " |"); ok && strings.HasPrefix(line, "| ") {
 			k.failures[name] = append(k.failures[name], line)
 		}
 	}
 	return k
 }
 
-// difference returns the item of the list for a test that passes natively and not on the stack,
+// difference returns the line of the second table for a test that passes natively and not on the stack,
 // with the reason that differences.txt has for it.
 func (r row) difference(c column, bad string, known []exclusion) string {
-	name := bad[:strings.LastIndex(bad, " (")]
+	i := strings.LastIndex(bad, " (")
+	name, what := bad[:i], strings.Trim(bad[i:], " ()")
 	why := reason(known, r.suite, c.place.String(), name)
 	if why == "" {
 		why = "not explained"
 	}
-	return fmt.Sprintf("* %s, %s: `%s`: %s\n", r.suite, c.place, bad, why)
+	return fmt.Sprintf("| %s | %s | `%s` | %s | %s |\n", r.suite, c.place, name, what, why)
 }
 
 // writeTable writes the page. It replaces the rows of the suites that were run, and keeps the
@@ -182,7 +183,7 @@ func writeTable(o options, rows []row, excluded, known []exclusion) error {
 	for _, name := range all {
 		b.WriteString(k.rows[name])
 	}
-	b.WriteString("\n## What passes natively and not on a stack\n\n")
+	b.WriteString("\n## What passes natively and not on a stack\n\n| suite | stack | test | outcome | reason |\n|---|---|---|---|---|\n")
 	for _, name := range all {
 		b.WriteString(strings.Join(k.failures[name], ""))
 	}
