@@ -16,5 +16,5 @@ import (
 //
 // A verb that runs a program sets end.
 func deskVerbs(root *cobra.Command, end *exit.End) []*cobra.Command {
-	return []*cobra.Command{abCommand(), labCommand(end), matrixCommand(), stackCommand(), cli.ManCommand(root, topics...)}
+	return []*cobra.Command{abCommand(), labCommand(end), matrixCommand(), stackCommand(), testCommand(), cli.ManCommand(root, topics...)}
 }

@@ -107,8 +107,7 @@ func completeKernel(*cobra.Command, []string, string) ([]string, cobra.ShellComp
 func buildStack(cmd *cobra.Command, opts stackbuild.Options) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
-	p := &buildProgress{to: os.Stderr, start: time.Now(), shown: time.Now()}
-	p.terminal = term.IsTerminal(int(os.Stderr.Fd()))
+	p := newBuildProgress()
 	opts.Progress = p.line
 	r, err := stackbuild.Build(ctx, opts)
 	p.clear()
@@ -142,6 +141,11 @@ type buildProgress struct {
 	start    time.Time
 	files    int
 	shown    time.Time
+}
+
+func newBuildProgress() *buildProgress {
+	now := time.Now()
+	return &buildProgress{to: os.Stderr, terminal: term.IsTerminal(int(os.Stderr.Fd())), start: now, shown: now}
 }
 
 func (p *buildProgress) line(line string, file bool) {

@@ -252,8 +252,9 @@ lklrun ends by the same signal, except SIGKILL, which becomes 137. Otherwise:
   126    the program cannot be executed
   127    the program was not found
 
-"lklrun ab" and "lklrun matrix" exit with 1 if a run failed. "lklrun doctor"
-exits with 1 if the command, or without one any program, cannot run.
+"lklrun ab", "lklrun matrix" and "lklrun test" exit with 1 if a run or a test
+failed. "lklrun doctor" exits with 1 if the command, or without one any program,
+cannot run.
 
 --require checks at the end what the program used:
 
