@@ -324,6 +324,7 @@ static void queues(int family)
 	int sv[2], n = -1, low = 10, i;
 	struct tcp_info ti;
 	socklen_t len = sizeof(ti);
+	int full = 0;	/* refused writes in a row */
 	char buf[64];
 
 	printf("# queues, family %d\n", family);
@@ -348,18 +349,16 @@ static void queues(int family)
 	say("TCP_INFO", getsockopt(sv[0], IPPROTO_TCP, TCP_INFO, &ti, &len));
 	printf("state %d\n", ti.tcpi_state);
 	fcntl(sv[0], F_SETFL, O_NONBLOCK);
-	for (i = n = 0; i < LIMIT_MS && n < 3; i++) {	/* three times full in a row */
-		if (write(sv[0], big, sizeof(big)) > 0) {
-			n = 0;
-			continue;
-		}
-		n++;
+	ti.tcpi_notsent_bytes = 0;
+	for (i = n = 0; i < LIMIT_MS / 50 && (full < 3 || n <= 100000 || ti.tcpi_notsent_bytes <= 100000); i++) {
 		msleep(50);
+		for (full++; write(sv[0], big, sizeof(big)) > 0; full = 0)
+			;
+		ioctl(sv[0], SIOCOUTQ, &n);
+		getsockopt(sv[0], IPPROTO_TCP, TCP_INFO, &ti, &len);
 	}
 	say("full", -1);
 	say("SIOCOUTQ", ioctl(sv[0], SIOCOUTQ, &n) ? -1 : n > 100000);
-	ti.tcpi_notsent_bytes = 0;
-	getsockopt(sv[0], IPPROTO_TCP, TCP_INFO, &ti, &len);
 	printf("unsent: %d\n", ti.tcpi_notsent_bytes > 100000);
 	close(sv[0]);
 	close(sv[1]);
@@ -371,6 +370,15 @@ static void on_urg(int sig)
 {
 	(void)sig;
 	urg++;
+}
+
+/** arrive - wait until so many bytes can be read */
+static void arrive(int fd, int bytes)
+{
+	int i, n;
+
+	for (i = 0; i < LIMIT_MS && !ioctl(fd, SIOCINQ, &n) && n < bytes; i++)
+		msleep(1);
 }
 
 /** urgent - MSG_OOB */
@@ -393,6 +401,7 @@ static void urgent(int family)
 	printf("SIGURG %d\n", urg > 0);
 	say("behind", send(sv[0], "def", 3, 0));
 	msleep(50);
+	arrive(sv[1], urg ? 3 : 7);	/* MPTCP has no mark, before which the queue ends */
 	say("at the mark", ioctl(sv[1], SIOCATMARK, &n) ? -1 : n);
 	say("urgent", recv(sv[1], buf, 4, MSG_OOB));
 	say("before", recv(sv[1], buf, 16, MSG_DONTWAIT));
@@ -406,7 +415,7 @@ static void urgent(int family)
 	send(sv[0], "X", 1, MSG_OOB);
 	msleep(50);
 	send(sv[0], "cd", 2, 0);
-	msleep(50);
+	arrive(sv[1], 5);
 	say("inline, before", recv(sv[1], buf, 16, 0));
 	say("at the mark", ioctl(sv[1], SIOCATMARK, &n) ? -1 : n);
 	say("inline", recv(sv[1], buf, 16, MSG_DONTWAIT));
