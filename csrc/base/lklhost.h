@@ -25,6 +25,7 @@
  * @ctl_fd: --ctl-fd, the launcher's control connection
  * @lock_fd: --lock-fd, -1: none, or the keeper has it
  * @cleanup_fd: --cleanup-fd, -1: none, or the keeper has it
+ * @gateway_fd: --gateway, lklrun's end of a gateway; -1: this is no gateway
  * @no_userns: --no-userns
  * @hide: --hide: do not execute the command if the host's name services or the
  *	run directory are visible to it
@@ -52,6 +53,7 @@ struct lklhost {
 	int ctl_fd;
 	int lock_fd;
 	int cleanup_fd;
+	int gateway_fd;
 	bool no_userns;
 	bool hide;
 	bool in_userns;

@@ -312,12 +312,19 @@ static void accept_client(struct source *src, uint32_t events)
 	client_add(fd, false);
 }
 
-/** ctl_init - listen on DIR/ctl.sock and add the launcher's connection */
+/**
+ * ctl_init - listen on DIR/ctl.sock and add the launcher's connection
+ *
+ * A gateway serves only the launcher.
+ */
 int ctl_init(int launcher_fd)
 {
 	struct sockaddr_un un = { .sun_family = AF_UNIX };
 	int ret;
 
+	log_event = ctl_event;
+	if (host.gateway_fd >= 0)
+		return client_add(launcher_fd, true);
 	if ((size_t)snprintf(sock_path, sizeof(sock_path), "%s/ctl.sock",
 			     host.run_dir) >= sizeof(sock_path))
 		return -ENAMETOOLONG;
@@ -330,7 +337,6 @@ int ctl_init(int launcher_fd)
 	if (bind(listener.fd, (struct sockaddr *)&un, sizeof(un)) ||
 	    chmod(sock_path, 0600) || listen(listener.fd, CTL_CLIENTS))
 		return -errno;
-	log_event = ctl_event;
 	listener.fn = accept_client;
 	ret = loop_add(&listener, EPOLLIN);
 	return ret ? ret : client_add(launcher_fd, true);

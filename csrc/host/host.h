@@ -6,6 +6,7 @@
 #ifndef LKLHOST_HOST_H
 #define LKLHOST_HOST_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "control/control.h"
@@ -21,6 +22,9 @@ void host_panicked(void);
 void host_stop(int sig, uint32_t grace_ms);
 void host_launcher_gone(void);
 void host_farewell_done(void);
+
+/* gateway_mode.c: be a gateway from now on; returns a negative errno */
+int gateway_start(char *err, size_t errlen);
 
 /* requests.c */
 extern const struct ctl_ops host_ctl_ops;

@@ -26,6 +26,7 @@
  *	run by root		CAP_SYS_PTRACE, CAP_KILL, CAP_DAC_OVERRIDE
  *	... engine preload	CAP_KILL
  *	... with --user		none
+ *	... a gateway		none
  *	run by another user	CAP_SYS_PTRACE, in lklhost's user namespace only
  *	... engine preload	none
  *
@@ -349,7 +350,7 @@ static uint64_t caps_kept(void)
 	const uint64_t ptrace = 1ull << CAP_SYS_PTRACE;
 	const uint64_t other_users = 1ull << CAP_KILL;
 
-	if (user_has_namespace())
+	if (user_has_namespace() || host.gateway_fd >= 0)
 		return 0;
 	if (host.preload)
 		return host.in_userns || geteuid() ? 0 : other_users;

@@ -8,6 +8,7 @@
  *		[--no-userns] [--hide] [--host-net ADDRESS/BITS[,PORT]]...
  *		[--user UID:GID[:GROUP,GROUP...]]
  *		-- CMD [ARG...]
+ *	lklhost --run DIR --name NAME --stack LIB --ctl-fd N --gateway N
  *
  * Theory of operation
  *
@@ -27,6 +28,8 @@
  *
  * With --preload, the target executes its program at once, with LIB loaded into
  * it. LIB loads the stack there and waits before main() (engine/link).
+ *
+ * With --gateway, there is no target: gateway_mode.c.
  *
  * The descriptors named by the options belong to lklhost. The target inherits
  * all other open descriptors: the process that started lklrun passed them for
@@ -107,6 +110,7 @@ static const struct option options[] = {
 	{ "no-userns", no_argument, NULL, 'u' },
 	{ "hide", no_argument, NULL, 'H' },
 	{ "host-net", required_argument, NULL, 'h' },
+	{ "gateway", required_argument, NULL, 'g' },
 	{ "preload", required_argument, NULL, 'p' },
 	{ "trace", no_argument, NULL, 't' },
 	{ "user", required_argument, NULL, 'U' },
@@ -184,6 +188,9 @@ static char **parse(int argc, char **argv)
 		case 'c':
 			host.cleanup_fd = own_fd("--cleanup-fd", optarg);
 			break;
+		case 'g':
+			host.gateway_fd = own_fd("--gateway", optarg);
+			break;
 		case 'p':
 			host.preload = optarg;
 			break;
@@ -229,7 +236,9 @@ static char **parse(int argc, char **argv)
 	    strcmp(host.abi, "native"))
 		fatal("--preload: not with --abi %s: a program loads a stack of our own only",
 		      host.abi);
-	if (optind >= argc)
+	if (host.gateway_fd >= 0 && (host.preload || host.trace || optind < argc))
+		fatal("--gateway: a gateway has no command");
+	if (host.gateway_fd < 0 && optind >= argc)
 		fatal("no command: give one after --");
 	return argv + optind;
 }
@@ -264,6 +273,13 @@ int main(int argc, char **argv)
 	    (ssize_t)sizeof(host.instance))
 		fatal("getrandom: %s", strerror(errno));
 
+	if (host.gateway_fd >= 0) {
+		ret = gateway_start(err, sizeof(err));
+		if (ret)
+			fatal("starting a gateway: %s", *err ? err : strerror(-ret));
+		loop_run();
+		return HOST_EXIT_OK;
+	}
 	ret = user_rehearse();
 	if (ret)
 		fatal("--user: the command cannot become another user: %s",

@@ -44,7 +44,7 @@ ROOMS = [
     ["engine/stream"],
     ["engine/sock"],
     ["engine/supervise"],
-    ["target"],
+    ["target", "gateway"],
     ["host"],
 ]
 LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
@@ -67,6 +67,7 @@ OFFERS = {  # "*": all of them
     "engine/link": "link.h",
     "engine/preload": "",
     "target": "target.h",
+    "gateway": "gateway.h",
     "host": "",
 }
 

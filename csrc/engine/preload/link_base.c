@@ -17,7 +17,7 @@
 #include "engine/preload/link.h"
 #include "stack/stack.h"
 
-struct lklhost host = { .ctl_fd = -1, .lock_fd = -1, .cleanup_fd = -1,
+struct lklhost host = { .ctl_fd = -1, .lock_fd = -1, .cleanup_fd = -1, .gateway_fd = -1,
 			.abi = "native" };
 const struct stack_ops stack_host_ops;
 

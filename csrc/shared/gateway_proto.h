@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The messages between lklrun and an lklhost that is a gateway (--gateway), on a
+ * socket of type SOCK_SEQPACKET. internal/link/user/gateway/kernel.go has the same
+ * layout.
+ */
+#ifndef LKLRUN_GATEWAY_PROTO_H
+#define LKLRUN_GATEWAY_PROTO_H
+
+#include <stdint.h>
+
+#define GATEWAY_ASK	1	/* to lklrun: connect to dst for src */
+#define GATEWAY_ANSWER	2	/* from lklrun: the verdict */
+#define GATEWAY_ENDED	3	/* to lklrun: an accepted connection has ended */
+
+/* Verdicts, as in enum lkl_gateway_verdict. */
+#define GATEWAY_DROP	0
+#define GATEWAY_ACCEPT	1	/* with the connected socket in SCM_RIGHTS */
+#define GATEWAY_RESET	2
+#define GATEWAY_ICMP	3
+
+/**
+ * struct gateway_msg - a message
+ * @kind: GATEWAY_ASK, GATEWAY_ANSWER or GATEWAY_ENDED
+ * @verdict: of an ANSWER
+ * @id: the same in all messages about a connection, and never used twice
+ * @src, @dst: of an ASK: IPv6 addresses, or IPv4 addresses mapped to them
+ * @sport, @dport: of an ASK, in network byte order
+ * @type, @code: of an ANSWER with GATEWAY_ICMP
+ */
+struct gateway_msg {
+	uint32_t kind, verdict;
+	uint64_t id;
+	uint8_t src[16], dst[16];
+	uint16_t sport, dport;
+	uint8_t type, code, pad[2];
+};
+
+/* Messages of /proc/lkl_gateway, see drivers/gateway.c in third_party/lkl/arch/lkl. */
+
+/**
+ * struct lkl_gateway_ask - read: a connection that the other stack asks for
+ * @id: for the answer
+ * @src, @dst: IPv6 addresses, or IPv4 addresses mapped to them, in network byte order
+ * @sport, @dport: in network byte order
+ */
+struct lkl_gateway_ask {
+	uint64_t id;
+	uint8_t src[16], dst[16];
+	uint16_t sport, dport;
+	uint32_t pad;
+};
+
+enum lkl_gateway_verdict {
+	LKL_GATEWAY_DROP,	/* no answer: the other stack tries again, and gives up later */
+	LKL_GATEWAY_ACCEPT,
+	LKL_GATEWAY_RESET,
+	LKL_GATEWAY_ICMP,
+};
+
+/**
+ * struct lkl_gateway_answer - written: what becomes of it
+ * @id: that of the ask
+ * @verdict: enum lkl_gateway_verdict
+ * @listener: with ACCEPT, the listening socket that gets the connection
+ * @type, @code: with ICMP, of the error, in the numbers of its family
+ */
+struct lkl_gateway_answer {
+	uint64_t id;
+	uint32_t verdict;
+	int32_t listener;
+	uint8_t type, code;
+	uint8_t pad[6];
+};
+
+#endif
