@@ -128,6 +128,8 @@ type Env struct {
 	Log     *slog.Logger
 	Notify  func(string) // prints a line for the user
 	Note    func(string) // the same, unless the user wants no notes
+	Library string       // path of the stack library; empty: none
+	Spin    int          // microseconds for which the stack polls before it sleeps
 	User    *runas.User  // of the target; nil: that of this process
 
 	// UndosOfOthers lists the undos of one kind of other runs.

@@ -41,6 +41,9 @@ type End struct {
 	// that do not support wires; nil: there is none.
 	Fallback func() (*os.File, error)
 
+	// PID is a process that Close ends; 0: there is none.
+	PID int
+
 	Counts func() map[string]uint64 // counters of a gateway; nil: not a gateway
 
 	TunnelPeers func() []rpc.TunnelPeer // nil: not a tunnel

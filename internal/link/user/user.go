@@ -8,8 +8,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
@@ -25,8 +28,11 @@ const assigns = "the user-mode gateway assigns the addresses; remove it"
 func init() {
 	link.Register(config.Type{
 		Name: config.DefaultType, Rank: 10,
-		Help:  "a user-mode gateway to everything the host reaches (default). 192.168.127.254 is the host's 127.0.0.1",
-		Keys:  []string{"mac"},
+		Help: "a user-mode gateway to everything the host reaches (default). 192.168.127.254 is the host's 127.0.0.1",
+		Keys: []string{"mac"},
+		Own: []config.Key{
+			{Name: "linux", Flag: true, Help: "end TCP connections in a Linux kernel in a process of its own, which is faster; not with --allow, --egress, --proxy or --publish"},
+		},
 		Why:   map[string]string{"dhcp": assigns, "dhcp6": assigns, "slaac": assigns, "neigh": assigns},
 		Check: check,
 	}, driver{})
@@ -117,6 +123,12 @@ func (driver) Plan(r *link.Request, f Facts) (Part, error) {
 		}
 		c.Proxy, l.HostLoopback = &p, netip.Addr{}
 	}
+	if i.On("linux") {
+		if len(r.Allow) > 0 || r.Egress != "" || r.Proxy != "" || len(r.Publish) > 0 {
+			return c, errors.New("linux: not with --allow, --egress, --proxy or --publish; remove linux")
+		}
+		c.Kernel = &gateway.Kernel{}
+	}
 	c.Publish, r.Publish = r.Publish, nil
 	r.Hints = append(r.Hints, l.Name+": MPTCP and congestion control end at the user-mode gateway; --if tap, raw or udp passes it")
 	for _, a := range f.Addrs {
@@ -160,6 +172,12 @@ func (driver) Describe(l *link.Link, c Part) link.Description {
 
 func (driver) Open(ctx context.Context, l *link.Link, c Part, env link.Env) (link.End, error) {
 	c.User = env.User
+	if c.Kernel != nil {
+		c.Kernel = &gateway.Kernel{Library: env.Library, Spin: env.Spin, Dir: filepath.Join(env.Dir, "gateway-"+l.Name)}
+		if err := os.Mkdir(c.Kernel.Dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return link.End{}, fmt.Errorf("creating a directory for the gateway: %w", err)
+		}
+	}
 	g, bell, err := gateway.Start(ctx, c, env.Log, func(words string) { env.Notify(l.Name + ": " + words) })
 	// A port that is in use since the plan was made, a proxy without address, or a file
 	if errors.As(err, new(*gateway.PublishError)) || errors.As(err, new(*gateway.FlagError)) {
@@ -168,7 +186,12 @@ func (driver) Open(ctx context.Context, l *link.Link, c Part, env link.Env) (lin
 	if err != nil {
 		return link.End{}, err
 	}
-	end := link.End{Fallback: g.Plain, Close: func() { g.Close() }, Counts: g.Counts, Egress: g.Egress, EgressRules: g.EgressRules, NameProcesses: g.NameProcesses, ChangeEgress: g.ChangeEgress}
+	end := link.End{PID: g.PID(), Fallback: g.Plain, Close: func() { g.Close() }, Counts: g.Counts, Egress: g.Egress, EgressRules: g.EgressRules, NameProcesses: g.NameProcesses, ChangeEgress: g.ChangeEgress}
+	if c.Kernel != nil {
+		end.Fallback = func() (*os.File, error) {
+			return nil, exit.Usagef("--if user,linux: the stack does not support it; remove linux, or use one of lklrun's own stacks")
+		}
+	}
 	if bell == nil {
 		end.Kind = ctlproto.CTL_LINK_FRAME
 		end.File, err = g.Plain()

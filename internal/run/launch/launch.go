@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"runtime/debug"
 	"time"
@@ -215,7 +216,7 @@ func (r *run) teardown(ctx context.Context) error {
 	served := time.Now()
 	r.log.Debug("the services of the run have ended", "took", elapsed(began))
 	if r.host != nil {
-		errs = append(errs, r.host.Stop(), reap.KillDescendants(r.preexisting))
+		errs = append(errs, r.host.Stop(), reap.KillDescendants(r.others()))
 		r.log.Debug("lklhost has ended", "took", elapsed(served))
 	}
 	r.recorder.End()
@@ -228,6 +229,17 @@ func (r *run) teardown(ctx context.Context) error {
 	}
 	r.log.Debug("all processes have ended", "took", elapsed(began))
 	return errors.Join(errs...)
+}
+
+// others returns the children that do not end with lklhost.
+func (r *run) others() map[int]bool {
+	all := maps.Clone(r.preexisting)
+	for _, l := range r.links.all() {
+		if l.host.PID != 0 {
+			all[l.host.PID] = true
+		}
+	}
+	return all
 }
 
 // undo undoes all changes to the host, and removes the run directory.

@@ -72,7 +72,7 @@ func (r *run) makeDir(ctx context.Context) error {
 	r.links.plan, r.links.journal, r.links.files = r.plan, r.journal, r.files
 	r.links.log, r.links.tell = r.log, r.opts.Tell
 	r.links.env = link.Env{
-		Dir: r.dir.Path, User: r.plan.User, Log: r.log, Notify: r.opts.Tell, Guard: r.sharing.Guard, Share: r.sharing.Share,
+		Dir: r.dir.Path, Library: r.plan.Stack.Library, Spin: r.plan.Spin, User: r.plan.User, Log: r.log, Notify: r.opts.Tell, Guard: r.sharing.Guard, Share: r.sharing.Share,
 		UndosOfOthers: func(op string) ([]netdev.Undo, error) { return undo.Others(r.dir, op, r.log) },
 		Note: func(text string) {
 			if !r.opts.Quiet {

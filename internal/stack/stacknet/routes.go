@@ -3,6 +3,7 @@
 package stacknet
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -14,6 +15,7 @@ import (
 
 // Route is an entry of a routing table.
 type Route struct {
+	Type    uint8 // RTN_*; 0: unicast
 	Table   int
 	Dst     netip.Prefix // set for the default route too: 0.0.0.0/0 or ::/0
 	Gateway netip.Addr   // zero: the destination is on the link
@@ -123,7 +125,7 @@ func (e *Route) head() []byte {
 	head[4] = unix.RT_TABLE_UNSPEC // RTA_TABLE has the number, whatever its size
 	head[5] = e.Proto
 	head[6] = e.Scope
-	head[7] = unix.RTN_UNICAST
+	head[7] = cmp.Or(e.Type, unix.RTN_UNICAST)
 	if e.OnLink {
 		binary.NativeEndian.PutUint32(head[8:], unix.RTNH_F_ONLINK)
 	}
@@ -160,6 +162,7 @@ func (e *Route) attributes(ae *netlink.AttributeEncoder) {
 // Attributes and action of rules, include/uapi/linux/fib_rules.h.
 const (
 	fraSrc      = 2
+	fraIif      = 3
 	fraPriority = 6
 	fraTable    = 15
 	fraProtocol = 21
@@ -167,10 +170,11 @@ const (
 	sizeRuleHdr = 12
 )
 
-// Rule is `from Src lookup Table`.
+// Rule is `from Src lookup Table`, or `iif In lookup Table`.
 type Rule struct {
 	Priority int
-	Src      netip.Addr
+	Src      netip.Addr // with In: its family, otherwise unspecified
+	In       string     // of packets that this interface received
 	Table    int
 }
 
@@ -230,10 +234,16 @@ func DelRule(r Rule) Request {
 func (r Rule) request(typ netlink.HeaderType, flags netlink.HeaderFlags) Request {
 	head := make([]byte, sizeRuleHdr)
 	head[0] = family(r.Src)
-	head[2] = uint8(r.Src.BitLen()) // src_len
+	if r.In == "" {
+		head[2] = uint8(r.Src.BitLen()) // src_len
+	}
 	head[7] = frActTable
 	return request(typ, flags, head, func(ae *netlink.AttributeEncoder) {
-		ae.Bytes(fraSrc, r.Src.AsSlice())
+		if r.In == "" {
+			ae.Bytes(fraSrc, r.Src.AsSlice())
+		} else {
+			ae.String(fraIif, r.In)
+		}
 		ae.Uint32(fraPriority, uint32(r.Priority))
 		ae.Uint32(fraTable, uint32(r.Table))
 		ae.Uint8(fraProtocol, Protocol)

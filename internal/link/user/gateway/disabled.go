@@ -27,6 +27,9 @@ func Start(context.Context, Config, *slog.Logger, func(string)) (*Gateway, *os.F
 // Plain returns ErrLeftOut.
 func (*Gateway) Plain() (*os.File, error) { return nil, ErrLeftOut }
 
+// PID returns 0.
+func (*Gateway) PID() int { return 0 }
+
 // Counts returns no counters.
 func (*Gateway) Counts() map[string]uint64 { return nil }
 

@@ -48,7 +48,17 @@ type Config struct {
 
 	User *runas.User `json:"-"` // owner of the host's sockets, the user of the target; nil: that of this process
 
+	// Kernel ends TCP connections in a kernel of its own process instead of this one.
+	Kernel *Kernel `json:"kernel,omitempty"`
+
 	Publish []config.Publish `json:"publish,omitempty"` // ports of the host that lead to the stack's ports
+}
+
+// Kernel says how to start the kernel that ends TCP connections.
+type Kernel struct {
+	Library string `json:"-"` // path of the stack library
+	Dir     string `json:"-"` // an existing directory for its log
+	Spin    int    `json:"-"` // microseconds for which it polls before it sleeps
 }
 
 // PublishError reports that a port of the host could not be opened.

@@ -75,6 +75,7 @@ type Gateway struct {
 	stack    *stack.Stack
 	dns      *resolver
 	doors    []*door
+	kernel   *kernel       // nil: this process ends TCP connections
 	rules    *rules.Rules  // nil: all destinations are allowed
 	proxy    *proxy        // nil: the host connects
 	refusing chan struct{} // refused packets for which the log looks for the process
@@ -135,6 +136,14 @@ func Start(ctx context.Context, cfg Config, log *slog.Logger, warn func(string))
 		return nil, nil, fmt.Errorf("starting the user-mode gateway: %w", err)
 	}
 	g.link.start()
+	if cfg.Kernel != nil {
+		k, outer, err := g.startKernel(ctx, bell)
+		if err != nil {
+			g.Close()
+			return nil, nil, fmt.Errorf("starting the kernel of the user-mode gateway: %w", err)
+		}
+		g.kernel, bell = k, outer
+	}
 	g.publish(ctx)
 	return g, bell, nil
 }
@@ -258,6 +267,7 @@ func (g *Gateway) isDNS(addr tcpip.Address, port uint16) bool {
 // passes the data that the stack has already sent on to the host's sockets.
 func (g *Gateway) Close() {
 	g.closeDoors()
+	g.kernel.close()
 	g.link.close()
 	g.mu.Lock()
 	g.closing = true

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	_ "embed"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+// gateways are the interfaces whose TCP connections end in lklrun, and in a kernel of a
+// process of its own.
+var gateways = []string{"user", "user,linux"}
+
+//go:embed testdata/gatewaydata.py
+var gatewayData string
+
+// TestGatewayKernel checks the data of connections that end in the gateway's kernel, with
+// both engines: both ways at once, after one side has ended its direction, many connections,
+// and the last data of a program that ends.
+func TestGatewayKernel(t *testing.T) {
+	t.Parallel()
+	kit.Need(t, "ip", "/usr/bin/python3")
+	host := kit.NewNetns(t, "host")
+	host.Run(t, "ip", "link", "set", "lo", "up")
+	dir := kit.Dir(t)
+	server := kit.Start(t, host.Command("/usr/bin/python3", "-uc", gatewayData, "server", filepath.Join(dir, "last")))
+	var ports []string
+	kit.WaitFor(t, "the server", kit.Limit, func() bool {
+		out, _ := server.Output()
+		ports = strings.Fields(out)
+		return len(ports) == 2
+	})
+	for i, engine := range []string{"supervise", "preload"} {
+		r := kit.Run(t, 4*kit.Limit, host.Command(append([]string{kit.Bin("lklrun"), "-q", "--name", kit.NewName(), "--engine", engine,
+			"--if", "user,linux", "--", "/usr/bin/python3", "-c", gatewayData, "client"}, ports...)...))
+		if r.Status != 0 || r.Stdout != "both ways: equal\nhalf closed: equal\n500 connections: equal\n" || r.Stderr != "" {
+			t.Errorf("%s: %v", engine, r)
+		}
+		// the client's last connection
+		kit.WaitFor(t, "the last data", kit.Limit, func() bool {
+			got, _ := os.ReadFile(filepath.Join(dir, "last"))
+			return strings.Count(string(got), "\n") == i+1
+		})
+		if got, err := os.ReadFile(filepath.Join(dir, "last")); err != nil || string(got) != strings.Repeat("20000000\n", i+1) {
+			t.Errorf("%s: the last data: %q, %v", engine, got, err)
+		}
+	}
+}
+
+// TestGatewayKernelSealed checks what the process of the gateway's kernel has left of its
+// rights, and that its end is reported.
+func TestGatewayKernelSealed(t *testing.T) {
+	t.Parallel()
+	host, _ := gatewaySite(t)
+	name := kit.NewName()
+	k := kit.StartTalker(t, name, host.Command(kit.Bin("lklrun"), "-q", "--name", name, "--if", "user,linux", "--", "/usr/bin/python3", "-uc", kit.TalkerProgram))
+	if got := k.Say("socket.create_connection((%q, 7)).sendall(b'x')", nearPeer); got != "None" {
+		t.Fatal(got)
+	}
+	pid := kernelOf(t, "gateway-eth0")
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	kit.Must(t, err)
+	for _, line := range []string{"CapPrm:\t0000000000000000", "CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2", "Seccomp_filters:\t2"} {
+		if !strings.Contains(string(status), "\n"+line+"\n") {
+			t.Errorf("not %q:\n%s", line, status)
+		}
+	}
+	for _, kind := range []string{"net", "mnt"} {
+		own, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
+		kit.Must(t, err)
+		for _, other := range []int{os.Getpid(), os.Getppid()} {
+			if theirs, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", other, kind)); err != nil || own == theirs {
+				t.Errorf("namespace %s: %s, that of %d is %s, %v", kind, own, other, theirs, err)
+			}
+		}
+	}
+	kit.Must(t, unix.Kill(pid, unix.SIGKILL))
+	const message = "the gateway's kernel has ended, so the interface does not work any more"
+	kit.WaitFor(t, "the message", kit.Limit, func() bool {
+		_, errs := k.Proc.Output()
+		return strings.Contains(errs, message)
+	})
+	k.End()
+}
+
+// kernelOf returns the process of a gateway's kernel in this test's process namespace.
+func kernelOf(t *testing.T, name string) int {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	kit.Must(t, err)
+	for _, f := range all {
+		b, err := os.ReadFile(f)
+		if args := strings.Split(string(b), "\x00"); err == nil && len(args) > 4 && args[3] == "--name" && args[4] == name {
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f)))
+			kit.Must(t, err)
+			return pid
+		}
+	}
+	t.Fatal("there is no process of the gateway's kernel")
+	return 0
+}
+
+// TestGatewayKernelRefused checks the settings that the gateway's kernel does not support.
+func TestGatewayKernelRefused(t *testing.T) {
+	t.Parallel()
+	for _, flags := range [][]string{{"--allow", "example.org"}, {"--publish", "18080:80"}, {"--proxy", "http://127.0.0.1:1"}} {
+		r := kit.Run(t, kit.Limit, kit.Host.Command(append(append([]string{kit.Bin("lklrun"), "--name", kit.NewName(), "--if", "user,linux"}, flags...), "--", "true")...))
+		if r.Status != 2 || strings.Count(r.Stderr, "\n") != 1 || !strings.Contains(r.Stderr, "linux: not with --allow, --egress, --proxy or --publish; remove linux") {
+			t.Errorf("%v: %v", flags, r)
+		}
+	}
+}
