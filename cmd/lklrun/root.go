@@ -310,7 +310,7 @@ func printUsage(cmd *cobra.Command) error {
 	}
 	switch {
 	case !cmd.HasParent():
-		fmt.Fprintf(w, commonUsage, cmd.CommandPath(), strings.Join(config.TypeNames(), ", "))
+		fmt.Fprintf(w, commonUsage, cmd.CommandPath(), strings.Join(config.TypeNames(), ","))
 		list("VERBS")
 		fmt.Fprintf(w, "\nTOPICS           (lklrun help TOPIC)\n  flags%s\n", strings.TrimPrefix(cli.TopicList(topics), " "))
 	case cmd.HasAvailableSubCommands():

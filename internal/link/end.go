@@ -5,6 +5,7 @@ package link
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -47,6 +48,10 @@ type End struct {
 	Counts func() map[string]uint64 // counters of a gateway; nil: not a gateway
 
 	TunnelPeers func() []rpc.TunnelPeer // nil: not a tunnel
+
+	// CLAT sets the IPv6 address of a clat and the prefix of the NAT64; an invalid prefix
+	// stops the translation. nil: not a clat.
+	CLAT func(own netip.Addr, nat64 netip.Prefix)
 
 	Egress func() *egress.Account // what the program asked of a gateway; nil, also as the result: no rules
 

@@ -56,9 +56,9 @@ func TestParseInterface(t *testing.T) {
 // Each line is the user's error message after `lklrun: --if `.
 func TestParseInterfaceErrors(t *testing.T) {
 	for spec, want := range map[string]string{
-		"":                     `"": no interface type; expected user, wire:NAME, udp:HOST:PORT, wg:FILE, tap:NAME, macvtap:DEV, raw:DEV, rawip:DEV or fd:N`,
+		"":                     `"": no interface type; expected user, wire:NAME, udp:HOST:PORT, wg:FILE, tap:NAME, macvtap:DEV, raw:DEV, rawip:DEV, clat:PREFIX or fd:N`,
 		"lo":                   `"lo": an interface of this host; to use it, write raw:lo or, unless it is wireless, macvtap:lo`,
-		"veth:x":               `"veth:x": "veth": unknown interface type; expected user, wire:NAME, udp:HOST:PORT, wg:FILE, tap:NAME, macvtap:DEV, raw:DEV, rawip:DEV or fd:N`,
+		"veth:x":               `"veth:x": "veth": unknown interface type; expected user, wire:NAME, udp:HOST:PORT, wg:FILE, tap:NAME, macvtap:DEV, raw:DEV, rawip:DEV, clat:PREFIX or fd:N`,
 		"user:x":               `"user:x": user: unexpected ":x"; expected user[,KEY=VALUE]`,
 		"tap":                  `"tap": tap: no device name; expected tap:NAME`,
 		"tap:a/b":              `"tap:a/b": tap: "a/b" is not a valid device name; expected tap:NAME`,
@@ -74,8 +74,8 @@ func TestParseInterfaceErrors(t *testing.T) {
 		"tap:t0,ip=10.0.0.255/24":             `"tap:t0,ip=10.0.0.255/24": ip: 10.0.0.255 is the network or broadcast address of 10.0.0.0/24; expected a host address in it`,
 		"tap:t0,ip=127.0.0.2/8":               `"tap:t0,ip=127.0.0.2/8": ip: 127.0.0.2 cannot be the address of an interface`,
 		"tap:t0,ip=10.0.0.1/24,ip=10.0.0.1/8": `"tap:t0,ip=10.0.0.1/24,ip=10.0.0.1/8": ip: 10.0.0.1: given twice`,
-		"tap:t0,addr=1":                       `"tap:t0,addr=1": "addr": unknown key; expected one of ip, ip6, gw, gw6, mac, mtu, dhcp, dhcp6, slaac, dns, group, qdisc, offload, backup, signal, fullmesh, table, vlan, neigh, route, linux, delay, jitter, rate, limit, loss, duplicate, reorder, seed, key, via, bridge, nat, multiqueue, mode`,
-		"tap:t0,":                             `"tap:t0,": "": unknown key; expected one of ip, ip6, gw, gw6, mac, mtu, dhcp, dhcp6, slaac, dns, group, qdisc, offload, backup, signal, fullmesh, table, vlan, neigh, route, linux, delay, jitter, rate, limit, loss, duplicate, reorder, seed, key, via, bridge, nat, multiqueue, mode`,
+		"tap:t0,addr=1":                       `"tap:t0,addr=1": "addr": unknown key; expected one of ip, ip6, gw, gw6, mac, mtu, dhcp, dhcp6, slaac, dns, group, qdisc, offload, backup, signal, fullmesh, table, vlan, neigh, route, linux, delay, jitter, rate, limit, loss, duplicate, reorder, seed, key, via, bridge, nat, multiqueue, mode, over`,
+		"tap:t0,":                             `"tap:t0,": "": unknown key; expected one of ip, ip6, gw, gw6, mac, mtu, dhcp, dhcp6, slaac, dns, group, qdisc, offload, backup, signal, fullmesh, table, vlan, neigh, route, linux, delay, jitter, rate, limit, loss, duplicate, reorder, seed, key, via, bridge, nat, multiqueue, mode, over`,
 		"tap:t0,ip":                           `"tap:t0,ip": ip: no value; expected ip=ADDRESS/PREFIX`,
 		"tap:t0,mtu=1,mtu=2":                  `"tap:t0,mtu=1,mtu=2": mtu: "1"; expected a number from 68 to 65520`,
 		"tap:t0,mtu=1500,mtu=2":               `"tap:t0,mtu=1500,mtu=2": mtu: given twice`,

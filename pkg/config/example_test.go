@@ -92,7 +92,7 @@ func ExampleInterface_String() {
 
 func ExampleTypeNames() {
 	fmt.Println(config.TypeNames())
-	// Output: [user wire udp wg tap macvtap raw rawip fd]
+	// Output: [user wire udp wg tap macvtap raw rawip clat fd]
 }
 
 func ExampleParseInterface() {

@@ -64,7 +64,7 @@ func TestBrokenConfigurations(t *testing.T) {
 		`{"host_net": "10.1.2.3/8"}`:             `FILE:1: host_net: "10.1.2.3/8": 10.1.2.3/8 has host bits set; expected 10.0.0.0/8, or 10.1.2.3 for this address only`,
 		`{"sysctl": {"a b": 1}}`:                 `FILE:1: sysctl."a b": "a b" is not a sysctl name`,
 		`{"sysctl": {"net.ipv4.tcp_ecn": true}}`: `FILE:1: sysctl."net.ipv4.tcp_ecn": true; expected a string or a number`,
-		`{"interfaces": ["veth:x"]}`:             `FILE:1: interfaces[0]: "veth:x": "veth": unknown interface type; expected user, wire:NAME, udp:HOST:PORT, wg:FILE, tap:NAME, macvtap:DEV, raw:DEV, rawip:DEV or fd:N`,
+		`{"interfaces": ["veth:x"]}`:             `FILE:1: interfaces[0]: "veth:x": "veth": unknown interface type; expected user, wire:NAME, udp:HOST:PORT, wg:FILE, tap:NAME, macvtap:DEV, raw:DEV, rawip:DEV, clat:PREFIX or fd:N`,
 		`{"interfaces": [{"device": "t0"}]}`:     `FILE:1: interfaces[0]: has no type; add "type", one of user, wire, udp, wg, tap, macvtap, raw, rawip, fd`,
 		`{"interfaces": [{"type": "tap"}]}`:      `FILE:1: interfaces[0]: has no device, which the type tap requires`,
 		`{"interfaces": [{"type": "user", "device": "x"}]}`:                                                              `FILE:1: interfaces[0].device: is not supported by the type user; remove it`,

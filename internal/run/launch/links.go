@@ -49,6 +49,7 @@ type links struct {
 	conn    *stackconn.Conn // set after the greeting
 	paths   *pathKeeper     // set once the stack is configured
 	leases  lease.Leases
+	clats   clats
 
 	changing sync.Mutex // held while a link is added or deleted
 	over     bool       // no link may be added or deleted any more; protected by changing
@@ -133,7 +134,7 @@ func (v *links) undo(ctx context.Context, k *liveLink) error {
 
 // linkServices create the services of a configured link. They return nil if
 // this link does not need the service.
-var linkServices = []func(v *links, l *liveLink) service{leaseService, watches}
+var linkServices = []func(v *links, l *liveLink) service{leaseService, clatService, watches}
 
 // serve starts the services of one link.
 func (v *links) serve(ctx context.Context, l *liveLink) error {

@@ -135,6 +135,9 @@ func (r *run) record(ctx context.Context) error {
 
 // release lets the target run.
 func (r *run) release(ctx context.Context) error {
+	if err := r.links.awaitCLATs(ctx); err != nil {
+		return err
+	}
 	if !r.opts.Quiet {
 		notes := slices.Concat(r.plan.Notes, r.notes)
 		if term.IsTerminal(int(os.Stderr.Fd())) { // a script's output has nothing that nobody asked for

@@ -40,7 +40,7 @@ func (p *Plan) link(n int, r *link.Request, found any) (Link, error) {
 	if l.MAC.IsZero() && !l.Managed && !l.RawIP {
 		l.MAC = link.StableMAC(r.Machine, i)
 	}
-	if len(l.Addrs) == 0 && !l.Leases() {
+	if len(l.Addrs) == 0 && !l.Leases() && !l.Managed {
 		r.Note("%s has no address; give it one with --if %s,ip=ADDRESS/PREFIX", l.Name, i.Target())
 	}
 	return l, nil

@@ -32,6 +32,14 @@ type News struct {
 	Link    *LinkNews
 	Addr6   *AddressNews
 	RDNSS   []NameServers // from a router advertisement
+	PREF64  *PREF64       // from a router advertisement
+}
+
+// PREF64 is the prefix of a NAT64 that a router announces (RFC 8781).
+type PREF64 struct {
+	Router   netip.Addr
+	Prefix   netip.Prefix
+	Lifetime time.Duration // 0: the router withdraws it
 }
 
 // LinkNews is the state of an interface.
@@ -173,8 +181,9 @@ const (
 
 // Options of neighbour discovery, RFC 8106.
 const (
-	optRDNSS = 25
-	optDNSSL = 31
+	optRDNSS  = 25
+	optDNSSL  = 31
+	optPREF64 = 38 // RFC 8781
 )
 
 // userOption parses struct nduseroptmsg (include/uapi/linux/rtnetlink.h) and the option
@@ -198,6 +207,14 @@ func userOption(b []byte) (News, bool) {
 			}
 		}
 	}
+	if opt[0] == optPREF64 {
+		n.PREF64 = pref64(opt)
+		if n.PREF64 == nil {
+			return News{}, false
+		}
+		n.PREF64.Router = router
+		return n, true
+	}
 	s := NameServers{Router: router, Lifetime: Forever}
 	if life := binary.BigEndian.Uint32(opt[4:]); life != 1<<32-1 {
 		s.Lifetime = time.Duration(life) * time.Second
@@ -218,6 +235,22 @@ func userOption(b []byte) (News, bool) {
 	}
 	n.RDNSS = []NameServers{s}
 	return n, true
+}
+
+// pref64 parses the option PREF64 (RFC 8781, 4); nil if it is invalid.
+func pref64(opt []byte) *PREF64 {
+	lengths := []int{96, 64, 56, 48, 40, 32}
+	v := binary.BigEndian.Uint16(opt[2:])
+	if len(opt) != 16 || int(v&7) >= len(lengths) {
+		return nil
+	}
+	var a [16]byte
+	copy(a[:12], opt[4:])
+	p, err := netip.AddrFrom16(a).Prefix(lengths[v&7])
+	if err != nil {
+		return nil
+	}
+	return &PREF64{Prefix: p, Lifetime: time.Duration(v>>3) * 8 * time.Second}
 }
 
 // labels parses domain names in the encoding of RFC 1035, 3.1, padded with zeros.

@@ -5,6 +5,7 @@ package stacknet
 import (
 	"bytes"
 	"testing"
+	"time"
 )
 
 // Name servers and domains from a router are limited, whatever the router sends.
@@ -17,6 +18,12 @@ func FuzzUserOption(f *testing.F) {
 	n, ok := userOption(append(bytes.Clone(head), dnssl...))
 	if !ok || n.IfIndex != 2 || len(n.RDNSS) != 1 || len(n.RDNSS[0].Domains) != 1 || n.RDNSS[0].Domains[0] != "lab.example" {
 		f.Fatalf("%+v, %v", n, ok)
+	}
+	pref64 := append([]byte{optPREF64, 2, 0x07, 0x0a}, 0x20, 1, 0xd, 0xb8, 0, 0x64, 0, 0, 0, 0, 0, 0)
+	f.Add(append([]byte{10, 0, 16}, append(bytes.Clone(head[3:]), pref64...)...))
+	n, ok = userOption(append([]byte{10, 0, 16}, append(bytes.Clone(head[3:]), pref64...)...))
+	if !ok || n.PREF64 == nil || n.PREF64.Prefix.String() != "2001:db8:64::/56" || n.PREF64.Lifetime != 1800*time.Second {
+		f.Fatalf("%+v, %v", n.PREF64, ok)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		n, ok := userOption(b)
