@@ -3,7 +3,6 @@
 package program
 
 import (
-	"debug/buildinfo"
 	"debug/elf"
 	"fmt"
 	"path/filepath"
@@ -40,10 +39,21 @@ func (p *Program) CheckPreload() error {
 	case !knownLoader(filepath.Base(p.Loader)):
 		return fmt.Errorf("%s uses the loader %s, whose C library is not supported", p.Path, p.Loader)
 	}
-	if _, err := buildinfo.ReadFile(p.Path); err == nil {
+	if p.isGo() {
 		return fmt.Errorf("%s is a Go program, which makes system calls without the C library", p.Path)
 	}
 	return nil
+}
+
+// isGo reports whether the program has the section that each linker of Go writes. The package
+// debug/buildinfo would also read executables of other systems.
+func (p *Program) isGo() bool {
+	f, err := elf.Open(p.Path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return f.Section(".go.buildinfo") != nil
 }
 
 // knownLoader reports whether csrc/engine/preload can catch the system calls of the
