@@ -90,7 +90,6 @@ With tap, macvtap, raw or rawip, its packets go to the wire unchanged.`
 
 const examples = `  lklrun curl http://example.com/               # no privileges needed
   sudo lklrun --if tap:tap0,nat -- curl http://example.com/
-  sudo lklrun --if raw:eth0 --stack bbr -- iperf3 -c server
   lklrun lab --paths 2 -- iperf3                # two stacks, joined by wires
   lklctl mptcp                                  # inspect the running stack`
 
