@@ -65,7 +65,7 @@ func TestBrokenConfigurations(t *testing.T) {
 		`{"sysctl": {"a b": 1}}`:                 `FILE:1: sysctl."a b": "a b" is not a sysctl name`,
 		`{"sysctl": {"net.ipv4.tcp_ecn": true}}`: `FILE:1: sysctl."net.ipv4.tcp_ecn": true; expected a string or a number`,
 		`{"interfaces": ["veth:x"]}`:             `FILE:1: interfaces[0]: "veth:x": "veth": unknown interface type; expected user, wire:NAME, udp:HOST:PORT, wg:FILE, tap:NAME, macvtap:DEV, raw:DEV, rawip:DEV, clat:PREFIX or fd:N`,
-		`{"interfaces": [{"device": "t0"}]}`:     `FILE:1: interfaces[0]: has no type; add "type", one of user, wire, udp, wg, tap, macvtap, raw, rawip, fd`,
+		`{"interfaces": [{"device": "t0"}]}`:     `FILE:1: interfaces[0]: has no type; add "type", one of user, wire, udp, wg, tap, macvtap, raw, rawip, clat, fd`,
 		`{"interfaces": [{"type": "tap"}]}`:      `FILE:1: interfaces[0]: has no device, which the type tap requires`,
 		`{"interfaces": [{"type": "user", "device": "x"}]}`:                                                              `FILE:1: interfaces[0].device: is not supported by the type user; remove it`,
 		`{"interfaces": ["user", {"type": "user",` + "\n" + `"mtu": 1}]}`:                                                `FILE:2: interfaces[1].mtu: "1"; expected a number from 68 to 65520`,
