@@ -424,6 +424,7 @@ static bool lost(const struct sk_buff *skb, u16 type, enum skb_drop_reason reaso
 #ifdef LKL_HAS_TCP_OLD_SEQUENCE
 	case SKB_DROP_REASON_TCP_OLD_SEQUENCE:
 #endif
+	case SKB_DROP_REASON_TCP_OVERWINDOW:
 	case SKB_DROP_REASON_TCP_RESET:
 		if (for_many(skb))
 			return false;
