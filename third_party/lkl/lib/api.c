@@ -162,7 +162,7 @@ static int arena_alloc(void)
 	if (size > SIZE_MAX - align)
 		return -ENOMEM;
 	arena_size = size;
-	if (lklh_virtual()) {
+	if (virtual_now) {
 		arena = virtual_pages(arena_size);
 		return arena ? 0 : -ENOMEM;
 	}
