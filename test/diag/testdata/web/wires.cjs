@@ -25,7 +25,7 @@ async function wires(page) {
   // The client sends: the larger number is in its direction, on both paths.
   await carries(page, "a", /[1-9]\d*M/);
   await carries(page, "b", /[1-9]\d*M/);
-  await page.waitForFunction((name) => /, out [1-9].* Mbit/.test(document.querySelector(`#picture .node[data-node='${name}']`).getAttribute("aria-label")), `${lab}.client`);
+  await page.waitForFunction((name) => /, out [1-9].* [MG]bit/.test(document.querySelector(`#picture .node[data-node='${name}']`).getAttribute("aria-label")), `${lab}.client`);
   await ask("end observer");
   await counts(page, 2, 3, 0);
   if (files) { // for the documentation, at full speed
