@@ -169,6 +169,11 @@ func TestFind(t *testing.T) {
 			t.Errorf("%s: %q, %v; want %q", suite, names, err, want)
 		}
 	}
+	for collection, want := range map[string]bool{"net": true, "net/packetdrill": false, "net/none": false, "../selftests/net": false} {
+		if needsBuild(selftests, collection) != want {
+			t.Errorf("%s: needs a build: %v", collection, !want)
+		}
+	}
 	tests, err := Find("net", selftests, "")
 	if err != nil || tests[0].Limit != time.Hour || !slices.Equal(tests[0].Args, []string{"bash", "a.sh"}) || !slices.Equal(tests[2].Args, []string{"./c.py"}) {
 		t.Errorf("%+v, %v", tests, err)
