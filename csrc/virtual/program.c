@@ -398,7 +398,7 @@ static void patch_vdso(struct thread *t, uint64_t base)
 		fail("the vDSO of this kernel is not known");
 }
 
-/* What the kernel has passed to the program: addresses of the vDSO and of random bytes */
+/* Reads the addresses of the vDSO and of the random bytes that a program got from the kernel */
 static void read_auxv(struct process *p, uint64_t *vdso, uint64_t *at_random)
 {
 	uint64_t aux[128];

@@ -108,7 +108,7 @@ struct thread {
 	struct seccomp_notif req;
 };
 
-/* What is to be done with a call */
+/* How a call is handled */
 enum verdict {
 	ANSWER,		/* return a result */
 	WAIT,		/* try again after the next event, at the latest at @wake */

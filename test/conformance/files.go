@@ -183,8 +183,8 @@ var (
 	rubyLine  = regexp.MustCompile(`(?m)^(?:\[[ 0-9/]+\] )?(\S+#\S+) = [0-9.]+ s$`)
 	rubyBad   = regexp.MustCompile(`(?m)^ +[0-9]+\) (Failure|Error|Skipped|Timeout):\n(\S+#[^\s:\[]+)`)
 	trialLine = regexp.MustCompile(`(?m)^(twisted\S+) \.\.\. .*\[(\w+)\]$`)
-	// unittest prints a test's description, if it has one, on a line of its own. What the test
-	// prints comes before its outcome.
+	// If a test has a description, unittest prints it on a second line. The test's own output
+	// comes before its outcome.
 	unittestLine = regexp.MustCompile(`(?m)^(\w+) \(([\w.]+)\)(?:\n.*)? \.\.\. `)
 	unittestEnd  = regexp.MustCompile(`(?m)(?:^|\.\.\. )(ok|FAIL|ERROR|skipped .*|expected failure)$`)
 	erlangLine   = regexp.MustCompile(`(?m)^=(case|result) +(?:\w+:)?(\w+)`)

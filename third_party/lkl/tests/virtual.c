@@ -18,7 +18,7 @@
 
 static unsigned long long now = BEGIN;
 
-/* What a kernel reports to the process that compares it with another one */
+/* The results of a kernel, which its parent process compares with those of another kernel */
 struct report {
 	uint64_t hash, packets, end;
 };
