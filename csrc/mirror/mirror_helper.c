@@ -289,8 +289,8 @@ static int near_open(void)
 	return near.fd < 0 ? rtnl_open(&near, false, 0) : 0;
 }
 
-/** watch - give a number to the namespace @ns, see the top of this file */
-static int watch(int ns, int32_t id)
+/** assign_nsid - give a number to the namespace @ns, see the top of this file */
+static int assign_nsid(int ns, int32_t id)
 {
 	struct rtnl_msg m;
 	int ret = near_open();
@@ -341,7 +341,7 @@ static int run_job(struct request *r, int *fds, unsigned int *n)
 	int ret = -EINVAL;
 
 	if (r->what == WATCH && *n)
-		ret = watch(fds[0], r->id);
+		ret = assign_nsid(fds[0], r->id);
 	while (*n)
 		close(fds[--*n]);
 	r->was.name[IFNAMSIZ - 1] = r->link.name[IFNAMSIZ - 1] = '\0';

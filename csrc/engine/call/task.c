@@ -102,8 +102,8 @@ static const char *field(const char *buf, const char *name)
 	return NULL;
 }
 
-/** mask - parse a signal set of a status file */
-static uint64_t mask(const char *buf, const char *name)
+/** sigset_of - parse a signal set of a status file */
+static uint64_t sigset_of(const char *buf, const char *name)
 {
 	const char *p = field(buf, name);
 
@@ -126,8 +126,8 @@ static uint64_t waiting(const char *buf, const char *set)
 	const uint64_t nothing = 1ull << (SIGCHLD - 1) | 1ull << (SIGCONT - 1) |
 				 1ull << (SIGURG - 1) | 1ull << (SIGWINCH - 1);
 
-	return mask(buf, set) & ~mask(buf, "SigBlk") & ~mask(buf, "SigIgn") &
-	       (mask(buf, "SigCgt") | (host.trace ? ~nothing : stops));
+	return sigset_of(buf, set) & ~sigset_of(buf, "SigBlk") & ~sigset_of(buf, "SigIgn") &
+	       (sigset_of(buf, "SigCgt") | (host.trace ? ~nothing : stops));
 }
 
 /**
@@ -163,7 +163,7 @@ int task_signal_waits(pid_t tid)
 	ret = status_read(tgid, buf, sizeof(buf));
 	if (ret)
 		return ret;
-	return shared & mask(buf, "SigBlk") ? SIGNAL_MAYBE : SIGNAL_NONE;
+	return shared & sigset_of(buf, "SigBlk") ? SIGNAL_MAYBE : SIGNAL_NONE;
 }
 
 /**

@@ -99,8 +99,8 @@ static bool look(bool killed)
 	return killed;
 }
 
-/** rest - sleep until the loop accesses memory again */
-static void rest(void)
+/** watchdog_rest - sleep until the loop accesses memory again */
+static void watchdog_rest(void)
 {
 	pthread_mutex_lock(&lock);
 	(void)__atomic_exchange_n(&asleep, true, __ATOMIC_SEQ_CST);
@@ -111,8 +111,8 @@ static void rest(void)
 	pthread_mutex_unlock(&lock);
 }
 
-/** watch - main function of the thread */
-static void *watch(void *arg)
+/** watchdog_loop - main function of the thread */
+static void *watchdog_loop(void *arg)
 {
 	const struct timespec tick = { 0, TICK_MS * 1000000L };
 	uint64_t last = 0, seen;
@@ -130,7 +130,7 @@ static void *watch(void *arg)
 		if (__atomic_load_n(&state, __ATOMIC_SEQ_CST) != IDLE)
 			killed = look(killed);
 		else if (quiet >= QUIET_TICKS)
-			rest();
+			watchdog_rest();
 	}
 	return NULL;
 }
@@ -140,7 +140,7 @@ static void start(void)
 {
 	started = true;
 	has_killed = feature_hidden("own-access");
-	thread_start(NULL, "watchdog", watch, NULL);
+	thread_start(NULL, "watchdog", watchdog_loop, NULL);
 }
 
 /** enter - start the time limit */
@@ -153,7 +153,7 @@ static void enter(const struct call *c, unsigned int limit, const char *host_cal
 	kill_ms = limit;
 	since = now_ns();
 	__atomic_fetch_add(&accesses, 1, __ATOMIC_RELAXED);
-	/* Exchanges here and in rest(), see publish() of the stack's library. */
+	/* Exchanges here and in watchdog_rest(), see publish() of the stack's library. */
 	(void)__atomic_exchange_n(&state, BUSY, __ATOMIC_SEQ_CST);
 	if (!__atomic_load_n(&asleep, __ATOMIC_SEQ_CST))
 		return;

@@ -131,8 +131,8 @@ uint32_t conn_free_number(void)
 	return last_id;
 }
 
-/** number - assign a free number to a connection and add it to the table */
-static void number(struct conn *conn, uint32_t id)
+/** conn_number - assign a free number to a connection and add it to the table */
+static void conn_number(struct conn *conn, uint32_t id)
 {
 	conn->id = id;
 	conn->hash_next = hash[id % CONN_HASH];
@@ -154,7 +154,7 @@ struct conn *conn_make(enum conn_kind kind)
 	conn->kind = kind;
 	if (kind != KIND_STREAM)
 		list_init(&dgram_of(conn)->late);
-	number(conn, conn_free_number());
+	conn_number(conn, conn_free_number());
 	conn->sfd = -1;
 	conn->csrc.fd = -1;
 	conn->tfd = -1;
@@ -189,7 +189,7 @@ void conn_unmake(struct conn *conn)
 void conn_renumber(struct conn *conn, uint32_t id)
 {
 	conn_unhash(conn);
-	number(conn, id);
+	conn_number(conn, id);
 }
 
 /**

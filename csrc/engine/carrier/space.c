@@ -27,7 +27,7 @@
  *
  * The end of a namespace: nothing here keeps it, so it ends with its last
  * process, descriptor or mount. The host's kernel then sends a message to
- * @ended (mirror/mirror_helper.c), before another namespace can get the inode
+ * @netns_ends (mirror/mirror_helper.c), before another namespace can get the inode
  * number. lklhost reads these messages before it looks for a number. A stack's
  * socket keeps the stack's namespace that it belongs to, also after the end of
  * the space.
@@ -117,9 +117,9 @@ static struct {
 	bool lost;
 	uint32_t seq;
 	int id;
-} ended = { .src.fd = -1, .id = FIRST_ID };
+} netns_ends = { .src.fd = -1, .id = FIRST_ID };
 
-static unsigned int interrupted;	/* calls in a row, see let_run() */
+static unsigned int interrupted_calls;	/* calls in a row, see let_run() */
 
 /** namespace_of - inode number of a thread's network namespace, or a negative errno */
 static int64_t namespace_of(pid_t tid)
@@ -225,12 +225,12 @@ static int list_begin(void)
 		struct rtgenmsg g;
 	} m = { .h = { .nlmsg_len = sizeof(m), .nlmsg_type = RTM_GETNSID,
 		       .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP,
-		       .nlmsg_seq = ++ended.seq } };
+		       .nlmsg_seq = ++netns_ends.seq } };
 	struct list *pos;
 
 	list_for_each(pos, &spaces)
 		container_of(pos, struct space, link)->listed = false;
-	return send(ended.src.fd, &m, sizeof(m), MSG_DONTWAIT) < 0 ? -errno : 0;
+	return send(netns_ends.src.fd, &m, sizeof(m), MSG_DONTWAIT) < 0 ? -errno : 0;
 }
 
 /** message - handle a message about namespaces; returns true at the end of a dump */
@@ -247,11 +247,11 @@ static bool message(const struct nlmsghdr *h)
 		list_for_each(pos, &spaces) {
 			struct space *s = container_of(pos, struct space, link);
 
-			s->listed |= h->nlmsg_seq == ended.seq && s->id == id;
+			s->listed |= h->nlmsg_seq == netns_ends.seq && s->id == id;
 		}
 		break;
 	case NLMSG_DONE:
-		if (h->nlmsg_seq != ended.seq)
+		if (h->nlmsg_seq != netns_ends.seq)
 			break;
 		spaces_end(0, true);
 		return true;
@@ -274,22 +274,22 @@ static int spaces_look(void)
 	for (;;) {
 		struct nlmsghdr *h = (struct nlmsghdr *)buf;
 
-		if (ended.lost && !dump) {
+		if (netns_ends.lost && !dump) {
 			if (list_begin())
 				return -ENOBUFS;
 			dump = true;
-			ended.lost = false;
+			netns_ends.lost = false;
 		}
-		n = recv(ended.src.fd, buf, sizeof(buf), MSG_DONTWAIT);
+		n = recv(netns_ends.src.fd, buf, sizeof(buf), MSG_DONTWAIT);
 		if (n < 0 && errno == EAGAIN) {
-			ended.lost = dump;	/* the dump did not end */
+			netns_ends.lost = dump;	/* the dump did not end */
 			return dump ? -ENOBUFS : 0;
 		}
 		if (n < 0 && dump) {
-			ended.lost = true;
+			netns_ends.lost = true;
 			return -ENOBUFS;
 		}
-		ended.lost = n < 0;
+		netns_ends.lost = n < 0;
 		for (; n > 0 && NLMSG_OK(h, (size_t)n); h = NLMSG_NEXT(h, n))
 			if (message(h))
 				dump = false;
@@ -313,9 +313,9 @@ static int spaces_watch(void)
 
 	if (fd < 0 || bind(fd, (const struct sockaddr *)&nl, sizeof(nl)))
 		return -errno;
-	ended.src.fn = spaces_ended;
-	ended.src.fd = fd;
-	return loop_add(&ended.src, EPOLLIN);
+	netns_ends.src.fn = spaces_ended;
+	netns_ends.src.fd = fd;
+	return loop_add(&netns_ends.src, EPOLLIN);
 }
 
 /**
@@ -448,13 +448,13 @@ static int space_make(pid_t tid, uint64_t ino, struct space **space)
 
 	if (memory_full())
 		return -ENOBUFS;
-	if (ended.src.fd < 0)
+	if (netns_ends.src.fd < 0)
 		return -EOPNOTSUPP;
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return -ENOMEM;
 	s->ino = ino;
-	s->id = ended.id++;
+	s->id = netns_ends.id++;
 	s->stack = s->control[0] = s->control[1] = -1;
 	list_add_tail(&s->link, &spaces);
 	ret = s->stack = stack_namespace();
@@ -496,7 +496,7 @@ static int space_known(uint64_t ino, struct space **space)
 	*space = NULL;
 	if (ino == home.target)
 		return 0;
-	ret = ended.src.fd < 0 ? -EOPNOTSUPP : spaces_look();
+	ret = netns_ends.src.fd < 0 ? -EOPNOTSUPP : spaces_look();
 	if (ret)
 		return ret;
 	list_for_each(pos, &spaces) {
@@ -675,7 +675,7 @@ static int64_t let_run(struct call *c, bool (*may_run)(pid_t tid))
 {
 	int ret;
 
-	if (interrupted == INTERRUPTED_MAX)
+	if (interrupted_calls == INTERRUPTED_MAX)
 		return -EOPNOTSUPP;
 	ret = trace_exit_stop(c->pid, may_run);
 	if (ret)
@@ -685,9 +685,9 @@ static int64_t let_run(struct call *c, bool (*may_run)(pid_t tid))
 		return CALL_ANSWERED;
 	}
 	if (call_answer(c, call_native(NATIVE_NAMESPACE)))
-		interrupted = 0;
+		interrupted_calls = 0;
 	else
-		interrupted++;
+		interrupted_calls++;
 	return CALL_ANSWERED;
 }
 
