@@ -151,10 +151,9 @@ static void notes_send(void)
 	work_queue(&asks_work);
 }
 
-/** ended - tell lklrun that a connection that it has made has ended */
-static void ended(uint64_t id)
+void gateway_tell(uint32_t kind, uint64_t id)
 {
-	const struct gateway_msg m = { .kind = GATEWAY_ENDED, .id = id };
+	const struct gateway_msg m = { .kind = kind, .id = id };
 
 	tell(&m);
 }
@@ -163,7 +162,7 @@ static void ended(uint64_t id)
 static void give_up(struct dial *d)
 {
 	relay_reset_sockets(-1, d->fd);
-	ended(d->id);
+	gateway_tell(GATEWAY_ENDED, d->id);
 	forget(d);
 }
 
@@ -265,7 +264,7 @@ static void listener_event(struct stack_src *src, uint32_t events)
 		id = d->id;
 		forget(d);
 		if (relay_start(sfd, fd, id))
-			ended(id);
+			gateway_tell(GATEWAY_ENDED, id);
 	}
 }
 
@@ -348,8 +347,14 @@ static void lklrun_event(struct source *src, uint32_t events)
 			answer(&m, fd);
 			continue;
 		}
+		if (len == sizeof(m) && m.kind == GATEWAY_ENTER) {
+			enter(&m, fd);
+			continue;
+		}
 		if (fd >= 0)
 			close(fd);
+		if (len == sizeof(m) && m.kind == GATEWAY_CANCEL)
+			enter_cancel(m.id);
 		if (len <= 0) {
 			loop_del(src);
 			drain(&drain_timer);
@@ -389,7 +394,6 @@ int gateway_serve(int fd)
 		list_init(&by_key[i]);
 	}
 	work_init(&asks_work, asks_read);
-	relay_ended = ended;
 	listener = listen_any();
 	if (listener < 0)
 		return listener;

@@ -29,6 +29,7 @@
 #include "base/list.h"
 #include "base/loop.h"
 #include "gateway/relay.h"
+#include "shared/gateway_proto.h"
 #include "stack/stack.h"
 
 #define CHUNK	(256 * 1024)
@@ -41,7 +42,7 @@
  * @link: in the list of all
  * @hsrc, @ssrc: its socket of the host and that of the stack, @sfd
  * @work: moves data
- * @id: for relay_ended()
+ * @id: in messages
  * @host_in, @host_out, @stack_in, @stack_out: the side may be ready
  * @host_failed, @stack_failed: the side has reported an error
  * @up_ended, @down_ended: the end of this direction was passed on; up is from the
@@ -61,8 +62,6 @@ struct relay {
 	char *keep;
 	size_t keep_at, keep_len;
 };
-
-void (*relay_ended)(uint64_t id);
 
 static struct list relays = LIST_INIT(relays);
 static bool draining;
@@ -98,7 +97,7 @@ static void end(struct relay *r, bool reset)
 		st_close(r->sfd);
 		close(fd);
 	}
-	relay_ended(r->id);
+	gateway_tell(GATEWAY_ENDED, r->id);
 	free(r->keep);
 	loop_free_later(r);
 }

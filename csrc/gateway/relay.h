@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The data of the gateway's connections; only for csrc/gateway. */
+/* The connections of the gateway and their data; only for csrc/gateway. */
 #ifndef LKLHOST_RELAY_H
 #define LKLHOST_RELAY_H
 
@@ -10,7 +10,11 @@ int relay_start(int sfd, int fd, uint64_t id);
 void relay_reset_sockets(int sfd, int fd);
 bool relay_drain(void);
 
-/* A relay has ended; set by gateway.c. */
-extern void (*relay_ended)(uint64_t id);
+struct gateway_msg;
+void enter(const struct gateway_msg *m, int fd);
+void enter_cancel(uint64_t id);
+
+/* gateway.c: send a message of a @kind without further fields to lklrun. */
+void gateway_tell(uint32_t kind, uint64_t id);
 
 #endif

@@ -11,7 +11,10 @@
 
 #define GATEWAY_ASK	1	/* to lklrun: connect to dst for src */
 #define GATEWAY_ANSWER	2	/* from lklrun: the verdict */
-#define GATEWAY_ENDED	3	/* to lklrun: an accepted connection has ended */
+#define GATEWAY_ENDED	3	/* to lklrun: a connection has ended, or did not come about */
+#define GATEWAY_ENTER	4	/* from lklrun: connect to dst, as src, for the socket in SCM_RIGHTS */
+#define GATEWAY_ENTERED	5	/* to lklrun: this connection is made */
+#define GATEWAY_CANCEL	6	/* from lklrun: end the attempt to connect, if it has no result yet */
 
 /* Verdicts, as in enum lkl_gateway_verdict. */
 #define GATEWAY_DROP	0
@@ -19,13 +22,16 @@
 #define GATEWAY_RESET	2
 #define GATEWAY_ICMP	3
 
+#define GATEWAY_ID_ENTER	(1ull << 63)
+
 /**
  * struct gateway_msg - a message
- * @kind: GATEWAY_ASK, GATEWAY_ANSWER or GATEWAY_ENDED
+ * @kind: GATEWAY_ASK and the following
  * @verdict: of an ANSWER
- * @id: the same in all messages about a connection, and never used twice
- * @src, @dst: of an ASK: IPv6 addresses, or IPv4 addresses mapped to them
- * @sport, @dport: of an ASK, in network byte order
+ * @id: the same in all messages about a connection, and never used twice. lklrun's have
+ *	GATEWAY_ID_ENTER set
+ * @src, @dst: of an ASK or ENTER: IPv6 addresses, or IPv4 addresses mapped to them
+ * @sport, @dport: of an ASK, and @dport of an ENTER, in network byte order
  * @type, @code: of an ANSWER with GATEWAY_ICMP
  */
 struct gateway_msg {

@@ -206,19 +206,21 @@ for m in (b"one", b"two"):
     u.send(m)
     if u.recv(10) != m: sys.exit("udp: wrong answer")
 `
-	for _, at := range []string{"0.0.0.0", "::"} {
-		p := kit.Start(t, host.Command(kit.Bin("lklrun"), "-q", "--name", kit.NewName(), "--publish", "8080:80", "--publish", "8080:80/udp", "--",
-			"/usr/bin/python3", "-c", server, at))
-		kit.WaitFor(t, "the server", kit.Limit, func() bool {
-			out, _ := p.Output()
-			return out == "ready\n" || !p.Running()
-		})
-		for _, to := range []string{"127.0.0.1", "::1"} {
-			if r := kit.Run(t, kit.Limit, host.Command("/usr/bin/python3", "-c", client, to)); r.Status != 0 {
-				t.Errorf("the server listens on %s, the client connects to %s: %v", at, to, r)
+	for _, iface := range gateways {
+		for _, at := range []string{"0.0.0.0", "::"} {
+			p := kit.Start(t, host.Command(kit.Bin("lklrun"), "-q", "--name", kit.NewName(), "--if", iface, "--publish", "8080:80", "--publish", "8080:80/udp", "--",
+				"/usr/bin/python3", "-c", server, at))
+			kit.WaitFor(t, "the server", kit.Limit, func() bool {
+				out, _ := p.Output()
+				return out == "ready\n" || !p.Running()
+			})
+			for _, to := range []string{"127.0.0.1", "::1"} {
+				if r := kit.Run(t, kit.Limit, host.Command("/usr/bin/python3", "-c", client, to)); r.Status != 0 {
+					t.Errorf("%s: the server listens on %s, the client connects to %s: %v", iface, at, to, r)
+				}
 			}
+			p.Signal(syscall.SIGTERM)
+			p.Wait(kit.Limit)
 		}
-		p.Signal(syscall.SIGTERM)
-		p.Wait(kit.Limit)
 	}
 }

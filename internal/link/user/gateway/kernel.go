@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,15 +42,23 @@ type kernel struct {
 	asks   *net.UnixConn
 	cancel context.CancelFunc // ends the attempts to connect
 
-	mu      sync.Mutex
-	carried map[uint64]*entry // connections that have not ended
+	mu       sync.Mutex
+	carried  map[uint64]*entry     // connections that have not ended
+	entering map[uint64]chan error // connections into the stack that have no result yet
+	ended    bool                  // the kernel answers no more
+	lastID   uint64                // of connections into the stack
 }
 
 // Messages of csrc/shared/gateway_proto.h.
 const (
-	kernelAsk    = 1
-	kernelAnswer = 2
-	kernelEnded  = 3
+	kernelAsk     = 1
+	kernelAnswer  = 2
+	kernelEnded   = 3
+	kernelEnter   = 4
+	kernelEntered = 5
+	kernelCancel  = 6
+
+	kernelIDEnter = 1 << 63
 
 	verdictDrop   = 0
 	verdictAccept = 1
@@ -75,6 +84,10 @@ var kernelSysctls = []stacknet.Sysctl{
 	{Key: "net.ipv4.icmp_msgs_per_sec", Value: "1000000"},
 	{Key: "net.ipv4.icmp_msgs_burst", Value: "1000000"},
 	{Key: "net.ipv6.icmp.ratelimit", Value: "0"},
+}
+
+// kernelSysctls6 are further settings, if the MTU is large enough for IPv6.
+var kernelSysctls6 = []stacknet.Sysctl{
 	{Key: "net.ipv6.conf.eth0.router_solicitations", Value: "0"},
 	{Key: "net.ipv6.conf.eth1.disable_ipv6", Value: "1"},
 }
@@ -88,7 +101,7 @@ func (g *Gateway) startKernel(ctx context.Context, router *os.File) (k *kernel, 
 		return nil, nil, errors.New("it needs memory that processes share, which this host does not permit; remove linux")
 	}
 	defer router.Close()
-	k = &kernel{g: g, exited: make(chan struct{}), carried: map[uint64]*entry{}}
+	k = &kernel{g: g, exited: make(chan struct{}), carried: map[uint64]*entry{}, entering: map[uint64]chan error{}}
 	if err := k.launch(starting); err != nil {
 		return nil, nil, err
 	}
@@ -190,9 +203,12 @@ func (k *kernel) configure(ctx context.Context, router, outer *os.File) error {
 	for _, n := range cfg.networks() {
 		outside.Addrs = append(outside.Addrs, netip.PrefixFrom(n.gateway, n.address.Bits()))
 	}
-	sysctls := kernelSysctls
-	if !cfg.Address6.IsValid() {
-		sysctls = append([]stacknet.Sysctl{{Key: "net.ipv6.conf.eth0.disable_ipv6", Value: "1"}}, sysctls...)
+	sysctls := slices.Clone(kernelSysctls)
+	if cfg.MTU >= config.MinMTU6 {
+		sysctls = append(sysctls, kernelSysctls6...)
+		if !cfg.Address6.IsValid() {
+			sysctls = append(sysctls, stacknet.Sysctl{Key: "net.ipv6.conf.eth0.disable_ipv6", Value: "1"})
+		}
 	}
 	if err := k.route(ctx, stacknet.Config{Sysctls: sysctls, Links: []stacknet.Link{outside, {Name: "eth1", MTU: cfg.MTU}}}); err != nil {
 		return err
@@ -259,9 +275,19 @@ func (k *kernel) serve(ctx context.Context) {
 			from, to := kernelAddress(m[16:32], m[48:]), kernelAddress(m[32:48], m[50:])
 			go k.connect(ctx, id, from, to)
 		case kernelEnded:
+			k.entered(id, errNotEntered)
 			k.release(id)
+		case kernelEntered:
+			k.entered(id, nil)
 		}
 	}
+	k.mu.Lock()
+	k.ended = true
+	for id, result := range k.entering {
+		result <- errNotEntered
+		delete(k.entering, id)
+	}
+	k.mu.Unlock()
 	if ctx.Err() == nil {
 		k.g.warn("the gateway's kernel has ended, so the interface does not work any more")
 	}
@@ -339,12 +365,66 @@ func (k *kernel) refuse(id uint64, to netip.AddrPort, why *icmpError) {
 	}
 }
 
+// errNotEntered reports that the stack has not accepted a connection.
+var errNotEntered = errors.New("the stack does not accept the connection")
+
+// enter joins a connection from outside to a new connection to the stack, as an address. The
+// caller must close conn in any case; after an error, it is as before.
+func (k *kernel) enter(ctx context.Context, from netip.Addr, to netip.AddrPort, conn *net.TCPConn) error {
+	result := make(chan error, 1)
+	k.mu.Lock()
+	k.lastID++
+	id := k.lastID | kernelIDEnter
+	if !k.ended {
+		k.entering[id] = result
+	}
+	ended := k.ended
+	k.mu.Unlock()
+	if ended || !k.carry(id) {
+		k.entered(id, nil)
+		return errNotEntered
+	}
+	m := kernelMsg(kernelEnter, id)
+	src, dst := from.As16(), to.Addr().As16()
+	copy(m[16:], src[:])
+	copy(m[32:], dst[:])
+	binary.BigEndian.PutUint16(m[50:], to.Port())
+	if err := k.pass(m, conn); err != nil {
+		k.entered(id, nil)
+		k.release(id)
+		return err
+	}
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+	}
+	_, _ = k.asks.Write(kernelMsg(kernelCancel, id)) // fails if the kernel has ended
+	return <-result                                  // it may have been made in the meantime
+}
+
+// entered sets the result of a connection into the stack.
+func (k *kernel) entered(id uint64, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if result := k.entering[id]; result != nil {
+		result <- err
+		delete(k.entering, id)
+	}
+}
+
+// kernelMsg returns a message without further fields.
+func kernelMsg(kind uint32, id uint64) []byte {
+	m := make([]byte, sizeKernelMsg)
+	binary.NativeEndian.PutUint32(m, kind)
+	binary.NativeEndian.PutUint64(m[8:], id)
+	return m
+}
+
 // answer sends a verdict, and the connected socket with verdictAccept.
 func (k *kernel) answer(id uint64, verdict uint32, icmp []byte, conn *net.TCPConn) {
-	m := make([]byte, sizeKernelMsg)
-	binary.NativeEndian.PutUint32(m, kernelAnswer)
+	m := kernelMsg(kernelAnswer, id)
 	binary.NativeEndian.PutUint32(m[4:], verdict)
-	binary.NativeEndian.PutUint64(m[8:], id)
 	copy(m[52:], icmp)
 	var err error
 	if conn == nil {

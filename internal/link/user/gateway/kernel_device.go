@@ -7,6 +7,8 @@ package gateway
 import (
 	"context"
 	"errors"
+	"net"
+	"net/netip"
 	"os"
 )
 
@@ -19,6 +21,10 @@ func (g *Gateway) startKernel(_ context.Context, router *os.File) (*kernel, *os.
 }
 
 func (*kernel) close() {}
+
+func (*kernel) enter(context.Context, netip.Addr, netip.AddrPort, *net.TCPConn) error {
+	return errors.ErrUnsupported
+}
 
 // PID returns 0.
 func (*Gateway) PID() int { return 0 }

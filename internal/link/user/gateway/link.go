@@ -5,6 +5,7 @@
 package gateway
 
 import (
+	"context"
 	"encoding/binary"
 	"log/slog"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/link/ring"
@@ -40,6 +42,8 @@ type link struct {
 	echo func(protocol tcpip.NetworkProtocolNumber, packet []byte)
 	from atomic.Pointer[tcpip.LinkAddress] // source address of the last frame: the stack's address
 
+	known chan struct{} // closed when from is known
+
 	mu         sync.Mutex
 	dispatcher stack.NetworkDispatcher
 
@@ -59,7 +63,7 @@ func newLink(cfg Config, log *slog.Logger) (*link, *os.File) {
 	if err != nil {
 		log.Debug("the gateway uses a socket instead of shared memory", "error", err)
 	}
-	l := &link{cfg: cfg, log: log, shared: shared}
+	l := &link{cfg: cfg, log: log, shared: shared, known: make(chan struct{})}
 	l.mtu.Store(uint32(cfg.MTU))
 	return l, bell
 }
@@ -150,7 +154,9 @@ func (l *link) wanted(frame []byte) bool {
 		return false
 	}
 	if src := eth.SourceAddress(); src != l.stackMAC() {
-		l.from.Store(&src)
+		if l.from.Swap(&src) == nil {
+			close(l.known)
+		}
 	}
 	if l.other != nil {
 		l.logDropped(eth.Type(), frame[header.EthernetMinimumSize:])
@@ -169,6 +175,33 @@ func (l *link) stackMAC() tcpip.LinkAddress {
 		return *a
 	}
 	return ""
+}
+
+// meet waits until the stack's Ethernet address is known. A stack without IPv6 may not have
+// sent a frame, so meet asks for its IPv4 address.
+func (l *link) meet(ctx context.Context) error {
+	for {
+		select {
+		case <-l.known:
+			return nil
+		default:
+		}
+		ask := make(header.ARP, header.ARPSize)
+		ask.SetIPv4OverEthernet()
+		ask.SetOp(header.ARPRequest)
+		copy(ask.HardwareAddressSender(), mac)
+		copy(ask.ProtocolAddressSender(), l.cfg.Gateway.AsSlice())
+		copy(ask.ProtocolAddressTarget(), l.cfg.Address.Addr().AsSlice())
+		if err := l.sendTo(header.EthernetBroadcastAddress, header.ARPProtocolNumber, ask); err != nil {
+			return err
+		}
+		select {
+		case <-l.known:
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // echoElsewhere reports whether packet is an ICMP message, for IPv6 a ping, to an address

@@ -57,15 +57,17 @@ func (g *Gateway) accept(ctx context.Context, d *door) {
 
 // enter carries a connection from outside into the stack.
 func (g *Gateway) enter(ctx context.Context, d *door, c *net.TCPConn) {
-	from := c.RemoteAddr().(*net.TCPAddr).AddrPort()
-	r, err := g.dialStack(ctx, from.Addr().Unmap(), d.port)
-	if err != nil {
+	from := c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
+	r, err := g.dialStack(ctx, from, d.port, c)
+	switch {
+	case err != nil:
 		g.log.Debug("gateway: connecting to the stack", "error", err)
 		reset(c)
-		return
+	case r == nil: // the kernel has it
+		c.Close()
+	default:
+		g.relay(r)
 	}
-	r.host = c
-	g.relay(r)
 }
 
 // way is how a connection from outside enters the stack: with the address under which the
@@ -100,22 +102,33 @@ func (g *Gateway) ways(from netip.Addr, port uint16) (all []way) {
 	return all
 }
 
-// dialStack connects to a port of the stack on behalf of an outside peer.
-func (g *Gateway) dialStack(ctx context.Context, from netip.Addr, port uint16) (r *relay, err error) {
+// dialStack connects to a port of the stack on behalf of an outside peer. The result is nil if
+// the gateway's kernel relays the connection.
+func (g *Gateway) dialStack(ctx context.Context, from netip.Addr, port uint16, c *net.TCPConn) (r *relay, err error) {
 	ctx, cancel := context.WithTimeout(ctx, connectLimit)
 	defer cancel()
 	e := &entry{g: g, peer: from, end: cancel}
 	tables()[entering].add(e)
 	defer tables()[entering].remove(e)
+	if g.kernel != nil {
+		if err := g.link.meet(ctx); err != nil {
+			return nil, err
+		}
+	}
 	for _, w := range g.ways(from, port) {
-		if r, err = g.dialWay(ctx, w); err == nil {
+		if g.kernel != nil {
+			err = g.kernel.enter(ctx, peer(w.local.Addr), netip.AddrPortFrom(peer(w.remote.Addr), w.remote.Port), c)
+		} else {
+			r, err = g.dialWay(ctx, w, c)
+		}
+		if err == nil {
 			return r, nil
 		}
 	}
 	return nil, err
 }
 
-func (g *Gateway) dialWay(ctx context.Context, w way) (*relay, error) {
+func (g *Gateway) dialWay(ctx context.Context, w way, c *net.TCPConn) (*relay, error) {
 	var wq waiter.Queue
 	ep, terr := g.stack.NewEndpoint(tcp.ProtocolNumber, w.protocol, &wq)
 	if terr != nil {
@@ -140,7 +153,7 @@ func (g *Gateway) dialWay(ctx context.Context, w way) (*relay, error) {
 		ep.Close()
 		return nil, fmt.Errorf("port %d: %v", w.remote.Port, terr)
 	}
-	return &relay{stack: gonet.NewTCPConn(&wq, ep), endpoint: ep, events: &wq}, nil
+	return &relay{stack: gonet.NewTCPConn(&wq, ep), endpoint: ep, events: &wq, host: c}, nil
 }
 
 // knownSenders are the pairs of ports through which datagrams from outside

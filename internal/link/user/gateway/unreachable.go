@@ -173,10 +173,14 @@ func orElse(a, otherwise netip.Addr) netip.Addr {
 
 // send passes one IP packet to the stack.
 func (l *link) send(protocol tcpip.NetworkProtocolNumber, packet []byte) error {
+	return l.sendTo(l.stackMAC(), protocol, packet)
+}
+
+func (l *link) sendTo(to tcpip.LinkAddress, protocol tcpip.NetworkProtocolNumber, packet []byte) error {
 	l.writing.Lock()
 	defer l.writing.Unlock()
 	defer l.flush()
-	return l.write([ring.HeaderSize]byte{}, l.stackMAC(), mac, protocol, packet)
+	return l.write([ring.HeaderSize]byte{}, to, mac, protocol, packet)
 }
 
 // error6 builds an ICMP error (RFC 4443, 3) about packet.
