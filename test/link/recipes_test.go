@@ -5,14 +5,15 @@ package link
 import (
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// recipeServer writes a module proxy of Go, registries of npm and cargo, an archive of apt and a
-// git repository below www.
+// recipeServer writes a module proxy of Go, registries of npm and cargo, and repositories of Maven,
+// apt and git below www.
 const recipeServer = `
 import base64, gzip, hashlib, io, json, os, subprocess, tarfile, zipfile
 def write(path, data):
@@ -46,6 +47,7 @@ with tarfile.open(fileobj=b, mode="w:gz") as t:
 write("demo-1.0.0.crate", b.getvalue())
 write("cargo/config.json", b'{"dl": "http://index.test/{crate}-{version}.crate"}')
 write("cargo/de/mo/demo", json.dumps({"name": "demo", "vers": "1.0.0", "deps": [], "features": {}, "yanked": False, "cksum": hashlib.sha256(b.getvalue()).hexdigest()}).encode() + b"\n")
+write("maven/demo/parent/1/parent-1.pom", b"<project><modelVersion>4.0.0</modelVersion><groupId>demo</groupId><artifactId>parent</artifactId><version>1</version><packaging>pom</packaging></project>")
 subprocess.run("""git init -q r && git -C r -c user.name=t -c user.email=t@test commit -q --allow-empty -m first &&
 git clone -q --bare r www/repo.git && git -C www/repo.git update-server-info""", shell=True, check=True)
 os.makedirs("deb/DEBIAN")
@@ -70,7 +72,7 @@ s.serve_forever()
 // recipePolicy is the policy of all recipes of one index.
 const recipePolicy = `{
   // the index, and nothing else
-  "allow": [{"to": "index.test", "ports": [80, 443], "protocol": "tcp"}],
+  "allow": [{"to": "index.test", "ports": [22, 80, 443], "protocol": "tcp"}],
 }`
 
 // TestEgressRecipes checks that package managers, git and a sandbox work with a policy that names one
@@ -85,31 +87,47 @@ func TestEgressRecipes(t *testing.T) {
 	net.PythonHTTP(t, 80, filepath.Join(dir, "www"))
 	server := kit.Start(t, net.Command("/usr/bin/python3", "-c", httpsServer, filepath.Join(dir, "www")))
 	kit.WaitFor(t, "the HTTPS server", kit.Limit, func() bool { return net.Listening(t, "t", 443) || !server.Running() })
+	sshd := kit.NewSSHD(t, kit.SSHD{Net: net, Address: egressGood})
+	kit.OK(t, kit.Limit, exec.Command("cp", "-r", filepath.Join(dir, "www/repo.git"), sshd.Path("/home/root/repo.git")))
 	policy := kit.WriteFile(t, filepath.Join(dir, "policy.json"), recipePolicy)
-	for name, tt := range map[string]struct{ program, script, stdout string }{
-		"curl": {"curl", `curl -sS http://index.test/demo.deb | head -c 7`, "!<arch>"},
+	for name, tt := range map[string]struct {
+		program, script, stdout string
+		around                  []string // a sandbox that lklrun runs in
+	}{
+		"curl": {"curl", `curl -sS http://index.test/demo.deb | head -c 7`, "!<arch>", nil},
 		"go": {"go", `cd $d; export GOPATH=$d/go GOCACHE=$d/cache GOFLAGS=-modcacherw GONOSUMDB='*' GOTOOLCHAIN=local GOWORK=off
 GOPROXY=http://index.test go mod download -json demo.test/m@v1.0.0 | grep -c '"Version": "v1.0.0"'
-! GOPROXY=http://evil.test go mod download demo.test/other@v1.0.0 2>/dev/null`, "1\n"},
+! GOPROXY=http://evil.test go mod download demo.test/other@v1.0.0 2>/dev/null`, "1\n", nil},
 		"npm": {"npm", `cd $d; npm install --silent --no-audit --no-fund --registry http://index.test demo >&2 && node -e 'require("demo")'
-! npm install --silent --fetch-retries 0 --registry http://evil.test --prefix $d/other demo 2>/dev/null >&2`, "42\n"},
+! npm install --silent --fetch-retries 0 --registry http://evil.test --prefix $d/other demo 2>/dev/null >&2`, "42\n", nil},
 		"apt": {"apt-get", `mkdir -p $d/lists/partial $d/cache/archives/partial; cp /var/lib/dpkg/status $d; cd $d
 set -- -qq -o Dir::Etc::SourceList=$d/sources -o Dir::Etc::SourceParts=/dev/null -o Dir::State::Lists=$d/lists -o Dir::State::status=$d/status -o Dir::Cache=$d/cache -o APT::Sandbox::User=root -o Acquire::Retries=0 -o Acquire::http::Proxy=false
 echo "deb [trusted=yes] http://index.test apt/" >sources; apt-get "$@" update >&2 && apt-get "$@" download lklrun-demo >&2 && ls *.deb
-echo "deb [trusted=yes] http://evil.test apt/" >sources; apt-get "$@" update 2>&1 | grep -c "^W: Failed to fetch http://evil.test"`, "lklrun-demo_1.0_all.deb\n1\n"},
+echo "deb [trusted=yes] http://evil.test apt/" >sources; apt-get "$@" update 2>&1 | grep -c "^W: Failed to fetch http://evil.test"`, "lklrun-demo_1.0_all.deb\n1\n", nil},
 		"git over https": {"git", `git -c http.sslVerify=false clone -q https://index.test/repo.git $d/r && git -C $d/r log --format=%s
-! git -c http.sslVerify=false clone -q https://evil.test/repo.git $d/other 2>/dev/null`, "first\n"},
+! git -c http.sslVerify=false clone -q https://evil.test/repo.git $d/other 2>/dev/null`, "first\n", nil},
 		"cargo": {"cargo", `export RUSTUP_HOME=${RUSTUP_HOME:-/root/.rustup} CARGO_HOME=$d/c CARGO_NET_RETRY=0; mkdir -p $d/p/src $d/c; cd $d/p; : >src/lib.rs
 printf '[package]\nname = "p"\nversion = "1.0.0"\n[dependencies]\ndemo = { version = "1", registry = "t" }\n' >Cargo.toml
 printf '[registries.t]\nindex = "sparse+http://index.test/cargo/"\n' >$d/c/config.toml
 cargo fetch -q >&2 && ls $d/c/registry/cache/*
-rm -rf Cargo.lock $d/c/registry; sed -i s/index.test/evil.test/ $d/c/config.toml; ! cargo fetch -q 2>/dev/null`, "demo-1.0.0.crate\n"},
-		"bubblewrap": {"bwrap", `bwrap --ro-bind / / --dev /dev --proc /proc --unshare-pid sh -c 'curl -sS http://index.test/demo.tgz | tar tzf - | head -n 1; curl -sS http://evil.test/ 2>/dev/null || echo refused'`, "package/package.json\nrefused\n"},
+rm -rf Cargo.lock $d/c/registry; sed -i s/index.test/evil.test/ $d/c/config.toml; ! cargo fetch -q 2>/dev/null`, "demo-1.0.0.crate\n", nil},
+		"git over ssh": {"git", `export GIT_SSH_COMMAND="ssh -F none -i ` + sshd.Client.Dir + `/id -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
+git clone -q ssh://root@index.test/home/root/repo.git $d/r && git -C $d/r log --format=%s
+! git clone -q ssh://root@evil.test/home/root/repo.git $d/other 2>/dev/null`, "first\n", nil},
+		"maven": {"mvn", `cd $d; echo '<settings><mirrors><mirror><id>m</id><mirrorOf>*</mirrorOf><url>http://index.test/maven</url></mirror></mirrors></settings>' >s.xml
+echo '<project><modelVersion>4.0.0</modelVersion><parent><groupId>demo</groupId><artifactId>parent</artifactId><version>1</version></parent><artifactId>p</artifactId><packaging>pom</packaging></project>' >pom.xml
+mvn -q -s s.xml -Dmaven.repo.local=$d/m validate >&2 && (cd $d/m/demo/parent/1; ls *.pom)
+rm -r $d/m; sed -i s/index.test/evil.test/ s.xml; ! mvn -q -s s.xml -Dmaven.repo.local=$d/m validate >/dev/null`, "parent-1.pom\n", nil},
+		"in bubblewrap": {
+			"bwrap", `curl -sS http://index.test/demo.tgz | tar tzf - | head -n 1; curl -sS http://evil.test/ 2>/dev/null || echo refused`, "package/package.json\nrefused\n",
+			[]string{"bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--bind", "/tmp", "/tmp", "--tmpfs", "/run", "--unshare-pid", "--die-with-parent"},
+		},
+		"bubblewrap": {"bwrap", `bwrap --ro-bind / / --dev /dev --proc /proc --unshare-pid sh -c 'curl -sS http://index.test/demo.tgz | tar tzf - | head -n 1; curl -sS http://evil.test/ 2>/dev/null || echo refused'`, "package/package.json\nrefused\n", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kit.Need(t, tt.program, "openssl")
 			script := `d=$(mktemp -d); export HOME=$d; trap 'rm -rf $d' EXIT` + "\n" + tt.script
-			r := kit.Run(t, 3*kit.Limit, command(kit.Bin("lklrun"), "--name", kit.NewName(), "--egress", policy, "--", "sh", "-c", script))
+			r := kit.Run(t, 3*kit.Limit, command(slices.Concat(tt.around, []string{kit.Bin("lklrun"), "--name", kit.NewName(), "--egress", policy, "--", "sh", "-c", script})...))
 			if r.Stdout != tt.stdout || (strings.Count(r.Stderr, "refused the name evil.test:") == 1) != strings.Contains(tt.script, "evil.test") {
 				t.Errorf("want %q: %v", tt.stdout, r)
 			}
