@@ -151,7 +151,8 @@ static void notes_send(void)
 	work_queue(&asks_work);
 }
 
-void gateway_tell(uint32_t kind, uint64_t id)
+/** tell_kind - send a message without further fields */
+static void tell_kind(uint32_t kind, uint64_t id)
 {
 	const struct gateway_msg m = { .kind = kind, .id = id };
 
@@ -394,6 +395,7 @@ int gateway_serve(int fd)
 		list_init(&by_key[i]);
 	}
 	work_init(&asks_work, asks_read);
+	gateway_tell = tell_kind;
 	listener = listen_any();
 	if (listener < 0)
 		return listener;

@@ -63,6 +63,8 @@ struct relay {
 	size_t keep_at, keep_len;
 };
 
+void (*gateway_tell)(uint32_t kind, uint64_t id);
+
 static struct list relays = LIST_INIT(relays);
 static bool draining;
 static char buf[CHUNK] __attribute__((aligned(4096)));

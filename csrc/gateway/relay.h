@@ -14,7 +14,7 @@ struct gateway_msg;
 void enter(const struct gateway_msg *m, int fd);
 void enter_cancel(uint64_t id);
 
-/* gateway.c: send a message of a @kind without further fields to lklrun. */
-void gateway_tell(uint32_t kind, uint64_t id);
+/* Send a message of a @kind without further fields to lklrun; set by gateway.c. */
+extern void (*gateway_tell)(uint32_t kind, uint64_t id);
 
 #endif
