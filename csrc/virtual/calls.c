@@ -121,19 +121,6 @@ static enum verdict on_exit_group(struct thread *t, uint64_t *a, int f, long *re
 	return EXIT;
 }
 
-/* Only to the thread itself, as abort() and raise() do, and as a question */
-static enum verdict on_tgkill(struct thread *t, uint64_t *a, int f, long *ret)
-{
-	(void)f, (void)ret;
-	return !a[2] || (pid_t)a[1] == t->ns_tid ? NATIVE : UNSUPPORTED;
-}
-
-static enum verdict on_kill(struct thread *t, uint64_t *a, int f, long *ret)
-{
-	(void)t, (void)f, (void)ret;
-	return a[1] ? UNSUPPORTED : NATIVE;
-}
-
 static enum verdict on_prctl(struct thread *t, uint64_t *a, int f, long *ret)
 {
 	(void)t, (void)f, (void)ret;
@@ -271,8 +258,10 @@ static handler *const table[] = {
 	C(clone, on_clone), C(clone3, no_such_call), C(fork, on_fork), C(vfork, on_fork),
 	C(execve, on_execve), C(exit, on_exit_thread), C(exit_group, on_exit_group),
 	C(wait4, on_wait4), C(waitid, on_waitid), C(rt_sigsuspend, on_sigsuspend),
-	C(tgkill, on_tgkill), C(kill, on_kill), C(prctl, on_prctl), C(sched_yield, on_yield),
-	C(futex, on_futex), C(getcpu, on_getcpu), C(sched_getaffinity, on_getaffinity),
+	C(rt_sigtimedwait, on_sigtimedwait), C(kill, on_kill), C(tkill, on_kill),
+	C(tgkill, on_tgkill), C(rt_sigqueueinfo, on_kill), C(rt_tgsigqueueinfo, on_tgkill),
+	C(pidfd_open, no_such_call), C(pidfd_send_signal, no_such_call),
+	C(prctl, on_prctl), C(sched_yield, on_yield), C(futex, on_futex), C(getcpu, on_getcpu), C(sched_getaffinity, on_getaffinity),
 	/* users and limits */
 	N(getuid), N(geteuid), N(getgid), N(getegid), N(getgroups), N(getresuid), N(getresgid),
 	N(setuid), N(setgid), N(setreuid), N(setregid), N(setresuid), N(setresgid), N(setgroups),
@@ -295,7 +284,10 @@ static handler *const table[] = {
 	N(clock_getres), C(clock_gettime, on_clock_gettime), C(gettimeofday, on_gettimeofday),
 	C(time, on_time), C(times, on_times), C(getrusage, on_getrusage), C(sysinfo, on_sysinfo),
 	C(getrandom, on_getrandom), C(nanosleep, on_nanosleep),
-	C(clock_nanosleep, on_clock_nanosleep), C(pause, on_pause),
+	C(clock_nanosleep, on_clock_nanosleep), C(pause, on_pause), C(alarm, on_alarm),
+	C(setitimer, on_setitimer), C(getitimer, on_getitimer), C(timer_create, on_timer_create),
+	C(timer_settime, on_timer_settime), C(timer_gettime, on_timer_gettime),
+	C(timer_getoverrun, on_timer_getoverrun), C(timer_delete, on_timer_delete),
 	/* objects of the stack */
 	C(socket, on_socket), C(socketpair, on_socketpair), C(pipe, on_pipe), C(pipe2, on_pipe2),
 	C(eventfd, on_eventfd), C(eventfd2, on_eventfd2), C(timerfd_create, on_timerfd_create),
@@ -312,9 +304,39 @@ static handler *const table[] = {
 	C(sendmmsg, on_sendmmsg),
 };
 
-/** call_restarts - whether a call that a signal ends is made again if the handler wants so */
+/** call_mask - the mask of blocked signals that a call has while it waits; false: it has none */
+bool call_mask(struct thread *t, uint64_t *mask)
+{
+	uint64_t *a = (uint64_t *)t->req.data.args, at = 0;
+
+	switch (t->req.data.nr) {
+	case SYS_rt_sigsuspend:
+		at = a[0];
+		break;
+	case SYS_ppoll:
+		at = a[3];
+		break;
+	case SYS_epoll_pwait:
+	case SYS_epoll_pwait2:
+		at = a[4];
+		break;
+	case SYS_pselect6:	/* a pointer to pointer and length */
+		if (a[5] && mem_read(t, &at, a[5], sizeof(at)))
+			at = 0;
+		break;
+	}
+	return at && !mem_read(t, mask, at, sizeof(*mask));
+}
+
+/**
+ * call_restarts - whether a call that a signal ends is made again if the handler wants so
+ *
+ * The kernel makes none again that has a limit of time.
+ */
 bool call_restarts(const struct thread *t)
 {
+	if (t->wake != NEVER)
+		return false;
 	switch (t->req.data.nr) {
 	case SYS_read: case SYS_readv: case SYS_write: case SYS_writev: case SYS_sendto:
 	case SYS_sendmsg: case SYS_sendmmsg: case SYS_recvfrom: case SYS_recvmsg: case SYS_accept:

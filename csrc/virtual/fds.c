@@ -2,24 +2,34 @@
 /*
  * Descriptors of programs.
  *
- * For each object of the stack, a program has a socket of the host as a
- * placeholder. It keeps the number taken, and nothing else is ever done with it.
+ * For each object of the stack, a program has an epoll of the host as a
+ * placeholder. It keeps the number taken. An empty epoll is never ready, so the
+ * host's kernel can end ppoll() and the like by a signal.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <linux/magic.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
+#include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #include "virtual/virtual.h"
+
+/*
+ * The signal of a file of the stack with O_ASYNC. It also tells whether its calls
+ * wait: unlike the flag O_NONBLOCK, which all have, it is the program's.
+ */
+#define SIG_WAITS	40
+#define SIG_NONBLOCK	41
 
 #define RANDOM_FILE	(1 << 20)	/* what a program can read from /dev/urandom */
 
@@ -37,7 +47,7 @@ static int placeholder(void)
 	static int fd = -1;
 
 	if (fd < 0)
-		fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		fd = epoll_create1(EPOLL_CLOEXEC);
 	return fd;
 }
 
@@ -64,6 +74,50 @@ static int add_stack(struct thread *t, int sfd, int at, bool cloexec)
 	return n;
 }
 
+/** fd_nonblock - whether calls fail instead of waiting; for all descriptors of a file */
+bool fd_nonblock(int f)
+{
+	return ST(fcntl, f, F_GETSIG, 0, 0, 0, 0) == SIG_NONBLOCK;
+}
+
+void fd_set_nonblock(int f, bool on)
+{
+	ST(fcntl, f, F_SETSIG, on ? SIG_NONBLOCK : SIG_WAITS, 0, 0, 0);
+}
+
+static long async;	/* the stack's signalfd for files with O_ASYNC, or 0 */
+
+/** fd_set_async - whether the owner gets SIGIO when a file is ready */
+long fd_set_async(int f, bool on)
+{
+	uint64_t set = 1ull << (SIG_WAITS - 1) | 1ull << (SIG_NONBLOCK - 1);
+
+	if (!async) {
+		ST(rt_sigprocmask, SIG_BLOCK, &set, NULL, sizeof(set), 0, 0);
+		async = ST(signalfd4, -1, &set, sizeof(set), SFD_NONBLOCK, 0, 0);
+		if (async < 0)
+			fail("signals of the stack: %s", strerror((int)-async));
+	}
+	fd_set_nonblock(f, fd_nonblock(f));
+	ST(fcntl, f, F_SETOWN, ST(getpid, 0, 0, 0, 0, 0, 0), 0, 0, 0);
+	return ST(fcntl, f, F_SETFL, O_NONBLOCK | (on ? O_ASYNC : 0), 0, 0, 0);
+}
+
+/** fds_async - send SIGIO to the owners of files that are ready */
+void fds_async(void)
+{
+	struct signalfd_siginfo info;
+	int i;
+
+	while (async > 0 && ST(read, async, &info, sizeof(info), 0, 0, 0) == sizeof(info))
+		for (i = 0; i < process_count; i++)
+			if (processes[i].live && info.ssi_fd >= 0 && info.ssi_fd < MAX_FDS &&
+			    processes[i].ns_pid == fd_info[info.ssi_fd].owner) {
+				syscall(SYS_kill, processes[i].pid, SIGIO);
+				processes[i].signalled = true;
+			}
+}
+
 /** fd_add - give a program a new object of the stack, or close it */
 int fd_add(struct thread *t, int sfd, enum fd_kind kind, bool nonblock, bool cloexec)
 {
@@ -73,7 +127,9 @@ int fd_add(struct thread *t, int sfd, enum fd_kind kind, bool nonblock, bool clo
 		return sfd;
 	if (sfd >= MAX_FDS)
 		fail("%s: more than %d objects", t->p->program->name, MAX_FDS);
-	fd_info[sfd] = (struct fd_info){ .kind = kind, .nonblock = nonblock };
+	fd_info[sfd] = (struct fd_info){ .kind = kind };
+	if (nonblock)
+		fd_set_nonblock(sfd, true);
 	n = add_stack(t, sfd, -1, cloexec);
 	if (n < 0)
 		ST(close, sfd, 0, 0, 0, 0, 0);
@@ -200,14 +256,21 @@ enum verdict on_fcntl(struct thread *t, uint64_t *a, int f, long *ret)
 		return ANSWER;
 	case F_GETFL:
 		*ret = ST(fcntl, f, F_GETFL, 0, 0, 0, 0);
-		if (*ret >= 0 && !fd_info[f].nonblock)
+		if (*ret >= 0 && !fd_nonblock(f))
 			*ret &= ~O_NONBLOCK;
 		return ANSWER;
 	case F_SETFL:
-		if (a[2] & O_ASYNC)
-			return UNSUPPORTED;
-		fd_info[f].nonblock = a[2] & O_NONBLOCK;
+		fd_set_nonblock(f, a[2] & O_NONBLOCK);
+		*ret = a[2] & O_ASYNC || async ? fd_set_async(f, a[2] & O_ASYNC) : 0;
+		return ANSWER;
+	case F_SETOWN:
+		if ((pid_t)a[2] < 0)
+			return UNSUPPORTED;	/* a process group */
+		fd_info[f].owner = (pid_t)a[2];
 		*ret = 0;
+		return ANSWER;
+	case F_GETOWN:
+		*ret = fd_info[f].owner;
 		return ANSWER;
 	case F_GETPIPE_SZ:
 	case F_SETPIPE_SZ:
@@ -239,9 +302,11 @@ enum verdict on_newfstatat(struct thread *t, uint64_t *a, int f, long *ret)
 
 /* Files of /proc and /sys without time and without the host's network */
 static const char *const known_files[] = {
-	"/proc/self/", "/proc/thread-self/", "/proc/sys/vm/", "/proc/sys/kernel/", "/proc/cpuinfo",
-	"/proc/meminfo", "/proc/filesystems", "/proc/mounts", "/sys/devices/system/cpu/",
-	"/sys/devices/system/node/", "/sys/kernel/mm/", "/sys/fs/cgroup/",
+	"/proc/self/", "/proc/thread-self/", "/proc/sys/vm/", "/proc/sys/kernel/", "/proc/cgroups",
+	"/proc/cpuinfo", "/proc/meminfo", "/proc/filesystems", "/proc/mounts",
+	"/sys/devices/system/cpu/",
+	"/sys/devices/system/clocksource/", "/sys/devices/system/node/", "/sys/kernel/mm/",
+	"/sys/fs/cgroup/",
 };
 static const char *const stack_files[] = { "/proc/net/", "/proc/sys/net/" };
 static const char *const unknown_files[] = {	/* of those */
@@ -302,6 +367,53 @@ static int stack_file(const char *path)
 	return text_file(buf, (size_t)len);
 }
 
+/*
+ * /proc/PID/stat, with zeros for times, page faults and addresses, and with all
+ * memory present: these depend on the host
+ */
+static int stat_file(const struct process *p)
+{
+	uint64_t size = status_field(p->pid, "\nVmSize:", 10);
+	char path[64], comm[32] = "";
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/comm", p->pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	n = fd < 0 ? 0 : read(fd, comm, sizeof(comm) - 1);
+	if (fd >= 0)
+		close(fd);
+	comm[n > 0 ? n - 1 : 0] = 0;	/* without the end of line */
+	n = snprintf(buf, BUF_SIZE, "%d (%s) R %d %d %d 0 -1 0 0 0 0 0 0 0 0 0 20 0 %d 0 0 %llu %llu"
+		     " 18446744073709551615 0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n",
+		     p->ns_pid, comm, !p->parent ? 0 : p->parent->live ? p->parent->ns_pid : 1,
+		     (int)status_field(p->pid, "\nNSpgid:", 10), (int)status_field(p->pid, "\nNSsid:", 10),
+		     (int)status_field(p->pid, "\nThreads:", 10), (unsigned long long)size * 1024,
+		     (unsigned long long)size / 4);
+	return text_file(buf, (size_t)n);
+}
+
+/* A file of /proc that depends on time, as it is in virtual time; -2: @path is another one */
+static int proc_file(struct thread *t, const char *path)
+{
+	char own[64];
+	int i, n;
+
+	if (!strcmp(path, "/proc/stat")) {	/* no time of the one processor is used */
+		n = snprintf(buf, BUF_SIZE, "cpu  0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\nbtime %llu\n",
+			     (unsigned long long)(REAL_OFFSET / 1000000000));
+		return text_file(buf, (size_t)n);
+	}
+	if (!strcmp(path, "/proc/self/stat"))
+		return stat_file(t->p);
+	for (i = 0; i < process_count; i++) {
+		snprintf(own, sizeof(own), "/proc/%d/stat", processes[i].ns_pid);
+		if (processes[i].live && !strcmp(path, own))
+			return stat_file(&processes[i]);
+	}
+	return -2;
+}
+
 /* Opens a file as the program would; -1 if it cannot be opened */
 static int open_as(struct thread *t, int dir, const char *path)
 {
@@ -343,6 +455,11 @@ static enum verdict open_file(struct thread *t, int dir, uint64_t name, uint64_t
 	}
 	if ((flags & O_ACCMODE) == O_RDONLY && in_list(path, stack_files, sizeof(stack_files) / sizeof(*stack_files))) {
 		*ret = fd_add_host(t, stack_file(path), cloexec);
+		return ANSWER;
+	}
+	fd = proc_file(t, path);
+	if (fd != -2) {
+		*ret = fd_add_host(t, fd, cloexec);
 		return ANSWER;
 	}
 	known = in_list(path, known_files, sizeof(known_files) / sizeof(*known_files)) &&

@@ -69,6 +69,8 @@ static uint64_t next_event(void)
 	for (i = 0; i < thread_count; i++)
 		if (threads[i].live && threads[i].held && threads[i].wake < t)
 			t = threads[i].wake;
+	if (timers_next() < t)
+		t = timers_next();
 	return events && events->m.time < t ? events->m.time : t;
 }
 
@@ -78,14 +80,16 @@ static uint64_t run(uint64_t until)
 	for (;;) {
 		uint64_t next;
 
-		do
+		do {
 			stack_settle();
-		while (programs_settle());
+			fds_async();
+		} while (programs_settle());
 		next = next_event();
 		if (next >= until)
 			return next;
 		if (next > now)
 			now = next;
+		timers_expire();
 		while (events && events->m.time <= now) {
 			struct event *e = events;
 

@@ -55,14 +55,6 @@ uint64_t status_field(pid_t pid, const char *name, int base)
 	return strtoull(strrchr(at, '\t'), NULL, base);
 }
 
-/** signals_pending - whether a signal waits that @mask does not block, or the thread's own mask */
-bool signals_pending(struct thread *t, const uint64_t *mask)
-{
-	uint64_t blocked = mask ? *mask : status_field(t->tid, "\nSigBlk:", 16);
-
-	return (status_field(t->tid, "\nSigPnd:", 16) | status_field(t->tid, "\nShdPnd:", 16)) & ~blocked;
-}
-
 /** process_reaped - whether the parent has fetched the status of an ended process */
 bool process_reaped(struct process *p)
 {

@@ -11,9 +11,10 @@
  * one thread has run, and after clone() two. A call that has to wait stays
  * unanswered, and is tried again after each event.
  *
- * A signal does not interrupt a stopped call (WAIT_KILLABLE_RECV). The only ones
- * that processes get from each other are SIGCHLD, so a look at the end of a
- * process is enough to find calls that a signal ends.
+ * A signal does not interrupt a stopped call (WAIT_KILLABLE_RECV), unless it ends
+ * the process. Signals come from other processes and from timers of signals.c,
+ * while all other threads are stopped. Then this process looks for processes that
+ * have ended, and for pending signals, which end calls that wait.
  *
  * The vDSO reads clocks without system calls. At the first call after each
  * execve(), its functions are overwritten in the program's memory with system
@@ -244,6 +245,15 @@ static void process_end(struct process *p)
 	for (i = 0; i < thread_count; i++)
 		if (threads[i].p == p)
 			threads[i].live = threads[i].held = false;
+	for (i = 0; i < process_count; i++) {
+		struct process *c = &processes[i];
+
+		if (c->vforked_by && c->vforked_by->p == p)
+			c->vforked_by = NULL;
+		if (c->live && c->parent == p)
+			c->signalled = true;	/* prctl(PR_SET_PDEATHSIG) */
+	}
+	timers_drop(p, false);
 	fds_drop(p, 0, MAX_FDS - 1);
 	close(p->mem);
 	p->live = false;
@@ -300,6 +310,7 @@ static void stop_thread(struct program *program, const struct seccomp_notif *n)
 	t->retry = false;
 	t->wake = NEVER;
 	t->done = 0;
+	t->futex = 0;
 }
 
 /* Waits until all threads of a program are stopped. */
@@ -441,6 +452,7 @@ static void after_exec(struct thread *t)
 	for (i = 0; i < thread_count; i++)
 		if (threads[i].p == p && &threads[i] != t)
 			threads[i].live = threads[i].held = false;
+	timers_drop(p, true);
 	fds_after_exec(p);
 	p->random[0] = random_next();
 	p->random[1] = random_next();
@@ -473,18 +485,40 @@ static void thread_exit(struct thread *t)
 	}
 }
 
-/*
- * Whether a call that a signal ends is made again if the handler wants so. The
- * kernel does that only in the thread that it has chosen for the signal.
- */
-static bool restarts(const struct thread *t)
+/* Waits for the end of the processes that a signal has ended. */
+static void await_killed(void)
 {
 	int i;
 
-	for (i = 0; i < thread_count; i++)
-		if (threads[i].live && threads[i].p == t->p && &threads[i] != t)
-			return false;
-	return call_restarts(t);
+	for (i = 0; i < process_count; i++) {
+		struct process *p = &processes[i];
+
+		if (p->live && p->signalled && !p->running && process_killed(p)) {
+			p->running = 1;
+			await_calls(p->program);
+		}
+	}
+}
+
+/*
+ * A call has to wait: a signal may end it. @done: bytes that it has transferred.
+ * The kernel makes a call again only in the thread that it has chosen for the
+ * signal.
+ */
+static enum verdict interrupt(struct thread *t, uint64_t done, long *ret)
+{
+	uint64_t mask;
+	bool masked = call_mask(t, &mask);
+
+	if (!t->p->signalled && (!masked || t->retry))
+		return WAIT;
+	if (!signals_pending(t, masked ? &mask : NULL))
+		return WAIT;
+	if (masked)
+		return NATIVE;	/* the host's kernel changes the mask and runs the handler */
+	wait_interrupted(t);
+	*ret = done ? (long)done : call_restarts(t) && signals_own(t) ? -ERESTARTSYS : -EINTR;
+	return ANSWER;
 }
 
 static bool progress;	/* a call has changed something, so others may go on */
@@ -497,6 +531,7 @@ static bool serve(struct thread *t)
 	bool first = !t->retry;
 	enum verdict v;
 	long ret = 0;
+	int i;
 
 	if (p->exec)
 		after_exec(t);
@@ -505,6 +540,7 @@ static bool serve(struct thread *t)
 			return false;
 		t->charged = false;
 		t->wake = NEVER;
+		p->signalled = true;	/* perhaps, meanwhile */
 	} else if (!t->retry && ++t->calls >= CALLS_CHARGED) {
 		t->calls = 0;
 		t->charged = true;
@@ -512,10 +548,8 @@ static bool serve(struct thread *t)
 		return false;
 	}
 	v = call_handle(t, &ret);
-	if (v == WAIT && p->signalled && signals_pending(t, NULL)) {
-		ret = done ? (long)done : restarts(t) ? -ERESTARTSYS : -EINTR;
-		v = ANSWER;
-	}
+	if (v == WAIT)
+		v = interrupt(t, t->req.data.nr == SYS_connect ? 0 : t->done, &ret);
 	switch (v) {
 	case WAIT:
 		t->calls = 0;
@@ -545,11 +579,18 @@ static bool serve(struct thread *t)
 	case EXIT:
 		answer(t, 0, true);
 		break;
+	case KILL:
+		answer(t, 0, true);
+		for (i = 0; i < process_count; i++)
+			processes[i].signalled |= processes[i].live;
+		break;
 	case UNSUPPORTED:
 		fail("%s: the system call %s is not supported in virtual time", p->program->name,
 		     call_name(t->req.data.nr));
 	}
 	await_calls(p->program);
+	if (v == KILL)
+		await_killed();
 	return true;
 }
 
@@ -561,6 +602,7 @@ bool programs_settle(void)
 	progress = false;
 	for (i = 0; i < program_count; i++)
 		await_calls(programs[i]);
+	await_killed();
 	for (i = 0; i < thread_count; i++)
 		while (threads[i].live && threads[i].held && serve(&threads[i]))
 			progress = true;

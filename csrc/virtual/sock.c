@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/timerfd.h>
 #include <sys/uio.h>
@@ -171,7 +172,7 @@ static enum verdict send_all(struct thread *t, int f, long *ret)
 			if (t->done < x.total)
 				continue;
 		}
-		if (*ret == -EAGAIN && wait_io(t, f, SO_SNDTIMEO, fd_info[f].nonblock ||
+		if (*ret == -EAGAIN && wait_io(t, f, SO_SNDTIMEO, fd_nonblock(f) ||
 					       x.flags & MSG_DONTWAIT, -EAGAIN, ret) == WAIT)
 			return WAIT;
 		break;
@@ -212,7 +213,7 @@ static enum verdict receive(struct thread *t, int f, long *ret)
 	do {
 		part = x.total - t->done < BUF_SIZE ? x.total - t->done : BUF_SIZE;
 		*ret = receive_part(f, part);
-		if (*ret == -EAGAIN && wait_io(t, f, SO_RCVTIMEO, fd_info[f].nonblock ||
+		if (*ret == -EAGAIN && wait_io(t, f, SO_RCVTIMEO, fd_nonblock(f) ||
 					       x.flags & (MSG_DONTWAIT | MSG_ERRQUEUE), -EAGAIN,
 					       ret) == WAIT)
 			return WAIT;
@@ -402,11 +403,13 @@ enum verdict on_connect(struct thread *t, uint64_t *a, int f, long *ret)
 	*ret = read_name(t, a[1], a[2]);
 	if (!*ret)
 		*ret = ST(connect, f, x.name, x.name_len, 0, 0, 0);
+	if (*ret == -EALREADY && !fd_nonblock(f))
+		*ret = -EINPROGRESS;	/* a signal has interrupted the call before */
 	if (*ret != -EINPROGRESS && *ret != -EAGAIN)
 		return ANSWER;
-	if (*ret == -EINPROGRESS && !fd_info[f].nonblock)
+	if (*ret == -EINPROGRESS && !fd_nonblock(f))
 		t->done = BEGUN;
-	return wait_io(t, f, SO_SNDTIMEO, fd_info[f].nonblock, *ret, ret);
+	return wait_io(t, f, SO_SNDTIMEO, fd_nonblock(f), *ret, ret);
 }
 
 enum verdict on_listen(struct thread *t, uint64_t *a, int f, long *ret)
@@ -429,7 +432,7 @@ static enum verdict accept_one(struct thread *t, uint64_t *a, int f, int flags, 
 		return NATIVE;
 	*ret = ST(accept4, f, name, &len, flags | SOCK_NONBLOCK, 0, 0);
 	if (*ret == -EAGAIN)
-		return wait_io(t, f, SO_RCVTIMEO, fd_info[f].nonblock, -EAGAIN, ret);
+		return wait_io(t, f, SO_RCVTIMEO, fd_nonblock(f), -EAGAIN, ret);
 	*ret = fd_add(t, (int)*ret, fd_info[f].kind, flags & SOCK_NONBLOCK, flags & SOCK_CLOEXEC);
 	error = *ret < 0 ? 0 : give_name(t, name, len, a[1], a[2]);
 	*ret = error ? error : *ret;
@@ -529,7 +532,12 @@ enum verdict on_ioctl(struct thread *t, uint64_t *a, int f, long *ret)
 	case FIONBIO:
 		*ret = mem_read(t, &n, a[2], sizeof(n));
 		if (!*ret)
-			fd_info[f].nonblock = n;
+			fd_set_nonblock(f, n);
+		return ANSWER;
+	case FIOASYNC:
+		*ret = mem_read(t, &n, a[2], sizeof(n));
+		if (!*ret)
+			*ret = fd_set_async(f, n);
 		return ANSWER;
 	case FIOCLEX:
 	case FIONCLEX:
@@ -615,6 +623,50 @@ enum verdict on_recvfrom(struct thread *t, uint64_t *a, int f, long *ret)
 	return ANSWER;
 }
 
+static unsigned int fds_in(const struct cmsghdr *c)
+{
+	return c->cmsg_len < CMSG_LEN(0) ? 0 : (unsigned int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+}
+
+/* Replaces the descriptors that a program passes by those of the stack. */
+static int fds_to_stack(struct thread *t, struct cmsghdr *c)
+{
+	int *fds = (int *)CMSG_DATA(c), sfd;
+	unsigned int i;
+
+	for (i = 0; i < fds_in(c); i++) {
+		sfd = fds[i] < 0 ? -1 : fd_stack(t, (uint64_t)fds[i]);
+		if (fds[i] < 0)
+			return -EBADF;
+		if (sfd < 0)
+			fail("%s: passes a descriptor of a file over a socket, which is not supported in virtual time",
+			     t->p->program->name);
+		fds[i] = sfd;
+	}
+	return 0;
+}
+
+/* And back: the program gets new descriptors. */
+static void fds_from_stack(struct thread *t, struct cmsghdr *c)
+{
+	int *fds = (int *)CMSG_DATA(c), type;
+	socklen_t len = sizeof(type);
+	struct stat st;
+	unsigned int i;
+
+	for (i = 0; i < fds_in(c); i++) {
+		enum fd_kind kind = FD_OTHER;
+
+		if (!ST(getsockopt, fds[i], SOL_SOCKET, SO_TYPE, &type, &len, 0))
+			kind = kind_of(type);
+		else if (!ST(fstat, fds[i], &st, 0, 0, 0, 0) && S_ISFIFO(st.st_mode))
+			kind = FD_PIPE;
+		fds[i] = fd_add(t, fds[i], kind, false, x.flags & MSG_CMSG_CLOEXEC);
+		if (fds[i] < 0)
+			fail("%s: too many descriptors", t->p->program->name);
+	}
+}
+
 /* Sends the message whose header is at @at. */
 static enum verdict send_message(struct thread *t, int f, uint64_t at, int flags, long *ret)
 {
@@ -634,12 +686,14 @@ static enum verdict send_message(struct thread *t, int f, uint64_t at, int flags
 		return ANSWER;
 	x.control_len = m.msg_controllen;
 	m.msg_control = x.control;
-	for (c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c))
-		if (c->cmsg_level == SOL_SOCKET && (c->cmsg_type == SCM_RIGHTS ||
-						    c->cmsg_type == SCM_CREDENTIALS))
-			fail("%s: passes descriptors or credentials over a socket, which is not supported in virtual time",
+	for (c = CMSG_FIRSTHDR(&m); c && !*ret; c = CMSG_NXTHDR(&m, c)) {
+		if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_CREDENTIALS)
+			fail("%s: passes credentials over a socket, which is not supported in virtual time",
 			     t->p->program->name);
-	return send_all(t, f, ret);
+		if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
+			*ret = fds_to_stack(t, c);
+	}
+	return *ret ? ANSWER : send_all(t, f, ret);
 }
 
 enum verdict on_sendmsg(struct thread *t, uint64_t *a, int f, long *ret)
@@ -667,7 +721,8 @@ enum verdict on_sendmmsg(struct thread *t, uint64_t *a, int f, long *ret)
 
 enum verdict on_recvmsg(struct thread *t, uint64_t *a, int f, long *ret)
 {
-	struct msghdr m;
+	struct msghdr m, r;
+	struct cmsghdr *c;
 	int error;
 
 	if (f < 0)
@@ -683,6 +738,10 @@ enum verdict on_recvmsg(struct thread *t, uint64_t *a, int f, long *ret)
 		return WAIT;
 	if (*ret < 0)
 		return ANSWER;
+	r = (struct msghdr){ .msg_control = x.control, .msg_controllen = x.control_len };
+	for (c = CMSG_FIRSTHDR(&r); c; c = CMSG_NXTHDR(&r, c))
+		if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
+			fds_from_stack(t, c);
 	error = m.msg_name ? mem_write(t, (uint64_t)m.msg_name, x.name, x.name_len < m.msg_namelen ?
 				       x.name_len : m.msg_namelen) : 0;
 	m.msg_namelen = m.msg_name ? x.name_len : 0;

@@ -114,6 +114,7 @@ enum verdict {
 	WAIT,		/* try again after the next event, at the latest at @wake */
 	NATIVE,		/* the host's kernel executes it */
 	CLONE, EXEC, THREAD_EXIT, EXIT,	/* native; threads begin or end */
+	KILL,		/* native; sends a signal */
 	UNSUPPORTED,
 };
 
@@ -148,10 +149,18 @@ extern struct process processes[MAX_PROCESSES];
 extern int process_count;
 bool process_reaped(struct process *p);
 uint64_t status_field(pid_t pid, const char *name, int base);
-bool signals_pending(struct thread *t, const uint64_t *mask);
 int mem_read(struct thread *t, void *to, uint64_t from, size_t len);
 int mem_write(struct thread *t, uint64_t to, const void *from, size_t len);
 int mem_string(struct thread *t, char *to, uint64_t from, size_t size);
+
+/* signals.c: signals and their timers */
+bool signals_pending(struct thread *t, const uint64_t *mask);
+bool signals_own(struct thread *t);
+bool signals_in(struct thread *t, uint64_t set);
+bool process_killed(struct process *p);
+void timers_drop(struct process *p, bool exec);
+uint64_t timers_next(void);
+void timers_expire(void);
 
 /* program.c: start and end of programs, and the order in which their threads run */
 void programs_begin(void);
@@ -164,19 +173,24 @@ extern const char *hosts_file;	/* what programs see as /etc/hosts */
 int fd_stack(struct thread *t, uint64_t fd);
 int fd_add(struct thread *t, int sfd, enum fd_kind kind, bool nonblock, bool cloexec);
 int fd_add_host(struct thread *t, int fd, bool cloexec);
+bool fd_nonblock(int f);
+void fd_set_nonblock(int f, bool on);
+long fd_set_async(int f, bool on);
+void fds_async(void);
 void fds_drop(struct process *p, uint64_t first, uint64_t last);
 void fds_after_exec(struct process *p);
 void fds_fork(struct process *to, const struct process *from);
 extern struct fd_info {
 	int refs;
 	enum fd_kind kind;
-	bool nonblock;
+	pid_t owner;	/* with O_ASYNC, the process that gets SIGIO */
 } fd_info[MAX_FDS];
 
 /* calls.c: what happens at each call */
 enum verdict call_handle(struct thread *t, long *ret);
 const char *call_name(int nr);
 bool call_restarts(const struct thread *t);
+bool call_mask(struct thread *t, uint64_t *mask);
 
 /* sock.c */
 extern bool mptcp;	/* TCP stream sockets become MPTCP */
@@ -190,10 +204,13 @@ handler on_socket, on_socketpair, on_pipe, on_pipe2, on_eventfd, on_eventfd2, on
 	on_name, on_setsockopt, on_getsockopt, on_shutdown, on_ioctl, on_read, on_readv, on_write,
 	on_writev, on_sendto, on_recvfrom, on_sendmsg, on_recvmsg, on_sendmmsg;
 handler on_nanosleep, on_clock_nanosleep, on_pause, on_yield, on_poll, on_ppoll, on_select,
-	on_pselect, on_sigsuspend, on_wait4, on_waitid, on_epoll_create, on_epoll_create1, on_epoll_ctl, on_epoll_wait, on_epoll_pwait2,
+	on_pselect, on_sigsuspend, on_sigtimedwait, on_wait4, on_waitid, on_epoll_create, on_epoll_create1, on_epoll_ctl, on_epoll_wait, on_epoll_pwait2,
 	on_futex;
+handler on_kill, on_tgkill, on_setitimer, on_getitimer, on_alarm, on_timer_create, on_timer_settime,
+	on_timer_gettime, on_timer_getoverrun, on_timer_delete;
 
 /* Finishes a call that may have to wait until @timeout (NEVER: without limit) from its start. */
 enum verdict wait_until(struct thread *t, uint64_t timeout);
+void wait_interrupted(struct thread *t);
 
 #endif

@@ -14,6 +14,7 @@
 
 #include "virtual/virtual.h"
 
+#define NS		1000000000ull
 #define MAX_POLL	MAX_FDS
 #define MAX_EVENTS	512
 #define SETS		3	/* of select(): readable, writable, urgent */
@@ -56,6 +57,29 @@ static uint64_t ms(int timeout)
 	return timeout < 0 ? NEVER : (uint64_t)timeout * 1000000;
 }
 
+/** wait_interrupted - a signal ends a call: some calls return the time that is left */
+void wait_interrupted(struct thread *t)
+{
+	const uint64_t *a = (const uint64_t *)t->req.data.args;
+	uint64_t left = t->wake == NEVER ? 1000000000 * NS : t->wake - now, at = 0;
+	struct timespec ts = { (time_t)(left / NS), (long)(left % NS) };
+
+	switch (t->req.data.nr) {
+	case SYS_nanosleep:
+		at = a[1];
+		break;
+	case SYS_clock_nanosleep:
+		at = a[1] & TIMER_ABSTIME ? 0 : a[3];
+		break;
+	case SYS_select:
+		at = a[4];
+		ts.tv_nsec /= 1000;	/* struct timeval */
+		break;
+	}
+	if (at)
+		mem_write(t, at, &ts, sizeof(ts));	/* the kernel ignores an error, too */
+}
+
 static enum verdict sleep_for(struct thread *t, uint64_t at, bool absolute, bool real, long *ret)
 {
 	uint64_t ns;
@@ -88,16 +112,30 @@ enum verdict on_pause(struct thread *t, uint64_t *a, int f, long *ret)
 	return wait_until(t, NEVER);
 }
 
-/* The host's kernel changes the mask and runs the handler. */
 enum verdict on_sigsuspend(struct thread *t, uint64_t *a, int f, long *ret)
 {
 	uint64_t mask;
 
 	(void)f;
 	*ret = mem_read(t, &mask, a[0], sizeof(mask));
+	return *ret ? ANSWER : wait_until(t, NEVER);
+}
+
+/* The host's kernel takes a signal that is there. */
+enum verdict on_sigtimedwait(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	uint64_t set, ns;
+
+	(void)f;
+	*ret = mem_read(t, &set, a[0], sizeof(set));
+	if (!*ret)
+		*ret = read_timespec(t, a[2], &ns);
 	if (*ret)
 		return ANSWER;
-	return signals_pending(t, &mask) ? NATIVE : wait_until(t, NEVER);
+	if ((!t->retry || t->p->signalled) && signals_in(t, set))
+		return NATIVE;
+	*ret = -EAGAIN;
+	return wait_until(t, ns);
 }
 
 /*
@@ -255,7 +293,11 @@ enum verdict on_select(struct thread *t, uint64_t *a, int f, long *ret)
 		return ANSWER;
 	if (a[4])
 		ns = (uint64_t)tv.tv_sec * 1000000000 + (uint64_t)tv.tv_usec * 1000;
-	return select_for(t, a, ns, ret);
+	if (select_for(t, a, ns, ret) == WAIT)
+		return WAIT;
+	if (*ret >= 0 && t->retry)
+		wait_interrupted(t);	/* Linux returns the time that is left */
+	return ANSWER;
 }
 
 enum verdict on_pselect(struct thread *t, uint64_t *a, int f, long *ret)

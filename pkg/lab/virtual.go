@@ -166,7 +166,7 @@ func (r *virtualRun) addWires(t *Topology, o *virtual.Options) error {
 // node returns the description of a node.
 func (r *virtualRun) node(t *Topology, n *PlannedNode, folder string) (virtual.Node, error) {
 	at := join("nodes", n.Name)
-	v := virtual.Node{Name: n.Name, Env: programEnviron(), Hosts: filepath.Join(folder, n.Name)}
+	v := virtual.Node{Name: n.Name, Env: environ(), Hosts: filepath.Join(folder, n.Name)}
 	s, err := stack.Find(n.Stack, stack.SearchPath())
 	switch {
 	case err != nil:
@@ -198,17 +198,6 @@ func (r *virtualRun) node(t *Topology, n *PlannedNode, folder string) (virtual.N
 		text += h.Addr.String() + " " + h.Name + "\n"
 	}
 	return v, os.WriteFile(v.Hosts, []byte(text), 0o644)
-}
-
-// programEnviron returns the environment of the programs. Go's scheduler would interrupt
-// its threads by signals, which virtual time does not support.
-func programEnviron() []string {
-	env := environ()
-	debug := "asyncpreemptoff=1"
-	if given := os.Getenv("GODEBUG"); given != "" {
-		debug = given + "," + debug
-	}
-	return append(env, "GODEBUG="+debug)
 }
 
 // capture opens wires.pcapng. The result closes it.

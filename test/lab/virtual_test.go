@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -90,15 +91,19 @@ func digest(t *testing.T, folder string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// TestVirtualTimeRepeats checks that the same seed gives the same packets, outputs and
-// results, also on a busy machine, and that another seed does not.
-func TestVirtualTimeRepeats(t *testing.T) {
-	kit.Need(t, "/usr/bin/python3")
-	u, run := virtualLab(t, map[string]string{"v.json": virtualFile, "server.py": virtualServer, "client.py": virtualClient})
+// repeats runs v.json several times, half of them on a busy machine, and checks that all
+// runs with the same seed are equal and that another seed is not. It leaves the results of
+// the file's seed.
+func repeats(t *testing.T, u *user, run func(args ...string) kit.Result, runs int) {
+	t.Helper()
 	results := filepath.Join(u.folder, "v.results")
+	if r := run("--seed", "8", "v.json"); r.Status != 0 {
+		t.Fatalf("seed 8: %v", r)
+	}
+	other := digest(t, results)
 	digests := map[string]int{}
-	for n := range 20 {
-		if n == 10 {
+	for n := range runs {
+		if n == runs/2 {
 			for range 2 {
 				busy := exec.Command("sh", "-c", "while :; do :; done")
 				kit.Must(t, busy.Start())
@@ -111,8 +116,20 @@ func TestVirtualTimeRepeats(t *testing.T) {
 		digests[digest(t, results)]++
 	}
 	if len(digests) != 1 {
-		t.Errorf("20 runs with the same seed gave %d results: %v", len(digests), digests)
+		t.Errorf("%d runs with the same seed gave %d results: %v", runs, len(digests), digests)
 	}
+	if digests[other] != 0 {
+		t.Error("another seed gave the same results")
+	}
+}
+
+// TestVirtualTimeRepeats checks that the same seed gives the same packets, outputs and
+// results, also on a busy machine, and that another seed does not.
+func TestVirtualTimeRepeats(t *testing.T) {
+	kit.Need(t, "/usr/bin/python3")
+	u, run := virtualLab(t, map[string]string{"v.json": virtualFile, "server.py": virtualServer, "client.py": virtualClient})
+	results := filepath.Join(u.folder, "v.results")
+	repeats(t, u, run, 20)
 	var report struct {
 		Results map[string]string `json:"results"`
 		Steps   []struct {
@@ -131,11 +148,99 @@ func TestVirtualTimeRepeats(t *testing.T) {
 	if st, err := os.Stat(filepath.Join(results, "wires.pcapng")); err != nil || st.Size() < 1_500_000 {
 		t.Errorf("wires.pcapng lacks the packets of 1.5 MB: %v, %v", st, err)
 	}
-	if r := run("--seed", "8", "v.json"); r.Status != 0 {
-		t.Fatalf("seed 8: %v", r)
-	}
-	if d := digest(t, results); digests[d] != 0 {
-		t.Error("another seed gave the same results")
+}
+
+// virtualSignals prints the times of signals, and of calls that they end.
+const virtualSignals = `import os, select, signal, socket, subprocess, threading, time
+start = time.monotonic()
+def log(*a):
+    print(*a, "at %.1f" % (time.monotonic() - start), flush=True)
+signal.signal(signal.SIGALRM, lambda *a: log("alarm"))
+signal.signal(signal.SIGUSR1, lambda *a: log("usr1"))
+signal.setitimer(signal.ITIMER_REAL, 0.5, 1)
+time.sleep(3)
+log("slept", signal.getitimer(signal.ITIMER_REAL))
+signal.setitimer(signal.ITIMER_REAL, 0)
+signal.alarm(2)
+signal.pause()
+signal.alarm(1)
+log(select.select([os.pipe()[0]], [], [], 5))
+child = os.fork()
+if not child:
+    time.sleep(1)
+    os.kill(os.getppid(), signal.SIGUSR1)
+    time.sleep(1000)
+time.sleep(2)
+os.kill(child, signal.SIGTERM)
+log("child", os.waitpid(child, 0)[1])
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
+signal.alarm(1)
+log(signal.sigtimedwait([signal.SIGUSR2], 3))
+os.kill(os.getpid(), signal.SIGUSR2)
+log(signal.sigtimedwait([signal.SIGUSR2], 3).si_pid == os.getpid())
+thread = threading.Thread(target=lambda: (time.sleep(1), log("thread")))
+thread.start()
+signal.pthread_kill(thread.ident, signal.SIGUSR1)
+thread.join()
+sleep = subprocess.Popen(["sleep", "1000"])
+try:
+    sleep.wait(5)
+except subprocess.TimeoutExpired:
+    sleep.kill()
+log("sleep", sleep.wait())
+signal.siginterrupt(signal.SIGALRM, False)
+a, b = socket.socketpair()
+signal.alarm(1)
+threading.Thread(target=lambda: (time.sleep(2), b.send(b"x"))).start()
+log("read", os.read(a.fileno(), 1))
+mine, theirs = socket.socketpair()
+socket.send_fds(mine, [b"x"], [a.fileno()])
+a.close()
+passed = socket.recv_fds(theirs, 1, 1)[1][0]
+os.set_blocking(passed, False)
+b.send(b"passed")
+log(os.read(passed, 100), socket.socket(fileno=passed).type.name)
+`
+
+const virtualSignalsLog = `alarm at 0.5
+alarm at 1.5
+alarm at 2.5
+slept (0.5, 1.0) at 3.0
+alarm at 5.0
+alarm at 6.0
+([], [], []) at 10.0
+usr1 at 11.0
+child 15 at 12.0
+alarm at 13.0
+None at 15.0
+True at 15.0
+thread at 16.0
+usr1 at 16.0
+sleep -9 at 21.0
+alarm at 23.0
+read b'x' at 23.0
+b'passed' SOCK_STREAM at 23.0
+`
+
+// TestVirtualTimeSignals checks signals to other processes and threads, and interval timers.
+func TestVirtualTimeSignals(t *testing.T) {
+	kit.Need(t, "/usr/bin/python3", "ping", "timeout")
+	u, run := virtualLab(t, map[string]string{"signals.py": virtualSignals, "v.json": `{
+  "stack": "vanilla", "seed": 7, "wires": {"a": {"delay": "10ms", "loss": "2%"}},
+  "nodes": {"client": {"wires": ["a"]}, "server": {"wires": ["a"]}},
+  "steps": [
+    {"on": "client", "run": ["/usr/bin/python3", "${dir}/signals.py"]},
+    {"on": "client", "run": "timeout 5 sleep 100; echo $?; timeout -k 2 3 sh -c 'trap : TERM; sleep 100; sleep 100' 2>&1; echo $?; date"},
+    {"on": "client", "run": "ping -c 20 -i 0.5 server"}
+  ]
+}`})
+	repeats(t, u, run, 20)
+	for n, want := range []string{virtualSignalsLog, "124\n", " packets transmitted"} {
+		b, err := os.ReadFile(filepath.Join(u.folder, "v.results", fmt.Sprintf("step-%d.log", n+1)))
+		kit.Must(t, err)
+		if !strings.Contains(string(b), want) || n == 1 && !strings.HasSuffix(string(b), "137\nThu Jan  1 00:00:33 UTC 2026\n") {
+			t.Errorf("step %d: %s", n+1, b)
+		}
 	}
 }
 
@@ -193,7 +298,9 @@ func TestVirtualTimeRefuses(t *testing.T) {
 	}{
 		{lab(``, `open("/proc/uptime")`), 1, "node client: /usr/bin/python3: the file /proc/uptime is not supported in virtual time"},
 		{lab(``, `import ctypes; ctypes.CDLL(None).inotify_init1(0)`), 1, "node client: /usr/bin/python3: the system call inotify_init1 is not supported in virtual time"},
-		{lab(``, `import socket, array; a, b = socket.socketpair(); socket.send_fds(a, [b"x"], [1])`), 1, "passes descriptors"},
+		{lab(``, `import os, signal; os.kill(os.getpid(), signal.SIGSTOP)`), 1, "node client: /usr/bin/python3: stops processes by the signal STOP, which is not supported in virtual time"},
+		{lab(``, `import signal; signal.setitimer(signal.ITIMER_PROF, 1)`), 1, "node client: /usr/bin/python3: the system call setitimer is not supported in virtual time"},
+		{lab(``, `import socket; a, b = socket.socketpair(); socket.send_fds(a, [b"x"], [1])`), 1, "passes a descriptor of a file"},
 		{lab(``, "while True: pass"), 1, "node client: /usr/bin/python3 runs for 30 s without a system call"},
 		{lab(``, `import time; time.sleep(61)`), 1, "not done after 1m0s"},
 		{lab(`"jitter": "1ms", "delay": "5ms"`, `pass`), 2, "wires.a.jitter: is not supported in virtual time"},
@@ -205,4 +312,86 @@ func TestVirtualTimeRefuses(t *testing.T) {
 		}
 	}
 	before.Settles(10 * time.Second)
+}
+
+// TestVirtualTimePrograms checks servers and runtimes: nginx with two workers and a reload,
+// redis with a background save, Node and Java.
+func TestVirtualTimePrograms(t *testing.T) {
+	kit.Need(t, "nginx", "curl", "redis-server", "redis-cli", "node", "java", "javac")
+	u, run := virtualLab(t, map[string]string{
+		"nginx.conf": `daemon off; worker_processes 2; pid nginx.pid; error_log stderr info;
+events {}
+http {
+  access_log off; client_body_temp_path b; proxy_temp_path p; fastcgi_temp_path f; uwsgi_temp_path u; scgi_temp_path s;
+  server { listen 80; location / { return 200 "hello\n"; } }
+}
+`,
+		"server.js": `const child = require("child_process").spawn("sleep", ["1000"]);
+child.on("exit", (code, signal) => console.log(code, signal, Date.now()));
+setTimeout(() => child.kill(), 5000);
+require("net").createServer({allowHalfOpen: true}, c => {
+  let n = 0;
+  c.on("data", d => n += d.length);
+  c.on("end", () => setTimeout(() => c.end("got " + n), 500));
+}).listen(80);
+`,
+		"Waiter.java": `import java.net.*;
+import java.util.concurrent.*;
+public class Waiter {
+  public static void main(String[] args) throws Exception {
+    ExecutorService pool = Executors.newFixedThreadPool(4);
+    for (int i = 0; i < 4; i++) {
+      final int n = i;
+      pool.submit(() -> {
+        try (Socket s = new Socket("js", 80)) {
+          Thread.sleep(1000 * n);
+          s.getOutputStream().write(new byte[n]);
+          s.shutdownOutput();
+          System.out.println(new String(s.getInputStream().readAllBytes()) + " " + System.nanoTime());
+        }
+        return n;
+      });
+    }
+    pool.shutdown();
+    System.out.println(pool.awaitTermination(1, TimeUnit.HOURS));
+    System.gc();
+    Process p = new ProcessBuilder("sleep", "1000").start();
+    System.out.println(p.waitFor(2, TimeUnit.SECONDS));
+    p.destroy();
+    System.out.println(p.waitFor());
+  }
+}
+`,
+		"v.json": `{
+  "stack": "vanilla", "seed": 7, "wires": {"a": {"delay": "10ms", "loss": "2%"}},
+  "nodes": {
+    "client": {"wires": ["a"]},
+    "web": {"wires": ["a"], "run": "exec nginx -e stderr -p ${dir}/ -c nginx.conf", "server": true},
+    "db": {"wires": ["a"], "run": "exec redis-server --protected-mode no --save '' --dir ${dir}", "server": true},
+    "js": {"wires": ["a"], "run": "exec node ${dir}/server.js", "server": true}
+  },
+  "steps": [
+    {"on": "client", "run": "java -XX:TieredStopAtLevel=1 -cp ${dir} Waiter", "timeout": "1h"},
+    {"on": "client", "run": "for i in 1 2 3; do curl -sS http://web/; done"},
+    {"on": "web", "run": "kill -HUP $(cat ${dir}/nginx.pid)"},
+    {"on": "client", "run": "curl -sSf http://web/; redis-cli -h db set a 1; redis-cli -h db bgsave; sleep 5; redis-cli -h db shutdown"},
+    {"on": "web", "run": "kill -QUIT $(cat ${dir}/nginx.pid); sleep 1"},
+    {"on": "client", "run": "curl -sS http://web/", "expect": 7}
+  ]
+}`,
+	})
+	kit.Host.Run(t, "javac", "-d", u.folder, filepath.Join(u.folder, "Waiter.java"))
+	repeats(t, u, run, 6)
+	for name, want := range map[string]string{
+		"step-1.log": "true\nfalse\n143\n",
+		"web.log":    "reconfiguring",
+		"db.log":     "Background saving terminated with success",
+		"js.log":     "null SIGTERM 17672256",
+	} {
+		b, err := os.ReadFile(filepath.Join(u.folder, "v.results", name))
+		kit.Must(t, err)
+		if !strings.Contains(string(b), want) {
+			t.Errorf("%s: no %q: %s", name, want, b)
+		}
+	}
 }
