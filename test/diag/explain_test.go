@@ -246,6 +246,7 @@ func TestExplainRun(t *testing.T) {
 type end struct {
 	stack   string       // of both ends, if not the default
 	gateway bool         // its interface is the default one, not the wire
+	flags   []string     // further flags of lklrun
 	inside  []string     // command lines for a shell in the instance, each before the program runs
 	path    string       // arguments of lklctl path eth0
 	program string       // in Python; the other end is "peer"
@@ -343,6 +344,46 @@ run(work)
 for i in range(%d):
     s = socket.create_connection((peer, 80)); s.shutdown(1); s.recv(1); s.close()
 `
+	// A name server whose answers come late, and with a status.
+	names = `
+def serve():
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('', 53)); ends.append(s)
+    while True:
+        query, client = s.recvfrom(512)
+        threading.Timer(%g, s.sendto, (query[:2] + b'\x81\x8%d' + query[4:6] + bytes(6) + query[12:], client)).start()
+run(serve)
+`
+	silence  = "\nu = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.bind(('', %d)); keep['u'] = u\n"
+	resolves = `
+def work():
+    while True:
+        try: socket.getaddrinfo('example.org', 80)
+        except OSError: over.wait(0.05)
+run(work)
+`
+	echoes = `
+def serve():
+    u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.bind(('', 123)); ends.append(u)
+    while True:
+        data, client = u.recvfrom(2000)
+        over.wait(%g); u.sendto(data, client)
+run(serve)
+`
+	asks = `
+def work():
+    u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.connect((peer, 123)); ends.append(u); u.settimeout(1)
+    while True:
+        u.send(b'x' * 48)
+        try: u.recv(100)
+        except OSError: pass
+run(work)
+`
+	tells = `
+def work():
+    u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); ends.append(u)
+    while True: u.sendto(b'x' * 100, (peer, 123)); over.wait(%g)
+run(work)
+`
 	nftDrop = "nft add table ip f; nft 'add chain ip f i { type filter hook input priority 0; }'; nft add rule ip f i "
 )
 
@@ -435,7 +476,34 @@ run(work)
 		end{program: fmt.Sprintf(listens, 9) + replies}},
 	{"loopback", end{gateway: true, program: fmt.Sprintf(listens, 9) + strings.ReplaceAll(dials, "peer", "'127.0.0.1'") + "r = l.accept()[0]; ends.append(r)\ndef work():\n    while True: r.sendall(b'x' * 100); over.wait(0.05)\nrun(work)\ndef read():\n    while s.recv(65536): pass\nrun(read)\n", not: "gateway", want: explain.Program},
 		end{}},
+	{"a silent name server", end{flags: dns(2), program: resolves, want: explain.NameServer, text: "waits for an answer from the name server 10.97.0.2 port 53 for example.org: "},
+		end{program: fmt.Sprintf(silence, 53), not: "name server"}},
+	{"a slow name server", end{flags: dns(2), program: resolves, not: "name server"},
+		end{program: fmt.Sprintf(names, 1.5, 0), not: "name server"}},
+	{"a host without a name server", end{flags: dns(2), program: resolves, want: explain.NameServer, text: "no program there has that port, or a firewall rejects the packets"},
+		end{not: "name server"}},
+	{"a name server at an address without a host", end{flags: dns(77), program: resolves, want: explain.NameServer, text: "does not answer ARP or neighbour discovery"},
+		end{}},
+	{"a name server that fails", end{flags: dns(2), program: resolves, want: explain.NameServer, text: "cannot resolve example.org: the name server 10.97.0.2 port 53 answers each query with SERVFAIL"},
+		end{program: fmt.Sprintf(names, 0.1, 2), not: "name server"}},
+	{"a name server that knows no such name", end{flags: dns(2), program: resolves, not: "name server"},
+		end{program: fmt.Sprintf(names, 0.1, 3)}},
+	{"a rule that drops the answers of a name server", end{flags: dns(2), inside: []string{nftDrop + "udp sport 53 drop"}, program: resolves, want: explain.NameServer, text: "The stack itself drops packets between"},
+		end{program: fmt.Sprintf(names, 0.1, 0)}},
+	{"no answer to datagrams", end{program: asks, want: explain.Datagrams, text: "waits for an answer from 10.97.0.2 port 123: "},
+		end{program: fmt.Sprintf(silence, 123), not: "123"}},
+	{"slow answers to datagrams, and an idle server", end{program: asks, not: "123"},
+		end{program: fmt.Sprintf(echoes, 0.5) + fmt.Sprintf(silence, 124), not: "datagram"}},
+	{"a closed port for datagrams", end{program: asks, want: explain.Datagrams, text: "no program there has that port, or a firewall rejects the packets"},
+		end{}},
+	{"statistics in datagrams", end{program: fmt.Sprintf(tells, 0.3), not: "123"},
+		end{program: fmt.Sprintf(silence, 123), not: "123"}},
+	{"a transfer in datagrams", end{program: fmt.Sprintf(tells, 0.001), not: "123"},
+		end{program: fmt.Sprintf(echoes, 0.0), not: "123"}},
 }
+
+// dns is the flag that makes a host of the wire the name server.
+func dns(host int) []string { return []string{"--dns", fmt.Sprintf("10.97.0.%d", host)} }
 
 // TestExplainCauses checks that explain names each cause in its first sentence, at the end
 // where it can be seen.
@@ -453,7 +521,7 @@ func TestExplainCauses(t *testing.T) {
 				if e.gateway {
 					iface = "user"
 				}
-				k := newEnd(t, "--quiet", "--stack", cmp.Or(e.stack, "mptcp"), "--if", iface)
+				k := newEnd(t, append([]string{"--quiet", "--stack", cmp.Or(e.stack, "mptcp"), "--if", iface}, e.flags...)...)
 				for _, line := range e.inside {
 					kit.OK(t, kit.Limit, k.Inside("sh", "-c", line))
 				}

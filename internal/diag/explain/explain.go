@@ -57,6 +57,12 @@ const (
 	Ports         Code = "ports"          // no ephemeral port is left
 )
 
+// Causes over UDP.
+const (
+	NameServer Code = "name-server" // a name server does not answer, or not usefully
+	Datagrams  Code = "udp-answer"  // no answer to datagrams
+)
+
 // Directions of a connection's data.
 const (
 	Sends    = "send"
@@ -68,9 +74,11 @@ type Report struct {
 	Instance    string       `json:"instance"`    // instance name
 	Seconds     float64      `json:"seconds"`     // length of the observation
 	Text        string       `json:"text"`        // the findings, or the explanation of the first connection
-	Findings    []Finding    `json:"findings"`    // causes that affect the stack, and not one connection alone
+	Findings    []Finding    `json:"findings"`    // causes that affect the stack, or a program's use of UDP, and not one connection alone
 	Connections []Connection `json:"connections"` // connections that existed during the observation, those with the most data first, idle ones last
 	Unseen      int64        `json:"unseen"`      // connections that began and ended between two readings, or were omitted
+
+	udp bool // UDP was observed
 }
 
 // Connection explains one connection.

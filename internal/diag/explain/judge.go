@@ -38,6 +38,8 @@ type Judge struct {
 	dropped     map[drop]uint64 // since the first reading
 	known       map[drop]losses // also before it
 	forgotten   int64
+	datagrams   []Datagram
+	sockets     map[uint16]UDPSocket // by local port; also those that have been closed
 }
 
 // drop identifies dropped packets of a connection.
@@ -89,10 +91,11 @@ type flow struct {
 // Add adds the next reading.
 func (j *Judge) Add(r *Reading) {
 	if j.tracks == nil {
-		j.tracks, j.dropped, j.known = map[string]*track{}, map[drop]uint64{}, map[drop]losses{}
+		j.tracks, j.dropped, j.known, j.sockets = map[string]*track{}, map[drop]uint64{}, map[drop]losses{}, map[uint16]UDPSocket{}
 	}
 	was := j.last
 	j.last = r
+	j.heard(r)
 	if was == nil {
 		j.first = r
 		for i := range r.Conns {

@@ -266,9 +266,14 @@ func TestJudge(t *testing.T) {
 		}
 		fmt.Fprintf(&b, "%s\n\n    %s\n\n", tt.name, strings.ReplaceAll(c.Text, ". ", ".\n    "))
 	}
-	const path = "testdata/texts.golden"
+	golden(t, "testdata/texts.golden", b.String())
+}
+
+// golden compares text with a file.
+func golden(t *testing.T, path, got string) {
+	t.Helper()
 	if *update {
-		if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -276,7 +281,7 @@ func TestJudge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(string(want), b.String()); diff != "" {
+	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("%s (-golden +now):\n%s", path, diff)
 	}
 }

@@ -24,6 +24,8 @@ type Reading struct {
 	TrackingMost uint64            // largest number of tracked connections (net.netfilter.nf_conntrack_max); 0: unknown
 	Others       []sockdiag.Socket // TCP sockets that listen or are in TIME-WAIT
 	Ports        [2]uint16         // first and last ephemeral port; 0: unknown
+	UDP          []UDPSocket       // UDP sockets; none if the Watcher does not listen
+	Datagrams    []Datagram        // since the previous reading
 	RcvMost      uint64            // largest receive buffer that TCP chooses (net.ipv4.tcp_rmem); 0: unknown
 }
 

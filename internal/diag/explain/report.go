@@ -25,7 +25,7 @@ const lossLeast = 0.001
 
 // Report explains the connections that were observed so far.
 func (j *Judge) Report() *Report {
-	r := &Report{Connections: []Connection{}, Findings: []Finding{}, Unseen: j.forgotten}
+	r := &Report{Connections: []Connection{}, Findings: []Finding{}, Unseen: j.forgotten, udp: j.last != nil && j.last.UDP != nil}
 	if j.last == nil {
 		return r
 	}
@@ -51,8 +51,9 @@ func (j *Judge) Report() *Report {
 // the connections are a selection, the first one comes before the findings, which may concern
 // others.
 func (r *Report) Describe(selection bool) {
+	udp := slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Code == NameServer || f.Code == Datagrams })
 	switch {
-	case selection && len(r.Connections) > 0:
+	case len(r.Connections) > 0 && (selection || udp && r.Connections[0].rank() == 0):
 		r.Text = r.Connections[0].Text
 		for _, f := range r.Findings {
 			r.Text += " " + f.Text
@@ -68,6 +69,9 @@ func (r *Report) Describe(selection bool) {
 		r.Text = fmt.Sprintf("%s began and ended too fast to be observed, so nothing is known about their limits.", text.Plural(int(r.Unseen), "connection"))
 	default:
 		r.Text = "There was no TCP connection, so nothing limits one."
+		if r.udp {
+			r.Text = "There was no TCP connection, and no program waits for an answer over UDP."
+		}
 	}
 }
 

@@ -204,9 +204,9 @@ func (v *view) accepting() bool {
 
 // losses are the packets of a connection that the stack has dropped for one reason.
 type losses struct {
-	reason, meaning string
-	count           int
-	last            time.Time
+	reason, meaning, protocol string
+	count                     int
+	last                      time.Time
 }
 
 // ownDrops returns the most frequent drops of an unanswered connection: all that the stack still
@@ -322,7 +322,7 @@ func (v *view) diagnose() *rule {
 	return nil
 }
 
-// Finding is a cause that affects the stack, and not one connection alone.
+// Finding is a cause that affects the stack, or a program that waits for an answer over UDP.
 type Finding struct {
 	Code Code   `json:"code"` // stable identifier of the cause
 	Text string `json:"text"` // the cause, the evidence and what to change, in sentences
@@ -330,7 +330,7 @@ type Finding struct {
 
 // findings lists the causes in the stack.
 func (j *Judge) findings() []Finding {
-	all := slices.Concat(j.fullListeners(), j.fullTable(), j.fullPorts())
+	all := slices.Concat(j.fullListeners(), j.fullTable(), j.fullPorts(), j.unanswered())
 	return append([]Finding{}, all...)
 }
 
@@ -445,6 +445,6 @@ func (j *Judge) note(r *Reading) {
 		if d.Time.After(j.first.At) {
 			j.dropped[key]++
 		}
-		j.known[key] = losses{d.Reason, d.Meaning, j.known[key].count + 1, d.Time}
+		j.known[key] = losses{d.Reason, d.Meaning, d.Protocol, j.known[key].count + 1, d.Time}
 	}
 }

@@ -31,6 +31,7 @@ type Watcher struct {
 	info  *instance.Info
 	live  *live.Collector
 	drops *drops.Reader // nil if the stack does not report drops
+	udp   *listener     // nil unless Listen was called
 
 	ports   [2]uint16
 	rcvMost uint64
@@ -54,8 +55,17 @@ func NewWatcher(ctx context.Context, conn *stackconn.Conn, info *instance.Info) 
 	return w, nil
 }
 
+// Listen adds UDP to the following readings.
+func (w *Watcher) Listen(ctx context.Context) (err error) {
+	w.udp, err = listen(ctx, w.conn, w.info.Engine)
+	return err
+}
+
 // Close ends the use of the connection.
 func (w *Watcher) Close() error {
+	if w.udp != nil {
+		w.udp.close()
+	}
 	if w.drops == nil {
 		return nil
 	}
@@ -91,6 +101,11 @@ func (w *Watcher) Read(ctx context.Context) (*Reading, error) {
 	}
 	if w.drops != nil {
 		if r.Drops, err = w.drops.Read(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if w.udp != nil {
+		if err := w.udp.add(ctx, r); err != nil {
 			return nil, err
 		}
 	}
@@ -221,9 +236,10 @@ func scheduled(path string) (run, wait time.Duration, ok bool) {
 // Every is the time between two readings of Observe.
 const Every = 100 * time.Millisecond
 
-// Observe takes readings for the time d, and reports. If the run ends earlier, the report
-// covers the time until then.
-func Observe(ctx context.Context, conn *stackconn.Conn, info *instance.Info, d time.Duration) (_ *Report, err error) {
+// Observe takes readings for the time d, and reports. While a program waits for an answer over UDP,
+// and no connection carries data, it continues until the time most: a resolver repeats a query only
+// after five seconds. If the run ends earlier, the report covers the time until then.
+func Observe(ctx context.Context, conn *stackconn.Conn, info *instance.Info, d, most time.Duration) (_ *Report, err error) {
 	w, err := NewWatcher(ctx, conn, info)
 	if err != nil {
 		return nil, err
@@ -233,11 +249,14 @@ func Observe(ctx context.Context, conn *stackconn.Conn, info *instance.Info, d t
 			err = cerr
 		}
 	}()
+	if err := w.Listen(ctx); err != nil {
+		return nil, err
+	}
 	j := &Judge{}
 	tick := time.NewTicker(min(Every, d))
 	defer tick.Stop()
-	end := time.Now().Add(d)
-	for over := false; !over; {
+	begin := time.Now()
+	for over, open := false, false; !over; {
 		r, err := w.Read(ctx)
 		if errors.Is(err, live.ErrEnded) && j.last != nil {
 			break
@@ -246,7 +265,10 @@ func Observe(ctx context.Context, conn *stackconn.Conn, info *instance.Info, d t
 			return nil, err
 		}
 		j.Add(r)
-		over = r.At.After(end)
+		// A reading may have the end of a socket, and the next one the packets before it.
+		took, was := r.At.Sub(begin), open
+		open = j.open()
+		over = took > d && (took > most || !open && !was)
 		select {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)

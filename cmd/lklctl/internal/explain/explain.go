@@ -28,6 +28,7 @@ const (
 	forLeast = 200 * time.Millisecond
 	forMost  = time.Hour
 	forUsual = 2 * time.Second
+	forUDP   = 6 * time.Second // without --for, while a program waits for an answer over UDP
 )
 
 // sinceStart is the value of --since.
@@ -37,6 +38,7 @@ const sinceStart = "start"
 type options struct {
 	process string
 	lasts   time.Duration
+	most    time.Duration
 	since   string
 
 	filter *sockfilter.Filter
@@ -51,7 +53,9 @@ func Command(c *verb.Call) *cobra.Command {
 		Long: `explain says what limits the speed of TCP and MPTCP connections: the program, a
 buffer, a window, packet loss, the rate of a path, the CPU or the gateway. It
 observes the run for some time, and prints the share of each limit, the evidence
-and what to change.
+and what to change. It also names the programs that wait for a name server, or
+for another answer over UDP. Without --for, it observes such a program for up to
+6 seconds.
 
 "lklctl help filters" describes FILTER. Without it, the connection with the most
 data comes first.`,
@@ -65,7 +69,7 @@ data comes first.`,
 		}),
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return c.QueryWithin(o.lasts+verb.QueryLimit, func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
+		return c.QueryWithin(max(o.lasts, forUDP)+verb.QueryLimit, func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
 			return run(ctx, c, info, conn, o)
 		})(cmd, args)
 	}
@@ -90,6 +94,9 @@ func (o *options) parse(cmd *cobra.Command, args []string) (err error) {
 	case o.lasts < forLeast || o.lasts > forMost:
 		return exit.Usagef("--for %v; expected a time from %v to %v, such as 10s", o.lasts, forLeast, forMost)
 	}
+	if o.most = o.lasts; !cmd.Flags().Changed("for") {
+		o.most = max(o.lasts, forUDP)
+	}
 	if o.filter, err = sockfilter.Parse(args); err != nil {
 		return exit.Usagef("filter: %v", err)
 	}
@@ -106,18 +113,21 @@ func run(ctx context.Context, c *verb.Call, info *instance.Info, conn *stackconn
 		r.Unseen = 0
 		r.Describe(true)
 	}
-	such := ""
-	if !o.filter.Empty() || o.process != "" {
-		such = "matching "
+	none := "TCP connection, and no program waits for an answer over UDP"
+	switch {
+	case !o.filter.Empty() || o.process != "":
+		none = "matching TCP connection"
+	case o.since != "":
+		none = "TCP connection"
 	}
 	n := len(r.Connections) + len(r.Findings) + int(r.Unseen)
-	return c.Show(r, n, c.Empty("instance %q has no %sTCP connection", info.Name, such), func(w io.Writer) error { return limitsreport.Write(w, r) })
+	return c.Show(r, n, c.Empty("instance %q has no %s", info.Name, none), func(w io.Writer) error { return limitsreport.Write(w, r) })
 }
 
 // report observes the run, or asks lklrun for what it has recorded.
 func report(ctx context.Context, info *instance.Info, conn *stackconn.Conn, o *options) (*explain.Report, error) {
 	if o.since == "" {
-		return explain.Observe(ctx, conn, info, o.lasts)
+		return explain.Observe(ctx, conn, info, o.lasts, o.most)
 	}
 	r, err := rpc.Do(ctx, conn, explain.Recorded, struct{}{}, nil)
 	if refused := (*rpc.Error)(nil); errors.As(err, &refused) && refused.Usage {
