@@ -294,7 +294,10 @@ func (v *view) evidence(l *Limit) (all []string) {
 			add("net.ipv4.tcp_rmem permits no more")
 		}
 	case PeerWindow:
-		add("the peer's window is %s to %s, on average %s", text.Scaled(float64(f.wndLeast), "B"), text.Scaled(float64(f.wndMost), "B"), text.Scaled(window, "B"))
+		add("the peer's window is %s", between(f.wndLeast, f.wndMost))
+		if f.wndLeast < f.wndMost {
+			add("on average, it is %s", text.Scaled(window, "B"))
+		}
 		add("a round trip takes %s", text.Millis(uint64(rtt)))
 	case Peer:
 		add("the peer sends no more; this side's window is open (up to %s)", text.Scaled(float64(f.rcvWndMost), "B"))
@@ -328,10 +331,18 @@ func (v *view) evidence(l *Limit) (all []string) {
 	case Gateway:
 		add("lklrun, which contains the gateway, uses or waits for %s of a core", percent(gateway))
 		if f.wndMost > 0 && v.direction == Sends {
-			add("the gateway's window is %s to %s", text.Scaled(float64(f.wndLeast), "B"), text.Scaled(float64(f.wndMost), "B"))
+			add("the gateway's window is %s", between(f.wndLeast, f.wndMost))
 		}
 	}
 	return all
+}
+
+// between formats a range of sizes.
+func between(least, most uint64) string {
+	if least == most {
+		return text.Scaled(float64(most), "B")
+	}
+	return text.Scaled(float64(least), "B") + " to " + text.Scaled(float64(most), "B")
 }
 
 // lost says how much was lost, and where.
@@ -438,7 +449,7 @@ func (v *view) remedy(l *Limit) []string {
 		if v.asks(f) {
 			return []string{"send further requests before the answer arrives (pipelining), use several connections, or bring the ends closer together"}
 		}
-		return []string{"send sooner or more at a time, if the program can; the network would carry more"}
+		return []string{"send sooner or more at a time, if the program can"}
 	case Reader:
 		return []string{"make the program read faster, or read in a thread of its own"}
 	case SendBuffer:
@@ -468,10 +479,14 @@ func (v *view) remedy(l *Limit) []string {
 		}
 		return []string{"ask the peer, which knows its own limits: lklctl explain if it runs under lklrun, or ss -ti there"}
 	case Congestion:
-		return []string{"nothing, if the transfer is short: the window still grows", "for a long path, try another algorithm: lklrun --stack bbr"}
+		remedy := []string{"nothing, if the transfer is short: the window still grows"}
+		if !f.bbr {
+			remedy = append(remedy, "for a long path, try another algorithm: lklrun --stack bbr")
+		}
+		return remedy
 	case Pacing:
 		if v.byQdisc(f, on) {
-			return []string{"raise the maxrate of fq: lklctl exec -- tc -s qdisc show dev " + l.Interface}
+			return []string{"raise the maxrate of fq, which lklctl exec -- tc qdisc show dev " + l.Interface + " prints"}
 		}
 		return []string{"raise or remove SO_MAX_PACING_RATE in the program"}
 	case Loss:

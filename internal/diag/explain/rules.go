@@ -297,7 +297,7 @@ func (v *view) largestPing() uint64 {
 
 func (v *view) timeouts() []string {
 	i := v.tcp()
-	return []string{fmt.Sprintf("%d consecutive retransmissions got no acknowledgement, and the last one arrived %v ago", i.Retransmits.N, ago(i.LastAck.N))}
+	return []string{fmt.Sprintf("%d consecutive retransmissions got no acknowledgement; the last acknowledgement arrived %v ago", i.Retransmits.N, ago(i.LastAck.N))}
 }
 
 // idle reports whether no data moved and none waits.
