@@ -298,6 +298,9 @@ var causes = []struct {
 	preload []string // if preload differs
 }{
 	{"a closed UDP port", func(p *framePeer) { p.udp(9, nil, 8) }, []string{"drop NO_SOCKET"}, nil},
+	{"a closed UDP port, and a program that does not read the error queue (IP_RECVERR)", func(p *framePeer) {
+		p.Say(`exec("u=socket.socket(2, 2); u.setsockopt(0, 11, 1); u.connect(('127.0.0.1', 9)); u.send(b'data'); u.close()")`)
+	}, []string{"drop NO_SOCKET"}, nil},
 	{"a closed TCP port", func(p *framePeer) {
 		p.tcp(layers.TCP{SrcPort: 4000, DstPort: 9, Seq: 1, SYN: true}, nil, "")
 	}, []string{"drop NO_SOCKET", "reset-sent NO_SOCKET"}, nil},

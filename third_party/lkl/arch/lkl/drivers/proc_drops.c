@@ -12,8 +12,8 @@
  *
  * Only losses count. The kernel also frees messages of netlink and of unix
  * sockets in the same way, acknowledgements that a closing connection has used,
- * answers to the subflows of one that has ended, and copies that no program has
- * read: see lost().
+ * answers to the subflows of one that has ended, and copies and error reports
+ * that no program has read: see lost().
  */
 #include <linux/inetdevice.h>
 #include <linux/ip.h>
@@ -414,6 +414,9 @@ static bool lost(const struct sk_buff *skb, u16 type, enum skb_drop_reason reaso
 		/* Sockets of these kinds receive copies of packets. */
 		if (sk && skb->destructor == sock_rfree &&
 		    (sk->sk_family == AF_PACKET || sk->sk_type == SOCK_RAW))
+			return false;
+		/* A socket's error queue has reports, which skb_set_err_queue() marks. */
+		if (sk && skb->pkt_type == PACKET_OUTGOING)
 			return false;
 		fallthrough;
 	case SKB_DROP_REASON_NO_SOCKET:
