@@ -334,6 +334,12 @@ soak: packages build $(if $(SAN),san) ## run connections of every kind and check
 	@SOAK_SECONDS=$(SOAK) SOAK_SEED=$(SEED) LKLRUN_BIN=$(SAN_BIN) \
 		nice $(GO) test ./test/stress -run '^TestSoak(Bytes)?$$' -count=1 -v -timeout 24h
 
+.PHONY: standing
+standing: packages build ## keep well-known servers under load, with reloads, side by side: DURATION=3600; build/standing
+	@mkdir -p $(OUT)/standing && $(GO) test -c -o $(OUT)/standing/ ./test/programs
+	@grep -hoE '^func TestProg\w+' test/programs/*_test.go | cut -d' ' -f2 | PROGRAMS_SECONDS=$(DURATION) xargs -P 0 -I{} sh -c 'cd test/programs && \
+		if nice $(OUT)/standing/programs.test -test.run "^{}$$" -test.v -test.timeout 24h >$(OUT)/standing/{}.log 2>&1; then echo "ok {}"; else echo "FAILED {}"; exit 1; fi'
+
 KILLS ?= 200
 
 .PHONY: kills

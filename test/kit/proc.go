@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -212,4 +213,35 @@ func stateIn(path string) byte {
 	}
 	_, rest, _ := strings.Cut(string(stat), ") ")
 	return (rest + "\x00")[0]
+}
+
+// HeapKB returns the resident anonymous memory of an lklhost, except the largest mapping, which is
+// the stack's own memory.
+func HeapKB(t *testing.T, pid int) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, size, arena, largest := 0, 0, 0, 0
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if len(f) < 2 {
+			continue
+		}
+		n, err := strconv.Atoi(f[1])
+		if err != nil {
+			continue
+		}
+		switch f[0] {
+		case "Size:":
+			size = n
+		case "Anonymous:":
+			sum += n
+			if size > largest {
+				arena, largest = n, size
+			}
+		}
+	}
+	return sum - arena
 }

@@ -37,7 +37,7 @@ func gitClient(c *client, url string) {
 	}
 	branch := strings.ReplaceAll(filepath.Base(c.tmp), "-", "")
 	kit.Random(c, c.tmp+"/clone/pushed", 3<<20)
-	c.sh(`export HOME=%s; cd %s/clone && git add . && git commit -q -m pushed && git push -q origin HEAD:refs/heads/%s`, c.dir, c.tmp, branch)
+	c.sh(`export HOME=%s; cd %s/clone && git add . && git commit -q -m pushed && git push -qf origin HEAD:refs/heads/%s`, c.dir, c.tmp, branch)
 	want = kit.OK(c, kit.Limit, shell(`HOME=%s git -C %s/clone rev-parse HEAD`, c.dir, c.tmp))
 	if got := kit.OK(c, kit.Limit, shell(`HOME=%s git -C %[1]s/r.git rev-parse %s`, c.dir, branch)); got != want {
 		c.Errorf("pushed %s, the server has %s", want, got)

@@ -103,7 +103,6 @@ func TestProgDNS(t *testing.T) {
 	testPair(s, pair{
 		needs: []string{"dnsmasq", "dig"},
 		port:  53,
-		files: 500, // one for each port from which dig sent a query
 		server: func(dir string) []string {
 			conf := "no-resolv\nno-hosts\nuser=root\n"
 			for i := range 200 {

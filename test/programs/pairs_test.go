@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -28,7 +29,6 @@ type pair struct {
 	heavy  bool // run each role on one of the stacks only
 	inside role // roles in which it is a single process, which can have the kernel inside
 	once   bool // the server serves one client and ends
-	files  int  // descriptors that lklhost may keep for reuse, in addition to fewFiles
 }
 
 // A role is the role of a program in a pair.
@@ -81,13 +81,16 @@ func testPair(s *kit.Site, p pair) {
 	t := s.T
 	t.Helper()
 	kit.Need(t, p.needs...)
-	for _, stack := range []string{"mptcp", "vanilla"} {
+	for _, stack := range stacks(t) {
 		if !p.heavy || stack == "mptcp" {
 			t.Run("server on "+stack, func(t *testing.T) { serverOn(s.In(t), stack, p) })
 		}
-		if !p.heavy || stack == "vanilla" {
+		if (!p.heavy || stack == "vanilla") && !standing(t) {
 			t.Run("client on "+stack, func(t *testing.T) { clientOn(s.In(t), stack, p) })
 		}
+	}
+	if standing(t) {
+		return
 	}
 	if p.inside&asServer != 0 {
 		t.Run("server with mptcp inside", func(t *testing.T) { serverOn(s.In(t), inside("mptcp"), p) })
@@ -101,7 +104,7 @@ func serverOn(s *kit.Site, stack string, p pair) {
 	t := s.T
 	before := kit.Take(t, s.Server)
 	for _, where := range []string{"host", "lo"} {
-		if where == "lo" && (p.once || strings.Contains(stack, "+")) {
+		if where == "lo" && (standing(t) || p.once || strings.Contains(stack, "+")) {
 			break // this needs a second client and lklctl exec, which a kernel inside the program does not support
 		}
 		dir, tmp := kit.Dir(t), kit.Dir(t)
@@ -118,7 +121,12 @@ func serverOn(s *kit.Site, stack string, p pair) {
 		if p.once || where == "lo" {
 			p.client(c)
 		} else {
-			r.keepsNothing(p.files, func() { p.client(c) })
+			r.keepsNothing(func() { p.client(c) })
+			r.stands(func() {
+				c.tmp = filepath.Join(tmp, "round")
+				kit.Must(t, os.RemoveAll(c.tmp), os.Mkdir(c.tmp, 0o755))
+				p.client(c)
+			})
 		}
 		if t.Failed() {
 			out, errs := r.proc.Output()
@@ -216,7 +224,9 @@ func (r *running) listens(port int) {
 // held describes the resources that lklhost holds for the program.
 type held struct {
 	sockets int64 // in the stack
-	files   int   // own descriptors, except those for the program's living threads
+	files   int   // own descriptors, except those for the program's living threads and cached names of remote peers
+	heapKB  int   // resident memory, except the stack's own
+	values  int   // of the account, which has some for each process
 }
 
 func (r *running) held() held {
@@ -232,10 +242,13 @@ func (r *running) held() held {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	var h held
+	h := held{heapKB: kit.HeapKB(r.t, int(c.Hello().HostPID)), values: len(stats)}
 	for _, x := range stats {
-		if x.Name == "sockets.open" {
+		switch x.Name {
+		case "sockets.open":
 			h.sockets = x.Value
+		case "sockets.peers":
+			h.files -= int(x.Value)
 		}
 	}
 	proc := fmt.Sprintf("/proc/%d/", c.Hello().HostPID)
@@ -263,15 +276,63 @@ const fewFiles = 12
 
 // keepsNothing checks that lklhost holds as few resources after use as before. use creates far
 // more than fewFiles connections if it can.
-func (r *running) keepsNothing(files int, use func()) {
+func (r *running) keepsNothing(use func()) {
 	r.t.Helper()
 	before := r.held()
 	use()
 	var after held
 	if !kit.Within(kit.Limit, func() bool {
 		after = r.held()
-		return after.sockets <= before.sockets && after.files <= before.files+files+fewFiles
+		return after.sockets <= before.sockets && after.files <= before.files+fewFiles
 	}) {
 		r.t.Errorf("the stack host holds %+v, before the clients %+v\n%s", after, before, kit.Lklctl(r.t, "-n", r.name, "netstat"))
+	}
+}
+
+// standing reports whether the servers run for PROGRAMS_SECONDS (make standing).
+func standing(t *testing.T) bool { return kit.Setting(t, "PROGRAMS_SECONDS", 0) > 0 }
+
+// stacks lists the stacks of a test. A standing server has one.
+func stacks(t *testing.T) []string {
+	if standing(t) {
+		return []string{"mptcp"}
+	}
+	return []string{"mptcp", "vanilla"}
+}
+
+// stands uses a standing server again and again. The servers of the set take turns in two lines,
+// so that the limits of the checks hold on a small machine. What lklhost holds must not grow after
+// the first rounds, in which its caches fill.
+func (r *running) stands(use func()) {
+	r.t.Helper()
+	if !standing(r.t) {
+		return
+	}
+	turn, err := os.OpenFile(fmt.Sprintf("%s/build/standing.%d", kit.Root(), os.Getppid()%2), os.O_RDWR|os.O_CREATE, 0o600)
+	kit.Must(r.t, err)
+	defer turn.Close()
+	const first, moreKB = 5, 8 << 10
+	var before, after held
+	end := time.Now().Add(time.Duration(kit.Setting(r.t, "PROGRAMS_SECONDS", 0)) * time.Second)
+	for n := 1; n <= first || time.Now().Before(end); n++ {
+		kit.Must(r.t, unix.Flock(int(turn.Fd()), unix.LOCK_EX))
+		start := time.Now()
+		use()
+		took := time.Since(start)
+		kit.Must(r.t, unix.Flock(int(turn.Fd()), unix.LOCK_UN))
+		settled := kit.Within(kit.Limit, func() bool {
+			after = r.held()
+			return n <= first || after.sockets <= before.sockets && after.files <= before.files+fewFiles && after.heapKB <= before.heapKB+moreKB
+		})
+		r.t.Logf("round %d, %.1f s: %+v", n, took.Seconds(), after)
+		if n == first {
+			before = after
+		}
+		if !settled {
+			r.t.Errorf("the stack host holds %+v, after %d rounds %+v", after, first, before)
+		}
+		if r.t.Failed() {
+			return
+		}
 	}
 }

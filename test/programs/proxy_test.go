@@ -23,7 +23,7 @@ func TestProgHaproxy(t *testing.T) {
 	kit.Need(t, "haproxy", "wrk")
 	kit.Random(t, s.Dir+"/file", 20<<20)
 	s.Web(kit.Nginx{Workers: 2})
-	for _, stack := range []string{"mptcp", "vanilla"} {
+	for _, stack := range stacks(t) {
 		t.Run(stack, func(t *testing.T) {
 			dir := kit.Dir(t)
 			conf := fmt.Sprintf(`global
@@ -47,27 +47,31 @@ listen http
 			r := startOn(s.In(t), stack, "haproxy", "-W", "-f", kit.WriteFile(t, dir+"/conf", conf), "-p", dir+"/pid")
 			r.listens(8001)
 			kit.Answers(t, r.proc, "http://"+kit.StackAddr+":8001/hello")
-			for _, port := range []string{"8000", "8001"} {
-				got := kit.OK(t, kit.Limit, shell("curl -sSf http://%s:%s/file | sha256sum", kit.StackAddr, port))
-				if !strings.HasPrefix(got, sum(t, s.Dir+"/file")) {
-					t.Errorf("by port %s the file has the sum %s", port, got)
+			use := func() {
+				for _, port := range []string{"8000", "8001"} {
+					got := kit.OK(t, kit.Limit, shell("curl -sSf http://%s:%s/file | sha256sum", kit.StackAddr, port))
+					if !strings.HasPrefix(got, sum(t, s.Dir+"/file")) {
+						t.Errorf("by port %s the file has the sum %s", port, got)
+					}
+				}
+				load := kit.Start(t, exec.Command("wrk", "-t2", "-c50", "-d2s", "-H", "Connection: close", "http://"+kit.StackAddr+":8001/hello"))
+				reloads := 0
+				for load.Running() {
+					reloaded := func() int { _, errs := r.proc.Output(); return strings.Count(errs, "Former worker") }
+					before := reloaded()
+					kit.Host.Run(t, "kill", "-USR2", strings.TrimSpace(kit.ReadFile(t, dir+"/pid")))
+					if !kit.Within(kit.Limit/3, func() bool { return reloaded() > before }) {
+						_, errs := r.proc.Output()
+						t.Fatalf("the former worker is still there after %d reloads: %s", reloads, errs)
+					}
+					reloads++
+				}
+				if said := load.Wait(kit.Limit); said.Status != 0 || strings.Contains(said.Stdout, "errors") || strings.Contains(said.Stdout, "Non-2xx") || reloads < 2 {
+					t.Errorf("%d reloads: %v", reloads, said)
 				}
 			}
-			load := kit.Start(t, exec.Command("wrk", "-t2", "-c50", "-d2s", "-H", "Connection: close", "http://"+kit.StackAddr+":8001/hello"))
-			reloads := 0
-			for load.Running() {
-				reloaded := func() int { _, errs := r.proc.Output(); return strings.Count(errs, "Former worker") }
-				before := reloaded()
-				kit.Host.Run(t, "kill", "-USR2", strings.TrimSpace(kit.ReadFile(t, dir+"/pid")))
-				if !kit.Within(kit.Limit/3, func() bool { return reloaded() > before }) {
-					_, errs := r.proc.Output()
-					t.Fatalf("the former worker is still there after %d reloads: %s", reloads, errs)
-				}
-				reloads++
-			}
-			if said := load.Wait(kit.Limit); said.Status != 0 || strings.Contains(said.Stdout, "errors") || strings.Contains(said.Stdout, "Non-2xx") || reloads < 2 {
-				t.Errorf("%d reloads: %v", reloads, said)
-			}
+			use()
+			r.stands(use)
 			// haproxy sets TCP_QUICKACK for its checks, which must not disable MPTCP.
 			if _, errs := r.proc.Output(); strings.Contains(errs, "MPTCP does not support option 12 ") {
 				t.Errorf("haproxy said: %s", errs)

@@ -84,7 +84,10 @@ http {
 				c.says("POST "+want+"\n", "curl", "-sSf", "-H", "Content-Type: x/y", "--data-binary", "@"+c.dir+"/file", url)
 				c.says(want, "curl", "-sSf", url+"?u=http://127.0.0.1/file")
 			}
-			if got := kit.ReadFile(c.T, c.dir+"/fpm.log"); strings.Contains(got, "ERROR") {
+			// A signal interrupts getsockopt() if lklhost has not received it yet
+			// (docs/reference/limits.md), and php-fpm gets SIGCHLD.
+			got := strings.ReplaceAll(kit.ReadFile(c.T, c.dir+"/fpm.log"), "ERROR: failed to retrieve TCP_INFO for socket: Interrupted system call", "")
+			if strings.Contains(got, "ERROR") {
 				c.Errorf("php-fpm said: %s", got)
 			}
 		},
@@ -174,7 +177,7 @@ func TestProgMariaDB(t *testing.T) {
 		client: func(c *client) {
 			mariadb := "mariadb --no-defaults --protocol=tcp -h " + c.addr + " -u u -pp -N d"
 			c.sh("until %s -e 'select 1' >/dev/null 2>&1; do sleep 0.1; done", mariadb)
-			got := c.sh(`%s -e 'create table t select seq, repeat(char(65 + seq %% 26), 20000) b from seq_1_to_300; select b from t order by seq' | sha256sum`, mariadb)
+			got := c.sh(`%s -e 'create or replace table t select seq, repeat(char(65 + seq %% 26), 20000) b from seq_1_to_300; select b from t order by seq' | sha256sum`, mariadb)
 			if want := kit.OK(c, kit.Limit, exec.Command("/usr/bin/python3", "-c", "import hashlib\nh = hashlib.sha256()\nfor i in range(1, 301): h.update(bytes([65 + i % 26]) * 20000 + b'\\n')\nprint(h.hexdigest(), ' -')")); got != want {
 				c.Errorf("300 rows have the sum %s, want %s", got, want)
 			}

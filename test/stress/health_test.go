@@ -3,8 +3,6 @@
 package stress
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -94,7 +92,7 @@ func (p *patient) health() health {
 	h.orphans = p.number(ctx, "/proc/net/sockstat", "TCP:", "orphan")
 	h.freeKB = p.number(ctx, "/proc/meminfo", "MemAvailable:", "")
 	h.slabKB = p.number(ctx, "/proc/meminfo", "SUnreclaim:", "")
-	h.heapKB = p.heap()
+	h.heapKB = kit.HeapKB(p.t, p.pid)
 	return h
 }
 
@@ -141,38 +139,6 @@ func (p *patient) number(ctx context.Context, path, head, key string) int {
 	}
 	p.t.Fatalf("%s of the stack has no %s %s: %s", path, head, key, text)
 	return 0
-}
-
-// heap returns the resident anonymous memory, except the largest mapping, which is the
-// stack's own memory.
-func (p *patient) heap() int {
-	p.t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps", p.pid))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	sum, size, arena, largest := 0, 0, 0, 0
-	sc := bufio.NewScanner(bytes.NewReader(text))
-	for sc.Scan() {
-		f := strings.Fields(sc.Text())
-		if len(f) < 2 {
-			continue
-		}
-		n, err := strconv.Atoi(f[1])
-		if err != nil {
-			continue
-		}
-		switch f[0] {
-		case "Size:":
-			size = n
-		case "Anonymous:":
-			sum += n
-			if size > largest {
-				arena, largest = n, size
-			}
-		}
-	}
-	return sum - arena
 }
 
 // recovers waits until lklhost has released its resources: no open connection, no
