@@ -379,6 +379,8 @@ conformance-runtimes: packages build ## the same with the suites of language run
 	@.ci/install-packages dpkg-dev perl ruby php-cli haproxy erlang-common-test node-acorn node-cjs-module-lexer node-undici python3-openssl
 	@$(GO) run ./test/conformance -suites runtimes -stacks vanilla,mptcp,vanilla+trace,mptcp+trace \
 		-out docs/reference/conformance-runtimes.md $(CONFORMANCEFLAGS)
+	@$(GO) run ./test/conformance -suites runtimes -stacks vanilla+preload,mptcp+preload \
+		-out docs/reference/conformance-preload.md $(CONFORMANCEFLAGS)
 
 ##@ Write code
 .PHONY: lint

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -16,7 +17,7 @@ import (
 )
 
 // filesSuite is tests of a Debian package, of which each file runs in a process
-// of its own. All of them share one run on the stack.
+// of its own. Except with preload, all of them share one run on the stack.
 type filesSuite struct {
 	label    string
 	source   string   // the source package
@@ -27,6 +28,9 @@ type filesSuite struct {
 	files      []string // patterns of the tests' files
 	build      string   // for /bin/sh: run once in dir, before the tests
 	command    string   // for /bin/sh: runs the file $1; $source and $root are the unpacked packages
+	// single says that one program runs a file, so that preload can run it. $run before the program
+	// is lklrun's command line then, and otherwise empty.
+	single bool
 	// cases finds the outcomes of single tests in a file's output. They count beside the
 	// file, whose own name is "".
 	cases func(out []byte) results
@@ -93,9 +97,8 @@ func (s *filesSuite) tests(context.Context) ([]string, error) {
 	return names, nil
 }
 
-// cannot refuses preload, because the files are run by a shell.
-func (*filesSuite) cannot(engine string) string {
-	if engine == preload {
+func (s *filesSuite) cannot(engine string) string {
+	if engine == preload && !s.single {
 		return "forks"
 	}
 	return ""
@@ -123,8 +126,14 @@ func (s *filesSuite) run(ctx context.Context, m mode, done []string) (results, b
 		return results{}, true, nil
 	}
 	args := append([]string{"sh", "-c", eachFile, "sh", s.command, strconv.Itoa(int(max(m.test, s.limit).Seconds()))}, todo...)
+	env := s.env()
+	if m.engine == preload {
+		env = append(env, "run="+strings.Join(m.wrap(), " "))
+	} else {
+		args = m.wrap(args...)
+	}
 	var out bytes.Buffer
-	_, err = m.start(ctx, m.suite, filepath.Join(s.where, s.dir), &out, s.env(), m.wrap(args...)...)
+	_, err = m.start(ctx, m.suite, filepath.Join(s.where, s.dir), &out, env, args...)
 	m.note(out.String())
 	if err != nil && !errors.Is(err, errLimit) {
 		return nil, false, err
@@ -137,6 +146,8 @@ func (s *filesSuite) run(ctx context.Context, m mode, done []string) (results, b
 var (
 	fileBegin = regexp.MustCompile(`(?m)^#begin (.+)\n`)
 	fileEnd   = regexp.MustCompile(`(?m)^#end (.+) ([0-9]+)\n`)
+	// noNetwork is the error of socket() in a process that a program with preload has started.
+	noNetwork = regexp.MustCompile(`ENETDOWN|[Nn]etwork is down|has no network`)
 )
 
 // fileResults parses the output of eachFile.
@@ -153,16 +164,18 @@ func fileResults(out []byte, cases func([]byte) results) results {
 			got[name] = crash
 			continue
 		}
-		got[name] = fileOutcome(string(end[2]))
-		if cases == nil || got[name] == hang {
-			continue
+		file := results{"": fileOutcome(string(end[2]))}
+		if cases != nil && file[""] != hang {
+			maps.Copy(file, cases(said))
 		}
-		for c, what := range cases(said) {
-			if c == "" {
-				got[name] = what
-			} else {
-				got[name+"#"+c] = what
+		for c, what := range file {
+			if what != pass && noNetwork.Match(said) {
+				what = starts
 			}
+			if c != "" {
+				c = "#" + c
+			}
+			got[name+c] = what
 		}
 	}
 	return got
@@ -180,9 +193,8 @@ func fileOutcome(status string) outcome {
 }
 
 var (
-	rubyLine  = regexp.MustCompile(`(?m)^(?:\[[ 0-9/]+\] )?(\S+#\S+) = [0-9.]+ s$`)
-	rubyBad   = regexp.MustCompile(`(?m)^ +[0-9]+\) (Failure|Error|Skipped|Timeout):\n(\S+#[^\s:\[]+)`)
-	trialLine = regexp.MustCompile(`(?m)^(twisted\S+) \.\.\. .*\[(\w+)\]$`)
+	rubyLine = regexp.MustCompile(`(?m)^(?:\[[ 0-9/]+\] )?(\S+#\S+) = [0-9.]+ s$`)
+	rubyBad  = regexp.MustCompile(`(?m)^ +[0-9]+\) (Failure|Error|Skipped|Timeout):\n(\S+#[^\s:\[]+)`)
 	// If a test has a description, unittest prints it on a second line. The test's own output
 	// comes before its outcome.
 	unittestLine = regexp.MustCompile(`(?m)^(\w+) \(([\w.]+)\)(?:\n.*)? \.\.\. `)
@@ -205,22 +217,6 @@ func rubyCases(out []byte) results {
 		if string(l[1]) == "Skipped" {
 			got[string(l[2])] = skip
 		}
-	}
-	return got
-}
-
-// trialCases parses Twisted's reporter bwverbose.
-func trialCases(out []byte) results {
-	got := results{}
-	for _, l := range trialLine.FindAllSubmatch(out, -1) {
-		what := fail
-		switch string(l[2]) {
-		case "OK":
-			what = pass
-		case "SKIPPED", "TODO":
-			what = skip
-		}
-		got[string(l[1])] = what
 	}
 	return got
 }

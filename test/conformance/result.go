@@ -19,6 +19,8 @@ const (
 	skip  outcome = "skip"
 	hang  outcome = "hang"  // it did not end within its limit
 	crash outcome = "crash" // its process ended before the test
+	// starts is a test with preload that has started another process, which has no network there.
+	starts outcome = "starts"
 )
 
 // results are the outcomes of a suite's tests by name.

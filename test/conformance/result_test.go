@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -37,15 +38,21 @@ func TestFileResults(t *testing.T) {
 	if got := fileResults([]byte(out), rubyCases); !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
+	for _, line := range []string{
+		"lklrun: the program has executed another program, which has no network under --engine preload; use --engine supervise",
+		"Error: listen ENETDOWN: network is down 0.0.0.0",
+		"OSError: [Errno 100] Network is down",
+	} {
+		out := fmt.Sprintf("\n#begin a\n%[1]s\n#end a 1\n\n#begin b\n%[1]s\n#end b 0\n\n#begin c\n#end c 1\n", line)
+		want := results{"a": starts, "b": pass, "c": fail}
+		if got := fileResults([]byte(out), nil); !maps.Equal(got, want) {
+			t.Errorf("a program that started another: got %v, want %v", got, want)
+		}
+	}
 	for out, what := range map[string]outcome{"TEST 1/1 [a]\rPASS x [a.phpt] \n": pass, "SKIP x [a.phpt] reason: none\n": skip, "FAIL x [a.phpt]\n": fail, "": fail} {
 		if got := phpCases([]byte(out)); got[""] != what {
 			t.Errorf("phpCases(%q) = %v, want %s", out, got, what)
 		}
-	}
-	out = "a.b.T.test_one ... [OK]\ntwisted.x.T.test_one ...                   [OK]\ntwisted.x.T.test_two ... [ERROR]\ntwisted.x.T.test_three ... [TODO]\n"
-	want = results{"twisted.x.T.test_one": pass, "twisted.x.T.test_two": fail, "twisted.x.T.test_three": skip}
-	if got := trialCases([]byte(out)); !maps.Equal(got, want) {
-		t.Errorf("trialCases: got %v, want %v", got, want)
 	}
 	out = "test_one (a.T.test_one) ... ok\ntest_two (a.T.test_two)\nWhat it does. ... FAIL\ntest_three (a.T.test_three) ... skipped 'no'\n" +
 		"test_four (a.T.test_four) ... [I 261129 wsgi:205] 200 GET /\nok\ntest_five (a.T.test_five) ... "

@@ -165,9 +165,11 @@ func (r *runner) row(ctx context.Context, s suite) (row, error) {
 			if out.native[name] != pass || isExcluded(r.excluded, s.name(), stack.String(), name) {
 				continue
 			}
-			if what, ok := got[name]; !ok {
+			switch what := c.outcome(name); what {
+			case pass, starts:
+			case "":
 				c.bad = append(c.bad, name+" (not run)")
-			} else if what != pass {
+			default:
 				c.bad = append(c.bad, fmt.Sprintf("%s (%s)", name, what))
 			}
 		}

@@ -42,36 +42,26 @@ var runtimeSuites = []suite{
 	nodeSuite("net"), nodeSuite("dgram"), nodeSuite("http"), nodeSuite("https"), nodeSuite("http2"), nodeSuite("tls"), nodeSuite("cluster"),
 	&filesSuite{
 		label: "ruby", source: "ruby3.1", dir: "test", files: []string{"socket/test_*.rb", "net/*/test_*.rb"},
-		command: "exec /usr/bin/ruby -I. -Ilib -I../tool/lib runner.rb -v --tty=no \"$1\"", cases: rubyCases,
+		command: "exec $run /usr/bin/ruby -I. -Ilib -I../tool/lib runner.rb -v --tty=no \"$1\"", cases: rubyCases, single: true,
 	},
 	&filesSuite{
 		label: "php", source: "php8.2",
 		files:   []string{"ext/sockets/tests/*.phpt", "ext/standard/tests/streams/*.phpt", "ext/standard/tests/network/*.phpt", "ext/standard/tests/http/*.phpt"},
-		command: "exec /usr/bin/php run-tests.php -q --no-color -p /usr/bin/php --set-timeout 30 \"$1\"", cases: phpCases,
+		build:   `printf '#!/bin/sh\nexec $run /usr/bin/php "$@"\n' >run-php; chmod +x run-php`,
+		command: `exec /usr/bin/php run-tests.php -q --no-color -p "$source/run-php" --set-timeout 30 "$1"`, cases: phpCases, single: true,
 	},
 	&filesSuite{
 		label: "perl", source: "perl",
 		files: []string{"dist/IO/t/*.t", "cpan/Socket/t/*.t", "cpan/IO-Socket-IP/t/*.t", "cpan/libnet/t/*.t", "cpan/HTTP-Tiny/t/*.t", "t/io/socket*.t"},
 		// The files find their own modules and data in their distribution's directory.
-		command: `cd "${1%/t/*}" && exec /usr/bin/perl -I. -It "t/${1##*/t/}"`, cases: tap,
-	},
-	&filesSuite{
-		label: "twisted", source: "twisted", inPackages: true, dir: "usr/lib/python3/dist-packages",
-		packages: strings.Fields("python3-twisted python3-attr python3-automat python3-constantly python3-hamcrest python3-hyperlink " +
-			"python3-idna python3-incremental python3-pyasn1 python3-pyasn1-modules python3-service-identity python3-zope.interface"),
-		files: strings.Fields("twisted/internet/test/test_[tu]*.py twisted/internet/test/test_socket.py twisted/internet/test/test_endpoints.py " +
-			"twisted/test/test_tcp*.py twisted/test/test_udp.py twisted/test/test_unix.py twisted/test/test_ssl*.py twisted/test/test_ftp*.py " +
-			"twisted/test/test_internet.py twisted/test/test_loopback.py twisted/test/test_pb*.py twisted/test/test_policies.py twisted/web/test/test_w*.py"),
-		command: `PYTHONPATH=$root/usr/lib/python3/dist-packages HOME=$(mktemp -d) || exit; export PYTHONPATH HOME; cd "$HOME" || exit
-m=$(echo "${1%.py}" | tr / .); /usr/bin/python3 -m twisted.trial --reporter=bwverbose "$m" 2>/dev/null; status=$?; cd / && rm -r "$HOME"; exit $status`,
-		cases: trialCases,
+		command: `cd "${1%/t/*}" && exec $run /usr/bin/perl -I. -It "t/${1##*/t/}"`, cases: tap, single: true,
 	},
 	&filesSuite{
 		label: "tornado", source: "tornado", inPackages: true, dir: "usr/lib/python3/dist-packages", packages: []string{"python3-tornado"},
 		// The other files use no sockets.
 		files: strings.Fields("tornado/test/asyncio_test.py tornado/test/auth_test.py tornado/test/http[1cs]*_test.py tornado/test/io*_test.py tornado/test/netutil_test.py " +
 			"tornado/test/process_test.py tornado/test/routing_test.py tornado/test/simple_*_test.py tornado/test/t[ce][ps]*_test.py tornado/test/w*_test.py"),
-		command: `m=$(echo "${1%.py}" | tr / .); ASYNC_TEST_TIMEOUT=30 exec /usr/bin/python3 -m tornado.testing --verbose "$m"`, cases: unittestCases, limit: 3 * time.Minute,
+		command: `m=$(echo "${1%.py}" | tr / .); ASYNC_TEST_TIMEOUT=30 exec $run /usr/bin/python3 -m tornado.testing --verbose "$m"`, cases: unittestCases, single: true, limit: 3 * time.Minute,
 	},
 	&filesSuite{
 		label: "erlang", source: "erlang", dir: "lib/kernel/test",
@@ -94,7 +84,7 @@ func nodeSuite(module string) suite {
 	return &filesSuite{
 		label: "node-" + module, source: "nodejs", packages: []string{"nodejs", "libnode108"}, dir: "test",
 		files:   []string{"parallel/test-" + module + "-*.js", "sequential/test-" + module + "-*.js"},
-		command: `exec "$root/usr/bin/node" $(sed -n "s|^// Flags: ||p" "$1") "$1"`, cases: nodeCases,
+		command: `exec $run "$root/usr/bin/node" $(sed -n "s|^// Flags: ||p" "$1") "$1"`, cases: nodeCases, single: module != "cluster",
 	}
 }
 

@@ -16,19 +16,31 @@ import (
 )
 
 // passed returns how many of the tests that pass natively also pass on the stack, and how
-// many pass natively. A test that is excluded only for this stack counts as not passed.
+// many pass natively and start no other process with preload. A test that is excluded only for this
+// stack counts as not passed.
 func (r row) passed(c column) (int, int) {
 	n, of := 0, 0
 	for name, what := range r.native {
-		if what != pass {
+		got := c.outcome(name)
+		if what != pass || got == starts {
 			continue
 		}
 		of++
-		if c.results[name] == pass {
+		if got == pass {
 			n++
 		}
 	}
 	return n, of
+}
+
+// outcome returns the outcome of a test, or "" if it was not run. The tests of a file that ended
+// early because it started a process were not run for that reason.
+func (c column) outcome(name string) outcome {
+	what := c.results[name]
+	if file, _, ok := strings.Cut(name, "#"); ok && what == "" && c.results[file] == starts {
+		return starts
+	}
+	return what
 }
 
 // percent returns n as a percentage of of.
@@ -83,6 +95,8 @@ natively and on the stacks of this project.
 - "static" programs cannot load a library. "forks" are programs that run each test, or its servers,
   in a process of its own. "namespaces" are programs that make network namespaces, which are the
   stack's only with the engine supervise.
+- With preload, processes that the program starts have no network: their sockets fail with ENETDOWN.
+  A test that fails with this error does not count there. The column names how many tests count.
 - Some tests are not run at all:
   %[3]s lists them with the reasons.
   A test that is excluded for one stack counts as not passed.
@@ -139,6 +153,9 @@ func writeTable(o options, rows []row, excluded, known []exclusion) error {
 	if len(rows) > 0 && slices.ContainsFunc(runtimeSuites, func(s suite) bool { return s.name() == rows[0].suite }) {
 		title, target, group = "Conformance of runtimes", "conformance-runtimes", runtimeSuites
 	}
+	if !slices.ContainsFunc(o.stacks, func(p place) bool { return p.engine != preload }) {
+		title += " with preload"
+	}
 	fmt.Fprintf(&b, intro, title, target, "[exclusions.txt](../../test/conformance/exclusions.txt)", release())
 	header := "| suite | measured | pass natively | left out |"
 	for _, s := range o.stacks {
@@ -155,6 +172,8 @@ func writeTable(o options, rows []row, excluded, known []exclusion) error {
 		ran := slices.ContainsFunc(rows, func(r row) bool { return r.suite == s.name() })
 		if ran || k.rows[s.name()] != "" {
 			all = append(all, s.name())
+		} else if why := s.cannot(o.stacks[0].engine); why != "" {
+			missing = append(missing, fmt.Sprintf("%s (%s)", s.name(), why))
 		} else {
 			missing = append(missing, s.name())
 		}
@@ -176,7 +195,11 @@ func writeTable(o options, rows []row, excluded, known []exclusion) error {
 				continue
 			}
 			n, of := r.passed(c)
-			fmt.Fprintf(&line, " %d, %.1f %% | %d |", n, percent(n, of), c.excluded)
+			others := ""
+			if of < r.native.count(pass) {
+				others = fmt.Sprintf(" of %d", of)
+			}
+			fmt.Fprintf(&line, " %d%s, %.1f %% | %d |", n, others, percent(n, of), c.excluded)
 		}
 		k.rows[r.suite] = line.String() + "\n"
 	}
