@@ -50,7 +50,7 @@ static void fail(struct entrance *e)
 	leave(e);
 	st_close(e->sfd);
 	close(e->fd);
-	gateway_tell(GATEWAY_ENDED, e->id);
+	tell_of(GATEWAY_ENDED, e->id, GATEWAY_RESET);
 }
 
 static void entrance_event(struct stack_src *src, uint32_t events)
@@ -65,9 +65,9 @@ static void entrance_event(struct stack_src *src, uint32_t events)
 		return;
 	}
 	leave(e);
-	gateway_tell(GATEWAY_ENTERED, e->id);
+	tell_of(GATEWAY_ENTERED, e->id, 0);
 	if (relay_start(e->sfd, e->fd, e->id))
-		gateway_tell(GATEWAY_ENDED, e->id);
+		tell_of(GATEWAY_ENDED, e->id, GATEWAY_RESET);
 }
 
 /** connect_as - connect to the other stack from an address that is not ours */
@@ -120,7 +120,7 @@ void enter(const struct gateway_msg *m, int fd)
 	free(e);
 	if (fd >= 0)
 		close(fd);
-	gateway_tell(GATEWAY_ENDED, m->id);
+	tell_of(GATEWAY_ENDED, m->id, GATEWAY_RESET);
 }
 
 /** enter_cancel - give a connection up, unless it has been made or has failed */

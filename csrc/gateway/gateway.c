@@ -50,6 +50,7 @@
  * @waiting: in the list of those that wait for the listener
  * @id: in messages; @ask.id is the kernel's
  * @fd: the host's socket, -1: lklrun has not answered
+ * @ends: lklrun has ended it
  * @until: end of the wait
  */
 struct dial {
@@ -57,19 +58,11 @@ struct dial {
 	struct lkl_gateway_ask ask;
 	uint64_t id, until;
 	int fd;
-};
-
-/**
- * struct note - a message that waits for room in the socket
- */
-struct note {
-	struct list link;
-	struct gateway_msg msg;
+	bool ends;
 };
 
 static struct list by_id[BUCKETS], by_key[BUCKETS];
 static struct list waiting = LIST_INIT(waiting);
-static struct list notes = LIST_INIT(notes);
 static uint64_t last_id;
 static int held = -1, listener = -1;
 static struct stack_src held_src, listener_src;
@@ -120,50 +113,11 @@ static void forget(struct dial *d)
 	free(d);
 }
 
-/** tell - send a message to lklrun, or keep it until there is room */
-static void tell(const struct gateway_msg *m)
-{
-	struct note *n;
-
-	if (list_empty(&notes) &&
-	    send(lklrun.fd, m, sizeof(*m), MSG_DONTWAIT | MSG_NOSIGNAL) == sizeof(*m))
-		return;
-	n = malloc(sizeof(*n));
-	if (!n)
-		_exit(1);	/* lklrun would count the connection for ever */
-	n->msg = *m;
-	list_add_tail(&n->link, &notes);
-	loop_mod(&lklrun, EPOLLIN | EPOLLOUT);
-}
-
-/** notes_send - send the messages that wait */
-static void notes_send(void)
-{
-	while (!list_empty(&notes)) {
-		struct note *n = container_of(notes.next, struct note, link);
-
-		if (send(lklrun.fd, &n->msg, sizeof(n->msg), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
-			return;
-		list_del(&n->link);
-		free(n);
-	}
-	loop_mod(&lklrun, EPOLLIN);
-	work_queue(&asks_work);
-}
-
-/** tell_kind - send a message without further fields */
-static void tell_kind(uint32_t kind, uint64_t id)
-{
-	const struct gateway_msg m = { .kind = kind, .id = id };
-
-	tell(&m);
-}
-
 /** give_up - end a connection that the other stack does not want any more */
 static void give_up(struct dial *d)
 {
 	relay_reset_sockets(-1, d->fd);
-	gateway_tell(GATEWAY_ENDED, d->id);
+	tell_of(GATEWAY_ENDED, d->id, GATEWAY_RESET);
 	forget(d);
 }
 
@@ -212,12 +166,12 @@ static void asks_read(struct work *w)
 	struct lkl_gateway_ask a;
 	int i;
 
-	for (i = 0; i < TURN && list_empty(&notes); i++) {
+	for (i = 0; i < TURN && !tell_waits(); i++) {
 		if (ST(SYS_read, held, &a, sizeof(a), 0, 0, 0) != sizeof(a))
 			return;
 		ask(&a);
 	}
-	if (list_empty(&notes))
+	if (!tell_waits())
 		work_queue(w);
 }
 
@@ -247,6 +201,7 @@ static void listener_event(struct stack_src *src, uint32_t events)
 		struct dial *d;
 		int fd, sfd;
 		uint64_t id;
+		bool ends;
 
 		sfd = (int)st_accept4(listener, &from, &flen, SOCK_NONBLOCK | SOCK_CLOEXEC);
 		if (sfd == -ECONNABORTED)
@@ -263,9 +218,12 @@ static void listener_event(struct stack_src *src, uint32_t events)
 		}
 		fd = d->fd;
 		id = d->id;
+		ends = d->ends;
 		forget(d);
 		if (relay_start(sfd, fd, id))
-			gateway_tell(GATEWAY_ENDED, id);
+			tell_of(GATEWAY_ENDED, id, GATEWAY_RESET);
+		else if (ends)
+			relay_end(id, false);
 	}
 }
 
@@ -283,15 +241,35 @@ static void expire(struct timer *t)
 	}
 }
 
+/** dial_of - the connection with an id, if it is no relay yet */
+static struct dial *dial_of(uint64_t id)
+{
+	struct list *pos;
+
+	list_for_each(pos, &by_id[id % BUCKETS])
+		if (container_of(pos, struct dial, by_id)->id == id)
+			return container_of(pos, struct dial, by_id);
+	return NULL;
+}
+
+/** lklrun_ends - lklrun ends its side of a connection, of which it may not know the end yet */
+static void lklrun_ends(uint64_t id, bool reset)
+{
+	struct dial *d = dial_of(id);
+
+	if (!d)
+		relay_end(id, reset);
+	else if (d->fd >= 0 && reset)
+		give_up(d);
+	else if (d->fd >= 0)
+		d->ends = true;
+}
+
 /** answer - handle lklrun's answer, with the socket @fd or -1 */
 static void answer(const struct gateway_msg *m, int fd)
 {
-	struct dial *d = NULL;
-	struct list *pos;
+	struct dial *d = dial_of(m->id);
 
-	list_for_each(pos, &by_id[m->id % BUCKETS])
-		if (container_of(pos, struct dial, by_id)->id == m->id)
-			d = container_of(pos, struct dial, by_id);
 	if (!d || d->fd >= 0 || (m->verdict != GATEWAY_ACCEPT && fd >= 0)) {
 		log_line("gateway: an answer that fits no question");
 		if (fd >= 0)
@@ -330,8 +308,8 @@ static void lklrun_event(struct source *src, uint32_t events)
 {
 	int i;
 
-	if (events & EPOLLOUT)
-		notes_send();
+	if ((events & EPOLLOUT) && tell_rest())
+		work_queue(&asks_work);
 	for (i = 0; i < TURN; i++) {
 		int fds[FD_PASS_MAX], fd = -1;
 		struct gateway_msg m;
@@ -356,6 +334,8 @@ static void lklrun_event(struct source *src, uint32_t events)
 			close(fd);
 		if (len == sizeof(m) && m.kind == GATEWAY_CANCEL)
 			enter_cancel(m.id);
+		if (len == sizeof(m) && m.kind == GATEWAY_END)
+			lklrun_ends(m.id, m.verdict == GATEWAY_RESET);
 		if (len <= 0) {
 			loop_del(src);
 			drain(&drain_timer);
@@ -395,7 +375,6 @@ int gateway_serve(int fd)
 		list_init(&by_key[i]);
 	}
 	work_init(&asks_work, asks_read);
-	gateway_tell = tell_kind;
 	listener = listen_any();
 	if (listener < 0)
 		return listener;
@@ -410,6 +389,7 @@ int gateway_serve(int fd)
 	lklrun = (struct source){ lklrun_event, fd };
 	if (!ret && fcntl(fd, F_SETFL, O_NONBLOCK))
 		ret = -errno;
+	tell_start(&lklrun);
 	if (!ret)
 		ret = loop_add(&lklrun, EPOLLIN);
 	return ret ? ret : gateway_seal();

@@ -35,16 +35,18 @@
 #define CHUNK	(256 * 1024)
 #define ROUNDS	4		/* chunks of each direction in a turn */
 #define PIECES	256
+#define BUCKETS	1024
 #define HOST_EVENTS (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET)
 
 /**
  * struct relay - a connection
- * @link: in the list of all
+ * @link: in the bucket of its id
  * @hsrc, @ssrc: its socket of the host and that of the stack, @sfd
  * @work: moves data
  * @id: in messages
  * @host_in, @host_out, @stack_in, @stack_out: the side may be ready
  * @host_failed, @stack_failed: the side has reported an error
+ * @host_ends: lklrun has ended the host's side behind the bytes that are in @hsrc
  * @up_ended, @down_ended: the end of this direction was passed on; up is from the
  *	stack to the host
  * @keep: @keep_len bytes from @keep_at on are for the stack
@@ -58,14 +60,13 @@ struct relay {
 	int sfd;
 	bool host_in, host_out, stack_in, stack_out;
 	bool host_failed, stack_failed;
+	bool host_ends;
 	bool up_ended, down_ended;
 	char *keep;
 	size_t keep_at, keep_len;
 };
 
-void (*gateway_tell)(uint32_t kind, uint64_t id);
-
-static struct list relays = LIST_INIT(relays);
+static struct list relays[BUCKETS];	/* an empty one has no links before its first use */
 static bool draining;
 static char buf[CHUNK] __attribute__((aligned(4096)));
 
@@ -84,6 +85,15 @@ void relay_reset_sockets(int sfd, int fd)
 	}
 }
 
+static struct list *bucket(uint64_t id)
+{
+	struct list *l = &relays[id % BUCKETS];
+
+	if (!l->next)
+		list_init(l);
+	return l;
+}
+
 /** end - remove a relay */
 static void end(struct relay *r, bool reset)
 {
@@ -99,7 +109,7 @@ static void end(struct relay *r, bool reset)
 		st_close(r->sfd);
 		close(fd);
 	}
-	gateway_tell(GATEWAY_ENDED, r->id);
+	tell_of(GATEWAY_ENDED, r->id, reset ? GATEWAY_RESET : 0);
 	free(r->keep);
 	loop_free_later(r);
 }
@@ -195,7 +205,9 @@ static bool down(struct relay *r)
 		got = recv(r->hsrc.fd, buf, CHUNK, MSG_DONTWAIT);
 		if (got < 0 && errno == EAGAIN) {
 			r->host_in = false;
-			break;
+			if (!r->host_ends)
+				break;
+			got = 0;
 		}
 		if (got < 0)
 			return false;
@@ -294,9 +306,32 @@ int relay_start(int sfd, int fd, uint64_t id)
 		loop_free_later(r);
 		return ret;
 	}
-	list_add_tail(&r->link, &relays);
+	list_add_tail(&r->link, bucket(id));
 	work_queue(&r->work);
 	return 0;
+}
+
+/**
+ * relay_end - lklrun ends its side of a relay, after the bytes that it has sent
+ * @reset: at once, because the connection is broken
+ */
+void relay_end(uint64_t id, bool reset)
+{
+	struct list *pos;
+
+	list_for_each(pos, bucket(id)) {
+		struct relay *r = container_of(pos, struct relay, link);
+
+		if (r->id != id)
+			continue;
+		if (reset) {
+			end(r, true);
+		} else {
+			r->host_ends = r->host_in = true;
+			work_queue(&r->work);
+		}
+		return;
+	}
 }
 
 /**
@@ -306,18 +341,21 @@ int relay_start(int sfd, int fd, uint64_t id)
  */
 bool relay_drain(void)
 {
-	struct list *pos, *tmp;
+	struct list *pos;
 	bool done = true;
+	uint64_t i;
 
 	draining = true;
-	list_for_each_safe(pos, tmp, &relays) {
-		struct relay *r = container_of(pos, struct relay, link);
+	for (i = 0; i < BUCKETS; i++) {
+		list_for_each(pos, bucket(i)) {
+			struct relay *r = container_of(pos, struct relay, link);
 
-		if (r->up_ended)
-			continue;
-		done = false;
-		r->stack_in = true;
-		work_queue(&r->work);
+			if (r->up_ended)
+				continue;
+			done = false;
+			r->stack_in = true;
+			work_queue(&r->work);
+		}
 	}
 	return done;
 }

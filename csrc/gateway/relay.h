@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 int relay_start(int sfd, int fd, uint64_t id);
+void relay_end(uint64_t id, bool reset);
 void relay_reset_sockets(int sfd, int fd);
 bool relay_drain(void);
 
@@ -14,7 +15,12 @@ struct gateway_msg;
 void enter(const struct gateway_msg *m, int fd);
 void enter_cancel(uint64_t id);
 
-/* Send a message of a @kind without further fields to lklrun; set by gateway.c. */
-extern void (*gateway_tell)(uint32_t kind, uint64_t id);
+/* tell.c: messages to lklrun. */
+struct source;
+void tell_start(struct source *lklrun);
+void tell(const struct gateway_msg *m);
+void tell_of(uint32_t kind, uint64_t id, uint32_t verdict);
+bool tell_waits(void);
+bool tell_rest(void);
 
 #endif

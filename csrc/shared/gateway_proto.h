@@ -15,6 +15,7 @@
 #define GATEWAY_ENTER	4	/* from lklrun: connect to dst, as src, for the socket in SCM_RIGHTS */
 #define GATEWAY_ENTERED	5	/* to lklrun: this connection is made */
 #define GATEWAY_CANCEL	6	/* from lklrun: end the attempt to connect, if it has no result yet */
+#define GATEWAY_END	7	/* from lklrun: the socket ends; with GATEWAY_RESET at once */
 
 /* Verdicts, as in enum lkl_gateway_verdict. */
 #define GATEWAY_DROP	0
@@ -27,7 +28,7 @@
 /**
  * struct gateway_msg - a message
  * @kind: GATEWAY_ASK and the following
- * @verdict: of an ANSWER
+ * @verdict: of an ANSWER; GATEWAY_RESET in an END and ENDED of a broken connection
  * @id: the same in all messages about a connection, and never used twice. lklrun's have
  *	GATEWAY_ID_ENTER set
  * @src, @dst: of an ASK or ENTER: IPv6 addresses, or IPv4 addresses mapped to them

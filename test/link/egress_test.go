@@ -102,8 +102,14 @@ func TestEgressTricks(t *testing.T) {
 	net.EchoUDP(t, egressEvil+":444")
 	host.EchoTCP(t, "0.0.0.0:7777")
 	host.EchoTCP(t, "0.0.0.0:7778")
+	for _, iface := range gateways {
+		t.Run(iface, func(t *testing.T) { egressTricked(t, command, iface) })
+	}
+}
+
+func egressTricked(t *testing.T, command func(args ...string) *exec.Cmd, iface string) {
 	name := kit.NewName()
-	cmd := command(kit.Bin("lklrun"), "--name", name, "--allow", "Good.test.:80", "--allow", "*.wild.test", "--",
+	cmd := command(kit.Bin("lklrun"), "--name", name, "--if", iface, "--allow", "Good.test.:80", "--allow", "*.wild.test", "--",
 		"/usr/bin/python3", "-c", egressTricks, egressEvil, egressGood, egressHost)
 	stdin, err := cmd.StdinPipe()
 	kit.Must(t, err)

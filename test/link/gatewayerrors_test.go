@@ -141,34 +141,36 @@ print(all(not isinstance(c, str) for c in open_), one(), one(), one(9))
 func TestGatewayPing(t *testing.T) {
 	t.Parallel()
 	host, _ := gatewaySite(t)
-	ping := func(args ...string) kit.Result {
-		return kit.Run(t, kit.Limit, host.Command(append([]string{kit.Bin("lklrun"), "--name", kit.NewName(), "--if", "user", "--", "ping", "-n"}, args...)...))
-	}
-	host.Run(t, "sysctl", "-qw", "net.ipv4.ping_group_range=1 0")
-	for range 2 {
-		r := ping("-c2", "-i0.2", "-W1", nearPeer)
-		if r.Status != 1 || strings.Count(r.Stderr, "net.ipv4.ping_group_range excludes the group 0") != 1 || !strings.Contains(r.Stdout, "Packet filtered") {
-			t.Errorf("not permitted: %v", r)
+	for _, iface := range gateways {
+		ping := func(args ...string) kit.Result {
+			return kit.Run(t, kit.Limit, host.Command(append([]string{kit.Bin("lklrun"), "--name", kit.NewName(), "--if", iface, "--", "ping", "-n"}, args...)...))
 		}
-	}
-	host.Run(t, "sysctl", "-qw", "net.ipv4.ping_group_range=0 2147483647")
-	for _, c := range []struct {
-		args   []string
-		status int
-		want   string
-	}{
-		{[]string{"-c2", "-i0.2", nearPeer}, 0, " 0% packet loss"},
-		{[]string{"-c2", "-i0.2", nearPeer6}, 0, " 0% packet loss"},
-		{[]string{"-c1", "-s", "20000", nearPeer}, 0, "20008 bytes from " + nearPeer + ": icmp_seq=1"},
-		{[]string{"-c1", nearHost}, 0, "bytes from " + nearHost}, // the host's own address
-		{[]string{"-c1", "192.168.127.254"}, 0, " 0% packet loss"},
-		{[]string{"-c1", "-t1", nearPeer}, 1, "From 192.168.127.1 icmp_seq=1 Time to live exceeded"},
-		{[]string{"-c1", "10.71.10.99"}, 1, "Destination Host Unreachable"},
-		{[]string{"-c1", "fd71:10::99"}, 1, "Address unreachable"},
-		{[]string{"-c1", "192.0.2.1"}, 1, "Destination Net Unreachable"},
-	} {
-		if r := ping(c.args...); r.Status != c.status || !strings.Contains(r.Stdout, c.want) || strings.Contains(r.Stderr, "ping") {
-			t.Errorf("ping %s: want status %d, %q: %v", c.args, c.status, c.want, r)
+		host.Run(t, "sysctl", "-qw", "net.ipv4.ping_group_range=1 0")
+		for range 2 {
+			r := ping("-c2", "-i0.2", "-W1", nearPeer)
+			if r.Status != 1 || strings.Count(r.Stderr, "net.ipv4.ping_group_range excludes the group 0") != 1 || !strings.Contains(r.Stdout, "Packet filtered") {
+				t.Errorf("%s, not permitted: %v", iface, r)
+			}
+		}
+		host.Run(t, "sysctl", "-qw", "net.ipv4.ping_group_range=0 2147483647")
+		for _, c := range []struct {
+			args   []string
+			status int
+			want   string
+		}{
+			{[]string{"-c2", "-i0.2", nearPeer}, 0, " 0% packet loss"},
+			{[]string{"-c2", "-i0.2", nearPeer6}, 0, " 0% packet loss"},
+			{[]string{"-c1", "-s", "20000", nearPeer}, 0, "20008 bytes from " + nearPeer + ": icmp_seq=1"},
+			{[]string{"-c1", nearHost}, 0, "bytes from " + nearHost}, // the host's own address
+			{[]string{"-c1", "192.168.127.254"}, 0, " 0% packet loss"},
+			{[]string{"-c1", "-t1", nearPeer}, 1, "From 192.168.127.1 icmp_seq=1 Time to live exceeded"},
+			{[]string{"-c1", "10.71.10.99"}, 1, "Destination Host Unreachable"},
+			{[]string{"-c1", "fd71:10::99"}, 1, "Address unreachable"},
+			{[]string{"-c1", "192.0.2.1"}, 1, "Destination Net Unreachable"},
+		} {
+			if r := ping(c.args...); r.Status != c.status || !strings.Contains(r.Stdout, c.want) || strings.Contains(r.Stderr, "ping") {
+				t.Errorf("%s, ping %s: want status %d, %q: %v", iface, c.args, c.status, c.want, r)
+			}
 		}
 	}
 }

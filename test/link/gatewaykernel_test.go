@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -26,34 +27,52 @@ var gatewayData string
 
 // TestGatewayKernel checks the data of connections that end in the gateway's kernel, with
 // both engines: both ways at once, after one side has ended its direction, many connections,
-// and the last data of a program that ends.
+// resets, and the last data of a program that ends. If a rule limits the data, they also pass lklrun.
 func TestGatewayKernel(t *testing.T) {
 	t.Parallel()
-	kit.Need(t, "ip", "/usr/bin/python3")
-	host := kit.NewNetns(t, "host")
-	host.Run(t, "ip", "link", "set", "lo", "up")
-	dir := kit.Dir(t)
-	server := kit.Start(t, host.Command("/usr/bin/python3", "-uc", gatewayData, "server", filepath.Join(dir, "last")))
-	var ports []string
-	kit.WaitFor(t, "the server", kit.Limit, func() bool {
-		out, _ := server.Output()
-		ports = strings.Fields(out)
-		return len(ports) == 2
-	})
-	for i, engine := range []string{"supervise", "preload"} {
-		r := kit.Run(t, 4*kit.Limit, host.Command(append([]string{kit.Bin("lklrun"), "-q", "--name", kit.NewName(), "--engine", engine,
-			"--if", "user,linux", "--", "/usr/bin/python3", "-c", gatewayData, "client"}, ports...)...))
-		if r.Status != 0 || r.Stdout != "both ways: equal\nhalf closed: equal\n500 connections: equal\n" || r.Stderr != "" {
-			t.Errorf("%s: %v", engine, r)
-		}
-		// the client's last connection
-		kit.WaitFor(t, "the last data", kit.Limit, func() bool {
-			got, _ := os.ReadFile(filepath.Join(dir, "last"))
-			return strings.Count(string(got), "\n") == i+1
+	host, net, command := egressSite(t, nil)
+	for name, c := range map[string]struct {
+		server *kit.Netns
+		to     string
+		flags  []string
+	}{
+		"direct":  {host, "192.168.127.254", nil},
+		"checked": {net, egressGood, []string{"--allow", egressGood + ",sent=1G"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := kit.Dir(t)
+			server := kit.Start(t, c.server.Command("/usr/bin/python3", "-uc", gatewayData, "server", filepath.Join(dir, "last")))
+			var ports []string
+			kit.WaitFor(t, "the server", kit.Limit, func() bool {
+				out, _ := server.Output()
+				ports = strings.Fields(out)
+				return len(ports) == 3
+			})
+			for i, engine := range []string{"supervise", "preload"} {
+				args := slices.Concat([]string{kit.Bin("lklrun"), "-q", "--name", kit.NewName(), "--engine", engine, "--if", "user,linux"}, c.flags,
+					[]string{"--", "/usr/bin/python3", "-c", gatewayData, "client", c.to}, ports)
+				r := kit.Run(t, 4*kit.Limit, command(args...))
+				if r.Status != 0 || r.Stdout != "both ways: equal\nhalf closed: equal\n500 connections: equal\nends: True\n" || strings.Contains(r.Stderr, "refused tcp") {
+					t.Errorf("%s: %v", engine, r)
+				}
+				// the client's last connection
+				kit.WaitFor(t, "the last data", kit.Limit, func() bool {
+					got, _ := os.ReadFile(filepath.Join(dir, "last"))
+					return strings.Count(string(got), "\n") == i+1
+				})
+				if got, err := os.ReadFile(filepath.Join(dir, "last")); err != nil || string(got) != strings.Repeat("20000000\n", i+1) {
+					t.Errorf("%s: the last data: %q, %v", engine, got, err)
+				}
+				if !kit.Within(kit.Limit, func() bool {
+					out, _ := server.Output()
+					return strings.Count(out, "reset\n") == 2*(i+1) && strings.Count(out, "end\n") == i+1
+				}) {
+					out, _ := server.Output()
+					t.Errorf("%s: connections ended so:\n%s", engine, out)
+				}
+			}
 		})
-		if got, err := os.ReadFile(filepath.Join(dir, "last")); err != nil || string(got) != strings.Repeat("20000000\n", i+1) {
-			t.Errorf("%s: the last data: %q, %v", engine, got, err)
-		}
 	}
 }
 
@@ -116,7 +135,7 @@ func TestGatewayKernelSealed(t *testing.T) {
 	if got := k.Say("socket.create_connection((%q, 7)).sendall(b'x')", nearPeer); got != "None" {
 		t.Fatal(got)
 	}
-	pid := kernelOf(t, "gateway-eth0")
+	pid := kernelOf(t, name)
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	kit.Must(t, err)
 	for _, line := range []string{"CapPrm:\t0000000000000000", "CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2", "Seccomp_filters:\t2"} {
@@ -142,14 +161,14 @@ func TestGatewayKernelSealed(t *testing.T) {
 	k.End()
 }
 
-// kernelOf returns the process of a gateway's kernel in this test's process namespace.
-func kernelOf(t *testing.T, name string) int {
+// kernelOf returns the process of the gateway's kernel of a run.
+func kernelOf(t *testing.T, run string) int {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	kit.Must(t, err)
 	for _, f := range all {
 		b, err := os.ReadFile(f)
-		if args := strings.Split(string(b), "\x00"); err == nil && len(args) > 4 && args[3] == "--name" && args[4] == name {
+		if args := strings.Split(string(b), "\x00"); err == nil && len(args) > 2 && args[1] == "--run" && strings.HasSuffix(args[2], "/"+run+"/gateway-eth0") {
 			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f)))
 			kit.Must(t, err)
 			return pid
@@ -157,15 +176,4 @@ func kernelOf(t *testing.T, name string) int {
 	}
 	t.Fatal("there is no process of the gateway's kernel")
 	return 0
-}
-
-// TestGatewayKernelRefused checks the settings that the gateway's kernel does not support.
-func TestGatewayKernelRefused(t *testing.T) {
-	t.Parallel()
-	for _, flags := range [][]string{{"--allow", "example.org"}, {"--proxy", "http://127.0.0.1:1"}} {
-		r := kit.Run(t, kit.Limit, kit.Host.Command(append(append([]string{kit.Bin("lklrun"), "--name", kit.NewName(), "--if", "user,linux"}, flags...), "--", "true")...))
-		if r.Status != 2 || strings.Count(r.Stderr, "\n") != 1 || !strings.Contains(r.Stderr, "linux: not with --allow, --egress or --proxy; remove linux") {
-			t.Errorf("%v: %v", flags, r)
-		}
-	}
 }

@@ -405,13 +405,15 @@ func TestEgressSharedAddress(t *testing.T) {
 		"another protocol":       {byName, python("good.test", "2222", "ping"), "answer\n", ""},
 		"the engine preload":     {append(byName, "--engine", "preload"), curl("-H", "Host: evil.test", "http://good.test/hello"), "", `asks HTTP for "evil.test"`},
 	} {
-		t.Run(name, func(t *testing.T) {
-			r := kit.Run(t, 2*kit.Limit, s.command(slices.Concat([]string{kit.Bin("lklrun"), "--name", kit.NewName()}, tt.flags, []string{"--"}, tt.command)...))
-			refusals := strings.Count(r.Stderr, "lklrun: eth0: refused tcp ")
-			if r.Stdout != tt.stdout || !strings.Contains(r.Stderr, tt.stderr) || (refusals == 1) != (tt.stderr != "") {
-				t.Errorf("want %q and %q: %v", tt.stdout, tt.stderr, r)
-			}
-		})
+		for _, iface := range gateways {
+			t.Run(iface+"/"+name, func(t *testing.T) {
+				r := kit.Run(t, 2*kit.Limit, s.command(slices.Concat([]string{kit.Bin("lklrun"), "--name", kit.NewName(), "--if", iface}, tt.flags, []string{"--"}, tt.command)...))
+				refusals := strings.Count(r.Stderr, "lklrun: eth0: refused tcp ")
+				if r.Stdout != tt.stdout || !strings.Contains(r.Stderr, tt.stderr) || (refusals == 1) != (tt.stderr != "") {
+					t.Errorf("want %q and %q: %v", tt.stdout, tt.stderr, r)
+				}
+			})
+		}
 	}
 }
 
@@ -619,21 +621,24 @@ func TestEgressLimits(t *testing.T) {
   {"to": "10.71.8.2", "ports": 2223, "sent": "100K"},
   "10.71.8.2:9/udp,sent=2000"
 ]}`)
-	r := kit.Run(t, 3*kit.Limit, s.command(kit.Bin("lklrun"), "--name", kit.NewName(), "--egress", policy, "--", "/usr/bin/python3", "-c", spending))
-	if r.Stdout != "datagrams 20\nopened 7\n" || r.Status != 0 {
-		t.Errorf("%v", r)
-	}
-	for _, line := range []string{
-		"refused tcp 10.71.8.2:2222: the rule 10.71.8.2:2222,connections=7 permits no more connections",
-		"refused tcp 10.71.8.2:2223: the rule 10.71.8.2:2223,sent=100K permits no more bytes",
-		"refused udp 10.71.8.2:9: the rule 10.71.8.2:9/udp,sent=2000 permits no more bytes",
-	} {
-		if strings.Count(r.Stderr, line+"\n") != 1 {
-			t.Errorf("%s: %v", line, r)
+	for _, iface := range gateways {
+		received.Store(0)
+		r := kit.Run(t, 3*kit.Limit, s.command(kit.Bin("lklrun"), "--name", kit.NewName(), "--if", iface, "--egress", policy, "--", "/usr/bin/python3", "-c", spending))
+		if r.Stdout != "datagrams 20\nopened 7\n" || r.Status != 0 {
+			t.Errorf("%s: %v", iface, r)
 		}
-	}
-	if n := received.Load(); n > 100<<10 || n == 0 {
-		t.Errorf("the server received %d bytes, want 102400 at most", n)
+		for _, line := range []string{
+			"refused tcp 10.71.8.2:2222: the rule 10.71.8.2:2222,connections=7 permits no more connections",
+			"refused tcp 10.71.8.2:2223: the rule 10.71.8.2:2223,sent=100K permits no more bytes",
+			"refused udp 10.71.8.2:9: the rule 10.71.8.2:9/udp,sent=2000 permits no more bytes",
+		} {
+			if strings.Count(r.Stderr, line+"\n") != 1 {
+				t.Errorf("%s: %s: %v", iface, line, r)
+			}
+		}
+		if n := received.Load(); n > 100<<10 || n == 0 {
+			t.Errorf("%s: the server received %d bytes, want 102400 at most", iface, n)
+		}
 	}
 }
 

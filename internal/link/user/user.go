@@ -31,7 +31,7 @@ func init() {
 		Help: "a user-mode gateway to everything the host reaches (default). 192.168.127.254 is the host's 127.0.0.1",
 		Keys: []string{"mac"},
 		Own: []config.Key{
-			{Name: "linux", Flag: true, Help: "end TCP connections in a Linux kernel in a process of its own, which is faster; not with --allow, --egress or --proxy"},
+			{Name: "linux", Flag: true, Help: "end TCP connections in a Linux kernel in a process of its own, which is faster"},
 		},
 		Why:   map[string]string{"dhcp": assigns, "dhcp6": assigns, "slaac": assigns, "neigh": assigns},
 		Check: check,
@@ -124,9 +124,6 @@ func (driver) Plan(r *link.Request, f Facts) (Part, error) {
 		c.Proxy, l.HostLoopback = &p, netip.Addr{}
 	}
 	if i.On("linux") {
-		if len(r.Allow) > 0 || r.Egress != "" || r.Proxy != "" {
-			return c, errors.New("linux: not with --allow, --egress or --proxy; remove linux")
-		}
 		c.Kernel = &gateway.Kernel{}
 	}
 	c.Publish, r.Publish = r.Publish, nil

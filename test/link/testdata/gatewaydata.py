@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The server returns what it receives, and writes how much came on its second port into a
-file. The client compares what it sends with what comes back."""
+file. On its third port it resets connections, or prints how they end. The client compares what it sends with what comes back."""
 import hashlib
 import os
 import socket
+import struct
 import sys
 import threading
 
@@ -26,6 +27,25 @@ def count(conn):
     conn.close()
 
 
+def reset(conn):
+    conn.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    conn.close()
+
+
+def ends(conn):
+    if conn.recv(1) == b"r":
+        return reset(conn)
+    conn.sendall(b"k")
+    try:
+        while not conn.recv(1):
+            print("end\n", end="")
+            while True:
+                conn.sendall(bytes(100000))
+    except (ConnectionResetError, BrokenPipeError):
+        print("reset\n", end="")
+    conn.close()
+
+
 def accept(listener, serve):
     while True:
         threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
@@ -33,15 +53,15 @@ def accept(listener, serve):
 
 def server():
     threads = []
-    for serve in echo, count:
-        listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    for serve in echo, count, ends:
+        listener = socket.create_server(("0.0.0.0", 0), backlog=1024)
         print(listener.getsockname()[1])
         threads.append(threading.Thread(target=accept, args=(listener, serve)))
         threads[-1].start()
 
 
 def connect(port):
-    return socket.create_connection(("192.168.127.254", port), 60)
+    return socket.create_connection((sys.argv[2], port), 60)
 
 
 def both_ways(port):
@@ -80,10 +100,29 @@ def many(port):
     return all(s.makefile("rb").readline() == b"%d\n" % n for n, s in enumerate(conns))
 
 
+def ways_to_end(port):
+    with connect(port) as s:
+        s.sendall(b"r")
+        try:
+            return s.recv(1)
+        except ConnectionResetError:
+            pass
+    for half in False, True:
+        s = connect(port)
+        s.sendall(b"w")
+        s.recv(1)
+        if half:
+            s.shutdown(socket.SHUT_WR)
+            s.recv(100000)
+        reset(s)
+    return True
+
+
 def client():
-    echoes, counts = map(int, sys.argv[2:])
+    echoes, counts, endings = map(int, sys.argv[3:])
     for what, test in ("both ways", both_ways), ("half closed", half_closed), ("500 connections", many):
         print(what + ":", "equal" if test(echoes) else "different")
+    print("ends:", ways_to_end(endings))
     connect(counts).sendall(bytes(LAST))  # and this program ends
 
 

@@ -2,9 +2,11 @@
 # Connections to published ports. With "server": in a run; port 80 sends the client's address, and
 # then back what it gets, port 81 is closed, and port 82 accepts no connection after the first ones.
 # With "client": on the host.
-import socket, struct, sys, threading
+import select, socket, struct, sys, threading
 
 LIMIT = 60
+LIMIT_ENTERING = 224  # of a process with 2,048 files
+EVICTED = 76
 RESET = struct.pack("ii", 1, 0)
 
 def read(c):
@@ -57,8 +59,9 @@ def exchange(data):
 def outcome(port, data=b""):
     with connect(port) as c:
         try:
-            c.sendall(data)
-            c.shutdown(socket.SHUT_WR)
+            if data:
+                c.sendall(data)
+                c.shutdown(socket.SHUT_WR)
             return f"{len(read(c))} bytes"
         except ConnectionResetError:
             return "reset"
@@ -76,7 +79,10 @@ def client():
     c.recv(1)  # it is accepted
     c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     c.close()
-    waiting = [connect(8082) for _ in range(300)]
+    waiting = [connect(8082) for _ in range(LIMIT_ENTERING + EVICTED)]
+    gone = select.poll()
+    for c in waiting: gone.register(c, select.POLLHUP)
+    while len(gone.poll(LIMIT * 1000)) not in (0, EVICTED): pass
     print("beside waiting ones:", *exchange(b"x"), flush=True)
     sys.stdin.read()
 

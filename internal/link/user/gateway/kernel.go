@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,6 +25,7 @@ import (
 
 	links "github.com/lklrun/lklrun/internal/link"
 	"github.com/lklrun/lklrun/internal/link/ring"
+	"github.com/lklrun/lklrun/internal/link/user/rules"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
@@ -44,6 +46,7 @@ type kernel struct {
 
 	mu       sync.Mutex
 	carried  map[uint64]*entry     // connections that have not ended
+	piped    map[uint64]*pipe      // those of them whose data pass this process
 	entering map[uint64]chan error // connections into the stack that have no result yet
 	ended    bool                  // the kernel answers no more
 	lastID   uint64                // of connections into the stack
@@ -57,6 +60,7 @@ const (
 	kernelEnter   = 4
 	kernelEntered = 5
 	kernelCancel  = 6
+	kernelEnd     = 7
 
 	kernelIDEnter = 1 << 63
 
@@ -101,7 +105,7 @@ func (g *Gateway) startKernel(ctx context.Context, router *os.File) (k *kernel, 
 		return nil, nil, errors.New("it needs memory that processes share, which this host does not permit; remove linux")
 	}
 	defer router.Close()
-	k = &kernel{g: g, exited: make(chan struct{}), carried: map[uint64]*entry{}, entering: map[uint64]chan error{}}
+	k = &kernel{g: g, exited: make(chan struct{}), carried: map[uint64]*entry{}, piped: map[uint64]*pipe{}, entering: map[uint64]chan error{}}
 	if err := k.launch(starting); err != nil {
 		return nil, nil, err
 	}
@@ -277,6 +281,7 @@ func (k *kernel) serve(ctx context.Context) {
 		case kernelEnded:
 			k.entered(id, errNotEntered)
 			k.release(id)
+			k.pipeEnded(id, binary.NativeEndian.Uint32(m[4:]) == verdictReset)
 		case kernelEntered:
 			k.entered(id, nil)
 		}
@@ -288,6 +293,8 @@ func (k *kernel) serve(ctx context.Context) {
 		delete(k.entering, id)
 	}
 	k.mu.Unlock()
+	<-k.exited
+	k.endPipes(!k.cmd.ProcessState.Success())
 	if ctx.Err() == nil {
 		k.g.warn("the gateway's kernel has ended, so the interface does not work any more")
 	}
@@ -301,12 +308,25 @@ func kernelAddress(addr, port []byte) netip.AddrPort {
 // connect answers a request to connect. The stack sees the result of the host's attempt.
 func (k *kernel) connect(ctx context.Context, id uint64, from, to netip.AddrPort) {
 	g := k.g
+	s := rules.Socket{Protocol: "tcp", From: from, To: to}
+	toDNS := g.isDNS(tcpip.AddrFromSlice(to.Addr().AsSlice()), to.Port())
+	if (g.rules != nil || g.proxy != nil) && toDNS {
+		k.answerStream(ctx, id, s)
+		return
+	}
+	if g.rules != nil {
+		if report := g.rules.Refuse(s); report != nil {
+			_ = report()
+			k.refuse(id, to, prohibited)
+			return
+		}
+	}
 	if tables()[carried].full() {
 		g.limited(carried)
 		k.refuse(id, to, noHost)
 		return
 	}
-	conn, _, err := g.dial(ctx, stack.TransportEndpointID{
+	conn, flow, err := g.dial(ctx, stack.TransportEndpointID{
 		LocalAddress: tcpip.AddrFromSlice(to.Addr().AsSlice()), LocalPort: to.Port(),
 		RemoteAddress: tcpip.AddrFromSlice(from.Addr().AsSlice()), RemotePort: from.Port(),
 	})
@@ -327,12 +347,18 @@ func (k *kernel) connect(ctx context.Context, id uint64, from, to netip.AddrPort
 		}
 		return
 	}
-	defer conn.Close()
+	host := conn.(*net.TCPConn)
 	if !k.carry(id) {
+		host.Close()
 		k.refuse(id, to, noHost)
 		return
 	}
-	k.answer(id, verdictAccept, nil, conn.(*net.TCPConn))
+	if flow.Watched() {
+		k.watch(id, to, host, flow)
+		return
+	}
+	defer host.Close()
+	k.answer(id, verdictAccept, nil, host)
 }
 
 // carry counts a connection until release.
@@ -422,7 +448,7 @@ func kernelMsg(kind uint32, id uint64) []byte {
 }
 
 // answer sends a verdict, and the connected socket with verdictAccept.
-func (k *kernel) answer(id uint64, verdict uint32, icmp []byte, conn *net.TCPConn) {
+func (k *kernel) answer(id uint64, verdict uint32, icmp []byte, conn syscall.Conn) {
 	m := kernelMsg(kernelAnswer, id)
 	binary.NativeEndian.PutUint32(m[4:], verdict)
 	copy(m[52:], icmp)
@@ -435,11 +461,15 @@ func (k *kernel) answer(id uint64, verdict uint32, icmp []byte, conn *net.TCPCon
 	if err != nil {
 		k.g.log.Debug("gateway: answering the kernel", "error", err)
 		k.release(id)
+		k.pipeEnded(id, true)
+	}
+	if err != nil && conn != nil { // for example because too many sockets are on their way
+		k.answer(id, verdictDrop, nil, nil)
 	}
 }
 
 // pass sends a message with a socket. The caller may close its own descriptor afterwards.
-func (k *kernel) pass(m []byte, conn *net.TCPConn) error {
+func (k *kernel) pass(m []byte, conn syscall.Conn) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return err

@@ -185,8 +185,13 @@ func (g *Gateway) answerStream(ctx context.Context, req *request) {
 	}
 	conn := gonet.NewTCPConn(&wq, ep)
 	defer conn.Close()
-	defer context.AfterFunc(ctx, ep.Abort)()
-	a := newAssociation(g, udpPairs, ep.Abort)
+	g.serveStream(ctx, conn, ep.Abort, s)
+}
+
+// serveStream serves the queries of a socket of the stack until abort.
+func (g *Gateway) serveStream(ctx context.Context, conn net.Conn, abort func(), s rules.Socket) {
+	defer context.AfterFunc(ctx, abort)()
+	a := newAssociation(g, udpPairs, abort)
 	defer a.table.remove(&a.entry)
 	for {
 		if err := conn.SetDeadline(time.Now().Add(streamLimit)); err != nil {

@@ -167,14 +167,27 @@ func (g *Gateway) add(r *relay) bool {
 	if !tables()[carried].tryAdd(&r.entry) {
 		return false
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closing {
+	if !g.startSending() {
 		tables()[carried].remove(&r.entry)
 		return false
 	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	g.carried++
 	g.relays[r] = struct{}{}
+	if g.closing {
+		r.lastCall()
+	}
+	return true
+}
+
+// startSending reports whether the gateway has not ended. Close then waits for g.sending.Done.
+func (g *Gateway) startSending() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closing {
+		return false
+	}
 	g.sending.Add(1)
 	return true
 }
