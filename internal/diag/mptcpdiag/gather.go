@@ -87,7 +87,9 @@ func links(n *stacknet.Netlink, ifaces []instance.Interface) ([]Link, error) {
 		}
 		l := Link{LinkState: state}
 		own := slices.IndexFunc(ifaces, func(i instance.Interface) bool { return i.Name == l.Name })
-		l.Gateway = own >= 0 && ifaces[own].Type == config.DefaultType
+		if own >= 0 {
+			l.Gateway, l.CLAT = ifaces[own].Type == config.DefaultType, ifaces[own].Type == "clat"
+		}
 		for _, a := range addrs {
 			const unusable = unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED
 			if a.IfIndex == l.Index && a.Scope < unix.RT_SCOPE_LINK && a.Flags&unusable == 0 {

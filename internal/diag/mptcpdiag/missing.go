@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
@@ -39,8 +40,12 @@ func (s *stack) missing(c *sockdiag.Connection, l *Link) Reason {
 	}
 	if len(usable) == 0 {
 		r.Address = l.Addrs[0].String()
-		return r.because(OtherFamily, fmt.Sprintf("the connection uses %s, and the interface has no such address", familyName(peer)),
+		r = r.because(OtherFamily, fmt.Sprintf("the connection uses %s, and the interface has no such address", familyName(peer)),
 			"lklctl addr add ADDRESS/PREFIX %s", l.Name)
+		if slices.ContainsFunc(s.Links, func(l Link) bool { return l.CLAT }) {
+			r.Remedy = "" // the network may have only IPv6
+		}
+		return r
 	}
 	e, addr := s.endpoint(usable)
 	r.Address = addr.String()

@@ -88,6 +88,7 @@ type Link struct {
 	stacknet.LinkState
 	Addrs   []netip.Addr // addresses that a connection can use
 	Gateway bool         // lklrun's gateway is behind it, and ends each TCP connection
+	CLAT    bool         // it carries IPv4 over the IPv6-only network of another interface
 }
 
 // Route is the route of a subflow.
