@@ -24,6 +24,7 @@ import (
 	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/run/selftest"
+	"github.com/lklrun/lklrun/internal/run/virtual"
 	"github.com/lklrun/lklrun/internal/stack"
 	"github.com/lklrun/lklrun/internal/stack/stackbuild"
 )
@@ -237,7 +238,7 @@ func (t *tester) kernel(ctx context.Context, kernel string, suites []string) (se
 
 // tests finds the tests of a stack's source.
 func (t *tester) tests(ctx context.Context, name string, s *stack.Stack, suites []string) (selftest.Kernel, error) {
-	k := selftest.Kernel{Name: name + " (Linux " + s.Kernel + ")", Stack: s.Dir}
+	k := selftest.Kernel{Name: name + " (Linux " + s.Kernel + ")", Stack: s}
 	if err := s.CheckLibrary(); err != nil {
 		return k, &cli.UsageError{Err: err}
 	}
@@ -278,7 +279,15 @@ func (t *tester) execute(ctx context.Context, kernels []selftest.Kernel, report 
 	if err != nil {
 		return nil, err
 	}
-	r := selftest.Runner{Lklrun: exe, Self: []string{"test", testBox}, Jobs: t.jobs, Limit: t.limit, Report: report}
+	var drill string
+	for i := range kernels {
+		if slices.ContainsFunc(kernels[i].Tests, func(t selftest.Test) bool { return t.Drill }) {
+			if drill, err = virtual.Find(""); err != nil {
+				return nil, &cli.UsageError{Err: err}
+			}
+		}
+	}
+	r := selftest.Runner{Lklrun: exe, Virtual: drill, Self: []string{"test", testBox}, Jobs: t.jobs, Limit: t.limit, Report: report}
 	return r.Run(ctx, kernels)
 }
 

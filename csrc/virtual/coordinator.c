@@ -14,6 +14,8 @@
 unsigned long long now = BOOT_NS;
 char buf[BUF_SIZE];
 
+bool alone;
+
 static FILE *in, *out;
 static uint64_t rng;
 
@@ -37,6 +39,8 @@ void message(int type, int id, uint64_t time, const void *data, uint32_t len)
 {
 	struct msg m = { .type = (uint8_t)type, .id = (uint16_t)id, .len = len, .time = time };
 
+	if (alone)
+		return;
 	if (fwrite(&m, sizeof(m), 1, out) != 1 || (len && fwrite(data, len, 1, out) != 1))
 		exit(1);	/* the coordinator has ended */
 }
@@ -50,6 +54,8 @@ void fail(const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(line, sizeof(line), fmt, ap);
 	va_end(ap);
+	if (alone)
+		fprintf(stderr, "lklvirtual: %s\n", line);
 	message(MSG_FAIL, 0, now, line, (uint32_t)strlen(line));
 	fflush(out);
 	_exit(1);	/* which ends the programs */

@@ -10,16 +10,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
-#include <linux/magic.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "virtual/virtual.h"
@@ -31,9 +27,6 @@
 #define SIG_WAITS	40
 #define SIG_NONBLOCK	41
 
-#define RANDOM_FILE	(1 << 20)	/* what a program can read from /dev/urandom */
-
-const char *hosts_file;
 struct fd_info fd_info[MAX_FDS];
 
 /** fd_stack - the stack's descriptor for that of a program, or -1 */
@@ -280,7 +273,8 @@ enum verdict on_fcntl(struct thread *t, uint64_t *a, int f, long *ret)
 	return UNSUPPORTED;
 }
 
-static enum verdict stat_stack(struct thread *t, int f, uint64_t to, long *ret)
+/** stat_stack - fstat() of an object of the stack */
+enum verdict stat_stack(struct thread *t, int f, uint64_t to, long *ret)
 {
 	struct stat st;
 
@@ -293,212 +287,4 @@ static enum verdict stat_stack(struct thread *t, int f, uint64_t to, long *ret)
 enum verdict on_fstat(struct thread *t, uint64_t *a, int f, long *ret)
 {
 	return f < 0 ? NATIVE : stat_stack(t, f, a[1], ret);
-}
-
-enum verdict on_newfstatat(struct thread *t, uint64_t *a, int f, long *ret)
-{
-	return f < 0 || !(a[3] & AT_EMPTY_PATH) ? NATIVE : stat_stack(t, f, a[2], ret);
-}
-
-/* Files of /proc and /sys without time and without the host's network */
-static const char *const known_files[] = {
-	"/proc/self/", "/proc/thread-self/", "/proc/sys/vm/", "/proc/sys/kernel/", "/proc/cgroups",
-	"/proc/cpuinfo", "/proc/meminfo", "/proc/filesystems", "/proc/mounts",
-	"/sys/devices/system/cpu/",
-	"/sys/devices/system/clocksource/", "/sys/devices/system/node/", "/sys/kernel/mm/",
-	"/sys/fs/cgroup/",
-};
-static const char *const stack_files[] = { "/proc/net/", "/proc/sys/net/" };
-static const char *const unknown_files[] = {	/* of those */
-	"/proc/self/net", "/proc/self/sched", "/proc/self/stat", "/proc/self/task",
-	"/proc/self/mountstats", "/proc/self/io", "/proc/self/timers", "/proc/sys/kernel/random",
-	"/proc/thread-self/net", "/proc/thread-self/sched", "/proc/thread-self/stat",
-};
-
-static bool in_list(const char *path, const char *const *list, size_t n)
-{
-	size_t i;
-
-	for (i = 0; i < n; i++)
-		if (!strncmp(path, list[i], strlen(list[i])))
-			return true;
-	return false;
-}
-
-static int random_file(void)
-{
-	int fd = memfd_create("random", MFD_CLOEXEC), i;
-	uint64_t *r = (uint64_t *)buf;
-
-	for (i = 0; fd >= 0 && i < RANDOM_FILE / BUF_SIZE; i++) {
-		size_t k;
-
-		for (k = 0; k < BUF_SIZE / sizeof(*r); k++)
-			r[k] = random_next();
-		if (write(fd, r, BUF_SIZE) != BUF_SIZE)
-			fail("a file of random bytes: %s", strerror(errno));
-	}
-	if (fd >= 0)
-		lseek(fd, 0, SEEK_SET);
-	return fd;
-}
-
-static int text_file(const char *text, size_t len)
-{
-	int fd = memfd_create("text", MFD_CLOEXEC);
-
-	if (fd >= 0 && (write(fd, text, len) != (ssize_t)len || lseek(fd, 0, SEEK_SET)))
-		fail("a file: %s", strerror(errno));
-	return fd;
-}
-
-/* A file of the stack's /proc, as it is at this time */
-static int stack_file(const char *path)
-{
-	long f = ST(open, path, O_RDONLY, 0, 0, 0, 0), n, len = 0;
-
-	if (f < 0) {
-		errno = (int)-f;
-		return -1;
-	}
-	while ((n = ST(read, f, buf + len, BUF_SIZE - (size_t)len, 0, 0, 0)) > 0)
-		len += n;
-	ST(close, f, 0, 0, 0, 0, 0);
-	return text_file(buf, (size_t)len);
-}
-
-/*
- * /proc/PID/stat, with zeros for times, page faults and addresses, and with all
- * memory present: these depend on the host
- */
-static int stat_file(const struct process *p)
-{
-	uint64_t size = status_field(p->pid, "\nVmSize:", 10);
-	char path[64], comm[32] = "";
-	ssize_t n;
-	int fd;
-
-	snprintf(path, sizeof(path), "/proc/%d/comm", p->pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	n = fd < 0 ? 0 : read(fd, comm, sizeof(comm) - 1);
-	if (fd >= 0)
-		close(fd);
-	comm[n > 0 ? n - 1 : 0] = 0;	/* without the end of line */
-	n = snprintf(buf, BUF_SIZE, "%d (%s) R %d %d %d 0 -1 0 0 0 0 0 0 0 0 0 20 0 %d 0 0 %llu %llu"
-		     " 18446744073709551615 0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n",
-		     p->ns_pid, comm, !p->parent ? 0 : p->parent->live ? p->parent->ns_pid : 1,
-		     (int)status_field(p->pid, "\nNSpgid:", 10), (int)status_field(p->pid, "\nNSsid:", 10),
-		     (int)status_field(p->pid, "\nThreads:", 10), (unsigned long long)size * 1024,
-		     (unsigned long long)size / 4);
-	return text_file(buf, (size_t)n);
-}
-
-/* A file of /proc that depends on time, as it is in virtual time; -2: @path is another one */
-static int proc_file(struct thread *t, const char *path)
-{
-	char own[64];
-	int i, n;
-
-	if (!strcmp(path, "/proc/stat")) {	/* no time of the one processor is used */
-		n = snprintf(buf, BUF_SIZE, "cpu  0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\nbtime %llu\n",
-			     (unsigned long long)(REAL_OFFSET / 1000000000));
-		return text_file(buf, (size_t)n);
-	}
-	if (!strcmp(path, "/proc/self/stat"))
-		return stat_file(t->p);
-	for (i = 0; i < process_count; i++) {
-		snprintf(own, sizeof(own), "/proc/%d/stat", processes[i].ns_pid);
-		if (processes[i].live && !strcmp(path, own))
-			return stat_file(&processes[i]);
-	}
-	return -2;
-}
-
-/* Opens a file as the program would; -1 if it cannot be opened */
-static int open_as(struct thread *t, int dir, const char *path)
-{
-	char base[64];
-	int at = AT_FDCWD, fd;
-
-	if (*path != '/') {
-		if (dir == AT_FDCWD)
-			snprintf(base, sizeof(base), "/proc/%d/cwd", t->p->pid);
-		else
-			snprintf(base, sizeof(base), "/proc/%d/fd/%d", t->p->pid, dir);
-		at = open(base, O_PATH | O_CLOEXEC);
-	}
-	fd = openat(at, path, O_PATH | O_CLOEXEC);
-	if (at >= 0)
-		close(at);
-	return fd;
-}
-
-static enum verdict open_file(struct thread *t, int dir, uint64_t name, uint64_t flags, long *ret)
-{
-	static const char no_server[] = "nameserver 127.0.0.1\n";
-	char path[4096];
-	struct statfs fs;
-	struct stat st;
-	bool cloexec = flags & O_CLOEXEC, known;
-	int fd;
-
-	*ret = mem_string(t, path, name, sizeof(path));
-	if (*ret)
-		return ANSWER;
-	if (!strcmp(path, "/etc/hosts") && hosts_file) {
-		*ret = fd_add_host(t, open(hosts_file, O_RDONLY | O_CLOEXEC), cloexec);
-		return ANSWER;
-	}
-	if (!strcmp(path, "/etc/resolv.conf")) {	/* nothing listens there */
-		*ret = fd_add_host(t, text_file(no_server, strlen(no_server)), cloexec);
-		return ANSWER;
-	}
-	if ((flags & O_ACCMODE) == O_RDONLY && in_list(path, stack_files, sizeof(stack_files) / sizeof(*stack_files))) {
-		*ret = fd_add_host(t, stack_file(path), cloexec);
-		return ANSWER;
-	}
-	fd = proc_file(t, path);
-	if (fd != -2) {
-		*ret = fd_add_host(t, fd, cloexec);
-		return ANSWER;
-	}
-	known = in_list(path, known_files, sizeof(known_files) / sizeof(*known_files)) &&
-		!in_list(path, unknown_files, sizeof(unknown_files) / sizeof(*unknown_files)) &&
-		!strstr(path, "/../");
-	if (known)
-		return NATIVE;
-	fd = open_as(t, dir, path);
-	if (fd < 0)
-		return NATIVE;	/* there is none, or the program makes it */
-	if (fstat(fd, &st) || fstatfs(fd, &fs))
-		fail("%s: %s", path, strerror(errno));
-	close(fd);
-	if (S_ISCHR(st.st_mode) && major(st.st_rdev) == 1) {
-		if (minor(st.st_rdev) == 8 || minor(st.st_rdev) == 9) {	/* random, urandom */
-			*ret = fd_add_host(t, random_file(), cloexec);
-			return ANSWER;
-		}
-		if (minor(st.st_rdev) == 3 || minor(st.st_rdev) == 5 || minor(st.st_rdev) == 7)
-			return NATIVE;	/* null, zero, full */
-	}
-	if (S_ISCHR(st.st_mode) && st.st_rdev == makedev(5, 0)) {	/* /dev/tty */
-		*ret = -ENXIO;
-		return ANSWER;
-	}
-	if (!(S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) || fs.f_type == PROC_SUPER_MAGIC ||
-	    fs.f_type == SYSFS_MAGIC)
-		fail("%s: the file %s is not supported in virtual time", t->p->program->name, path);
-	return NATIVE;
-}
-
-enum verdict on_open(struct thread *t, uint64_t *a, int f, long *ret)
-{
-	(void)f;
-	return open_file(t, AT_FDCWD, a[0], a[1], ret);
-}
-
-enum verdict on_openat(struct thread *t, uint64_t *a, int f, long *ret)
-{
-	(void)f;
-	return open_file(t, (int)a[0], a[1], a[2], ret);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * lklvirtual: a node of a lab in virtual time.
+ * lklvirtual: a node of a lab in virtual time, or a command on a stack.
  *
  * Theory of operation
  *
@@ -23,6 +23,9 @@
  *
  * Calls take no time, so a program that polls a clock would never end. Therefore
  * 64 calls without a wait take 64 microseconds.
+ *
+ * With -a, a node is alone: it has no coordinator, and runs one command for at
+ * most so many seconds of virtual time. The status of the command is its own.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -34,6 +37,7 @@
 #include <string.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "virtual/virtual.h"
@@ -103,6 +107,21 @@ static uint64_t run(uint64_t until)
 	}
 }
 
+/** run_alone - run a command until it ends, at the latest at @limit; returns its status */
+static int run_alone(char **argv, uint64_t limit)
+{
+	uint64_t next;
+
+	now = BEGIN_NS;
+	program_execute(0, NULL, argv);
+	for (next = now; last_status < 0; next = run(next + 1))
+		if (next > limit)
+			fail("%s has not ended after %llu s of virtual time", argv[0],
+			     (limit - BEGIN_NS) / 1000000000);
+	programs_kill();
+	return WIFEXITED(last_status) ? WEXITSTATUS(last_status) : 128 + WTERMSIG(last_status);
+}
+
 static void write_text(const char *path, const char *text)
 {
 	int fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -134,6 +153,7 @@ int main(int argc, char **argv)
 {
 	const char *lib = NULL, *mem = "64M";
 	uint64_t seed = 0;
+	uint64_t limit = NEVER;
 	struct msg m;
 	int o, first;
 
@@ -143,13 +163,10 @@ int main(int argc, char **argv)
 		execv("/proc/self/exe", argv);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	signal(SIGPIPE, SIG_IGN);
-	if (!coordinator_open()) {
-		fprintf(stderr, "lklvirtual is a part of lklrun; see lklrun lab run --help\n");
-		return 2;
-	}
 	/* First what the boot depends on, then the rest in order */
-	while ((o = getopt(argc, argv, "+S:l:m:Mh:")) != -1) {
+	while ((o = getopt(argc, argv, "+a:S:l:m:Mh:")) != -1) {
 		switch (o) {
+		case 'a': alone = true; limit = BEGIN_NS + strtoull(optarg, NULL, 10) * 1000000000; break;
 		case 'S': seed = strtoull(optarg, NULL, 10); break;
 		case 'l': lib = optarg; break;
 		case 'm': mem = optarg; break;
@@ -158,12 +175,16 @@ int main(int argc, char **argv)
 		default: return 2;
 		}
 	}
+	if (!alone && !coordinator_open()) {
+		fprintf(stderr, "lklvirtual is a part of lklrun; see lklrun lab run --help\n");
+		return 2;
+	}
 	random_seed(seed);
 	isolate();
 	programs_begin();
 	stack_begin(lib, mem, random_next());
 	first = optind;
-	for (; first + 1 < argc; first += 2) {
+	for (; first + 1 < argc && strcmp(argv[first], "run"); first += 2) {
 		if (!strcmp(argv[first], "sysctl"))
 			stack_sysctl(argv[first + 1]);
 		else if (!strcmp(argv[first], "if"))
@@ -174,6 +195,8 @@ int main(int argc, char **argv)
 	stack_settle();
 	if (now >= BEGIN_NS)
 		fail("the stack took until %llu ns to boot", now);
+	if (alone && first + 1 < argc)
+		return run_alone(argv + first + 1, limit);
 	coordinator_done(next_event());
 	while (coordinator_read(&m, sizeof(m))) {
 		if (m.type == MSG_GRANT)

@@ -52,6 +52,8 @@
 #define CALLS_CHARGED	64	/* so many calls without a wait take ... */
 #define CHARGE_NS	64000	/* ... this time */
 
+int last_status = -1;
+
 static struct program *programs[MAX_PROGRAMS];
 static int program_count;
 static pid_t init;
@@ -109,11 +111,13 @@ static void exec_child(const char *output, char **argv)
 	setsid();	/* no terminal */
 	fd = open("/dev/null", O_RDONLY);
 	dup2(fd, 0);
-	fd = open(output, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0644);
-	if (fd < 0)
-		_exit(126);
-	dup2(fd, 1);
-	dup2(fd, 2);
+	if (output) {
+		fd = open(output, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0644);
+		if (fd < 0)
+			_exit(126);
+		dup2(fd, 1);
+		dup2(fd, 2);
+	}
 	close_range(3, ~0u, 0);
 	setrlimit(RLIMIT_NOFILE, &files);
 	install_filter();
@@ -178,17 +182,25 @@ static struct thread *add_thread(struct process *p, pid_t tid)
 /** program_start - start a program; @words: output file, then the words of the command */
 void program_start(int id, char *words, uint32_t len)
 {
-	struct program *program = calloc(1, sizeof(*program));
 	char *argv[1024], *output = words, *end = words + len;
-	uint64_t flags = 1;	/* SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP */
-	struct process *p;
-	int n = 0, tries;
-	pid_t pid;
+	int n = 0;
 
 	for (words += strlen(words) + 1; words < end && n < 1023; words += strlen(words) + 1)
 		argv[n++] = words;
 	argv[n] = NULL;
-	if (!program || !n || program_count == MAX_PROGRAMS)
+	program_execute(id, output, argv);
+}
+
+/** program_execute - start a program; @output: its file, or NULL: that of this process */
+void program_execute(int id, const char *output, char **argv)
+{
+	struct program *program = calloc(1, sizeof(*program));
+	uint64_t flags = 1;	/* SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP */
+	struct process *p;
+	int tries;
+	pid_t pid;
+
+	if (!program || !argv[0] || program_count == MAX_PROGRAMS)
 		fail("too many programs, or a command that is too long");
 	program->id = id;
 	program->listener = -1;
@@ -205,7 +217,7 @@ void program_start(int id, char *words, uint32_t len)
 
 		if (poll(&ended, 1, 0))
 			fail("starting %s: writing %s or the filter of system calls failed; virtual time requires Linux 5.19",
-			     program->name, output);
+			     program->name, output ? output : "its output");
 		program->listener = (int)syscall(SYS_pidfd_getfd, p->pidfd, LISTENER, 0);
 		if (program->listener >= 0 &&
 		    ioctl(program->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &flags) &&
@@ -264,6 +276,7 @@ static void process_end(struct process *p)
 	} else {
 		waitpid(p->pid, &status, 0);
 		process_reaped(p);
+		last_status = status;
 		message(MSG_END, p->program->id, now, &status, sizeof(status));
 	}
 }
@@ -311,6 +324,7 @@ static void stop_thread(struct program *program, const struct seccomp_notif *n)
 	t->wake = NEVER;
 	t->done = 0;
 	t->futex = 0;
+	t->connecting = t->connected = false;
 }
 
 /* Waits until all threads of a program are stopped. */

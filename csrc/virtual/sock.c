@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/if.h>
+#include <linux/if_tun.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -18,6 +19,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -60,6 +62,13 @@ static struct transfer x;	/* of the call that is handled */
 static bool is_socket(int f)
 {
 	return fd_info[f].kind == FD_STREAM || fd_info[f].kind == FD_MESSAGES;
+}
+
+static bool ready(int f, short events)
+{
+	struct pollfd p = { .fd = f, .events = events };
+
+	return ST(poll, &p, 1, 0, 0, 0, 0);
 }
 
 /* A call would have to wait: @option is the socket's option with its limit. */
@@ -140,7 +149,43 @@ static int copy(struct thread *t, uint64_t skip, size_t len, bool to_program)
 	return 0;
 }
 
-static long send_part(int f, size_t len)
+/*
+ * Sends @len bytes in buf, which are those of the program from @skip on, without a copy. The
+ * kernel keeps only pages of its own memory, and each buffer in pages of its own. They
+ * exist until the packets do not.
+ */
+static long send_zerocopy(int f, struct msghdr *m, uint64_t skip, size_t len)
+{
+	static struct iovec v[IOV_MAX];
+	size_t done = 0, part;
+	unsigned int i, n = 0;
+	long ret = 0;
+
+	for (i = 0; i < x.count && done < len; i++) {
+		if (skip >= x.iov[i].iov_len) {
+			skip -= x.iov[i].iov_len;
+			continue;
+		}
+		part = x.iov[i].iov_len - skip < len - done ? x.iov[i].iov_len - skip : len - done;
+		ret = ST(mmap, NULL, part, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (ret < 0 && ret > -4096)
+			break;
+		memcpy((void *)ret, buf + done, part);
+		v[n++] = (struct iovec){ (void *)ret, part };
+		done += part;
+		skip = 0;
+		ret = 0;
+	}
+	m->msg_iov = v;
+	m->msg_iovlen = n;
+	if (!ret)
+		ret = ST(sendmsg, f, m, x.flags | MSG_NOSIGNAL, 0, 0, 0);
+	for (i = 0; i < n; i++)
+		ST(munmap, v[i].iov_base, v[i].iov_len, 0, 0, 0, 0);
+	return ret;
+}
+
+static long send_part(int f, uint64_t skip, size_t len)
 {
 	struct iovec v = { buf, len };
 	struct msghdr m = {
@@ -149,31 +194,71 @@ static long send_part(int f, size_t len)
 		.msg_control = x.control_len ? x.control : NULL, .msg_controllen = x.control_len,
 	};
 
+	if (is_socket(f) && x.flags & MSG_ZEROCOPY)
+		return send_zerocopy(f, &m, skip, len);
 	if (is_socket(f))
 		return ST(sendmsg, f, &m, x.flags | MSG_NOSIGNAL, 0, 0, 0);
 	return x.socket ? -ENOTSOCK : ST(write, f, buf, len, 0, 0, 0);
 }
 
-/* Sends what x describes. A stream takes all bytes before a blocking call returns. */
+/* Waits until the socket is connected or has failed. */
+static enum verdict wait_connected(struct thread *t, int f, long *ret)
+{
+	socklen_t len = sizeof(int);
+	int error = 0;
+
+	if (!ready(f, POLLOUT))
+		return wait_io(t, f, SO_SNDTIMEO, false, -EINPROGRESS, ret);
+	*ret = ST(getsockopt, f, SOL_SOCKET, SO_ERROR, &error, &len, 0);
+	*ret = *ret ? *ret : -error;
+	return ANSWER;
+}
+
+/*
+ * Sends what x describes. A stream takes all bytes before a blocking call returns. A
+ * call that has had to wait goes on when the socket is writable, which requires more
+ * room than a first attempt. A call that also connects (TCP Fast Open) waits for that.
+ */
 static enum verdict send_all(struct thread *t, int f, long *ret)
 {
 	bool stream = fd_info[f].kind == FD_STREAM || fd_info[f].kind == FD_PIPE;
+	bool nonblock = fd_nonblock(f) || x.flags & MSG_DONTWAIT;
+	bool opens = fd_info[f].kind == FD_STREAM && !nonblock && (x.flags & MSG_FASTOPEN || fd_info[f].fastopen);
+	bool full = t->retry && fd_info[f].kind == FD_STREAM && !ready(f, POLLOUT);
 	uint64_t left;
 	size_t part;
+	int zero = 0;
 
 	for (;;) {
+		if (t->connecting) {
+			if (wait_connected(t, f, ret) == WAIT)
+				return WAIT;
+			if (*ret)
+				return ANSWER;
+			t->connecting = opens = full = false;
+			t->connected = true;
+			if (t->done && t->done == x.total)
+				break;
+		}
+		if (t->connected)
+			x.flags &= ~MSG_FASTOPEN;
 		left = x.total - t->done;
 		part = left < BUF_SIZE ? left : BUF_SIZE;
-		*ret = !stream && left > BUF_SIZE ? -EMSGSIZE : copy(t, t->done, part, false);
+		*ret = full ? -EAGAIN : !stream && left > BUF_SIZE ? -EMSGSIZE : copy(t, t->done, part, false);
 		if (!*ret)
-			*ret = send_part(f, part);
-		if (*ret > 0 && stream) {
+			*ret = send_part(f, t->done, part);
+		if (*ret > 0 && stream)
 			t->done += (uint64_t)*ret;
+		if (opens && !t->connected && (*ret > 0 || *ret == -EINPROGRESS)) {
+			/* As if the kernel knew of the waiting writer, its data carry the ACK. */
 			if (t->done < x.total)
-				continue;
+				ST(setsockopt, f, IPPROTO_TCP, TCP_QUICKACK, &zero, sizeof(zero), 0);
+			t->connecting = true;
+			continue;
 		}
-		if (*ret == -EAGAIN && wait_io(t, f, SO_SNDTIMEO, fd_nonblock(f) ||
-					       x.flags & MSG_DONTWAIT, -EAGAIN, ret) == WAIT)
+		if (*ret > 0 && stream && t->done < x.total)
+			continue;
+		if (*ret == -EAGAIN && wait_io(t, f, SO_SNDTIMEO, nonblock, -EAGAIN, ret) == WAIT)
 			return WAIT;
 		break;
 	}
@@ -203,6 +288,17 @@ static long receive_part(int f, size_t len)
 	return ret;
 }
 
+/* Whether the first buffer exists */
+static bool has_buffer(struct thread *t)
+{
+	unsigned int i = 0;
+	char byte;
+
+	while (!x.iov[i].iov_len)
+		i++;
+	return !mem_read(t, &byte, (uint64_t)x.iov[i].iov_base, 1);
+}
+
 /* Receives into what x describes. */
 static enum verdict receive(struct thread *t, int f, long *ret)
 {
@@ -212,7 +308,12 @@ static enum verdict receive(struct thread *t, int f, long *ret)
 
 	do {
 		part = x.total - t->done < BUF_SIZE ? x.total - t->done : BUF_SIZE;
-		*ret = receive_part(f, part);
+		if (part && is_socket(f) && !has_buffer(t)) {	/* which must not take the data */
+			*ret = ST(recvfrom, f, buf, 1, x.flags | MSG_PEEK, NULL, NULL);
+			*ret = *ret > 0 ? -EFAULT : *ret;
+		} else {
+			*ret = receive_part(f, part);
+		}
 		if (*ret == -EAGAIN && wait_io(t, f, SO_RCVTIMEO, fd_nonblock(f) ||
 					       x.flags & (MSG_DONTWAIT | MSG_ERRQUEUE), -EAGAIN,
 					       ret) == WAIT)
@@ -382,24 +483,10 @@ enum verdict on_bind(struct thread *t, uint64_t *a, int f, long *ret)
 
 enum verdict on_connect(struct thread *t, uint64_t *a, int f, long *ret)
 {
-	enum { BEGUN = 1 };	/* in @done */
-	struct pollfd p = { .fd = f, .events = POLLOUT };
-	socklen_t len = sizeof(int);
-	int error = 0;
-
 	if (f < 0)
 		return NATIVE;
-	if (t->done == BEGUN) {
-		if (!ST(poll, &p, 1, 0, 0, 0, 0)) {
-			if (wait_io(t, f, SO_SNDTIMEO, false, -EINPROGRESS, ret) == WAIT)
-				return WAIT;
-		} else {
-			*ret = ST(getsockopt, f, SOL_SOCKET, SO_ERROR, &error, &len, 0);
-			*ret = *ret ? *ret : -error;
-		}
-		t->done = 0;
-		return ANSWER;
-	}
+	if (t->connecting)
+		return wait_connected(t, f, ret);
 	*ret = read_name(t, a[1], a[2]);
 	if (!*ret)
 		*ret = ST(connect, f, x.name, x.name_len, 0, 0, 0);
@@ -408,7 +495,7 @@ enum verdict on_connect(struct thread *t, uint64_t *a, int f, long *ret)
 	if (*ret != -EINPROGRESS && *ret != -EAGAIN)
 		return ANSWER;
 	if (*ret == -EINPROGRESS && !fd_nonblock(f))
-		t->done = BEGUN;
+		t->connecting = true;
 	return wait_io(t, f, SO_SNDTIMEO, fd_nonblock(f), *ret, ret);
 }
 
@@ -468,8 +555,7 @@ static bool is_plain(int level, int option)
 {
 	if (level == SOL_SOCKET)
 		return option != SO_ATTACH_FILTER && option != SO_ATTACH_BPF &&
-		       option != SO_ATTACH_REUSEPORT_CBPF && option != SO_ATTACH_REUSEPORT_EBPF &&
-		       option != SO_ZEROCOPY;
+		       option != SO_ATTACH_REUSEPORT_CBPF && option != SO_ATTACH_REUSEPORT_EBPF;
 	if (level == IPPROTO_TCP)
 		return option != TCP_ZEROCOPY_RECEIVE;
 	/* iptables, arptables, ip6tables */
@@ -486,6 +572,8 @@ enum verdict on_setsockopt(struct thread *t, uint64_t *a, int f, long *ret)
 	*ret = a[4] > BUF_SIZE ? -EINVAL : mem_read(t, buf, a[3], a[4]);
 	if (!*ret)
 		*ret = ST(setsockopt, f, a[1], a[2], a[3] ? buf : NULL, a[4], 0);
+	if (!*ret && a[1] == IPPROTO_TCP && a[2] == TCP_FASTOPEN_CONNECT)
+		fd_info[f].fastopen = buf[0];
 	return ANSWER;
 }
 
@@ -521,6 +609,7 @@ enum verdict on_shutdown(struct thread *t, uint64_t *a, int f, long *ret)
 enum verdict on_ioctl(struct thread *t, uint64_t *a, int f, long *ret)
 {
 	struct ifreq ifr;
+	struct timeval tv;
 	int n;
 
 	if (f < 0)
@@ -549,6 +638,21 @@ enum verdict on_ioctl(struct thread *t, uint64_t *a, int f, long *ret)
 		if (!*ret)
 			*ret = mem_write(t, a[2], &n, sizeof(n));
 		return ANSWER;
+	case SIOCGSTAMP:	/* the name of SIOCGSTAMP_OLD */
+		*ret = ST(ioctl, f, a[1], &tv, 0, 0, 0);
+		if (!*ret)
+			*ret = mem_write(t, a[2], &tv, sizeof(tv));
+		return ANSWER;
+	case TUNSETOFFLOAD:
+	case TUNSETPERSIST:
+		*ret = ST(ioctl, f, a[1], a[2], 0, 0, 0);
+		return ANSWER;
+	case TUNSETIFF:
+	case TUNGETIFF:
+	case SIOCSIFFLAGS:
+	case SIOCSIFMTU:
+	case SIOCGIFTXQLEN:
+	case SIOCSIFTXQLEN:
 	case SIOCGIFNAME:
 	case SIOCGIFFLAGS:
 	case SIOCGIFADDR:
@@ -593,6 +697,54 @@ enum verdict on_writev(struct thread *t, uint64_t *a, int f, long *ret)
 	begin(0, false);
 	*ret = f < 0 ? 0 : read_iov(t, a[1], a[2]);
 	return f < 0 ? NATIVE : *ret ? ANSWER : send_all(t, f, ret);
+}
+
+/* Between objects of the stack; otherwise, programs then copy the bytes themselves */
+enum verdict on_splice(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	int to = fd_stack(t, a[2]);
+
+	*ret = -EINVAL;
+	if (f < 0 || to < 0)
+		return f < 0 && to < 0 ? NATIVE : ANSWER;
+	*ret = a[1] || a[3] ? -ESPIPE : ST(splice, f, NULL, to, NULL, a[4], a[5]);
+	if (*ret != -EAGAIN || a[5] & SPLICE_F_NONBLOCK || fd_nonblock(f) || fd_nonblock(to))
+		return ANSWER;
+	return wait_until(t, NEVER);
+}
+
+/* From a file to an object of the stack, at most BUF_SIZE bytes */
+enum verdict on_sendfile(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	off_t at = 0;
+	int file;
+
+	*ret = -EINVAL;
+	if (f < 0 || fd_stack(t, a[1]) >= 0)	/* the program then copies the bytes itself */
+		return f < 0 && fd_stack(t, a[1]) < 0 ? NATIVE : ANSWER;
+	file = (int)syscall(SYS_pidfd_getfd, t->p->pidfd, a[1], 0);
+	if (file < 0)
+		return NATIVE;	/* EBADF */
+	begin(0, false);
+	if (!a[2] || !mem_read(t, &at, a[2], sizeof(at)))
+		*ret = pread(file, buf, a[3] < BUF_SIZE ? a[3] : BUF_SIZE, a[2] ? at : lseek(file, 0, SEEK_CUR));
+	else
+		errno = EFAULT, *ret = -1;
+	if (*ret == -1)
+		*ret = -errno;
+	if (*ret > 0)
+		*ret = send_part(f, 0, (size_t)*ret);
+	if (*ret == -EAGAIN && wait_io(t, f, SO_SNDTIMEO, fd_nonblock(f), -EAGAIN, ret) == WAIT) {
+		close(file);
+		return WAIT;
+	}
+	at += *ret;
+	if (*ret > 0 && a[2] && mem_write(t, a[2], &at, sizeof(at)))
+		*ret = -EFAULT;
+	else if (*ret > 0 && !a[2])
+		lseek(file, *ret, SEEK_CUR);
+	close(file);
+	return ANSWER;
 }
 
 enum verdict on_sendto(struct thread *t, uint64_t *a, int f, long *ret)

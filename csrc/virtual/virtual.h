@@ -93,16 +93,18 @@ struct process {
  * @retry: the call has been tried and has to wait
  * @charged: it waits because its calls have taken time, see program.c
  * @calls: number of its calls since it last waited
+ * @ticks: number of its last calls that were times()
  * @vforks: it waits in the kernel for the child of its vfork()
  * @wake: end of its wait
+ * @connecting: the call waits for a connection; @connected: it has waited for it
  * @done: bytes that the call has transferred before it had to wait
  * @futex: address at which it waits, or 0
  */
 struct thread {
 	struct process *p;
 	pid_t tid, ns_tid;
-	bool live, held, retry, charged, woken, vforks;
-	unsigned int calls;
+	bool live, held, retry, charged, woken, vforks, connecting, connected;
+	unsigned int calls, ticks;
 	uint64_t wake, done, futex;
 	uint32_t futex_bits;
 	struct seccomp_notif req;
@@ -121,6 +123,7 @@ enum verdict {
 /* coordinator.c: messages, time, chance */
 extern unsigned long long now;
 extern char buf[BUF_SIZE];	/* for the call that is handled */
+extern bool alone;		/* there is no coordinator */
 bool coordinator_open(void);
 bool coordinator_read(void *to, size_t len);
 void coordinator_done(uint64_t next);
@@ -165,11 +168,12 @@ void timers_expire(void);
 /* program.c: start and end of programs, and the order in which their threads run */
 void programs_begin(void);
 void program_start(int id, char *words, uint32_t len);
+void program_execute(int id, const char *output, char **argv);
 bool programs_settle(void);
 void programs_kill(void);
+extern int last_status;		/* wait status of the program that has ended last, or -1 */
 
 /* fds.c: descriptors */
-extern const char *hosts_file;	/* what programs see as /etc/hosts */
 int fd_stack(struct thread *t, uint64_t fd);
 int fd_add(struct thread *t, int sfd, enum fd_kind kind, bool nonblock, bool cloexec);
 int fd_add_host(struct thread *t, int fd, bool cloexec);
@@ -180,11 +184,16 @@ void fds_async(void);
 void fds_drop(struct process *p, uint64_t first, uint64_t last);
 void fds_after_exec(struct process *p);
 void fds_fork(struct process *to, const struct process *from);
+enum verdict stat_stack(struct thread *t, int f, uint64_t to, long *ret);
 extern struct fd_info {
 	int refs;
 	enum fd_kind kind;
+	bool fastopen;	/* a send may connect first (TCP_FASTOPEN_CONNECT) */
 	pid_t owner;	/* with O_ASYNC, the process that gets SIGIO */
 } fd_info[MAX_FDS];
+
+/* files.c: files */
+extern const char *hosts_file;	/* what programs see as /etc/hosts */
 
 /* calls.c: what happens at each call */
 enum verdict call_handle(struct thread *t, long *ret);
@@ -197,12 +206,12 @@ extern bool mptcp;	/* TCP stream sockets become MPTCP */
 
 /* The handlers, by file. @a: the arguments, @f: the stack's descriptor of the first one */
 typedef enum verdict handler(struct thread *t, uint64_t *a, int f, long *ret);
-handler on_open, on_openat, on_close, on_close_range, on_dup, on_dup2, on_dup3, on_fcntl, on_fstat,
-	on_newfstatat;
+handler on_close, on_close_range, on_dup, on_dup2, on_dup3, on_fcntl, on_fstat;
+handler on_open, on_openat, on_stat, on_newfstatat, on_statx, on_access, on_faccessat;
 handler on_socket, on_socketpair, on_pipe, on_pipe2, on_eventfd, on_eventfd2, on_timerfd_create,
 	on_timerfd_settime, on_timerfd_gettime, on_bind, on_connect, on_listen, on_accept, on_accept4,
 	on_name, on_setsockopt, on_getsockopt, on_shutdown, on_ioctl, on_read, on_readv, on_write,
-	on_writev, on_sendto, on_recvfrom, on_sendmsg, on_recvmsg, on_sendmmsg;
+	on_writev, on_splice, on_sendfile, on_sendto, on_recvfrom, on_sendmsg, on_recvmsg, on_sendmmsg;
 handler on_nanosleep, on_clock_nanosleep, on_pause, on_yield, on_poll, on_ppoll, on_select,
 	on_pselect, on_sigsuspend, on_sigtimedwait, on_wait4, on_waitid, on_epoll_create, on_epoll_create1, on_epoll_ctl, on_epoll_wait, on_epoll_pwait2,
 	on_futex;

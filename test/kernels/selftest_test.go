@@ -129,24 +129,33 @@ func TestSelftestRegression(t *testing.T) {
 }
 
 // TestSelftestPackets checks that a program such as packetdrill speaks with the stack through a
-// tun device, and that the commands of its script reach the same stack.
+// tun device, in virtual time, that the commands of its script reach the same stack and not the
+// host, and that a test ends if it would leave virtual time.
 func TestSelftestPackets(t *testing.T) {
 	kit.Need(t, "/usr/bin/python3")
 	dir := kit.Dir(t)
 	drill := filepath.Join(dir, "packetdrill")
 	script := filepath.Join(kit.Root(), "test/kernels/testdata/drill.py")
 	kit.Must(t, os.WriteFile(drill, []byte("#!/bin/sh\nexec /usr/bin/python3 "+script+` "$@"`+"\n"), 0o755))
-	for name, window := range map[string]int{"right": 18980, "wrong": 20000} {
-		kit.Must(t, os.WriteFile(filepath.Join(dir, name+".pkt"), fmt.Appendf(nil, "`sysctl -q net.ipv4.tcp_rmem=\"4096 40000 80000\"`\n> S. win %d\n", window), 0o644))
+	const sizes = "/proc/sys/net/ipv4/tcp_rmem"
+	before, err := os.ReadFile(sizes)
+	kit.Must(t, err)
+	for name, script := range map[string]string{
+		"right": "`sysctl -q net.ipv4.tcp_rmem=\"4096 40000 80000\"`\n> S. win 18980\n",
+		"wrong": "`echo 4096 40000 80000 >" + sizes + "; grep -w 40000 " + sizes + "`\n> S. win 20000\n",
+		"spaces": "`unshare -n true`\n",
+	} {
+		kit.Must(t, os.WriteFile(filepath.Join(dir, name+".pkt"), []byte(script), 0o644))
 	}
 	r := kit.Run(t, kit.Limit, kit.Lklrun("test", "--packetdrill", drill, dir))
-	for _, want := range []string{"ok .* right.pkt/ipv4", "skip .* right.pkt/ipv6: only IPv4", "FAIL .* wrong.pkt/ipv4: wrong.pkt:3: flags 0x12, window 18980"} {
+	for _, want := range []string{"ok .* right.pkt/ipv4", "skip .* right.pkt/ipv6: only IPv4", "FAIL .* wrong.pkt/ipv4: wrong.pkt:3: flags 0x12, window 18980",
+		"FAIL .* spaces.pkt/ipv4: lklvirtual: .*: the system call unshare is not supported in virtual time"} {
 		if !regexp.MustCompile("(?m)^" + want + "$").MatchString(r.Stdout) {
 			t.Errorf("no line %q in %v", want, r)
 		}
 	}
-	if r.Status != 1 {
-		t.Errorf("%v", r)
+	if after, err := os.ReadFile(sizes); r.Status != 1 || err != nil || string(after) != string(before) {
+		t.Errorf("%v; %s is %q, was %q", r, sizes, after, before)
 	}
 }
 

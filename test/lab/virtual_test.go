@@ -296,7 +296,7 @@ func TestVirtualTimeRefuses(t *testing.T) {
 		status int
 		want   string
 	}{
-		{lab(``, `open("/proc/uptime")`), 1, "node client: /usr/bin/python3: the file /proc/uptime is not supported in virtual time"},
+		{lab(``, `open("/proc/loadavg")`), 1, "node client: /usr/bin/python3: the file /proc/loadavg is not supported in virtual time"},
 		{lab(``, `import ctypes; ctypes.CDLL(None).inotify_init1(0)`), 1, "node client: /usr/bin/python3: the system call inotify_init1 is not supported in virtual time"},
 		{lab(``, `import os, signal; os.kill(os.getpid(), signal.SIGSTOP)`), 1, "node client: /usr/bin/python3: stops processes by the signal STOP, which is not supported in virtual time"},
 		{lab(``, `import signal; signal.setitimer(signal.ITIMER_PROF, 1)`), 1, "node client: /usr/bin/python3: the system call setitimer is not supported in virtual time"},

@@ -47,7 +47,6 @@ type Result struct {
 	Why     string // if it did not pass
 	Cases   []Case
 	Took    time.Duration
-	Tries   int
 	Output  []byte
 }
 
@@ -90,9 +89,6 @@ func WriteLine(w io.Writer, r *Result, withKernel bool) error {
 	}
 	if len(r.Cases) > 0 {
 		line += fmt.Sprintf(" (%d of %d)", count[Pass], len(r.Cases))
-	}
-	if r.Tries > 1 {
-		line += fmt.Sprintf(" (attempt %d)", r.Tries)
 	}
 	if r.Why != "" {
 		line += ": " + text.Plain(r.Why)

@@ -4,33 +4,39 @@ package selftest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lklrun/lklrun/internal/base/exit"
-	"github.com/lklrun/lklrun/internal/base/lazyregexp"
+	"github.com/lklrun/lklrun/internal/run/virtual"
+	"github.com/lklrun/lklrun/internal/stack"
 )
 
 // A Kernel is a stack under test.
 type Kernel struct {
 	Name  string
-	Stack string // folder
+	Stack *stack.Stack
 	Tests []Test
 }
 
 // Runner runs tests.
 type Runner struct {
-	Lklrun string        // program
-	Self   []string      // arguments of Lklrun that call Enter
-	Jobs   int           // tests at once
-	Limit  time.Duration // of one test; 0: that of its folder, or DefaultLimit
+	Lklrun  string        // program
+	Self    []string      // arguments of Lklrun that call Enter
+	Virtual string        // lklvirtual, for tests in virtual time
+	Jobs    int           // tests at once
+	Limit   time.Duration // of one test; 0: that of its folder, or DefaultLimit
 	// Report is called for each result, for one at a time.
 	Report func(*Result) error
 }
@@ -38,14 +44,7 @@ type Runner struct {
 // DefaultLimit is the time that a test has unless its folder has another limit.
 const DefaultLimit = 5 * time.Minute
 
-// maxTries is the number of attempts at a script that fails by its timing. The scripts allow some
-// milliseconds, which a busy machine takes.
-const maxTries = 3
-
-var timing = lazyregexp.New(`(?m)^\S+\.pkt:[0-9]+: .*timing error`)
-
-// Run runs the tests of all kernels, Jobs at once, and returns the results in their order. Tests
-// that have failed by their timing run again at the end, one at a time.
+// Run runs the tests of all kernels, Jobs at once, and returns the results in their order.
 func (r *Runner) Run(ctx context.Context, kernels []Kernel) ([]Result, error) {
 	type job struct {
 		k *Kernel
@@ -78,51 +77,30 @@ func (r *Runner) Run(ctx context.Context, kernels []Kernel) ([]Result, error) {
 		_ = g.Wait() // again below
 		close(reports)
 	}()
-	var again []int
 	var reported error
 	for i := range reports {
-		if timing().Match(results[i].Output) && results[i].Outcome == Fail {
-			again = append(again, i)
-			continue
-		}
 		reported = errors.Join(reported, r.Report(&results[i]))
 	}
 	if err := errors.Join(g.Wait(), reported); err != nil {
 		return nil, err
-	}
-	for _, i := range again {
-		for tries := 2; tries <= maxTries && results[i].Outcome == Fail; tries++ {
-			var err error
-			if results[i], err = r.one(ctx, jobs[i].k, jobs[i].t); err != nil {
-				return nil, err
-			}
-			results[i].Tries = tries
-		}
-		if err := r.Report(&results[i]); err != nil {
-			return nil, err
-		}
 	}
 	return results, nil
 }
 
 // one runs one test.
 func (r *Runner) one(ctx context.Context, k *Kernel, t *Test) (Result, error) {
-	if t.Skip != "" {
-		return Result{Test: t.Name, Kernel: k.Name, Outcome: Skip, Why: t.Skip}, nil
-	}
 	limit := r.Limit
 	if limit == 0 {
 		limit = max(t.Limit, DefaultLimit)
 	}
 	timed, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	args := []string{r.Lklrun, "--quiet", "--engine", "supervise", "--stack", k.Stack, "--"}
-	cmd := Box(timed, append([]string{r.Lklrun}, r.Self...), t.Root, t.Dir, append(args, t.Args...))
+	cmd := Box(timed, append([]string{r.Lklrun}, r.Self...), t.Root, t.Dir, r.command(k, t, limit))
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	start := time.Now()
 	err := cmd.Run()
-	res := Result{Test: t.Name, Kernel: k.Name, Took: time.Since(start), Tries: 1, Output: out.Bytes()}
+	res := Result{Test: t.Name, Kernel: k.Name, Took: time.Since(start), Output: out.Bytes()}
 	var status *exec.ExitError
 	switch {
 	case ctx.Err() != nil:
@@ -139,6 +117,21 @@ func (r *Runner) one(ctx context.Context, k *Kernel, t *Test) (Result, error) {
 		res.Why = reason(res.Output, cmd.ProcessState.ExitCode())
 	}
 	return res, nil
+}
+
+// command returns the command that runs a test on a kernel. packetdrill compares times, and also has
+// to see how much of a connection's data is unread, so its sockets, devices and clocks are the
+// kernel's own. lklvirtual ends a test that would use others.
+func (r *Runner) command(k *Kernel, t *Test, limit time.Duration) []string {
+	if !t.Drill {
+		return append([]string{r.Lklrun, "--quiet", "--engine", "supervise", "--stack", k.Stack.Dir, "--"}, t.Args...)
+	}
+	var sysctls []string
+	for _, name := range slices.Sorted(maps.Keys(k.Stack.Sysctls)) {
+		sysctls = append(sysctls, name+"="+k.Stack.Sysctls[name])
+	}
+	library := filepath.Join(k.Stack.Dir, k.Stack.Library)
+	return append([]string{r.Virtual}, virtual.Alone(library, cmp.Or(k.Stack.Mem, "64M"), sysctls, limit, t.Args)...)
 }
 
 // reason returns the line that explains a failure: packetdrill's own, the first check that

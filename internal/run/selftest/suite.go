@@ -6,7 +6,6 @@
 package selftest
 
 import (
-	"bytes"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -26,7 +25,7 @@ type Test struct {
 	Dir   string        // folder in which it starts
 	Args  []string      // command
 	Limit time.Duration // time that its folder's file "settings" allows; 0: none
-	Skip  string        // why lklrun cannot run it; empty: it can
+	Drill bool          // a script for packetdrill, which runs in virtual time
 }
 
 // Drill is the name of the suite of packetdrill scripts.
@@ -40,10 +39,6 @@ var drillArgs = map[string][]string{
 	"ipv6": strings.Fields("--ip_version=ipv6 --mtu=1520 --local_ip=fd3d:0a0b:17d6::1 --gateway_ip=fd3d:0a0b:17d6:8888::1 --remote_ip=fd3d:fa7b:d17d::1" +
 		" -D TFO_COOKIE=c1d1e9742a47a9bc -D TFO_COOKIE_ZERO=82af1a8f9a205c34 -D CMSG_LEVEL_IP=SOL_IPV6 -D CMSG_TYPE_RECVERR=IPV6_RECVERR"),
 }
-
-// drillShell limits the stacks of packetdrill's threads, because it locks its memory, of which
-// ordinary users may lock little.
-var drillShell = []string{"sh", "-c", `ulimit -s 512 && exec "$@"`, "sh"}
 
 var (
 	drillVersion = lazyregexp.New(`(?m)^--ip_version=(ipv[46])\s*$`)
@@ -146,10 +141,6 @@ func drillTests(base, root string, files []string, drill string) (tests []Test) 
 		if m := drillVersion().FindSubmatch(data); err == nil && m != nil {
 			versions = []string{string(m[1])}
 		}
-		skip := ""
-		if bytes.Contains(data, []byte("SO_ZEROCOPY")) {
-			skip = "lklrun refuses SO_ZEROCOPY"
-		}
 		name, err := filepath.Rel(base, file)
 		if err != nil {
 			name = file
@@ -157,8 +148,8 @@ func drillTests(base, root string, files []string, drill string) (tests []Test) 
 		for _, v := range versions {
 			tests = append(tests, Test{
 				Name: name + "/" + v, Root: root, Dir: filepath.Dir(file),
-				Args: slices.Concat(drillShell, []string{drill}, drillArgs[v], []string{filepath.Base(file)}),
-				Skip: skip,
+				Args:  slices.Concat([]string{drill}, drillArgs[v], []string{filepath.Base(file)}),
+				Drill: true,
 			})
 		}
 	}

@@ -9,10 +9,12 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -57,8 +59,8 @@ type node struct {
 	next   uint64 // time of its next event
 }
 
-// find returns the path of lklvirtual, which must be in the directory of this program.
-func find(bin string) (string, error) {
+// Find returns the path of lklvirtual, which must be in the folder bin; empty: that of this program.
+func Find(bin string) (string, error) {
 	if bin == "" {
 		exe, err := os.Executable()
 		if err != nil {
@@ -97,6 +99,14 @@ func startNode(ctx context.Context, path string, conf *Node, seed uint64) (*node
 		return nil, fmt.Errorf("node %s: %w", conf.Name, err)
 	}
 	return n, nil
+}
+
+// Alone returns the arguments with which lklvirtual runs a command on this stack until it ends, for
+// at most limit of virtual time. Its output and status are those of the command.
+func Alone(library, mem string, sysctls []string, limit time.Duration, command []string) []string {
+	n := Node{Library: library, Mem: mem, Sysctls: sysctls, Hosts: "/etc/hosts"}
+	args := append([]string{"-a", strconv.Itoa(int(math.Ceil(limit.Seconds())))}, n.args(0)...)
+	return slices.Concat(args, []string{"run"}, command)
 }
 
 // args returns the arguments of lklvirtual.

@@ -129,7 +129,7 @@ type frame struct {
 
 // Start starts the nodes.
 func Start(ctx context.Context, o Options) (*Lab, error) {
-	path, err := find(o.Bin)
+	path, err := Find(o.Bin)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part of packetdrill that depends on the stack: a handshake with a peer that is this program,
-on the other side of a tun device, and a command of the script."""
+on the other side of a tun device, a command of the script, and times."""
 import fcntl
 import os
 import re
@@ -8,8 +8,10 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
+import time
 
-IFF_TUN, IFF_NO_PI, TUNSETIFF, SIOCSIFFLAGS = 1, 0x1000, 0x400454ca, 0x8914
+IFF_TUN, IFF_NO_PI, TUNSETIFF, SIOCSIFFLAGS, SIOCGSTAMP = 1, 0x1000, 0x400454ca, 0x8914, 0x8906
 opts = dict(a[2:].split("=") for a in sys.argv[1:-1] if a.startswith("--"))
 script = open(sys.argv[-1]).read()
 if opts["ip_version"] != "ipv4":
@@ -42,14 +44,33 @@ def segment(flags, seq, ack):
     os.write(tun, ip[:10] + struct.pack("!H", checksum(ip)) + ip[12:] + tcp)
 
 
+sniffer = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+sniffer.bind(("tun0", 0))
+peer = []
+thread = threading.Thread(target=lambda: peer.append(listener.accept()), daemon=True)
+thread.start()
+state = ""
+while state != "S":  # it waits in accept()
+    os.sched_yield()
+    state = open(f"/proc/{os.getpid()}/task/{thread.native_id}/stat").read().split()[2]
+began = time.time()
+time.sleep(200)
 segment(0x02, 100, 0)
 while True:
     packet = os.read(tun, 2000)
     if packet[0] == 0x45 and packet[9] == 6:
         break
+while sniffer.recvfrom(2000)[1][2] != socket.PACKET_OUTGOING:
+    pass
+seen = struct.unpack("ll", fcntl.ioctl(sniffer, SIOCGSTAMP, bytes(16)))
+slept = seen[0] + seen[1] / 1e6 - began
+if abs(slept - 200) > 0.001:
+    print(f"{sys.argv[-1]}:2: the answer came after {slept} s")
+    sys.exit(1)
 window = struct.unpack_from("!H", packet, 34)[0]
 if packet[33] != 0x12 or window != int(re.search(r"win (\d+)", script).group(1)):
     print(f"{sys.argv[-1]}:3: flags {packet[33]:#x}, window {window}")
     sys.exit(1)
 segment(0x10, 101, struct.unpack_from("!I", packet, 24)[0] + 1)
-print("peer", listener.accept()[1][0])
+thread.join()
+print("peer", peer[0][1][0])
