@@ -3,6 +3,7 @@
 package explain
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/lklrun/lklrun/internal/diag/drops"
@@ -77,4 +78,33 @@ func (r *Report) Shortened() Report {
 		short.Unseen += int64(n)
 	}
 	return short
+}
+
+// Datagram is a packet of UDP, or an ICMP error about one.
+type Datagram struct {
+	At            time.Time
+	Local, Remote netip.AddrPort // of the socket in the stack
+	Iface         string
+	Out           bool       // sent by the stack
+	Name          string     // the name in a DNS query
+	Failure       string     // SERVFAIL or REFUSED, if it is such a DNS answer
+	Error         string     // the ICMP error; empty: it is a datagram
+	From          netip.Addr // sender of the ICMP error
+}
+
+// Await is what the threads that share a socket do.
+type Await int
+
+// Kinds of Await.
+const (
+	Elsewhere Await = iota // none waits for the socket
+	Unknown                // the host does not tell, or the program contains the stack
+	Events                 // one waits for this socket and for others, in epoll_wait(2)
+	Receive                // one waits for this socket, in recv(2) or poll(2)
+)
+
+// UDPSocket is a UDP socket of a program.
+type UDPSocket struct {
+	sockdiag.Socket
+	Await Await
 }
