@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/filter.h>
 #include <linux/if.h>
 #include <linux/if_tun.h>
 #include <linux/sockios.h>
@@ -554,13 +555,28 @@ enum verdict on_name(struct thread *t, uint64_t *a, int f, long *ret)
 static bool is_plain(int level, int option)
 {
 	if (level == SOL_SOCKET)
-		return option != SO_ATTACH_FILTER && option != SO_ATTACH_BPF &&
-		       option != SO_ATTACH_REUSEPORT_CBPF && option != SO_ATTACH_REUSEPORT_EBPF;
+		return option != SO_ATTACH_BPF && option != SO_ATTACH_REUSEPORT_CBPF &&
+		       option != SO_ATTACH_REUSEPORT_EBPF;
 	if (level == IPPROTO_TCP)
 		return option != TCP_ZEROCOPY_RECEIVE;
 	/* iptables, arptables, ip6tables */
 	return level == IPPROTO_IP ? option != 64 && option != 65 && option != 96 && option != 97 :
 	       level != IPPROTO_IPV6 || (option != 64 && option != 65);
+}
+
+/* The program of a filter is elsewhere in memory. */
+static int attach_filter(struct thread *t, uint64_t *a, int f)
+{
+	struct sock_fprog prog;
+
+	if (a[4] != sizeof(prog))
+		return -EINVAL;
+	if (mem_read(t, &prog, a[3], sizeof(prog)) || !prog.len || prog.len > BPF_MAXINSNS)
+		return -EINVAL;
+	if (mem_read(t, buf, (uint64_t)prog.filter, prog.len * sizeof(*prog.filter)))
+		return -EFAULT;
+	prog.filter = (struct sock_filter *)buf;
+	return (int)ST(setsockopt, f, SOL_SOCKET, SO_ATTACH_FILTER, &prog, sizeof(prog), 0);
 }
 
 enum verdict on_setsockopt(struct thread *t, uint64_t *a, int f, long *ret)
@@ -569,6 +585,10 @@ enum verdict on_setsockopt(struct thread *t, uint64_t *a, int f, long *ret)
 		return NATIVE;
 	if (!is_plain((int)a[1], (int)a[2]))
 		return UNSUPPORTED;
+	if (a[1] == SOL_SOCKET && a[2] == SO_ATTACH_FILTER) {
+		*ret = attach_filter(t, a, f);
+		return ANSWER;
+	}
 	*ret = a[4] > BUF_SIZE ? -EINVAL : mem_read(t, buf, a[3], a[4]);
 	if (!*ret)
 		*ret = ST(setsockopt, f, a[1], a[2], a[3] ? buf : NULL, a[4], 0);
