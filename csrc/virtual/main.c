@@ -78,6 +78,22 @@ static uint64_t next_event(void)
 	return events && events->m.time < t ? events->m.time : t;
 }
 
+/* The wire of an interface changes: the twin of Set() in internal/run/virtual. */
+static void on_wire(int iface, bool carrier, bool lost)
+{
+	struct event **at = &events, *e;
+
+	while (lost && (e = *at)) {
+		if (e->m.type != MSG_FRAME || e->m.id != iface) {
+			at = &e->next;
+			continue;
+		}
+		*at = e->next;
+		free(e);
+	}
+	stack_carrier(iface, carrier);
+}
+
 /** run - run the node until @until, exclusively */
 static uint64_t run(uint64_t until)
 {
@@ -100,6 +116,8 @@ static uint64_t run(uint64_t until)
 			events = e->next;
 			if (e->m.type == MSG_FRAME)
 				stack_frame(e->m.id, e->data, e->m.len);
+			else if (e->m.type == MSG_WIRE)
+				on_wire(e->m.id, e->data[0], e->data[1]);
 			else
 				program_start(e->m.id, e->data, e->m.len);
 			free(e);

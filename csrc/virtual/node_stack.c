@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <linux/rtnetlink.h>
 #include <lkl.h>
 #include <net/route.h>
 #include <signal.h>
@@ -30,8 +31,8 @@ static struct {
 #undef X
 } lkl;
 
-/* Our ends of the devices */
-static int devices[MAX_IFS], device_count;
+/* Our ends of the devices, and their indices in the stack */
+static int devices[MAX_IFS], indices[MAX_IFS], device_count;
 
 static void on_panic(void)
 {
@@ -124,7 +125,36 @@ static int add_device(uint8_t mac[6])
 	check(id, "adding", "an interface");
 	devices[id] = sv[0];
 	device_count = id + 1;
-	return lkl.netdev_get_ifindex(id);
+	return indices[id] = lkl.netdev_get_ifindex(id);
+}
+
+/** stack_carrier - set the carrier of an interface, as SetCarrier() in internal/stack/stacknet */
+void stack_carrier(int iface, bool on)
+{
+	struct {
+		struct nlmsghdr h;
+		struct ifinfomsg link;
+		struct rtattr attr;
+		uint8_t carrier, pad[3];
+	} m = {
+		.h = { .nlmsg_len = sizeof(m) - sizeof(m.pad), .nlmsg_type = RTM_NEWLINK,
+		       .nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK },
+		.attr = { .rta_type = IFLA_CARRIER, .rta_len = RTA_LENGTH(1) }, .carrier = on,
+	};
+	struct {
+		struct nlmsghdr h;
+		struct nlmsgerr e;
+		char rest[256];
+	} reply = { .e.error = -EIO };
+	long s = ST(socket, AF_NETLINK, SOCK_RAW, NETLINK_ROUTE, 0, 0, 0);
+
+	if (iface >= device_count)
+		fail("the carrier of an unknown interface");
+	m.link.ifi_index = indices[iface];
+	check(ST(sendto, s, &m, sizeof(m), 0, NULL, 0), "the carrier of", "an interface");
+	check(ST(recvfrom, s, &reply, sizeof(reply), 0, NULL, NULL), "the carrier of", "an interface");
+	check(reply.e.error, "the carrier of", "an interface");
+	ST(close, s, 0, 0, 0, 0, 0);
 }
 
 /** stack_interface - MTU and addresses of the next interface: 1500 10.0.1.1/24 fd00::1/64 */

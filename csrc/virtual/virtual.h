@@ -31,6 +31,7 @@
 enum msg_type {
 	MSG_FRAME = 'f',	/* both ways: a frame that is sent or arrives at @time */
 	MSG_START = 's',	/* start program @id at @time: output file and words, each with a NUL */
+	MSG_WIRE = 'w',		/* the wire of an interface changes at @time: carrier, frames in flight are lost */
 	MSG_GRANT = 'g',	/* run until @time, exclusively */
 	MSG_DONE = 'd',		/* has run until then; the next event is at @time */
 	MSG_LISTEN = 'l',	/* program @id listens */
@@ -140,6 +141,7 @@ void stack_sysctl(const char *text);
 void stack_settle(void);
 uint64_t stack_next(void);
 void stack_frame(int iface, const void *frame, uint32_t len);
+void stack_carrier(int iface, bool on);
 long stack_call(long nr, long a, long b, long c, long d, long e, long f);
 
 #define ST(nr, a, b, c, d, e, f) \

@@ -22,6 +22,7 @@ import (
 	"github.com/lklrun/lklrun/internal/diag/impair"
 	"github.com/lklrun/lklrun/internal/run/virtual"
 	"github.com/lklrun/lklrun/internal/stack"
+	"github.com/lklrun/lklrun/internal/stack/stacknet"
 	"github.com/lklrun/lklrun/pkg/capture"
 )
 
@@ -41,6 +42,8 @@ type virtualRun struct {
 	lab     *virtual.Lab
 	results []Result
 	later   []*virtualStep
+	wires   []impair.State
+	t       *Topology
 }
 
 // virtualStep is a step that runs in the background.
@@ -71,9 +74,9 @@ func (t *Topology) RunVirtual(ctx context.Context, o VirtualOptions) (results []
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := &virtualRun{plan: p, o: &o}
+	r := &virtualRun{plan: p, o: &o, t: t}
 	options := virtual.Options{Bin: o.Bin, Seed: o.Seed}
-	if err := r.addWires(t, &options); err != nil {
+	if err := r.addWires(&options); err != nil {
 		return nil, err
 	}
 	hosts, err := os.MkdirTemp("", "lklrun-lab-")
@@ -107,7 +110,8 @@ func (t *Topology) RunVirtual(ctx context.Context, o VirtualOptions) (results []
 func (t *Topology) checkVirtual() error {
 	for _, name := range sorted(t.Wires) {
 		w := t.Wires[name]
-		if err := supported(join("wires", name), w, Wire{Network: w.Network, MTU: w.MTU, Delay: w.Delay, Loss: w.Loss}); err != nil {
+		known := Wire{Network: w.Network, MTU: w.MTU, Delay: w.Delay, Jitter: w.Jitter, Rate: w.Rate, Limit: w.Limit, Loss: w.Loss, Duplicate: w.Duplicate, Reorder: w.Reorder, Seed: w.Seed}
+		if err := supported(join("wires", name), w, known); err != nil {
 			return err
 		}
 	}
@@ -124,7 +128,7 @@ func (t *Topology) checkVirtual() error {
 		}
 	}
 	for k, s := range t.Steps {
-		known := Step{On: s.On, Run: s.Run, Expect: s.Expect, Timeout: s.Timeout, Retry: s.Retry, Background: s.Background, Report: s.Report, Wait: s.Wait}
+		known := Step{On: s.On, Run: s.Run, Expect: s.Expect, Timeout: s.Timeout, Retry: s.Retry, Background: s.Background, Report: s.Report, Wire: s.Wire, Set: s.Set, Wait: s.Wait}
 		if err := supported(fmt.Sprintf("steps[%d]", k), s, known); err != nil {
 			return err
 		}
@@ -145,22 +149,49 @@ func supported(path string, object, known any) error {
 	return nil
 }
 
-func (r *virtualRun) addWires(t *Topology, o *virtual.Options) error {
+func (r *virtualRun) addWires(o *virtual.Options) error {
 	for _, w := range r.plan.Wires {
-		var v virtual.Wire
-		var err error
-		if s := t.Wires[w.Name]; s.Delay != "" {
-			v.Delay, err = impair.ParseTime(s.Delay)
+		var words []string
+		for _, k := range r.t.Wires[w.Name].keys() {
+			words = append(words, k.key, k.value)
 		}
-		if s := t.Wires[w.Name]; err == nil && s.Loss != "" {
-			v.Loss, err = impair.ParsePercent(s.Loss)
+		if seed := r.t.Wires[w.Name].Seed; seed != 0 {
+			words = append(words, "seed", strconv.Itoa(seed))
 		}
-		if err != nil {
-			return wrong(join("wires", w.Name), "%w", err) // cannot happen: Plan has checked them
+		r.wires = append(r.wires, impair.State{Carrier: true})
+		if len(words) > 0 {
+			if err := r.setWire(len(r.wires)-1, words); err != nil {
+				return wrong(join("wires", w.Name), "%w", err)
+			}
 		}
-		o.Wires = append(o.Wires, v)
+		o.Wires = append(o.Wires, r.wire(len(r.wires)-1))
 	}
 	return nil
+}
+
+// setWire changes the state of a wire in the words of lklctl path, as Lab.Set does.
+func (r *virtualRun) setWire(k int, words []string) error {
+	ways := []stacknet.Way{stacknet.In}
+	if len(words) > 0 && slices.Contains([]string{"down", "up", "clear"}, words[0]) {
+		ways = append(ways, stacknet.Out)
+	}
+	name := r.plan.Wires[k].Name
+	step, err := impair.ParseStep(name, ways, words)
+	if err != nil {
+		return err
+	}
+	state, err := step.Change(r.wires[k], cmp.Or(r.t.Wires[name].MTU, 1500))
+	if err == nil && !state.Ways[stacknet.Out].Netem.None() {
+		err = fmt.Errorf("%s: in virtual time, %q must be a step of its own", name, words[0])
+	}
+	if err == nil {
+		r.wires[k] = state
+	}
+	return err
+}
+
+func (r *virtualRun) wire(k int) virtual.Wire {
+	return virtual.Wire{Impairment: r.wires[k].Ways[stacknet.In], Carrier: r.wires[k].Carrier}
 }
 
 // node returns the description of a node.
@@ -307,6 +338,14 @@ func (r *virtualRun) start(v *virtualStep) (err error) {
 
 // perform performs a step.
 func (r *virtualRun) perform(ctx context.Context, v *virtualStep) error {
+	if v.step.Wire != "" {
+		k := slices.IndexFunc(r.plan.Wires, func(w PlannedWire) bool { return w.Name == v.step.Wire })
+		err := r.setWire(k, strings.Fields(v.step.Set))
+		if err == nil {
+			err = r.lab.Set(k, r.wire(k))
+		}
+		return r.finish(v, r.lab.Now(), err)
+	}
 	if v.step.Wait == "" {
 		if err := r.start(v); err != nil {
 			return err

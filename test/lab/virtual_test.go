@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -244,6 +245,54 @@ func TestVirtualTimeSignals(t *testing.T) {
 	}
 }
 
+// virtualRate prints the rate at which the server has received 5 MB, in Mbit/s.
+const virtualRate = `import socket, time
+start = time.monotonic()
+with socket.create_connection(("server", 80)) as c:
+    c.sendall(b"x" * 5000000)
+    c.shutdown(socket.SHUT_WR)
+    assert c.recv(100) == b"5000000"
+print("rate=%.2f" % (40 / (time.monotonic() - start)))
+`
+
+// virtualWires is a lab whose steps change a wire.
+const virtualWires = `{
+  "stack": "vanilla", "seed": 7, "wires": {"a": {"delay": "10ms", "rate": "20mbit"}},
+  "nodes": {"client": {"wires": ["a"]}, "server": {"wires": ["a"], "run": ["/usr/bin/python3", "${dir}/server.py"], "server": true}},
+  "steps": [
+    {"on": "client", "run": ["/usr/bin/python3", "${dir}/rate.py"]},
+    {"wire": "a", "set": "rate 5mbit delay 20ms"},
+    {"on": "client", "run": ["/usr/bin/python3", "${dir}/rate.py"]},
+    {"wire": "a", "set": "down"},
+    {"on": "client", "run": "ping -c 2 -W 1 server", "expect": 1},
+    {"wire": "a", "set": "up"},
+    {"on": "client", "run": "ping -c 2 server"},
+    {"wire": "a", "set": "clear"},
+    {"wire": "a", "set": "delay 20ms jitter 10ms reorder 10% duplicate 10% loss 5%"},
+    {"on": "client", "run": "ping -c 200 -i 0.01 server"}
+  ]
+}`
+
+// TestVirtualTimeWires checks rate, jitter, reordering and duplicates of a wire, and steps
+// that change it.
+func TestVirtualTimeWires(t *testing.T) {
+	kit.Need(t, "/usr/bin/python3", "ping")
+	u, run := virtualLab(t, map[string]string{"server.py": virtualServer, "rate.py": virtualRate, "v.json": virtualWires})
+	repeats(t, u, run, 6)
+	for step, want := range map[int]string{
+		1:  `rate=1[789]\.`,
+		3:  `rate=4\.[5-8]`,
+		7:  `icmp_seq=2 ttl=64 time=40\.3 ms`,
+		10: `\(DUP!\)(.|\n)* [1-9][0-9]?(\.[0-9]+)?% packet loss`,
+	} {
+		b, err := os.ReadFile(filepath.Join(u.folder, "v.results", fmt.Sprintf("step-%d.log", step)))
+		kit.Must(t, err)
+		if !regexp.MustCompile(want).Match(b) {
+			t.Errorf("step %d: no %q: %s", step, want, b)
+		}
+	}
+}
+
 // TestVirtualTimeHasNoNoise checks times to the millisecond: a connection takes ARP and one
 // round trip, and an hour takes less than a minute.
 func TestVirtualTimeHasNoNoise(t *testing.T) {
@@ -303,7 +352,7 @@ func TestVirtualTimeRefuses(t *testing.T) {
 		{lab(``, `import socket; a, b = socket.socketpair(); socket.send_fds(a, [b"x"], [1])`), 1, "passes a descriptor of a file"},
 		{lab(``, "while True: pass"), 1, "node client: /usr/bin/python3 runs for 30 s without a system call"},
 		{lab(``, `import time; time.sleep(61)`), 1, "not done after 1m0s"},
-		{lab(`"jitter": "1ms", "delay": "5ms"`, `pass`), 2, "wires.a.jitter: is not supported in virtual time"},
+		{strings.Replace(lab(``, `pass`), `"steps": [`, `"steps": [{"wire": "a", "set": "up delay 5ms"}, `, 1), 1, "must be a step of its own"},
 	} {
 		kit.Must(t, os.WriteFile(filepath.Join(u.folder, "v.json"), []byte(c.file), 0o644))
 		r := run("v.json")

@@ -82,6 +82,25 @@ func (s Step) from(have State) (State, error) {
 	return want, nil
 }
 
+// Change returns the state of an interface after the step, or an error if that state is
+// impossible.
+func (s Step) Change(have State, mtu int) (State, error) {
+	want, err := s.from(have)
+	want.setLimits(have, mtu)
+	return want, err
+}
+
+// setLimits sets the size of queues that the user has not chosen.
+func (want *State) setLimits(have State, mtu int) {
+	for w := range want.Ways {
+		e, had := &want.Ways[w].Netem, have.Ways[w].Netem
+		reckoned := e.Limit == had.Limit && had.Limit == room(had, mtu)
+		if !e.None() && (e.Limit == 0 || reckoned) {
+			e.Limit = room(*e, mtu)
+		}
+	}
+}
+
 // Possible returns an error if the step is impossible on an interface without impairments.
 func (s Step) Possible() error {
 	_, err := s.from(State{Carrier: true})
@@ -203,13 +222,7 @@ func (p *Paths) Restore(was Path) error {
 }
 
 func (p *Paths) set(have Path, want State) error {
-	for w := range want.Ways {
-		e, had := &want.Ways[w].Netem, have.Ways[w].Netem
-		reckoned := e.Limit == had.Limit && had.Limit == room(had, have.MTU)
-		if !e.None() && (e.Limit == 0 || reckoned) {
-			e.Limit = room(*e, have.MTU)
-		}
-	}
+	want.setLimits(have.State, have.MTU)
 	err := p.n.Impair(have.LinkState, want.Ways)
 	if err == nil && want.Carrier != have.Carrier {
 		err = p.carrier(have, want.Carrier)

@@ -34,6 +34,7 @@ const (
 	msgFrame  = 'f'
 	msgStart  = 's'
 	msgGrant  = 'g'
+	msgWire   = 'w'
 	msgDone   = 'd'
 	msgListen = 'l'
 	msgEnd    = 'e'

@@ -11,6 +11,7 @@
 package virtual
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -24,9 +25,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LeastDelay is the delay of a wire that has none. A round cannot be shorter.
-const LeastDelay = 10 * time.Microsecond
-
 const (
 	never = math.MaxUint64
 	// begin is the monotonic clock of the nodes when the first program can start: BEGIN_NS
@@ -37,12 +35,6 @@ const (
 // Epoch is the time of day at the start of each lab: REAL_OFFSET in
 // csrc/virtual/virtual.h.
 var Epoch = time.Unix(1767225600, 0).UTC()
-
-// Wire is a wire.
-type Wire struct {
-	Delay time.Duration
-	Loss  float64 // probability that a frame is lost
-}
 
 // Interface is an interface of a node.
 type Interface struct {
@@ -113,16 +105,16 @@ type Lab struct {
 	programs  []*Program
 	now       uint64 // end of the last round
 	lookahead uint64
-	ends      [][]end // of each wire
-	chance    []*rand.Rand
+	ends      [][]wireEnd  // of each wire
+	chance    []*rand.Rand // of each wire
 }
 
 // end is an end of a wire.
 type end struct{ node, iface int }
 
-// frame is a frame that a node has sent.
+// frame is a frame that an end sends or receives.
 type frame struct {
-	from end
+	end  end
 	at   uint64
 	data []byte
 }
@@ -133,16 +125,16 @@ func Start(ctx context.Context, o Options) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Lab{o: o, now: begin, lookahead: never, ends: make([][]end, len(o.Wires))}
-	for k, w := range o.Wires {
-		l.lookahead = min(l.lookahead, uint64(max(w.Delay, LeastDelay)))
-		l.chance = append(l.chance, rand.New(rand.NewPCG(o.Seed, uint64(k)))) //nolint:gosec // repeatable on purpose
+	l := &Lab{o: o, now: begin, lookahead: never, ends: make([][]wireEnd, len(o.Wires))}
+	for k := range o.Wires {
+		l.lookahead = min(l.lookahead, o.Wires[k].least())
+		l.chance = append(l.chance, rand.New(rand.NewPCG(cmp.Or(o.Wires[k].Netem.Seed, o.Seed), uint64(k)))) //nolint:gosec // repeatable on purpose
 	}
 	seeds := rand.New(rand.NewPCG(o.Seed, never)) //nolint:gosec // repeatable on purpose
 	var g errgroup.Group
 	for k := range o.Nodes {
 		for j, i := range o.Nodes[k].Interfaces {
-			l.ends[i.Wire] = append(l.ends[i.Wire], end{k, j})
+			l.ends[i.Wire] = append(l.ends[i.Wire], wireEnd{end: end{k, j}})
 		}
 		n, err := startNode(ctx, path, &o.Nodes[k], seeds.Uint64())
 		if err != nil {
@@ -183,6 +175,39 @@ func (l *Lab) Run(node int, output string, command []string) (*Program, error) {
 	n := l.nodes[node]
 	n.next = min(n.next, l.now)
 	return p, n.send(msgStart, len(l.programs)-1, l.now, data)
+}
+
+// Set changes a wire now. If it drops all packets, those in flight are lost, too.
+func (l *Lab) Set(wire int, w Wire) error {
+	was := l.o.Wires[wire]
+	l.o.Wires[wire] = w
+	if w.Netem.Seed != 0 && w.Netem.Seed != was.Netem.Seed {
+		l.chance[wire] = rand.New(rand.NewPCG(w.Netem.Seed, uint64(wire))) //nolint:gosec // repeatable on purpose
+	}
+	l.lookahead = never
+	for k := range l.o.Wires {
+		l.lookahead = min(l.lookahead, l.o.Wires[k].least())
+	}
+	for k := range l.ends[wire] {
+		e := &l.ends[wire][k]
+		var state []byte // twin of on_wire() in csrc/virtual/main.c
+		for _, b := range []bool{w.Carrier, w.Drop} {
+			if b {
+				state = append(state, 1)
+			} else {
+				state = append(state, 0)
+			}
+		}
+		if w.Drop {
+			e.due = nil
+		}
+		n := l.nodes[e.node]
+		n.next = min(n.next, l.now)
+		if err := n.send(msgWire, e.iface, l.now, state); err != nil {
+			return n.ended(err)
+		}
+	}
+	return nil
 }
 
 // Round runs the nodes up to the next time at which frames can arrive, but not beyond
@@ -273,25 +298,23 @@ func (l *Lab) deliver(frames []frame) error {
 	})
 	for _, f := range frames {
 		if l.o.Packet != nil {
-			if err := l.o.Packet(f.from.node, f.from.iface, Epoch.Add(time.Duration(f.at)-begin), f.data); err != nil {
+			if err := l.o.Packet(f.end.node, f.end.iface, Epoch.Add(time.Duration(f.at)-begin), f.data); err != nil {
 				return err
 			}
 		}
-		w := l.o.Nodes[f.from.node].Interfaces[f.from.iface].Wire
-		arrival := f.at + uint64(max(l.o.Wires[w].Delay, LeastDelay))
-		for _, e := range l.ends[w] {
-			if e == f.from || !l.accepts(e, f.data) {
-				continue
-			}
-			// Each end decides for itself, as in a lab in real time.
-			if p := l.o.Wires[w].Loss; p > 0 && l.chance[w].Float64() < p {
+		w := l.o.Nodes[f.end.node].Interfaces[f.end.iface].Wire
+		for k := range l.ends[w] {
+			e := &l.ends[w][k]
+			if e.end == f.end || !l.accepts(e.end, f.data) {
 				continue
 			}
 			n := l.nodes[e.node]
-			if err := n.send(msgFrame, e.iface, arrival, f.data); err != nil {
-				return n.ended(err)
+			for _, got := range e.receive(&l.o.Wires[w], l.chance[w], f.at, f.data) {
+				if err := n.send(msgFrame, e.iface, got.at, got.data); err != nil {
+					return n.ended(err)
+				}
+				n.next = min(n.next, got.at)
 			}
-			n.next = min(n.next, arrival)
 		}
 	}
 	return nil
