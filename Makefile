@@ -372,7 +372,8 @@ bench: packages build ## measure stacks beside the host, pasta and slirp4netns f
 .PHONY: conformance
 conformance: packages build ## run other projects' tests, natively and on the stacks; writes docs/reference/conformance.md
 	@.ci/install-packages libpython3.11-testsuite cmake dpkg-dev
-	@$(GO) run ./test/conformance -out docs/reference/conformance.md $(CONFORMANCEFLAGS)
+	@$(GO) run ./test/conformance -stacks vanilla,mptcp,vanilla+preload,mptcp+preload \
+		-out docs/reference/conformance.md $(CONFORMANCEFLAGS)
 
 .PHONY: conformance-runtimes
 conformance-runtimes: packages build ## the same with the suites of language runtimes and servers; takes hours
