@@ -141,8 +141,8 @@ func TestSelftestPackets(t *testing.T) {
 	before, err := os.ReadFile(sizes)
 	kit.Must(t, err)
 	for name, script := range map[string]string{
-		"right": "`sysctl -q net.ipv4.tcp_rmem=\"4096 40000 80000\"`\n> S. win 18980\n",
-		"wrong": "`echo 4096 40000 80000 >" + sizes + "; grep -w 40000 " + sizes + "`\n> S. win 20000\n",
+		"right":  "`sysctl -q net.ipv4.tcp_rmem=\"4096 40000 80000\"`\n> S. win 18980\n",
+		"wrong":  "`echo 4096 40000 80000 >" + sizes + "; grep -w 40000 " + sizes + "`\n> S. win 20000\n",
 		"spaces": "`unshare -n true`\n",
 	} {
 		kit.Must(t, os.WriteFile(filepath.Join(dir, name+".pkt"), []byte(script), 0o644))
