@@ -40,11 +40,14 @@ change files, processes or networks of the host. A SUITE is one of:
 
 The tests are those of each kernel: of the tree, or of Debian's source package.
 With --baseline, a test fails only if one of its checks passes on the baseline.
-The exit status is 1 if a test failed.`
+The exit status is 1 if a test failed.
+
+--bisect searches the commit that made tests fail. It builds in a worktree of its own.`
 
 const testExamples = `  lklrun test --kernel ~/linux packetdrill
   lklrun test --kernel 6.1 --kernel 6.12 net/mptcp --junit results.xml
-  lklrun test --kernel ~/linux --baseline 6.12 net:fib_tests.sh net/mptcp`
+  lklrun test --kernel ~/linux --baseline 6.12 net:fib_tests.sh net/mptcp
+  lklrun test --kernel ~/linux --bisect v6.11..HEAD packetdrill:tcp_inq`
 
 // tester contains the flags of the verb test.
 type tester struct {
@@ -52,6 +55,7 @@ type tester struct {
 	drill           string
 	junit           string
 	baseline        string
+	bisect          string
 	results         string
 	tap             bool
 	jobs            int
@@ -88,6 +92,7 @@ func testCommand() *cobra.Command {
 	f.IntVarP(&t.jobs, "jobs", "j", runtime.NumCPU(), "run `N` tests at once")
 	f.DurationVar(&t.limit, "timeout", 0, "end each test after this `DURATION` (default: that of its folder, at least 5m)")
 	f.StringVar(&t.baseline, "baseline", "", "compare with a `KERNEL`, or with the JUnit file of an earlier run")
+	f.StringVar(&t.bisect, "bisect", "", "search the commit of the kernel tree that made tests fail; `GOOD..BAD`")
 	f.StringVar(&t.junit, "junit", "", "write the results to this `FILE`, in JUnit's format")
 	f.BoolVar(&t.tap, "tap", false, "print the results in the Test Anything Protocol")
 	f.StringVar(&t.results, "results", "", "write the output of each test that fails to this `FOLDER`")
@@ -122,6 +127,9 @@ func (t *tester) run(ctx context.Context, suites []string) error {
 		return cli.Usagef("--jobs %d: expected a positive number", t.jobs)
 	case t.limit < 0:
 		return cli.Usagef("--timeout %s: expected a positive duration", t.limit)
+	}
+	if t.bisect != "" {
+		return t.runBisect(ctx, suites)
 	}
 	all := append(slices.Clone(t.kernels), t.stacks...)
 	if slices.Sort(all); len(slices.Compact(slices.Clone(all))) < len(all) {
@@ -215,13 +223,26 @@ func (t *tester) kernel(ctx context.Context, kernel string, suites []string) (se
 	if strings.HasPrefix(like.Kernel+".", kernel+".") {
 		return t.tests(ctx, kernel, like, suites)
 	}
-	dir, err := os.UserCacheDir()
+	s, err := t.build(ctx, kernel)
 	if err != nil {
 		return selftest.Kernel{}, err
 	}
+	return t.tests(ctx, kernel, s, suites)
+}
+
+// build builds a stack in the cache.
+func (t *tester) build(ctx context.Context, kernel string) (*stack.Stack, error) {
+	like, err := findStack("vanilla")
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return nil, err
+	}
 	tree, err := filepath.Abs(kernel)
 	if err != nil {
-		return selftest.Kernel{}, err
+		return nil, err
 	}
 	p := newBuildProgress()
 	r, err := stackbuild.Build(ctx, stackbuild.Options{
@@ -230,10 +251,12 @@ func (t *tester) kernel(ctx context.Context, kernel string, suites []string) (se
 	})
 	p.clear()
 	if err != nil {
-		return selftest.Kernel{}, err
+		return nil, err
 	}
-	cli.Note(os.Stderr, self, "built Linux %s in %s", r.Stack.Kernel, r.Took.Round(time.Second))
-	return t.tests(ctx, kernel, r.Stack, suites)
+	if t.bisect == "" {
+		cli.Note(os.Stderr, self, "built Linux %s in %s", r.Stack.Kernel, r.Took.Round(time.Second))
+	}
+	return r.Stack, r.Stack.CheckLibrary()
 }
 
 // tests finds the tests of a stack's source.
@@ -242,35 +265,42 @@ func (t *tester) tests(ctx context.Context, name string, s *stack.Stack, suites 
 	if err := s.CheckLibrary(); err != nil {
 		return k, &cli.UsageError{Err: err}
 	}
-	var drill, selftests string
-	var err error
-	if slices.ContainsFunc(suites, selftest.NeedsDrill) {
-		if drill, err = selftest.FindDrill(t.drill); err != nil {
+	tree := ""
+	if s.Built != nil && filepath.IsAbs(s.Built.Source) {
+		tree = s.Built.Source
+	} else if collections := selftest.Collections(suites); len(collections) > 0 {
+		number := strings.SplitN(s.Kernel+"..", ".", 3)
+		var err error
+		if tree, err = selftest.Unpack(ctx, number[0]+"."+number[1], collections); err != nil {
 			return k, err
 		}
 	}
-	if collections := selftest.Collections(suites); len(collections) > 0 {
-		tree := ""
-		if s.Built != nil && filepath.IsAbs(s.Built.Source) {
-			tree = s.Built.Source
-		} else {
-			number := strings.SplitN(s.Kernel+"..", ".", 3)
-			if tree, err = selftest.Unpack(ctx, number[0]+"."+number[1], collections); err != nil {
-				return k, err
-			}
+	var err error
+	k.Tests, err = t.find(tree, suites)
+	return k, err
+}
+
+// find returns the tests of suites, those of collections from a kernel tree.
+func (t *tester) find(tree string, suites []string) (tests []selftest.Test, err error) {
+	var drill, selftests string
+	if slices.ContainsFunc(suites, selftest.NeedsDrill) {
+		if drill, err = selftest.FindDrill(t.drill); err != nil {
+			return nil, err
 		}
+	}
+	if len(selftest.Collections(suites)) > 0 {
 		if selftests, err = selftest.Folder(tree); err != nil {
-			return k, err
+			return nil, err
 		}
 	}
 	for _, suite := range suites {
 		found, err := selftest.Find(suite, selftests, drill)
 		if err != nil {
-			return k, err
+			return nil, err
 		}
-		k.Tests = append(k.Tests, found...)
+		tests = append(tests, found...)
 	}
-	return k, nil
+	return tests, nil
 }
 
 // execute runs the tests of these kernels.

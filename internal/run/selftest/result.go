@@ -67,6 +67,9 @@ func Summarize(results []Result, kernel string) string {
 	return line
 }
 
+// Failed reports whether the test failed, other than on the baseline.
+func (r *Result) Failed() bool { return r.Outcome.bad() }
+
 // Failed returns the number of tests that failed, other than on the baseline.
 func Failed(results []Result) (n int) {
 	for i := range results {
