@@ -41,8 +41,10 @@ static struct timer {
 } timers[MAX_TIMERS];
 static int timer_count;
 
-/* Pending signals of a thread; of those for the process, all that the kernel has not
- * chosen the first thread for. */
+/*
+ * Pending signals of a thread, including those for its process that the first thread blocks:
+ * all others are the first thread's.
+ */
 static uint64_t pending(struct thread *t)
 {
 	uint64_t shared = status_field(t->tid, "\nShdPnd:", 16);

@@ -300,9 +300,9 @@ func stacks(t *testing.T) []string {
 	return []string{"mptcp", "vanilla"}
 }
 
-// stands uses a standing server again and again. The servers of the set take turns in two lines,
-// so that the limits of the checks hold on a small machine. What lklhost holds must not grow after
-// the first rounds, in which its caches fill.
+// stands repeats the checks of a server for as long as `make standing` says. Only two servers are
+// checked at a time, because the checks have time limits. After the first rounds, which fill
+// caches, lklhost must have no more sockets, files and memory than before.
 func (r *running) stands(use func()) {
 	r.t.Helper()
 	if !standing(r.t) {

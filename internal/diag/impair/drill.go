@@ -94,8 +94,8 @@ func (s Step) Change(have State, mtu int) (State, error) {
 func (want *State) setLimits(have State, mtu int) {
 	for w := range want.Ways {
 		e, had := &want.Ways[w].Netem, have.Ways[w].Netem
-		reckoned := e.Limit == had.Limit && had.Limit == room(had, mtu)
-		if !e.None() && (e.Limit == 0 || reckoned) {
+		computed := e.Limit == had.Limit && had.Limit == room(had, mtu)
+		if !e.None() && (e.Limit == 0 || computed) {
 			e.Limit = room(*e, mtu)
 		}
 	}
