@@ -92,7 +92,7 @@ func testCommand() *cobra.Command {
 	f.IntVarP(&t.jobs, "jobs", "j", runtime.NumCPU(), "run `N` tests at once")
 	f.DurationVar(&t.limit, "timeout", 0, "end each test after this `DURATION` (default: that of its folder, at least 5m)")
 	f.StringVar(&t.baseline, "baseline", "", "compare with a `KERNEL`, or with the JUnit file of an earlier run")
-	f.StringVar(&t.bisect, "bisect", "", "search the commit of the kernel tree that made tests fail; `GOOD..BAD`")
+	f.StringVar(&t.bisect, "bisect", "", "search `GOOD..BAD` of the kernel tree for the commit that made tests fail")
 	f.StringVar(&t.junit, "junit", "", "write the results to this `FILE`, in JUnit's format")
 	f.BoolVar(&t.tap, "tap", false, "print the results in the Test Anything Protocol")
 	f.StringVar(&t.results, "results", "", "write the output of each test that fails to this `FOLDER`")
