@@ -47,7 +47,7 @@ static enum verdict native_file(struct thread *t, uint64_t *a, int f, long *ret)
 static enum verdict native_plain(struct thread *t, uint64_t *a, int f, long *ret)
 {
 	if (f >= 0)
-		*ret = stack_call(t->req.data.nr, f, (long)a[1], (long)a[2], (long)a[3], 0, 0);
+		*ret = st_call(t->req.data.nr, f, (long)a[1], (long)a[2], (long)a[3], 0, 0);
 	return f < 0 ? NATIVE : ANSWER;
 }
 

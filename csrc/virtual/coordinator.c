@@ -80,9 +80,9 @@ bool coordinator_read(void *to, size_t len)
 	return !len || fread(to, len, 1, in) == 1;
 }
 
-/** coordinator_done - report the time of the next event */
-void coordinator_done(uint64_t next)
+/** coordinator_done - report the time of the next event, and whether lklrun waits for one that is there */
+void coordinator_done(uint64_t next, bool event)
 {
-	message(MSG_DONE, 0, next, NULL, 0);
+	message(MSG_DONE, event, next, NULL, 0);
 	fflush(out);
 }

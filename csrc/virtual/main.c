@@ -73,17 +73,17 @@ static uint64_t next_event(void)
 	for (i = 0; i < thread_count; i++)
 		if (threads[i].live && threads[i].held && threads[i].wake < t)
 			t = threads[i].wake;
-	if (timers_next() < t)
-		t = timers_next();
+	if (timers_first() < t)
+		t = timers_first();
 	return events && events->m.time < t ? events->m.time : t;
 }
 
-/* The wire of an interface changes: the twin of Set() in internal/run/virtual. */
-static void on_wire(int iface, bool carrier, bool lost)
+/** lose_frames - drop the frames in flight to an interface */
+static void lose_frames(int iface)
 {
 	struct event **at = &events, *e;
 
-	while (lost && (e = *at)) {
+	while ((e = *at)) {
 		if (e->m.type != MSG_FRAME || e->m.id != iface) {
 			at = &e->next;
 			continue;
@@ -91,7 +91,6 @@ static void on_wire(int iface, bool carrier, bool lost)
 		*at = e->next;
 		free(e);
 	}
-	stack_carrier(iface, carrier);
 }
 
 /** run - run the node until @until, exclusively */
@@ -116,8 +115,6 @@ static uint64_t run(uint64_t until)
 			events = e->next;
 			if (e->m.type == MSG_FRAME)
 				stack_frame(e->m.id, e->data, e->m.len);
-			else if (e->m.type == MSG_WIRE)
-				on_wire(e->m.id, e->data[0], e->data[1]);
 			else
 				program_start(e->m.id, e->data, e->m.len);
 			free(e);
@@ -171,7 +168,7 @@ int main(int argc, char **argv)
 {
 	const char *lib = NULL, *mem = "64M";
 	uint64_t seed = 0;
-	uint64_t limit = NEVER;
+	uint64_t limit = NEVER, next;
 	struct msg m;
 	int o, first;
 
@@ -205,22 +202,36 @@ int main(int argc, char **argv)
 	for (; first + 1 < argc && strcmp(argv[first], "run"); first += 2) {
 		if (!strcmp(argv[first], "sysctl"))
 			stack_sysctl(argv[first + 1]);
-		else if (!strcmp(argv[first], "if"))
-			stack_interface(argv[first + 1]);
 		else
-			stack_route(argv[first + 1]);
+			stack_interface(argv[first + 1]);
 	}
 	stack_settle();
+	if (!alone)
+		serve_calls();
 	if (now >= BEGIN_NS)
 		fail("the stack took until %llu ns to boot", now);
 	if (alone && first + 1 < argc)
 		return run_alone(argv + first + 1, limit);
-	coordinator_done(next_event());
+	coordinator_done(now, served_event());
 	while (coordinator_read(&m, sizeof(m))) {
-		if (m.type == MSG_GRANT)
-			coordinator_done(run(m.time));
-		else
+		switch (m.type) {
+		case MSG_GRANT:
+			next = run(m.time);
+			coordinator_done(next, served_event());
+			break;
+		case MSG_SERVE:
+			if (m.time > now)
+				now = m.time;
+			serve_calls();
+			/* Programs and the stack may go on at once. */
+			coordinator_done(now, served_event());
+			break;
+		case MSG_LOST:
+			lose_frames(m.id);
+			break;
+		default:
 			add_event(&m);
+		}
 	}
 	programs_kill();
 	return 0;

@@ -149,8 +149,8 @@ void timers_drop(struct process *p, bool exec)
 			timers[i].p = NULL;
 }
 
-/** timers_next - the time at which the next timer expires */
-uint64_t timers_next(void)
+/** timers_first - the time at which the next timer expires */
+uint64_t timers_first(void)
 {
 	uint64_t next = NEVER;
 	int i;

@@ -33,6 +33,10 @@
 #ifndef IPPROTO_MPTCP
 #define IPPROTO_MPTCP	262
 #endif
+#ifndef SOL_MPTCP
+#define SOL_MPTCP	284
+#endif
+#define MPTCP_FULL_INFO	4	/* linux/mptcp.h */
 
 #define ADDR_SIZE	128
 #define CONTROL_SIZE	4096
@@ -545,7 +549,7 @@ enum verdict on_name(struct thread *t, uint64_t *a, int f, long *ret)
 
 	if (f < 0)
 		return NATIVE;
-	*ret = stack_call(t->req.data.nr, f, (long)name, (long)&len, 0, 0, 0);
+	*ret = st_call(t->req.data.nr, f, (long)name, (long)&len, 0, 0, 0);
 	if (!*ret)
 		*ret = give_name(t, name, len, a[1], a[2]);
 	return ANSWER;
@@ -559,6 +563,8 @@ static bool is_plain(int level, int option)
 		       option != SO_ATTACH_REUSEPORT_EBPF;
 	if (level == IPPROTO_TCP)
 		return option != TCP_ZEROCOPY_RECEIVE;
+	if (level == SOL_MPTCP)
+		return option != MPTCP_FULL_INFO;
 	/* iptables, arptables, ip6tables */
 	return level == IPPROTO_IP ? option != 64 && option != 65 && option != 96 && option != 97 :
 	       level != IPPROTO_IPV6 || (option != 64 && option != 65);

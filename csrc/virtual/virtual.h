@@ -31,9 +31,10 @@
 enum msg_type {
 	MSG_FRAME = 'f',	/* both ways: a frame that is sent or arrives at @time */
 	MSG_START = 's',	/* start program @id at @time: output file and words, each with a NUL */
-	MSG_WIRE = 'w',		/* the wire of an interface changes at @time: carrier, frames in flight are lost */
+	MSG_LOST = 'w',		/* the frames in flight to interface @id are lost */
+	MSG_SERVE = 'c',	/* make the calls of the control connection at @time, see serve.c */
 	MSG_GRANT = 'g',	/* run until @time, exclusively */
-	MSG_DONE = 'd',		/* has run until then; the next event is at @time */
+	MSG_DONE = 'd',		/* has run until then; the next event is at @time; @id 1: there is an event for the control connection */
 	MSG_LISTEN = 'l',	/* program @id listens */
 	MSG_END = 'e',		/* program @id has ended at @time, with the wait status */
 	MSG_FAIL = 'x',		/* the lab cannot go on: a line for the user */
@@ -127,7 +128,7 @@ extern char buf[BUF_SIZE];	/* for the call that is handled */
 extern bool alone;		/* there is no coordinator */
 bool coordinator_open(void);
 bool coordinator_read(void *to, size_t len);
-void coordinator_done(uint64_t next);
+void coordinator_done(uint64_t next, bool event);
 void message(int type, int id, uint64_t time, const void *data, uint32_t len);
 void fail(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
 void random_seed(uint64_t seed);
@@ -136,16 +137,18 @@ uint64_t random_next(void);
 /* node_stack.c: the kernel and its devices */
 void stack_begin(const char *lib, const char *mem, uint64_t seed);
 void stack_interface(const char *text);
-void stack_route(const char *text);
 void stack_sysctl(const char *text);
 void stack_settle(void);
 uint64_t stack_next(void);
 void stack_frame(int iface, const void *frame, uint32_t len);
-void stack_carrier(int iface, bool on);
-long stack_call(long nr, long a, long b, long c, long d, long e, long f);
+long st_call(long nr, long a, long b, long c, long d, long e, long f);
 
 #define ST(nr, a, b, c, d, e, f) \
-	stack_call(SYS_##nr, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f))
+	st_call(SYS_##nr, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f))
+
+/* serve.c: calls of lklrun */
+void serve_calls(void);
+bool served_event(void);
 
 /* process.c: processes and threads */
 extern struct thread threads[MAX_THREADS];
@@ -164,7 +167,7 @@ bool signals_own(struct thread *t);
 bool signals_in(struct thread *t, uint64_t set);
 bool process_killed(struct process *p);
 void timers_drop(struct process *p, bool exec);
-uint64_t timers_next(void);
+uint64_t timers_first(void);
 void timers_expire(void);
 
 /* program.c: start and end of programs, and the order in which their threads run */

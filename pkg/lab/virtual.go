@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -20,10 +19,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/diag/impair"
+	"github.com/lklrun/lklrun/internal/link"
 	"github.com/lklrun/lklrun/internal/run/virtual"
 	"github.com/lklrun/lklrun/internal/stack"
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 	"github.com/lklrun/lklrun/pkg/capture"
+	"github.com/lklrun/lklrun/pkg/config"
 )
 
 // VirtualOptions are the options of RunVirtual.
@@ -118,7 +119,7 @@ func (t *Topology) checkVirtual() error {
 	for _, name := range sorted(t.Nodes) {
 		n, at := t.Nodes[name], join("nodes", name)
 		for k, e := range n.Wires {
-			if err := supported(fmt.Sprintf("%s[%d]", join(at, "wires"), k), e, End{Wire: e.Wire, IP: e.IP}); err != nil {
+			if err := supported(fmt.Sprintf("%s[%d]", join(at, "wires"), k), e, End{Wire: e.Wire, IP: e.IP, Options: pathOptions(e.Options)}); err != nil {
 				return err
 			}
 		}
@@ -134,6 +135,14 @@ func (t *Topology) checkVirtual() error {
 		}
 	}
 	return nil
+}
+
+// pathOptions returns those of the options of an end that describe its path.
+func pathOptions(options string) string {
+	return strings.Join(slices.DeleteFunc(strings.Split(options, ","), func(o string) bool {
+		key, _, _ := strings.Cut(o, "=")
+		return !slices.Contains([]string{"backup", "fullmesh", "signal", "table"}, key)
+	}), ",")
 }
 
 // supported returns an error for the first field of an object that is not as in known, which
@@ -204,25 +213,32 @@ func (r *virtualRun) node(t *Topology, n *PlannedNode, folder string) (virtual.N
 		return v, err
 	case s.Library == "":
 		return v, wrong(join(at, "stack"), "%s is not supported in virtual time", n.Stack)
-	case s.MPTCP && len(n.Interfaces) > 1 && !n.Router:
-		return v, wrong(join(at, "stack"), "%s on a node with several wires is not supported in virtual time; use vanilla", n.Stack)
 	}
 	v.Library, v.MPTCP = filepath.Join(s.Dir, s.Library), s.MPTCP
 	v.Mem = cmp.Or(t.Nodes[n.Name].Mem, t.Mem, s.Mem, "64M")
 	for _, name := range sorted(s.Sysctls) {
 		v.Sysctls = append(v.Sysctls, name+"="+s.Sysctls[name])
 	}
+	if s.MPTCP {
+		v.Config.MPTCP = stacknet.MaxMPTCP()
+	}
 	for k := 1; k < len(n.Flags); k++ {
-		if n.Flags[k-1] == "--sysctl" {
+		switch n.Flags[k-1] {
+		case "--sysctl":
 			v.Sysctls = append(v.Sysctls, n.Flags[k])
+		case "--if":
+			spec, err := config.ParseInterface(n.Flags[k])
+			if err != nil {
+				return v, wrong(join(at, "wires"), "%w", err)
+			}
+			l := link.New(len(v.Paths), &spec)
+			l.MTU, l.Endpoint = cmp.Or(l.MTU, 1500), s.MPTCP
+			v.Config.Links, v.Paths = append(v.Config.Links, l.InStack()), append(v.Paths, l.Path())
 		}
 	}
 	for _, i := range n.Interfaces {
 		wire := slices.IndexFunc(r.plan.Wires, func(w PlannedWire) bool { return w.Name == i.Wire })
-		v.Interfaces = append(v.Interfaces, virtual.Interface{Wire: wire, MTU: cmp.Or(t.Wires[i.Wire].MTU, 1500), Addrs: i.Addresses})
-		for _, route := range i.Routes {
-			v.Routes = append(v.Routes, virtual.Route{To: route.To, Via: route.Via})
-		}
+		v.Interfaces = append(v.Interfaces, virtual.Interface{Wire: wire, Addrs: i.Addresses})
 	}
 	text := "127.0.0.1 localhost\n::1 localhost\n"
 	for _, h := range n.Names {
@@ -247,7 +263,7 @@ func (r *virtualRun) capture(o *virtual.Options) (func() error, error) {
 			var index int
 			index, err = w.AddInterface(capture.Interface{
 				Name: n.Name + ":eth" + strconv.Itoa(j), LinkType: capture.LinkTypeEthernet, Snaplen: 1 << 18,
-				Addrs: i.Addrs, MAC: net.HardwareAddr(i.MAC()),
+				Addrs: i.Addrs, MAC: i.MAC(),
 			})
 			if j == 0 {
 				first[k] = index

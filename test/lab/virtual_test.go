@@ -444,3 +444,60 @@ public class Waiter {
 		}
 	}
 }
+
+// virtualPaths is a lab with two paths, one of which is cut during a transfer and comes
+// back.
+const virtualPaths = `{
+  "stack": "mptcp", "seed": 7,
+  "wires": {"a": {"delay": "10ms", "rate": "10mbit"}, "b": {"delay": "30ms", "rate": "10mbit", "loss": "0.1%"}},
+  "nodes": {
+    "client": {"wires": ["a", "b"]},
+    "server": {"wires": ["a", "b"], "run": ["/usr/bin/python3", "-u", "${dir}/server.py"], "server": true}
+  },
+  "steps": [
+    {"on": "client", "run": ["/usr/bin/python3", "${dir}/client.py"], "background": true, "report": ["seconds", "sent"]},
+    {"wait": "3s"},
+    {"wire": "a", "set": "down"},
+    {"wait": "3s"},
+    {"wire": "a", "set": "up"}
+  ]
+}`
+
+// TestVirtualTimePaths checks that MPTCP uses two paths, survives the cut of one, uses it
+// again when it is back, and that all of this repeats.
+func TestVirtualTimePaths(t *testing.T) {
+	kit.Need(t, "/usr/bin/python3")
+	u, run := virtualLab(t, map[string]string{"v.json": virtualPaths,
+		"server.py": `import hashlib, socket
+s = socket.create_server(("", 80))
+while True:
+    c, a = s.accept()
+    h = hashlib.sha256()
+    while b := c.recv(65536):
+        h.update(b)
+    c.sendall(h.hexdigest().encode())
+    c.close()
+`, "client.py": `import hashlib, random, socket, time
+data = random.Random(1).randbytes(15000000)
+start = time.monotonic()
+with socket.create_connection(("server", 80)) as c:
+    c.sendall(data)
+    c.shutdown(socket.SHUT_WR)
+    assert c.recv(100).decode() == hashlib.sha256(data).hexdigest()
+print("seconds=%.3f" % (time.monotonic() - start))
+print("sent=%d" % len(data))
+`})
+	repeats(t, u, run, 20)
+	var report struct {
+		Results struct {
+			Seconds float64 `json:"seconds,string"`
+		} `json:"results"`
+	}
+	text, err := os.ReadFile(filepath.Join(u.folder, "v.results", "results.json"))
+	kit.Must(t, err)
+	kit.Must(t, json.Unmarshal(text, &report))
+	// 120 Mbit: 12 s over one path, 6 s over two, 7.5 s with the cut.
+	if s := report.Results.Seconds; s < 7 || s > 9.5 {
+		t.Errorf("the transfer took %v s", s)
+	}
+}

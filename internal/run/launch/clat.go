@@ -35,7 +35,7 @@ func (v *links) uplinks(only string) (all []clat.Uplink) {
 		if l.host.CLAT != nil || only != "" && l.Name != only {
 			continue
 		}
-		u := clat.Uplink{Name: stackDevice(l.Link), Table: l.Table, Shared: len(l.Shared) > 0, Servers: slices.Clone(l.DNS)}
+		u := clat.Uplink{Name: l.StackDevice(), Table: l.Table, Shared: len(l.Shared) > 0, Servers: slices.Clone(l.DNS)}
 		if c := v.leases.Client(l.Link); c != nil {
 			servers, _ := c.Resolver()
 			u.Servers = append(u.Servers, servers...)

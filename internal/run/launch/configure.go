@@ -12,7 +12,6 @@ import (
 
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/diag/sysctl"
-	"github.com/lklrun/lklrun/internal/run/plan"
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
@@ -40,13 +39,13 @@ func (r *run) configure(ctx context.Context) error {
 	var after []stacknet.Sysctl
 	for _, l := range r.links.all() {
 		cfg.Sysctls, after = append(cfg.Sysctls, deviceSettings(l.Link)...), append(after, vlanSettings(l.Link)...)
-		cfg.Links = append(cfg.Links, stackLink(l.Link))
+		cfg.Links = append(cfg.Links, l.InStack())
 	}
 	for _, s := range r.plan.Sysctls {
 		cfg.Sysctls = append(cfg.Sysctls, stacknet.Sysctl{Key: s.Name, Value: s.Value, Optional: s.Optional})
 	}
 	if r.plan.Stack.MPTCP {
-		cfg.MPTCP = &stacknet.MPTCPLimits{Subflows: r.plan.MPTCPLimit(), AddAddrAccepted: r.plan.MPTCPLimit()}
+		cfg.MPTCP = stacknet.MaxMPTCP()
 	}
 	r.links.keepPaths(ctx)
 	n, err := r.links.paths.Netlink()
@@ -63,25 +62,6 @@ func (r *run) configure(ctx context.Context) error {
 		return err
 	}
 	return r.serve(ctx)
-}
-
-// stackLink returns the configuration of a link inside the stack.
-func stackLink(l *plan.Link) stacknet.Link {
-	to := stacknet.Link{
-		Name: l.Name, MTU: l.MTU, Addrs: l.Addrs, GW4: l.GW4, GW6: l.GW6, Direct: l.RawIP, Reach: l.Reach,
-		Metric: l.Metric(),
-		Group:  l.Group, Qdisc: l.Qdisc, VLAN: l.VLAN,
-	}
-	for _, n := range l.Neigh {
-		to.Neigh = append(to.Neigh, stacknet.Neighbour{IP: n.IP, MAC: n.MAC[:]})
-	}
-	for _, r := range l.Routes {
-		to.Routes = append(to.Routes, stacknet.StaticRoute{To: r.To, Via: r.Via})
-	}
-	if !l.MAC.IsZero() {
-		to.MAC = l.MAC[:]
-	}
-	return to
 }
 
 // refusal adds to a refusal of the stack the name of the setting or the --if option that

@@ -100,7 +100,7 @@ func (v *links) join(ctx context.Context, k *liveLink) error {
 	if err := stacknet.ApplySysctls(ctx, v.conn, deviceSettings(k.Link), nil); err != nil {
 		return err
 	}
-	if err := stacknet.ConfigureLinks(ctx, v.conn, stackLink(k.Link)); err != nil {
+	if err := stacknet.ConfigureLinks(ctx, v.conn, k.InStack()); err != nil {
 		return err
 	}
 	if err := stacknet.ApplySysctls(ctx, v.conn, vlanSettings(k.Link), nil); err != nil {

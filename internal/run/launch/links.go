@@ -191,14 +191,7 @@ func leaseService(v *links, l *liveLink) service {
 	if !l.Leases() {
 		return nil
 	}
-	return v.leases.Add(l.Link, stackDevice(l.Link))
-}
-
-// stackDevice returns the name of the stack's device that has the link's
-// addresses.
-func stackDevice(l *plan.Link) string {
-	top := stackLink(l)
-	return top.Top()
+	return v.leases.Add(l.Link, l.StackDevice())
 }
 
 // leasesChanged updates the run's files after a lease has changed.

@@ -6,9 +6,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/lklrun/lklrun/internal/run/plan"
 	"github.com/lklrun/lklrun/internal/stack/paths"
-	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
 // pathKeeper maintains a separate path for each link of the run.
@@ -32,28 +30,9 @@ func (k *pathKeeper) Start(context.Context) error {
 func (v *links) wantedPaths() []paths.Want {
 	var wants []paths.Want
 	for _, l := range v.all() {
-		w := wantedPath(l.Link)
+		w := l.Path()
 		w.Cut = l.cut.Load()
 		wants = append(wants, w)
 	}
 	return wants
-}
-
-func wantedPath(l *plan.Link) paths.Want {
-	w := paths.Want{Name: stackDevice(l), Table: l.Table}
-	if !l.Endpoint {
-		return w
-	}
-	// Peers connect to announced addresses (signal).
-	w.Endpoint = stacknet.EndpointSubflow
-	if l.Signal {
-		w.Endpoint = stacknet.EndpointSignal
-	}
-	if l.Backup {
-		w.Endpoint |= stacknet.EndpointBackup
-	}
-	if l.Fullmesh {
-		w.Endpoint |= stacknet.EndpointFullmesh
-	}
-	return w
 }

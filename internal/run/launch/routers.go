@@ -48,5 +48,5 @@ func vlanSettings(l *plan.Link) []stacknet.Sysctl {
 	if l.VLAN == 0 {
 		return nil
 	}
-	return routerSettings(stackDevice(l), l, l.SLAAC || l.DHCP6)
+	return routerSettings(l.StackDevice(), l, l.SLAAC || l.DHCP6)
 }

@@ -39,7 +39,6 @@ import (
 // network namespace (MPTCP_PM_ADDR_MAX, net/mptcp/protocol.h).
 const (
 	MaxLinks     = config.MaxInterfaces
-	mptcpLimit   = 8 // maximum number of subflows, and of addresses accepted from the peer
 	defaultMTU   = 1500
 	resolvHeader = "# by lklrun, for the programs it started\n"
 )
@@ -121,11 +120,6 @@ type Plan struct {
 	MissingRights   []string          `json:"lacks,omitempty"`    // rights that this process lacks for the run; only for --dry-run
 	Steps           []Step            `json:"steps"`
 }
-
-// MPTCPLimit returns the maximum number of subflows per connection. The same
-// limit applies to addresses accepted from the peer. It is the kernel's own
-// maximum.
-func (p *Plan) MPTCPLimit() int { return mptcpLimit }
 
 // Make plans a run. The result depends only on the arguments.
 func Make(run config.Run, s *stack.Stack, found preflight.Facts) (*Plan, error) {

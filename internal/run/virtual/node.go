@@ -20,6 +20,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/stack/paths"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
 // roundLimit bounds the answer of a node, in the host's time. A node itself reports a
@@ -34,7 +37,8 @@ const (
 	msgFrame  = 'f'
 	msgStart  = 's'
 	msgGrant  = 'g'
-	msgWire   = 'w'
+	msgLost   = 'w'
+	msgServe  = 'c'
 	msgDone   = 'd'
 	msgListen = 'l'
 	msgEnd    = 'e'
@@ -58,6 +62,12 @@ type node struct {
 	cmd    *exec.Cmd
 	stderr bytes.Buffer
 	next   uint64 // time of its next event
+
+	ctlEnd  *net.UnixConn // for ctl
+	ctl     *stackconn.Conn
+	steps   *paths.Steps
+	step    uint64 // time of the next of steps
+	changed bool   // a step is needed before that
 }
 
 // Find returns the path of lklvirtual, which must be in the folder bin; empty: that of this program.
@@ -78,28 +88,75 @@ func Find(bin string) (string, error) {
 
 // startNode starts the process, which boots the stack.
 func startNode(ctx context.Context, path string, conf *Node, seed uint64) (*node, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	n := &node{conf: conf, step: never}
+	conn, messages, err := pair()
 	if err != nil {
 		return nil, fmt.Errorf("node %s: %w", conf.Name, err)
 	}
-	ours, theirs := os.NewFile(uintptr(fds[0]), "node"), os.NewFile(uintptr(fds[1]), "lklrun")
-	defer ours.Close()
-	defer theirs.Close()
-	n := &node{conf: conf}
-	if n.conn, err = net.FileConn(ours); err != nil {
+	defer messages.Close()
+	n.conn = conn
+	ctl, calls, err := pair()
+	if err != nil {
+		conn.Close()
 		return nil, fmt.Errorf("node %s: %w", conf.Name, err)
 	}
+	defer calls.Close()
+	n.ctlEnd = ctl
 	n.in, n.out = bufio.NewReaderSize(n.conn, 1<<18), bufio.NewWriterSize(n.conn, 1<<18)
 	n.cmd = exec.CommandContext(ctx, path, conf.args(seed)...)
-	n.cmd.Stderr, n.cmd.ExtraFiles = &n.stderr, []*os.File{theirs}
+	n.cmd.Stderr, n.cmd.ExtraFiles = &n.stderr, []*os.File{messages, calls}
 	n.cmd.Env, n.cmd.WaitDelay = conf.Env, time.Second
 	// Ctrl-C ends the nodes through the context.
 	n.cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
 	if err := n.cmd.Start(); err != nil {
-		n.conn.Close()
+		conn.Close()
+		ctl.Close()
 		return nil, fmt.Errorf("node %s: %w", conf.Name, err)
 	}
 	return n, nil
+}
+
+// pair returns the two ends of a connection: ours and that of a node.
+func pair() (*net.UnixConn, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "node"), os.NewFile(uintptr(fds[1]), "lklrun")
+	defer ours.Close()
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		theirs.Close()
+		return nil, nil, err
+	}
+	return conn.(*net.UnixConn), theirs, nil
+}
+
+// configure configures the stack when it has booted.
+func (n *node) configure(ctx context.Context, seed uint64) (err error) {
+	boot, cancel := context.WithTimeout(ctx, roundLimit)
+	defer cancel()
+	if n.ctl, err = stackconn.New(boot, n.ctlEnd); err != nil {
+		return err
+	}
+	n.steps = paths.NewSteps(ctx, n.ctl, n.conf.Paths, seed)
+	nl, err := n.steps.Netlink()
+	if err == nil {
+		err = nl.Configure(ctx, n.conf.Config)
+	}
+	if err == nil {
+		err = n.keep(begin)
+	}
+	return err
+}
+
+// keep maintains the paths of the stack.
+func (n *node) keep(now uint64) error {
+	next, err := n.steps.Step(Epoch.Add(time.Duration(now - begin)))
+	if n.step = never; !next.IsZero() {
+		n.step = begin + uint64(next.Sub(Epoch))
+	}
+	return err
 }
 
 // Alone returns the arguments with which lklvirtual runs a command on this stack until it ends, for
@@ -118,17 +175,10 @@ func (n *Node) args(seed uint64) []string {
 	}
 	args = append(args, "--")
 	for _, i := range n.Interfaces {
-		words := []string{strconv.Itoa(i.MTU)}
-		for _, a := range i.Addrs {
-			words = append(words, a.String())
-		}
-		args = append(args, "if", strings.Join(words, " "))
+		args = append(args, "if", i.MAC().String())
 	}
 	for _, s := range n.Sysctls {
 		args = append(args, "sysctl", s)
-	}
-	for _, r := range n.Routes {
-		args = append(args, "route", r.To.String()+" "+r.Via.String())
 	}
 	return args
 }
@@ -176,6 +226,10 @@ func (n *node) ended(err error) error {
 
 // close ends the process with all its programs.
 func (n *node) close() {
+	if n.steps != nil {
+		n.steps.Close()
+	}
+	n.ctlEnd.Close()
 	n.conn.Close()
 	_ = n.cmd.Process.Kill() // it may have ended
 	_ = n.cmd.Wait()         // killed

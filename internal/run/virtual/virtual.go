@@ -11,18 +11,26 @@
 package virtual
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/stack/ctlproto"
+	"github.com/lklrun/lklrun/internal/stack/paths"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
 const (
@@ -36,29 +44,21 @@ const (
 // csrc/virtual/virtual.h.
 var Epoch = time.Unix(1767225600, 0).UTC()
 
-// Interface is an interface of a node.
+// Interface is an interface of a node, ethN in its stack.
 type Interface struct {
 	Wire  int // index of its wire
-	MTU   int
 	Addrs []netip.Prefix
 }
 
-// MAC returns the hardware address of the interface, which csrc/virtual/node_stack.c
-// derives from its first IP address.
-func (i *Interface) MAC() []byte {
-	mac := make([]byte, 6)
+// MAC returns the hardware address of the interface, which depends on its first IP address.
+func (i *Interface) MAC() net.HardwareAddr {
+	mac := make(net.HardwareAddr, 6)
 	mac[0] = 2
 	if len(i.Addrs) > 0 {
 		ip := i.Addrs[0].Addr().AsSlice()
 		copy(mac[2:], ip[len(ip)-4:])
 	}
 	return mac
-}
-
-// Route is a route of a node.
-type Route struct {
-	To  netip.Prefix
-	Via netip.Addr
 }
 
 // Node describes a node.
@@ -71,7 +71,8 @@ type Node struct {
 	Env        []string // environment of the programs
 	Sysctls    []string // NAME=VALUE
 	Interfaces []Interface
-	Routes     []Route
+	Config     stacknet.Config // of its interfaces
+	Paths      []paths.Want
 }
 
 // Options describe a lab.
@@ -100,6 +101,7 @@ type Program struct {
 
 // Lab is a lab in virtual time.
 type Lab struct {
+	ctx       context.Context //nolint:containedctx // of the connections to the stacks
 	o         Options
 	nodes     []*node
 	programs  []*Program
@@ -125,7 +127,7 @@ func Start(ctx context.Context, o Options) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Lab{o: o, now: begin, lookahead: never, ends: make([][]wireEnd, len(o.Wires))}
+	l := &Lab{ctx: ctx, o: o, now: begin, lookahead: never, ends: make([][]wireEnd, len(o.Wires))}
 	for k := range o.Wires {
 		l.lookahead = min(l.lookahead, o.Wires[k].least())
 		l.chance = append(l.chance, rand.New(rand.NewPCG(cmp.Or(o.Wires[k].Netem.Seed, o.Seed), uint64(k)))) //nolint:gosec // repeatable on purpose
@@ -144,14 +146,24 @@ func Start(ctx context.Context, o Options) (*Lab, error) {
 		l.nodes = append(l.nodes, n)
 	}
 	frames := make([][]frame, len(l.nodes))
-	for k := range l.nodes {
-		g.Go(func() error { return l.gather(k, &frames[k]) })
+	for k, n := range l.nodes {
+		seed := seeds.Uint64()
+		g.Go(func() error {
+			return l.finish(k, n.configure(ctx, seed), &frames[k])
+		})
 	}
-	if err := g.Wait(); err != nil {
+	err = g.Wait()
+	if err == nil {
+		err = l.deliver(slices.Concat(frames...))
+	}
+	for err == nil && slices.ContainsFunc(l.nodes, func(n *node) bool { return n.next < begin }) {
+		err = l.Round(ctx, 0) // what is left of the boot
+	}
+	if l.now = begin; err != nil {
 		l.Close()
 		return nil, err
 	}
-	return l, l.deliver(slices.Concat(frames...))
+	return l, nil
 }
 
 // Close ends the nodes.
@@ -190,21 +202,69 @@ func (l *Lab) Set(wire int, w Wire) error {
 	}
 	for k := range l.ends[wire] {
 		e := &l.ends[wire][k]
-		var state []byte // twin of on_wire() in csrc/virtual/main.c
-		for _, b := range []bool{w.Carrier, w.Drop} {
-			if b {
-				state = append(state, 1)
-			} else {
-				state = append(state, 0)
-			}
-		}
+		n := l.nodes[e.node]
 		if w.Drop {
 			e.due = nil
+			if err := n.send(msgLost, e.iface, l.now, nil); err != nil {
+				return n.ended(err)
+			}
 		}
-		n := l.nodes[e.node]
-		n.next = min(n.next, l.now)
-		if err := n.send(msgWire, e.iface, l.now, state); err != nil {
-			return n.ended(err)
+		if w.Carrier == was.Carrier {
+			continue
+		}
+		if err := l.serve(e.node, func() error {
+			return stacknet.SetCarrier(l.ctx, n.ctl, fmt.Sprintf("eth%d", e.iface), w.Carrier)
+		}); err != nil {
+			return err
+		}
+	}
+	return l.keep()
+}
+
+// serve lets f make calls in the stack of a node now.
+func (l *Lab) serve(k int, f func() error) error {
+	n := l.nodes[k]
+	err := n.send(msgServe, 0, l.now, nil)
+	if err == nil {
+		err = n.out.Flush()
+	}
+	if err != nil {
+		return n.ended(err)
+	}
+	var frames []frame
+	if err := l.finish(k, f(), &frames); err != nil {
+		return err
+	}
+	return l.deliver(frames)
+}
+
+// finish ends the calls in the stack of a node. err is their error.
+func (l *Lab) finish(k int, err error, frames *[]frame) error {
+	n := l.nodes[k]
+	if err == nil {
+		_, err = n.ctl.Go(l.ctx, ctlproto.Go{})
+	}
+	if err != nil && l.ctx.Err() != nil {
+		return context.Cause(l.ctx)
+	}
+	if err != nil && !errors.Is(err, stackconn.ErrClosed) {
+		return &Error{n.conf.Name, err.Error()}
+	}
+	return l.gather(k, frames) // if the node has ended, it has said why
+}
+
+// keep maintains the paths of the stacks that have changed, or for which it is time.
+func (l *Lab) keep() error {
+	if l.now < begin {
+		return nil
+	}
+	for k, n := range l.nodes {
+		if !n.changed && n.step > l.now {
+			continue
+		}
+		n.changed = false
+		if err := l.serve(k, func() error { return n.keep(l.now) }); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -214,13 +274,13 @@ func (l *Lab) Set(wire int, w Wire) error {
 // limit, the time since the start of the lab.
 func (l *Lab) Round(ctx context.Context, limit time.Duration) error {
 	first := uint64(never)
-	for _, n := range l.nodes {
-		first = min(first, n.next)
-	}
 	stop := begin + uint64(limit)
+	for _, n := range l.nodes {
+		first, stop = min(first, n.next), min(stop, n.step)
+	}
 	if first >= stop {
 		l.now = stop
-		return nil
+		return l.keep()
 	}
 	until := min(first+l.lookahead, stop)
 	frames := make([][]frame, len(l.nodes))
@@ -247,7 +307,10 @@ func (l *Lab) Round(ctx context.Context, limit time.Duration) error {
 		return err
 	}
 	l.now = until
-	return l.deliver(slices.Concat(frames...))
+	if err := l.deliver(slices.Concat(frames...)); err != nil {
+		return err
+	}
+	return l.keep()
 }
 
 // gather reads the messages of a node up to the end of its round.
@@ -277,7 +340,7 @@ func (l *Lab) gather(k int, frames *[]frame) error {
 			p.Ended, p.At = true, time.Duration(h.Time-begin)
 			p.Status = unix.WaitStatus(binary.NativeEndian.Uint32(data))
 		case msgDone:
-			n.next = h.Time
+			n.next, n.changed = h.Time, n.changed || h.ID != 0
 			return nil
 		default:
 			return &Error{n.conf.Name, fmt.Sprintf("a message of the unknown type %q", h.Type)}
@@ -324,5 +387,5 @@ func (l *Lab) deliver(frames []frame) error {
 // address.
 func (l *Lab) accepts(e end, data []byte) bool {
 	mac := l.o.Nodes[e.node].Interfaces[e.iface].MAC()
-	return len(data) < len(mac) || data[0]&1 != 0 || string(data[:len(mac)]) == string(mac)
+	return len(data) < len(mac) || data[0]&1 != 0 || bytes.Equal(data[:len(mac)], mac)
 }

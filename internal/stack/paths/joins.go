@@ -3,8 +3,10 @@
 package paths
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,6 +29,8 @@ type joins struct {
 	all  map[join]*attempt
 	look time.Time     // when to search for connections that lack a subflow; zero: not needed
 	wake chan struct{} // capacity 1: the result of next has changed
+
+	chance *rand.Rand // for the delays; nil: not repeatable
 }
 
 // join is a connection and the address of an endpoint.
@@ -55,10 +59,10 @@ func (j *joins) handleEvent(e mptcpevent.Event, now time.Time) {
 	case e.Kind == mptcpevent.SubEstablished && a != nil:
 		a.lives = now
 	case e.Kind == mptcpevent.SubClosed && a == nil:
-		j.add(key, now.Add(later(joinFirst)))
+		j.add(key, now.Add(j.later(joinFirst)))
 	case e.Kind == mptcpevent.SubClosed && !a.lives.IsZero():
 		if now.Sub(a.lives) >= joinLived {
-			*a = attempt{at: now.Add(later(joinFirst))}
+			*a = attempt{at: now.Add(j.later(joinFirst))}
 		}
 		a.lives = time.Time{}
 	default:
@@ -139,6 +143,7 @@ func (j *joins) due(now time.Time) (keys []join) {
 			keys = append(keys, key)
 		}
 	}
+	slices.SortFunc(keys, func(a, b join) int { return cmp.Or(cmp.Compare(a.token, b.token), a.addr.Compare(b.addr)) })
 	return keys
 }
 
@@ -147,7 +152,7 @@ func (j *joins) recordAttempt(key join, now time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if a := j.all[key]; a != nil {
-		a.at = now.Add(later(min(joinFirst<<min(a.retries+1, 16), joinMost)))
+		a.at = now.Add(j.later(min(joinFirst<<min(a.retries+1, 16), joinMost)))
 		a.retries++
 	}
 }
@@ -158,7 +163,7 @@ func (j *joins) postpone(now time.Time) {
 	defer j.mu.Unlock()
 	for _, a := range j.all {
 		if !now.Before(a.at) {
-			a.at = now.Add(later(joinFirst))
+			a.at = now.Add(j.later(joinFirst))
 		}
 	}
 	if !j.look.IsZero() && !now.Before(j.look) {
@@ -175,6 +180,9 @@ func (j *joins) done(key join) {
 
 // later randomises a delay, so that joins that failed at the same time are
 // retried at different times.
-func later(d time.Duration) time.Duration {
+func (j *joins) later(d time.Duration) time.Duration {
+	if j.chance != nil {
+		return d*3/4 + time.Duration(j.chance.Int64N(int64(d/2)))
+	}
 	return d*3/4 + rand.N(d/2)
 }

@@ -30,6 +30,7 @@ type Keeper struct {
 	conn  *stackconn.Conn
 	wants func() []Want
 	log   *slog.Logger
+	now   func() time.Time
 
 	ctx      context.Context //nolint:containedctx // of its life, which is not that of any call
 	cancel   context.CancelFunc
@@ -52,7 +53,7 @@ type Keeper struct {
 // wishes for its interfaces. Until Start has returned, the Keeper ends with
 // ctx.
 func New(ctx context.Context, conn *stackconn.Conn, wants func() []Want, log *slog.Logger) *Keeper {
-	k := &Keeper{conn: conn, wants: wants, log: log, wake: make(chan struct{}, 1), looking: make(chan struct{}, 1)}
+	k := &Keeper{conn: conn, wants: wants, log: log, now: time.Now, wake: make(chan struct{}, 1), looking: make(chan struct{}, 1)}
 	k.joins.wake = make(chan struct{}, 1)
 	k.ctx, k.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	k.starting = context.AfterFunc(ctx, k.cancel)
@@ -172,7 +173,7 @@ func (k *Keeper) reconcile() (again time.Duration, err error) {
 		}
 	}
 	k.remember(wants, state)
-	changes, notes := Reconcile(state, wants, &k.memory, time.Now())
+	changes, notes := Reconcile(state, wants, &k.memory, k.now())
 	for _, note := range notes {
 		k.log.Debug(note)
 	}
@@ -211,7 +212,7 @@ func (k *Keeper) reconcile() (again time.Duration, err error) {
 			k.log.Debug("closing subflows without a path", "error", err)
 		}
 	}
-	k.joins.lookSoon(time.Now())
+	k.joins.lookSoon(k.now())
 	k.Changed() // this is a change too
 	return again, err
 }

@@ -38,13 +38,21 @@ func (k *Keeper) listenForever(what string, listen func() error) {
 
 // receive receives the stack's reports of changes.
 func (k *Keeper) receive() error {
-	c, err := k.conn.Netlink(k.ctx, unix.NETLINK_ROUTE,
-		unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
+	c, err := k.openChanges()
 	if err != nil {
 		return err
 	}
 	defer c.Close()
 	k.Changed() // there may have been changes in the meantime
+	return k.runChanges(c)
+}
+
+func (k *Keeper) openChanges() (*netlink.Conn, error) {
+	return k.conn.Netlink(k.ctx, unix.NETLINK_ROUTE,
+		unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
+}
+
+func (k *Keeper) runChanges(c *netlink.Conn) error {
 	for {
 		msgs, err := c.Receive()
 		if errors.Is(err, unix.ENOBUFS) { // some reports were lost

@@ -52,32 +52,45 @@ func (k *Keeper) rejoin() {
 
 // hearJoins receives events about subflows.
 func (k *Keeper) hearJoins() error {
-	w, err := mptcpevent.Open(k.ctx, k.conn)
+	w, err := k.openJoins()
 	if err != nil {
 		return err
 	}
 	defer w.Close()
-	if err := w.Filter(mptcpevent.SubEstablished, mptcpevent.SubClosed); err != nil {
-		return err
+	return k.runJoins(w)
+}
+
+func (k *Keeper) openJoins() (*mptcpevent.Watcher, error) {
+	w, err := mptcpevent.Open(k.ctx, k.conn)
+	if err != nil {
+		return nil, err
 	}
-	k.joins.lookSoon(time.Now()) // subflows may have changed in the meantime
-	return w.Run(func(e mptcpevent.Event) { k.joins.handleEvent(e, time.Now()) })
+	if err := w.Filter(mptcpevent.SubEstablished, mptcpevent.SubClosed); err != nil {
+		w.Close()
+		return nil, err
+	}
+	k.joins.lookSoon(k.now()) // subflows may have changed in the meantime
+	return w, nil
+}
+
+func (k *Keeper) runJoins(w *mptcpevent.Watcher) error {
+	return w.Run(func(e mptcpevent.Event) { k.joins.handleEvent(e, k.now()) })
 }
 
 // join makes connections retry the joins that are due.
 func (k *Keeper) join(f *stackconn.File) error {
 	endpoints, err := k.joinable()
 	if err != nil {
-		k.joins.postpone(time.Now())
+		k.joins.postpone(k.now())
 		return err
 	}
-	if k.joins.toLook(time.Now()) && len(endpoints) > 0 {
+	if k.joins.toLook(k.now()) && len(endpoints) > 0 {
 		if err := k.missing(endpoints); err != nil {
 			return err
 		}
 	}
 	count := map[netip.Addr]int{}
-	for _, key := range k.joins.due(time.Now()) {
+	for _, key := range k.joins.due(k.now()) {
 		e, ok := endpoints[key.addr]
 		if !ok { // the kernel itself tries an endpoint that comes back
 			k.joins.done(key)
@@ -91,9 +104,9 @@ func (k *Keeper) join(f *stackconn.File) error {
 		switch {
 		case err == nil:
 			count[key.addr]++
-			k.joins.recordAttempt(key, time.Now())
+			k.joins.recordAttempt(key, k.now())
 		case errors.Is(err, syscall.EAGAIN):
-			k.joins.recordAttempt(key, time.Now())
+			k.joins.recordAttempt(key, k.now())
 		default:
 			var said *fs.PathError
 			if k.joins.done(key); !errors.As(err, &said) {
@@ -142,7 +155,7 @@ func (k *Keeper) missing(endpoints map[netip.Addr]stacknet.Endpoint) error {
 	if err != nil {
 		return err
 	}
-	now := time.Now()
+	now := k.now()
 	for token, locals := range conns {
 		for a := range endpoints {
 			if a.Is4() == locals[0].Is4() && !slices.Contains(locals, a) {

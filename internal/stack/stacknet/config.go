@@ -81,3 +81,7 @@ type MPTCPLimits struct {
 	Subflows        int
 	AddAddrAccepted int
 }
+
+// MaxMPTCP returns the limits for a run: the kernel's own maximum for the subflows of a
+// connection and for the addresses that it accepts from its peer.
+func MaxMPTCP() *MPTCPLimits { return &MPTCPLimits{Subflows: 8, AddAddrAccepted: 8} }
