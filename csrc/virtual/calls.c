@@ -314,7 +314,7 @@ static handler *const table[] = {
 	C(getsockopt, on_getsockopt), C(shutdown, on_shutdown), C(read, on_read),
 	C(readv, on_readv), C(write, on_write), C(writev, on_writev), C(sendto, on_sendto),
 	C(recvfrom, on_recvfrom), C(sendmsg, on_sendmsg), C(recvmsg, on_recvmsg),
-	C(sendmmsg, on_sendmmsg),
+	C(sendmmsg, on_sendmmsg), C(recvmmsg, on_recvmmsg),
 };
 
 /** call_mask - the mask of blocked signals that a call has while it waits; false: it has none */
@@ -352,7 +352,7 @@ bool call_restarts(const struct thread *t)
 		return false;
 	switch (t->req.data.nr) {
 	case SYS_read: case SYS_readv: case SYS_write: case SYS_writev: case SYS_sendto:
-	case SYS_sendmsg: case SYS_sendmmsg: case SYS_recvfrom: case SYS_recvmsg: case SYS_accept:
+	case SYS_sendmsg: case SYS_sendmmsg: case SYS_recvfrom: case SYS_recvmsg: case SYS_recvmmsg: case SYS_accept:
 	case SYS_accept4: case SYS_connect: case SYS_wait4: case SYS_waitid: case SYS_futex:
 		return true;
 	}

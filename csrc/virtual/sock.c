@@ -879,34 +879,36 @@ enum verdict on_sendmsg(struct thread *t, uint64_t *a, int f, long *ret)
 	return f < 0 ? NATIVE : send_message(t, f, a[1], (int)a[2], ret);
 }
 
+/* The first message of several has been transferred, with so many bytes. */
+static enum verdict one_message(struct thread *t, uint64_t at, long *ret)
+{
+	unsigned int len = (unsigned int)*ret;
+
+	*ret = mem_write(t, at + offsetof(struct mmsghdr, msg_len), &len, sizeof(len));
+	*ret = *ret ? *ret : 1;
+	return ANSWER;
+}
+
 /* Sends the first message only, which a caller expects if others do not fit. */
 enum verdict on_sendmmsg(struct thread *t, uint64_t *a, int f, long *ret)
 {
-	unsigned int len;
-
 	*ret = 0;
 	if (f < 0 || !a[2])
 		return f < 0 ? NATIVE : ANSWER;
 	if (send_message(t, f, a[1], (int)a[3], ret) == WAIT)
 		return WAIT;
-	if (*ret >= 0) {
-		len = (unsigned int)*ret;
-		*ret = mem_write(t, a[1] + offsetof(struct mmsghdr, msg_len), &len, sizeof(len));
-		*ret = *ret ? *ret : 1;
-	}
-	return ANSWER;
+	return *ret < 0 ? ANSWER : one_message(t, a[1], ret);
 }
 
-enum verdict on_recvmsg(struct thread *t, uint64_t *a, int f, long *ret)
+/* Receives a message whose header is at @at. */
+static enum verdict receive_message(struct thread *t, int f, uint64_t at, int flags, long *ret)
 {
 	struct msghdr m, r;
 	struct cmsghdr *c;
 	int error;
 
-	if (f < 0)
-		return NATIVE;
-	begin((int)a[2], true);
-	*ret = mem_read(t, &m, a[1], sizeof(m));
+	begin(flags, true);
+	*ret = mem_read(t, &m, at, sizeof(m));
 	if (!*ret)
 		*ret = read_iov(t, (uint64_t)m.msg_iov, m.msg_iovlen);
 	if (*ret)
@@ -928,7 +930,23 @@ enum verdict on_recvmsg(struct thread *t, uint64_t *a, int f, long *ret)
 	m.msg_controllen = x.control_len;
 	m.msg_flags = x.msg_flags;
 	if (!error)
-		error = mem_write(t, a[1], &m, sizeof(m));
+		error = mem_write(t, at, &m, sizeof(m));
 	*ret = error ? error : *ret;
 	return ANSWER;
+}
+
+enum verdict on_recvmsg(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	return f < 0 ? NATIVE : receive_message(t, f, a[1], (int)a[2], ret);
+}
+
+/* Receives one message, which a caller expects if a signal arrives. */
+enum verdict on_recvmmsg(struct thread *t, uint64_t *a, int f, long *ret)
+{
+	*ret = 0;
+	if (f < 0 || !a[2])
+		return f < 0 ? NATIVE : ANSWER;
+	if (receive_message(t, f, a[1], (int)a[3] & ~MSG_WAITFORONE, ret) == WAIT)
+		return WAIT;
+	return *ret < 0 ? ANSWER : one_message(t, a[1], ret);
 }

@@ -216,7 +216,7 @@ handler on_open, on_openat, on_stat, on_newfstatat, on_statx, on_access, on_facc
 handler on_socket, on_socketpair, on_pipe, on_pipe2, on_eventfd, on_eventfd2, on_timerfd_create,
 	on_timerfd_settime, on_timerfd_gettime, on_bind, on_connect, on_listen, on_accept, on_accept4,
 	on_name, on_setsockopt, on_getsockopt, on_shutdown, on_ioctl, on_read, on_readv, on_write,
-	on_writev, on_splice, on_sendfile, on_sendto, on_recvfrom, on_sendmsg, on_recvmsg, on_sendmmsg;
+	on_writev, on_splice, on_sendfile, on_sendto, on_recvfrom, on_sendmsg, on_recvmsg, on_sendmmsg, on_recvmmsg;
 handler on_nanosleep, on_clock_nanosleep, on_pause, on_yield, on_poll, on_ppoll, on_select,
 	on_pselect, on_sigsuspend, on_sigtimedwait, on_wait4, on_waitid, on_epoll_create, on_epoll_create1, on_epoll_ctl, on_epoll_wait, on_epoll_pwait2,
 	on_futex;

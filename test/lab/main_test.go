@@ -18,7 +18,7 @@ import (
 const examples = "pkglab.test"
 
 func TestMain(m *testing.M) {
-	kit.EndToEnd(m, func(root string) error {
+	kit.EndToEnd(m, kit.GoProgram("http3", "./test/programs/http3"), func(root string) error {
 		cmd := exec.Command("go", "test", "-c", "-trimpath", "-o", filepath.Join(root, "build", "test", examples), "./pkg/lab")
 		cmd.Dir = root
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")

@@ -501,3 +501,70 @@ print("sent=%d" % len(data))
 		t.Errorf("the transfer took %v s", s)
 	}
 }
+
+// TestVirtualTimeTransfers checks transfers by a static C program, by coroutines, by static Go
+// over QUIC, and by iperf3 over TCP and UDP.
+func TestVirtualTimeTransfers(t *testing.T) {
+	kit.Need(t, "/usr/bin/python3", "gcc", "iperf3")
+	u, run := virtualLab(t, map[string]string{"fetch.c": `#include <arpa/inet.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+int main(void)
+{
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(81), .sin_addr.s_addr = inet_addr("10.0.1.2") };
+	int s = socket(AF_INET, SOCK_STREAM, 0);
+	struct timespec ts;
+	char b[4096];
+	long sum = 0, n;
+
+	if (connect(s, (void *)&a, sizeof(a)))
+		return 1;
+	while ((n = read(s, b, sizeof(b))) > 0)
+		sum += n;
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	printf("%ld bytes, %ld.%09ld\n", sum, (long)ts.tv_sec, ts.tv_nsec);
+	return sum != 1000000;
+}
+`, "server.py": `import asyncio, os
+async def serve(r, w):
+    for n in range(10):
+        w.write(b"x" * 100000)
+        await w.drain()
+        await asyncio.sleep(0.1)
+    w.close()
+async def main():
+    async with await asyncio.start_server(serve, "", 81) as s:
+        p = await asyncio.create_subprocess_exec("sleep", "7")
+        print(await p.wait(), os.urandom(4).hex(), flush=True)
+        await s.serve_forever()
+asyncio.run(main())
+`, "v.json": `{
+  "stack": "vanilla", "seed": 7, "wires": {"a": {"delay": "10ms", "rate": "100mbit", "loss": "0.5%"}},
+  "nodes": {
+    "client": {"wires": ["a"]},
+    "server": {"wires": ["a"], "run": "(cd ${dir}; exec ` + kit.Program("http3") + ` serve 10.0.1.2 443) & iperf3 -s & exec /usr/bin/python3 ${dir}/server.py", "server": true}
+  },
+  "steps": [
+    {"on": "client", "run": "${dir}/fetch && ${dir}/fetch"},
+    {"on": "client", "run": "` + kit.Program("http3") + ` get 10.0.1.2 443 3000000"},
+    {"on": "client", "run": "iperf3 -c server -t 3"},
+    {"on": "client", "run": "iperf3 -c server -u -b 20M -t 3"}
+  ]
+}`})
+	kit.Host.Run(t, "gcc", "-static", "-O2", "-o", filepath.Join(u.folder, "fetch"), filepath.Join(u.folder, "fetch.c"))
+	repeats(t, u, run, 6)
+	for name, want := range map[string]string{
+		"step-1.log": `1000000 bytes, [0-9.]+\n1000000 bytes, `,
+		"step-2.log": `.`,
+		"step-3.log": `receiver`,
+		"step-4.log": `20\.[01] Mbits/sec`,
+		"server.log": `0 [0-9a-f]{8}\n`,
+	} {
+		b, err := os.ReadFile(filepath.Join(u.folder, "v.results", name))
+		kit.Must(t, err)
+		if !regexp.MustCompile(want).Match(b) {
+			t.Errorf("%s: no %q: %s", name, want, b)
+		}
+	}
+}
