@@ -9,13 +9,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -351,6 +351,11 @@ type labReport struct {
 	Results map[string]string `json:"results"` // results that the file reports, by name
 	Folder  string            `json:"folder"`
 	Capture string            `json:"capture,omitempty"` // pcapng file with the packets on all wires
+
+	// In virtual time: the time of the lab, and the time that it took. The second is the
+	// only part of a report that does not repeat.
+	VirtualSeconds float64 `json:"virtual_seconds,omitempty"`
+	WallSeconds    float64 `json:"wall_seconds,omitempty"`
 }
 
 func labRunCommand() *cobra.Command {
@@ -509,15 +514,16 @@ func runVirtual(ctx context.Context, t *lab.Topology, report *labReport, r labRu
 	if r.capture {
 		report.Capture = filepath.Join(report.Folder, "wires.pcapng")
 	}
-	steps, err := t.RunVirtual(ctx, o)
+	began := time.Now()
+	result, err := t.RunVirtual(ctx, o)
+	report.VirtualSeconds, report.WallSeconds = result.Time.Seconds(), time.Since(began).Seconds()
 	var wrong *lab.TopologyError
 	if errors.As(err, &wrong) {
 		return &cli.UsageError{Err: err}
 	}
-	report.Steps = append(report.Steps, steps...)
-	report.Results = map[string]string{}
-	for _, s := range steps {
-		maps.Copy(report.Results, s.Values)
+	report.Steps = append(report.Steps, result.Steps...)
+	if report.Results = result.Values; report.Results == nil {
+		report.Results = map[string]string{}
 	}
 	return errors.Join(r.conclude(ctx, t, report, err), writeResults(report))
 }

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,12 +39,18 @@ Two scenarios are built in:
   goodput   an upload over a path that loses packets; variables stack, cc, loss,
             delay, rate, size, seed
 
+With --time virtual and --seeds, matrix runs the lab with each of these seeds, one
+run on each processor, and prints the seeds that fail. "lklrun lab run --time
+virtual --seed N FILE" repeats one of them. The output of the other runs is not
+kept.
+
 The exit status is 1 if a run failed.`
 
 const matrixExamples = `  lklrun matrix --stack linux-6.1,mptcp,linux-7.3 --var direction=down,up mptcp
   lklrun matrix --stack vanilla,mine --var cc=cubic,bbr -n 5 goodput
   lklrun matrix --copy mine mptcp && vi mine/mptcp.json
-  lklrun matrix --var loss=0%,1%,5% -o json mine/mptcp.json`
+  lklrun matrix --var loss=0%,1%,5% -o json mine/mptcp.json
+  lklrun matrix --time virtual --seeds 1..1000 test.json`
 
 // stackVars are the variables that --stack sets.
 var stackVars = []string{"client", "server", "stack"}
@@ -53,6 +60,9 @@ type matrixRunner struct {
 	stacks  []string
 	vars    []string
 	runs    uint
+	clock   string
+	seeds   string
+	first   uint64 // of seeds
 	results string
 	capture bool
 	copyTo  string
@@ -89,6 +99,8 @@ func matrixCommand() *cobra.Command {
 	f.StringSliceVar(&r.stacks, "stack", nil, "give the variables client, server and stack each of these stacks, `A,B,...`")
 	f.StringArrayVar(&r.vars, "var", nil, "give a variable each of these values, `NAME=VALUE,...`; repeatable")
 	f.UintVarP(&r.runs, "runs", "n", 1, "run each combination this number of times, and print the median")
+	f.StringVar(&r.clock, "time", "real", "run in `real|virtual` time")
+	f.StringVar(&r.seeds, "seeds", "", "with --time virtual: run each combination with each of these seeds, `FIRST..LAST`")
 	f.StringVar(&r.results, "results", "", "write the output of each run to this `FOLDER` (default: NAME.matrix)")
 	f.BoolVar(&r.capture, "capture", false, "capture the packets on all wires, too")
 	f.StringVar(&r.copyTo, "copy", "", "only write the files of a built-in scenario to this `FOLDER`")
@@ -111,6 +123,9 @@ func (r *matrixRunner) run(cmd *cobra.Command, args []string) error {
 	}
 	if r.runs == 0 || r.runs > matrix.MaxRuns {
 		return cli.Usagef("-n %d; expected a number from 1 to %d", r.runs, matrix.MaxRuns)
+	}
+	if err := r.checkTime(cmd.Flags().Changed("runs")); err != nil {
+		return err
 	}
 	m, err := r.prepare(cmd.Context(), args[0])
 	if err != nil {
@@ -138,6 +153,33 @@ func (r *matrixRunner) run(cmd *cobra.Command, args []string) error {
 	case failed > 0:
 		return fmt.Errorf("%d of %s failed", failed, text.Plural(all, "run"))
 	}
+	return nil
+}
+
+// virtual reports whether the runs are in virtual time.
+func (r *matrixRunner) virtual() bool { return r.clock == "virtual" }
+
+// checkTime checks the flags of virtual time. The number of seeds is that of the runs.
+func (r *matrixRunner) checkTime(runs bool) error {
+	switch {
+	case r.clock != "real" && !r.virtual():
+		return cli.Usagef("--time %q; expected real or virtual", r.clock)
+	case r.seeds != "" && !r.virtual():
+		return cli.Usagef("--seeds: requires --time virtual")
+	case r.virtual() && r.seeds == "":
+		return cli.Usagef("--time virtual: requires --seeds, because all runs with the same seed are equal")
+	case !r.virtual():
+		return nil
+	case runs:
+		return cli.Usagef("-n: cannot be used with --seeds, because all runs with the same seed are equal")
+	}
+	from, to, _ := strings.Cut(r.seeds, "..")
+	first, err := strconv.ParseUint(from, 10, 64)
+	last, err2 := strconv.ParseUint(to, 10, 64)
+	if err != nil || err2 != nil || last < first || last-first >= matrix.MaxRuns {
+		return cli.Usagef("--seeds %q; expected FIRST..LAST, such as 1..1000, at most %d seeds", r.seeds, matrix.MaxRuns)
+	}
+	r.first, r.runs = first, uint(last-first+1)
 	return nil
 }
 
@@ -174,7 +216,7 @@ func (r *matrixRunner) prepare(ctx context.Context, name string) (*matrix.Matrix
 	switch {
 	case len(t.Steps) == 0:
 		return nil, cli.Usagef("%s: the file has no steps; add \"steps\"", name)
-	case len(t.Vars) == 0:
+	case len(t.Vars) == 0 && !r.virtual():
 		return nil, cli.Usagef("%s: the file has no variables; add \"vars\", or use lklrun lab run", name)
 	}
 	m.Results = append([]string{}, t.Reports()...)
@@ -186,6 +228,9 @@ func (r *matrixRunner) prepare(ctx context.Context, name string) (*matrix.Matrix
 	}
 	if err := r.checkCells(m); err != nil {
 		return nil, err
+	}
+	if r.virtual() {
+		return m, nil
 	}
 	return m, notRunning(ctx, t.Name)
 }
@@ -252,6 +297,9 @@ func (r *matrixRunner) checkCells(m *matrix.Matrix) error {
 			return err
 		}
 		p, err := t.Plan()
+		if err == nil && r.virtual() {
+			err = t.CheckVirtual()
+		}
 		if err != nil {
 			return &cli.UsageError{Err: err}
 		}
@@ -278,23 +326,33 @@ func (r *matrixRunner) execute(ctx context.Context, m *matrix.Matrix) {
 		outcome := "ok"
 		if !run.OK {
 			outcome = "failed: " + run.Error
+		} else if r.virtual() {
+			return // there are many
 		}
-		cli.Note(os.Stderr, self, "%d/%d %s: %s, %.1f s", number, of, m.Name(c), outcome, run.Seconds)
+		cli.Note(os.Stderr, self, "%d/%d %s: %s, %.1f s", number, of, label(m, c, run), outcome, run.Seconds)
 	}
 	if term.IsTerminal(int(os.Stderr.Fd())) {
 		bar, finish := progressBar()
 		defer finish()
-		show = func(number, of int, c *matrix.Cell, _ *matrix.Run) { bar(number, of, m.Name(c)) }
+		show = func(number, of int, c *matrix.Cell, run *matrix.Run) { bar(number, of, label(m, c, run)) }
 	}
 	if r.quiet {
 		show = func(int, int, *matrix.Cell, *matrix.Run) {}
 	}
-	m.Execute(ctx, int(r.runs), func(ctx context.Context, number int, c *matrix.Cell) matrix.Run {
+	atOnce := 1
+	if r.virtual() {
+		atOnce = runtime.GOMAXPROCS(0)
+	}
+	m.Execute(ctx, int(r.runs), atOnce, func(ctx context.Context, number int, c *matrix.Cell) matrix.Run {
 		run := matrix.Run{Folder: filepath.Join(r.results, strconv.Itoa(number))}
+		if r.virtual() {
+			seed := r.first + uint64((number-1)/len(m.Cells))
+			run.Seed = &seed
+		}
 		t, err := r.topology(m, c.Vars)
 		if err == nil {
 			report := &labReport{Lab: t.Name, Folder: run.Folder, Steps: []lab.Result{}}
-			err = runLab(ctx, t, report, labRun{capture: r.capture})
+			err = runLab(ctx, t, report, labRun{capture: r.capture, seed: run.Seed})
 			run.Values = report.Results
 			if err != nil {
 				err = withOutput(err, report.Steps)
@@ -303,8 +361,21 @@ func (r *matrixRunner) execute(ctx context.Context, m *matrix.Matrix) {
 		if run.OK = err == nil; err != nil {
 			run.Error = err.Error()
 		}
+		if run.OK && r.virtual() { // it can be repeated
+			run.Folder = ""
+			_ = os.RemoveAll(filepath.Join(r.results, strconv.Itoa(number))) // nobody needs it
+		}
 		return run
 	}, show)
+}
+
+// label describes a run.
+func label(m *matrix.Matrix, c *matrix.Cell, run *matrix.Run) string {
+	name := m.Name(c)
+	if run.Seed == nil {
+		return name
+	}
+	return strings.TrimSpace(fmt.Sprintf("%s seed=%d", name, *run.Seed))
 }
 
 // withOutput adds the last line that the failed step printed.
@@ -366,7 +437,7 @@ func writeMatrix(w io.Writer, m *matrix.Matrix) error {
 		t.Row(row...)
 		for _, run := range c.Runs {
 			if !run.OK {
-				fmt.Fprintf(&reasons, "\n%s: %s\n", m.Name(c), run.Error)
+				fmt.Fprintf(&reasons, "\n%s: %s\n", label(m, c, &run), run.Error)
 			}
 		}
 	}

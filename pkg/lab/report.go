@@ -38,18 +38,28 @@ func (l *Lab) Results(ctx context.Context, steps []Result) (map[string]string, e
 			continue
 		}
 		counters, err := l.Counters(ctx, n.Name)
-		if err != nil {
-			return values, fmt.Errorf("the counters of node %s: %w", n.Name, err)
+		if err == nil {
+			err = n.reportCounters(counters, values)
+		} else {
+			err = fmt.Errorf("the counters of node %s: %w", n.Name, err)
 		}
-		for name, counter := range n.Report {
-			value, ok := counters[counter]
-			if !ok {
-				return values, fmt.Errorf("node %s has no counter %q; %s", n.Name, counter, suggest.Suggest(counter, sorted(counters), "lklctl counters lists them"))
-			}
-			values[name] = strconv.FormatInt(value, 10)
+		if err != nil {
+			return values, err
 		}
 	}
 	return values, nil
+}
+
+// reportCounters adds the counters that the node reports to values.
+func (n *PlannedNode) reportCounters(counters map[string]int64, values map[string]string) error {
+	for name, counter := range n.Report {
+		value, ok := counters[counter]
+		if !ok {
+			return fmt.Errorf("node %s has no counter %q; %s", n.Name, counter, suggest.Suggest(counter, sorted(counters), "lklctl counters lists them"))
+		}
+		values[name] = strconv.FormatInt(value, 10)
+	}
+	return nil
 }
 
 // reported finds the results in the output of a step: the last line NAME=VALUE for

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -18,10 +19,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lklrun/lklrun/internal/diag/counters"
 	"github.com/lklrun/lklrun/internal/diag/impair"
 	"github.com/lklrun/lklrun/internal/link"
 	"github.com/lklrun/lklrun/internal/run/virtual"
 	"github.com/lklrun/lklrun/internal/stack"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 	"github.com/lklrun/lklrun/pkg/capture"
 	"github.com/lklrun/lklrun/pkg/config"
@@ -36,12 +39,20 @@ type VirtualOptions struct {
 	Done    func(Result)
 }
 
+// VirtualResult is the result of RunVirtual.
+type VirtualResult struct {
+	Steps  []Result
+	Values map[string]string // that the steps and nodes report, by name
+	Time   time.Duration     // of the lab, from its start to its end
+}
+
 // virtualRun contains the state of RunVirtual.
 type virtualRun struct {
 	plan    *Plan
 	o       *VirtualOptions
 	lab     *virtual.Lab
 	results []Result
+	values  map[string]string // what the steps and nodes report
 	later   []*virtualStep
 	wires   []impair.State
 	t       *Topology
@@ -62,53 +73,81 @@ type virtualStep struct {
 // RunVirtual supports a part of what a topology can have: for the rest it returns a
 // *TopologyError. If a program needs something that cannot be repeated, the lab ends with
 // an error that names it.
-func (t *Topology) RunVirtual(ctx context.Context, o VirtualOptions) (results []Result, err error) {
+func (t *Topology) RunVirtual(ctx context.Context, o VirtualOptions) (result VirtualResult, err error) {
 	p, err := t.Plan()
 	if err != nil {
-		return nil, err
+		return result, err
 	}
-	if err := t.checkVirtual(); err != nil {
-		return nil, err
+	if err := t.CheckVirtual(); err != nil {
+		return result, err
 	}
 	if o.Folder, err = filepath.Abs(o.Folder); err != nil {
-		return nil, err
+		return result, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := &virtualRun{plan: p, o: &o, t: t}
+	r := &virtualRun{plan: p, o: &o, t: t, values: map[string]string{}}
 	options := virtual.Options{Bin: o.Bin, Seed: o.Seed}
 	if err := r.addWires(&options); err != nil {
-		return nil, err
+		return result, err
 	}
 	hosts, err := os.MkdirTemp("", "lklrun-lab-")
 	if err != nil {
-		return nil, err
+		return result, err
 	}
 	defer func() { _ = os.RemoveAll(hosts) }() // only temporary files
 	for k := range p.Nodes {
 		n, err := r.node(t, &p.Nodes[k], hosts)
 		if err != nil {
-			return nil, err
+			return result, err
 		}
 		options.Nodes = append(options.Nodes, n)
 	}
 	if o.Capture {
 		done, err := r.capture(&options)
 		if err != nil {
-			return nil, err
+			return result, err
 		}
 		defer func() { err = errors.Join(err, done()) }()
 	}
 	if r.lab, err = virtual.Start(ctx, options); err != nil {
-		return nil, err
+		return result, err
 	}
 	defer r.lab.Close()
 	err = r.run(ctx)
-	return r.results, err
+	if err == nil {
+		err = r.report()
+	}
+	return VirtualResult{r.results, r.values, r.lab.Now()}, err
 }
 
-// checkVirtual returns an error for what virtual time does not support.
-func (t *Topology) checkVirtual() error {
+// report adds the counters of the nodes to the results.
+func (r *virtualRun) report() error {
+	for k := range r.plan.Nodes {
+		n := &r.plan.Nodes[k]
+		if len(n.Report) == 0 {
+			continue
+		}
+		values := map[string]int64{}
+		err := r.lab.Calls(k, func(ctx context.Context, c *stackconn.Conn) error {
+			all, err := counters.Read(ctx, c)
+			for i := range all {
+				values[all[i].Name] = all[i].Value.Int()
+			}
+			return err
+		})
+		if err == nil {
+			err = n.reportCounters(values, r.values)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CheckVirtual returns a *TopologyError for what RunVirtual does not support.
+func (t *Topology) CheckVirtual() error {
 	for _, name := range sorted(t.Wires) {
 		w := t.Wires[name]
 		known := Wire{Network: w.Network, MTU: w.MTU, Delay: w.Delay, Jitter: w.Jitter, Rate: w.Rate, Limit: w.Limit, Loss: w.Loss, Duplicate: w.Duplicate, Reorder: w.Reorder, Seed: w.Seed}
@@ -123,7 +162,7 @@ func (t *Topology) checkVirtual() error {
 				return err
 			}
 		}
-		known := Node{Stack: n.Stack, Mem: n.Mem, Wires: n.Wires, Router: n.Router, Server: n.Server, Sysctl: n.Sysctl, Run: n.Run}
+		known := Node{Stack: n.Stack, Mem: n.Mem, Wires: n.Wires, Router: n.Router, Server: n.Server, Sysctl: n.Sysctl, Run: n.Run, Report: n.Report}
 		if err := supported(at, n, known); err != nil {
 			return err
 		}
@@ -433,6 +472,7 @@ func exitStatus(p *virtual.Program) int {
 // finish records the result of a step.
 func (r *virtualRun) finish(v *virtualStep, at time.Duration, err error) error {
 	v.OK, v.Seconds = err == nil, (at - v.began).Seconds()
+	maps.Copy(r.values, v.Values)
 	if err != nil {
 		v.Error = err.Error()
 	}

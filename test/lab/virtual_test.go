@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -77,7 +78,10 @@ func virtualLab(t *testing.T, files map[string]string) (*user, func(args ...stri
 	}
 }
 
-// digest returns a digest of all files in the folder of the results.
+// wallSeconds matches the line of results.json that does not repeat.
+var wallSeconds = regexp.MustCompile(`"wall_seconds": .*`)
+
+// digest returns a digest of all files in the folder of the results, without the real time.
 func digest(t *testing.T, folder string) string {
 	t.Helper()
 	h := sha256.New()
@@ -87,7 +91,7 @@ func digest(t *testing.T, folder string) string {
 		b, err := os.ReadFile(filepath.Join(folder, e.Name()))
 		kit.Must(t, err)
 		h.Write([]byte(e.Name()))
-		h.Write(b)
+		h.Write(wallSeconds.ReplaceAll(b, nil))
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }
@@ -133,6 +137,8 @@ func TestVirtualTimeRepeats(t *testing.T) {
 	repeats(t, u, run, 20)
 	var report struct {
 		Results map[string]string `json:"results"`
+		Virtual float64           `json:"virtual_seconds"`
+		Wall    float64           `json:"wall_seconds"`
 		Steps   []struct {
 			Seconds float64 `json:"seconds"`
 		} `json:"steps"`
@@ -145,6 +151,9 @@ func TestVirtualTimeRepeats(t *testing.T) {
 	}
 	if len(report.Steps) != 3 || report.Steps[1].Seconds != 600 {
 		t.Errorf("steps: %+v", report.Steps)
+	}
+	if report.Virtual < 4000 || report.Virtual > 4100 || report.Wall <= 0 || report.Wall > 120 {
+		t.Errorf("the lab took %v s of virtual time and %v s", report.Virtual, report.Wall)
 	}
 	if st, err := os.Stat(filepath.Join(results, "wires.pcapng")); err != nil || st.Size() < 1_500_000 {
 		t.Errorf("wires.pcapng lacks the packets of 1.5 MB: %v, %v", st, err)
@@ -500,6 +509,135 @@ print("sent=%d" % len(data))
 	if s := report.Results.Seconds; s < 7 || s > 9.5 {
 		t.Errorf("the transfer took %v s", s)
 	}
+}
+
+// virtualFault is a server with a fault that needs one lost packet: it fails at the end of
+// a transfer if the begin was lost 10 ms before. The client repeats what is lost otherwise,
+// also during an outage.
+var virtualFault = map[string]string{
+	"server.py": `import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("", 80))
+begun = {}
+while True:
+    data, peer = s.recvfrom(100)
+    word, n = data.split()
+    if word == b"begin":
+        begun[n] = True
+    else:
+        begun[n]  # the fault
+        s.sendto(b"done " + n, peer)
+`, "client.py": `import socket, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.connect(("server", 80))
+s.settimeout(1)
+for n in range(20):
+    for tries in range(1000):
+        try:
+            s.send(b"begin %d" % n)
+            time.sleep(0.01)
+            s.send(b"end %d" % n)
+            while s.recv(100) != b"done %d" % n:
+                pass
+            break
+        except TimeoutError:
+            pass
+        except ConnectionRefusedError:
+            sys.exit("the server has ended at transfer %d" % n)
+    time.sleep(30)
+`,
+	"fault.json": `{
+  "stack": "vanilla", "vars": {"loss": "1%"},
+  "wires": {"a": {"delay": "10ms", "loss": "${loss}"}},
+  "nodes": {
+    "client": {"wires": ["a"]},
+    "server": {"wires": ["a"], "run": ["/usr/bin/python3", "-u", "${dir}/server.py"], "server": true}
+  },
+  "steps": [
+    {"on": "client", "run": ["/usr/bin/python3", "${dir}/client.py"], "background": true, "timeout": "1h"},
+    {"wait": "2m", "timeout": "1h"},
+    {"wire": "a", "set": "down"},
+    {"wait": "10m", "timeout": "1h"},
+    {"wire": "a", "set": "up"}
+  ]
+}`,
+}
+
+// TestVirtualTimeSeeds checks that matrix finds the seeds with which a program fails, and
+// that each of them fails alone in the same way.
+func TestVirtualTimeSeeds(t *testing.T) {
+	kit.Need(t, "/usr/bin/python3")
+	u, run := virtualLab(t, virtualFault)
+	before := kit.Take(t)
+	r := u.matrix("--time", "virtual", "--seeds", "101..140", "-o", "json", "-q", "fault.json")
+	var report struct {
+		Cells []struct {
+			Runs []struct {
+				OK            bool
+				Seed          uint64
+				Error, Folder string
+			}
+		}
+	}
+	kit.Must(t, json.Unmarshal([]byte(r.Stdout), &report))
+	if r.Status != 1 || len(report.Cells) != 1 || len(report.Cells[0].Runs) != 40 {
+		t.Fatal(r)
+	}
+	failed := 0
+	alone := map[bool]bool{}
+	for n, m := range report.Cells[0].Runs {
+		if m.Seed != uint64(101+n) || m.OK != (m.Folder == "") {
+			t.Errorf("run %d: %+v", n, m)
+		}
+		if !m.OK {
+			failed++
+			if !strings.Contains(m.Error, "the server has ended at transfer") {
+				t.Errorf("seed %d: %s", m.Seed, m.Error)
+			}
+		}
+		if alone[m.OK] { // one of each is enough
+			continue
+		}
+		alone[m.OK] = true
+		again := run("--seed", fmt.Sprint(m.Seed), "fault.json")
+		if again.Status == 0 != m.OK {
+			t.Errorf("seed %d: ok %v in the matrix, alone: %v", m.Seed, m.OK, again)
+		}
+		for _, log := range []string{"server.log", "step-1.log"} {
+			a, err := os.ReadFile(filepath.Join(u.folder, m.Folder, log))
+			b, err2 := os.ReadFile(filepath.Join(u.folder, "fault.results", log))
+			if !m.OK && (err != nil || err2 != nil || !bytes.Equal(a, b)) {
+				t.Errorf("seed %d: %s differs from that in the matrix: %v, %v: %s, alone: %s", m.Seed, log, err, err2, a, b)
+			}
+		}
+	}
+	// Without the fault, no seed fails; each transfer has one packet that must not be lost.
+	if failed == 0 || failed > 20 {
+		t.Errorf("%d of 40 seeds fail", failed)
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--seeds", "1..2", "fault.json"}, "--seeds: requires --time virtual"},
+		{[]string{"--time", "virtual", "fault.json"}, "--time virtual: requires --seeds"},
+		{[]string{"--time", "virtual", "--seeds", "2..1", "fault.json"}, `--seeds "2..1"; expected FIRST..LAST`},
+		{[]string{"--time", "virtual", "--seeds", "1..2", "-n", "2", "fault.json"}, "-n: cannot be used with --seeds"},
+		{[]string{"--time", "soon", "fault.json"}, `--time "soon"; expected real or virtual`},
+	} {
+		if r := u.matrix(c.args...); r.Status != 2 || !strings.Contains(r.Stderr, c.want) || strings.Count(r.Stderr, "\n") != 1 {
+			t.Errorf("expected status 2 and one line with %q: %v", c.want, r)
+		}
+	}
+	// Counters of nodes are results, too.
+	if r := u.matrix("--time", "virtual", "--seeds", "1..2", "--var", "size=500000", "-o", "json", "goodput"); r.Status != 0 ||
+		!regexp.MustCompile(`"retransmitted": "[1-9]`).MatchString(r.Stdout) {
+		t.Errorf("no counter of a node: %v", r)
+	}
+	for _, name := range []string{"fault.matrix", "fault.results", "goodput.matrix"} {
+		kit.Must(t, os.RemoveAll(filepath.Join(u.folder, name)))
+	}
+	before.Settles(10 * time.Second)
 }
 
 // TestVirtualTimeTransfers checks transfers by a static C program, by coroutines, by static Go

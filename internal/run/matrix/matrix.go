@@ -12,7 +12,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/lklrun/lklrun/pkg/lab"
 )
@@ -46,10 +49,11 @@ type Cell struct {
 // Run is one run of a cell.
 type Run struct {
 	OK      bool              `json:"ok"`
+	Seed    *uint64           `json:"seed,omitempty"` // in virtual time
 	Error   string            `json:"error,omitempty"`
-	Seconds float64           `json:"seconds"` // from the start of the lab to its end
+	Seconds float64           `json:"seconds"` // from the start of the lab to its end, in real time
 	Values  map[string]string `json:"values"`
-	Folder  string            `json:"folder"` // output of the nodes and steps
+	Folder  string            `json:"folder,omitempty"` // output of the nodes and steps
 }
 
 // Expand makes the cells: all combinations of the values.
@@ -99,29 +103,42 @@ func (m *Matrix) Name(c *Cell) string {
 // Runner makes the run of this number, from 1, of a cell.
 type Runner func(ctx context.Context, number int, c *Cell) Run
 
-// Execute runs each cell this number of times, one after another. It calls done after
+// Execute runs each cell this number of times, so many runs at a time. It calls done after
 // each run. When ctx is done, it stops.
-func (m *Matrix) Execute(ctx context.Context, runs int, run Runner, done func(number, of int, c *Cell, r *Run)) {
-	m.Started, m.OK = time.Now(), true
-	number := 0
-	for range runs {
-		for k := range m.Cells {
-			c := &m.Cells[k]
-			number++
-			var r Run
+func (m *Matrix) Execute(ctx context.Context, runs, atOnce int, run Runner, done func(number, of int, c *Cell, r *Run)) {
+	m.Started = time.Now()
+	all := make([]*Run, runs*len(m.Cells)) // nil: interrupted
+	var mu sync.Mutex
+	ended := 0
+	var g errgroup.Group
+	g.SetLimit(atOnce)
+	for n := range all {
+		g.Go(func() error {
+			if ctx.Err() != nil {
+				return nil
+			}
+			began, c := time.Now(), &m.Cells[n%len(m.Cells)]
+			r := run(ctx, n+1, c)
+			r.Seconds = time.Since(began).Seconds()
+			mu.Lock()
+			defer mu.Unlock()
 			if ctx.Err() == nil {
-				began := time.Now()
-				r = run(ctx, number, c)
-				r.Seconds = time.Since(began).Seconds()
+				all[n] = &r
+				ended++
+				done(ended, len(all), c, &r)
 			}
-			if ctx.Err() != nil { // the last run was interrupted
-				m.Stopped, m.OK = true, false
-				return
-			}
-			c.Runs = append(c.Runs, r)
-			m.OK = m.OK && r.OK
-			done(number, runs*len(m.Cells), c, &r)
+			return nil
+		})
+	}
+	_ = g.Wait() // no function returns an error
+	m.OK = true
+	for n, r := range all {
+		if r == nil {
+			m.Stopped, m.OK = true, false
+			continue
 		}
+		c := &m.Cells[n%len(m.Cells)]
+		c.Runs, m.OK = append(c.Runs, *r), m.OK && r.OK
 	}
 }
 

@@ -4,9 +4,12 @@ package matrix
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/lklrun/lklrun/pkg/lab"
@@ -53,12 +56,42 @@ func TestExecute(t *testing.T) {
 		return Run{OK: c.Vars["x"] == "1"}
 	}
 	calls := 0
-	m.Execute(ctx, 2, run, func(int, int, *Cell, *Run) { calls++ })
+	m.Execute(ctx, 2, 1, run, func(int, int, *Cell, *Run) { calls++ })
 	if got := strings.Join(order, " "); got != "1 2 1 2" {
 		t.Errorf("order %s", got)
 	}
 	if calls != 3 || !m.Stopped || m.OK || len(m.Cells[0].Runs) != 2 || len(m.Cells[1].Runs) != 1 || m.Cells[0].Failed() != 0 || m.Cells[1].Failed() != 1 {
 		t.Errorf("%d calls, %+v", calls, m)
+	}
+}
+
+// TestExecuteAtOnce checks that runs at the same time keep their order and their cells.
+func TestExecuteAtOnce(t *testing.T) {
+	m := &Matrix{Vars: []Var{{"x", []string{"1", "2"}}}}
+	if err := m.Expand(50); err != nil {
+		t.Fatal(err)
+	}
+	var running, most, ended atomic.Int32
+	begun := make(chan bool, 100)
+	run := func(_ context.Context, number int, c *Cell) Run {
+		most.Store(max(most.Load(), running.Add(1)))
+		defer running.Add(-1)
+		begun <- true
+		for number == 1 && len(begun) < 3 { // others overtake the first
+			runtime.Gosched()
+		}
+		return Run{OK: true, Error: fmt.Sprint(number, c.Vars["x"])}
+	}
+	m.Execute(t.Context(), 50, 3, run, func(int, int, *Cell, *Run) { ended.Add(1) })
+	if ended.Load() != 100 || !m.OK || most.Load() > 3 {
+		t.Errorf("%d runs, at most %d at a time", ended.Load(), most.Load())
+	}
+	for k, c := range m.Cells {
+		for n, r := range c.Runs {
+			if want := fmt.Sprint(2*n+k+1, c.Vars["x"]); r.Error != want || len(c.Runs) != 50 {
+				t.Fatalf("run %d of cell %d is %q, expected %q", n, k, r.Error, want)
+			}
+		}
 	}
 }
 
