@@ -161,6 +161,23 @@ func TestGatewayKernelSealed(t *testing.T) {
 	k.End()
 }
 
+//go:embed testdata/gatewaysegments.py
+var gatewaySegments string
+
+// TestGatewaySegments checks that segments of unknown connections are answered by RST, and that
+// those of a connection are not.
+func TestGatewaySegments(t *testing.T) {
+	t.Parallel()
+	host, _ := gatewaySite(t)
+	for _, iface := range gateways {
+		r := kit.Run(t, 2*kit.Limit, host.Command(kit.Bin("lklrun"), "-q", "--name", kit.NewName(), "--if", iface+",mtu=1400", "--",
+			"/usr/bin/python3", "-uc", gatewaySegments, nearPeer, nearPeer6))
+		if r.Status != 0 || r.Stdout != "ACK: RST 7000\nSYN ACK: RST 7000\ndata: RST 7000\nFIN: RST ACK 1001\nRST: none\nIPv6: RST 7000\nfragments: RST 7000\nconnection: True\n" {
+			t.Errorf("%s: %v", iface, r)
+		}
+	}
+}
+
 // kernelOf returns the process of the gateway's kernel of a run.
 func kernelOf(t *testing.T, run string) int {
 	t.Helper()

@@ -18,7 +18,8 @@
  * written a verdict, the SYN continues to a listening socket, whatever its port, or
  * is answered by RST or an ICMP error. So the other stack sees what became of the
  * connection that the reader made elsewhere. Repetitions of the SYN are dropped in
- * the meantime. A SYN for which there is a socket already is TCP's own matter.
+ * the meantime. What belongs to a socket already is TCP's own matter. Other segments
+ * are answered by RST, here because TCP sends none from addresses that are not ours.
  *
  * Nothing here waits for a lock: the kernel has one processor, and does not preempt
  * its own code. Only softirqs must stay away from lists.
@@ -48,6 +49,7 @@
 #include <net/ipv6.h>
 #include <net/netfilter/ipv4/nf_reject.h>
 #include <net/netfilter/ipv6/nf_reject.h>
+#include <net/netfilter/nf_socket.h>
 #include <net/route.h>
 #include <net/sock.h>
 #include <net/tcp.h>
@@ -155,7 +157,37 @@ static void mapped(u8 *to, __be32 addr)
 	memcpy(to, &a, sizeof(a));
 }
 
-/* Holds a SYN, for which there is no socket yet. */
+static void send_reset(struct sk_buff *skb)
+{
+	if (skb->protocol == htons(ETH_P_IP))
+		nf_send_reset(&init_net, NULL, skb, NF_INET_LOCAL_IN);
+	else
+		nf_send_reset6(&init_net, NULL, skb, NF_INET_LOCAL_IN);
+}
+
+/*
+ * Whether a segment belongs to a connection. Early demux has found those that were not
+ * fragments. A listener does not count: its port means nothing here.
+ */
+static bool connected(const struct sk_buff *skb, const struct net_device *in)
+{
+	struct sock *sk = skb->sk;
+	bool found;
+
+	if (sk)
+		return true;
+	if (skb->protocol == htons(ETH_P_IP))
+		sk = nf_sk_lookup_slow_v4(&init_net, skb, in);
+	else
+		sk = nf_sk_lookup_slow_v6(&init_net, skb, in);
+	if (!sk)
+		return false;
+	found = sk->sk_state != TCP_LISTEN;
+	sock_gen_put(sk);
+	return found;
+}
+
+/* Holds a SYN, and answers another segment, for which there is no socket. */
 static unsigned int hold(void *priv, struct sk_buff *skb, const struct nf_hook_state *state)
 {
 	bool v6 = state->pf == NFPROTO_IPV6;
@@ -172,8 +204,12 @@ static unsigned int hold(void *priv, struct sk_buff *skb, const struct nf_hook_s
 	th = skb_header_pointer(skb, offset, sizeof(copy), &copy);
 	if (!th)
 		return NF_DROP;
-	if (!th->syn || th->ack || th->rst || skb->sk)
+	if (connected(skb, state->in))
 		return NF_ACCEPT;
+	if (!th->syn || th->ack || th->rst) {
+		send_reset(skb);
+		return NF_DROP;
+	}
 	if (!opened || n_held >= HELD_MAX || !skb_dst_force(skb))
 		return NF_DROP;
 	h = kzalloc(sizeof(*h), GFP_ATOMIC);
@@ -246,14 +282,6 @@ static void send_icmp(struct sk_buff *skb, u8 type, u8 code)
 	skb_dst_drop(skb);
 	skb_dst_set(skb, &rt->dst);
 	icmp_send(skb, type, code, 0);
-}
-
-static void send_reset(struct sk_buff *skb)
-{
-	if (skb->protocol == htons(ETH_P_IP))
-		nf_send_reset(&init_net, NULL, skb, NF_INET_LOCAL_IN);
-	else
-		nf_send_reset6(&init_net, NULL, skb, NF_INET_LOCAL_IN);
 }
 
 static int decide(const struct lkl_gateway_answer *a)
