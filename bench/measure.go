@@ -76,7 +76,7 @@ func (l *lab) tables() []table {
 		},
 		{
 			"Without privileges",
-			"The peer is on the host's loopback. `preload` and `supervise` reach it through lklrun's gateway, which is built on gVisor's netstack. Each kernel uses its default congestion control.",
+			"The peer is on the host's loopback. `preload` and `supervise` reach it through lklrun's gateway, whose TCP connections end in a kernel of its own. Each kernel uses its default congestion control.",
 			0,
 			[]way{
 				{name: "host", wrap: inNetns("peer"), peer: "127.0.0.1"},

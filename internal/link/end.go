@@ -42,8 +42,8 @@ type End struct {
 	// that do not support wires; nil: there is none.
 	Fallback func() (*os.File, error)
 
-	// PID is a process that Close ends; 0: there is none.
-	PID int
+	// PID returns a process that Close ends, or 0; nil: there is never one.
+	PID func() int
 
 	Counts func() map[string]uint64 // counters of a gateway; nil: not a gateway
 

@@ -98,7 +98,7 @@ func TestGatewayReset(t *testing.T) {
 	t.Parallel()
 	host, _ := gatewaySite(t)
 	for iface, want := range map[string]string{
-		"user,linux":              "\nPEER: the user-mode gateway sent the reset: the destination refused",
+		"user,tcp=lklrun":         "\nPEER: the user-mode gateway sent the reset: the destination refused",
 		"user":                    "\nPEER: the user-mode gateway sent the reset: the destination refused",
 		"raw:v0,ip=10.71.10.3/24": "\nPEER: the peer sent the reset\n",
 	} {

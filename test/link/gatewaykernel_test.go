@@ -19,8 +19,8 @@ import (
 )
 
 // gateways are the interfaces whose TCP connections end in lklrun, and in a kernel of a
-// process of its own.
-var gateways = []string{"user", "user,linux"}
+// process of its own, which starts with the first connection or with the run.
+var gateways = []string{"user,tcp=lklrun", "user", "user,tcp=linux"}
 
 //go:embed testdata/gatewaydata.py
 var gatewayData string
@@ -50,7 +50,7 @@ func TestGatewayKernel(t *testing.T) {
 				return len(ports) == 3
 			})
 			for i, engine := range []string{"supervise", "preload"} {
-				args := slices.Concat([]string{kit.Bin("lklrun"), "-q", "--name", kit.NewName(), "--engine", engine, "--if", "user,linux"}, c.flags,
+				args := slices.Concat([]string{kit.Bin("lklrun"), "-q", "--name", kit.NewName(), "--engine", engine}, c.flags,
 					[]string{"--", "/usr/bin/python3", "-c", gatewayData, "client", c.to}, ports)
 				r := kit.Run(t, 4*kit.Limit, command(args...))
 				if r.Status != 0 || r.Stdout != "both ways: equal\nhalf closed: equal\n500 connections: equal\nends: True\n" || strings.Contains(r.Stderr, "refused tcp") {
@@ -131,7 +131,7 @@ func TestGatewayKernelSealed(t *testing.T) {
 	t.Parallel()
 	host, _ := gatewaySite(t)
 	name := kit.NewName()
-	k := kit.StartTalker(t, name, host.Command(kit.Bin("lklrun"), "-q", "--name", name, "--if", "user,linux", "--", "/usr/bin/python3", "-uc", kit.TalkerProgram))
+	k := kit.StartTalker(t, name, host.Command(kit.Bin("lklrun"), "-q", "--name", name, "--", "/usr/bin/python3", "-uc", kit.TalkerProgram))
 	if got := k.Say("socket.create_connection((%q, 7)).sendall(b'x')", nearPeer); got != "None" {
 		t.Fatal(got)
 	}
@@ -159,6 +159,71 @@ func TestGatewayKernelSealed(t *testing.T) {
 		return strings.Contains(errs, message)
 	})
 	k.End()
+}
+
+//go:embed testdata/gatewaylate.py
+var gatewayLate string
+
+// TestGatewayLate checks the kernel that starts with the first connection: it starts only then,
+// and neither connections nor datagrams are lost or delayed meanwhile.
+func TestGatewayLate(t *testing.T) {
+	t.Parallel()
+	host, _ := gatewaySite(t)
+	for _, engine := range []string{"supervise", "preload"} {
+		name := kit.NewName()
+		cmd := host.Command(kit.Bin("lklrun"), "--name", name, "--engine", engine, "--", "/usr/bin/python3", "-uc", gatewayLate, nearPeer)
+		stdin, err := cmd.StdinPipe()
+		kit.Must(t, err)
+		p := kit.Start(t, cmd)
+		output := func(want string) {
+			kit.WaitFor(t, want, 2*kit.Limit, func() bool {
+				out, _ := p.Output()
+				return out == want || !p.Running()
+			})
+		}
+		output("datagrams\n")
+		if n := gatewayCount(t, name, "eth0.gateway.kernel"); n != 0 {
+			t.Errorf("%s: the kernel runs without a connection", engine)
+		}
+		_, err = stdin.Write([]byte("\n"))
+		kit.Must(t, err)
+		output("datagrams\n300 connections: True\nall datagrams: True\n")
+		if n := gatewayCount(t, name, "eth0.gateway.kernel"); n != 1 {
+			t.Errorf("%s: the kernel does not run", engine)
+		}
+		stdin.Close()
+		if r := p.Wait(kit.Limit); r.Status != 0 || r.Stdout != "datagrams\n300 connections: True\nall datagrams: True\n" || r.Stderr != "" {
+			t.Error(engine, r)
+		}
+	}
+}
+
+// TestGatewayTCP checks the key that says where TCP connections end.
+func TestGatewayTCP(t *testing.T) {
+	t.Parallel()
+	host, _ := gatewaySite(t)
+	for flags, want := range map[string]struct {
+		status int
+		stderr string
+	}{
+		"--if user,tcp=lklrun": {0, ""},
+		"--if user,tcp=linux":  {0, ""},
+		"--if user,tcp=other":  {2, "expected linux or lklrun"},
+	} {
+		args := slices.Concat([]string{kit.Bin("lklrun"), "-q", "--name", kit.NewName()}, strings.Fields(flags), []string{"--", "/usr/bin/python3", "-c", "import socket; socket.create_connection(('" + nearPeer + "', 7))"})
+		r := kit.Run(t, kit.Limit, host.Command(args...))
+		if r.Status != want.status || !strings.Contains(r.Stderr, want.stderr) || strings.Count(r.Stderr, "\n") != min(want.status, 1) {
+			t.Error(flags, r)
+		}
+	}
+	// Without shared memory, connections end in lklrun, unless that is not permitted.
+	for iface, status := range map[string]int{"user": 0, "user,tcp=linux": 2} {
+		r := kit.Run(t, kit.Limit, host.Command("prlimit", "--fsize=1000000", kit.Bin("lklrun"), "-q", "--name", kit.NewName(), "--if", iface, "--",
+			"/usr/bin/python3", "-c", "import socket; socket.create_connection(('"+nearPeer+"', 7))"))
+		if r.Status != status || strings.Count(r.Stderr, "\n") != min(status, 1) {
+			t.Error(iface, r)
+		}
+	}
 }
 
 //go:embed testdata/gatewaysegments.py

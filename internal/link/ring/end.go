@@ -3,12 +3,14 @@
 package ring
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -27,12 +29,20 @@ const (
 // ErrBroken reports that the other end has broken the rules of the rings.
 var ErrBroken = errors.New("the other end of the link wrote an invalid record")
 
+// ErrStopped reports that Receive has left a frame in the ring because of Stop.
+var ErrStopped = errors.New("the next frame is not for this end")
+
 // End is an end of a wire with exactly one other end. The other end is not trusted: it may
 // write anything into the memory at any time. So each value is read once and checked, the
 // own position is private, and a frame is copied before anybody parses it.
 //
 // One goroutine at a time may call Receive, and one at a time Send and Flush.
 type End struct {
+	// Stop is called with the copy of each frame; nil: not called. If it returns true, the
+	// frame stays in the ring, and Receive returns ErrStopped.
+	Stop func(frame []byte) bool
+
+	mem     *os.File
 	bell    *net.UnixConn
 	raw     bellSocket
 	ctls    []byte
@@ -64,10 +74,9 @@ func New() (e *End, bell *os.File, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	defer unix.Close(mem)
 	ours, theirs := os.NewFile(uintptr(fds[0]), "bell"), os.NewFile(uintptr(fds[1]), "bell")
 	defer ours.Close() // FileConn duplicates it
-	e = &End{frames: make(chan struct{}, 1), room: make(chan struct{}, 1), closed: make(chan struct{})}
+	e = &End{mem: os.NewFile(uintptr(mem), "wire"), frames: make(chan struct{}, 1), room: make(chan struct{}, 1), closed: make(chan struct{})}
 	if err = hello(fds[0], mem, 0); err == nil {
 		err = e.open(mem, ours)
 	}
@@ -127,11 +136,16 @@ func (e *End) listen() {
 		if n, err := e.bell.Read(b[:]); err != nil || n == 0 {
 			return
 		}
-		for _, c := range []chan struct{}{e.frames, e.room} {
-			select {
-			case c <- struct{}{}:
-			default:
-			}
+		e.rang()
+	}
+}
+
+// rang wakes Receive and Send.
+func (e *End) rang() {
+	for _, c := range []chan struct{}{e.frames, e.room} {
+		select {
+		case c <- struct{}{}:
+		default:
 		}
 	}
 }
@@ -196,7 +210,11 @@ func (e *End) take(room func(size int) []byte) (bool, error) {
 	if size > used {
 		return false, ErrBroken
 	}
-	copy(room(int(length)-HeaderSize), from[lengthSize+HeaderSize:lengthSize+length])
+	frame := room(int(length) - HeaderSize)
+	copy(frame, from[lengthSize+HeaderSize:lengthSize+length])
+	if e.Stop != nil && e.Stop(frame) {
+		return false, ErrStopped
+	}
 	r.at += size
 	atomic.StoreUint32(r.tail, r.at)
 	if atomic.LoadUint32(r.full) != 0 && used-size <= ringSize/2 && atomic.SwapUint32(r.full, 0) != 0 {
@@ -268,6 +286,50 @@ func (e *End) Flush() {
 	}
 }
 
+// HandOver makes another process the end: to is called with a bell for CTL_LINK_JOIN, whose
+// owner continues with the next frame. If it succeeds, this end must only be released. If it
+// fails, this end continues. No other method may be running.
+func (e *End) HandOver(to func(bell *os.File) error) error {
+	e.Flush()
+	// From here on, this process must hear no ring that is for the other one.
+	if err := e.bell.SetReadDeadline(time.Unix(1, 0)); err != nil {
+		return err
+	}
+	<-e.closed
+	err := e.letter(to)
+	if err == nil {
+		return nil
+	}
+	e.closed = make(chan struct{})
+	e.rang() // the other end may have rung meanwhile
+	err = errors.Join(err, e.bell.SetReadDeadline(time.Time{}))
+	go e.listen()
+	return err
+}
+
+// letter passes the end on in a struct lkl_wire_handover.
+func (e *End) letter(to func(bell *os.File) error) error {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("socketpair", err)
+	}
+	bell := os.NewFile(uintptr(fds[1]), "bell")
+	defer bell.Close()
+	defer unix.Close(fds[0])
+	msg := binary.NativeEndian.AppendUint32(nil, magic)
+	for _, n := range []uint32{1, e.in.at, e.out.at} { // 1: the side of End
+		msg = binary.NativeEndian.AppendUint32(msg, n)
+	}
+	var serr error
+	err = e.raw.Control(func(fd uintptr) {
+		serr = os.NewSyscallError("sendmsg", unix.Sendmsg(fds[0], msg, unix.UnixRights(int(e.mem.Fd()), int(fd)), nil, unix.MSG_NOSIGNAL))
+	})
+	if err = errors.Join(err, serr); err != nil {
+		return err
+	}
+	return to(bell)
+}
+
 // Close ends the link.
 func (e *End) Close() { e.bell.Close() }
 
@@ -286,4 +348,5 @@ func (e *End) Release() {
 		_ = unix.Munmap(e.ctls) // maps all of it
 		e.ctls = nil
 	}
+	e.mem.Close() // nil is no problem
 }

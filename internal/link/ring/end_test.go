@@ -207,3 +207,70 @@ func TestHostile(t *testing.T) {
 		}
 	})
 }
+
+// An end that cannot be handed over continues, with the frames and rings of the meantime. One
+// that can be is described by the first message of the new bell.
+func TestHandOver(t *testing.T) {
+	a, b := pair(t)
+	var header [HeaderSize]byte
+	send := func(e *End, n int) {
+		if err := e.Send(&header, make([]byte, ethernetSize+n)); err != nil {
+			t.Fatal(err)
+		}
+		e.Flush()
+	}
+	expect := func(e *End, n int) {
+		if got, err := e.receive(); err != nil || len(got) != ethernetSize+n {
+			t.Fatalf("%d bytes, %v; expected %d", len(got), err, ethernetSize+n)
+		}
+	}
+	send(b, 1)
+	expect(a, 1)
+	send(a, 500)
+	send(b, 2)
+	a.Stop = func(frame []byte) bool { return len(frame) == ethernetSize+2 }
+	if _, err := a.receive(); !errors.Is(err, ErrStopped) {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := a.HandOver(func(*os.File) error { send(b, 3); return io.ErrNoProgress }); !errors.Is(err, io.ErrNoProgress) {
+			t.Fatal(err)
+		}
+	}
+	a.Stop = nil
+	for _, n := range []int{2, 3, 3, 3} {
+		expect(a, n)
+	}
+	send(b, 4)
+	expect(a, 4)
+	expect(b, 500)
+	err := a.HandOver(func(bell *os.File) error {
+		msg, oob := make([]byte, 100), make([]byte, unix.CmsgSpace(8))
+		n, m, _, _, err := unix.Recvmsg(int(bell.Fd()), msg, oob, 0)
+		if err != nil {
+			return err
+		}
+		var got [4]uint32
+		if n != 16 || m != len(oob) {
+			t.Errorf("%d bytes, %d of descriptors", n, m)
+		}
+		for i := range got {
+			got[i] = binary.NativeEndian.Uint32(msg[4*i:])
+		}
+		if want := [4]uint32{magic, 1, b.out.at, b.in.at}; got != want {
+			t.Errorf("handover: %v, expected %v", got, want)
+		}
+		all, err := unix.ParseSocketControlMessage(oob[:m])
+		if err != nil {
+			return err
+		}
+		fds, err := unix.ParseUnixRights(&all[0])
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -31,11 +30,18 @@ func init() {
 		Help: "a user-mode gateway to everything the host reaches (default). 192.168.127.254 is the host's 127.0.0.1",
 		Keys: []string{"mac"},
 		Own: []config.Key{
-			{Name: "linux", Flag: true, Help: "end TCP connections in a Linux kernel in a process of its own, which is faster"},
+			{Name: "tcp", Form: "linux|lklrun", Help: "where TCP connections end: in a Linux kernel in a process of its own (the default, if the host and the stack permit it), or in lklrun", Check: checkTCP},
 		},
 		Why:   map[string]string{"dhcp": assigns, "dhcp6": assigns, "slaac": assigns, "neigh": assigns},
 		Check: check,
 	}, driver{})
+}
+
+func checkTCP(value string) error {
+	if value != "linux" && value != "lklrun" {
+		return fmt.Errorf("%q; expected linux or lklrun", value)
+	}
+	return nil
 }
 
 func check(i *config.Interface) *config.KeyError {
@@ -123,8 +129,8 @@ func (driver) Plan(r *link.Request, f Facts) (Part, error) {
 		}
 		c.Proxy, l.HostLoopback = &p, netip.Addr{}
 	}
-	if i.On("linux") {
-		c.Kernel = &gateway.Kernel{}
+	if where := i.Own["tcp"]; where != "lklrun" {
+		c.Kernel = &gateway.Kernel{Must: where == "linux"}
 	}
 	c.Publish, r.Publish = r.Publish, nil
 	r.Hints = append(r.Hints, l.Name+": MPTCP and congestion control end at the user-mode gateway; --if tap, raw or udp passes it")
@@ -170,10 +176,7 @@ func (driver) Describe(l *link.Link, c Part) link.Description {
 func (driver) Open(ctx context.Context, l *link.Link, c Part, env link.Env) (link.End, error) {
 	c.User = env.User
 	if c.Kernel != nil {
-		c.Kernel = &gateway.Kernel{Library: env.Library, Spin: env.Spin, Dir: filepath.Join(env.Dir, "gateway-"+l.Name)}
-		if err := os.Mkdir(c.Kernel.Dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-			return link.End{}, fmt.Errorf("creating a directory for the gateway: %w", err)
-		}
+		c.Kernel = &gateway.Kernel{Must: c.Kernel.Must, Library: env.Library, Spin: env.Spin, Dir: filepath.Join(env.Dir, "gateway-"+l.Name)}
 	}
 	g, bell, err := gateway.Start(ctx, c, env.Log, func(words string) { env.Notify(l.Name + ": " + words) })
 	// A port that is in use since the plan was made, a proxy without address, or a file
@@ -183,15 +186,17 @@ func (driver) Open(ctx context.Context, l *link.Link, c Part, env link.Env) (lin
 	if err != nil {
 		return link.End{}, err
 	}
-	end := link.End{PID: g.PID(), Fallback: g.Plain, Close: func() { g.Close() }, Counts: g.Counts, Egress: g.Egress, EgressRules: g.EgressRules, NameProcesses: g.NameProcesses, ChangeEgress: g.ChangeEgress}
-	if c.Kernel != nil {
-		end.Fallback = func() (*os.File, error) {
-			return nil, exit.Usagef("--if user,linux: the stack does not support it; remove linux, or use one of lklrun's own stacks")
+	plain := func() (*os.File, error) {
+		f, err := g.Plain()
+		if errors.As(err, new(*gateway.FlagError)) {
+			err = &exit.UsageError{Err: err}
 		}
+		return f, err
 	}
+	end := link.End{PID: g.PID, Fallback: plain, Close: func() { g.Close() }, Counts: g.Counts, Egress: g.Egress, EgressRules: g.EgressRules, NameProcesses: g.NameProcesses, ChangeEgress: g.ChangeEgress}
 	if bell == nil {
 		end.Kind = ctlproto.CTL_LINK_FRAME
-		end.File, err = g.Plain()
+		end.File, err = plain()
 	} else {
 		end.Kind, end.Flags, end.PeerFD = ctlproto.CTL_LINK_WIRE, link.VnetFlags(true), bell
 		end.File, err = link.Wire(l.Name)
@@ -204,9 +209,12 @@ func (driver) Open(ctx context.Context, l *link.Link, c Part, env link.Env) (lin
 }
 
 func (driver) Check(context.Context) []link.Finding {
-	var err error
 	if !gateway.Available {
-		err = gateway.ErrLeftOut
+		return []link.Finding{link.Found("gateway", "", "", gateway.ErrLeftOut)}
 	}
-	return []link.Finding{link.Found("gateway", "the user-mode gateway is built in", "", err)}
+	where := "a Linux kernel in a process of its own"
+	if err := gateway.CheckKernel(); err != nil {
+		where = "lklrun, which is slower: " + err.Error()
+	}
+	return []link.Finding{link.Found("gateway", "the user-mode gateway is built in; its TCP connections end in "+where, "", nil)}
 }

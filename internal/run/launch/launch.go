@@ -235,8 +235,8 @@ func (r *run) teardown(ctx context.Context) error {
 func (r *run) others() map[int]bool {
 	all := maps.Clone(r.preexisting)
 	for _, l := range r.links.all() {
-		if l.host.PID != 0 {
-			all[l.host.PID] = true
+		if l.host.PID != nil {
+			all[l.host.PID()] = true
 		}
 	}
 	return all

@@ -199,6 +199,20 @@ struct lkl_wire_hello {
 };
 
 /**
+ * struct lkl_wire_handover - the first message of a device that takes another one's place
+ *
+ * It has two descriptors: the memory, and the bell to use from then on. The other end need
+ * not know of it.
+ *
+ * @hello: as before
+ * @read, @written: where the predecessor was in the rings
+ */
+struct lkl_wire_handover {
+	struct lkl_wire_hello hello;
+	unsigned int read, written;
+};
+
+/**
  * lkl_netdev_fd_create - make a device on an existing descriptor
  * @fd: a tap or tun, a packet socket (AF_PACKET) that is bound to a device, or
  *	another SOCK_DGRAM or SOCK_SEQPACKET socket (one frame per read and

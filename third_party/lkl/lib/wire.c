@@ -233,37 +233,41 @@ void wire_free(struct wire *w)
 
 /*
  * Receives the first message of a bell: which side of the memory is ours, with
- * its descriptor.
+ * its descriptor. With that of a handover, *@bell becomes the predecessor's.
  */
-static int receive_memory(int bell, struct lkl_wire_hello *hello)
+static int receive_memory(int *bell, struct lkl_wire_handover *first)
 {
 	union {
 		struct cmsghdr h;
-		char room[CMSG_SPACE(sizeof(int))];
+		char room[CMSG_SPACE(2 * sizeof(int))];
 	} ctl;
-	struct iovec iov = { hello, sizeof(*hello) };
+	struct iovec iov = { first, sizeof(*first) };
 	struct msghdr m = {
 		.msg_iov = &iov, .msg_iovlen = 1,
 		.msg_control = &ctl, .msg_controllen = sizeof(ctl),
 	};
 	struct cmsghdr *c;
-	int fd;
-	long n = host_call(SYS_recvmsg, bell, (long)&m,
+	int fd[2], fds, i;
+	long n = host_call(SYS_recvmsg, *bell, (long)&m,
 			   MSG_DONTWAIT | MSG_CMSG_CLOEXEC, 0, 0, 0);
 
 	if (n < 0)
 		return (int)n;
 	c = CMSG_FIRSTHDR(&m);
-	if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS ||
-	    c->cmsg_len != CMSG_LEN(sizeof(int)))
+	if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
 		return -EBADMSG;
-	memcpy(&fd, CMSG_DATA(c), sizeof(fd));
-	if (n != sizeof(*hello) || hello->magic != LKL_WIRE_MAGIC ||
-	    hello->side > 1) {
-		host_call(SYS_close, fd, 0, 0, 0, 0, 0);
+	fds = c->cmsg_len == CMSG_LEN(sizeof(fd)) ? 2 : 1;
+	memcpy(fd, CMSG_DATA(c), (size_t)fds * sizeof(int));
+	if (n != (long)(fds == 2 ? sizeof(*first) : sizeof(first->hello)) ||
+	    first->hello.magic != LKL_WIRE_MAGIC || first->hello.side > 1 ||
+	    first->read % RECORD || first->written % RECORD) {
+		for (i = 0; i < fds; i++)
+			host_call(SYS_close, fd[i], 0, 0, 0, 0, 0);
 		return -EBADMSG;
 	}
-	return fd;
+	if (fds == 2)
+		*bell = fd[1];
+	return fd[0];
 }
 
 /* The memory must not shrink, or an access would raise SIGBUS. */
@@ -277,9 +281,10 @@ static int memory_ok(int mem)
 
 static int join(struct peer *p, int bell)
 {
-	struct lkl_wire_hello hello;
+	struct lkl_wire_handover first = { .read = 0 };
+	const struct lkl_wire_hello *hello = &first.hello;
 	struct ring_ctl *ctl;
-	int mem = receive_memory(bell, &hello), ret = -EBADMSG;
+	int own = bell, mem = receive_memory(&own, &first), ret = -EBADMSG;
 
 	if (mem < 0)
 		return mem;
@@ -288,32 +293,37 @@ static int join(struct peer *p, int bell)
 	ret = -ENOMEM;
 	p->ctls = map(NULL, 2 * CTL_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED,
 		      mem, 0);
-	p->out.data = map_ring(mem, (int)hello.side);
-	p->in.data = map_ring(mem, !hello.side);
+	p->out.data = map_ring(mem, (int)hello->side);
+	p->in.data = map_ring(mem, !hello->side);
 	if (!p->ctls || !p->out.data || !p->in.data) {
 		release(p);
 		goto out;
 	}
 	host_call(SYS_madvise, (long)p->ctls, 2 * CTL_SIZE, MADV_DONTFORK, 0, 0, 0);
-	ctl = (void *)((char *)p->ctls + hello.side * CTL_SIZE);
+	ctl = (void *)((char *)p->ctls + hello->side * CTL_SIZE);
 	p->out.ctl = ctl;
-	ctl = (void *)((char *)p->ctls + !hello.side * CTL_SIZE);
+	ctl = (void *)((char *)p->ctls + !hello->side * CTL_SIZE);
 	p->in.ctl = ctl;
-	p->bell = bell;
+	p->in.at = first.read;
+	p->out.at = first.written;
+	p->bell = own;
 	ret = 0;
 out:
 	host_call(SYS_close, mem, 0, 0, 0, 0, 0);
+	if (ret && own != bell)
+		host_call(SYS_close, own, 0, 0, 0, 0, 0);
 	return ret;
 }
 
 /**
  * wire_add - join another end
- * @bell: a socket, which the wire then owns, with a struct lkl_wire_hello
+ * @bell: a socket, which the wire then owns, with a struct lkl_wire_hello or
+ *	struct lkl_wire_handover
  */
 int wire_add(struct wire *w, int bell)
 {
 	struct epoll_event ev = { .events = EPOLLIN | EPOLLRDHUP };
-	int i, ret;
+	int i, own, ret;
 
 	for (i = 0; i < PEERS && w->peer[i].bell >= 0; i++)
 		;
@@ -322,12 +332,17 @@ int wire_add(struct wire *w, int bell)
 	ret = join(&w->peer[i], bell);
 	if (ret)
 		return ret;
+	own = w->peer[i].bell;
 	ev.data.u32 = (uint32_t)i;
-	if (epoll_ctl(w->epfd, EPOLL_CTL_ADD, bell, &ev)) {
+	if (epoll_ctl(w->epfd, EPOLL_CTL_ADD, own, &ev)) {
 		ret = -errno;
 		release(&w->peer[i]);
+		if (own != bell)
+			close(own);
 		return ret;
 	}
+	if (own != bell)
+		close(bell);
 	/* The first frame must ring. */
 	__atomic_store_n(&w->peer[i].in.ctl->asleep, 1, __ATOMIC_SEQ_CST);
 	w->n++;

@@ -208,6 +208,32 @@ static void kernels(int n, const char *what)
 	ok(good, "%s: 100 MB, all bytes right", what);
 }
 
+/* A first message of a handover, whose descriptors are both @fd */
+static int hand_over(int id, int fd, unsigned int read, unsigned int written)
+{
+	struct lkl_wire_handover h = { { LKL_WIRE_MAGIC, 0 }, read, written };
+	int sv[2], fds[2] = { fd, fd }, ret;
+	union {
+		struct cmsghdr h;
+		char room[CMSG_SPACE(sizeof(fds))];
+	} ctl = { .h = { .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS,
+			 .cmsg_len = CMSG_LEN(sizeof(fds)) } };
+	struct iovec iov = { &h, sizeof(h) };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1,
+			    .msg_control = &ctl, .msg_controllen = sizeof(ctl) };
+
+	memcpy(CMSG_DATA(&ctl.h), fds, sizeof(fds));
+	socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sv);
+	if (sendmsg(sv[0], &m, 0) < 0)
+		perror("sendmsg");
+	close(sv[0]);
+	ret = lkl_netdev_wire_join(id, sv[1]);
+	if (ret)
+		close(sv[1]);
+	close(fd);
+	return ret;
+}
+
 static int join_with(int id, int mem, unsigned int magic, unsigned int side)
 {
 	int sv[2], ret;
@@ -241,6 +267,11 @@ static void refusals(int id)
 	ok(join_with(id, memory(LKL_WIRE_MEM, F_SEAL_SHRINK), LKL_WIRE_MAGIC, 2) == -EBADMSG,
 	   "a side that does not exist is refused");
 	ok(join_with(id, -1, LKL_WIRE_MAGIC, 0) == -EBADMSG, "no memory is refused");
+	ok(hand_over(id, memory(LKL_WIRE_MEM, F_SEAL_SHRINK), 32, 0) == -EBADMSG &&
+	   hand_over(id, memory(LKL_WIRE_MEM, F_SEAL_SHRINK), 0, 1) == -EBADMSG,
+	   "a handover in the middle of a record is refused");
+	ok(hand_over(id, memory(LKL_WIRE_MEM, F_SEAL_SHRINK), 64, 64) == -EPERM,
+	   "a handover whose bell is a file is refused");
 	socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sv);
 	ok(lkl_netdev_wire_join(id, sv[1]) == -EAGAIN, "a bell without a message is refused");
 	close(sv[0]);

@@ -30,6 +30,9 @@ func (*Gateway) Plain() (*os.File, error) { return nil, ErrLeftOut }
 // PID returns 0.
 func (*Gateway) PID() int { return 0 }
 
+// CheckKernel returns ErrLeftOut.
+func CheckKernel() error { return ErrLeftOut }
+
 // Counts returns no counters.
 func (*Gateway) Counts() map[string]uint64 { return nil }
 

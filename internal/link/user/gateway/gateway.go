@@ -48,7 +48,8 @@ type Config struct {
 
 	User *runas.User `json:"-"` // owner of the host's sockets, the user of the target; nil: that of this process
 
-	// Kernel ends TCP connections in a kernel of its own process instead of this one.
+	// Kernel ends TCP connections in a kernel of its own process, from the first one on. nil:
+	// this process ends them.
 	Kernel *Kernel `json:"kernel,omitempty"`
 
 	Publish []config.Publish `json:"publish,omitempty"` // ports of the host that lead to the stack's ports
@@ -56,8 +57,10 @@ type Config struct {
 
 // Kernel says how to start the kernel that ends TCP connections.
 type Kernel struct {
+	Must bool `json:"must,omitempty"` // an error if there can be none, instead of ending connections in this process
+
 	Library string `json:"-"` // path of the stack library
-	Dir     string `json:"-"` // an existing directory for its log
+	Dir     string `json:"-"` // a directory for its log
 	Spin    int    `json:"-"` // microseconds for which it polls before it sleeps
 }
 

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/lklrun/lklrun/internal/diag/egress"
+	"github.com/lklrun/lklrun/internal/link/ring"
 	"github.com/lklrun/lklrun/internal/link/user/rules"
 	"github.com/lklrun/lklrun/pkg/config"
 
@@ -71,16 +72,19 @@ type Gateway struct {
 	// reported holds the errors of the host (unix.Errno) that the user knows of.
 	reported sync.Map
 	cancel   context.CancelFunc // cancels all work for the stack
+
+	stopStarting context.CancelFunc // cancels the start of the kernel; nil: it cannot start
+
 	link     *link
 	stack    *stack.Stack
 	dns      *resolver
 	doors    []*door
-	kernel   *kernel       // nil: this process ends TCP connections
 	rules    *rules.Rules  // nil: all destinations are allowed
 	proxy    *proxy        // nil: the host connects
 	refusing chan struct{} // refused packets for which the log looks for the process
 
 	mu      sync.Mutex
+	kernel  *kernel // nil: this process ends TCP connections
 	closing bool
 	carried int // number of connections so far
 	relays  map[*relay]struct{}
@@ -135,22 +139,60 @@ func Start(ctx context.Context, cfg Config, log *slog.Logger, warn func(string))
 		g.cancel()
 		return nil, nil, fmt.Errorf("starting the user-mode gateway: %w", err)
 	}
+	starting, stop := context.WithCancel(ctx)
+	g.stopStarting = stop
+	k := cfg.Kernel
+	switch {
+	case k == nil:
+	case !k.Must && bell == nil: // no shared memory
+		k = nil
+	case !k.Must && len(cfg.Publish) == 0:
+		l.kernel, k = func(stack *ring.End) *ring.End { return g.insertKernel(starting, stack) }, nil
+	}
 	g.link.start()
-	if cfg.Kernel != nil {
-		k, outer, err := g.startKernel(ctx, bell)
-		if err != nil {
+	if k != nil {
+		if bell, err = g.earlyKernel(starting, bell); err != nil {
 			g.Close()
-			return nil, nil, fmt.Errorf("starting the kernel of the user-mode gateway: %w", err)
+			return nil, nil, err
 		}
-		g.kernel, bell = k, outer
 	}
 	g.publish(ctx)
 	return g, bell, nil
 }
 
+// earlyKernel starts the kernel before the first connection: because it must run, so that its
+// errors are reported, or because ports are published. It returns the bell for the stack.
+func (g *Gateway) earlyKernel(ctx context.Context, router *os.File) (*os.File, error) {
+	if router == nil {
+		return nil, &FlagError{"--if user,tcp=linux", errors.New("it needs memory that processes share, which this host does not permit")}
+	}
+	outer, err := g.startKernel(ctx, router)
+	switch {
+	case err == nil:
+		return outer, nil
+	case g.cfg.Kernel.Must:
+		router.Close()
+		return nil, &FlagError{"--if user,tcp=linux", err}
+	}
+	g.log.Debug("gateway: lklrun ends TCP connections itself", "error", err)
+	return router, nil
+}
+
+// theKernel returns the kernel that ends TCP connections, or nil.
+func (g *Gateway) theKernel() *kernel {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.kernel
+}
+
 // Plain makes the gateway use a socket with one frame per message instead of shared memory.
 // It returns the stack's end. It must be called before the stack uses the link.
-func (g *Gateway) Plain() (*os.File, error) { return g.link.plain() }
+func (g *Gateway) Plain() (*os.File, error) {
+	if g.theKernel() != nil {
+		return nil, &FlagError{"--if user,tcp=linux", errors.New("the stack does not support it; use one of lklrun's own stacks")}
+	}
+	return g.link.plain()
+}
 
 func (g *Gateway) closeDoors() {
 	for _, d := range g.doors {
@@ -267,8 +309,13 @@ func (g *Gateway) isDNS(addr tcpip.Address, port uint16) bool {
 // passes the data that the stack has already sent on to the host's sockets.
 func (g *Gateway) Close() {
 	g.closeDoors()
-	g.kernel.close()
+	g.stopStarting()
+	early := g.theKernel()
+	early.close()
 	g.link.close()
+	if late := g.theKernel(); late != early {
+		late.close()
+	}
 	g.mu.Lock()
 	g.closing = true
 	for r := range g.relays {

@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -40,6 +41,7 @@ type kernel struct {
 	g      *Gateway
 	cmd    *exec.Cmd
 	exited chan struct{}
+	devs   [2]int // its links to the stack and to the router
 	conn   *stackconn.Conn
 	asks   *net.UnixConn
 	cancel context.CancelFunc // ends the attempts to connect
@@ -96,40 +98,121 @@ var kernelSysctls6 = []stacknet.Sysctl{
 	{Key: "net.ipv6.conf.eth1.disable_ipv6", Value: "1"},
 }
 
-// startKernel starts the kernel and joins it to the router by its bell. It returns the bell
-// for the stack.
-func (g *Gateway) startKernel(ctx context.Context, router *os.File) (k *kernel, bell *os.File, err error) {
-	starting, stop := context.WithTimeout(ctx, kernelStart)
-	defer stop()
-	if router == nil {
-		return nil, nil, errors.New("it needs memory that processes share, which this host does not permit; remove linux")
-	}
-	defer router.Close()
-	k = &kernel{g: g, exited: make(chan struct{}), carried: map[uint64]*entry{}, piped: map[uint64]*pipe{}, entering: map[uint64]chan error{}}
-	if err := k.launch(starting); err != nil {
-		return nil, nil, err
-	}
-	ctx, k.cancel = context.WithCancel(ctx)
+// CheckKernel returns an error if no kernel can end TCP connections on this host.
+func CheckKernel() error {
 	one, other, err := ring.Bell()
+	if err != nil {
+		return fmt.Errorf("processes cannot share memory: %w", err)
+	}
+	return errors.Join(one.Close(), other.Close())
+}
+
+// newKernel starts the kernel, without links to the stack and the router.
+func (g *Gateway) newKernel(ctx context.Context) (k *kernel, err error) {
+	ctx, stop := context.WithTimeout(ctx, kernelStart)
+	defer stop()
+	k = &kernel{g: g, exited: make(chan struct{}), carried: map[uint64]*entry{}, piped: map[uint64]*pipe{}, entering: map[uint64]chan error{}}
+	if err := k.launch(ctx); err != nil {
+		return nil, err
+	}
+	if err = k.configure(ctx); err != nil {
+		k.discard()
+		return nil, err
+	}
+	return k, nil
+}
+
+// discard ends a kernel that has served nobody.
+func (k *kernel) discard() {
+	k.kill()
+	k.conn.Close()
+	k.asks.Close()
+}
+
+// startKernel starts the kernel before the stack, and joins it to the router by its bell. It
+// returns the bell for the stack.
+func (g *Gateway) startKernel(ctx context.Context, router *os.File) (*os.File, error) {
+	k, err := g.newKernel(ctx)
+	if err != nil {
+		return nil, err
+	}
+	one, other, err := ring.Bell()
+	if err != nil {
+		k.discard()
+		return nil, err
+	}
+	err = k.join(ctx, one, router)
+	one.Close()
+	if err != nil {
+		other.Close()
+		k.discard()
+		return nil, err
+	}
+	router.Close()
+	g.useKernel(ctx, k)
+	return other, nil
+}
+
+// insertKernel starts the kernel for the first connection, between the stack and the router. It
+// returns the router's new end, or nil if the router must serve the connections.
+func (g *Gateway) insertKernel(ctx context.Context, stack *ring.End) *ring.End {
+	k, err := g.newKernel(ctx)
+	if err != nil {
+		g.withoutKernel(ctx, err)
+		return nil
+	}
+	router, bell, err := ring.New()
 	if err == nil {
-		err = k.configure(starting, router, one)
-		one.Close()
+		err = g.link.replace(stack, router, func(outer *os.File) error { return k.join(ctx, outer, bell) })
+		bell.Close()
 		if err != nil {
-			other.Close()
+			router.Release()
+		}
+		if errors.Is(err, unix.EBADMSG) {
+			err = errors.New("the stack is of an earlier lklrun; build it again")
 		}
 	}
 	if err != nil {
-		k.close()
-		return nil, nil, err
+		k.discard()
+		g.withoutKernel(ctx, err)
+		return nil
 	}
+	g.useKernel(ctx, k)
+	return router
+}
+
+// useKernel answers the kernel's requests from now on.
+func (g *Gateway) useKernel(ctx context.Context, k *kernel) {
+	ctx, k.cancel = context.WithCancel(ctx)
+	g.mu.Lock()
+	g.kernel = k
+	g.mu.Unlock()
 	go k.serve(ctx)
-	return k, other, nil
+}
+
+// withoutKernel reports that there is no kernel. Some stacks cannot be one.
+func (g *Gateway) withoutKernel(ctx context.Context, err error) {
+	g.log.Debug("gateway: lklrun ends TCP connections itself", "error", err)
+	if ctx.Err() == nil && !errors.As(err, new(*notKernelError)) {
+		g.warn(fmt.Sprintf("the user-mode gateway ends TCP connections in lklrun, which is slower: %v", err))
+	}
+}
+
+// notKernelError reports that a stack cannot be the kernel of a gateway.
+type notKernelError struct{ release string }
+
+func (e *notKernelError) Error() string {
+	return fmt.Sprintf("the stack (%s) cannot be the kernel of a gateway; use one of lklrun's own stacks", e.release)
 }
 
 // launch starts the process and connects to it.
 func (k *kernel) launch(ctx context.Context) error {
 	exe, err := os.Executable()
 	if err != nil {
+		return err
+	}
+	own := k.g.cfg.Kernel
+	if err := os.Mkdir(own.Dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	ctl, theirCtl, err := socketPair(unix.SOCK_STREAM)
@@ -143,7 +226,6 @@ func (k *kernel) launch(ctx context.Context) error {
 		return err
 	}
 	defer theirAsks.Close()
-	own := k.g.cfg.Kernel
 	k.cmd = exec.Command(filepath.Join(filepath.Dir(exe), "lklhost"), "--run", own.Dir, "--name", filepath.Base(own.Dir),
 		"--abi", "native", "--stack", own.Library, "--ctl-fd", "3", "--gateway", "4")
 	k.cmd.ExtraFiles = []*os.File{theirCtl, theirAsks}
@@ -181,11 +263,10 @@ func socketPair(kind int) (*net.UnixConn, *os.File, error) {
 	return conn.(*net.UnixConn), theirs, nil
 }
 
-// configure boots the kernel, and joins it to the router and the stack once it is sealed.
-func (k *kernel) configure(ctx context.Context, router, outer *os.File) error {
+// configure boots the kernel and seals it.
+func (k *kernel) configure(ctx context.Context) error {
 	cfg := &k.g.cfg
 	macs := []config.MAC{config.MAC([]byte(mac)), {0x02, 'l', 'k', 'l', 0, 2}}
-	var devs []int
 	release, err := k.conn.Boot(ctx, 0, "lkl_gateway")
 	if err != nil {
 		return err
@@ -201,7 +282,7 @@ func (k *kernel) configure(ctx context.Context, router, outer *os.File) error {
 		if err != nil {
 			return err
 		}
-		devs = append(devs, dev)
+		k.devs[i] = dev
 	}
 	outside := stacknet.Link{Name: "eth0", MTU: cfg.MTU}
 	for _, n := range cfg.networks() {
@@ -219,17 +300,20 @@ func (k *kernel) configure(ctx context.Context, router, outer *os.File) error {
 	}
 	if _, err := k.conn.Go(ctx, ctlproto.Go{SpinUS: uint32(cfg.Kernel.Spin)}); err != nil {
 		if errors.Is(err, unix.ENOENT) {
-			return fmt.Errorf("the stack (%s) cannot be the kernel of a gateway; remove linux, or use one of lklrun's own stacks", release)
+			return &notKernelError{release}
 		}
 		return err
 	}
-	for i, bell := range []*os.File{outer, router} {
-		if err := k.conn.JoinLink(ctx, devs[i], bell); err != nil {
-			return err
-		}
-	}
 	k.g.log.Debug("gateway: a kernel ends TCP connections", "release", release, "pid", k.cmd.Process.Pid)
 	return nil
+}
+
+// join joins the kernel to the stack and the router.
+func (k *kernel) join(ctx context.Context, outer, router *os.File) error {
+	if err := k.conn.JoinLink(ctx, k.devs[1], router); err != nil {
+		return err
+	}
+	return k.conn.JoinLink(ctx, k.devs[0], outer)
 }
 
 // route configures the kernel's network, and makes the kernel the destination of all packets.
@@ -255,10 +339,10 @@ func (k *kernel) route(ctx context.Context, cfg stacknet.Config) error {
 
 // PID returns the process of the gateway's kernel, or 0.
 func (g *Gateway) PID() int {
-	if g.kernel == nil {
-		return 0
+	if k := g.theKernel(); k != nil {
+		return k.cmd.Process.Pid
 	}
-	return g.kernel.cmd.Process.Pid
+	return 0
 }
 
 // serve answers the kernel's requests until it has ended.

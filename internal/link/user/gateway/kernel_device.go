@@ -10,15 +10,19 @@ import (
 	"net"
 	"net/netip"
 	"os"
+
+	"github.com/lklrun/lklrun/internal/link/ring"
 )
 
 // kernel is a kernel that ends TCP connections. Devices have none.
 type kernel struct{}
 
-func (g *Gateway) startKernel(_ context.Context, router *os.File) (*kernel, *os.File, error) {
-	router.Close() // nil is no problem
-	return nil, nil, errors.New("lklrun on a device has none; remove linux")
-}
+// CheckKernel returns an error.
+func CheckKernel() error { return errors.New("lklrun on a device has no kernel for them") }
+
+func (*Gateway) startKernel(context.Context, *os.File) (*os.File, error) { return nil, CheckKernel() }
+
+func (*Gateway) insertKernel(context.Context, *ring.End) *ring.End { return nil }
 
 func (*kernel) close() {}
 

@@ -204,5 +204,9 @@ func (g *Gateway) Counts() map[string]uint64 {
 	for k, a := range about {
 		all[a.counter] = g.counts[k].Load()
 	}
+	all["kernel"] = 0
+	if g.theKernel() != nil {
+		all["kernel"] = 1
+	}
 	return all
 }

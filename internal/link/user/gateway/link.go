@@ -7,6 +7,7 @@ package gateway
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -38,6 +39,9 @@ type link struct {
 	// other is called for packets of the stack to elsewhere that are neither TCP
 	// nor UDP, which the rules never permit; nil: not called.
 	other func(protocol string, to netip.Addr)
+	// kernel starts the gateway's kernel and returns the end towards it, or nil if there is
+	// none. It is called once, for the first connection; nil: not called.
+	kernel func(stack *ring.End) *ring.End
 	// echo is called for pings to elsewhere.
 	echo func(protocol tcpip.NetworkProtocolNumber, packet []byte)
 	from atomic.Pointer[tcpip.LinkAddress] // source address of the last frame: the stack's address
@@ -46,9 +50,10 @@ type link struct {
 
 	mu         sync.Mutex
 	dispatcher stack.NetworkDispatcher
+	ended      bool // close has been called
 
 	writing sync.Mutex
-	shared  *ring.End // nil: conn is used
+	shared  *ring.End // nil: conn is used. Changed with both mutexes
 	conn    net.Conn
 	closed  bool
 	frame   []byte // the frame being written to conn
@@ -82,7 +87,9 @@ func (l *link) plain() (*os.File, error) {
 		l.received.Wait()
 		l.shared.Release()
 	}
+	l.mu.Lock()
 	l.shared, l.conn = nil, conn
+	l.mu.Unlock()
 	l.frame = make([]byte, 0, l.cfg.MTU+header.EthernetMinimumSize)
 	l.start()
 	return end, nil
@@ -91,6 +98,9 @@ func (l *link) plain() (*os.File, error) {
 // start passes frames to the router until the link is closed.
 func (l *link) start() {
 	if shared := l.shared; shared != nil {
+		if l.kernel != nil {
+			shared.Stop = connects
+		}
 		l.received.Go(func() { l.receiveShared(shared) })
 		return
 	}
@@ -106,11 +116,60 @@ func (l *link) receiveShared(shared *ring.End) {
 			v = buffer.NewViewSize(size)
 			return v.AsSlice()
 		})
+		if errors.Is(err, ring.ErrStopped) {
+			v.Release()
+			shared.Stop = nil
+			if next := l.kernel(shared); next != nil {
+				shared = next
+			}
+			continue
+		}
 		if err != nil { // the stack has ended, or breaks the rules
 			return
 		}
 		l.deliver(v)
 	}
+}
+
+// replace makes the kernel the end of the stack's wire, and next the end of another one with
+// the kernel. No frame is lost or changes its place.
+func (l *link) replace(old, next *ring.End, join func(bell *os.File) error) error {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	l.mu.Lock()
+	ended := l.ended
+	l.mu.Unlock()
+	if ended {
+		return net.ErrClosed
+	}
+	if err := old.HandOver(join); err != nil {
+		return err
+	}
+	old.Release()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.shared = next; l.ended {
+		next.Close()
+	}
+	return nil
+}
+
+// connects reports whether a frame asks for a TCP connection.
+func connects(frame []byte) bool {
+	eth, rest := header.Ethernet(frame), frame[header.EthernetMinimumSize:]
+	var segment []byte
+	switch {
+	case eth.Type() == header.IPv4ProtocolNumber && len(rest) >= header.IPv4MinimumSize:
+		ip := header.IPv4(rest)
+		if n := int(ip.HeaderLength()); ip.Protocol() == uint8(header.TCPProtocolNumber) && n <= len(rest) {
+			segment = rest[n:]
+		}
+	case eth.Type() == header.IPv6ProtocolNumber && len(rest) >= header.IPv6MinimumSize:
+		if header.IPv6(rest).NextHeader() == uint8(header.TCPProtocolNumber) {
+			segment = rest[header.IPv6MinimumSize:]
+		}
+	}
+	return len(segment) >= header.TCPMinimumSize && header.TCP(segment).Flags()&header.TCPFlagSyn != 0
 }
 
 func (l *link) receive(conn net.Conn) {
@@ -224,16 +283,20 @@ func (l *link) echoElsewhere(protocol tcpip.NetworkProtocolNumber, packet []byte
 
 // close passes the remaining frames of the stack to the router, and ends the link.
 func (l *link) close() {
-	switch {
-	case l.conn != nil:
+	l.mu.Lock()
+	l.ended = true
+	shared := l.shared
+	if shared != nil {
+		shared.Close() // a write that waits for room ends
+	}
+	l.mu.Unlock()
+	if l.conn != nil {
 		l.conn.Close()
-		l.received.Wait()
-		return
-	case l.shared == nil:
+	}
+	l.received.Wait()
+	if shared == nil {
 		return
 	}
-	l.shared.Close() // a write that waits for room ends
-	l.received.Wait()
 	l.writing.Lock()
 	defer l.writing.Unlock()
 	l.closed = true

@@ -110,14 +110,15 @@ func (g *Gateway) dialStack(ctx context.Context, from netip.Addr, port uint16, c
 	e := &entry{g: g, peer: from, end: cancel}
 	tables()[entering].add(e)
 	defer tables()[entering].remove(e)
-	if g.kernel != nil {
+	kernel := g.theKernel()
+	if kernel != nil {
 		if err := g.link.meet(ctx); err != nil {
 			return nil, err
 		}
 	}
 	for _, w := range g.ways(from, port) {
-		if g.kernel != nil {
-			err = g.kernel.enter(ctx, peer(w.local.Addr), netip.AddrPortFrom(peer(w.remote.Addr), w.remote.Port), c)
+		if kernel != nil {
+			err = kernel.enter(ctx, peer(w.local.Addr), netip.AddrPortFrom(peer(w.remote.Addr), w.remote.Port), c)
 		} else {
 			r, err = g.dialWay(ctx, w, c)
 		}
