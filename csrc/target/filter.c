@@ -7,10 +7,11 @@
  *
  * Only few calls are notified, for two reasons. First, a notified call costs
  * some microseconds. Second, calls that run natively on real descriptors have
- * native behaviour. The calls read, write, poll, epoll, close, dup, fork,
- * shutdown and fcntl are never notified. In particular, close, dup and fork
- * must not be notified: if a signal arrives before the supervisor has received
- * a call, the call fails with EINTR.
+ * native behaviour. The calls read, write, poll, epoll, close, dup, fork and
+ * fcntl are never notified, and shutdown only if it ends sending alone
+ * (engine/stream/half_close.c). In particular, close, dup and fork must not be
+ * notified: if a signal arrives before the supervisor has received a call, the
+ * call fails with EINTR.
  *
  * fork and exec inherit the filter, and no process can remove it. The target
  * therefore cannot create an Internet socket of the host, in any network
@@ -387,6 +388,16 @@ static void emit_untraced(void)
 	emit_ret(SECCOMP_RET_ALLOW);
 }
 
+/** emit_shutdown - notify shutdown() of sending, see engine/stream/half_close.c */
+static void emit_shutdown(void)
+{
+	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_shutdown, 0, 4);
+	emit_load(ARG_LO(1));
+	emit(BPF_JMP | BPF_JEQ | BPF_K, SHUT_WR, 0, 1);
+	emit_ret(caught);
+	emit_ret(SECCOMP_RET_ALLOW);
+}
+
 /** build - generate the filter */
 static void build(void)
 {
@@ -410,6 +421,7 @@ static void build(void)
 		emit_dumpable();
 
 	emit_socketpair();
+	emit_shutdown();
 	emit_if_addr(SYS_sendto, MSG_FASTOPEN);
 	/* A stop of the thread would make MSG_WAITALL return the bytes so far. */
 	emit_if_addr(SYS_recvfrom, MSG_ERRQUEUE | MSG_TRUNC |

@@ -113,6 +113,14 @@ static inline void events(const char *name, int fd, short need, short want, int 
 	fflush(stdout);
 }
 
+/** wait_for - wait for poll bits of @fd without printing them */
+static inline void wait_for(int fd, short want)
+{
+	struct pollfd p = { fd, want, 0 };
+
+	poll(&p, 1, LIMIT_MS);
+}
+
 /** get_int - print an option of type int */
 static inline void get_int(const char *name, int fd, int level, int opt)
 {

@@ -24,14 +24,6 @@
 
 static char big[1 << 16];
 
-/** wait_for - wait for poll bits of @fd without printing them */
-static void wait_for(int fd, short want)
-{
-	struct pollfd p = { fd, want, 0 };
-
-	poll(&p, 1, LIMIT_MS);
-}
-
 /** fast_open - data with the SYN, or right after the handshake */
 static void fast_open(int family)
 {

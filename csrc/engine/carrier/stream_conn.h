@@ -72,6 +72,19 @@ struct cork {
 };
 
 /**
+ * enum last_byte - the byte that stays unread in the carrier after the target's
+ *	SHUT_WR, see half_close.c
+ * @LAST_NONE: there is none
+ * @LAST_UNSENT: the target sent it, and the stack does not have it yet
+ * @LAST_SENT: the stack has it, or it is our marker
+ */
+enum last_byte {
+	LAST_NONE,
+	LAST_UNSENT,
+	LAST_SENT,
+};
+
+/**
  * struct stamps - timestamps of received data that the target requested
  * @wanted: the option that the target has set; 0 if it has set none
  * @buf, @len: the latest timestamps, as ancillary data, and their length
@@ -104,6 +117,7 @@ struct listener {
  * @rcvbuf: SO_RCVBUF as set by the target; 0 if not set
  * @on_carrier: options that the target has set on the carrier too, see
  *	native_too[]
+ * @last: the byte that stays in the carrier after SHUT_WR
  * @inq_wanted: the target has set TCP_INQ, the number of bytes left to read
  * @aim: loopback address that the stack connects it to
  */
@@ -112,6 +126,7 @@ struct stream {
 	enum stream_state state;
 	int rcvbuf;
 	unsigned int on_carrier;
+	enum last_byte last;
 	bool inq_wanted;
 	struct loopback aim;
 	struct cork cork;

@@ -168,6 +168,7 @@ static void forget(struct stream *s)
 	conn->stack &= S_WATCHED;
 	conn->facts &= ~(F_REPORTED | F_RESET | F_WAS_OPEN);
 	s->cork.bytes = 0;
+	s->last = LAST_NONE;
 	conn->so_error = 0;
 	if (s->state == STREAM_LISTENING)
 		conn_listens(conn, false);

@@ -69,8 +69,11 @@ static size_t carrier_read(struct stream *s)
 {
 	struct conn *conn = &s->conn;
 	size_t most = pump_most();
-	ssize_t n = recv(conn->csrc.fd, pump_buf, most, MSG_DONTWAIT);
+	ssize_t n;
 
+	if (s->last != LAST_NONE)
+		return last_read(s, pump_buf, most);
+	n = recv(conn->csrc.fd, pump_buf, most, MSG_DONTWAIT);
 	if (n > 0) {
 		if ((size_t)n < most && !(conn->carrier & C_PRI)) {
 			/* Nothing can follow the announced end. */
@@ -245,5 +248,7 @@ size_t pump_unsent(const struct stream *s)
 
 	if (conn->csrc.fd >= 0 && !s->cork.bytes)
 		ioctl(conn->csrc.fd, FIONREAD, &n);
+	if (s->last == LAST_SENT)
+		n--;
 	return conn->to_stack.len + (n > 0 ? (size_t)n : 0);
 }

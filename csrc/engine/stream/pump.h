@@ -23,6 +23,9 @@ bool push_target(struct stream *s, char *buf);
 bool urgent_out(struct stream *s);
 bool urgent_in(struct stream *s);
 
+/* half_close.c */
+size_t last_read(struct stream *s, char *buf, size_t most);
+
 /* shutdown.c */
 bool shutdown_pass(struct stream *s);
 void shutdown_reset(struct stream *s);

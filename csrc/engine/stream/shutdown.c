@@ -43,23 +43,42 @@ static void warn_reset(const struct conn *conn)
 	told = true;
 }
 
+/** discard - discard the data in the carrier that the stack does not take */
+static void discard(struct stream *s)
+{
+	struct conn *conn = &s->conn;
+	char buf[16 * 1024];
+
+	while (recv(conn->csrc.fd, buf, sizeof(buf), MSG_DONTWAIT) > 0)
+		;
+}
+
+/** last_discard - discard the byte that half_close.c keeps: it would reset */
+static void last_discard(struct stream *s)
+{
+	if (s->last != LAST_NONE)
+		discard(s);
+	s->last = LAST_NONE;
+}
+
 /**
  * finish_reset - pass an error of the stack to the target, after all earlier
  * data
  *
  * The error requires an unread byte in the carrier. This is either a byte that
  * the target sent and we have not read, or a byte that we write through a
- * borrowed duplicate of the target's end. After the target's own SHUT_WR
- * neither is possible, and the target sees end-of-file. If it has already got
- * the end of the data, TCP keeps reporting this end to a read.
+ * borrowed duplicate of the target's end. After the target's own SHUT_WR it is
+ * in the carrier already, see half_close.c. If the target has already got the
+ * end of the data, TCP keeps reporting this end to a read.
  */
 static void finish_reset(struct stream *s)
 {
 	struct conn *conn = &s->conn;
 	int unread = 0, dup;
 
-	if (!(conn->carrier & (C_HUP | C_SHUT)) &&
-	    (ioctl(conn->csrc.fd, FIONREAD, &unread) || !unread)) {
+	if (conn->carrier & (C_HUP | C_SHUT)) {
+		last_discard(s);
+	} else if (ioctl(conn->csrc.fd, FIONREAD, &unread) || !unread) {
 		dup = carrier_borrow(conn);
 		if (dup >= 0) {
 			unread = send(dup, "", 1,
@@ -138,6 +157,7 @@ bool shutdown_pass(struct stream *s)
 			st_shutdown(conn->sfd, SHUT_WR);
 	}
 	if ((conn->stack & S_SHUT) && (conn->carrier & C_HUP)) {
+		last_discard(s);
 		carrier_drop(conn);
 		stream_set_state(s, STREAM_DONE);
 		conn_probe_add(conn);
@@ -177,16 +197,6 @@ void shutdown_connect(struct stream *s)
 	held_wake(&conn->held);
 }
 
-/** discard - discard the data that the target has sent: the peer has reset */
-static void discard(struct stream *s)
-{
-	struct conn *conn = &s->conn;
-	char buf[16 * 1024];
-
-	while (recv(conn->csrc.fd, buf, sizeof(buf), MSG_DONTWAIT) > 0)
-		;
-}
-
 /**
  * shutdown_reset - handle the peer's reset before the target has read all data
  *
@@ -200,10 +210,13 @@ static void discard(struct stream *s)
 void shutdown_reset(struct stream *s)
 {
 	struct conn *conn = &s->conn;
-	int dup = carrier_borrow(conn), small = 0, old = 0;
+	int dup, small = 0, old = 0;
 	socklen_t len = sizeof(old);
 
 	conn->carrier |= C_HUNG_UP;
+	if (s->last != LAST_NONE)
+		return;		/* its writes fail already */
+	dup = carrier_borrow(conn);
 	if (dup < 0) {
 		shutdown(conn->csrc.fd, SHUT_RD);
 		discard(s);

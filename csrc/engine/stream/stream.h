@@ -37,6 +37,9 @@ void pump(struct work *w);
 void pump_flush(struct stream *s);
 size_t pump_unsent(const struct stream *s);
 
+/* half_close.c */
+int64_t stream_half_close(struct call *c);
+
 /* stream_msg.c */
 int64_t tcp_recv(struct call *c);
 int64_t tcp_send(struct call *c);

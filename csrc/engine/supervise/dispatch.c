@@ -205,6 +205,9 @@ static int64_t dispatch_conn(struct call *c)
 	case SYS_accept:
 	case SYS_accept4:
 		return tcp_accept(c);
+	case SYS_shutdown:
+		return c->conn->kind == KIND_STREAM ? stream_half_close(c) :
+		       shutdown(c->dup, SHUT_WR) ? -errno : 0;
 	case SYS_getsockname:
 		return sock_name(c, false);
 	case SYS_getpeername:
@@ -340,6 +343,7 @@ static bool needs_no_right(int nr)
 	case SYS_recvfrom:
 	case SYS_recvmsg:
 	case SYS_recvmmsg:
+	case SYS_shutdown:
 		return true;
 	}
 	return false;

@@ -259,7 +259,7 @@ static bool converse(int fd, int to, enum mode mode)
 		reset_on_close(fd);
 		return true;
 	}
-	if (mode == HALF_CLOSE && shutdown(fd, SHUT_WR) && !fine(mode, to))
+	if (mode == HALF_CLOSE && AGAIN(shutdown(fd, SHUT_WR)) && !fine(mode, to))
 		return false;
 	n = recv_stream(fd, ~h.seed, mode == LEAVES ? h.len / 3 : h.len);
 	if (n < 0)
@@ -269,9 +269,8 @@ static bool converse(int fd, int to, enum mode mode)
 	if (mode == SERVER_RESETS)
 		return n == 0;		/* an answer of no bytes, then the end */
 	if (n < (int64_t)h.len) {
-		/* After the client's shutdown, a reset looks like the server's end of file. */
 		errno = 0;
-		return mode == HALF_CLOSE && to == FICKLE;
+		return false;
 	}
 	return mode != ANSWER || !recv_end(fd) || fine(mode, to);
 }

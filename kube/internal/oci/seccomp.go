@@ -154,6 +154,7 @@ func rules() map[string][]rule {
 	}
 	all["socket"] = among("socket", 0, []masked{{mask: low32, value: unix.AF_UNIX}, {mask: low32, value: unix.AF_ALG}}, allow, notify)
 	all["socketpair"] = among("socketpair", 0, []masked{{mask: low32, value: unix.AF_TIPC}}, errno(unix.EAFNOSUPPORT), allow)
+	all["shutdown"] = among("shutdown", 1, []masked{{mask: low32, value: unix.SHUT_WR}}, notify, allow)
 	all["sendto"] = addressed("sendto", unix.MSG_FASTOPEN)
 	all["recvfrom"] = addressed("recvfrom", unix.MSG_ERRQUEUE, unix.MSG_TRUNC)
 	// Requests of sockets and of wireless devices: 0x89.. and 0x8b...
