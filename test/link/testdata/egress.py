@@ -122,5 +122,32 @@ attempt(35, socket.SOCK_DGRAM, socket.AF_INET, (EVIL, 9), protocol=136)
 for number, name, port in (36, "meta.wild.test", 80), (37, "multi.wild.test", 81), (38, "alias.wild.test", 7777):
     for found in resolve(number, name) or []:
         tcp(number, found[4][0], port)
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+    s.settimeout(5)
+    s.sendto(b"hello", (GOOD, 80))
+    s.recv(100)
+    s.settimeout(1)
+    try:
+        s.sendto(b"hello", (EVIL, 446))
+        if s.recv(100):
+            reached(51, EVIL)
+    except OSError:
+        pass
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+    s.settimeout(1)
+    s.connect((GOOD, 80))
+    s.send(b"hello")
+    s.recv(100)
+    try:
+        s.connect((EVIL, 447))
+        s.send(b"hello")
+        if s.recv(100):
+            reached(52, EVIL)
+    except OSError:
+        pass
+udp(53, EVIL, 853)
+attempt(54, socket.SOCK_RAW, socket.AF_INET6, ("2001:db8::3", 0), struct.pack(">BBHHH", 128, 0, 0, 1, 0), protocol=socket.IPPROTO_ICMPV6)
+for number, protocol in (55, 41), (56, 4), (57, 50), (58, 33):
+    attempt(number, socket.SOCK_RAW, socket.AF_INET, (EVIL, 0), bytes(20), protocol=protocol)
 print("done", flush=True)
 sys.stdin.readline()

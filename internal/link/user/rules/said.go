@@ -110,7 +110,31 @@ func firstSaid(b []byte) (said, error) {
 	if b[0] >= 20 && b[0] <= 22 { // change cipher spec, alert and handshake (RFC 8446, B.1)
 		return tlsSaid(b)
 	}
+	if b[0]&0x80 != 0 {
+		return oldSaid(b)
+	}
 	return httpSaid(b)
+}
+
+// oldSaid recognizes a ClientHello in the format of SSL 2.0, which has no name. Servers of later
+// versions of TLS accept it (RFC 5246, E.2).
+func oldSaid(b []byte) (said, error) {
+	const head = 11
+	if len(b) < head {
+		if len(b) > 2 && b[2] != 1 {
+			return said{}, nil
+		}
+		return said{}, errMore
+	}
+	size := int(binary.BigEndian.Uint16(b)) & 0x7fff
+	ciphers, session, challenge := int(binary.BigEndian.Uint16(b[5:])), int(binary.BigEndian.Uint16(b[7:])), int(binary.BigEndian.Uint16(b[9:]))
+	if b[2] != 1 || ciphers%3 != 0 || head-2+ciphers+session+challenge != size {
+		return said{}, nil
+	}
+	if len(b) < 2+size {
+		return said{}, errMore
+	}
+	return said{protocol: "TLS"}, nil
 }
 
 // tlsSaid returns the server name in a ClientHello, which can be in several records.
@@ -227,7 +251,7 @@ func httpSaid(b []byte) (said, error) {
 		return said{}, errMore
 	}
 	fields := strings.Fields(string(line))
-	if len(fields) < 2 || !strings.HasPrefix(strings.ToUpper(fields[len(fields)-1]), "HTTP/1.") {
+	if len(fields) < 2 || fields[0] == "PRI" || !strings.HasPrefix(strings.ToUpper(fields[len(fields)-1]), "HTTP/") {
 		return said{}, nil
 	}
 	s := said{protocol: "HTTP"}
@@ -250,9 +274,11 @@ func httpSaid(b []byte) (said, error) {
 		if len(line) == 0 {
 			return s, nil
 		}
-		key, value, _ := strings.Cut(string(line), ":")
-		if strings.EqualFold(strings.TrimSpace(key), "host") && strings.TrimLeft(key, " \t") == key {
-			s.names = append(s.names, hostOf(strings.TrimSpace(value)))
+		// Some servers end a line at a lone CR, or take a continued line for a new one.
+		for part := range strings.SplitSeq(string(line), "\r") {
+			if key, value, _ := strings.Cut(part, ":"); strings.EqualFold(strings.TrimSpace(key), "host") {
+				s.names = append(s.names, hostOf(strings.TrimSpace(value)))
+			}
 		}
 	}
 }
