@@ -76,7 +76,7 @@ const recipePolicy = `{
 }`
 
 // TestEgressRecipes checks that package managers, git and a sandbox work with a policy that names one
-// index, and reach nothing else.
+// index, and reach nothing else, and with the policy that an audit of them writes.
 func TestEgressRecipes(t *testing.T) {
 	t.Parallel()
 	_, net, command := egressSite(t, map[string]string{"index.test": egressGood, "evil.test": egressEvil})
@@ -119,16 +119,35 @@ echo '<project><modelVersion>4.0.0</modelVersion><parent><groupId>demo</groupId>
 mvn -q -s s.xml -Dmaven.repo.local=$d/m validate >&2 && (cd $d/m/demo/parent/1; ls *.pom)
 rm -r $d/m; sed -i s/index.test/evil.test/ s.xml; ! mvn -q -s s.xml -Dmaven.repo.local=$d/m validate >/dev/null`, "parent-1.pom\n", nil},
 		"in bubblewrap": {
-			"bwrap", `curl -sS http://index.test/demo.tgz | tar tzf - | head -n 1; curl -sS http://evil.test/ 2>/dev/null || echo refused`, "package/package.json\nrefused\n",
+			"bwrap", `curl -sS http://index.test/demo.tgz | tar tzf - | head -n 1
+curl -sS http://evil.test/ 2>/dev/null || echo refused`, "package/package.json\nrefused\n",
 			[]string{"bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--bind", "/tmp", "/tmp", "--tmpfs", "/run", "--unshare-pid", "--die-with-parent"},
 		},
-		"bubblewrap": {"bwrap", `bwrap --ro-bind / / --dev /dev --proc /proc --unshare-pid sh -c 'curl -sS http://index.test/demo.tgz | tar tzf - | head -n 1; curl -sS http://evil.test/ 2>/dev/null || echo refused'`, "package/package.json\nrefused\n", nil},
+		"bubblewrap": {"bwrap", `alias b="bwrap --ro-bind / / --dev /dev --proc /proc --unshare-pid"
+b curl -sS http://index.test/demo.tgz | tar tzf - | head -n 1
+b curl -sS http://evil.test/ 2>/dev/null || echo refused`, "package/package.json\nrefused\n", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kit.Need(t, tt.program, "openssl")
 			script := `d=$(mktemp -d); export HOME=$d; trap 'rm -rf $d' EXIT` + "\n" + tt.script
-			r := kit.Run(t, 3*kit.Limit, command(slices.Concat(tt.around, []string{kit.Bin("lklrun"), "--name", kit.NewName(), "--egress", policy, "--", "sh", "-c", script})...))
-			if r.Stdout != tt.stdout || (strings.Count(r.Stderr, "refused the name evil.test:") == 1) != strings.Contains(tt.script, "evil.test") {
+			run := func(egress, script string) kit.Result {
+				return kit.Run(t, 3*kit.Limit, command(slices.Concat(tt.around, []string{kit.Bin("lklrun"), "--name", kit.NewName(), "--egress", egress, "--", "sh", "-c", script})...))
+			}
+			// An audit of the same commands writes a policy that permits them. It names no names
+			// that do not exist, such as apt asks for.
+			var lines []string
+			for line := range strings.Lines(script) {
+				if !strings.Contains(line, "evil.test") {
+					lines = append(lines, line)
+				}
+			}
+			audit := filepath.Join(dir, name+".json")
+			first, second := run("audit:"+audit, strings.Join(lines, "")), run(audit, strings.Join(lines, ""))
+			text := kit.ReadFile(t, audit)
+			if first.Stdout == "" || second.Stdout != first.Stdout || strings.Contains(second.Stderr, "refused tcp ") || strings.Count(text, "index.test") > 6 || strings.Contains(text, "evil") {
+				t.Errorf("the audit: %v\nthe run with its policy: %v\n%s", first, second, text)
+			}
+			if r := run(policy, script); r.Stdout != tt.stdout || (strings.Count(r.Stderr, "refused the name evil.test:") == 1) != strings.Contains(tt.script, "evil.test") {
 				t.Errorf("want %q: %v", tt.stdout, r)
 			}
 		})
