@@ -9,8 +9,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,32 +27,60 @@ const (
 	wgName, wgPort                         = "us1.vpn.example", "51820"
 )
 
-// A wgSite is an ordinary user's client and a server with WireGuard peers:
+// A wgSite is an ordinary user's client and a server with WireGuard peers, which are processes
+// of wireguard-go, or devices of the kernel of a stack:
 //
 //	client a0 198.51.100.1 ─── s0 198.51.100.2 server
 type wgSite struct {
 	*udpSite
-	program         string // wireguard-go
+	program         string // wireguard-go; empty: the server is a stack
+	server          string // the stack's address
+	services        string // a script that starts the servers behind the tunnel, and prints "ready"
+	ssh             string // a command of the client without its destination
 	private, public string // of the client
 	capture         *kit.Tcpdump
 	peers           int
 }
 
-func newWGSite(t *testing.T) *wgSite {
-	kit.Need(t, "wg", "tcpdump", "nginx", "setpriv", "ping", "curl")
-	s := &wgSite{udpSite: newClient(t)}
+func newWGSite(t *testing.T, kernel bool) *wgSite {
+	kit.Need(t, "wg", "tcpdump", "nginx", "dnsmasq", "ssh", "/usr/sbin/sshd", "socat", "setpriv", "ping", "curl")
+	s := &wgSite{udpSite: newClient(t), server: wgServer}
 	s.dir = kit.Dir(t)
-	s.program = wireguardGo(t, s.dir)
 	file, public := wireguardKey(t, s.dir, "client")
 	s.private, s.public = strings.TrimSpace(kit.ReadFile(t, file)), public
 	kit.Veth(t, s.Host, "a0", s.Server, "s0")
 	s.Host.Addr(t, "a0", wgClient+"/24", "fd99::1/64")
-	s.Server.Addr(t, "s0", wgServer+"/24", wgServer6+"/64", wgMoved+"/24")
+	if !kernel {
+		s.program = wireguardGo(t, s.dir)
+		s.Server.Addr(t, "s0", wgServer+"/24", wgServer6+"/64", wgMoved+"/24")
+	}
 	s.Host.Run(t, "ip", "route", "add", "default", "via", wgServer) // as any network has it
 	s.etc = filepath.Join(kit.Dir(t), "etc")
 	kit.Host.Run(t, "cp", "-a", "/etc", s.etc)
+	kit.WriteFile(t, filepath.Join(s.etc, "passwd"), kit.ReadFile(t, "/etc/passwd")+fmt.Sprintf("me:x:%d:%[1]d::/nonexistent:/bin/sh\n", kit.OrdinaryUID)) // ssh wants a name
 	s.resolve(wgServer)
 	return s
+}
+
+// serves prepares the servers behind the tunnel: HTTP, ssh, and names that all mean addr.
+func (s *wgSite) serves(addr string, names ...string) {
+	s.Helper()
+	host, key := filepath.Join(s.dir, "host"), filepath.Join(s.dir, "login")
+	kit.SSHKey(s.T, host)
+	kit.SSHKey(s.T, key)
+	kit.Must(s.T, os.Chown(key, kit.OrdinaryUID, kit.OrdinaryUID))
+	s.ssh = "ssh -F none -o IPQoS=none -i " + key + " -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR root@"
+	config := kit.WriteFile(s.T, filepath.Join(s.dir, "sshd"), "HostKey "+host+"\nAuthorizedKeysFile "+key+".pub\nStrictModes no\nPermitRootLogin yes\nUsePAM no\nPidFile none\n")
+	dnsmasq := "dnsmasq --keep-in-foreground --conf-file=/dev/null --no-resolv --no-hosts --pid-file= --user=root"
+	for _, name := range names {
+		dnsmasq += " --host-record=" + name + "," + addr
+	}
+	nginx := strings.Join(kit.Nginx{Port: 80, Root: s.served()}.Config(s.T, kit.Dir(s.T)), " ")
+	s.services = fmt.Sprintf("mkdir -p /run/sshd; %s & %s & /usr/sbin/sshd -D -f %s & ", nginx, dnsmasq, config)
+	for _, port := range []int{22, 53, 80} {
+		s.services += fmt.Sprintf("until socat /dev/null TCP:127.0.0.1:%d 2>/dev/null; do :; done; ", port)
+	}
+	s.services += "echo ready; wait"
 }
 
 // resolve sets the address of the endpoint's name on the host.
@@ -60,37 +90,63 @@ func (s *wgSite) resolve(addr string) {
 
 // wgPeer is a peer of the server.
 type wgPeer struct {
-	key, public, device string
-	proc                *kit.Proc
+	public, device, script string
+	proc                   *kit.Proc
 }
 
-// peer starts a peer, whose end of the tunnel has the addresses addrs.
-func (s *wgSite) peer(port, preshared string, addrs ...string) *wgPeer {
+// newPeer makes a peer, whose end of the tunnel has the addresses addrs. Its answers from the
+// first of them go into the tunnel.
+func (s *wgSite) newPeer(port, preshared string, addrs ...string) *wgPeer {
 	s.Helper()
 	s.peers++
 	p := &wgPeer{device: fmt.Sprintf("w%d%s", s.peers, kit.NewName())}
-	p.key, p.public = wireguardKey(s.T, s.dir, p.device)
-	s.startPeer(p, port, preshared, addrs...)
-	return p
-}
-
-func (s *wgSite) startPeer(p *wgPeer, port, preshared string, addrs ...string) {
-	s.Helper()
+	key, public := wireguardKey(s.T, s.dir, p.device)
+	p.public = public
 	if preshared != "" {
 		preshared = "preshared-key " + kit.WriteFile(s.T, filepath.Join(s.dir, p.device+".psk"), preshared)
 	}
-	script := fmt.Sprintf("LOG_LEVEL=error WG_PROCESS_FOREGROUND=1 %[6]s %[1]s & trap 'kill $!' TERM; "+wireguardReady+"; wg set %[1]s listen-port %[2]s private-key %[3]s peer %[4]s %[5]s allowed-ips 0.0.0.0/0,::/0; ",
-		p.device, port, p.key, s.public, preshared, s.program)
-	for _, a := range addrs {
-		script += fmt.Sprintf("ip addr add %s dev %s nodad || ip addr add %[1]s dev %[2]s; ", a, p.device)
+	create := "ip link add %[1]s type wireguard; "
+	if s.program != "" {
+		create = "LOG_LEVEL=error WG_PROCESS_FOREGROUND=1 %[6]s %[1]s & trap 'kill $!' TERM; " + wireguardReady + "; "
 	}
-	p.proc = kit.Start(s, s.Server.Command("sh", "-c", script+"ip link set "+p.device+" up; echo ready; wait"))
-	started := kit.Within(kit.Limit, func() bool {
-		out, _ := p.proc.Output()
-		return strings.Contains(out, "ready") || !p.proc.Running()
-	})
-	if _, errs := p.proc.Output(); !started || !p.proc.Running() {
-		s.Fatalf("the peer does not start: %s", errs)
+	p.script = fmt.Sprintf(create+"wg set %[1]s listen-port %[2]s private-key %[3]s peer %[4]s %[5]s allowed-ips 0.0.0.0/0,::/0; ",
+		p.device, port, key, s.public, preshared, s.program)
+	for _, a := range addrs {
+		p.script += fmt.Sprintf("ip addr add %s dev %s nodad || ip addr add %[1]s dev %[2]s; ", a, p.device)
+	}
+	own, _, _ := strings.Cut(addrs[0], "/")
+	p.script += fmt.Sprintf("ip link set %s up; ip rule add from %s lookup %d; ip route replace default dev %[1]s table %[3]d; ", p.device, own, 100+s.peers)
+	return p
+}
+
+// startPeers starts peers and the servers behind them.
+func (s *wgSite) startPeers(peers ...*wgPeer) {
+	s.Helper()
+	started := func(p *kit.Proc) {
+		s.Helper()
+		ready := kit.Within(kit.Limit, func() bool {
+			out, _ := p.Output()
+			return strings.Contains(out, "ready") || !p.Running()
+		})
+		if _, errs := p.Output(); !ready || !p.Running() {
+			s.Fatalf("the peer does not start: %s", errs)
+		}
+	}
+	all := ""
+	for _, p := range peers {
+		if s.program != "" {
+			p.proc = kit.Start(s, s.Server.Command("sh", "-c", p.script+"echo ready; wait"))
+			started(p.proc)
+		}
+		all += p.script
+	}
+	if s.program == "" {
+		at := "macvtap:s0,ip=" + s.server + "/24,ip6=" + wgServer6 + "/64"
+		peers[0].proc = kit.Start(s, s.Server.Command(kit.Bin("lklrun"), "-q", "--name", kit.NewName(), "--if", at, "--", "sh", "-c", all+s.services))
+		started(peers[0].proc)
+	} else if s.services != "" {
+		started(kit.Start(s, s.Server.Command("sh", "-c", s.services)))
+		s.services = "" // they outlive the peers
 	}
 }
 
@@ -131,7 +187,8 @@ func (s *wgSite) sealed() {
 
 // wgFiles are files in the styles of five providers. PRIVATE, PUBLIC0, PUBLIC1 and SHARED stand
 // for keys. get are commands of a
-// shell, or a Python program for the engine preload, and want is what they print.
+// shell, where SSH begins a command of ssh, or a Python program for the engine preload. want is
+// what they print.
 var wgFiles = []struct {
 	name, engine, text string
 	peers              [][]string // addresses of each peer
@@ -150,7 +207,7 @@ PublicKey = PUBLIC0
 AllowedIPs = 0.0.0.0/0,::0/0
 Endpoint = 198.51.100.2:51820
 `, [][]string{{"10.64.0.1/16", "fc00:bbbb:bbbb:bb01::1/64"}},
-		"nameserver 10.64.0.1", "curl -s http://web.example/hello; curl -s 'http://[fc00:bbbb:bbbb:bb01::1]/hello'; ping -qc1 -W9 10.64.0.1 >&2 && echo ping", "hello\nhello\nping\n", "",
+		"nameserver 10.64.0.1", "curl -s http://web.example/hello; curl -s 'http://[fc00:bbbb:bbbb:bb01::1]/hello'; ping -qc1 -W9 10.64.0.1 >&2 && echo ping; SSHweb.example echo ssh", "hello\nhello\nping\nssh\n", "",
 	},
 	{
 		"proton", "preload", `[Interface]
@@ -175,14 +232,14 @@ PersistentKeepalive = 25
 		"ivpn", "trace", "[Interface]\r\nPrivateKey = PRIVATE\r\nAddress = 172.27.2.3/32,fd00:4956:504e:ffff::ac1b:203/128\r\nDNS = 172.16.0.1\r\n\r\n" +
 			"[Peer]\r\nPresharedKey = SHARED\r\nPublicKey = PUBLIC0\r\nAllowedIPs = 0.0.0.0/0, ::/0\r\nEndpoint = us1.vpn.example:51820\r\n",
 		[][]string{{"172.16.0.1/12", "fd00:4956:504e:ffff::1/64"}},
-		"nameserver 172.16.0.1", "curl -s http://web.example/hello; curl -s 'http://[fd00:4956:504e:ffff::1]/hello'; ping -qc1 -W9 fd00:4956:504e:ffff::1 >&2 && echo ping", "hello\nhello\nping\n", "",
+		"nameserver 172.16.0.1", "curl -s http://web.example/hello; curl -s 'http://[fd00:4956:504e:ffff::1]/hello'; ping -qc1 -W9 fd00:4956:504e:ffff::1 >&2 && echo ping; SSHfd00:4956:504e:ffff::1 echo ssh", "hello\nhello\nping\nssh\n", "",
 	},
 	{
 		"wg-quick", "supervise", "\ufeff[interface]\nprivatekey=PRIVATE\naddress=10.99.0.2/24\naddress = fd00:99::2/64\nlistenport = 51999\nmtu = 1380\nSaveConfig = true\nTable = off\n" +
 			"PostUp = iptables -A FORWARD -i %i -j ACCEPT; touch /tmp/owned\nPostDown = iptables -D FORWARD -i %i -j ACCEPT\n" +
 			"[peer]\npublickey=PUBLIC0\npresharedkey=SHARED\nendpoint=[fd99::2]:51820\nallowedips=0.0.0.0/1,128.0.0.0/1,::/1,8000::/1\npersistentkeepalive=off\n",
 		[][]string{{"10.99.0.1/24", "fd00:99::1/64"}},
-		"", "curl -s http://10.99.0.1/hello; curl -s 'http://[fd00:99::1]/hello'; ping -qc1 -W9 -M do -s 1352 10.99.0.1 >&2 && echo ping", "hello\nhello\nping\n", "ignored in FILE: SaveConfig, Table, PostUp, PostDown",
+		"", "curl -s http://10.99.0.1/hello; curl -s 'http://[fd00:99::1]/hello'; ping -qc1 -W9 -M do -s 1352 10.99.0.1 >&2 && echo ping; SSH10.99.0.1 echo ssh", "hello\nhello\nping\nssh\n", "ignored in FILE: SaveConfig, Table, PostUp, PostDown",
 	},
 	{
 		"company", "supervise", `[Interface]
@@ -202,51 +259,49 @@ PublicKey = PUBLIC1
 Endpoint = 198.51.100.2:51821
 AllowedIPs = 10.20.0.0/16, 10.30.7.1/32
 `, [][]string{{"10.10.0.53/16"}, {"10.20.0.1/16"}},
-		"search corp.example", "curl -s http://web/hello; ping -qc1 -W9 10.20.0.1 >&2 && echo ping; ping -qc1 -W9 10.30.0.1 2>&1 | grep -o unreachable; curl -s http://198.51.100.2/hello || echo split", "hello\nping\nunreachable\nsplit\n", "",
+		"search corp.example", "curl -s http://web/hello; SSHweb echo ssh; ping -qc1 -W9 10.20.0.1 >&2 && echo ping; ping -qc1 -W9 10.30.0.1 2>&1 | grep -o unreachable; curl -s http://198.51.100.2/hello || echo split", "hello\nssh\nping\nunreachable\nsplit\n", "",
 	},
 }
 
-// TestWGFiles uses the files of five providers without change. No packet is outside of a tunnel.
+// TestWGFiles uses the files of five providers without change, with peers of both kinds. No
+// packet is outside of a tunnel.
 func TestWGFiles(t *testing.T) {
 	for _, c := range wgFiles {
-		t.Run(c.name, func(t *testing.T) {
-			s := newWGSite(t)
-			shared := ""
-			if strings.Contains(c.text, "SHARED") {
-				shared = strings.TrimSpace(kit.OK(t, kit.Limit, s.Host.Command("wg", "genpsk")))
-			}
-			text := strings.NewReplacer("PRIVATE", s.private, "SHARED", shared)
-			file := text.Replace(c.text)
-			address := ""
-			for n, addrs := range c.peers {
-				p := s.peer(fmt.Sprint(51820+n), shared, addrs...)
-				file = strings.ReplaceAll(file, fmt.Sprint("PUBLIC", n), p.public)
-				own, _, _ := strings.Cut(addrs[0], "/")
-				if n == 0 {
-					address = own
+		for _, kernel := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s-%v", c.name, kernel), func(t *testing.T) {
+				s := newWGSite(t, kernel)
+				shared := ""
+				if strings.Contains(c.text, "SHARED") {
+					shared = strings.TrimSpace(kit.OK(t, kit.Limit, s.Host.Command("wg", "genpsk")))
 				}
-				s.Server.Run(t, "ip", "rule", "add", "from", own, "lookup", fmt.Sprint(100+n)) // its answers
-				s.Server.Run(t, "ip", "route", "add", "default", "dev", p.device, "table", fmt.Sprint(100+n))
-			}
-			s.Server.Nginx(t, kit.Nginx{Root: s.served()})
-			s.Server.Dnsmasq(t, map[string]string{"web.example": address, "web.corp.example": address})
-			path := s.file(c.name+".conf", file)
-			before := kit.Take(t, s.Host)
-			s.watch()
-			command := []string{"sh", "-c", "grep -o '" + c.resolv + "' /etc/resolv.conf >&2 || echo resolv.conf; " + c.get}
-			if c.engine == "preload" { // which loses the stack with the shell's first command
-				command = []string{"/usr/bin/python3", "-c", c.get}
-			}
-			r := kit.Run(t, kit.TransferLimit, s.as("lklrun", append([]string{"--engine", c.engine, "--if", "wg:" + path, "--"}, command...)...))
-			if r.Status != 0 || r.Stdout != c.want {
-				t.Errorf("%v\nwant %s", r, c.want)
-			}
-			if want := strings.Replace(c.note, "FILE", path, 1); !strings.Contains(r.Stderr, want) || strings.Count(r.Stderr, "lklrun:") > strings.Count(c.note, "FILE") {
-				t.Errorf("the notes are %q, want %q", r.Stderr, want)
-			}
-			s.sealed()
-			before.Same()
-		})
+				file := strings.NewReplacer("PRIVATE", s.private, "SHARED", shared).Replace(c.text)
+				var peers []*wgPeer
+				for n, addrs := range c.peers {
+					p := s.newPeer(fmt.Sprint(51820+n), shared, addrs...)
+					file = strings.ReplaceAll(file, fmt.Sprint("PUBLIC", n), p.public)
+					peers = append(peers, p)
+				}
+				address, _, _ := strings.Cut(c.peers[0][0], "/")
+				s.serves(address, "web.example", "web.corp.example")
+				s.startPeers(peers...)
+				path := s.file(c.name+".conf", file)
+				before := kit.Take(t, s.Host)
+				s.watch()
+				command := []string{"sh", "-c", "grep -o '" + c.resolv + "' /etc/resolv.conf >&2 || echo resolv.conf; " + strings.ReplaceAll(c.get, "SSH", s.ssh)}
+				if c.engine == "preload" { // which loses the stack with the shell's first command
+					command = []string{"/usr/bin/python3", "-c", c.get}
+				}
+				r := kit.Run(t, kit.TransferLimit, s.as("lklrun", append([]string{"--engine", c.engine, "--if", "wg:" + path, "--"}, command...)...))
+				if r.Status != 0 || r.Stdout != c.want {
+					t.Errorf("%v\nwant %s", r, c.want)
+				}
+				if want := strings.Replace(c.note, "FILE", path, 1); !strings.Contains(r.Stderr, want) || strings.Count(r.Stderr, "lklrun:") > strings.Count(c.note, "FILE") {
+					t.Errorf("the notes are %q, want %q", r.Stderr, want)
+				}
+				s.sealed()
+				before.Same()
+			})
+		}
 	}
 }
 
@@ -263,7 +318,9 @@ var wgLeak string
 // simple starts a peer, and returns its file with the given endpoint, and the addresses of the
 // peer's end.
 func (s *wgSite) simple(endpoint string) (p *wgPeer, file string) {
-	p = s.peer(wgPort, "", "10.2.0.1/24")
+	p = s.newPeer(wgPort, "", "10.2.0.1/24")
+	s.serves("10.2.0.1")
+	s.startPeers(p)
 	return p, s.file("simple.conf", fmt.Sprintf("[Interface]\nPrivateKey = %s\nAddress = 10.2.0.2/32\nDNS = 10.2.0.1\n[Peer]\nPublicKey = %s\nEndpoint = %s\nAllowedIPs = 0.0.0.0/0, ::/0\n", s.private, p.public, endpoint))
 }
 
@@ -271,14 +328,22 @@ func (s *wgSite) simple(endpoint string) (p *wgPeer, file string) {
 // of the run, while the peer dies, and while its endpoint moves to another address.
 func TestWGSealed(t *testing.T) {
 	t.Parallel()
-	for _, engine := range []string{"supervise", "preload", "trace"} {
-		t.Run(engine, func(t *testing.T) {
+	for _, c := range []struct {
+		engine             string
+		kernel, namespaces bool // of the peer, and whether the client may create some
+	}{{"supervise", false, true}, {"supervise", true, true}, {"preload", true, true}, {"preload", false, false}, {"trace", false, true}, {"trace", true, false}} {
+		t.Run(fmt.Sprintf("%s-%v-%v", c.engine, c.kernel, c.namespaces), func(t *testing.T) {
 			t.Parallel()
-			s := newWGSite(t)
+			s := newWGSite(t, c.kernel)
 			p, file := s.simple(wgName + ":" + wgPort)
-			s.Server.Nginx(t, kit.Nginx{Root: s.served()})
 			s.watch()
-			target := s.start(engine, []string{"wg:" + file}, "/usr/bin/python3", "-c", wgLeak, wgServer, wgServer6, wgClient)
+			flags := []string{"--name", s.Instance, "--engine", c.engine, "--if", "wg:" + file, "--", "/usr/bin/python3", "-c", wgLeak, wgServer, wgServer6, wgClient}
+			var target *kit.Proc
+			if c.namespaces {
+				target = kit.Start(t, s.as("lklrun", flags...))
+			} else {
+				target = s.startWithoutNamespaces(flags...)
+			}
 			answers := func(what string) {
 				t.Helper()
 				out, _ := target.Output()
@@ -297,15 +362,21 @@ func TestWGSealed(t *testing.T) {
 			p.proc.Signal(syscall.SIGTERM)
 			p.proc.Wait(kit.Limit)
 			s.says(target, "eth0: the peer "+wgName+":"+wgPort+" does not answer: the last handshake was at ")
-			s.Server.Run(t, "ip", "addr", "del", wgServer+"/24", "dev", "s0") // which deletes the second address, too
-			s.Server.Addr(t, "s0", wgMoved+"/24")
-			s.startPeer(p, wgPort, "", "10.2.0.1/24")
+			if s.server = wgMoved; !c.kernel {
+				s.Server.Run(t, "ip", "addr", "del", wgServer+"/24", "dev", "s0") // which deletes the second address, too
+				s.Server.Addr(t, "s0", wgMoved+"/24")
+			}
+			s.startPeers(p)
 			s.resolve(wgMoved)
 			s.says(target, "answers again")
 			answers("an answer at the new address")
 			target.Signal(syscall.SIGTERM)
 			r := target.Wait(kit.Limit)
-			if strings.Contains(r.Stdout, "leak") || strings.Count(r.Stderr, "does not answer") != 1 {
+			out := r.Stdout
+			if !c.namespaces { // the program then sees the host's /proc
+				out = strings.ReplaceAll(out, "leak: the host's devices\n", "")
+			}
+			if strings.Contains(out, "leak") || strings.Count(r.Stderr, "does not answer") != 1 {
 				t.Errorf("%v", r)
 			}
 			s.Server.Addr(t, "s0", wgServer+"/24")
@@ -314,15 +385,29 @@ func TestWGSealed(t *testing.T) {
 	}
 }
 
+// startWithoutNamespaces starts lklrun of the client's user where nobody can create namespaces.
+func (s *wgSite) startWithoutNamespaces(args ...string) (p *kit.Proc) {
+	s.Helper()
+	as := s.as("lklrun", args...)
+	at := slices.Index(as.Args, "setpriv")
+	cmd := exec.Command("unshare", append([]string{"-m", "sh", "-c", `mount -n --bind "$0" /etc && echo 0 >/proc/sys/user/max_user_namespaces && exec "$@"`, s.etc}, as.Args[at:]...)...)
+	cmd.Env, cmd.Dir, cmd.SysProcAttr = as.Env, as.Dir, kit.InUserNamespace()
+	s.Host.Do(s.T, func() error {
+		p = kit.Start(s, cmd)
+		return nil
+	})
+	return p
+}
+
 // TestWGSplit has a file with only the company's networks, and a second interface, which the stack
 // has from the start or gets later. If the peer dies, nothing for the company takes the other path.
 func TestWGSplit(t *testing.T) {
 	t.Parallel()
-	s := newWGSite(t)
-	p := s.peer(wgPort, "", "10.10.0.53/16")
+	s := newWGSite(t, false)
+	p := s.newPeer(wgPort, "", "10.10.0.53/16")
+	s.serves("10.10.0.53", "web.example")
+	s.startPeers(p)
 	file := s.file("split.conf", fmt.Sprintf("[Interface]\nPrivateKey = %s\nAddress = 10.10.9.2/32\nDNS = 10.10.0.53\n[Peer]\nPublicKey = %s\nEndpoint = %s:%s\nAllowedIPs = 10.10.0.0/16\n", s.private, p.public, wgServer, wgPort))
-	s.Server.Nginx(t, kit.Nginx{Root: s.served()})
-	s.Server.Dnsmasq(t, map[string]string{"web.example": "10.10.0.53"})
 	for name, ifs := range map[string][]string{"first": {"wg:" + file, "user"}, "second": {"user", "wg:" + file}, "later": {"wg:" + file}} {
 		target := s.start("supervise", ifs, "sleep", "600")
 		kit.WaitFor(t, "the run", kit.Limit, func() bool { return s.as("lklctl", "-n", s.Instance, "link").Run() == nil })
@@ -412,7 +497,7 @@ func (s *wgSite) keysHidden(p *wgPeer) {
 // TestWGErrors checks the lines about wrong files, and about a peer that does not know the key.
 func TestWGErrors(t *testing.T) {
 	t.Parallel()
-	s := newWGSite(t)
+	s := newWGSite(t, false)
 	_, file := s.simple(wgServer + ":" + wgPort)
 	good := kit.ReadFile(t, file)
 	run := func(args ...string) kit.Result {
