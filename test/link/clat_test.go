@@ -28,6 +28,7 @@ type only6 struct {
 	router *kit.Netns
 	dir    string // served by nginx at 198.51.100.1: hello
 	rawIP  bool
+	raw    bool
 }
 
 const (
@@ -38,7 +39,7 @@ const (
 func newOnly6(t *testing.T, rawIP bool) *only6 {
 	t.Helper()
 	kit.Need(t, "tayga", "nginx", "curl", "/usr/bin/python3", "ping", kit.Bin("lklrun"), kit.Bin("lklctl"), kit.Bin("lklhost"))
-	s := &only6{t, kit.NewNetns(t, "router"), kit.Dir(t), rawIP}
+	s := &only6{T: t, router: kit.NewNetns(t, "router"), dir: kit.Dir(t), rawIP: rawIP}
 	if rawIP {
 		near, far := kit.OpenTun(t, kit.Host, "t0", unix.IFF_TUN|unix.IFF_NO_PI), kit.OpenTun(t, s.router, "r0", unix.IFF_TUN|unix.IFF_NO_PI)
 		kit.Host.Run(t, "ip", "link", "set", "t0", "up")
@@ -68,6 +69,9 @@ func newOnly6(t *testing.T, rawIP bool) *only6 {
 func (s *only6) uplink() string {
 	if s.rawIP {
 		return "rawip:t0,slaac"
+	}
+	if s.raw {
+		return "raw:v0,slaac"
 	}
 	return "macvtap:v0,slaac"
 }
@@ -144,16 +148,20 @@ ping: answered
 // TestCLAT runs programs that use only literal IPv4 addresses in a network with IPv6 only,
 // whose router announces the NAT64.
 func TestCLAT(t *testing.T) {
-	for _, c := range []struct {
-		engine string
-		rawIP  bool
-	}{{"supervise", false}, {"preload", true}, {"preload", false}, {"supervise", true}, {"trace", false}} {
-		t.Run(fmt.Sprintf("%s-%v", c.engine, c.rawIP), func(t *testing.T) {
-			s := newOnly6(t, c.rawIP)
+	for _, c := range []struct{ engine, link, stack string }{
+		{"supervise", "macvtap", "mptcp"}, {"preload", "rawip", "mptcp"}, {"preload", "macvtap", "vanilla"}, {"supervise", "rawip", "mptcp"},
+		{"trace", "macvtap", "mptcp"}, {"supervise", "raw", "mptcp"}, {"preload", "raw", "mptcp"}, {"supervise", "macvtap", "linux-6.1"}, {"supervise", "rawip", "linux-7.3"},
+	} {
+		t.Run(fmt.Sprintf("%s-%s-%s", c.engine, c.link, c.stack), func(t *testing.T) {
+			if strings.HasPrefix(c.stack, "linux-") {
+				kit.Need(t, filepath.Join(filepath.Dir(kit.Bin("lklrun")), "stacks", c.stack, "liblkl.so"))
+			}
+			s := newOnly6(t, c.link == "rawip")
+			s.raw = c.link == "raw"
 			s.advertise(pref64(nat64Prefix, time.Hour))
 			before := kit.Take(t, s.router)
 			run := func(args ...string) kit.Result {
-				flags := []string{"--name", kit.NewName(), "--engine", c.engine, "--if", s.uplink(), "--if", "clat", "--"}
+				flags := []string{"--name", kit.NewName(), "--engine", c.engine, "--stack", c.stack, "--if", s.uplink(), "--if", "clat", "--"}
 				return kit.Run(t, kit.Limit, kit.Lklrun(append(flags, args...)...))
 			}
 			const note = "lklrun: eth1: IPv4 goes through the NAT64 " + nat64Prefix + " of eth0\n"
