@@ -21,10 +21,12 @@ var tlsClients string
 // TestTLSKeys checks that tshark decrypts the connections of several kinds of programs in the
 // files of lklrun --capture and of lklctl capture.
 func TestTLSKeys(t *testing.T) {
-	kit.Need(t, "/usr/bin/node", "tshark")
+	kit.Need(t, "/usr/bin/node", "/usr/bin/chromium", "tshark")
 	s := kit.NewSite(t)
 	dir := kit.Dir(t)
-	kit.Start(t, s.Server.Command(webServer(t)(dir)...))
+	nginx := webServer(t)(dir)
+	kit.WriteFile(t, dir+"/www/page.html", "<body>the page</body>")
+	kit.Start(t, s.Server.Command(nginx...))
 	kit.Start(t, s.Server.Command(kit.Program("http3"), "serve", kit.ServerAddr, "5443"))
 	kit.WaitFor(t, "the servers", kit.Limit, func() bool {
 		return s.Server.Listening(t, "t", 443) && s.Server.Listening(t, "u", 5443)
@@ -35,7 +37,7 @@ func TestTLSKeys(t *testing.T) {
 			run, late := out+"/run.pcapng", out+"/late.pcapng"
 			kit.WriteFile(t, run, "a file that others may read")
 			cmd := exec.Command(kit.PublicBin(t)+"/lklrun", append(append([]string{"--name", name, "--if", s.TapIf(), "--capture", run, "--tls-keys"}, flags...),
-				"--", "sh", "-c", tlsClients, "sh", "https://"+kit.ServerAddr, kit.Program("http3"), kit.ServerAddr)...)
+				"--", "sh", "-c", tlsClients, "sh", "https://"+kit.ServerAddr, kit.Program("http3"), kit.ServerAddr, "/usr/bin/chromium")...)
 			in, err := cmd.StdinPipe()
 			kit.Must(t, err)
 			target := kit.Start(t, cmd)
@@ -50,8 +52,8 @@ func TestTLSKeys(t *testing.T) {
 			})
 			_, err = in.Write([]byte("go\n"))
 			kit.Must(t, err)
-			r := target.Wait(2 * kit.Limit)
-			if r.Status != 0 || strings.Count(r.Stdout, "hello\n") != 5 || !strings.Contains(r.Stderr, "whoever can read "+run+" can decrypt") {
+			r := target.Wait(3 * kit.Limit)
+			if r.Status != 0 || strings.Count(r.Stdout, "hello\n") != 5 || !strings.Contains(r.Stdout, "the page") || !strings.Contains(r.Stderr, "whoever can read "+run+" can decrypt") {
 				t.Fatal(r)
 			}
 			if r := capture.Wait(kit.Limit); r.Status != 0 {
@@ -59,16 +61,16 @@ func TestTLSKeys(t *testing.T) {
 			}
 			for _, file := range []string{run, late} {
 				var paths []string
-				http3 := false
-				for _, f := range kit.PacketFields(t, false, file, "http.request.uri", "http3.frame_type") {
+				http2, http3 := false, false
+				for _, f := range kit.PacketFields(t, false, file, "http.request.uri", "http3.frame_type", "http2.headers.path") {
 					if f[0] != "" {
 						paths = append(paths, f[0])
 					}
-					http3 = http3 || f[1] != ""
+					http2, http3 = http2 || strings.Contains(f[2], "/page.html"), http3 || f[1] != ""
 				}
 				want := []string{"/hello?curl12", "/hello?curl13", "/hello?python", "/hello?node", "/hello?late"}
-				if !slices.Equal(paths, want) || !http3 {
-					t.Errorf("%s: the requests are %q, want %q; HTTP/3: %v", file, paths, want, http3)
+				if !slices.Equal(paths, want) || !http2 || !http3 {
+					t.Errorf("%s: the requests are %q, want %q; HTTP/2: %v, HTTP/3: %v", file, paths, want, http2, http3)
 				}
 				if st, err := os.Stat(file); err != nil || st.Mode().Perm() != 0o600 {
 					t.Errorf("%s: %v, %v", file, st.Mode(), err)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# tls_clients.sh URL HTTP3 ADDRESS: requests by TLS clients of several kinds. Each has a path
+# tls_clients.sh URL HTTP3 ADDRESS CHROMIUM: requests by TLS clients of several kinds. Each has a path
 # of its own.
 set -eu
-url=$1 http3=$2 address=$3
+url=$1 http3=$2 address=$3 chromium=$4
 echo ready
 read -r _
 curl -sSk --http1.1 --tls-max 1.2 "$url/hello?curl12"
@@ -19,3 +19,7 @@ sleep 0.2
 cat "$late" >>"$SSLKEYLOGFILE"
 rm "$late"
 "$http3" get "$address" 5443 1000 >/dev/null
+home=$(mktemp -d)
+HOME=$home "$chromium" --headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update \
+	--disable-sync --ignore-certificate-errors --user-data-dir="$home" --virtual-time-budget=10000 --dump-dom "$url/page.html" 2>/dev/null
+rm -rf "$home"
