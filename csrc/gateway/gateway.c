@@ -330,8 +330,14 @@ static void lklrun_event(struct source *src, uint32_t events)
 			enter(&m, fd);
 			continue;
 		}
+		if (len == sizeof(m) && m.kind == GATEWAY_REPLACE && m.verdict == GATEWAY_ACCEPT) {
+			relay_replace(m.id, fd);
+			continue;
+		}
 		if (fd >= 0)
 			close(fd);
+		if (len == sizeof(m) && m.kind == GATEWAY_REPLACE)
+			relay_hold(m.id);
 		if (len == sizeof(m) && m.kind == GATEWAY_CANCEL)
 			enter_cancel(m.id);
 		if (len == sizeof(m) && m.kind == GATEWAY_END)

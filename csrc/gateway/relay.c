@@ -13,6 +13,11 @@
  * The end of one direction is passed on by shutdown(), an error as a reset of both
  * sides: a broken connection must not look like an orderly end.
  *
+ * If rules check the data, the socket is one of lklrun, which passes the data on.
+ * When nothing is left to check, lklrun replaces it by the host's: see
+ * GATEWAY_REPLACE. Neither direction waits for the other one meanwhile, because the
+ * programs at the ends may do so.
+ *
  * Events are edge-triggered on both sides, so a side counts as ready until a call
  * finds that it is not. A relay moves a limited number of bytes in a turn, and then
  * lets the others have theirs.
@@ -42,25 +47,28 @@
  * struct relay - a connection
  * @link: in the bucket of its id
  * @hsrc, @ssrc: its socket of the host and that of the stack, @sfd
+ * @old: the socket that @hsrc has replaced, until it has been read to its end, or -1
  * @work: moves data
  * @id: in messages
  * @host_in, @host_out, @stack_in, @stack_out: the side may be ready
  * @host_failed, @stack_failed: the side has reported an error
- * @host_ends: lklrun has ended the host's side behind the bytes that are in @hsrc
+ * @piped: @hsrc is a socket of lklrun, which ends its direction by messages
+ * @held: nothing is sent to the host until @hsrc has been replaced
+ * @host_ends: lklrun has ended the host's side behind the bytes that are in its socket
  * @up_ended, @down_ended: the end of this direction was passed on; up is from the
  *	stack to the host
  * @keep: @keep_len bytes from @keep_at on are for the stack
  */
 struct relay {
 	struct list link;
-	struct source hsrc;
+	struct source hsrc, old;
 	struct stack_src ssrc;
 	struct work work;
 	uint64_t id;
 	int sfd;
 	bool host_in, host_out, stack_in, stack_out;
 	bool host_failed, stack_failed;
-	bool host_ends;
+	bool piped, held, host_ends;
 	bool up_ended, down_ended;
 	char *keep;
 	size_t keep_at, keep_len;
@@ -94,6 +102,26 @@ static struct list *bucket(uint64_t id)
 	return l;
 }
 
+static struct relay *relay_of(uint64_t id)
+{
+	struct list *pos;
+
+	list_for_each(pos, bucket(id))
+		if (container_of(pos, struct relay, link)->id == id)
+			return container_of(pos, struct relay, link);
+	return NULL;
+}
+
+/** close_old - the replaced socket has been read to its end */
+static void close_old(struct relay *r)
+{
+	int fd = r->old.fd;
+
+	loop_del(&r->old);
+	if (fd >= 0)
+		close(fd);
+}
+
 /** end - remove a relay */
 static void end(struct relay *r, bool reset)
 {
@@ -103,6 +131,7 @@ static void end(struct relay *r, bool reset)
 	work_cancel(&r->work);
 	st_unwatch(r->sfd, &r->ssrc);
 	loop_del(&r->hsrc);
+	close_old(r);
 	if (reset) {
 		relay_reset_sockets(r->sfd, fd);
 	} else {
@@ -156,7 +185,7 @@ static bool up(struct relay *r)
 {
 	int i;
 
-	for (i = 0; i < ROUNDS && !r->up_ended && r->stack_in && r->host_out; i++) {
+	for (i = 0; i < ROUNDS && !r->up_ended && !r->held && r->stack_in && r->host_out; i++) {
 		long n = take(r);
 
 		if (n == -EAGAIN && draining && !r->stack_in)
@@ -202,7 +231,11 @@ static bool down(struct relay *r)
 		}
 		if (!r->host_in)
 			break;
-		got = recv(r->hsrc.fd, buf, CHUNK, MSG_DONTWAIT);
+		got = recv(r->old.fd >= 0 ? r->old.fd : r->hsrc.fd, buf, CHUNK, MSG_DONTWAIT);
+		if (got == 0 && r->piped) {	/* GATEWAY_REPLACE is on its way */
+			r->host_in = false;
+			break;
+		}
 		if (got < 0 && errno == EAGAIN) {
 			r->host_in = false;
 			if (!r->host_ends)
@@ -211,6 +244,11 @@ static bool down(struct relay *r)
 		}
 		if (got < 0)
 			return false;
+		if (got == 0 && r->old.fd >= 0) {
+			close_old(r);
+			r->host_in = true;	/* its events did not count */
+			continue;
+		}
 		if (got == 0) {
 			r->down_ended = true;
 			st_shutdown(r->sfd, SHUT_WR);
@@ -247,9 +285,18 @@ static void move(struct work *w)
 		end(r, false);
 		return;
 	}
-	if ((!r->up_ended && r->stack_in && r->host_out) ||
+	if ((!r->up_ended && !r->held && r->stack_in && r->host_out) ||
 	    (!draining && !r->down_ended && r->stack_out && (r->keep_len || r->host_in)))
 		work_queue(&r->work);
+}
+
+static void old_event(struct source *src, uint32_t events)
+{
+	struct relay *r = container_of(src, struct relay, old);
+
+	(void)events;
+	r->host_in = true;
+	work_queue(&r->work);
 }
 
 static void host_event(struct source *src, uint32_t events)
@@ -286,10 +333,14 @@ static void stack_event_of(struct stack_src *src, uint32_t events)
 int relay_start(int sfd, int fd, uint64_t id)
 {
 	struct relay *r = calloc(1, sizeof(*r));
-	int ret = -ENOMEM;
+	int ret = -ENOMEM, domain = AF_UNSPEC;
+	socklen_t len = sizeof(domain);
 
 	if (r) {
+		getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len);
+		r->piped = domain == AF_UNIX;
 		r->hsrc = (struct source){ host_event, fd };
+		r->old = (struct source){ old_event, -1 };
 		r->ssrc.fn = stack_event_of;
 		r->sfd = sfd;
 		r->id = id;
@@ -317,21 +368,53 @@ int relay_start(int sfd, int fd, uint64_t id)
  */
 void relay_end(uint64_t id, bool reset)
 {
-	struct list *pos;
+	struct relay *r = relay_of(id);
 
-	list_for_each(pos, bucket(id)) {
-		struct relay *r = container_of(pos, struct relay, link);
+	if (r && reset) {
+		end(r, true);
+	} else if (r) {
+		r->host_ends = r->host_in = true;
+		work_queue(&r->work);
+	}
+}
 
-		if (r->id != id)
-			continue;
-		if (reset) {
-			end(r, true);
-		} else {
-			r->host_ends = r->host_in = true;
-			work_queue(&r->work);
-		}
+/** relay_hold - lklrun will replace the socket once it has read what is in it */
+void relay_hold(uint64_t id)
+{
+	struct relay *r = relay_of(id);
+
+	if (!r || r->held)
+		return;
+	r->held = true;
+	if (!r->up_ended)
+		shutdown(r->hsrc.fd, SHUT_WR);
+}
+
+/** relay_replace - continue with the host's socket @fd; -1: there are too many descriptors */
+void relay_replace(uint64_t id, int fd)
+{
+	struct relay *r = relay_of(id);
+	int old;
+
+	if (!r) {
+		if (fd >= 0)
+			close(fd);
 		return;
 	}
+	old = r->hsrc.fd;
+	loop_del(&r->hsrc);
+	r->old = (struct source){ old_event, old };
+	r->hsrc = (struct source){ host_event, fd };
+	if (fd < 0 || !r->held || loop_add(&r->old, EPOLLIN | EPOLLRDHUP | EPOLLET) ||
+	    loop_add(&r->hsrc, HOST_EVENTS)) {
+		end(r, true);
+		return;
+	}
+	r->piped = r->held = false;
+	r->host_in = r->host_out = true;
+	if (r->up_ended)
+		shutdown(fd, SHUT_WR);
+	work_queue(&r->work);
 }
 
 /**

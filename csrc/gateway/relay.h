@@ -8,6 +8,8 @@
 
 int relay_start(int sfd, int fd, uint64_t id);
 void relay_end(uint64_t id, bool reset);
+void relay_hold(uint64_t id);
+void relay_replace(uint64_t id, int fd);
 void relay_reset_sockets(int sfd, int fd);
 bool relay_drain(void);
 

@@ -16,6 +16,10 @@
 #define GATEWAY_ENTERED	5	/* to lklrun: this connection is made */
 #define GATEWAY_CANCEL	6	/* from lklrun: end the attempt to connect, if it has no result yet */
 #define GATEWAY_END	7	/* from lklrun: the socket ends; with GATEWAY_RESET at once */
+/* From lklrun, first: send no more to the socket, but shut it down for sending. Once lklrun has
+ * read all, with GATEWAY_ACCEPT: send to the one in SCM_RIGHTS, and receive from it, too, after
+ * the end of the first. */
+#define GATEWAY_REPLACE	8
 
 /* Verdicts, as in enum lkl_gateway_verdict. */
 #define GATEWAY_DROP	0

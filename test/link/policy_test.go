@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -471,17 +472,82 @@ asyncio.run(main())
 func TestEgressCrowd(t *testing.T) {
 	t.Parallel()
 	s := newPolicySite(t)
-	log := filepath.Join(s.dir, "log")
-	r := kit.Run(t, 3*kit.Limit, s.command(kit.Bin("lklrun"), "--name", kit.NewName(), "--allow", "good.test:80", "--egress-log", log, "--", "/usr/bin/python3", "-c", crowd))
-	if want := "[((0, 'answer'), 250), ((1, 'refused'), 250), ((2, 'refused'), 250), ((3, 'refused'), 250)]\n"; r.Status != 0 || r.Stdout != want {
-		t.Errorf("want %s: %v", want, r)
+	for _, iface := range gateways {
+		log := filepath.Join(s.dir, iface)
+		r := kit.Run(t, 3*kit.Limit, s.command(kit.Bin("lklrun"), "--name", kit.NewName(), "--if", iface, "--allow", "good.test:80", "--egress-log", log, "--", "/usr/bin/python3", "-c", crowd))
+		if want := "[((0, 'answer'), 250), ((1, 'refused'), 250), ((2, 'refused'), 250), ((3, 'refused'), 250)]\n"; r.Status != 0 || r.Stdout != want {
+			t.Errorf("%s: want %s: %v", iface, want, r)
+		}
+		verdicts := map[string]int{}
+		for _, d := range decisions(t, log) {
+			verdicts[d.Protocol+" "+d.Verdict]++
+		}
+		if verdicts["tcp allowed"] != 500 || verdicts["tcp refused"] < 750 {
+			t.Errorf("%s: the log has %v", iface, verdicts)
+		}
 	}
-	verdicts := map[string]int{}
-	for _, d := range decisions(t, log) {
-		verdicts[d.Protocol+" "+d.Verdict]++
-	}
-	if verdicts["tcp allowed"] != 500 || verdicts["tcp refused"] < 750 {
-		t.Errorf("the log has %v", verdicts)
+}
+
+// bulk sends to a server that does not read, and meanwhile much data both ways to one that
+// echoes, with a reset by the server and an end by each side.
+const bulk = `
+import os, socket, sys, threading
+mute = socket.create_connection(("good.test", 2223), 20)
+mute.setblocking(False)
+try:
+    while True: mute.send(b"x" * 65536)
+except BlockingIOError: pass
+def echo(data):
+    s = socket.create_connection(("good.test", 2222), 60)
+    def send():
+        s.sendall(data)
+        s.shutdown(socket.SHUT_WR)
+    t = threading.Thread(target=send)
+    t.start()
+    got = bytearray()
+    while b := s.recv(1 << 20): got += b
+    t.join()
+    return got == data
+print("echo", [echo(os.urandom(n)) for n in (1, 5000000, 30000000)])
+bad = [n for n in range(100000, 500000, 6500) if not echo(os.urandom(n))]
+print("near the change", bad)
+s = socket.create_connection(("good.test", 2224), 60)
+s.sendall(b"go")
+got = 0
+try:
+    while b := s.recv(1 << 20): got += len(b)
+    print("end", got)
+except ConnectionResetError: print("reset", got > 0)
+`
+
+// TestEgressBulk checks the data of connections with rules for names, before and after the
+// gateway has checked what the program says, and that a server that does not read delays no
+// other connection.
+func TestEgressBulk(t *testing.T) {
+	t.Parallel()
+	s := newPolicySite(t)
+	s.net.EchoTCP(t, "0.0.0.0:2222")
+	s.net.Listen(t, "0.0.0.0:2223")
+	resets := s.net.Listen(t, "0.0.0.0:2224")
+	go func() {
+		for {
+			conn, err := resets.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Read(make([]byte, 9))
+			_, _ = conn.Write(make([]byte, 8<<20)) // the client reports what it got
+			_ = conn.(*net.TCPConn).SetLinger(0)
+			conn.Close()
+		}
+	}()
+	for _, iface := range gateways {
+		for _, engine := range []string{"supervise", "preload"} {
+			r := kit.Run(t, 3*kit.Limit, s.command(kit.Bin("lklrun"), "--name", kit.NewName(), "--engine", engine, "--if", iface, "--allow", "good.test", "--", "/usr/bin/python3", "-c", bulk))
+			if want := "echo [True, True, True]\nnear the change []\nreset True\n"; r.Status != 0 || r.Stdout != want {
+				t.Errorf("%s, %s: %v", iface, engine, r)
+			}
+		}
 	}
 }
 

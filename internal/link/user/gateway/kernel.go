@@ -51,6 +51,8 @@ type kernel struct {
 	piped    map[uint64]*pipe      // those of them whose data pass this process
 	entering map[uint64]chan error // connections into the stack that have no result yet
 	ended    bool                  // the kernel answers no more
+	closing  bool                  // no socket is replaced any more
+	replaces sync.WaitGroup        // sockets that are being replaced
 	lastID   uint64                // of connections into the stack
 }
 
@@ -63,6 +65,7 @@ const (
 	kernelEntered = 5
 	kernelCancel  = 6
 	kernelEnd     = 7
+	kernelReplace = 8
 
 	kernelIDEnter = 1 << 63
 
@@ -570,10 +573,24 @@ func (k *kernel) close() {
 		return
 	}
 	k.cancel()
+	limit := time.After(drainLimit)
+	replaced := make(chan struct{})
+	k.mu.Lock()
+	k.closing = true
+	k.mu.Unlock()
+	go func() {
+		k.replaces.Wait()
+		close(replaced)
+	}()
+	select {
+	case <-replaced:
+	case <-k.exited:
+	case <-limit:
+	}
 	_ = k.asks.CloseWrite() // fails if the kernel has ended
 	select {
 	case <-k.exited:
-	case <-time.After(drainLimit):
+	case <-limit:
 		k.g.log.Debug("the gateway's kernel could not send all data before its timeout")
 	}
 	k.kill()

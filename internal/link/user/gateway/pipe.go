@@ -7,10 +7,12 @@ package gateway
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"net"
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -21,13 +23,19 @@ import (
 // pipe is a connection of the gateway's kernel that has a unix socket in place of the host's
 // socket, because this process decides about its data. The kernel's process ends its direction
 // by shutdown(2). This process ends its own one with a message, so that a closed socket always
-// means that the kernel's process has closed it.
+// means that the kernel's process has closed it. When nothing is left to decide, the kernel's
+// process gets the host's socket, as for other connections.
 type pipe struct {
 	*net.UnixConn // this process's end
 	k             *kernel
 	id            uint64
 	host          *net.TCPConn // nil: this process answers
 	extra         entry        // counts the descriptor of the pipe
+
+	moved     atomic.Int64 // bytes in both directions
+	checked   atomic.Bool  // nothing is left to check
+	replacing atomic.Bool  // the kernel's process gets the host's socket; set with k.mu
+	sentAll   bool         // the stack's direction has ended; guarded by k.mu
 
 	once  sync.Once
 	ended chan struct{} // closed when the kernel has ended the connection
@@ -36,7 +44,7 @@ type pipe struct {
 
 // newPipe returns a pipe and the kernel's end.
 func (k *kernel) newPipe(id uint64, host *net.TCPConn) (p *pipe, theirs *os.File, err error) {
-	ours, theirs, err := socketPair(unix.SOCK_STREAM)
+	ours, theirs, err := socketPair(unix.SOCK_STREAM | unix.SOCK_NONBLOCK)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -153,26 +161,90 @@ func (k *kernel) watch(id uint64, to netip.AddrPort, host *net.TCPConn, flow *ru
 	}()
 	p.receive()
 	<-sent
-	<-p.ended
+	if !p.replacing.Load() {
+		<-p.ended
+	}
 }
+
+// worthReplacing is the number of bytes after which the kernel's process gets the host's
+// socket. A connection with fewer bytes is not worth the messages.
+const worthReplacing = 256 << 10
 
 // send passes the stack's data to the host if the rules permit them.
 func (p *pipe) send(flow *rules.Flow) {
-	if carry(&watched{p.host, flow}, p.UnixConn) != nil || !p.orderly() {
-		p.abort()
-		return
+	err := carry(writerFunc(func(b []byte) (int, error) {
+		if err := flow.Sent(b); err != nil {
+			return 0, err
+		}
+		if flow.Checked() {
+			p.checked.Store(true)
+		}
+		p.count(len(b))
+		return p.host.Write(b)
+	}), p.UnixConn)
+	p.k.mu.Lock()
+	p.sentAll = true
+	p.k.mu.Unlock()
+	if p.replacing.Load() {
+		defer p.k.replaces.Done()
 	}
-	_ = p.host.CloseWrite() // fails if the other direction was reset
+	switch {
+	case err != nil || !p.orderly():
+		p.abort()
+	case p.replacing.Load():
+		p.replace()
+	default:
+		_ = p.host.CloseWrite() // fails if the other direction was reset
+	}
 }
 
 // receive passes the host's data to the stack.
 func (p *pipe) receive() {
-	if carry(p.UnixConn, p.host) != nil {
+	err := carry(writerFunc(func(b []byte) (int, error) {
+		p.count(len(b))
+		return p.UnixConn.Write(b)
+	}), p.host)
+	switch {
+	case p.replacing.Load() && errors.Is(err, os.ErrDeadlineExceeded):
+		_ = p.CloseWrite() // fails if the kernel has ended
+	case err != nil:
+		p.abort()
+	default:
+		p.tell(verdictDrop)
+	}
+}
+
+// count counts bytes, and begins to replace the pipe by the host's socket. The kernel's process
+// then ends its direction, so send reads what is in the pipe, and its end.
+func (p *pipe) count(n int) {
+	if p.moved.Add(int64(n)) < worthReplacing || !p.checked.Load() || p.replacing.Load() {
+		return
+	}
+	p.k.mu.Lock()
+	defer p.k.mu.Unlock()
+	if !p.k.closing && !p.k.ended && !p.sentAll && !p.replacing.Load() {
+		p.k.replaces.Add(1)
+		p.replacing.Store(true)
+		_, _ = p.k.asks.Write(kernelMsg(kernelReplace, p.id)) // fails if the kernel has ended
+	}
+}
+
+// replace passes the host's socket on, and then lets receive end.
+func (p *pipe) replace() {
+	m := kernelMsg(kernelReplace, p.id)
+	binary.NativeEndian.PutUint32(m[4:], verdictAccept)
+	if err := p.k.pass(m, p.host); err != nil {
+		p.k.g.log.Debug("gateway: replacing a socket", "error", err)
 		p.abort()
 		return
 	}
-	p.tell(verdictDrop)
+	_ = p.host.SetReadDeadline(time.Unix(1, 0)) // fails if it is closed
 }
+
+// writerFunc is a function that writes.
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
 // answerStream serves the queries on a TCP connection.
 func (k *kernel) answerStream(ctx context.Context, id uint64, s rules.Socket) {

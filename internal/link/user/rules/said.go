@@ -40,6 +40,9 @@ type Flow struct {
 // Watched reports whether the caller must pass the program's data to Sent, or to Datagram.
 func (f *Flow) Watched() bool { return f != nil && (len(f.names) > 0 || f.rule.Sent != 0) }
 
+// Checked reports that Sent will permit all further data. The caller of Sent may call it.
+func (f *Flow) Checked() bool { return f.over && f.rule.Sent == 0 }
+
 // Sent checks data of the program before they pass on. After an error, the caller must reset
 // the connection.
 func (f *Flow) Sent(b []byte) error {
