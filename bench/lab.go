@@ -21,6 +21,7 @@ const (
 	shapedMbit = 100               // rate of the shaped links
 	gateway    = "192.168.127.254" // the host's loopback, seen through lklrun's gateway
 	nginxPort  = "8080"
+	wgPeer     = "10.9.40.1" // behind WireGuard
 )
 
 // A lab is two namespaces, joined by three links for the host's kernel and three for a stack. The
@@ -145,7 +146,50 @@ http {
 			return err
 		}
 	}
-	return l.startSlirp()
+	return errors.Join(l.startSlirp(), l.startWireGuard())
+}
+
+// startWireGuard joins peer and client by two processes of wireguard-go, and writes a file for
+// a second client.
+func (l *lab) startWireGuard() error {
+	program := l.dir + "/wireguard-go"
+	if _, err := l.output("go", "build", "-o", program, "golang.zx2c4.com/wireguard"); err != nil {
+		return err
+	}
+	keys := map[string][2]string{}
+	for _, name := range []string{"peer", "client", "stack"} {
+		private, err := l.output("sh", "-c", "umask 077; wg genkey | tee "+l.dir+"/"+name+".key")
+		if err != nil {
+			return err
+		}
+		public, err := l.output("sh", "-c", "wg pubkey < "+l.dir+"/"+name+".key")
+		if err != nil {
+			return err
+		}
+		keys[name] = [2]string{strings.TrimSpace(private), strings.TrimSpace(public)}
+	}
+	config := fmt.Sprintf("[Interface]\nPrivateKey = %s\nAddress = 10.9.40.3/24\n[Peer]\nPublicKey = %s\nEndpoint = 10.9.20.1:51820\nAllowedIPs = 10.9.40.0/24\n", keys["stack"][0], keys["peer"][1])
+	if err := os.WriteFile(l.dir+"/wg.conf", []byte(config), 0o600); err != nil {
+		return err
+	}
+	for n, name := range []string{"peer", "client"} {
+		dev := "wg-" + name
+		if _, err := l.start(append(inNetns(name), program, "-f", dev)); err != nil {
+			return err
+		}
+		if err := l.wait(func() error { // wg removes a socket that does not answer yet
+			return l.sh("socat /dev/null UNIX-CONNECT:/var/run/wireguard/" + dev + ".sock")
+		}); err != nil {
+			return err
+		}
+		if err := l.sh("ip netns exec "+name+" wg set "+dev+" private-key "+l.dir+"/"+name+".key", fmt.Sprintf("ip -n %s addr add 10.9.40.%d/24 dev %s", name, n+1, dev), fmt.Sprintf("ip -n %s link set %s up", name, dev)); err != nil {
+			return err
+		}
+	}
+	return l.sh(
+		"ip netns exec peer wg set wg-peer listen-port 51820 peer "+keys["client"][1]+" allowed-ips 10.9.40.2/32 peer "+keys["stack"][1]+" allowed-ips 10.9.40.3/32",
+		"ip netns exec client wg set wg-client peer "+keys["peer"][1]+" endpoint 10.9.20.1:51820 allowed-ips 10.9.40.0/24",
+	)
 }
 
 // startSlirp puts slirp4netns before a new namespace.
@@ -167,6 +211,12 @@ func (l *lab) startSlirp() error {
 }
 
 func inNetns(name string) []string { return []string{"ip", "netns", "exec", name} }
+
+// clientRun returns the line of a run in client.
+func (l *lab) clientRun(engine, link string, flags ...string) []string {
+	line := append(inNetns("client"), l.bin, "--quiet", "--engine", engine, "--stack", "vanilla", "--if", link)
+	return append(append(line, flags...), "--")
+}
 
 // lklrun returns a way over lklrun.
 func (l *lab) lklrun(engine, stack string, flags ...string) []string {

@@ -87,6 +87,19 @@ func (l *lab) tables() []table {
 			},
 			append(bulk[:4:4], trip, connects),
 		},
+		l.ruled("user"),
+		l.ruled("user,linux"),
+		{
+			"WireGuard",
+			"The peer is wireguard-go with a tun of the host's kernel. `wireguard-go` is the same at the client; `preload` and `supervise` have the interface type `wg`.",
+			0,
+			[]way{
+				{name: "wireguard-go", wrap: inNetns("client"), peer: wgPeer},
+				{name: "preload", wrap: l.clientRun("preload", "wg:"+l.dir+"/wg.conf"), peer: wgPeer},
+				{name: "supervise", wrap: l.clientRun("supervise", "wg:"+l.dir+"/wg.conf"), peer: wgPeer},
+			},
+			append(bulk[:4:4], trip),
+		},
 		{
 			"Start and memory",
 			"Start: from the start to the end of `true`. Memory: proportional set size (PSS) of the run's processes beside the program. slirp4netns starts no program.",
@@ -126,6 +139,24 @@ func (l *lab) tables() []table {
 			[]way{l.lossy(cubic), l.lossy("bbr")},
 			[]row{{"goodput", "Mbit/s", goodput}},
 		},
+	}
+}
+
+// ruled compares a gateway without rules and with rules. A rule for a name has it check what the
+// program says first.
+func (l *lab) ruled(link string) table {
+	var ways []way
+	for _, w := range []struct {
+		name  string
+		flags []string
+	}{{"no rules", nil}, {"an address", []string{"--allow", "10.9.20.1"}}, {"a name", []string{"--add-host", "peer.test=10.9.20.1", "--allow", "peer.test"}}} {
+		ways = append(ways, way{name: w.name, wrap: l.clientRun("supervise", link, w.flags...), peer: "10.9.20.1"})
+	}
+	return table{
+		"Rules of --allow, with --if " + link,
+		"The engine is supervise, the peer is on the host's kernel.",
+		0, ways,
+		[]row{{"send, 1 connection", "Gbit/s", stream()}, {"receive, 1 connection", "Gbit/s", stream("-R")}, {"round trip of 14 bytes", "µs", roundTrip}, {"connections to nginx", "1/s", connections}},
 	}
 }
 
