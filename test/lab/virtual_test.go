@@ -12,9 +12,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/test/kit"
 )
@@ -78,10 +81,11 @@ func virtualLab(t *testing.T, files map[string]string) (*user, func(args ...stri
 	}
 }
 
-// wallSeconds matches the line of results.json that does not repeat.
-var wallSeconds = regexp.MustCompile(`"wall_seconds": .*`)
+// wallSeconds matches the lines of results.json that do not repeat, or not in other folders.
+var wallSeconds = regexp.MustCompile(`"(wall_seconds|folder)": .*`)
 
-// digest returns a digest of all files in the folder of the results, without the real time.
+// digest returns a digest of all files in the folder of the results, without its name and
+// the real time.
 func digest(t *testing.T, folder string) string {
 	t.Helper()
 	h := sha256.New()
@@ -91,7 +95,7 @@ func digest(t *testing.T, folder string) string {
 		b, err := os.ReadFile(filepath.Join(folder, e.Name()))
 		kit.Must(t, err)
 		h.Write([]byte(e.Name()))
-		h.Write(wallSeconds.ReplaceAll(b, nil))
+		h.Write(wallSeconds.ReplaceAll(bytes.ReplaceAll(b, []byte(filepath.Base(folder)+"/"), nil), nil))
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }
@@ -704,5 +708,66 @@ asyncio.run(main())
 		if !regexp.MustCompile(want).Match(b) {
 			t.Errorf("%s: no %q: %s", name, want, b)
 		}
+	}
+}
+
+// descendant returns a process below pid whose program has this name, or 0.
+func descendant(pid int, name string) int {
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, task := range tasks {
+		text, _ := os.ReadFile(task) // it may have ended
+		for word := range strings.FieldsSeq(string(text)) {
+			child, _ := strconv.Atoi(word)
+			line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", child))
+			program, _, _ := strings.Cut(string(line), "\x00")
+			if filepath.Base(program) == name {
+				return child
+			}
+			if found := descendant(child, name); found != 0 {
+				return found
+			}
+		}
+	}
+	return 0
+}
+
+// TestVirtualTimeDisturbed checks that a lab is the same on one CPU, beside another lab, and
+// if one of its processes stops for five seconds.
+func TestVirtualTimeDisturbed(t *testing.T) {
+	kit.Need(t, "/usr/bin/python3", "taskset")
+	u, run := virtualLab(t, map[string]string{"server.py": virtualServer, "client.py": virtualClient, "v.json": `{
+  "stack": "vanilla", "seed": 7, "wires": {"a": {"delay": "20ms", "loss": "2%"}},
+  "nodes": {"client": {"wires": ["a"]}, "server": {"wires": ["a"], "run": ["/usr/bin/python3", "-u", "${dir}/server.py"], "server": true}},
+  "steps": [{"on": "client", "run": ["/usr/bin/python3", "${dir}/client.py"], "timeout": "2h"}]
+}`})
+	if r := run("v.json"); r.Status != 0 {
+		t.Fatal(r)
+	}
+	want := digest(t, filepath.Join(u.folder, "v.results"))
+	start := func(folder string, wrapper ...string) *exec.Cmd {
+		line := append(wrapper, u.bin+"/lklrun", "lab", "run", "-q", "--time", "virtual", "--results", folder, "v.json")
+		cmd := u.command(line[0], line[1:]...)
+		kit.Must(t, cmd.Start())
+		t.Cleanup(func() { _ = cmd.Process.Kill() }) // it has usually ended
+		return cmd
+	}
+	check := func(what string, cmd *exec.Cmd, folder string) {
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		} else if digest(t, filepath.Join(u.folder, folder)) != want {
+			t.Errorf("%s: other results", what)
+		}
+	}
+	check("on one CPU", start("one", "taskset", "-c", "0"), "one")
+	a, b := start("a"), start("b")
+	check("beside another lab", a, "a")
+	check("beside another lab", b, "b")
+	for _, name := range []string{"lklvirtual", "python3"} {
+		cmd, pid := start(name), 0
+		kit.WaitFor(t, name, kit.Limit, func() bool { pid = descendant(cmd.Process.Pid, name); return pid != 0 })
+		kit.Must(t, unix.Kill(pid, unix.SIGSTOP))
+		time.Sleep(5 * time.Second)
+		kit.Must(t, unix.Kill(pid, unix.SIGCONT))
+		check(name+" stops", cmd, name)
 	}
 }
