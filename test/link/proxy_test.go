@@ -28,7 +28,7 @@ type proxySite struct {
 }
 
 func newProxySite(t *testing.T) *proxySite {
-	kit.Need(t, "ip", "dnsmasq", "dig", "tcpdump", "curl", "microsocks", "danted", "tinyproxy")
+	kit.Need(t, "ip", "dnsmasq", "dig", "tcpdump", "curl", "java", "microsocks", "danted", "tinyproxy")
 	s := &proxySite{t, kit.NewNetns(t, "host"), kit.NewNetns(t, "proxy"), kit.NewNetns(t, "deep"), kit.Dir(t)}
 	for _, n := range []*kit.Netns{s.host, s.proxy, s.deep} {
 		n.Run(t, "ip", "link", "set", "lo", "up")
@@ -103,6 +103,9 @@ func TestProxy(t *testing.T) {
 		return append([]string{"dig", "+short", "+tries=1", "+time=5", "@" + deepAddr}, args...)
 	}
 	policy := kit.WriteFile(t, filepath.Join(s.dir, "policy.json"), `{"allow": [{"to": "deep.test", "ports": 80}]}`)
+	get := kit.WriteFile(t, filepath.Join(s.dir, "Get.java"), `class Get {
+    public static void main(String[] a) throws Exception { new java.net.URL(a[0]).openStream().transferTo(System.out); }
+}`)
 	for _, tt := range []struct {
 		name, kind, proxy string
 		command           []string
@@ -112,6 +115,8 @@ func TestProxy(t *testing.T) {
 		{"a name", "socks", "socks5://10.71.8.2:1080", hello, "hello\n", "", 0},
 		{"an address", "socks", "socks5h://10.71.8.2:1080", []string{"curl", "-sS", "http://" + deepAddr + "/hello"}, "hello\n", "", 0},
 		{"a static program", "socks", "socks5://10.71.8.2:1080", []string{kit.Probe(), "get", "http://deep.test/hello"}, "hello\n", "", 0},
+		{"Java", "socks", "socks5://10.71.8.2:1080", []string{"java", get, "http://deep.test/hello"}, "hello\n", "", 0},
+		{"Java by HTTP", "http", "http://me:secret@10.71.8.2:1080", []string{"java", get, "http://deep.test/hello"}, "hello\n", "", 0},
 		{"engine preload", "socks", "socks5://10.71.8.2:1080 --engine preload", hello, "hello\n", "", 0},
 		{"engine trace", "socks", "socks5://10.71.8.2:1080 --engine trace", hello, "hello\n", "", 0},
 		{"a kernel", "socks", "socks5://10.71.8.2:1080 --if user,tcp=linux", hello, "hello\n", "", 0},
