@@ -367,6 +367,7 @@ func labRunCommand() *cobra.Command {
 		vars    lab.Vars
 		clock   string
 		seed    uint64
+		until   time.Duration
 	)
 	output := cli.OutputTable
 	cmd := &cobra.Command{
@@ -405,9 +406,14 @@ supported ends the lab with a line that names it.`,
 				if !cmd.Flags().Changed("seed") {
 					seed = uint64(t.Seed)
 				}
-				run.seed = &seed
+				run.seed, run.until = &seed, until
+				if cmd.Flags().Changed("until") && until <= 0 {
+					return cli.Usagef("--until %v; expected a time after the start, such as 90s", until)
+				}
 			case clock != "real":
 				return cli.Usagef("--time %q; expected real or virtual", clock)
+			case cmd.Flags().Changed("until"):
+				return cli.Usagef("--until: requires --time virtual")
 			case cmd.Flags().Changed("seed"):
 				return cli.Usagef("--seed: requires --time virtual; in real time, \"seed\" in the file repeats the decisions of the wires")
 			}
@@ -426,6 +432,7 @@ supported ends the lab with a line that names it.`,
 	f.BoolVar(&without, "no-capture", false, "do not capture the packets on the wires")
 	f.StringVar(&clock, "time", "real", "run in `real|virtual` time")
 	f.Uint64Var(&seed, "seed", 0, "with --time virtual: repeat an earlier run with the same `NUMBER` (default: that of the file)")
+	f.DurationVar(&until, "until", 0, "with --time virtual: end the lab at this `TIME`, such as 90s, whatever steps are left")
 	f.BoolVarP(&quiet, "quiet", "q", false, "do not print a line for each step")
 	f.BoolVar(&explain, "explain", false, "print the nodes, addresses, routes and wires without starting them")
 	f.VarP(&output, "output", "o", "print a line for each step, or JSON")
@@ -434,10 +441,11 @@ supported ends the lab with a line that names it.`,
 
 // labRun says what runLab does besides the steps.
 type labRun struct {
-	capture bool    // capture the packets on the wires
-	bar     bool    // show a progress bar while the nodes start
-	lines   bool    // print a line for each step
-	seed    *uint64 // in virtual time, with this seed; nil: in real time
+	capture bool          // capture the packets on the wires
+	bar     bool          // show a progress bar while the nodes start
+	lines   bool          // print a line for each step
+	seed    *uint64       // in virtual time, with this seed; nil: in real time
+	until   time.Duration // in virtual time, the end of the lab; 0: that of its steps
 }
 
 // runLab performs the steps of a lab.
@@ -510,7 +518,7 @@ func (r *labRun) conclude(ctx context.Context, t *lab.Topology, report *labRepor
 
 // runVirtual performs the steps of a lab in virtual time.
 func runVirtual(ctx context.Context, t *lab.Topology, report *labReport, r labRun, done func(lab.Result)) (err error) {
-	o := lab.VirtualOptions{Seed: *r.seed, Folder: report.Folder, Capture: r.capture, Done: done}
+	o := lab.VirtualOptions{Seed: *r.seed, Folder: report.Folder, Capture: r.capture, Until: r.until, Done: done}
 	if r.capture {
 		report.Capture = filepath.Join(report.Folder, "wires.pcapng")
 	}

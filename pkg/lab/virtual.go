@@ -32,10 +32,11 @@ import (
 
 // VirtualOptions are the options of RunVirtual.
 type VirtualOptions struct {
-	Bin     string // folder of lklvirtual; empty: that of this program
-	Seed    uint64 // two runs with the same seed are equal
-	Folder  string // folder for the output of each node and step, NODE.log and step-N.log
-	Capture bool   // write the packets on all wires to wires.pcapng in the folder
+	Bin     string        // folder of lklvirtual; empty: that of this program
+	Seed    uint64        // two runs with the same seed are equal
+	Folder  string        // folder for the output of each node and step, NODE.log and step-N.log
+	Capture bool          // write the packets on all wires to wires.pcapng in the folder
+	Until   time.Duration // end the lab at this time, whatever steps are left; 0: no
 	Done    func(Result)
 }
 
@@ -114,7 +115,9 @@ func (t *Topology) RunVirtual(ctx context.Context, o VirtualOptions) (result Vir
 		return result, err
 	}
 	defer r.lab.Close()
-	err = r.run(ctx)
+	if err = r.run(ctx); errors.Is(err, errUntil) {
+		err = nil
+	}
 	if err == nil {
 		err = r.report()
 	}
@@ -367,16 +370,23 @@ func (r *virtualRun) run(ctx context.Context) error {
 	return nil
 }
 
+// errUntil ends a lab at the time that VirtualOptions has.
+var errUntil = errors.New("the lab has reached its end")
+
 // until runs the lab until done, at most until limit. It returns whether it is done.
 func (r *virtualRun) until(ctx context.Context, limit time.Duration, done func() bool) (bool, error) {
+	end := cmp.Or(r.o.Until, math.MaxInt64)
 	for !done() {
+		if r.lab.Now() >= end {
+			return false, errUntil
+		}
 		if r.lab.Now() >= limit {
 			return false, nil
 		}
 		if ctx.Err() != nil {
 			return false, context.Cause(ctx)
 		}
-		if err := r.lab.Round(ctx, limit); err != nil {
+		if err := r.lab.Round(ctx, min(limit, end)); err != nil {
 			return false, err
 		}
 	}

@@ -374,6 +374,19 @@ func TestVirtualTimeRefuses(t *testing.T) {
 		}
 	}
 	before.Settles(10 * time.Second)
+	kit.Must(t, os.WriteFile(filepath.Join(u.folder, "v.json"), []byte(lab(``, `import time; print("begun", flush=True); time.sleep(50); print("late")`)), 0o644))
+	if r := run("--until", "40s", "-o", "json", "v.json"); r.Status != 0 || !strings.Contains(r.Stdout, `"steps": []`) || !strings.Contains(r.Stdout, `"virtual_seconds": 40,`) {
+		t.Errorf("--until: %v", r)
+	}
+	if b, err := os.ReadFile(filepath.Join(u.folder, "v.results", "step-1.log")); string(b) != "begun\n" {
+		t.Errorf("--until: the step printed %q, %v", b, err)
+	}
+	if r := run("--until", "0s", "v.json"); r.Status != 2 || !strings.Contains(r.Stderr, "--until 0s; expected a time after the start") {
+		t.Errorf("--until 0s: %v", r)
+	}
+	if r := kit.Run(t, kit.Limit, u.lab("run", "--until", "1s", "v.json")); r.Status != 2 || !strings.Contains(r.Stderr, "--until: requires --time virtual") {
+		t.Errorf("--until in real time: %v", r)
+	}
 }
 
 // TestVirtualTimePrograms checks servers and runtimes: nginx with two workers and a reload,
