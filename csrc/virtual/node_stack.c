@@ -72,7 +72,7 @@ void stack_begin(const char *path, const char *mem, uint64_t seed)
 	lkl.init(&ops);
 	check(lkl.loop_init(epoll_create1(EPOLL_CLOEXEC), TAG), "the stack's", "loop");
 	check(lkl.set_virtual(&now, REAL_OFFSET, seed), "virtual time of the stack", path);
-	check(lkl.start_kernel("mem=%s loglevel=4", mem), "booting the stack", path);
+	check(lkl.start_kernel("mem=%s loglevel=5 printk.time=1", mem), "booting the stack", path);
 	/* Programs get this signal from program.c, so the task of the stack must not. */
 	check(ST(rt_sigaction, SIGPIPE, ignore, 0, 8, 0, 0), "rt_sigaction", "");
 	lkl.if_up(1);

@@ -478,7 +478,9 @@ if [ -n "${LKL_CHECK:-}" ]; then
 	sed 's/^fix=/with the fix /; s/^missing=/without the fix /' "$tmp/fixes"
 	exit
 fi
-name=$id-$($cc -dumpmachine)-$($cc -dumpfullversion)${hz:+-hz$hz}${device:+-device}
+# An object tree for each set of options in configs/.
+set=$(lines "${LKL_CONFIG:-}" | sed -n "s,^$here/arch/lkl/configs/,-,p" | tr -d '\n')
+name=$id-$($cc -dumpmachine)-$($cc -dumpfullversion)${hz:+-hz$hz}${device:+-device}$set
 hash=$(input_hash)
 [ -z "$live" ] || hash=live-$name
 if [ -n "$live" ] || ! built; then

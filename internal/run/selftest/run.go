@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lklrun/lklrun/internal/base/exit"
+	"github.com/lklrun/lklrun/internal/base/lazyregexp"
 	"github.com/lklrun/lklrun/internal/run/virtual"
 	"github.com/lklrun/lklrun/internal/stack"
 )
@@ -116,15 +117,38 @@ func (r *Runner) one(ctx context.Context, k *Kernel, t *Test) (Result, error) {
 	if res.Why == "" && res.Outcome != Pass {
 		res.Why = reason(res.Output, cmd.ProcessState.ExitCode())
 	}
+	if line := kernelReport(res.Output); line != "" && !res.Outcome.bad() {
+		res.Outcome, res.Why = Fail, line
+	}
 	return res, nil
 }
+
+var (
+	kernelLine = lazyregexp.New(`^\[ *[0-9]+\.[0-9]+\] `)
+	kernelBad  = lazyregexp.New(`^(WARNING: |BUG: |UBSAN: |INFO: (possible|suspicious|rcu|task|trying)|ODEBUG: |refcount_t: |list_(add|del) corruption|ref_tracker: |Kernel panic)`)
+)
+
+// kernelReport returns the first line of the kernel's log in the output that reports a fault of the
+// kernel, or "".
+func kernelReport(output []byte) string {
+	for line := range strings.Lines(string(output)) {
+		message := kernelLine().ReplaceAllString(line, "")
+		if message != line && kernelBad().MatchString(message) {
+			return "kernel: " + strings.TrimSpace(message)
+		}
+	}
+	return ""
+}
+
+// withLog runs a command, and then prints the kernel's log from warnings up.
+const withLog = `"$@"; status=$?; dmesg -l emerg,alert,crit,err,warn >&2; exit $status`
 
 // command returns the command that runs a test on a kernel. packetdrill compares times, and also has
 // to see how much of a connection's data is unread, so its sockets, devices and clocks are the
 // kernel's own. lklvirtual ends a test that would use others.
 func (r *Runner) command(k *Kernel, t *Test, limit time.Duration) []string {
 	if !t.Drill {
-		return append([]string{r.Lklrun, "--quiet", "--engine", "supervise", "--stack", k.Stack.Dir, "--"}, t.Args...)
+		return append([]string{r.Lklrun, "--quiet", "--engine", "supervise", "--stack", k.Stack.Dir, "--", "sh", "-c", withLog, "sh"}, t.Args...)
 	}
 	var sysctls []string
 	for _, name := range slices.Sorted(maps.Keys(k.Stack.Sysctls)) {
@@ -143,8 +167,10 @@ func reason(output []byte, status int) string {
 			return strings.TrimSpace(line)
 		}
 	}
-	if last := strings.TrimSpace(lines[len(lines)-1]); last != "" {
-		return last
+	for _, line := range slices.Backward(lines) {
+		if line = strings.TrimSpace(line); line != "" && !kernelLine().MatchString(line) {
+			return line
+		}
 	}
 	return fmt.Sprintf("exit status %d", status)
 }

@@ -22,6 +22,22 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
+func TestKernelReport(t *testing.T) {
+	for output, want := range map[string]string{
+		"ok 1 a\n[    3.000001] TCP: request_sock_TCP: Possible SYN flooding on port 80\n":                 "",
+		"WARNING: unit does not exist\nok 1 a\n":                                                           "",
+		"ok 1 a\n[    3.000001] ======\n[    3.0] WARNING: possible circular locking dependency\n[ 3.1] x": "kernel: WARNING: possible circular locking dependency",
+		"[   12.345678] UBSAN: shift-out-of-bounds in net/a.c:3:4\n":                                       "kernel: UBSAN: shift-out-of-bounds in net/a.c:3:4",
+	} {
+		if got := kernelReport([]byte(output)); got != want {
+			t.Errorf("%q: %q; expected %q", output, got, want)
+		}
+	}
+	if got := reason([]byte("cannot open x\n[    3.000001] TCP: a message\n"), 1); got != "cannot open x" {
+		t.Errorf("the reason is %q", got)
+	}
+}
+
 func TestCases(t *testing.T) {
 	const output = `TAP version 13
 1..7

@@ -29,6 +29,10 @@ import (
 // DefaultKernel is the version that is built by default.
 const DefaultKernel = "6.12"
 
+// OptionSets are the sets of kernel options that a name stands for. Each is a file in
+// third_party/lkl/arch/lkl/configs.
+var OptionSets = []string{"debug"}
+
 // stopLimit bounds the wait for a build that was interrupted.
 const stopLimit = 10 * time.Second
 
@@ -36,7 +40,7 @@ const stopLimit = 10 * time.Second
 type Options struct {
 	Kernel  string       // version of a Debian package, or a directory
 	Patches []string     // files
-	Config  []string     // files with kernel options
+	Config  []string     // files with kernel options, or names in OptionSets
 	Name    string       // name of the stack; empty: derived from Kernel
 	Like    *stack.Stack // stack whose settings are copied
 	Dir     string       // directory of stacks
@@ -133,6 +137,14 @@ func check(opts Options) (*build, error) {
 	if d := hides(stack.SearchPath(), b.Dir, b.Name); d != "" {
 		return nil, exit.Usagef("--name %s: %s already contains a stack of this name; choose another name", b.Name, d)
 	}
+	if b.script, err = Script(); err != nil {
+		return nil, err
+	}
+	for i, name := range b.Config {
+		if slices.Contains(OptionSets, name) {
+			b.Config[i] = filepath.Join(filepath.Dir(b.script), "arch", "lkl", "configs", name)
+		}
+	}
 	for flag, list := range map[string][]string{"patch": b.Patches, "config": b.Config} {
 		for i, file := range list {
 			if list[i], err = readable(file); err != nil {
@@ -144,9 +156,6 @@ func check(opts Options) (*build, error) {
 		if err := checkOptions(file); err != nil {
 			return nil, err
 		}
-	}
-	if b.script, err = Script(); err != nil {
-		return nil, err
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {

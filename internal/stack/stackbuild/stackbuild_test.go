@@ -109,6 +109,15 @@ func TestCheckOptions(t *testing.T) {
 	}
 }
 
+// TestOptionSets checks that each set is a file that a build accepts.
+func TestOptionSets(t *testing.T) {
+	for _, name := range OptionSets {
+		if err := checkOptions(filepath.Join("..", "..", "..", "third_party", "lkl", "arch", "lkl", "configs", name)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestCommit looks at a checkout, at a linked worktree, and at a folder below a checkout.
 // It must not change the index, even if git would update it.
 func TestCommit(t *testing.T) {

@@ -171,6 +171,7 @@ void lkl_irq_run(void)
 	unsigned int bits, req;
 
 	lkl_irq_flags = ARCH_IRQ_DISABLED;
+	trace_hardirqs_off();
 	lkl_user = false;
 	while ((bits = lklh_irq_take())) {
 		old = set_irq_regs(&regs);
@@ -185,6 +186,7 @@ void lkl_irq_run(void)
 		irq_exit();
 		set_irq_regs(old);
 	}
+	trace_hardirqs_on();
 	lkl_irq_flags = ARCH_IRQ_ENABLED;
 }
 

@@ -14,6 +14,7 @@
 #include <linux/sched/debug.h>
 #include <linux/sched/task.h>
 #include <linux/sched/task_stack.h>
+#include <linux/stacktrace.h>
 #include <linux/task_work.h>
 #include <asm/context.h>
 #include <asm/lkl.h>
@@ -208,26 +209,61 @@ void show_regs(struct pt_regs *regs)
 {
 }
 
-void show_stack(struct task_struct *task, unsigned long *sp, const char *loglvl)
+/*
+ * Calls @fn with each address of code that is found on a stack, from @sp on, until it
+ * returns false. There are no frame pointers, so stale addresses are among them.
+ */
+static void find_code(unsigned long *sp, bool (*fn)(void *cookie, unsigned long addr),
+		      void *cookie)
 {
-	unsigned long *end, *p;
-	unsigned int shown = 0;
+	unsigned long *end = sp + 512;
+	unsigned long word;
 
-	if (!sp)
-		sp = task && task != current ? task->thread.sp :
-		     __builtin_frame_address(0);
-	if (!sp)
-		return;
-	end = sp + 512;
-	printk("%sCall trace (return addresses found on the stack):\n", loglvl);
-	for (p = sp; p < end && shown < 32; p++) {
-		unsigned long word;
-
-		if (get_kernel_nofault(word, p))
-			break;
-		if (!kernel_text_address(word))
-			continue;
-		printk("%s %pS\n", loglvl, (void *)word);
-		shown++;
+	for (; sp < end; sp++) {
+		if (get_kernel_nofault(word, sp))
+			return;
+		if (kernel_text_address(word) && !fn(cookie, word))
+			return;
 	}
 }
+
+static unsigned long *stack_of(struct task_struct *task)
+{
+	return task && task != current ? task->thread.sp : __builtin_frame_address(0);
+}
+
+struct trace {
+	const char *loglvl;
+	unsigned int shown;
+};
+
+static bool show_code(void *cookie, unsigned long addr)
+{
+	struct trace *t = cookie;
+
+	printk("%s %pS\n", t->loglvl, (void *)addr);
+	return ++t->shown < 32;
+}
+
+void show_stack(struct task_struct *task, unsigned long *sp, const char *loglvl)
+{
+	struct trace t = { .loglvl = loglvl };
+
+	if (!sp)
+		sp = stack_of(task);
+	if (!sp)
+		return;
+	printk("%sCall trace (return addresses found on the stack):\n", loglvl);
+	find_code(sp, show_code, &t);
+}
+
+#ifdef CONFIG_STACKTRACE
+void arch_stack_walk(stack_trace_consume_fn consume, void *cookie,
+		     struct task_struct *task, struct pt_regs *regs)
+{
+	unsigned long *sp = stack_of(task);
+
+	if (sp)
+		find_code(sp, consume, cookie);
+}
+#endif
