@@ -197,7 +197,7 @@ func TestExplainCPU(t *testing.T) {
 // fast as it can, and to one that reads slowly.
 func TestExplainGateway(t *testing.T) {
 	for _, tt := range []struct{ name, receive, text string }{
-		{"fast", "", "lklrun, which contains the gateway"},
+		{"fast", "", "the gateway, in lklrun and a kernel of its own, uses or waits for"},
 		{"slow", "chunk=20000, pause=0.1", "The connection behind lklrun's gateway limits"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -45,7 +45,7 @@ type Iface struct {
 type Usage struct {
 	Stack       time.Duration                    // the stack's thread, or the program that contains it
 	StackWait   time.Duration                    // time for which that thread waited for a core
-	Gateway     time.Duration                    // lklrun
+	Gateway     time.Duration                    // lklrun, and the kernels of its gateways
 	GatewayWait time.Duration                    // time for which its threads waited for a core
 	Target      time.Duration                    // the program and its children
 	Threads     map[int]map[string]time.Duration // time for which the threads of a process ran or waited for a core, for processes with connections

@@ -329,7 +329,7 @@ func (v *view) evidence(l *Limit) (all []string) {
 		}
 		add("the program uses %s of a core", percent(target))
 	case Gateway:
-		add("lklrun, which contains the gateway, uses or waits for %s of a core", percent(gateway))
+		add("the gateway, in lklrun and a kernel of its own, uses or waits for %s of a core", percent(gateway))
 		if f.wndMost > 0 && v.direction == Sends {
 			add("the gateway's window is %s", between(f.wndLeast, f.wndMost))
 		}

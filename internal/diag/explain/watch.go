@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -177,6 +178,21 @@ func (w *Watcher) queues(ctx context.Context, r *Reading) error {
 	return nil
 }
 
+// gatewayKernels returns the children of lklrun in which the TCP connections of gateways end.
+func gatewayKernels(lklrun int) (all []int) {
+	tasks, _ := filepath.Glob(fmt.Sprintf("%s/%d/task/*/children", procstat.Root, lklrun)) // the pattern is valid
+	for _, task := range tasks {
+		children, _ := os.ReadFile(task) // fails if the thread has ended
+		for _, child := range strings.Fields(string(children)) {
+			args, _ := os.ReadFile(filepath.Join(procstat.Root, child, "cmdline")) // the same for the process
+			if pid, err := strconv.Atoi(child); err == nil && strings.Contains(string(args), "\x00--gateway\x00") {
+				all = append(all, pid)
+			}
+		}
+	}
+	return all
+}
+
 // usage reads the CPU time of the run's processes. It is unknown for a run on another
 // machine.
 func (w *Watcher) usage(conns []live.Connection) (u Usage) {
@@ -190,9 +206,11 @@ func (w *Watcher) usage(conns []live.Connection) (u Usage) {
 		return u
 	}
 	u.Known = true
-	for _, thread := range threads(w.info.PID) {
-		run, wait, _ := scheduled(thread)
-		u.Gateway, u.GatewayWait = u.Gateway+run, u.GatewayWait+wait
+	for _, pid := range append(gatewayKernels(w.info.PID), w.info.PID) {
+		for _, thread := range threads(pid) {
+			run, wait, _ := scheduled(thread)
+			u.Gateway, u.GatewayWait = u.Gateway+run, u.GatewayWait+wait
+		}
 	}
 	u.Target, u.Threads, u.Stopped = w.live.TargetCPU(), map[int]map[string]time.Duration{}, map[int]bool{}
 	for i := range conns {
