@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 	"strconv"
 	"time"
 
@@ -134,7 +135,7 @@ func (s *Snapshot) addConnections(now, was *sample, took time.Duration) {
 		r.tx, r.rx = bytes.rates(last, found, took)
 		all[i] = r
 	}
-	slices.SortFunc(all, busier)
+	sort.Slice(all, func(i, k int) bool { return busier(all[i], all[k]) < 0 })
 	if n := len(all); n > MaxConnections {
 		s.Totals.Omitted = n - MaxConnections
 		all = all[:MaxConnections]

@@ -6,7 +6,7 @@ import (
 	"cmp"
 	"math/rand/v2"
 	"net/netip"
-	"slices"
+	"sort"
 	"sync"
 	"time"
 
@@ -143,7 +143,10 @@ func (j *joins) due(now time.Time) (keys []join) {
 			keys = append(keys, key)
 		}
 	}
-	slices.SortFunc(keys, func(a, b join) int { return cmp.Or(cmp.Compare(a.token, b.token), a.addr.Compare(b.addr)) })
+	sort.Slice(keys, func(i, k int) bool {
+		a, b := keys[i], keys[k]
+		return cmp.Or(cmp.Compare(a.token, b.token), a.addr.Compare(b.addr)) < 0
+	})
 	return keys
 }
 

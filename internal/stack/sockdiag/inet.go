@@ -3,12 +3,14 @@
 package sockdiag
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"sort"
 	"syscall"
 
 	"github.com/mdlayher/netlink"
@@ -318,16 +320,13 @@ func Sort(sockets []Socket) {
 		return 1
 	}
 	order := []Proto{TCP, MPTCP, UDP, UDPLite, Raw, ICMP, Packet, Netlink, Unix}
-	slices.SortStableFunc(sockets, func(a, b Socket) int {
-		if d := slices.Index(order, a.Proto) - slices.Index(order, b.Proto); d != 0 {
-			return d
-		}
-		if d := rank(a) - rank(b); d != 0 {
-			return d
-		}
-		if d := a.Local.Compare(b.Local); d != 0 {
-			return d
-		}
-		return a.Remote.Compare(b.Remote)
+	sort.SliceStable(sockets, func(i, k int) bool {
+		a, b := sockets[i], sockets[k]
+		return cmp.Or(
+			slices.Index(order, a.Proto)-slices.Index(order, b.Proto),
+			rank(a)-rank(b),
+			a.Local.Compare(b.Local),
+			a.Remote.Compare(b.Remote),
+		) < 0
 	})
 }
