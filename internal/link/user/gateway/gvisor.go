@@ -316,6 +316,9 @@ func (g *Gateway) Close() {
 	if late := g.theKernel(); late != early {
 		late.close()
 	}
+	if k := g.cfg.Kernel; k != nil {
+		_ = os.RemoveAll(k.Dir) // otherwise it remains until the end of the run
+	}
 	g.mu.Lock()
 	g.closing = true
 	for r := range g.relays {
