@@ -137,24 +137,30 @@ func check(opts Options) (*build, error) {
 	if d := hides(stack.SearchPath(), b.Dir, b.Name); d != "" {
 		return nil, exit.Usagef("--name %s: %s already contains a stack of this name; choose another name", b.Name, d)
 	}
-	if b.script, err = Script(); err != nil {
-		return nil, err
-	}
-	for i, name := range b.Config {
-		if slices.Contains(OptionSets, name) {
-			b.Config[i] = filepath.Join(filepath.Dir(b.script), "arch", "lkl", "configs", name)
-		}
-	}
 	for flag, list := range map[string][]string{"patch": b.Patches, "config": b.Config} {
 		for i, file := range list {
+			if flag == "config" && slices.Contains(OptionSets, file) {
+				continue
+			}
 			if list[i], err = readable(file); err != nil {
 				return nil, exit.Usagef("--%s %s: %w", flag, file, err)
 			}
 		}
 	}
 	for _, file := range b.Config {
+		if slices.Contains(OptionSets, file) {
+			continue
+		}
 		if err := checkOptions(file); err != nil {
 			return nil, err
+		}
+	}
+	if b.script, err = Script(); err != nil {
+		return nil, err
+	}
+	for i, name := range b.Config {
+		if slices.Contains(OptionSets, name) {
+			b.Config[i] = filepath.Join(filepath.Dir(b.script), "arch", "lkl", "configs", name)
 		}
 	}
 	cache, err := os.UserCacheDir()
