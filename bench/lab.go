@@ -81,7 +81,8 @@ func (l *lab) close() {
 	for _, s := range l.servers {
 		_ = s.Wait() // it was killed
 	}
-	_ = os.RemoveAll(l.dir) // a leftover below /tmp is harmless
+	_ = os.Remove("/run/wireguard") // of wireguard-go; fails if others use it
+	_ = os.RemoveAll(l.dir)         // a leftover below /tmp is harmless
 }
 
 // links makes the namespaces and their devices.

@@ -772,9 +772,9 @@ func TestVirtualTimeDisturbed(t *testing.T) {
 		}
 	}
 	check("on one CPU", start("one", "taskset", "-c", "0"), "one")
-	a, b := start("a"), start("b")
-	check("beside another lab", a, "a")
-	check("beside another lab", b, "b")
+	first, second := start("first"), start("second")
+	check("beside another lab", first, "first")
+	check("beside another lab", second, "second")
 	for _, name := range []string{"lklvirtual", "python3"} {
 		cmd, pid := start(name), 0
 		kit.WaitFor(t, name, kit.Limit, func() bool { pid = descendant(cmd.Process.Pid, name); return pid != 0 })

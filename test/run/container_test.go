@@ -143,6 +143,7 @@ func (b *bundle) command(uid int, without []string, args ...string) *exec.Cmd {
 	cmd := exec.Command("unshare", "-m", "sh", "-c",
 		`mount -t cgroup2 none /sys/fs/cgroup && exec crun --root "$PWD/crun" --cgroup-manager=disabled run "c$$"`)
 	cmd.Dir = b.dir
+	cmd.Stdin = strings.NewReader("") // crun changes the owner of standard input, which would be /dev/null
 	return cmd
 }
 
