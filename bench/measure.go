@@ -88,7 +88,7 @@ func (l *lab) tables() []table {
 			append(bulk[:4:4], trip, connects),
 		},
 		l.ruled("user"),
-		l.ruled("user,linux"),
+		l.ruled("user,tcp=lklrun"),
 		{
 			"WireGuard",
 			"The peer is wireguard-go with a tun of the host's kernel. `wireguard-go` is the same at the client; `preload` and `supervise` have the interface type `wg`.",
