@@ -57,17 +57,17 @@ var stackVars = []string{"client", "server", "stack"}
 
 // matrixRunner contains the flags and the state of the verb matrix.
 type matrixRunner struct {
-	stacks  []string
-	vars    []string
-	runs    uint
-	clock   string
-	seeds   string
-	first   uint64 // of seeds
-	results string
-	capture bool
-	copyTo  string
-	quiet   bool
-	output  cli.Output
+	stacks    []string
+	vars      []string
+	runs      uint
+	clock     string
+	seeds     string
+	firstSeed uint64
+	results   string
+	capture   bool
+	copyTo    string
+	quiet     bool
+	output    cli.Output
 
 	builtIn string // name of a built-in scenario; empty: a file
 }
@@ -179,7 +179,7 @@ func (r *matrixRunner) checkTime(runs bool) error {
 	if err != nil || err2 != nil || last < first || last-first >= matrix.MaxRuns {
 		return cli.Usagef("--seeds %q; expected FIRST..LAST, such as 1..1000, at most %d seeds", r.seeds, matrix.MaxRuns)
 	}
-	r.first, r.runs = first, uint(last-first+1)
+	r.firstSeed, r.runs = first, uint(last-first+1)
 	return nil
 }
 
@@ -346,7 +346,7 @@ func (r *matrixRunner) execute(ctx context.Context, m *matrix.Matrix) {
 	m.Execute(ctx, int(r.runs), atOnce, func(ctx context.Context, number int, c *matrix.Cell) matrix.Run {
 		run := matrix.Run{Folder: filepath.Join(r.results, strconv.Itoa(number))}
 		if r.virtual() {
-			seed := r.first + uint64((number-1)/len(m.Cells))
+			seed := r.firstSeed + uint64((number-1)/len(m.Cells))
 			run.Seed = &seed
 		}
 		t, err := r.topology(m, c.Vars)

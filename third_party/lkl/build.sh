@@ -400,8 +400,8 @@ library() {
 	# Hide the kernel's names: it has its own memcpy, printf and panic.
 	# Its constants contain addresses, so they are not read-only before relocation.
 	# The attributes of 32-bit Arm would forbid a wchar_t of another size elsewhere.
-	# A device has no symbols of the kernel for a debugger, and its bundle shrinks by 3 %
-	# without the unwind tables.
+	# On a device, no debugger has the kernel's symbols. Without the unwind tables, a bundle
+	# is 3 % smaller.
 	"${cross}objcopy" ${device:+--remove-section=.eh_frame} --wildcard --keep-global-symbol='lklk_*' \
 		--keep-global-symbol=lkl_dead --keep-global-symbol=lkl_net_sent \
 		--keep-global-symbol=_text \
@@ -478,7 +478,7 @@ if [ -n "${LKL_CHECK:-}" ]; then
 	sed 's/^fix=/with the fix /; s/^missing=/without the fix /' "$tmp/fixes"
 	exit
 fi
-# An object tree for each set of options in configs/.
+# Each set of options in configs/ has an object tree of its own.
 set=$(lines "${LKL_CONFIG:-}" | sed -n "s,^$here/arch/lkl/configs/,-,p" | tr -d '\n')
 name=$id-$($cc -dumpmachine)-$($cc -dumpfullversion)${hz:+-hz$hz}${device:+-device}$set
 hash=$(input_hash)

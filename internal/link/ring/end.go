@@ -136,12 +136,12 @@ func (e *End) listen() {
 		if n, err := e.bell.Read(b[:]); err != nil || n == 0 {
 			return
 		}
-		e.rang()
+		e.wake()
 	}
 }
 
-// rang wakes Receive and Send.
-func (e *End) rang() {
+// wake wakes Receive and Send.
+func (e *End) wake() {
 	for _, c := range []chan struct{}{e.frames, e.room} {
 		select {
 		case c <- struct{}{}:
@@ -296,19 +296,19 @@ func (e *End) HandOver(to func(bell *os.File) error) error {
 		return err
 	}
 	<-e.closed
-	err := e.letter(to)
+	err := e.sendState(to)
 	if err == nil {
 		return nil
 	}
 	e.closed = make(chan struct{})
-	e.rang() // the other end may have rung meanwhile
+	e.wake() // the other end may have rung meanwhile
 	err = errors.Join(err, e.bell.SetReadDeadline(time.Time{}))
 	go e.listen()
 	return err
 }
 
-// letter passes the end on in a struct lkl_wire_handover.
-func (e *End) letter(to func(bell *os.File) error) error {
+// sendState sends the state of the end, a struct lkl_wire_handover, over a new bell.
+func (e *End) sendState(to func(bell *os.File) error) error {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return os.NewSyscallError("socketpair", err)

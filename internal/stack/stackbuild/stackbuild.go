@@ -137,21 +137,19 @@ func check(opts Options) (*build, error) {
 	if d := hides(stack.SearchPath(), b.Dir, b.Name); d != "" {
 		return nil, exit.Usagef("--name %s: %s already contains a stack of this name; choose another name", b.Name, d)
 	}
-	for flag, list := range map[string][]string{"patch": b.Patches, "config": b.Config} {
-		for i, file := range list {
-			if flag == "config" && slices.Contains(OptionSets, file) {
-				continue
-			}
-			if list[i], err = readable(file); err != nil {
-				return nil, exit.Usagef("--%s %s: %w", flag, file, err)
-			}
+	for i, file := range b.Patches {
+		if b.Patches[i], err = readable(file); err != nil {
+			return nil, exit.Usagef("--patch %s: %w", file, err)
 		}
 	}
-	for _, file := range b.Config {
+	for i, file := range b.Config {
 		if slices.Contains(OptionSets, file) {
 			continue
 		}
-		if err := checkOptions(file); err != nil {
+		if b.Config[i], err = readable(file); err != nil {
+			return nil, exit.Usagef("--config %s: %w", file, err)
+		}
+		if err := checkOptions(b.Config[i]); err != nil {
 			return nil, err
 		}
 	}

@@ -18,8 +18,8 @@
  * written a verdict, the SYN continues to a listening socket, whatever its port, or
  * is answered by RST or an ICMP error. So the other stack sees what became of the
  * connection that the reader made elsewhere. Repetitions of the SYN are dropped in
- * the meantime. What belongs to a socket already is TCP's own matter. Other segments
- * are answered by RST, here because TCP sends none from addresses that are not ours.
+ * the meantime. TCP handles the segments of its sockets. All other segments are
+ * answered by RST here, because TCP sends no RST from addresses that are not ours.
  *
  * Nothing here waits for a lock: the kernel has one processor, and does not preempt
  * its own code. Only softirqs must stay away from lists.
