@@ -125,7 +125,7 @@ func again(stage string) *exec.Cmd {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	// Files that a panic leaves (internal/diag/crash) also disappear with the namespaces.
 	// The stacks of the user who runs the tests are out of sight.
-	cmd.Env = append(os.Environ(), stageEnv+"="+stage, "XDG_STATE_HOME="+StateHome, "XDG_DATA_HOME=/nonexistent")
+	cmd.Env = append(os.Environ(), stageEnv+"="+stage, "XDG_STATE_HOME="+StateHome, "XDG_DATA_HOME="+StateHome+"/data")
 	return cmd
 }
 

@@ -311,7 +311,7 @@ func TestSSHRefused(t *testing.T) {
 	b := newFarBox(t, kit.SSHD{Home: "size=4m,noexec"})
 	stranger := kit.NewSSHClient(t)
 	stranger.Know(t, "10.84.0.2", 22, b.Path("/run/sshd-test/host.pub"))
-	user := b.Target(kit.SSHUser)
+	user, nowhere := b.Target(kit.SSHUser), filepath.Join(t.TempDir(), "no folder", "x.pcapng")
 	for name, c := range map[string]struct {
 		args   []string
 		env    []string
@@ -329,7 +329,7 @@ func TestSSHRefused(t *testing.T) {
 		"a descriptor":        {[]string{"--device", user, "--if", "fd:7", "--", "true"}, nil, 2, "a device cannot use a descriptor of this machine"},
 		"a capture to stay":   {[]string{"--device", user, "--stay", "--capture", "x.pcapng", "--", "true"}, nil, 2, "lklrun cannot fetch the file"},
 		"a capture of two":    {[]string{"--device", user + "," + b.Target(kit.SSHRoot), "--capture", "x.pcapng", "--", "true"}, nil, 2, "2 devices cannot write to one file"},
-		"a capture nowhere":   {[]string{"--device", user, "--capture", "/nonexistent/x.pcapng", "--", "true"}, nil, 2, "/nonexistent/x.pcapng: no such file"},
+		"a capture nowhere":   {[]string{"--device", user, "--capture", nowhere, "--", "true"}, nil, 2, nowhere + ": no such file"},
 		"no command":          {[]string{"--device", user}, nil, 2, "no command to run"},
 		"stay without device": {[]string{"--stay", "--", "true"}, nil, 2, "--stay: requires --device"},
 	} {

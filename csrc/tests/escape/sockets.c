@@ -265,7 +265,7 @@ static const char *netlink_route(const struct attempt *at)
 			   strlen(setting("LINK")) + 1);
 }
 
-/** netlink_diag - look for the host's listener, by its port */
+/** netlink_diag - look for the host's listener, which serves IPv4 and IPv6, by its port */
 static const char *netlink_diag(const struct attempt *at)
 {
 	struct {
@@ -274,13 +274,16 @@ static const char *netlink_diag(const struct attempt *at)
 	} req = { .h = { .nlmsg_len = sizeof(req),
 			 .nlmsg_type = SOCK_DIAG_BY_FAMILY,
 			 .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP },
-		  .r = { .sdiag_family = AF_INET, .sdiag_protocol = IPPROTO_TCP,
+		  .r = { .sdiag_family = AF_INET6, .sdiag_protocol = IPPROTO_TCP,
 			 .idiag_states = ~0u } };
-	uint16_t port = htons((uint16_t)number("TCP"));
+	/* The begin of the listener's struct inet_diag_msg: fields of one byte and the port. */
+	const uint8_t listener[] = { AF_INET6, TCP_LISTEN, 0, 0,
+				     (uint8_t)(number("TCP") >> 8),
+				     (uint8_t)number("TCP") };
 
 	(void)at;
-	return ask_netlink(NETLINK_SOCK_DIAG, &req, sizeof(req), &port,
-			   sizeof(port));
+	return ask_netlink(NETLINK_SOCK_DIAG, &req, sizeof(req), listener,
+			   sizeof(listener));
 }
 
 /** netlink_open - open a protocol whose state looks the same in both kernels; tell whose it is */
