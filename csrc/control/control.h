@@ -40,6 +40,7 @@
  * @fds, @n_fds: received in SCM_RIGHTS
  * @stack_fds, @n_stack_fds: descriptors of the stack that its calls opened
  * @waiters, @n_waiters: waiting calls
+ * @netns: number of the namespace that its calls open descriptors in; 0: the run's
  * @link_id, @n_linked: its number on the link to a preloaded library, 0: none;
  *	number of requests sent there and not answered yet
  */
@@ -65,6 +66,7 @@ struct client {
 	size_t n_stack_fds, stack_fds_room;
 	struct list waiters;
 	unsigned int n_waiters;
+	int netns;
 	uint16_t link_id;
 	unsigned int n_linked;
 };
@@ -78,6 +80,8 @@ struct client {
  * @launcher_gone: lklrun has disconnected, which ends the run
  * @farewell: lklrun has answered ask_end(): it does not need the stack any more
  * @engine_has_fd: whether a descriptor of the stack is the engine's
+ * @netns_enter, @netns_leave: make the calls between them in a namespace of the
+ *	target; a negative errno if it has ended
  *
  * The preload library only makes calls (CTL_SYSCALL), which use only
  * @engine_has_fd.
@@ -89,6 +93,8 @@ struct ctl_ops {
 	void (*launcher_gone)(void);
 	void (*farewell)(void);
 	bool (*engine_has_fd)(int fd);
+	int (*netns_enter)(int netns);
+	void (*netns_leave)(void);
 };
 
 extern const struct ctl_ops *ctl_ops;

@@ -220,10 +220,13 @@ static int64_t make(struct client *cl, struct request *rq, const uint8_t **room)
 	const uint64_t *a = rq->args;
 	int flags = ctl_call_flags(rq->call.nr);
 	uint8_t *base = room_end();
+	bool elsewhere = cl->netns && (flags & CALL_NETNS);
 	int64_t ret;
 
 	if (!base)
 		return -ENOMEM;
+	if (elsewhere && ctl_ops->netns_enter(cl->netns))
+		return -ENONET;
 	base -= rq->size + rq->counted;
 	*room = base;
 	request_fill(rq, base);
@@ -232,6 +235,8 @@ static int64_t make(struct client *cl, struct request *rq, const uint8_t **room)
 	      rq->counted ? request_receive(rq, base) :
 	      st_call(rq->call.nr, (long)a[0], (long)a[1], (long)a[2],
 		      (long)a[3], (long)a[4], (long)a[5]);
+	if (elsewhere)
+		ctl_ops->netns_leave();
 	if (rq->call.nr == SYS_close && !ret)
 		disown(cl, (int)a[0]);
 	if (rq->call.nr == SYS_fcntl && a[1] != F_DUPFD &&

@@ -31,7 +31,7 @@ static const struct entry entries[] = {
 	{ SYS_fcntl, CALL_FD | CALL_OPENS }, { SYS_dup, CALL_FD | CALL_OPENS },
 	{ SYS_ftruncate, CALL_FD }, { SYS_getdents64, CALL_FD },
 	{ SYS_fstatfs, CALL_FD },
-	{ SYS_openat, CALL_AT | CALL_OPENS },
+	{ SYS_openat, CALL_AT | CALL_OPENS | CALL_NETNS },
 #ifdef SYS_newfstatat
 	{ SYS_newfstatat, CALL_AT },
 #else
@@ -42,11 +42,11 @@ static const struct entry entries[] = {
 	{ SYS_faccessat, CALL_AT }, { SYS_mknodat, CALL_AT },
 	{ SYS_statfs, 0 }, { SYS_mount, 0 }, { SYS_umount2, 0 },
 #ifdef SYS_open
-	{ SYS_open, CALL_OPENS }, { SYS_stat, 0 }, { SYS_lstat, 0 },
+	{ SYS_open, CALL_OPENS | CALL_NETNS }, { SYS_stat, 0 }, { SYS_lstat, 0 },
 	{ SYS_access, 0 }, { SYS_readlink, 0 }, { SYS_mkdir, 0 },
 	{ SYS_rmdir, 0 }, { SYS_unlink, 0 },
 #endif
-	{ SYS_socket, CALL_OPENS }, { SYS_bind, CALL_FD },
+	{ SYS_socket, CALL_OPENS | CALL_NETNS }, { SYS_bind, CALL_FD },
 	{ SYS_connect, CALL_FD }, { SYS_listen, CALL_FD },
 	{ SYS_accept, CALL_FD | CALL_OPENS },
 	{ SYS_accept4, CALL_FD | CALL_OPENS },

@@ -31,6 +31,7 @@ void ask_panicked(void);
 #define CALL_FD		0x1	/* argument 0 is a descriptor */
 #define CALL_OPENS	0x2	/* the result is a descriptor */
 #define CALL_AT		0x4	/* argument 0 is a directory or AT_FDCWD */
+#define CALL_NETNS	0x8	/* the descriptor belongs to a network namespace */
 
 int ctl_call_flags(uint32_t nr);
 

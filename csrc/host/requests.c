@@ -11,6 +11,7 @@
 #include "base/lklhost.h"
 #include "base/log.h"
 #include "control/control.h"
+#include "engine/carrier/space.h"
 #include "engine/link/link.h"
 #include "engine/sock/sock.h"
 #include "engine/supervise/supervise.h"
@@ -266,6 +267,28 @@ static int owners(struct client *cl, const struct ctl_hdr *h)
 	return 0;
 }
 
+/** netns - choose a network namespace for the later calls of a connection */
+static int netns(struct client *cl, const struct ctl_hdr *h, const uint8_t *body)
+{
+	size_t room = CTL_FRAME_MAX - sizeof(*h);
+	struct ctl_netns req;
+	uint64_t *inos;
+	int number;
+
+	memcpy(&req, body, sizeof(req));
+	number = req.ino ? space_number(req.ino) : cl->netns;
+	inos = number < 0 ? NULL : malloc(room);
+	if (!inos) {
+		ctl_reply(cl, h, number < 0 ? number : -ENOMEM, NULL, 0);
+		return 0;
+	}
+	cl->netns = number;
+	ctl_reply(cl, h, 0, inos,
+		  sizeof(*inos) * space_list(inos, room / sizeof(*inos)));
+	free(inos);
+	return 0;
+}
+
 /** stop - end the target, then the stack */
 static int stop(struct client *cl, const struct ctl_hdr *h, const uint8_t *body)
 {
@@ -333,6 +356,8 @@ static bool length_ok(uint16_t type, size_t len)
 		return len >= sizeof(struct ctl_syscall);
 	case CTL_CANCEL:
 		return len == sizeof(struct ctl_cancel);
+	case CTL_NETNS:
+		return len == sizeof(struct ctl_netns);
 	case CTL_EVENTS:
 		return len == sizeof(struct ctl_events);
 	case CTL_STOP:
@@ -397,6 +422,10 @@ static int request(struct client *cl, const struct ctl_hdr *h,
 		return ctl_call(cl, h, body, len);
 	case CTL_CANCEL:
 		return cancel(cl, h, body);
+	case CTL_NETNS:
+		if (host.preload)	/* its library makes the calls */
+			break;
+		return netns(cl, h, body);
 	case CTL_STATS:
 	case CTL_LOG:
 		return text(cl, h);
@@ -436,4 +465,6 @@ const struct ctl_ops host_ctl_ops = {
 	.launcher_gone = host_launcher_gone,
 	.farewell = host_farewell_done,
 	.engine_has_fd = engine_has_stack_fd,
+	.netns_enter = space_enter_number,
+	.netns_leave = space_leave,
 };

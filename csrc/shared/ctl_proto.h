@@ -58,6 +58,7 @@
 #define CTL_ANSWER		18	/* lklrun's answer to CTL_ASKED */
 #define CTL_LINK_JOIN		19	/* join a device of kind WIRE to another one; its bell in SCM_RIGHTS */
 #define CTL_SERVE		20	/* serve processes that are not ours; two descriptors in SCM_RIGHTS */
+#define CTL_NETNS		21	/* use a network namespace that the target has made */
 
 /* State of lklhost, reported in HELLO. */
 #define CTL_STATE_NEW		0	/* before CTL_BOOT: LINK_ADD, BOOT */
@@ -232,6 +233,23 @@ struct ctl_syscall_rep {
 /* CTL_CANCEL: the reply is empty, even if the call no longer waits */
 struct ctl_cancel {
 	uint32_t id;		/* of the CTL_SYSCALL */
+};
+
+/*
+ * CTL_NETNS: sockets and files that later calls on this connection open belong to
+ * a network namespace that the target has made, and report on it. If it has ended,
+ * these calls return -ENONET. The reply's body is an array of uint64_t: the inode
+ * numbers of all such namespaces on the host. Only sockets and files of the
+ * stack's kernel know namespaces: all other requests are about the whole run.
+ *
+ * Errors:
+ *
+ * - -ENOENT: the target has made no such namespace, or no program in it has made a
+ *   socket
+ * - -EOPNOTSUPP: the run does not support namespaces
+ */
+struct ctl_netns {
+	uint64_t ino;		/* of /proc/PID/ns/net on the host; 0: no change */
 };
 
 /* CTL_STATS and CTL_LOG: the reply's body is text; STATS: "name value\n" */

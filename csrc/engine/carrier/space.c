@@ -748,6 +748,46 @@ int space_stack_fd(int fd)
 	return space ? space->stack : home_stack();
 }
 
+/** space_number - the number of a namespace of the target; 0: the run's, or a negative errno */
+int space_number(uint64_t ino)
+{
+	struct space *space;
+	int ret = space_known(ino, &space);
+
+	return ret || !space ? ret : space->id;
+}
+
+/** space_enter_number - enter the namespace with that number, until space_leave() */
+int space_enter_number(int number)
+{
+	struct list *pos;
+	int ret = spaces_look();
+
+	if (ret)
+		return ret;
+	list_for_each(pos, &spaces) {
+		struct space *s = container_of(pos, struct space, link);
+
+		if (s->id == number)
+			return space_enter(s);
+	}
+	return -ENOENT;
+}
+
+/** space_list - write the inode numbers of the target's namespaces; returns their number */
+size_t space_list(uint64_t *inos, size_t room)
+{
+	struct list *pos;
+	size_t n = 0;
+
+	if (netns_ends.src.fd >= 0)
+		(void)spaces_look();
+	list_for_each(pos, &spaces)
+		if (n < room)
+			inos[n++] = container_of(pos, struct space, link)->ino;
+	return n;
+}
+
 /** space_open - open the namespace of the host that a process is in; 0: the run's */
 int space_open(pid_t pid)
 {

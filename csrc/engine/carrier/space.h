@@ -23,6 +23,9 @@ void space_leave(void);
 int space_control_fd(struct space *s, int domain);
 int space_stack_fd(int fd);
 int space_open(pid_t pid);
+int space_number(uint64_t ino);
+int space_enter_number(int number);
+size_t space_list(uint64_t *inos, size_t room);
 void space_stop(void);
 
 /* space_names.c */

@@ -66,8 +66,15 @@ func (s Set) Select(patterns []string) Set {
 // errForm is the error for text that a parser does not recognise.
 var errForm = errors.New("unexpected format of the counters")
 
+// Counters of the kernel that do not distinguish network namespaces.
+const (
+	softnetFile = "/proc/net/softnet_stat"
+	dropsFile   = "/proc/net/drop_counts"
+)
+
 // Read reads the counters of all sources that the stack has. It reads the sources one
-// after another, not at one instant.
+// after another, not at one instant. In a namespace that the target has made, it reads
+// only the counters of that namespace.
 func Read(ctx context.Context, c *stackconn.Conn) (Set, error) {
 	var all Set
 	for _, src := range []struct {
@@ -79,9 +86,12 @@ func Read(ctx context.Context, c *stackconn.Conn) (Set, error) {
 		{"/proc/net/netstat", parsePaired},
 		{"/proc/net/sockstat", parseSockstat},
 		{"/proc/net/sockstat6", parseSockstat},
-		{"/proc/net/softnet_stat", parseSoftnet},
-		{"/proc/net/drop_counts", parseDrops},
+		{softnetFile, parseSoftnet},
+		{dropsFile, parseDrops},
 	} {
+		if c.InNetns() && (src.path == softnetFile || src.path == dropsFile) {
+			continue // of all namespaces together
+		}
 		some, err := readFile(ctx, c, src.path, src.parse)
 		if err != nil {
 			return nil, err
@@ -92,11 +102,15 @@ func Read(ctx context.Context, c *stackconn.Conn) (Set, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the counters of interfaces: %w", err)
 	}
+	all = append(all, devices...)
+	if c.InNetns() {
+		return all, nil
+	}
 	stats, err := c.Stats(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return append(append(all, devices...), engine(stats)...), nil
+	return append(all, engine(stats)...), nil
 }
 
 // Protocols reads only the counters of IP, ICMP, TCP and UDP (/proc/net/snmp). It is

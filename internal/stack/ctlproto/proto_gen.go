@@ -33,6 +33,7 @@ const (
 	CTL_ANSWER      = 18 // lklrun's answer to CTL_ASKED
 	CTL_LINK_JOIN   = 19 // join a device of kind WIRE to another one; its bell in SCM_RIGHTS
 	CTL_SERVE       = 20 // serve processes that are not ours; two descriptors in SCM_RIGHTS
+	CTL_NETNS       = 21 // use a network namespace that the target has made
 
 	// State of lklhost, reported in HELLO.
 	CTL_STATE_NEW      = 0 // before CTL_BOOT: LINK_ADD, BOOT

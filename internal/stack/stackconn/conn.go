@@ -49,6 +49,7 @@ type Conn struct {
 	sock  *net.UnixConn
 	hello ctlproto.HelloReply
 	limit time.Duration // of LimitAnswers
+	netns bool          // Netns has chosen a namespace
 	inbox inbox         // used by receive only
 	asked chan Question // questions to lklrun
 

@@ -35,14 +35,18 @@ type File struct {
 
 // Open opens a file in the stack; flags are unix.O_*.
 func (c *Conn) Open(ctx context.Context, path string, flags int) (*File, error) {
-	fd, err := c.Syscall(ctx, openCall(path, flags))
+	fd, err := c.Syscall(ctx, c.openCall(path, flags))
 	if err != nil {
 		return nil, &fs.PathError{Op: OpOpen, Path: path, Err: err}
 	}
 	return &File{c: c, fd: int(fd), path: path}, nil
 }
 
-func openCall(path string, flags int) Call {
+func (c *Conn) openCall(path string, flags int) Call {
+	// /proc/net is that of the thread group's leader, which stays in the run's namespace.
+	if rest, ok := strings.CutPrefix(path, "/proc/net"); ok && c.netns && (rest == "" || rest[0] == '/') {
+		path = "/proc/thread-self/net" + rest
+	}
 	return Call{
 		Nr:   unix.SYS_OPENAT,
 		Args: []any{unix.AT_FDCWD, CString(path), flags | unix.O_NONBLOCK | unix.O_CLOEXEC | unix.O_NOCTTY, 0},
@@ -167,7 +171,7 @@ type Content struct {
 func (c *Conn) WriteFiles(ctx context.Context, all []Content) []error {
 	var opens, changes []Call
 	for _, to := range all {
-		opens = append(opens, openCall(to.Path, unix.O_WRONLY))
+		opens = append(opens, c.openCall(to.Path, unix.O_WRONLY))
 	}
 	fds, errs := c.all(ctx, opens...)
 	var files []*File

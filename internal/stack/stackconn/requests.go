@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -97,6 +98,29 @@ func (c *Conn) Serve(ctx context.Context, l, netns *os.File, stay bool) error {
 	}
 	return nil
 }
+
+// Netns makes sockets and files that are opened after it belong to a network namespace that
+// the target has made. ino is the inode number of that namespace on the host. Netns
+// returns the inode numbers of all such namespaces; with ino 0 it does only that. Call it
+// before the connection is used by several goroutines.
+func (c *Conn) Netns(ctx context.Context, ino uint64) ([]uint64, error) {
+	body, err := c.request(ctx, ctlproto.CTL_NETNS, binary.LittleEndian.AppendUint64(nil, ino))
+	if err != nil {
+		return nil, err
+	}
+	c.netns = c.netns || ino != 0
+	if len(body)%8 != 0 {
+		return nil, fmt.Errorf("%w: list of namespaces with %d bytes", ctlproto.ErrMalformed, len(body))
+	}
+	all := make([]uint64, len(body)/8)
+	for i := range all {
+		all[i] = binary.LittleEndian.Uint64(body[8*i:])
+	}
+	return all, nil
+}
+
+// InNetns reports whether Netns has chosen a namespace.
+func (c *Conn) InNetns() bool { return c.netns }
 
 // Stat is one counter of the stack host.
 type Stat struct {

@@ -59,6 +59,7 @@ end of the instance. Options and FILTER are those of tcpdump(8).`,
 	}
 	cmd.Flags().StringArrayVarP(&o.names, "name", "n", nil, "select the instance `NAME`, if several run; repeatable")
 	cmd.Flags().BoolVar(&o.all, "all-instances", false, "capture on all running instances")
+	c.NetnsFlag(cmd.Flags())
 	cli.OutputFlags(cmd.Flags(), &c.Output, "print a table or JSON")
 	o.flags(cmd.Flags())
 	verb.Must(cmd.RegisterFlagCompletionFunc("interface", c.Complete(verb.LinkNames)))

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lklrun/lklrun/cmd/lklctl/internal/verb"
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/instance"
@@ -20,17 +21,25 @@ import (
 
 // List returns the verb list.
 func List(c *verb.Call) *cobra.Command {
-	var ended bool
+	var ended, netns bool
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ps", "ls"},
 		Short:   "list instances and the leftovers of killed ones (ps, ls)",
 		Long: `list shows the instances of this user. "leftover" marks an instance that ended
 without cleanup; lklrun cleanup removes it. With -a, list also shows how runs
-of lklrun --detach ended.`,
-		Example: "  lklctl list\n  lklctl list -a\n  lklctl list --json",
+of lklrun --detach ended. With --netns, it shows the network namespaces that
+programs have made; the flag --netns of other verbs, such as netstat, capture
+and sysctl, selects one.`,
+		Example: "  lklctl list\n  lklctl list -a\n  lklctl list --json\n  lklctl list --netns",
 		Args:    verb.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if netns && ended {
+				return exit.Usagef("-a and --netns conflict; choose one")
+			}
+			if netns {
+				return listNetns(cmd.Context(), c)
+			}
 			all := []instance.Info{} // so that JSON has [] instead of null
 			for _, place := range append(c.Places, c.Place)[:max(len(c.Places), 1)] {
 				some, err := place.List()
@@ -74,7 +83,9 @@ of lklrun --detach ended.`,
 	c.Flags(cmd.Flags(), true)
 	c.EmptyFlag(cmd.Flags())
 	cmd.Flags().BoolVarP(&ended, "all", "a", false, "include runs in the background that have ended")
+	cmd.Flags().BoolVar(&netns, "netns", false, "show the network namespaces that programs of the runs have made")
 	verb.Document(cmd, []instance.Info{})
+	verb.DocumentWith(cmd, "--netns", []netnsRow{})
 	return cmd
 }
 

@@ -41,6 +41,7 @@ With -o json, it prints an array of paths and contents.`,
 		}),
 	}
 	c.Flags(cmd.Flags(), true)
+	c.NetnsFlag(cmd.Flags())
 	return cmd
 }
 

@@ -47,6 +47,7 @@ all or none; "lklctl help settings" describes KEY, PATTERN and files.`,
 		RunE:              s.run,
 	}
 	c.Flags(cmd.Flags(), true)
+	c.NetnsFlag(cmd.Flags())
 	f := cmd.Flags()
 	f.BoolVarP(&s.write, "write", "w", false, "change the settings KEY=VALUE")
 	f.BoolVarP(&s.all, "all", "a", false, "print all settings, or those that match PATTERN")

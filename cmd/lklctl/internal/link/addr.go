@@ -55,6 +55,7 @@ func Addr(c *verb.Call) *cobra.Command {
 		}),
 	}
 	c.Flags(cmd.Flags(), true)
+	c.NetnsFlag(cmd.Flags())
 	cmd.AddCommand(
 		addrChangeCommand(c, "add", "add an address to an interface or a group", false),
 		addrChangeCommand(c, "del", "delete an address from an interface or a group", true),
@@ -84,6 +85,7 @@ changes.`,
 		return changed(c, target, n, err)
 	})
 	c.Flags(cmd.Flags(), true)
+	c.NetnsFlag(cmd.Flags())
 	return cmd
 }
 

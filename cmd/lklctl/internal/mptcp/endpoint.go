@@ -38,6 +38,7 @@ changes them as ip-mptcp(8) does. Changes apply to open connections too.`,
 		RunE: show,
 	}
 	c.Flags(cmd.Flags(), true)
+	c.NetnsFlag(cmd.Flags())
 	c.EmptyFlag(cmd.Flags())
 	verb.Document(cmd, []endpointRow{})
 	cmd.AddCommand(
@@ -136,6 +137,7 @@ func endpointVerb(c *verb.Call, name, form, short, more string, body endpointBod
 		})(cmd, args)
 	}
 	c.Flags(cmd.Flags(), true)
+	c.NetnsFlag(cmd.Flags())
 	return cmd
 }
 

@@ -63,6 +63,7 @@ many announced addresses it uses. Each limit is 0 to 8.`,
 		})(cmd, args)
 	}
 	c.Flags(cmd.Flags(), true)
+	c.NetnsFlag(cmd.Flags())
 	verb.Document(cmd, limitsRow{})
 	return cmd
 }

@@ -60,6 +60,7 @@ no subflow or a connection is plain TCP. Arguments select connections.`,
 		})
 	})
 	c.Flags(cmd.Flags(), true)
+	c.NetnsFlag(cmd.Flags())
 	c.EmptyFlag(cmd.Flags())
 	verb.Document(cmd, []mptcpRow{})
 	w.Flag(cmd.Flags())

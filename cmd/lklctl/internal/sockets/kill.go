@@ -44,6 +44,7 @@ lists them. A filter is required; "lklctl help filters" describes it.`,
 		}),
 	}
 	c.Flags(cmd.Flags(), true)
+	c.NetnsFlag(cmd.Flags())
 	verb.Document(cmd, []netstatRow{})
 	o.selecting(cmd.Flags())
 	return cmd

@@ -64,6 +64,7 @@ that --timers is its -o; "lklctl help filters" describes FILTER.`,
 	}
 	f := cmd.Flags()
 	c.Flags(f, false)
+	c.NetnsFlag(f)
 	c.EmptyFlag(f)
 	verb.Document(cmd, []netstatRow{})
 	w.Flag(f)

@@ -119,6 +119,10 @@ func (c *Call) Dial(ctx context.Context) (*instance.Info, *stackconn.Conn, error
 		return nil, nil, fmt.Errorf("instance %q: %w", info.Name, err)
 	}
 	conn.LimitAnswers(answerLimit)
+	if err := c.enterNetns(greeting, info, conn); err != nil {
+		conn.Close()
+		return nil, nil, err
+	}
 	return info, conn, nil
 }
 

@@ -64,6 +64,9 @@ func (c *Call) Perform(cmd *cobra.Command, args []string, do body) error {
 	if c.Device == "" || how == reachNone || how == reachSelf || !top.HasParent() {
 		return do(cmd, args)
 	}
+	if f := cmd.Flags().Lookup("netns"); f != nil && f.Changed {
+		return exit.Usagef("--netns is about namespaces of this machine; it conflicts with --device")
+	}
 	targets, err := c.Targets(cmd.Context())
 	if err != nil {
 		return err

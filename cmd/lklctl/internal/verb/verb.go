@@ -31,6 +31,7 @@ type Call struct {
 	Place  instance.Place
 	Places []instance.Place   // devices that list shows, with --device
 	Far    *forward.Forwarder // the device; nil: this machine
+	netns  string             // --netns: a network namespace that the target has made; empty: the run's
 	Output cli.Output         // -o
 	Stdout io.Writer
 	Stderr io.Writer
