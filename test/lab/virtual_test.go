@@ -306,6 +306,34 @@ func TestVirtualTimeWires(t *testing.T) {
 	}
 }
 
+// TestVirtualTimeSeed checks that a seed loses and duplicates the same packets in virtual
+// and in real time.
+func TestVirtualTimeSeed(t *testing.T) {
+	kit.Need(t, "ping")
+	u, run := virtualLab(t, map[string]string{"v.json": `{
+  "stack": "vanilla", "seed": 3, "wires": {"a": {"delay": "20ms", "loss": "20%", "duplicate": "10%"}},
+  "nodes": {
+    "client": {"wires": ["a"], "sysctl": {"net.ipv6.conf.all.disable_ipv6": "1"}},
+    "server": {"wires": ["a"], "sysctl": {"net.ipv6.conf.all.disable_ipv6": "1"}}
+  },
+  "steps": [{"on": "client", "run": "ping -c 50 -i 0.1 server"}]
+}`})
+	answers := func(r kit.Result) string {
+		t.Helper()
+		b, err := os.ReadFile(filepath.Join(u.folder, "v.results", "step-1.log"))
+		kit.Must(t, err)
+		lines := regexp.MustCompile(`icmp_seq=[0-9]+|DUP`).FindAllString(string(b), -1)
+		if len(lines) < 20 {
+			t.Fatalf("%v: %s", r, b)
+		}
+		return strings.Join(lines, " ")
+	}
+	virtual := answers(run("v.json"))
+	if real := answers(kit.Run(t, kit.Limit, u.lab("run", "v.json"))); real != virtual {
+		t.Errorf("in real time:\n%s\nin virtual time:\n%s", real, virtual)
+	}
+}
+
 // TestVirtualTimeHasNoNoise checks times to the millisecond: a connection takes ARP and one
 // round trip, and an hour takes less than a minute.
 func TestVirtualTimeHasNoNoise(t *testing.T) {

@@ -12,7 +12,6 @@ package virtual
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -107,8 +106,7 @@ type Lab struct {
 	programs  []*Program
 	now       uint64 // end of the last round
 	lookahead uint64
-	ends      [][]wireEnd  // of each wire
-	chance    []*rand.Rand // of each wire
+	ends      [][]wireEnd // of each wire
 }
 
 // end is an end of a wire.
@@ -130,7 +128,6 @@ func Start(ctx context.Context, o Options) (*Lab, error) {
 	l := &Lab{ctx: ctx, o: o, now: begin, lookahead: never, ends: make([][]wireEnd, len(o.Wires))}
 	for k := range o.Wires {
 		l.lookahead = min(l.lookahead, o.Wires[k].least())
-		l.chance = append(l.chance, rand.New(rand.NewPCG(cmp.Or(o.Wires[k].Netem.Seed, o.Seed), uint64(k)))) //nolint:gosec // repeatable on purpose
 	}
 	seeds := rand.New(rand.NewPCG(o.Seed, never)) //nolint:gosec // repeatable on purpose
 	var g errgroup.Group
@@ -144,6 +141,9 @@ func Start(ctx context.Context, o Options) (*Lab, error) {
 			return nil, err
 		}
 		l.nodes = append(l.nodes, n)
+	}
+	for k := range o.Wires {
+		l.seed(k)
 	}
 	frames := make([][]frame, len(l.nodes))
 	for k, n := range l.nodes {
@@ -164,6 +164,21 @@ func Start(ctx context.Context, o Options) (*Lab, error) {
 		return nil, err
 	}
 	return l, nil
+}
+
+// seed begins the random decisions of a wire. The seeds of its ends are those of a lab in
+// real time.
+func (l *Lab) seed(wire int) {
+	seed := l.o.Wires[wire].Netem.Seed
+	if seed == 0 {
+		seed = l.o.Seed
+		for _, ends := range l.ends[:wire] {
+			seed += uint64(len(ends))
+		}
+	}
+	for k := range l.ends[wire] {
+		l.ends[wire][k].chance = newChance(seed + uint64(k))
+	}
 }
 
 // Close ends the nodes.
@@ -193,8 +208,8 @@ func (l *Lab) Run(node int, output string, command []string) (*Program, error) {
 func (l *Lab) Set(wire int, w Wire) error {
 	was := l.o.Wires[wire]
 	l.o.Wires[wire] = w
-	if w.Netem.Seed != 0 && w.Netem.Seed != was.Netem.Seed {
-		l.chance[wire] = rand.New(rand.NewPCG(w.Netem.Seed, uint64(wire))) //nolint:gosec // repeatable on purpose
+	if w.Netem != was.Netem {
+		l.seed(wire) // as netem does
 	}
 	l.lookahead = never
 	for k := range l.o.Wires {
@@ -377,7 +392,7 @@ func (l *Lab) deliver(frames []frame) error {
 				continue
 			}
 			n := l.nodes[e.node]
-			for _, got := range e.receive(&l.o.Wires[w], l.chance[w], f.at, f.data) {
+			for _, got := range e.receive(&l.o.Wires[w], f.at, f.data, false) {
 				if err := n.send(msgFrame, e.iface, got.at, got.data); err != nil {
 					return n.ended(err)
 				}

@@ -3,7 +3,6 @@
 package virtual
 
 import (
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -35,48 +34,49 @@ func (w *Wire) least() uint64 {
 // because the delay is the time for which nodes run without each other.
 type wireEnd struct {
 	end
+	chance
 	due []uint64 // times at which the packets leave the queue, in order
 }
 
-// receive returns the frames that an end gets of one that was sent at the time at.
-func (e *wireEnd) receive(w *Wire, r *rand.Rand, at uint64, data []byte) (frames []frame) {
-	hit := func(p float64) bool { return p > 0 && r.Float64() < p }
+// receive returns the frames that an end gets of one that was sent at the time at, or of
+// the copy that netem makes of it. The order of the random decisions is netem's.
+func (e *wireEnd) receive(w *Wire, at uint64, data []byte, isCopy bool) (frames []frame) {
 	n := &w.Netem
-	copies := 1
-	if hit(n.Duplicate) {
-		copies++
-	}
-	if hit(n.Loss) {
-		copies--
-	}
 	if w.Drop {
 		return nil
 	}
-	for range copies {
-		if hit(n.Corrupt) {
-			data = slices.Clone(data)
-			data[r.IntN(len(data))] ^= 1 << r.IntN(8)
-		}
-		if due, ok := e.enqueue(n, r, at, len(data)); ok {
-			frames = append(frames, frame{e.end, max(due, at+uint64(LeastDelay)), data})
-		}
+	copies, sent := 1, data
+	if !isCopy && e.hit(n.Duplicate) {
+		copies++
 	}
-	return frames
-}
-
-// enqueue returns the time at which a packet leaves the queue; ok is false if the queue is
-// full.
-func (e *wireEnd) enqueue(n *stacknet.Netem, r *rand.Rand, at uint64, length int) (due uint64, ok bool) {
+	if e.hit(n.Loss) {
+		copies--
+	}
+	if copies == 0 {
+		return nil
+	}
+	if e.hit(n.Corrupt) {
+		data = slices.Clone(data)
+		data[e.chance[0]%uint32(len(data))] ^= 1 << (e.chance[1] % 8)
+	}
 	gone, _ := slices.BinarySearch(e.due, at+1)
 	e.due = e.due[gone:]
 	if n.Limit > 0 && len(e.due) >= int(n.Limit) {
-		return 0, false
+		return nil
 	}
+	if copies > 1 {
+		frames = e.receive(w, at, sent, true)
+	}
+	return append(frames, frame{e.end, max(e.enqueue(n, at, len(data)), at+uint64(LeastDelay)), data})
+}
+
+// enqueue returns the time at which a packet leaves the queue.
+func (e *wireEnd) enqueue(n *stacknet.Netem, at uint64, length int) (due uint64) {
 	due = at
-	if n.Reorder == 0 || r.Float64() >= n.Reorder {
+	if !e.hit(n.Reorder) {
 		due += uint64(n.Delay)
 		if n.Jitter > 0 {
-			due += uint64(r.Int64N(2 * int64(n.Jitter)))
+			due += uint64(e.next() % uint32(2*n.Jitter))
 			due -= uint64(n.Jitter)
 		}
 		if n.Rate > 0 {
@@ -88,5 +88,29 @@ func (e *wireEnd) enqueue(n *stacknet.Netem, r *rand.Rand, at uint64, length int
 	}
 	k, _ := slices.BinarySearch(e.due, due+1)
 	e.due = slices.Insert(e.due, k, due)
-	return due, true
+	return due
 }
+
+// chance makes the random decisions of netem, so that a seed loses the same packets as in
+// real time: the state of prandom_u32_state() in lib/random32.c, P. L'Ecuyer's taus113.
+type chance [4]uint32
+
+func newChance(seed uint64) (c chance) {
+	for k, least := range [...]uint32{2, 8, 16, 128} {
+		if c[k] = uint32(seed>>32 ^ seed<<10 ^ seed); c[k] < least {
+			c[k] += least
+		}
+	}
+	return c
+}
+
+// next returns the next random number.
+func (c *chance) next() uint32 {
+	for k, p := range [...]struct{ a, b, unused, d int }{{6, 13, 1, 18}, {2, 27, 3, 2}, {13, 21, 4, 7}, {3, 12, 7, 13}} {
+		c[k] = c[k]>>p.unused<<p.unused<<p.d ^ (c[k]<<p.a^c[k])>>p.b
+	}
+	return c[0] ^ c[1] ^ c[2] ^ c[3]
+}
+
+// hit decides with a probability.
+func (c *chance) hit(p float64) bool { return p > 0 && c.next() <= stacknet.Chance(p) }

@@ -3,7 +3,6 @@
 package virtual
 
 import (
-	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -15,11 +14,10 @@ const ms = uint64(time.Millisecond)
 // arrivals returns the times in milliseconds at which an end gets frames of 1250 bytes
 // that were sent at the given times.
 func arrivals(n stacknet.Netem, sent ...uint64) (got []float64) {
-	e := &wireEnd{}
+	e := &wireEnd{chance: newChance(1)}
 	w := &Wire{Impairment: stacknet.Impairment{Netem: n}, Carrier: true}
-	r := rand.New(rand.NewPCG(1, 2))
 	for _, at := range sent {
-		for _, f := range e.receive(w, r, at*ms, make([]byte, 1250)) {
+		for _, f := range e.receive(w, at*ms, make([]byte, 1250), false) {
 			got = append(got, float64(f.at)/float64(ms))
 		}
 	}
@@ -67,11 +65,11 @@ func TestWireJitter(t *testing.T) {
 	if w.least() != 15*ms {
 		t.Errorf("least delay %d", w.least())
 	}
-	e, r := &wireEnd{}, rand.New(rand.NewPCG(1, 2))
+	e := &wireEnd{chance: newChance(1)}
 	frames, wrong, sum := 0, 0, uint64(0)
 	least, most := uint64(never), uint64(0)
 	for k := range uint64(10000) {
-		for _, f := range e.receive(w, r, k*ms, make([]byte, 100)) {
+		for _, f := range e.receive(w, k*ms, make([]byte, 100), false) {
 			d := f.at - k*ms
 			frames, sum = frames+1, sum+d
 			least, most = min(least, d), max(most, d)

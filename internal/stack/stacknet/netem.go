@@ -51,8 +51,8 @@ const (
 	maxRate32 = 1<<32 - 1 // limit of tc_netem_rate.rate; larger rates are in TCA_NETEM_RATE64
 )
 
-// chance converts a probability for netem.
-func chance(p float64) uint32 { return uint32(math.Round(p * math.MaxUint32)) }
+// Chance converts a probability for netem.
+func Chance(p float64) uint32 { return uint32(math.Round(p * math.MaxUint32)) }
 
 // probability converts back, rounded to a millionth.
 func probability(n uint32) float64 {
@@ -66,9 +66,9 @@ func (e Netem) options(ae *netlink.AttributeEncoder) {
 		return binary.NativeEndian.AppendUint32(binary.NativeEndian.AppendUint32(nil, a), b)
 	}
 	if e.Reorder > 0 {
-		ae.Bytes(tcaNetemReorder, pair(chance(e.Reorder), 0))
+		ae.Bytes(tcaNetemReorder, pair(Chance(e.Reorder), 0))
 	}
-	ae.Bytes(tcaNetemCorrupt, pair(chance(e.Corrupt), 0))
+	ae.Bytes(tcaNetemCorrupt, pair(Chance(e.Corrupt), 0))
 	rate := e.Rate / 8
 	ae.Bytes(tcaNetemRate, append(pair(uint32(min(rate, maxRate32)), 0), pair(0, 0)...))
 	if rate >= maxRate32 {
@@ -87,11 +87,11 @@ func (e Netem) options(ae *netlink.AttributeEncoder) {
 func (e Netem) marshal() ([]byte, error) {
 	b := make([]byte, sizeofNetemQopt) // latency, limit, loss, gap, duplicate, jitter
 	binary.NativeEndian.PutUint32(b[4:], e.Limit)
-	binary.NativeEndian.PutUint32(b[8:], chance(e.Loss))
+	binary.NativeEndian.PutUint32(b[8:], Chance(e.Loss))
 	if e.Reorder > 0 { // as tc(8): every packet is a candidate
 		binary.NativeEndian.PutUint32(b[12:], 1)
 	}
-	binary.NativeEndian.PutUint32(b[16:], chance(e.Duplicate))
+	binary.NativeEndian.PutUint32(b[16:], Chance(e.Duplicate))
 	attrs, err := attributes(e.options)
 	return append(b, attrs...), err
 }
