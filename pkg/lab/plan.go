@@ -119,8 +119,8 @@ func (p *planner) checkNames() error {
 	switch n := len(p.t.Nodes); {
 	case n == 0:
 		return wrong("nodes", "the lab has no nodes; add at least two")
-	case n > MaxNodes:
-		return wrong("nodes", "%d nodes; the limit is %d", n, MaxNodes)
+	case n > maxVirtual:
+		return wrong("nodes", "%d nodes; the limit in virtual time is %d", n, maxVirtual)
 	}
 	for _, name := range sorted(p.t.Nodes) {
 		path := join("nodes", name)

@@ -106,9 +106,10 @@ type Step struct {
 
 // Limits of a lab.
 const (
-	MaxNodes       = 64
-	MaxPaths       = 8  // of Shape
-	MaxRouters     = 62 // of Shape
-	maxName        = 15 // of a lab and a node, which form the name of an instance
+	MaxNodes       = 64  // in real time
+	maxVirtual     = 512 // nodes in virtual time
+	MaxPaths       = 8   // of Shape
+	MaxRouters     = 62  // of Shape
+	maxName        = 15  // of a lab and a node, which form the name of an instance
 	defaultTimeout = time.Minute
 )

@@ -166,6 +166,9 @@ func Up(ctx context.Context, t *Topology, o *Options) (*Lab, error) {
 		t = &named
 	}
 	p, err := t.Plan()
+	if err == nil && len(p.Nodes) > MaxNodes {
+		err = wrong("nodes", "%d nodes; the limit in real time is %d", len(p.Nodes), MaxNodes)
+	}
 	if err != nil {
 		return nil, err
 	}

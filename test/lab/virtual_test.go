@@ -306,6 +306,46 @@ func TestVirtualTimeWires(t *testing.T) {
 	}
 }
 
+// TestVirtualTimeManyNodes checks a lab with more nodes than one in real time can have.
+func TestVirtualTimeManyNodes(t *testing.T) {
+	kit.Need(t, "/usr/bin/python3", "curl")
+	var nodes, steps strings.Builder
+	const clients = 66
+	for n := range clients {
+		fmt.Fprintf(&nodes, `, "c%d": {"wires": ["a"]}`, n)
+		fmt.Fprintf(&steps, `, {"on": "c%d", "run": "curl -sSf http://server/", "background": true}`, n)
+	}
+	u, run := virtualLab(t, map[string]string{"server.py": `import http.server
+class Server(http.server.ThreadingHTTPServer):
+    request_queue_size = 256
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.client_address[0].encode())
+Server(("", 80), Handler).serve_forever()
+`, "v.json": `{
+  "stack": "vanilla", "wires": {"a": {"delay": "5ms"}},
+  "nodes": {"server": {"wires": ["a"], "run": ["/usr/bin/python3", "${dir}/server.py"], "server": true}` + nodes.String() + `},
+  "steps": [{"wait": "1ms"}` + steps.String() + `]
+}`})
+	if r := run("v.json"); r.Status != 0 {
+		t.Fatal(r)
+	}
+	answers := map[string]bool{}
+	for n := range clients {
+		b, err := os.ReadFile(filepath.Join(u.folder, "v.results", fmt.Sprintf("step-%d.log", n+2)))
+		kit.Must(t, err)
+		answers[string(b)] = strings.HasPrefix(string(b), "10.0.1.")
+	}
+	if len(answers) != clients {
+		t.Errorf("%d different answers: %v", len(answers), answers)
+	}
+	if r := kit.Run(t, kit.Limit, u.lab("run", "v.json")); r.Status != 2 || !strings.Contains(r.Stderr, "nodes: 67 nodes; the limit in real time is 64") {
+		t.Errorf("in real time: %v", r)
+	}
+}
+
 // TestVirtualTimeSeed checks that a seed loses and duplicates the same packets in virtual
 // and in real time.
 func TestVirtualTimeSeed(t *testing.T) {
