@@ -5,6 +5,7 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/term"
 
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/base/text"
@@ -356,6 +358,8 @@ type labReport struct {
 	// only part of a report that does not repeat.
 	VirtualSeconds float64 `json:"virtual_seconds,omitempty"`
 	WallSeconds    float64 `json:"wall_seconds,omitempty"`
+
+	Stop *lab.Stop `json:"stop,omitempty"` // with --stop-at: when and why the lab stopped
 }
 
 func labRunCommand() *cobra.Command {
@@ -368,6 +372,8 @@ func labRunCommand() *cobra.Command {
 		clock   string
 		seed    uint64
 		until   time.Duration
+		stopAt  string
+		hold    bool
 	)
 	output := cli.OutputTable
 	cmd := &cobra.Command{
@@ -380,7 +386,8 @@ of each node and step, and results.json. The exit status is 1 if a step failed.
 With --time virtual, clocks advance only while all programs wait. An hour of
 waiting takes no time, and two runs with the same seed and the same programs give
 the same packets and output. Not all programs and labs can run so: what is not
-supported ends the lab with a line that names it.`,
+supported ends the lab with a line that names it. --stop-at ends the lab at a
+moment, and --hold keeps it then, so that lklctl can look at its nodes.`,
 		Example: "  lklrun lab run test.json\n  lklrun lab run --results out -o json test.json\n  lklrun lab run --time virtual --seed 7 test.json",
 		Args:    oneFile,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -410,10 +417,20 @@ supported ends the lab with a line that names it.`,
 				if cmd.Flags().Changed("until") && until <= 0 {
 					return cli.Usagef("--until %v; expected a time after the start, such as 90s", until)
 				}
+				if hold && stopAt == "" {
+					return cli.Usagef("--hold: requires --stop-at")
+				}
+				if run.hold = hold; cmd.Flags().Changed("stop-at") {
+					if run.stopAt, err = lab.ParseCondition(stopAt); err != nil {
+						return cli.Usagef("--stop-at %w", err)
+					}
+				}
 			case clock != "real":
 				return cli.Usagef("--time %q; expected real or virtual", clock)
 			case cmd.Flags().Changed("until"):
 				return cli.Usagef("--until: requires --time virtual")
+			case cmd.Flags().Changed("stop-at"), hold:
+				return cli.Usagef("--stop-at and --hold: require --time virtual")
 			case cmd.Flags().Changed("seed"):
 				return cli.Usagef("--seed: requires --time virtual; in real time, \"seed\" in the file repeats the decisions of the wires")
 			}
@@ -433,6 +450,8 @@ supported ends the lab with a line that names it.`,
 	f.StringVar(&clock, "time", "real", "run in `real|virtual` time")
 	f.Uint64Var(&seed, "seed", 0, "with --time virtual: repeat an earlier run with the same `NUMBER` (default: that of the file)")
 	f.DurationVar(&until, "until", 0, "with --time virtual: end the lab at this `TIME`, such as 90s, whatever steps are left")
+	f.StringVar(&stopAt, "stop-at", "", "with --time virtual: end the lab when a counter of a node meets this `CONDITION`, such as drops>0 or client:TcpRetransSegs>=3")
+	f.BoolVar(&hold, "hold", false, "with --stop-at: keep the stopped lab for lklctl until Enter, Ctrl-C or lklctl stop")
 	f.BoolVarP(&quiet, "quiet", "q", false, "do not print a line for each step")
 	f.BoolVar(&explain, "explain", false, "print the nodes, addresses, routes and wires without starting them")
 	f.VarP(&output, "output", "o", "print a line for each step, or JSON")
@@ -446,6 +465,9 @@ type labRun struct {
 	lines   bool          // print a line for each step
 	seed    *uint64       // in virtual time, with this seed; nil: in real time
 	until   time.Duration // in virtual time, the end of the lab; 0: that of its steps
+
+	stopAt *lab.Condition // in virtual time, another end; nil: none
+	hold   bool           // keep the lab then
 }
 
 // runLab performs the steps of a lab.
@@ -518,22 +540,54 @@ func (r *labRun) conclude(ctx context.Context, t *lab.Topology, report *labRepor
 
 // runVirtual performs the steps of a lab in virtual time.
 func runVirtual(ctx context.Context, t *lab.Topology, report *labReport, r labRun, done func(lab.Result)) (err error) {
-	o := lab.VirtualOptions{Seed: *r.seed, Folder: report.Folder, Capture: r.capture, Until: r.until, Done: done}
+	o := lab.VirtualOptions{Seed: *r.seed, Folder: report.Folder, Capture: r.capture, Until: r.until, StopAt: r.stopAt, Done: done}
+	if r.hold {
+		o.Hold = holdLab
+	}
 	if r.capture {
 		report.Capture = filepath.Join(report.Folder, "wires.pcapng")
 	}
 	began := time.Now()
 	result, err := t.RunVirtual(ctx, o)
 	report.VirtualSeconds, report.WallSeconds = result.Time.Seconds(), time.Since(began).Seconds()
-	var wrong *lab.TopologyError
-	if errors.As(err, &wrong) {
+	if errors.As(err, new(*lab.TopologyError)) {
 		return &cli.UsageError{Err: err}
+	}
+	if errors.As(err, new(*lab.ConditionError)) {
+		return cli.Usagef("--stop-at %w", err)
+	}
+	switch report.Stop = result.Stop; {
+	case report.Stop == nil && r.stopAt != nil && err == nil:
+		cli.Note(os.Stderr, self, "%s did not hold before the lab ended", r.stopAt)
+	case report.Stop != nil && r.lines && !r.hold:
+		fmt.Println(stopped(report.Stop))
 	}
 	report.Steps = append(report.Steps, result.Steps...)
 	if report.Results = result.Values; report.Results == nil {
 		report.Results = map[string]string{}
 	}
 	return errors.Join(r.conclude(ctx, t, report, err), writeResults(report))
+}
+
+// stopped says when and why a lab has stopped.
+func stopped(s *lab.Stop) string {
+	return fmt.Sprintf("stopped at %.9f s: %s on %s, where it is %d", s.Seconds, s.Condition, s.Node, s.Value)
+}
+
+// holdLab waits until the user has looked at a lab that has stopped.
+func holdLab(ctx context.Context, s *lab.Stop) {
+	end := "Ctrl-C ends the lab"
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if term.IsTerminal(int(os.Stdin.Fd())) {
+		end = "Enter ends the lab"
+		go func() {
+			_, _ = bufio.NewReader(os.Stdin).ReadString('\n') // its end counts as well
+			cancel()
+		}()
+	}
+	cli.Note(os.Stderr, self, "%s; lklctl sees %s; %s", stopped(s), strings.Join(s.Instances, ", "), end)
+	<-ctx.Done()
 }
 
 // writeResults writes results.json.

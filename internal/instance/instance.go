@@ -43,6 +43,10 @@ const (
 // is otherwise empty (csrc/target/hide_services.c).
 const InsideFile = ".inside"
 
+// EngineVirtual is the engine of a node of a lab in virtual time. While it is an instance, its
+// time stands still.
+const EngineVirtual = "virtual"
+
 // MaxName is the maximum length of an instance name.
 const MaxName = 32
 
@@ -72,7 +76,7 @@ type State struct {
 	TargetPID  int         `json:"target_pid,omitempty"` // process ID of the program
 	Pod        *Pod        `json:"pod,omitempty"`        // pod that the instance serves
 	Stack      string      `json:"stack"`                // stack name: mptcp, bbr, host, ...
-	Engine     string      `json:"engine,omitempty"`     // supervise, preload or trace
+	Engine     string      `json:"engine,omitempty"`     // supervise, preload or trace; virtual: a node of a lab in virtual time
 	Kernel     string      `json:"kernel,omitempty"`     // kernel release of the stack
 	Interfaces []Interface `json:"interfaces,omitempty"` // interfaces that lklrun created, without lo
 	Gateway    bool        `json:"gateway,omitempty"`    // `lklrun gateway`, which has no stack

@@ -12,8 +12,8 @@ import (
 	"github.com/lklrun/lklrun/internal/base/suggest"
 )
 
-// instance is an instance in the output of lklctl list.
-type instance struct {
+// listed is an instance in the output of lklctl list.
+type listed struct {
 	Name       string `json:"name"`
 	Stack      string `json:"stack"`
 	Running    bool   `json:"running"`
@@ -25,7 +25,7 @@ type instance struct {
 	} `json:"interfaces"`
 }
 
-func instances(ctx context.Context, p programs) ([]instance, error) {
+func instances(ctx context.Context, p programs) ([]listed, error) {
 	out, err := run(ctx, p.lklctl, "list", "-o", "json")
 	if err != nil {
 		if exit, ok := err.(*ExitError); ok && exit.Status == 1 { //nolint:errorlint // run does not wrap it
@@ -33,7 +33,7 @@ func instances(ctx context.Context, p programs) ([]instance, error) {
 		}
 		return nil, err
 	}
-	var all []instance
+	var all []listed
 	return all, decode(out, &all, "lklctl list")
 }
 
@@ -46,7 +46,7 @@ func decode(out []byte, v any, what string) error {
 
 // lab returns the name of the lab to which an instance belongs. Each interface of
 // a node is at a wire whose name begins with that of the lab.
-func (i *instance) lab() (lab, node string, ok bool) {
+func (i *listed) lab() (lab, node string, ok bool) {
 	lab, node, ok = strings.Cut(i.Name, ".")
 	for _, f := range i.Interfaces {
 		ok = ok && f.Type == "wire" && strings.HasPrefix(f.Host, lab+".")
@@ -87,7 +87,7 @@ func All(ctx context.Context, o *Options) ([]*Lab, error) {
 }
 
 // add adds a node and its wires.
-func (p *Plan) add(i *instance, name string) {
+func (p *Plan) add(i *listed, name string) {
 	n := PlannedNode{Name: name, Instance: i.Name, Stack: i.Stack}
 	for _, f := range i.Interfaces {
 		wire := strings.TrimPrefix(f.Host, p.Name+".")

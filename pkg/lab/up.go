@@ -619,7 +619,7 @@ func (l *Lab) stop(ctx context.Context) error {
 	var mu sync.Mutex
 	var errs []error
 	for _, n := range l.Plan.Nodes {
-		if !slices.ContainsFunc(running, func(i instance) bool { return i.Name == n.Instance && i.Running }) {
+		if !slices.ContainsFunc(running, func(i listed) bool { return i.Name == n.Instance && i.Running }) {
 			continue
 		}
 		g.Go(func() error {

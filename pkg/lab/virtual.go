@@ -37,7 +37,12 @@ type VirtualOptions struct {
 	Folder  string        // folder for the output of each node and step, NODE.log and step-N.log
 	Capture bool          // write the packets on all wires to wires.pcapng in the folder
 	Until   time.Duration // end the lab at this time, whatever steps are left; 0: no
+	StopAt  *Condition    // end the lab when this holds, whatever steps are left; nil: no
 	Done    func(Result)
+
+	// Hold is called at the stop of StopAt. Until it returns, time stands still, and the nodes are
+	// instances for lklctl, which ends ctx when it stops one. nil: the lab ends at once.
+	Hold func(ctx context.Context, s *Stop)
 }
 
 // VirtualResult is the result of RunVirtual.
@@ -45,6 +50,7 @@ type VirtualResult struct {
 	Steps  []Result
 	Values map[string]string // that the steps and nodes report, by name
 	Time   time.Duration     // of the lab, from its start to its end
+	Stop   *Stop             // why StopAt ended it; nil: it did not
 }
 
 // virtualRun contains the state of RunVirtual.
@@ -57,6 +63,8 @@ type virtualRun struct {
 	later   []*virtualStep
 	wires   []impair.State
 	t       *Topology
+	watches []stopWatch
+	stop    *Stop
 }
 
 // virtualStep is a step that runs in the background.
@@ -81,6 +89,11 @@ func (t *Topology) RunVirtual(ctx context.Context, o VirtualOptions) (result Vir
 	}
 	if err := t.CheckVirtual(); err != nil {
 		return result, err
+	}
+	if o.StopAt != nil {
+		if err := o.StopAt.checkNode(p); err != nil {
+			return result, err
+		}
 	}
 	if o.Folder, err = filepath.Abs(o.Folder); err != nil {
 		return result, err
@@ -115,13 +128,19 @@ func (t *Topology) RunVirtual(ctx context.Context, o VirtualOptions) (result Vir
 		return result, err
 	}
 	defer r.lab.Close()
-	if err = r.run(ctx); errors.Is(err, errUntil) {
+	if err = r.watch(); err == nil {
+		err = r.run(ctx)
+	}
+	if errors.Is(err, errUntil) {
 		err = nil
 	}
 	if err == nil {
 		err = r.report()
 	}
-	return VirtualResult{r.results, r.values, r.lab.Now()}, err
+	if err == nil && r.stop != nil && o.Hold != nil {
+		err = r.hold(ctx)
+	}
+	return VirtualResult{r.results, r.values, r.lab.Now(), r.stop}, err
 }
 
 // report adds the counters of the nodes to the results.
@@ -370,7 +389,7 @@ func (r *virtualRun) run(ctx context.Context) error {
 	return nil
 }
 
-// errUntil ends a lab at the time that VirtualOptions has.
+// errUntil ends a lab before its steps are done, as VirtualOptions wants.
 var errUntil = errors.New("the lab has reached its end")
 
 // until runs the lab until done, at most until limit. It returns whether it is done.
@@ -387,6 +406,9 @@ func (r *virtualRun) until(ctx context.Context, limit time.Duration, done func()
 			return false, context.Cause(ctx)
 		}
 		if err := r.lab.Round(ctx, min(limit, end)); err != nil {
+			return false, err
+		}
+		if err := r.check(false); err != nil {
 			return false, err
 		}
 	}

@@ -853,3 +853,160 @@ func TestVirtualTimeDisturbed(t *testing.T) {
 		check(name+" stops", cmd, name)
 	}
 }
+
+// virtualStop is a lab that loses packets and has a datagram for which there is no socket.
+var virtualStop = map[string]string{"server.py": virtualServer, "client.py": `import os, socket, time
+for n in range(5):
+    with socket.create_connection(("server", 80)) as c:
+        c.sendall(b"x" * 300000)
+        c.shutdown(socket.SHUT_WR)
+        assert c.recv(100) == b"300000"
+    time.sleep(10)
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+u.sendto(b"x", ("server", 999))
+n = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
+n.bind((0, 0))
+time.sleep(1)
+print(time.time(), os.urandom(8), os.fstat(n.fileno()).st_ino, n.getsockname())
+`, "v.json": `{
+  "stack": "vanilla", "seed": 7, "wires": {"a": {"delay": "20ms", "loss": "2%"}},
+  "nodes": {"client": {"wires": ["a"]}, "server": {"wires": ["a"], "run": ["/usr/bin/python3", "-u", "${dir}/server.py"], "server": true}},
+  "steps": [
+    {"on": "client", "run": ["/usr/bin/python3", "${dir}/client.py"]},
+    {"on": "client", "run": "ping -c 5 server"}
+  ]
+}`}
+
+// stopReport is the part of results.json about a stop.
+type stopReport struct {
+	Virtual float64 `json:"virtual_seconds"`
+	Stop    *struct {
+		Condition, Node string
+		Value           int64
+		Seconds         float64
+	}
+}
+
+func readStop(t *testing.T, folder string) (r stopReport) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(folder, "results.json"))
+	kit.Must(t, err)
+	kit.Must(t, json.Unmarshal(text, &r))
+	return r
+}
+
+// TestVirtualTimeStop checks that a lab stops when a condition holds, that it is the same until
+// then as without the condition, and that lklctl sees the stopped nodes.
+func TestVirtualTimeStop(t *testing.T) {
+	kit.Need(t, "/usr/bin/python3", "ping")
+	u, run := virtualLab(t, virtualStop)
+	results := filepath.Join(u.folder, "v.results")
+	if r := run("v.json"); r.Status != 0 {
+		t.Fatal(r)
+	}
+	want := digest(t, results)
+	whole, err := os.ReadFile(filepath.Join(results, "wires.pcapng"))
+	kit.Must(t, err)
+	never := run("--stop-at", "TcpRetransSegs>100000", "v.json")
+	if never.Status != 0 || !strings.Contains(never.Stderr, "TcpRetransSegs>100000 did not hold") || digest(t, results) != want {
+		t.Errorf("other results with a condition that never holds: %v", never)
+	}
+	for condition, node := range map[string]string{
+		"drops.NO_SOCKET>0": "server", "client:retransmits>=2": "client", "server:eth0.rx_bytes>500000": "server", "TcpActiveOpens=3": "client",
+	} {
+		r := run("--stop-at", condition, "v.json")
+		got := readStop(t, results)
+		part, err := os.ReadFile(filepath.Join(results, "wires.pcapng"))
+		kit.Must(t, err)
+		s := got.Stop
+		if r.Status != 0 || s == nil || s.Condition != condition || s.Node != node || s.Value < 1 || s.Seconds < 0.04 || s.Seconds != got.Virtual {
+			t.Errorf("%s: %v, %+v", condition, r, s)
+		}
+		if len(part) < 1000 || len(part) >= len(whole) || !bytes.HasPrefix(whole, part) {
+			t.Errorf("%s: the capture of %d bytes is not the begin of that of the whole lab (%d bytes)", condition, len(part), len(whole))
+		}
+	}
+	for _, c := range []struct {
+		want string
+		args []string
+	}{
+		{`--stop-at "drops": expected [NODE:]COUNTER`, []string{"--stop-at", "drops"}},
+		{`--stop-at "drops > 0": expected`, []string{"--stop-at", "drops > 0"}},
+		{`--stop-at "drops>-1": expected`, []string{"--stop-at", "drops>-1"}},
+		{`--stop-at "drops>1k": expected`, []string{"--stop-at", "drops>1k"}},
+		{`--stop-at "drops!=0": expected`, []string{"--stop-at", "drops!=0"}},
+		{`--stop-at: the value is empty`, []string{"--stop-at", ""}},
+		{`--stop-at "drps>0": no counter "drps"; did you mean drops?`, []string{"--stop-at", "drps>0"}},
+		{`--stop-at "drops.NO_SUCH>0": no counter "drops.NO_SUCH"`, []string{"--stop-at", "drops.NO_SUCH>0"}},
+		{`--stop-at "client:eth1.rx_bytes>0": no counter "eth1.rx_bytes"; did you mean eth0.rx_bytes?`, []string{"--stop-at", "client:eth1.rx_bytes>0"}},
+		{`--stop-at "cliend:drops>0": the lab has no node "cliend"`, []string{"--stop-at", "cliend:drops>0"}},
+		{`--hold: requires --stop-at`, []string{"--hold"}},
+		{`--stop-at and --hold: require --time virtual`, []string{"--time", "real", "--stop-at", "drops>0"}},
+	} {
+		if r := run(append(c.args, "v.json")...); r.Status != 2 || !strings.Contains(r.Stderr, c.want) || strings.Count(r.Stderr, "\n") != 1 {
+			t.Errorf("expected status 2 and one line with %q: %v", c.want, r)
+		}
+	}
+}
+
+// TestVirtualTimeHold looks at a stopped lab with lklctl, and ends it in both ways.
+func TestVirtualTimeHold(t *testing.T) {
+	kit.Need(t, "/usr/bin/python3")
+	u, _ := virtualLab(t, virtualStop)
+	before := kit.Take(t)
+	ctl := func(args ...string) kit.Result { return kit.Run(t, kit.Limit, u.command(u.bin+"/lklctl", args...)) }
+	for _, way := range []string{"stop", "interrupt"} {
+		p := kit.Start(t, u.lab("run", "--time", "virtual", "--stop-at", "client:retransmits>=2", "--hold", "v.json"))
+		kit.WaitFor(t, "the stop", kit.Limit, func() bool {
+			_, stderr := p.Output()
+			return strings.Contains(stderr, "lklctl sees v.client, v.server")
+		})
+		st, err := os.Stat(filepath.Join(u.folder, "v.results", "wires.pcapng"))
+		kit.Must(t, err)
+		var shown []string
+		for range 2 {
+			all := ""
+			for _, c := range []struct{ verb, want string }{
+				{"list", "v.server"},
+				{"-n v.client netstat -ti", "cubic recovery"},
+				{"-n v.client drops -r", "FAST"},
+				{"-n v.server drops", "has no matching dropped packets"},
+				{"-n v.client counters retransmits", "retransmits.FAST"},
+				{"-n v.server sysctl net.ipv4.tcp_congestion_control", "= cubic"},
+				{"-n v.client link", "10.0.1.1/24"},
+				{"-n v.client explain", "time stands still"},
+				{"-n v.client exec -- true", "lklctl: "},
+			} {
+				r := ctl(strings.Fields(c.verb)...)
+				if text := r.Stdout + r.Stderr; !strings.Contains(text, c.want) {
+					t.Errorf("lklctl %s: no %q: %v", c.verb, c.want, r)
+				}
+				if c.verb != "list" { // which shows an age
+					all += r.Stdout
+				}
+			}
+			shown = append(shown, all)
+		}
+		if shown[0] != shown[1] {
+			t.Errorf("time does not stand still: lklctl shows %s, then %s", shown[0], shown[1])
+		}
+		if now, err := os.Stat(filepath.Join(u.folder, "v.results", "wires.pcapng")); err != nil || now.Size() != st.Size() {
+			t.Errorf("packets were sent after the stop: %v, %v", now, err)
+		}
+		if way == "stop" {
+			if r := ctl("stop", "-n", "v.server"); r.Status != 0 {
+				t.Error(r)
+			}
+		} else {
+			p.Signal(unix.SIGINT)
+		}
+		if r := p.Wait(kit.Limit); r.Status != 0 {
+			t.Errorf("%s: %v", way, r)
+		}
+		if s := readStop(t, filepath.Join(u.folder, "v.results")).Stop; s == nil || s.Value < 2 {
+			t.Errorf("%s: %+v", way, s)
+		}
+		kit.Must(t, os.RemoveAll(filepath.Join(u.folder, "v.results")))
+	}
+	before.Settles(10 * time.Second)
+}

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lklrun/lklrun/internal/diag/drops"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
@@ -66,30 +67,31 @@ func (s Set) Select(patterns []string) Set {
 // errForm is the error for text that a parser does not recognise.
 var errForm = errors.New("unexpected format of the counters")
 
-// Counters of the kernel that do not distinguish network namespaces.
-const (
-	softnetFile = "/proc/net/softnet_stat"
-	dropsFile   = "/proc/net/drop_counts"
-)
+// softnetFile has counters of the kernel that do not distinguish network namespaces, as
+// drops.CountsFile has.
+const softnetFile = "/proc/net/softnet_stat"
+
+// files are the files with counters.
+var files = []struct {
+	path  string
+	parse func(string) (Set, error)
+}{
+	{"/proc/net/snmp", parsePaired},
+	{"/proc/net/snmp6", parseSingle},
+	{"/proc/net/netstat", parsePaired},
+	{"/proc/net/sockstat", parseSockstat},
+	{"/proc/net/sockstat6", parseSockstat},
+	{softnetFile, parseSoftnet},
+	{drops.CountsFile, parseDrops},
+}
 
 // Read reads the counters of all sources that the stack has. It reads the sources one
 // after another, not at one instant. In a namespace that the target has made, it reads
 // only the counters of that namespace.
 func Read(ctx context.Context, c *stackconn.Conn) (Set, error) {
 	var all Set
-	for _, src := range []struct {
-		path  string
-		parse func(string) (Set, error)
-	}{
-		{"/proc/net/snmp", parsePaired},
-		{"/proc/net/snmp6", parseSingle},
-		{"/proc/net/netstat", parsePaired},
-		{"/proc/net/sockstat", parseSockstat},
-		{"/proc/net/sockstat6", parseSockstat},
-		{softnetFile, parseSoftnet},
-		{dropsFile, parseDrops},
-	} {
-		if c.InNetns() && (src.path == softnetFile || src.path == dropsFile) {
+	for _, src := range files {
+		if c.InNetns() && (src.path == softnetFile || src.path == drops.CountsFile) {
 			continue // of all namespaces together
 		}
 		some, err := readFile(ctx, c, src.path, src.parse)

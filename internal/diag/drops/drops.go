@@ -22,6 +22,7 @@ import (
 // Files of the last records (third_party/lkl/arch/lkl/drivers/proc_drops.c).
 const (
 	Drops       = "/proc/net/drops" // drops and resets
+	CountsFile  = "/proc/net/drop_counts"
 	Retransmits = "/proc/net/retransmits"
 )
 
@@ -125,7 +126,7 @@ func (r *Reader) Read(ctx context.Context) ([]Record, error) {
 
 // Counts reads how often each reason occurred since the stack's start.
 func Counts(ctx context.Context, conn *stackconn.Conn) ([]Count, error) {
-	b, err := conn.ReadFile(ctx, "/proc/net/drop_counts")
+	b, err := conn.ReadFile(ctx, CountsFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, ErrUnsupported
 	}
@@ -134,7 +135,7 @@ func Counts(ctx context.Context, conn *stackconn.Conn) ([]Count, error) {
 	}
 	counts, err := ParseCounts(string(b))
 	if err != nil {
-		return nil, &fs.PathError{Op: "reading", Path: "/proc/net/drop_counts", Err: err}
+		return nil, &fs.PathError{Op: "reading", Path: CountsFile, Err: err}
 	}
 	return counts, nil
 }

@@ -14,6 +14,9 @@ func Meaning(reason string) string {
 	return strings.ToLower(strings.ReplaceAll(reason, "_", " "))
 }
 
+// Known reports whether a reason has an explanation.
+func Known(reason string) bool { return meanings[reason] != "" }
+
 // meaningIn explains a reason that a function of the kernel gives.
 func meaningIn(reason, function string) string {
 	if m := special[[2]string{reason, function}]; m != "" {

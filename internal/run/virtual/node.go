@@ -68,6 +68,7 @@ type node struct {
 	steps   *paths.Steps
 	step    uint64 // time of the next of steps
 	changed bool   // a step is needed before that
+	moved   bool   // it has done something since the last Look
 }
 
 // Find returns the path of lklvirtual, which must be in the folder bin; empty: that of this program.
@@ -148,6 +149,18 @@ func (n *node) configure(ctx context.Context, seed uint64) (err error) {
 		err = n.keep(begin)
 	}
 	return err
+}
+
+// accept makes the node accept calls over the control connection, at a time.
+func (n *node) accept(at uint64) error {
+	err := n.send(msgServe, 0, at, nil)
+	if err == nil {
+		err = n.out.Flush()
+	}
+	if err != nil {
+		return n.ended(err)
+	}
+	return nil
 }
 
 // keep maintains the paths of the stack.

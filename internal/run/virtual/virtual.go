@@ -227,7 +227,7 @@ func (l *Lab) Set(wire int, w Wire) error {
 		if w.Carrier == was.Carrier {
 			continue
 		}
-		if err := l.serve(e.node, func() error {
+		if err := l.serve(e.node, l.now, func() error {
 			return stacknet.SetCarrier(l.ctx, n.ctl, fmt.Sprintf("eth%d", e.iface), w.Carrier)
 		}); err != nil {
 			return err
@@ -238,18 +238,31 @@ func (l *Lab) Set(wire int, w Wire) error {
 
 // Calls lets f make calls in the stack of a node now. They take no time.
 func (l *Lab) Calls(node int, f func(ctx context.Context, c *stackconn.Conn) error) error {
-	return l.serve(node, func() error { return f(l.ctx, l.nodes[node].ctl) })
+	return l.serve(node, l.now, func() error { return f(l.ctx, l.nodes[node].ctl) })
 }
 
-// serve lets f make calls in the stack of a node now.
-func (l *Lab) serve(k int, f func() error) error {
-	n := l.nodes[k]
-	err := n.send(msgServe, 0, l.now, nil)
-	if err == nil {
-		err = n.out.Flush()
-	}
+// Look lets f read the state of a node's stack, over its control connection or with netlink.
+// The clock of the node and its next event stay as they are, so that the lab goes on as
+// without Look.
+func (l *Lab) Look(node int, f func(ctx context.Context, c *stackconn.Conn, n *stacknet.Netlink) error) error {
+	n := l.nodes[node]
+	next, changed := n.next, n.changed
+	nl, err := n.steps.Netlink()
 	if err != nil {
-		return n.ended(err)
+		return err
+	}
+	err = l.serve(node, 0, func() error { return f(l.ctx, n.ctl, nl) })
+	n.next, n.changed, n.moved = next, changed, false
+	return err
+}
+
+// Moved reports whether a node has done anything since it was last looked at.
+func (l *Lab) Moved(node int) bool { return l.nodes[node].moved }
+
+// serve lets f make calls in the stack of a node at a time; if it has passed, now.
+func (l *Lab) serve(k int, at uint64, f func() error) error {
+	if err := l.nodes[k].accept(at); err != nil {
+		return err
 	}
 	var frames []frame
 	if err := l.finish(k, f(), &frames); err != nil {
@@ -283,7 +296,7 @@ func (l *Lab) keep() error {
 			continue
 		}
 		n.changed = false
-		if err := l.serve(k, func() error { return n.keep(l.now) }); err != nil {
+		if err := l.serve(k, l.now, func() error { return n.keep(l.now) }); err != nil {
 			return err
 		}
 	}
@@ -360,7 +373,7 @@ func (l *Lab) gather(k int, frames *[]frame) error {
 			p.Ended, p.At = true, time.Duration(h.Time-begin)
 			p.Status = unix.WaitStatus(binary.NativeEndian.Uint32(data))
 		case msgDone:
-			n.next, n.changed = h.Time, n.changed || h.ID != 0
+			n.next, n.changed, n.moved = h.Time, n.changed || h.ID != 0, true
 			return nil
 		default:
 			return &Error{n.conf.Name, fmt.Sprintf("a message of the unknown type %q", h.Type)}

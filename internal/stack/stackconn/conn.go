@@ -367,6 +367,26 @@ func (c *Conn) exchange(ctx context.Context, typ uint16, body []byte, files ...*
 	}
 }
 
+// Forward makes a request of another client, and returns the reply with the id of the request.
+func (c *Conn) Forward(ctx context.Context, f ctlproto.Frame) (ctlproto.Frame, error) {
+	ctx, cancel := c.limited(ctx, 0)
+	defer cancel()
+	id, answer, err := c.send(ctx, f.Type, f.Body, nil)
+	if err != nil {
+		return f, err
+	}
+	select {
+	case got := <-answer:
+		got.ID = f.ID
+		return got, nil
+	case <-c.done:
+		return f, gone(c.Err())
+	case <-ctx.Done():
+		c.forget(id)
+		return f, context.Cause(ctx)
+	}
+}
+
 // last checks for a reply that arrived just before the connection ended.
 func (c *Conn) last(answer <-chan ctlproto.Frame, typ uint16) ([]byte, error) {
 	select {

@@ -66,6 +66,20 @@ func (f *File) Read(ctx context.Context, p []byte) (int, error) {
 	return int(n), nil
 }
 
+// Reread returns the content of a file of /proc from its begin, as if it were opened again.
+func (f *File) Reread(ctx context.Context) (all []byte, err error) {
+	for p := make([]byte, 8<<10); ; {
+		n, err := f.c.Syscall(ctx, Call{Nr: unix.SYS_PREAD64, Args: []any{f.fd, Out(p), len(p), len(all)}})
+		if err != nil {
+			return nil, &fs.PathError{Op: "reading", Path: f.path, Err: err}
+		}
+		if n == 0 {
+			return all, nil
+		}
+		all = append(all, p[:n]...)
+	}
+}
+
 // Await is like Read but waits for data. It is for files that get more data over time,
 // such as /dev/kmsg.
 func (f *File) Await(ctx context.Context, p []byte) (int, error) {

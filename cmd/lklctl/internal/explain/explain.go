@@ -126,6 +126,9 @@ func run(ctx context.Context, c *verb.Call, info *instance.Info, conn *stackconn
 
 // report observes the run, or asks lklrun for what it has recorded.
 func report(ctx context.Context, info *instance.Info, conn *stackconn.Conn, o *options) (*explain.Report, error) {
+	if info.Engine == instance.EngineVirtual {
+		return nil, fmt.Errorf("instance %q: time stands still, so nothing can be observed; \"lklctl netstat -ti\" shows what the kernel has measured", info.Name)
+	}
 	if o.since == "" {
 		return explain.Observe(ctx, conn, info, o.lasts, o.most)
 	}
