@@ -12,16 +12,22 @@
  * The device disappears when the target has closed its end. With TUNSETPERSIST,
  * a copy of that end remains here, and the next TUNSETIFF gets a copy of it.
  *
+ * The stack's devices have no packet information (struct tun_pi). If a program
+ * wants it, lklhost copies the packets between two socket pairs, one of the
+ * target and one of the device, and adds or removes it.
+ *
  * Other copies of the file, made before TUNSETIFF, are not replaced. They have
  * no device.
  */
 #define _GNU_SOURCE
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/capability.h>
 #include <linux/ethtool.h>
 #include <linux/if.h>
+#include <linux/if_ether.h>
 #include <linux/if_tun.h>
 #include <linux/major.h>
 #include <linux/sockios.h>
@@ -36,7 +42,6 @@
 #include <unistd.h>
 
 #include "base/list.h"
-#include "base/log.h"
 #include "base/loop.h"
 #include "engine/call/call.h"
 #include "engine/call/rights.h"
@@ -54,17 +59,20 @@
 #define TUN_FEATURES	(TUN_KIND | IFF_NO_PI | IFF_ONE_QUEUE | IFF_VNET_HDR)
 #define TUN_TSO		(TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN)
 
+#define TUN_TURN	64	/* packets that are copied at once */
+
 /**
  * struct tun - a device of the target
  * @src: a copy of our end, which reports that the target has closed its end
+ * @inner: the device's end of the packets that are copied; otherwise fd is -1
  * @dev: the stack's number of the device
  * @ino: inode number of the target's end
  * @kept: a copy of the target's end for a persistent device, or -1
- * @flags: IFF_TUN or IFF_TAP, IFF_NO_PI, and IFF_VNET_HDR
+ * @flags: IFF_TUN or IFF_TAP, IFF_NO_PI and IFF_VNET_HDR
  */
 struct tun {
 	struct list link;
-	struct source src;
+	struct source src, inner;
 	int dev, kept;
 	uint64_t ino;
 	unsigned int flags;
@@ -176,6 +184,16 @@ static uint32_t tun_link_flags(unsigned int flags)
 	return f;
 }
 
+/** tun_close_inner - stop the copying of packets */
+static void tun_close_inner(struct tun *t)
+{
+	if (t->inner.fd < 0)
+		return;
+	loop_del(&t->inner);
+	close(t->inner.fd);
+	t->inner.fd = -1;
+}
+
 /** tun_free - remove a device */
 static void tun_free(struct tun *t)
 {
@@ -186,16 +204,104 @@ static void tun_free(struct tun *t)
 		loop_del(&t->src);
 		close(t->src.fd);
 	}
+	tun_close_inner(t);
 	if (t->dev >= 0)
 		stack->link_del(t->dev);
 	loop_free_later(t);
 }
 
-/** tun_event - the target has closed its end */
+/** tun_protocol - the EtherType of a packet of the device, in network order */
+static uint16_t tun_protocol(const struct tun *t, const uint8_t *packet, ssize_t n)
+{
+	uint16_t type = 0;
+
+	if (t->flags & IFF_TUN)
+		return htons(packet[0] >> 4 == 6 ? ETH_P_IPV6 : ETH_P_IP);
+	if (n >= ETH_HLEN)
+		memcpy(&type, packet + ETH_HLEN - sizeof(type), sizeof(type));
+	return type;
+}
+
+/**
+ * tun_copy - copy packets between the target and the device
+ * @to_target: the direction
+ *
+ * As with a tun, a packet is lost if its reader is too slow.
+ */
+static void tun_copy(const struct tun *t, bool to_target)
+{
+	static uint8_t b[sizeof(struct tun_pi) + 2 * sizeof(struct virtio_net_hdr) +
+			 ETH_HLEN + UINT16_MAX];
+	const size_t pi = sizeof(struct tun_pi);
+	int from = to_target ? t->inner.fd : t->src.fd;
+	int to = to_target ? t->src.fd : t->inner.fd;
+	size_t head = t->flags & IFF_VNET_HDR ? sizeof(struct virtio_net_hdr) : 0;
+
+	for (int i = 0; i < TUN_TURN; i++) {
+		uint8_t *at = to_target ? b + pi : b;
+		ssize_t n = recv(from, at, (size_t)(b + sizeof(b) - at), MSG_DONTWAIT);
+
+		if (n <= 0)
+			return;
+		if (to_target) {
+			struct tun_pi info = { 0 };
+
+			if ((size_t)n > head)
+				info.proto = tun_protocol(t, at + head,
+							  n - (ssize_t)head);
+			memcpy(b, &info, pi);
+			send(to, b, (size_t)n + pi, MSG_DONTWAIT | MSG_NOSIGNAL);
+		} else if ((size_t)n > pi) {
+			send(to, b + pi, (size_t)n - pi, MSG_DONTWAIT | MSG_NOSIGNAL);
+		}
+	}
+}
+
+/** tun_event - the target has written a packet, or has closed its end */
 static void tun_event(struct source *src, uint32_t events)
 {
+	struct tun *t = container_of(src, struct tun, src);
+
+	if (t->inner.fd >= 0 && events & EPOLLIN)
+		tun_copy(t, false);
 	if (events & (EPOLLHUP | EPOLLERR))
-		tun_free(container_of(src, struct tun, src));
+		tun_free(t);
+}
+
+/** tun_inner_event - the device has sent a packet, or has been removed */
+static void tun_inner_event(struct source *src, uint32_t events)
+{
+	struct tun *t = container_of(src, struct tun, inner);
+
+	if (events & EPOLLIN)
+		tun_copy(t, true);
+	if (events & (EPOLLHUP | EPOLLERR))
+		tun_close_inner(t);
+}
+
+/**
+ * tun_add_inner - copy the packets of a device, to add packet information
+ * @fd: the device's end, replaced by that of the second socket pair
+ */
+static int64_t tun_add_inner(struct tun *t, int *fd)
+{
+	int sv[2];
+	int64_t ret;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv))
+		return -errno;
+	t->inner.fn = tun_inner_event;
+	t->inner.fd = sv[1];
+	ret = loop_add(&t->inner, EPOLLIN);
+	if (ret) {
+		close(sv[0]);
+		close(sv[1]);
+		t->inner.fd = -1;
+		return ret;
+	}
+	close(*fd);
+	*fd = sv[0];
+	return 0;
 }
 
 /**
@@ -215,12 +321,15 @@ static int64_t tun_make(char name[IFNAMSIZ], unsigned int flags, int sfd, int *f
 		return -ENOMEM;
 	}
 	t->flags = flags;
-	t->kept = t->dev = -1;
+	t->kept = t->dev = t->inner.fd = -1;
 	t->ino = fd_ino(sv[1]);
 	t->src.fn = tun_event;
 	t->src.fd = fcntl(sv[0], F_DUPFD_CLOEXEC, 0);
 	list_add_tail(&t->link, &tuns);
-	ret = t->src.fd < 0 ? -errno : loop_add(&t->src, 0);
+	ret = t->src.fd < 0 ? -errno :
+			      loop_add(&t->src, flags & IFF_NO_PI ? 0 : EPOLLIN);
+	if (!ret && !(flags & IFF_NO_PI))
+		ret = tun_add_inner(t, &sv[0]);
 	if (!ret)
 		ret = stack->link_add(sv[0], CTL_LINK_FRAME,
 				      tun_link_flags(flags), any, 0);
@@ -254,7 +363,7 @@ static int64_t tun_kept(const char name[IFNAMSIZ], unsigned int flags, int sfd,
 		if (t->kept < 0 || tun_name(t, sfd, &ifr) ||
 		    strcmp(ifr.ifr_name, name))
 			continue;
-		if ((t->flags ^ flags) & (TUN_KIND | IFF_VNET_HDR))
+		if (t->flags != flags)
 			return -EINVAL;
 		*fd = fcntl(t->kept, F_DUPFD_CLOEXEC, 0);
 		return *fd < 0 ? -errno : 0;
@@ -291,11 +400,6 @@ static int64_t tun_attach(struct call *c, int sfd)
 		(TUN_KIND | IFF_NO_PI | IFF_VNET_HDR);
 	if ((flags & TUN_KIND) != IFF_TUN && (flags & TUN_KIND) != IFF_TAP)
 		return -EINVAL;
-	if (!(flags & IFF_NO_PI)) {
-		log_line("%s (pid %d): a tun with packet information is refused: set IFF_NO_PI",
-			 task_comm(c->task), c->pid);
-		return -EINVAL;
-	}
 	ret = tun_kept(ifr.ifr_name, flags, sfd, &fd);
 	if (ret == -ENODEV)
 		ret = tun_make(ifr.ifr_name, flags, sfd, &fd);

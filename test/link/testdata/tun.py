@@ -35,7 +35,6 @@ check("features", struct.unpack("I", fcntl.ioctl(os.open("/dev/net/tun", os.O_RD
 fails(errno.EEXIST, fcntl.ioctl, f, SETIFF, bytes(40))
 fails(errno.EBUSY, attach, "tun0")
 fails(errno.EINVAL, attach, "tun1", NO_PI)
-fails(errno.EINVAL, attach, "tun1", TUN)
 fails(errno.EINVAL, fcntl.ioctl, f, OFFLOAD, 1)
 fails(errno.ENOTTY, fcntl.ioctl, os.pipe()[0], SETIFF, bytes(40))
 fails(errno.EAGAIN, os.read, f, 1)
@@ -118,6 +117,37 @@ for offload, most in (0, 0), (0xf, 1), (0x7, 0):   # of TSO without ECN, nothing
 os.close(f)
 while exists(name):
     pass
+
+# Packet information before each packet, and before the header: flags and EtherType.
+for kind, head, net in (TUN, 0, "10.97.1"), (TUN, HEAD, "10.97.2"), (TAP, 0, "10.97.3"):
+    f, name = attach("", kind | head)
+    check("TUNGETIFF", struct.unpack_from("16xH", fcntl.ioctl(f, GETIFF, bytes(40)))[0], kind | head)
+    ip("addr", "add", net + ".1/24", "dev", name)
+    ip("link", "set", name, "up")
+    start = 4 + (10 if head else 0)
+    ether = 14 if kind == TAP else 0
+    if ether:
+        ip("neigh", "add", net + ".2", "lladdr", "02:00:00:00:00:02", "dev", name)
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.bind((net + ".1", 9))
+    s.settimeout(10)
+    s.sendto(b"question", (net + ".2", 9))
+    while not (packet := os.read(f, 2000)).endswith(b"question"):   # IPv6 may come first
+        check("information of an IPv6 packet", (packet[:4], packet[start + ether] >> 4), (b"\0\0\x86\xdd", 6))
+    check("information", packet[:4], b"\0\0\x08\0")
+    at = start + ether
+    check("packet", (packet[at], packet[at + 28:]), (0x45, b"question"))
+    answer = bytearray(packet[:at + 28]) + b"answer!!"
+    answer[4:start] = bytes(start - 4)
+    if ether:
+        answer[start:start + 12] = packet[start + 6:start + 12] + packet[start:start + 6]
+    answer[at + 12:at + 16], answer[at + 16:at + 20] = packet[at + 16:at + 20], packet[at + 12:at + 16]
+    answer[at + 26:at + 28] = b"\0\0"   # no checksum
+    check("written", os.write(f, answer), len(answer))
+    check("answer", s.recv(100), b"answer!!")
+    os.close(f)
+    while exists(name):
+        pass
 
 for kind in ("tun", "tap"):
     check("ip tuntap add", ip("tuntap", "add", "kept", "mode", kind).returncode, 0)
