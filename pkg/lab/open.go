@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/lklrun/lklrun/internal/base/suggest"
@@ -14,15 +15,17 @@ import (
 
 // listed is an instance in the output of lklctl list.
 type listed struct {
-	Name       string `json:"name"`
-	Stack      string `json:"stack"`
-	Running    bool   `json:"running"`
-	Interfaces []struct {
-		Name string   `json:"name"`
-		Type string   `json:"type"`
-		Host string   `json:"host"`
-		Addr []string `json:"addr"`
-	} `json:"interfaces"`
+	Name       string           `json:"name"`
+	Stack      string           `json:"stack"`
+	Running    bool             `json:"running"`
+	Interfaces []listedInterface `json:"interfaces"`
+}
+
+type listedInterface struct {
+	Name string   `json:"name"`
+	Type string   `json:"type"`
+	Host string   `json:"host"`
+	Addr []string `json:"addr"`
 }
 
 func instances(ctx context.Context, p programs) ([]listed, error) {
@@ -44,14 +47,16 @@ func decode(out []byte, v any, what string) error {
 	return nil
 }
 
-// lab returns the name of the lab to which an instance belongs. Each interface of
-// a node is at a wire whose name begins with that of the lab.
+// lab returns the name of the lab to which an instance belongs. A node has a wire whose
+// name begins with that of the lab. It may have more interfaces, by lklctl link add.
 func (i *listed) lab() (lab, node string, ok bool) {
-	lab, node, ok = strings.Cut(i.Name, ".")
-	for _, f := range i.Interfaces {
-		ok = ok && f.Type == "wire" && strings.HasPrefix(f.Host, lab+".")
-	}
-	return lab, node, ok && len(i.Interfaces) > 0
+	lab, node, _ = strings.Cut(i.Name, ".")
+	return lab, node, slices.ContainsFunc(i.Interfaces, func(f listedInterface) bool { return f.of(lab) })
+}
+
+// of reports whether an interface is at a wire of a lab.
+func (f listedInterface) of(lab string) bool {
+	return f.Type == "wire" && strings.HasPrefix(f.Host, lab+".")
 }
 
 // All returns the running labs of this user in the order of their names. Their
@@ -90,6 +95,9 @@ func All(ctx context.Context, o *Options) ([]*Lab, error) {
 func (p *Plan) add(i *listed, name string) {
 	n := PlannedNode{Name: name, Instance: i.Name, Stack: i.Stack}
 	for _, f := range i.Interfaces {
+		if !f.of(p.Name) {
+			continue
+		}
 		wire := strings.TrimPrefix(f.Host, p.Name+".")
 		planned := PlannedInterface{Name: f.Name, Wire: wire}
 		for _, a := range f.Addr {

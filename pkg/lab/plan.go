@@ -403,11 +403,17 @@ func (p *planner) addFlags() error {
 			}
 			node.Flags = append(node.Flags, "--mem", mem)
 		}
+		resolves := false
 		for j := range node.Interfaces {
 			spec, err := p.spec(node, j)
 			if err != nil {
 				return err
 			}
+			i, err := config.ParseInterface(spec)
+			if err != nil {
+				return err
+			}
+			resolves = resolves || len(i.DNS) > 0
 			if err := p.addNAT(node, j); err != nil {
 				return err
 			}
@@ -430,8 +436,9 @@ func (p *planner) addFlags() error {
 			}
 			node.Flags = append(node.Flags, "--sysctl", name+"="+sysctls[name])
 		}
-		// The nodes have no name server. A query to this address fails at once.
-		node.Flags = append(node.Flags, "--dns", "127.0.0.1")
+		if !resolves { // a query to this address fails at once
+			node.Flags = append(node.Flags, "--dns", "127.0.0.1")
+		}
 		for _, h := range node.Names {
 			node.Flags = append(node.Flags, "--add-host", h.Name+"="+h.Addr.String())
 		}

@@ -22,7 +22,7 @@ import (
 // has its own folder. SERVER, 192.0.2.1 and the other addresses of the pages belong to a
 // peer.
 func TestCommands(t *testing.T) {
-	kit.Need(t, "ip", "nginx", "mptcpize", "iperf3", "dnsmasq", "rsync", "curl", "wget", "jq", "nc", "tshark", "tcpdump", "redis-server", "redis-cli", "/usr/sbin/bird", "setpriv", "pytest-3", kit.Bin("lklrun"), kit.Bin("lklctl"))
+	kit.Need(t, "ip", "nginx", "mptcpize", "iperf3", "dnsmasq", "rsync", "curl", "wget", "jq", "nc", "tshark", "tcpdump", "redis-server", "redis-cli", "/usr/sbin/bird", "/usr/sbin/named", "/usr/sbin/tayga", "/usr/sbin/nft", "setpriv", "pytest-3", kit.Bin("lklrun"), kit.Bin("lklctl"))
 	pages := []string{"README.md"}
 	for _, folder := range []string{"tutorials", "how-to"} {
 		found, err := filepath.Glob(filepath.Join(kit.Root(), "docs", folder, "*.md"))
