@@ -491,7 +491,7 @@ func TestEgressCrowd(t *testing.T) {
 // bulk sends to a server that does not read, and meanwhile much data both ways to one that
 // echoes, with a reset by the server and an end by each side.
 const bulk = `
-import os, socket, sys, threading
+import os, random, socket, sys, threading
 mute = socket.create_connection(("good.test", 2223), 20)
 mute.setblocking(False)
 try:
@@ -511,6 +511,15 @@ def echo(data):
 print("echo", [echo(os.urandom(n)) for n in (1, 5000000, 30000000)])
 bad = [n for n in range(100000, 500000, 6500) if not echo(os.urandom(n))]
 print("near the change", bad)
+def turns(n):
+    s = socket.create_connection(("good.test", 2222), 60)
+    for _ in range(n):
+        data = os.urandom(random.randrange(1, 3000))
+        s.sendall(data)
+        if s.recv(len(data), socket.MSG_WAITALL) != data: return False
+    s.shutdown(socket.SHUT_WR)
+    return s.recv(1) == b""
+print("round trips", [n for n in range(1, 33) if not turns(n)])
 s = socket.create_connection(("good.test", 2224), 60)
 s.sendall(b"go")
 got = 0
@@ -544,7 +553,7 @@ func TestEgressBulk(t *testing.T) {
 	for _, iface := range gateways {
 		for _, engine := range []string{"supervise", "preload"} {
 			r := kit.Run(t, 3*kit.Limit, s.command(kit.Bin("lklrun"), "--name", kit.NewName(), "--engine", engine, "--if", iface, "--allow", "good.test", "--", "/usr/bin/python3", "-c", bulk))
-			if want := "echo [True, True, True]\nnear the change []\nreset True\n"; r.Status != 0 || r.Stdout != want {
+			if want := "echo [True, True, True]\nnear the change []\nround trips []\nreset True\n"; r.Status != 0 || r.Stdout != want {
 				t.Errorf("%s, %s: %v", iface, engine, r)
 			}
 		}

@@ -167,8 +167,12 @@ func (k *kernel) watch(id uint64, to netip.AddrPort, host *net.TCPConn, flow *ru
 }
 
 // worthReplacing is the number of bytes after which the kernel's process gets the host's
-// socket. A connection with fewer bytes is not worth the messages.
-const worthReplacing = 256 << 10
+// socket. A connection with fewer bytes is not worth the messages. A read counts as at least
+// eachRead bytes, because round trips with little data gain most.
+const (
+	worthReplacing = 256 << 10
+	eachRead       = 16 << 10
+)
 
 // send passes the stack's data to the host if the rules permit them.
 func (p *pipe) send(flow *rules.Flow) {
@@ -217,7 +221,7 @@ func (p *pipe) receive() {
 // count counts bytes, and begins to replace the pipe by the host's socket. The kernel's process
 // then ends its direction, so send reads what is in the pipe, and its end.
 func (p *pipe) count(n int) {
-	if p.moved.Add(int64(n)) < worthReplacing || !p.checked.Load() || p.replacing.Load() {
+	if p.moved.Add(int64(max(n, eachRead))) < worthReplacing || !p.checked.Load() || p.replacing.Load() {
 		return
 	}
 	p.k.mu.Lock()
