@@ -353,6 +353,14 @@ def serve():
         threading.Timer(%g, s.sendto, (query[:2] + b'\x81\x8%d' + query[4:6] + bytes(6) + query[12:], client)).start()
 run(serve)
 `
+	misses = `
+def miss():
+    while True:
+        u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try: u.connect(('192.0.2.9', 123))
+        except OSError: over.wait(0.05)
+run(miss)
+`
 	silence  = "\nu = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.bind(('', %d)); keep['u'] = u\n"
 	resolves = `
 def work():
@@ -483,6 +491,14 @@ run(work)
 	{"a host without a name server", end{flags: dns(2), program: resolves, want: explain.NameServer, text: "no program there has that port, or a firewall rejects the packets"},
 		end{not: "name server"}},
 	{"a name server at an address without a host", end{flags: dns(77), program: resolves, want: explain.NameServer, text: "does not answer ARP or neighbour discovery"},
+		end{}},
+	{"a name server without a route", end{flags: []string{"--dns", "192.0.2.53", "--dns", "2001:db8::53"}, program: resolves, want: explain.NameServer, text: "no route to the name server 192.0.2.53 or 2001:db8::53"},
+		end{}},
+	{"a second name server without a route", end{flags: append(dns(2), "--dns", "192.0.2.53"), program: resolves + misses, not: "name server"},
+		end{program: fmt.Sprintf(names, 0.1, 3)}},
+	{"a name server without a route that nobody asks", end{flags: []string{"--dns", "192.0.2.53"}, program: dials + steady, not: "name server"},
+		end{program: fmt.Sprintf(listens, 9) + reads}},
+	{"a name server on loopback", end{flags: []string{"--dns", "127.0.0.53"}, program: misses, not: "name server"},
 		end{}},
 	{"a name server that fails", end{flags: dns(2), program: resolves, want: explain.NameServer, text: "cannot resolve example.org: the name server 10.97.0.2 port 53 answers each query with SERVFAIL"},
 		end{program: fmt.Sprintf(names, 0.1, 2), not: "name server"}},

@@ -121,6 +121,11 @@ func Protocols(ctx context.Context, c *stackconn.Conn) (Set, error) {
 	return readFile(ctx, c, "/proc/net/snmp", parsePaired)
 }
 
+// Protocols6 is like Protocols, for IPv6 (/proc/net/snmp6).
+func Protocols6(ctx context.Context, c *stackconn.Conn) (Set, error) {
+	return readFile(ctx, c, "/proc/net/snmp6", parseSingle)
+}
+
 // readFile reads a file of counters. If the file does not exist, the set is empty.
 func readFile(ctx context.Context, c *stackconn.Conn, path string, parse func(string) (Set, error)) (Set, error) {
 	b, err := c.ReadFile(ctx, path)

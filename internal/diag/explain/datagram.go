@@ -158,6 +158,15 @@ func (j *Judge) unanswered() (all []Finding) {
 			all = append(all, f)
 		}
 	}
+	if n := j.last.RouteErrors; n > 0 && len(j.last.NoRoute) > 0 {
+		servers := j.last.NoRoute[0].String()
+		for _, a := range j.last.NoRoute[1:] {
+			servers += " or " + a.String()
+		}
+		all = append(all, Finding{NameServer, fmt.Sprintf("The stack has no route to the name server %s, so a program that resolves a name gets an error at once. "+
+			"Evidence: since its start, the stack has missed a route %s, for queries or for other destinations. "+
+			"Next: lklctl exec -- ip route shows the routes, and the key gw of --if sets a default route; lklrun --dns chooses another name server.", servers, text.Plural(int(n), "time"))})
+	}
 	return all
 }
 

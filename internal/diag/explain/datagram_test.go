@@ -63,6 +63,16 @@ func loses(reason, from, to string) func(int, func(Datagram), *Reading) {
 	}
 }
 
+// misses is the state of the routes.
+func misses(n uint64, servers ...string) func(int, func(Datagram), *Reading) {
+	return func(_ int, _ func(Datagram), r *Reading) {
+		r.RouteErrors = n
+		for _, s := range servers {
+			r.NoRoute = append(r.NoRoute, netip.MustParseAddr(s))
+		}
+	}
+}
+
 var talks = []talk{
 	{"a silent name server", nameServer, Receive, NameServer, each(10, Datagram{Out: true, Name: "example.org"})},
 	{"a silent name server behind the gateway", nameServer, Receive, NameServer, each(10, Datagram{Out: true, Name: "example.org", Iface: "user0"})},
@@ -81,6 +91,9 @@ var talks = []talk{
 	{"a name server without a host", nameServer, Receive, NameServer, loses("NEIGH_FAILED", "10.0.0.1:40000", nameServer)},
 	{"a rule that drops the answers of a name server", nameServer, Receive, NameServer, loses("NETFILTER_DROP", nameServer, "10.0.0.1:40000")},
 	{"a packet for a closed port", nameServer, Elsewhere, "", loses("NO_SOCKET", nameServer, "10.0.0.1:40000")},
+	{"two name servers without a route", timeServer, Elsewhere, NameServer, misses(3, "10.1.0.53", "10.2.0.53")},
+	{"a name server without a route that nobody asks", timeServer, Elsewhere, "", misses(0, "10.1.0.53")},
+	{"a missing route to others", timeServer, Elsewhere, "", misses(3)},
 	{"no answer to datagrams", timeServer, Receive, Datagrams, each(10, Datagram{Out: true})},
 	{"no answer to datagrams of an event loop", timeServer, Events, Datagrams, each(10, Datagram{Out: true})},
 	{"no answer to datagrams, through the gateway", timeServer, Receive, Datagrams, each(10, Datagram{Out: true, Iface: "user0"})},

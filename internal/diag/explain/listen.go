@@ -9,17 +9,24 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
 
+	"github.com/lklrun/lklrun/internal/diag/counters"
 	"github.com/lklrun/lklrun/internal/diag/owners"
 	"github.com/lklrun/lklrun/internal/diag/packets"
+	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/internal/stack/stacknet"
 	"github.com/lklrun/lklrun/pkg/capture"
 	"github.com/lklrun/lklrun/pkg/config"
 )
@@ -126,6 +133,55 @@ func (l *listener) add(ctx context.Context, r *Reading) error {
 	r.Datagrams, l.heard = l.heard, nil
 	l.mu.Unlock()
 	slices.SortStableFunc(r.Datagrams, func(a, b Datagram) int { return a.At.Compare(b.At) })
+	return nil
+}
+
+// routes adds the program's name servers, if the stack has a route to none of them and has missed a
+// route. A query without a route is no packet, so that nothing else shows it.
+func (l *listener) routes(ctx context.Context, info *instance.Info, r *Reading) error {
+	resolv, err := os.ReadFile(filepath.Join(info.Files(), instance.ResolvFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // the program has a file of its own
+	}
+	if err != nil {
+		return err
+	}
+	n, err := stacknet.Open(ctx, l.conn)
+	if err != nil {
+		return err
+	}
+	defer n.Close()
+	var servers []netip.Addr
+	for line := range strings.Lines(string(resolv)) {
+		f := strings.Fields(line)
+		if len(f) < 2 || f[0] != "nameserver" {
+			continue
+		}
+		a, err := netip.ParseAddr(f[1])
+		if err != nil {
+			continue
+		}
+		if ok, err := n.Reaches(a, netip.Addr{}, 0); ok || err != nil {
+			return err
+		}
+		servers = append(servers, a)
+	}
+	r.NoRoute = servers
+	for _, ip := range []struct {
+		has     func(netip.Addr) bool
+		read    func(context.Context, *stackconn.Conn) (counters.Set, error)
+		counter string
+	}{{netip.Addr.Is4, counters.Protocols, "IpOutNoRoutes"}, {netip.Addr.Is6, counters.Protocols6, "Ip6OutNoRoutes"}} {
+		if !slices.ContainsFunc(servers, ip.has) {
+			continue
+		}
+		set, err := ip.read(ctx, l.conn)
+		if err != nil {
+			return err
+		}
+		v, _ := set.Get(ip.counter)
+		r.RouteErrors += uint64(v.Int())
+	}
 	return nil
 }
 

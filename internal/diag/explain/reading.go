@@ -27,6 +27,8 @@ type Reading struct {
 	Ports        [2]uint16         // first and last ephemeral port; 0: unknown
 	UDP          []UDPSocket       // UDP sockets; none if the Watcher does not listen
 	Datagrams    []Datagram        // since the previous reading
+	NoRoute      []netip.Addr      // the program's name servers, if the stack has a route to none of them
+	RouteErrors  uint64            // packets and connects since the start of the stack for which IP found no route
 	RcvMost      uint64            // largest receive buffer that TCP chooses (net.ipv4.tcp_rmem); 0: unknown
 }
 

@@ -7,6 +7,7 @@ package explain
 import (
 	"context"
 
+	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
@@ -18,6 +19,8 @@ func listen(context.Context, *stackconn.Conn, string) (*listener, error) { retur
 func (*listener) close() {}
 
 func (*listener) add(context.Context, *Reading) error { return nil }
+
+func (*listener) routes(context.Context, *instance.Info, *Reading) error { return nil }
 
 func (*Judge) heard(*Reading) {}
 

@@ -295,6 +295,11 @@ func Observe(ctx context.Context, conn *stackconn.Conn, info *instance.Info, d, 
 		case <-tick.C:
 		}
 	}
+	if conn.Err() == nil {
+		if err := w.udp.routes(ctx, info, j.last); err != nil {
+			return nil, err
+		}
+	}
 	rep := j.Report()
 	rep.Instance = info.Name
 	if conn.Err() != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// Reaches reports whether a routing table leads from src to dst through an interface (0:
-// any), like `ip route get fibmatch`. Without fibmatch, IPv4 treats a destination as a
+// Reaches reports whether a routing table leads from src (the zero Addr: any address) to dst
+// through an interface (0: any), like `ip route get fibmatch`. Without fibmatch, IPv4 treats a destination as a
 // neighbour if no route leads there through the interface
 // (ip_route_output_key_hash_rcu(), net/ipv4/route.c).
 func (n *Netlink) Reaches(dst, src netip.Addr, ifindex int) (bool, error) {
@@ -27,7 +27,9 @@ func (n *Netlink) Reaches(dst, src netip.Addr, ifindex int) (bool, error) {
 	binary.NativeEndian.PutUint32(head[8:], unix.RTM_F_FIB_MATCH)
 	_, err := n.r.request(unix.RTM_GETROUTE, 0, head, func(ae *netlink.AttributeEncoder) {
 		ae.Bytes(unix.RTA_DST, dst.AsSlice())
-		ae.Bytes(unix.RTA_SRC, src.AsSlice())
+		if src.IsValid() {
+			ae.Bytes(unix.RTA_SRC, src.AsSlice())
+		}
 		if ifindex != 0 {
 			ae.Uint32(unix.RTA_OIF, uint32(ifindex))
 		}

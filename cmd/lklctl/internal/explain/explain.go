@@ -104,7 +104,7 @@ func (o *options) parse(cmd *cobra.Command, args []string) (err error) {
 }
 
 func run(ctx context.Context, c *verb.Call, info *instance.Info, conn *stackconn.Conn, o *options) error {
-	r, err := report(ctx, info, conn, o)
+	r, err := report(ctx, c, info, conn, o)
 	if err != nil {
 		return err
 	}
@@ -125,11 +125,14 @@ func run(ctx context.Context, c *verb.Call, info *instance.Info, conn *stackconn
 }
 
 // report observes the run, or asks lklrun for what it has recorded.
-func report(ctx context.Context, info *instance.Info, conn *stackconn.Conn, o *options) (*explain.Report, error) {
+func report(ctx context.Context, c *verb.Call, info *instance.Info, conn *stackconn.Conn, o *options) (*explain.Report, error) {
 	if info.Engine == instance.EngineVirtual {
 		return nil, fmt.Errorf("instance %q: time stands still, so nothing can be observed; \"lklctl netstat -ti\" shows what the kernel has measured", info.Name)
 	}
 	if o.since == "" {
+		if err := c.Fetch(ctx, info, instance.ResolvFile); err != nil {
+			return nil, err
+		}
 		return explain.Observe(ctx, conn, info, o.lasts, o.most)
 	}
 	r, err := rpc.Do(ctx, conn, explain.Recorded, struct{}{}, nil)
