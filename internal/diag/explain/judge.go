@@ -298,6 +298,10 @@ func (s *step) sending(p *part, moved bool) map[Code]float64 {
 	case !moved:
 	case on.Gateway && s.gatewayCPU >= gatewayFull:
 		change(Gateway, PeerWindow, SendBuffer, Program, Congestion)
+		// It loses no packets, but TCP sends some again if it acknowledges late.
+		if way := on.Ways[stacknet.Out]; !way.Drop && way.Netem.Loss == 0 {
+			change(Gateway, Loss)
+		}
 	case s.stackCPU >= cpuFull && times[PathRate] < busy/2:
 		change(CPU, SendBuffer, Program, Congestion)
 	}
@@ -342,15 +346,19 @@ func (s *step) flight(p *part) Code {
 		return Pacing
 	case i.NotSent.N > 0 && on.Backlog > 0 && !full && on.Qdisc != "fq":
 		return PathRate
+	case (!greedy || i.NotSent.N < i.SndMSS.N) && bufferFilled(p.sock.Memory):
+		// The kernel does not count this time if the stack waits for room in the buffer
+		// (supervise), or if one write exceeds the buffer and fills most of the window.
+		return SendBuffer
 	case greedy:
 		return Congestion
 	}
-	// With supervise, the stack waits for room in the buffer without telling the kernel,
-	// so that the kernel does not count this time.
-	if m := p.sock.Memory; m != nil && m.Sndbuf.N > 0 && float64(m.WmemQueued.N) >= bufferFull*float64(m.Sndbuf.N) {
-		return SendBuffer
-	}
 	return Program
+}
+
+// bufferFilled reports whether a send buffer is nearly full.
+func bufferFilled(m *sockdiag.MemInfo) bool {
+	return m != nil && m.Sndbuf.N > 0 && float64(m.WmemQueued.N) >= bufferFull*float64(m.Sndbuf.N)
 }
 
 // tolerated reports whether BBR ignores a loss of n segments: its rate depends on larger ones only.

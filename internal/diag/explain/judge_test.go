@@ -49,8 +49,11 @@ func made(n int, change func(k uint64, i *sockdiag.TCPInfo, r *Reading)) *Judge 
 		}
 		c := live.Connection{ID: "7", Proto: "tcp", Local: local, Remote: remote, Process: "curl", PID: 42, BytesSent: i.BytesSent, BytesReceived: i.BytesRecv,
 			Subflows: []live.Subflow{{ID: "7", Iface: "eth0"}}}
-		if len(r.Conns) == 1 { // change has set the queue
+		if len(r.Conns) == 1 { // change has set the queue or the buffers
 			sock.RecvQ = r.Conns[0].Sockets.RecvQ
+			if m := r.Conns[0].Sockets.Memory; m != nil {
+				sock.Memory = m
+			}
 		}
 		c.Sockets.Socket = sock
 		r.Conns = []live.Connection{c}
@@ -78,6 +81,14 @@ var cases = []struct {
 		i.Busy, i.BytesSent, i.Unacked = known(0), known(0), known(0)
 	}},
 	{"send buffer of the kernel", SendBuffer, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) { i.SndbufLimited = known(k * 90000) }},
+	{"large writes into a small send buffer", SendBuffer, func(_ uint64, i *sockdiag.TCPInfo, r *Reading) {
+		i.Unacked = known(38)
+		r.Conns = []live.Connection{{Sockets: sockdiag.Connection{Socket: sockdiag.Socket{Memory: &sockdiag.MemInfo{Sndbuf: known(16384), WmemQueued: known(60000)}}}}}
+	}},
+	{"a full send buffer, and data that the window holds back", Congestion, func(_ uint64, i *sockdiag.TCPInfo, r *Reading) {
+		i.Unacked, i.NotSent = known(40), known(99999)
+		r.Conns = []live.Connection{{Sockets: sockdiag.Connection{Socket: sockdiag.Socket{Memory: &sockdiag.MemInfo{Sndbuf: known(150000), WmemQueued: known(160000)}}}}}
+	}},
 	{"slow peer", PeerWindow, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) {
 		i.RwndLimited, i.SndWnd = known(k*80000), known(k%3*30000)
 	}},
@@ -88,6 +99,9 @@ var cases = []struct {
 	{"congestion window", Congestion, func(_ uint64, i *sockdiag.TCPInfo, _ *Reading) { i.Unacked, i.NotSent = known(40), known(99999) }},
 	{"congestion window, and one lost segment", Congestion, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) {
 		i.Unacked, i.TotalRetrans, i.CAState = known(40), known(min(1, k/10)), known(3)
+	}},
+	{"late acknowledgements", Congestion, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) {
+		i.TotalRetrans, i.DSACKDups, i.Unacked, i.NotSent = known(k), known(k), known(40), known(99999)
 	}},
 	{"pacing", Pacing, func(_ uint64, i *sockdiag.TCPInfo, _ *Reading) { i.MaxPacingRate = known(1250000) }},
 	{"loss beyond", Loss, func(k uint64, i *sockdiag.TCPInfo, _ *Reading) {
@@ -120,6 +134,16 @@ var cases = []struct {
 	{"gateway", Gateway, func(k uint64, i *sockdiag.TCPInfo, r *Reading) {
 		on(r, func(f *Iface) { f.Gateway = true })
 		r.CPU.Gateway = time.Duration(k) * every * 9 / 10
+	}},
+	{"late acknowledgements of the gateway", Gateway, func(k uint64, i *sockdiag.TCPInfo, r *Reading) {
+		on(r, func(f *Iface) { f.Gateway = true })
+		r.CPU.Gateway = time.Duration(k) * every * 9 / 10
+		i.TotalRetrans, i.Unacked, i.NotSent = known(k), known(40), known(99999)
+	}},
+	{"loss on the way to the gateway", Loss, func(k uint64, i *sockdiag.TCPInfo, r *Reading) {
+		on(r, func(f *Iface) { f.Gateway, f.Ways[stacknet.Out].Netem.Loss = true, 0.01 })
+		r.CPU.Gateway = time.Duration(k) * every * 9 / 10
+		i.TotalRetrans, i.Unacked, i.NotSent = known(k), known(40), known(99999)
 	}},
 	{"behind the gateway", Gateway, func(k uint64, i *sockdiag.TCPInfo, r *Reading) {
 		on(r, func(f *Iface) { f.Gateway = true })

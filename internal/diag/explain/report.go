@@ -184,7 +184,7 @@ func (v *view) settle(iface string, all map[Code]float64) {
 	}
 	// After a loss, the window is small because of the loss, unless hardly anything was lost.
 	switch {
-	case f.segments > 0 && float64(f.retrans) < lossLeast*float64(f.segments), f.bbr && tolerated(f.retrans, f.segments):
+	case f.segments > 0 && float64(f.lost()) < lossLeast*float64(f.segments), f.bbr && tolerated(f.retrans, f.segments):
 		become(Congestion, Loss)
 	case f.retrans == 0:
 	case all[PathRate] > all[Loss]:
@@ -304,9 +304,12 @@ func (v *view) evidence(l *Limit) (all []string) {
 	case Congestion:
 		add("the congestion window of %s is full: %.0f segments on average", f.congestion, f.mean(f.cwnd))
 		add("a round trip takes %s", text.Millis(uint64(rtt)))
-		if f.retrans == 0 {
+		switch {
+		case f.retrans == 0:
 			add("no segment was lost")
-		} else {
+		case 2*f.lost() <= f.retrans:
+			add("%d of %d segments were retransmitted, and the peer received %d twice: these were late, not lost", f.retrans, f.segments, f.duplicates)
+		default:
 			add("%d of %d segments were retransmitted, too few to matter", f.retrans, f.segments)
 		}
 	case Pacing:
@@ -543,8 +546,18 @@ func (v *view) remedy(l *Limit) []string {
 func (v *view) sysctl(f *flow) bool { return v.last.RcvMost > 0 && f.rcvbuf == v.last.RcvMost }
 
 // overtakes reports whether segments overtook each other at least half as often as TCP sent
-// some again. If it is rarer, the loss limits the connection.
-func (f *flow) overtakes() bool { return f.reordered > 0 && 2*f.reordered >= f.retrans }
+// some again. If it is rarer, the loss limits the connection. Single events also occur without
+// reordering.
+func (f *flow) overtakes() bool { return f.reordered > 2 && 2*f.reordered >= f.retrans }
+
+// lost returns the number of segments that were sent again because they were lost. Without
+// reordering, the peer receives a segment twice if its acknowledgement is late.
+func (f *flow) lost() uint64 {
+	if f.overtakes() {
+		return f.retrans
+	}
+	return f.retrans - min(f.retrans, f.duplicates)
+}
 
 // reorders reports whether segments overtook each other so often that what TCP sent again had
 // mostly not been lost.
