@@ -201,7 +201,7 @@ func labCommand(end *exit.End) *cobra.Command {
 		cobra.CheckErr(cmd.RegisterFlagCompletionFunc(name, completeStack))
 	}
 	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("sysctl", completeSysctl))
-	cmd.AddCommand(labUpCommand(), labRunCommand(), labExecCommand(end), labSetCommand(), labStatusCommand(), labDownCommand())
+	cmd.AddCommand(labUpCommand(), labRunCommand(), labReplayCommand(), labExecCommand(end), labSetCommand(), labStatusCommand(), labDownCommand())
 	return cmd
 }
 

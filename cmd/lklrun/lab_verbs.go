@@ -360,6 +360,9 @@ type labReport struct {
 	WallSeconds    float64 `json:"wall_seconds,omitempty"`
 
 	Stop *lab.Stop `json:"stop,omitempty"` // with --stop-at: when and why the lab stopped
+
+	programs []string // paths of executed programs, in virtual time
+	ended    bool     // the lab was run to its end, which may be a step that failed
 }
 
 func labRunCommand() *cobra.Command {
@@ -374,6 +377,7 @@ func labRunCommand() *cobra.Command {
 		until   time.Duration
 		stopAt  string
 		hold    bool
+		dir     string
 	)
 	output := cli.OutputTable
 	cmd := &cobra.Command{
@@ -387,7 +391,10 @@ With --time virtual, clocks advance only while all programs wait. An hour of
 waiting takes no time, and two runs with the same seed and the same programs give
 the same packets and output. Not all programs and labs can run so: what is not
 supported ends the lab with a line that names it. --stop-at ends the lab at a
-moment, and --hold keeps it then, so that lklctl can look at its nodes.`,
+moment, and --hold keeps it then, so that lklctl can look at its nodes. --record
+writes what "lklrun lab replay" needs to repeat the run elsewhere; programs then
+get only HOME, PATH, TMPDIR, SHELL, the user, the time zone and the locale from
+the environment.`,
 		Example: "  lklrun lab run test.json\n  lklrun lab run --results out -o json test.json\n  lklrun lab run --time virtual --seed 7 test.json",
 		Args:    oneFile,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -403,6 +410,9 @@ moment, and --hold keeps it then, so that lklctl can look at its nodes.`,
 			}
 			if len(t.Steps) == 0 {
 				return cli.Usagef("%s: the file has no steps; add \"steps\", or use lklrun lab up", args[0])
+			}
+			if dir != "" && folder != "" {
+				return cli.Usagef("--record and --results: the folder of a record contains the results; remove one of them")
 			}
 			if folder == "" {
 				folder = t.Name + ".results"
@@ -431,11 +441,17 @@ moment, and --hold keeps it then, so that lklctl can look at its nodes.`,
 				return cli.Usagef("--until: requires --time virtual")
 			case cmd.Flags().Changed("stop-at"), hold:
 				return cli.Usagef("--stop-at and --hold: require --time virtual")
+			case dir != "":
+				return cli.Usagef("--record: requires --time virtual")
 			case cmd.Flags().Changed("seed"):
 				return cli.Usagef("--seed: requires --time virtual; in real time, \"seed\" in the file repeats the decisions of the wires")
 			}
 			report := &labReport{Lab: t.Name, Folder: folder, Steps: []lab.Result{}}
-			err = runLab(cmd.Context(), t, report, run)
+			if dir != "" {
+				err = recordLab(cmd.Context(), dir, args[0], vars, t, report, run)
+			} else {
+				err = runLab(cmd.Context(), t, report, run)
+			}
 			if output == cli.OutputJSON {
 				err = errors.Join(cli.WriteJSON(os.Stdout, report), err)
 			}
@@ -452,6 +468,7 @@ moment, and --hold keeps it then, so that lklctl can look at its nodes.`,
 	f.DurationVar(&until, "until", 0, "with --time virtual: end the lab at this `TIME`, such as 90s, whatever steps are left")
 	f.StringVar(&stopAt, "stop-at", "", "with --time virtual: end the lab when a counter of a node meets this `CONDITION`, such as drops>0 or client:TcpRetransSegs>=3")
 	f.BoolVar(&hold, "hold", false, "with --stop-at: keep the stopped lab for lklctl until Enter, Ctrl-C or lklctl stop")
+	f.StringVar(&dir, "record", "", "with --time virtual: write what \"lklrun lab replay\" needs to this `FOLDER`, with the results")
 	f.BoolVarP(&quiet, "quiet", "q", false, "do not print a line for each step")
 	f.BoolVar(&explain, "explain", false, "print the nodes, addresses, routes and wires without starting them")
 	f.VarP(&output, "output", "o", "print a line for each step, or JSON")
@@ -468,6 +485,8 @@ type labRun struct {
 
 	stopAt *lab.Condition // in virtual time, another end; nil: none
 	hold   bool           // keep the lab then
+	env    []string       // in virtual time, the environment of the programs; nil: that of this process
+	dir    string         // in virtual time, the working folder of the programs; empty: that of this process
 }
 
 // runLab performs the steps of a lab.
@@ -540,7 +559,7 @@ func (r *labRun) conclude(ctx context.Context, t *lab.Topology, report *labRepor
 
 // runVirtual performs the steps of a lab in virtual time.
 func runVirtual(ctx context.Context, t *lab.Topology, report *labReport, r labRun, done func(lab.Result)) (err error) {
-	o := lab.VirtualOptions{Seed: *r.seed, Folder: report.Folder, Capture: r.capture, Until: r.until, StopAt: r.stopAt, Done: done}
+	o := lab.VirtualOptions{Seed: *r.seed, Folder: report.Folder, Capture: r.capture, Until: r.until, StopAt: r.stopAt, Env: r.env, Dir: r.dir, Done: done}
 	if r.hold {
 		o.Hold = holdLab
 	}
@@ -562,6 +581,7 @@ func runVirtual(ctx context.Context, t *lab.Topology, report *labReport, r labRu
 	case report.Stop != nil && r.lines && !r.hold:
 		fmt.Println(stopped(report.Stop))
 	}
+	report.programs, report.ended = result.Programs, err == nil || ctx.Err() == nil
 	report.Steps = append(report.Steps, result.Steps...)
 	if report.Results = result.Values; report.Results == nil {
 		report.Results = map[string]string{}

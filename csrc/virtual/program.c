@@ -453,6 +453,18 @@ static void read_auxv(struct process *p, uint64_t *vdso, uint64_t *at_random)
 	}
 }
 
+/* Reports which file a process executes. */
+static void report_exec(const struct process *p)
+{
+	char link[32], path[4096];
+	ssize_t n;
+
+	snprintf(link, sizeof(link), "/proc/%d/exe", p->pid);
+	n = readlink(link, path, sizeof(path));
+	if (n > 0)
+		message(MSG_EXEC, p->program->id, now, path, (uint32_t)n);
+}
+
 /*
  * The first call after execve(). If there is a new program, its random bytes are
  * not those that we have given the old one. Nothing in it may depend on the host's
@@ -471,6 +483,7 @@ static void after_exec(struct thread *t)
 		fail("%s is not a program for this processor", p->program->name);
 	if (!memcmp(r, p->random, sizeof(r)))
 		return;	/* execve() has failed */
+	report_exec(p);
 	for (i = 0; i < thread_count; i++)
 		if (threads[i].p == p && &threads[i] != t)
 			threads[i].live = threads[i].held = false;

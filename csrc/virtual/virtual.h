@@ -36,6 +36,7 @@ enum msg_type {
 	MSG_GRANT = 'g',	/* run until @time, exclusively */
 	MSG_DONE = 'd',		/* has run until then; the next event is at @time; @id 1: there is an event for the control connection */
 	MSG_LISTEN = 'l',	/* program @id listens */
+	MSG_EXEC = 'p',		/* program @id has executed a file: its path */
 	MSG_END = 'e',		/* program @id has ended at @time, with the wait status */
 	MSG_FAIL = 'x',		/* the lab cannot go on: a line for the user */
 };

@@ -38,6 +38,8 @@ type VirtualOptions struct {
 	Capture bool          // write the packets on all wires to wires.pcapng in the folder
 	Until   time.Duration // end the lab at this time, whatever steps are left; 0: no
 	StopAt  *Condition    // end the lab when this holds, whatever steps are left; nil: no
+	Env     []string      // environment of the programs; nil: that of this process
+	Dir     string        // working folder of the programs; empty: that of this process
 	Done    func(Result)
 
 	// Hold is called at the stop of StopAt. Until it returns, time stands still, and the nodes are
@@ -51,6 +53,8 @@ type VirtualResult struct {
 	Values map[string]string // that the steps and nodes report, by name
 	Time   time.Duration     // of the lab, from its start to its end
 	Stop   *Stop             // why StopAt ended it; nil: it did not
+
+	Programs []string // paths of the programs that were executed
 }
 
 // virtualRun contains the state of RunVirtual.
@@ -98,6 +102,9 @@ func (t *Topology) RunVirtual(ctx context.Context, o VirtualOptions) (result Vir
 	if o.Folder, err = filepath.Abs(o.Folder); err != nil {
 		return result, err
 	}
+	if o.Env == nil {
+		o.Env = environ()
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r := &virtualRun{plan: p, o: &o, t: t, values: map[string]string{}}
@@ -140,7 +147,7 @@ func (t *Topology) RunVirtual(ctx context.Context, o VirtualOptions) (result Vir
 	if err == nil && r.stop != nil && o.Hold != nil {
 		err = r.hold(ctx)
 	}
-	return VirtualResult{r.results, r.values, r.lab.Now(), r.stop}, err
+	return VirtualResult{r.results, r.values, r.lab.Now(), r.stop, r.lab.Executed()}, err
 }
 
 // report adds the counters of the nodes to the results.
@@ -267,7 +274,7 @@ func (r *virtualRun) wire(k int) virtual.Wire {
 // node returns the description of a node.
 func (r *virtualRun) node(t *Topology, n *PlannedNode, folder string) (virtual.Node, error) {
 	at := join("nodes", n.Name)
-	v := virtual.Node{Name: n.Name, Env: environ(), Hosts: filepath.Join(folder, n.Name)}
+	v := virtual.Node{Name: n.Name, Env: r.o.Env, Dir: r.o.Dir, Hosts: filepath.Join(folder, n.Name)}
 	s, err := stack.Find(n.Stack, stack.SearchPath())
 	switch {
 	case err != nil:

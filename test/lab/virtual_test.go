@@ -1010,3 +1010,196 @@ func TestVirtualTimeHold(t *testing.T) {
 	}
 	before.Settles(10 * time.Second)
 }
+
+// virtualRecord is a lab that sends a datagram every ten seconds, with a program of its own folder.
+var virtualRecord = map[string]string{"server.py": `import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("", 80))
+while True:
+    data, peer = s.recvfrom(100)
+    print(data, flush=True)
+    s.sendto(data, peer)
+`, "client.py": `import socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.connect(("server", 80))
+for word in (b"first", b"second", b"third"):
+    print("%.9f" % time.time(), flush=True)
+    s.send(word)
+    s.recv(100)
+    time.sleep(10)
+`, "fault.json": `{
+  "stack": "vanilla", "vars": {"delay": "20ms"}, "wires": {"a": {"delay": "${delay}"}},
+  "nodes": {"client": {"wires": ["a"]}, "server": {"wires": ["a"], "run": ["/usr/bin/python3", "-u", "${dir}/server.py"], "server": true}},
+  "steps": [
+    {"on": "client", "run": ["/usr/bin/python3", "${dir}/client.py"]},
+    {"on": "client", "run": "${dir}/nap 5; echo $SECRET $LC_TEST; ls ${dir}; pwd"},
+    {"on": "client", "run": "false"}
+  ]
+}`}
+
+// TestVirtualTimeRecord checks that a recorded lab repeats in another folder and after the
+// originals have gone, and that a changed file, program or result is found.
+func TestVirtualTimeRecord(t *testing.T) {
+	kit.Need(t, "/usr/bin/python3")
+	u, _ := virtualLab(t, virtualRecord)
+	kit.Host.Run(t, "cp", "/usr/bin/sleep", filepath.Join(u.folder, "nap"))
+	cmd := u.lab("run", "--time", "virtual", "--seed", "9", "--var", "delay=30ms", "--record", "rec", "fault.json")
+	cmd.Env = append(cmd.Env, "SECRET=hidden-word", "LC_TEST=shown-word")
+	if r := kit.Run(t, 2*time.Minute, cmd); r.Status != 1 || !strings.Contains(r.Stderr, "step 3 (client: false): exit status 1") {
+		t.Fatal(r)
+	}
+	text, err := os.ReadFile(filepath.Join(u.folder, "rec", "results", "step-2.log"))
+	kit.Must(t, err)
+	if !strings.HasPrefix(string(text), "shown-word\nclient.py\n") {
+		t.Errorf("the environment of the programs: %s", text)
+	}
+	if out, err := exec.Command("grep", "-r", "hidden-word", filepath.Join(u.folder, "rec")).CombinedOutput(); err == nil {
+		t.Errorf("the record has the value of a variable that programs do not get: %s", out)
+	}
+	// Elsewhere: another folder, and nothing of the first one is left.
+	away := kit.Dir(t)
+	other := filepath.Join(u.folder, "a", "longer name")
+	kit.Must(t, os.MkdirAll(other, 0o777))
+	kit.Must(t, os.Rename(filepath.Join(u.folder, "rec"), filepath.Join(other, "rec")))
+	kit.Host.Run(t, "chown", "-R", fmt.Sprint(kit.OrdinaryUID), other)
+	for _, name := range []string{"server.py", "client.py", "fault.json", "nap"} {
+		kit.Must(t, os.Rename(filepath.Join(u.folder, name), filepath.Join(away, name)))
+	}
+	before := kit.Take(t)
+	replay := func() kit.Result {
+		cmd := u.lab("replay", "rec")
+		cmd.Dir = other
+		return kit.Run(t, 2*time.Minute, cmd)
+	}
+	for range 2 {
+		if r := replay(); r.Status != 0 || !regexp.MustCompile(`^identical: \d+ frames, 5 files\n$`).MatchString(r.Stdout) || r.Stderr != "" {
+			t.Fatalf("the replay of an unchanged record: %v", r)
+		}
+	}
+	change := func(name, from, to string) func() {
+		path := filepath.Join(other, "rec", name)
+		old, err := os.ReadFile(path)
+		kit.Must(t, err)
+		changed := strings.Replace(string(old), from, to, 1)
+		if changed == string(old) {
+			t.Fatalf("%s has no %q", name, from)
+		}
+		kit.Must(t, os.WriteFile(path, []byte(changed), 0o755))
+		return func() { kit.Must(t, os.WriteFile(path, old, 0o755)) }
+	}
+	// The second datagram leaves at the second time that the client prints.
+	text, err = os.ReadFile(filepath.Join(other, "rec", "results", "step-1.log"))
+	kit.Must(t, err)
+	at, err := strconv.ParseFloat(strings.Fields(string(text))[1], 64)
+	kit.Must(t, err)
+	second := fmt.Sprintf("%.3f", at-1767225600)
+	for _, c := range []struct {
+		name, from, to string
+		status         int
+		want           string
+	}{
+		{"files/client.py", "second", "sicond", 1, `file "client\.py" differs from the recorded one\n` +
+			`.*the replay differs in frame \d+: recorded at ` + second + `\d+ s on wire a from client, 48 bytes; replayed at ` + second + `\d+ s on wire a from client, 48 bytes, others from byte 4\d\n` +
+			`.*the replay differs in server\.log:2: recorded "b'second'"; replayed "b'sicond'"\n$`},
+		{"files/client.py", "second", "longer second", 1, `recorded at ` + second + `\d+ s on wire a from client, 48 bytes; replayed at ` + second + `\d+ s on wire a from client, 55 bytes\n`},
+		{"files/client.py", "import", "# import\nimport", 0, `file "client\.py" differs from the recorded one\n$`},
+		{"files/server.py", "print(data,", "print(data, 1,", 1, `file "server\.py" differs.*\n.*the replay differs in server\.log:1: recorded "b'first'"; replayed "b'first' 1"\n$`},
+		{"files/nap", "\x00\x00\x00\x00\x00\x00", "\x00\x00\x00\x00\x00\x01", 0, `program "\$\{dir\}/nap" differs from the recorded one\n.*file "nap" differs`},
+		{"record.json", `"/usr/bin/`, `"/usr/bin/no-such-`, 0, `program "/usr/bin/no-such-[a-z0-9.]+" is missing\n$`},
+		{"record.json", `"vanilla": "`, `"vanilla": "0`, 0, `stack "vanilla" differs from the recorded one\n$`},
+		{"record.json", `"lklrun": "`, `"lklrun": "1`, 0, `lklrun is (.*), recorded with 1(.*)\n$`},
+		{"record.json", `"seed": 9`, `"seed": 10`, 1, `the replay differs in frame \d+: `},
+		{"results/step-2.log", "shown", "other", 1, `^lklrun: the replay differs in step-2\.log:1: recorded "other-word"; replayed "shown-word"\n$`},
+		{"results/results.json", `"ok": false`, `"ok": true`, 1, `the replay differs in results\.json:3: recorded "  \\"ok\\": true,"; replayed "  \\"ok\\": false,"\n$`},
+	} {
+		undo := change(c.name, c.from, c.to)
+		if r := replay(); r.Status != c.status || !regexp.MustCompile(c.want).MatchString(r.Stderr) || (r.Stdout == "") != (r.Status == 1) {
+			t.Errorf("%s with %q for %q: expected status %d and %s: %v", c.name, c.to, c.from, c.status, c.want, r)
+		}
+		undo()
+	}
+	kit.Must(t, os.RemoveAll(filepath.Join(other, "fault.replay")))
+	before.Settles(10 * time.Second)
+	if left, err := filepath.Glob("/tmp/lklrun-record-*"); len(left) > 0 || err != nil {
+		t.Errorf("folders are left: %s, %v", left, err)
+	}
+}
+
+// TestVirtualTimeRecordInput checks what --record and replay refuse: a record is untrusted.
+func TestVirtualTimeRecordInput(t *testing.T) {
+	kit.Need(t, "/usr/bin/python3")
+	u, run := virtualLab(t, virtualRecord)
+	kit.Host.Run(t, "cp", "/usr/bin/sleep", filepath.Join(u.folder, "nap"))
+	if r := run("--record", "rec", "fault.json"); r.Status != 1 {
+		t.Fatal(r)
+	}
+	refused := func(what, want string, r kit.Result) {
+		t.Helper()
+		if r.Status != 2 || !strings.Contains(r.Stderr, want) || strings.Count(r.Stderr, "\n") != 1 {
+			t.Errorf("%s: expected status 2 and one line with %q: %v", what, want, r)
+		}
+	}
+	for _, c := range []struct {
+		what, want string
+		args       []string
+	}{
+		{"a folder with files", "rec exists and is not empty", []string{"--record", "rec", "fault.json"}},
+		{"real time", "--record: requires --time virtual", []string{"--time", "real", "--record", "new", "fault.json"}},
+		{"two folders", "remove one of them", []string{"--record", "new", "--results", "out", "fault.json"}},
+	} {
+		refused(c.what, c.want, run(c.args...))
+	}
+	record := func() kit.Result { return run("--record", "new", "fault.json") }
+	kit.Host.Run(t, "ln", "-s", "/etc/passwd", filepath.Join(u.folder, "link"))
+	refused("a link out", "/link: a link that does not stay in the folder", record())
+	kit.Host.Run(t, "rm", filepath.Join(u.folder, "link"))
+	kit.Host.Run(t, "mkfifo", filepath.Join(u.folder, "pipe"))
+	refused("a FIFO", "/pipe: neither a file, a folder nor a link", record())
+	kit.Host.Run(t, "rm", filepath.Join(u.folder, "pipe"))
+	kit.Host.Run(t, "truncate", "-s", "101M", filepath.Join(u.folder, "large"))
+	refused("a large folder", "more than 100 MiB", record())
+	kit.Host.Run(t, "rm", filepath.Join(u.folder, "large"))
+	cmd := u.lab("run", "--time", "virtual", "--record", filepath.Join(u.folder, "new"), filepath.Join(u.folder, "fault.json"))
+	cmd.Dir = "/"
+	refused("another working folder", "change to "+u.folder, kit.Run(t, kit.Limit, cmd))
+	if _, err := os.Lstat(filepath.Join(u.folder, "new")); err == nil {
+		t.Error("what is refused leaves a folder")
+	}
+
+	rec := filepath.Join(u.folder, "rec")
+	edit := func(from, to string) string {
+		return fmt.Sprintf("sed -i 's|%s|%s|' record.json", from, to)
+	}
+	for _, c := range []struct{ how, want string }{
+		{"rm record.json", "expected a folder of lklrun lab run --record"},
+		{"rm record.json; ln -s /etc/passwd record.json", "path escapes from parent"},
+		{"rm record.json; mkfifo record.json", "not a file"},
+		{"echo '{' > record.json", "unexpected end of JSON input"},
+		{edit(`"version": 1`, `"version": 2`), "version 2 of the format; this lklrun reads version 1"},
+		{edit(`"seed"`, `"sead"`), `unknown field "sead"`},
+		{edit(`"seed": 0`, `"seed": -1`), "record.json: json: cannot unmarshal"},
+		{edit(`"lab": "`, `"lab": "../`), `lab: "../fault.json" is not the name of a file`},
+		{edit(`"lab": ".*",`, `"lab": "/etc/passwd",`), `lab: "/etc/passwd" is not the name of a file`},
+		{edit(`"work": "."`, `"work": "../.."`), `work: "../.." leaves the folder`},
+		{edit(`"env": \[`, `"env": ["LD_PRELOAD=x",`), `env: "LD_PRELOAD" is not a variable that lklrun records`},
+		{edit(`"dir": ".*"`, `"dir": "/"`), `dir: "/" is not an absolute path below /`},
+		{"rm -r files; ln -s / files", "path escapes from parent"},
+		{"ln -s ../../v files/out", "a link that does not stay in the folder"},
+		{"mkdir files/d; ln -s /etc files/d/e", "a link that does not stay in the folder"},
+		{"rm files/nap; mkfifo files/nap", "neither a file, a folder nor a link"},
+		{"truncate -s 101M files/large", "more than 100 MiB"},
+		{"rm files/fault.json", "fault.json: no such file"},
+		{"rm files/fault.json; ln -s ../record.json files/fault.json", "a link that does not stay in the folder"},
+		{"rm -r results; ln -s / results", "path escapes from parent"},
+		{"rm results/wires.pcapng; ln -s /etc/passwd results/wires.pcapng", "path escapes from parent"},
+		{"truncate -s -5 results/wires.pcapng", "wires.pcapng: "},
+		{"echo not a capture, although it is long enough > results/wires.pcapng", "wires.pcapng: "},
+	} {
+		kit.Host.Run(t, "rm", "-rf", rec+".bad")
+		kit.Host.Run(t, "cp", "-a", rec, rec+".bad")
+		kit.Host.Run(t, "sh", "-ec", "cd '"+rec+".bad'; "+c.how)
+		refused(c.how, c.want, kit.Run(t, 2*time.Minute, u.lab("replay", "rec.bad")))
+	}
+	refused("no folder", "no-such: no such file or directory", kit.Run(t, kit.Limit, u.lab("replay", "no-such")))
+	refused("no argument", "0 arguments; expected the folder of a record", kit.Run(t, kit.Limit, u.lab("replay")))
+}

@@ -41,6 +41,7 @@ const (
 	msgServe  = 'c'
 	msgDone   = 'd'
 	msgListen = 'l'
+	msgExec   = 'p'
 	msgEnd    = 'e'
 	msgFail   = 'x'
 )
@@ -69,6 +70,8 @@ type node struct {
 	step    uint64 // time of the next of steps
 	changed bool   // a step is needed before that
 	moved   bool   // it has done something since the last Look
+
+	executed map[string]bool // paths of programs
 }
 
 // Find returns the path of lklvirtual, which must be in the folder bin; empty: that of this program.
@@ -89,7 +92,7 @@ func Find(bin string) (string, error) {
 
 // startNode starts the process, which boots the stack.
 func startNode(ctx context.Context, path string, conf *Node, seed uint64) (*node, error) {
-	n := &node{conf: conf, step: never}
+	n := &node{conf: conf, step: never, executed: map[string]bool{}}
 	conn, messages, err := pair()
 	if err != nil {
 		return nil, fmt.Errorf("node %s: %w", conf.Name, err)
@@ -106,7 +109,7 @@ func startNode(ctx context.Context, path string, conf *Node, seed uint64) (*node
 	n.in, n.out = bufio.NewReaderSize(n.conn, 1<<18), bufio.NewWriterSize(n.conn, 1<<18)
 	n.cmd = exec.CommandContext(ctx, path, conf.args(seed)...)
 	n.cmd.Stderr, n.cmd.ExtraFiles = &n.stderr, []*os.File{messages, calls}
-	n.cmd.Env, n.cmd.WaitDelay = conf.Env, time.Second
+	n.cmd.Env, n.cmd.Dir, n.cmd.WaitDelay = conf.Env, conf.Dir, time.Second
 	// Ctrl-C ends the nodes through the context.
 	n.cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
 	if err := n.cmd.Start(); err != nil {

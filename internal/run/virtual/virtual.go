@@ -16,6 +16,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"net"
@@ -68,6 +69,7 @@ type Node struct {
 	MPTCP      bool     // TCP stream sockets become MPTCP
 	Hosts      string   // file that programs see as /etc/hosts
 	Env        []string // environment of the programs
+	Dir        string   // working folder of the programs; empty: that of this process
 	Sysctls    []string // NAME=VALUE
 	Interfaces []Interface
 	Config     stacknet.Config // of its interfaces
@@ -190,6 +192,15 @@ func (l *Lab) Close() {
 
 // Now returns the time since the start of the lab.
 func (l *Lab) Now() time.Duration { return time.Duration(l.now - begin) }
+
+// Executed returns the paths of the programs that the nodes have executed, in their order.
+func (l *Lab) Executed() []string {
+	all := map[string]bool{}
+	for _, n := range l.nodes {
+		maps.Copy(all, n.executed)
+	}
+	return slices.Sorted(maps.Keys(all))
+}
 
 // Run starts a program on a node now. Its output goes to a file.
 func (l *Lab) Run(node int, output string, command []string) (*Program, error) {
@@ -366,6 +377,8 @@ func (l *Lab) gather(k int, frames *[]frame) error {
 				return &Error{n.conf.Name, "a frame of an unknown interface"}
 			}
 			*frames = append(*frames, frame{end{k, int(h.ID)}, h.Time, data})
+		case msgExec:
+			n.executed[string(data)] = true
 		case msgListen:
 			l.programs[h.ID].Listens = true
 		case msgEnd:
