@@ -18,15 +18,16 @@ import (
 
 // selftests are tests of a kernel tree. The scripts reach for what a test must not change.
 var selftests = map[string]string{
-	"Makefile": "TEST_PROGS := device.sh netns.sh checks.sh skip.sh escape.sh\n",
+	"Makefile": "TEST_PROGS := device.sh netns.sh counters.sh checks.sh skip.sh escape.sh\n",
 	"device.sh": `ip link add dum0 type dummy && ip addr add 192.0.2.1/24 dev dum0 && ip link set dum0 up || exit
 ip route get 192.0.2.9 | grep -w dum0`,
 	"netns.sh": `ip netns add one && ip link add ve0 type veth peer ve1 netns one || exit
 ip addr add 192.0.2.1/24 dev ve0 && ip link set ve0 up || exit
 ip -n one addr add 192.0.2.2/24 dev ve1 && ip -n one link set ve1 up || exit
 ping -c 1 -w 10 192.0.2.2`,
-	"checks.sh": `echo "ok 1 - good"; echo "not ok 2 - bad"; echo "TEST: other [ OK ]"; exit 1`,
-	"skip.sh":   "echo no hardware; exit 4",
+	"counters.sh": "nstat -n && nstat", // a file of root in /tmp holds the host's history
+	"checks.sh":   `echo "ok 1 - good"; echo "not ok 2 - bad"; echo "TEST: other [ OK ]"; exit 1`,
+	"skip.sh":     "echo no hardware; exit 4",
 	"escape.sh": `cd "$(dirname "$0")" || exit
 echo changed >Makefile && echo changed >/tmp/mark-of-a-test && grep -q changed Makefile || exit
 echo changed >"$(cat victim.dir)/mark"
@@ -58,8 +59,9 @@ func testTree(t *testing.T, uid int) (tree, stack string) {
 
 // TestSelftests checks the outcomes of scripts, and that they change nothing outside.
 func TestSelftests(t *testing.T) {
-	kit.Need(t, "ip", "ping", "setpriv")
+	kit.Need(t, "ip", "nstat", "ping", "setpriv")
 	kit.Start(t, exec.Command("bash", "-c", "exec -a victim-of-a-test sleep 600"))
+	kit.Must(t, os.WriteFile("/tmp/.nstat.u0", nil, 0o600))
 	for _, uid := range []int{0, kit.Nobody} {
 		tree, stack := testTree(t, uid)
 		results := filepath.Join(kit.Dir(t), fmt.Sprint("results", uid))
@@ -73,15 +75,15 @@ func TestSelftests(t *testing.T) {
 		}
 		r := run("--results", results, "--junit", junit, "net/mine")
 		for _, want := range []string{
-			"ok .* net/mine/device.sh", "ok .* net/mine/netns.sh", "ok .* net/mine/escape.sh",
+			"ok .* net/mine/device.sh", "ok .* net/mine/netns.sh", "ok .* net/mine/counters.sh", "ok .* net/mine/escape.sh",
 			`FAIL .* net/mine/checks.sh \(2 of 3\): not ok 2 - bad`, "skip .* net/mine/skip.sh: no hardware",
-			`.*/tried \(Linux 6.12\): 3 passed, 1 failed, 1 skipped`, `5 tests in .* s`,
+			`.*/tried \(Linux 6.12\): 4 passed, 1 failed, 1 skipped`, `6 tests in .* s`,
 		} {
 			if !regexp.MustCompile("(?m)^" + want + "$").MatchString(r.Stdout) {
 				t.Errorf("uid %d: no line %q in %v", uid, want, r)
 			}
 		}
-		if r.Status != 1 || len(kit.Lines(r.Stdout)) != 7 || r.Stderr != "lklrun: 1 test failed\n" {
+		if r.Status != 1 || len(kit.Lines(r.Stdout)) != 8 || r.Stderr != "lklrun: 1 test failed\n" {
 			t.Errorf("uid %d: %v", uid, r)
 		}
 		log, err := os.ReadFile(filepath.Join(results, stack, "net/mine/checks.sh.log"))

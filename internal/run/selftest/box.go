@@ -81,7 +81,11 @@ func Enter(root, dir string, args []string) error {
 			}
 		}
 	}
-	for name, value := range map[string]string{"HOME": "/tmp", "TMPDIR": "/tmp", "XDG_RUNTIME_DIR": private, "XDG_CACHE_HOME": "/tmp/.cache"} {
+	for name, value := range map[string]string{
+		"HOME": "/tmp", "TMPDIR": "/tmp", "XDG_RUNTIME_DIR": private, "XDG_CACHE_HOME": "/tmp/.cache",
+		// /tmp shows the caller's history of the host's counters, or that of another user.
+		"NSTAT_HISTORY": "/tmp/.nstat.box",
+	} {
 		if err := os.Setenv(name, value); err != nil {
 			return err
 		}
