@@ -304,11 +304,23 @@ static bool has_buffer(struct thread *t)
 	return !mem_read(t, &byte, (uint64_t)x.iov[i].iov_base, 1);
 }
 
-/* Receives into what x describes. */
+static bool holds_data(int f)
+{
+	int bytes = 0;
+
+	return !ST(ioctl, f, FIONREAD, &bytes, 0, 0, 0) && bytes > 0;
+}
+
+/*
+ * Receives into what x describes. One call takes all that a stream holds, in several
+ * parts, unless messages about the data (SCM_RIGHTS, timestamps) come with each part.
+ */
 static enum verdict receive(struct thread *t, int f, long *ret)
 {
-	bool stream = fd_info[f].kind == FD_STREAM, all = stream && x.flags & MSG_WAITALL &&
-		      !(x.flags & MSG_PEEK);
+	bool stream = fd_info[f].kind == FD_STREAM;
+	bool all = stream && x.flags & MSG_WAITALL && !(x.flags & MSG_PEEK);
+	bool parts = all || (stream && !x.control_len &&
+			     !(x.flags & (MSG_PEEK | MSG_OOB | MSG_ERRQUEUE)));
 	size_t part, got;
 
 	do {
@@ -328,9 +340,10 @@ static enum verdict receive(struct thread *t, int f, long *ret)
 			if (copy(t, t->done, got, true))
 				*ret = -EFAULT;
 		}
-		if (*ret > 0 && all)
+		if (*ret > 0 && parts)
 			t->done += (uint64_t)*ret;
-	} while (*ret > 0 && all && t->done < x.total);
+	} while (*ret > 0 && parts && t->done < x.total &&
+		 (all || (*ret == BUF_SIZE && holds_data(f))));
 	if (t->done)
 		*ret = (long)t->done;
 	return ANSWER;
