@@ -741,7 +741,7 @@ enum verdict on_writev(struct thread *t, uint64_t *a, int f, long *ret)
 /* Between objects of the stack; otherwise, programs then copy the bytes themselves */
 enum verdict on_splice(struct thread *t, uint64_t *a, int f, long *ret)
 {
-	int to = fd_stack(t, a[2]);
+	int to = fd_stack(t, a[2]), mark = 0;
 
 	*ret = -EINVAL;
 	if (f < 0 || to < 0)
@@ -749,6 +749,11 @@ enum verdict on_splice(struct thread *t, uint64_t *a, int f, long *ret)
 	*ret = a[1] || a[3] ? -ESPIPE : ST(splice, f, NULL, to, NULL, a[4], a[5]);
 	if (*ret != -EAGAIN || a[5] & SPLICE_F_NONBLOCK || fd_nonblock(f) || fd_nonblock(to))
 		return ANSWER;
+	/* At urgent data, a blocking call ends; the stack's file is non-blocking. */
+	if (!ST(ioctl, f, SIOCATMARK, &mark, 0, 0, 0) && mark) {
+		*ret = 0;
+		return ANSWER;
+	}
 	return wait_until(t, NEVER);
 }
 

@@ -776,13 +776,16 @@ asyncio.run(main())
     {"on": "client", "run": "iperf3 -c server -u -b 20M -t 3"},
     {"on": "client", "run": "exec /usr/bin/python3 ${dir}/whole.py"}
   ]
-}`, "whole.py": `import socket
+}`, "whole.py": `import os, socket
 with open("/proc/sys/net/ipv4/tcp_rmem", "w") as f:
     f.write("4096 4000000 4000000")
 with socket.create_server(("127.0.0.1", 99)) as s, socket.create_connection(("127.0.0.1", 99)) as c:
     a, _ = s.accept()
     c.sendall(bytes(800000))
     print(len(a.recv(100000)), len(a.recv(1 << 20)))
+    c.send(b"12", socket.MSG_OOB)
+    r, w = os.pipe()
+    print(os.splice(a.fileno(), w, 9), os.splice(a.fileno(), w, 9))
 `})
 	kit.Host.Run(t, "gcc", "-static", "-O2", "-o", filepath.Join(u.folder, "fetch"), filepath.Join(u.folder, "fetch.c"))
 	repeats(t, u, run, 6)
@@ -791,7 +794,7 @@ with socket.create_server(("127.0.0.1", 99)) as s, socket.create_connection(("12
 		"step-2.log": `.`,
 		"step-3.log": `receiver`,
 		"step-4.log": `20\.[01] Mbits/sec`,
-		"step-5.log": "^100000 700000\n$",
+		"step-5.log": "^100000 700000\n1 0\n$",
 		"server.log": `0 [0-9a-f]{8}\n`,
 	} {
 		b, err := os.ReadFile(filepath.Join(u.folder, "v.results", name))
