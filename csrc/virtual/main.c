@@ -22,7 +22,7 @@
  * a time, in the order in which they have started.
  *
  * Calls take no time, so a program that polls a clock would never end. Therefore
- * 64 calls without a wait take 64 microseconds.
+ * 64 calls without a wait take 64 microseconds. For clocks see clock.c.
  *
  * With -a, a node is alone: it has no coordinator, and runs one command for at
  * most so many seconds of virtual time. The status of the command is its own.

@@ -17,8 +17,8 @@
  * have ended, and for pending signals, which end calls that wait.
  *
  * The vDSO reads clocks without system calls. At the first call after each
- * execve(), its functions are overwritten in the program's memory with system
- * calls. The random bytes that the kernel has passed to the program (AT_RANDOM)
+ * execve(), its functions are overwritten in the program's memory with those of
+ * clock.c, or with system calls. The random bytes that the kernel has passed to the program (AT_RANDOM)
  * are overwritten, too.
  */
 #define _GNU_SOURCE
@@ -162,6 +162,7 @@ static struct process *add_process(struct program *program, pid_t pid, struct th
 	if (creator) {
 		p->parent = creator->p;
 		memcpy(p->random, creator->p->random, sizeof(p->random));
+		p->clock = creator->p->clock;
 		fds_fork(p, creator->p);
 		if (creator->vforks)
 			p->vforked_by = creator;
@@ -380,6 +381,7 @@ static void answer(struct thread *t, long ret, bool native)
 		r.val = ret;
 	t->held = false;
 	t->p->running++;
+	clock_update(t);
 	ioctl(t->p->program->listener, SECCOMP_IOCTL_NOTIF_SEND, &r);	/* fails only if it was killed */
 }
 
@@ -418,13 +420,15 @@ static void patch_vdso(struct thread *t, uint64_t base)
 
 				if (strcmp(names + sym[k].st_name, vdso_functions[f].name))
 					continue;
+				patched++;
+				if (clock_patch(t, vdso_functions[f].name, base + sym[k].st_value, sym[k].st_size))
+					continue;
 				if (nr < 0)
 					memcpy(code, "\xb8\xda\xff\xff\xff\xc3", 6);
 				else
 					memcpy(code + 1, &nr, 4);
 				if (mem_write(t, base + sym[k].st_value, code, sizeof(code)))
 					fail("%s: its vDSO cannot be changed", t->p->program->name);
-				patched++;
 			}
 	}
 	if (patched < 4)
@@ -493,6 +497,7 @@ static void after_exec(struct thread *t)
 	p->random[1] = random_next();
 	if (mem_write(t, at_random, p->random, sizeof(p->random)))
 		fail("%s: its memory cannot be changed", p->program->name);
+	p->clock = (struct clock){ .vdso = vdso };
 	patch_vdso(t, vdso);
 	end_vfork(p);
 }
@@ -576,12 +581,13 @@ static bool serve(struct thread *t)
 		t->charged = false;
 		t->wake = NEVER;
 		p->signalled = true;	/* perhaps, meanwhile */
-	} else if (!t->retry && ++t->calls >= CALLS_CHARGED) {
+	} else if (!t->retry && (++t->calls >= CALLS_CHARGED || clock_spent(t))) {
 		t->calls = 0;
 		t->charged = true;
 		t->wake = now + CHARGE_NS;
 		return false;
 	}
+	clock_attach(t);
 	v = call_handle(t, &ret);
 	if (v == WAIT)
 		v = interrupt(t, t->req.data.nr == SYS_connect ? 0 : t->done, &ret);

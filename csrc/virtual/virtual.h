@@ -23,6 +23,7 @@
 #define MAX_PROCESSES	1024
 #define MAX_PROGRAMS	256
 #define BUF_SIZE	(256 * 1024)
+#define CLOCK_FUNCTIONS	2
 
 /*
  * Messages between the coordinator and a node: this header, then @len bytes.
@@ -66,6 +67,19 @@ struct program {
 };
 
 /**
+ * struct clock - the clocks that a process reads without calls, see clock.c
+ * @vdso: address of the vDSO
+ * @state: address of the state in each replaced function, or 0
+ * @at: time in the page
+ * @tried: the process has tried to map the page; @mapped: it has succeeded
+ * @armed: the page has reads
+ */
+struct clock {
+	uint64_t vdso, state[CLOCK_FUNCTIONS], at;
+	bool tried, mapped, armed;
+};
+
+/**
  * struct process - a process of a program
  * @pid: in the namespace of this process, and @ns_pid in its own one
  * @mem: its memory, /proc/PID/mem
@@ -86,6 +100,7 @@ struct process {
 	struct thread *vforked_by;
 	bool live, exec, reaped, signalled;
 	uint64_t random[2];
+	struct clock clock;
 	int fds[MAX_FDS];
 };
 
@@ -161,6 +176,12 @@ uint64_t status_field(pid_t pid, const char *name, int base);
 int mem_read(struct thread *t, void *to, uint64_t from, size_t len);
 int mem_write(struct thread *t, uint64_t to, const void *from, size_t len);
 int mem_string(struct thread *t, char *to, uint64_t from, size_t size);
+
+/* clock.c: clocks without calls */
+bool clock_patch(struct thread *t, const char *name, uint64_t at, uint64_t size);
+bool clock_spent(struct thread *t);
+void clock_attach(struct thread *t);
+void clock_update(struct thread *t);
 
 /* signals.c: signals and their timers */
 bool signals_pending(struct thread *t, const uint64_t *mask);

@@ -306,6 +306,68 @@ func TestVirtualTimeWires(t *testing.T) {
 	}
 }
 
+// virtualClocks reads clocks with and without calls, in threads and processes.
+const virtualClocks = `import ctypes, os, threading, time
+libc = ctypes.CDLL(None)
+class Pair(ctypes.Structure):
+    _fields_ = [("s", ctypes.c_long), ("part", ctypes.c_long)]
+def read(clock):
+    p = Pair()
+    assert not libc.syscall(228, clock, ctypes.byref(p))
+    return p.s * 10**9 + p.part
+def check(where):
+    p = Pair()
+    libc.gettimeofday(ctypes.byref(p), None)
+    assert p.s * 10**6 + p.part == read(0) // 1000, where
+    for clock in 0, 1, 2, 3, 4, 5, 6, 7, 11:
+        assert time.clock_gettime_ns(clock) == read(clock), (where, clock)
+check("start")
+time.sleep(1.5)
+check("after a sleep")
+start = time.monotonic()
+for _ in range(100000):
+    time.monotonic()
+print("%.1f ms" % (1000 * (time.monotonic() - start)))
+for name in "child", "vfork":
+    pid = os.fork() if name == "child" else os.posix_spawn("/bin/true", ["true"], {})
+    if not pid:
+        check("in a child")
+        time.sleep(0.5)
+        check("in a child after a sleep")
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    check("after a " + name)
+counts = []
+def poll(seconds):
+    n, end = 0, time.monotonic() + seconds
+    while time.monotonic() < end:
+        n += 1
+    counts.append(n)
+threads = [threading.Thread(target=poll, args=(s,)) for s in (0.01, 0.02, 0.03)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+check("after threads")
+print(counts)
+`
+
+// TestVirtualTimeClocks checks that clocks read without calls have the time of those read
+// with calls, that time passes for a program that only reads them, and that it repeats.
+func TestVirtualTimeClocks(t *testing.T) {
+	kit.Need(t, "/usr/bin/python3")
+	u, run := virtualLab(t, map[string]string{"clocks.py": virtualClocks, "v.json": `{
+  "stack": "vanilla", "seed": 7, "wires": {"a": {"delay": "20ms", "loss": "2%"}},
+  "nodes": {"client": {"wires": ["a"]}, "server": {"wires": ["a"]}},
+  "steps": [{"on": "client", "run": ["/usr/bin/python3", "${dir}/clocks.py"]}, {"on": "client", "run": "ping -c 2 server"}]
+}`})
+	repeats(t, u, run, 10)
+	b, err := os.ReadFile(filepath.Join(u.folder, "v.results", "step-1.log"))
+	kit.Must(t, err)
+	// 64 microseconds for each 4096 reads; with a call for each read, it would be 100 ms
+	if !regexp.MustCompile(`^1\.[5-6] ms\n\[[0-9]+, [0-9]+, [0-9]+\]\n$`).Match(b) {
+		t.Errorf("%s", b)
+	}
+}
+
 // TestVirtualTimeManyNodes checks a lab with more nodes than one in real time can have.
 func TestVirtualTimeManyNodes(t *testing.T) {
 	kit.Need(t, "/usr/bin/python3", "curl")
