@@ -835,7 +835,7 @@ asyncio.run(main())
     {"on": "client", "run": "${dir}/fetch && ${dir}/fetch"},
     {"on": "client", "run": "` + kit.Program("http3") + ` get 10.0.1.2 443 3000000"},
     {"on": "client", "run": "iperf3 -c server -t 3"},
-    {"on": "client", "run": "iperf3 -c server -u -b 20M -t 3"},
+    {"on": "client", "run": "iperf3 -c server -u -b 20M -t 3", "retry": true},
     {"on": "client", "run": "exec /usr/bin/python3 ${dir}/whole.py"}
   ]
 }`, "whole.py": `import os, socket
