@@ -492,7 +492,7 @@ run(work)
 		end{not: "name server"}},
 	{"a name server at an address without a host", end{flags: dns(77), program: resolves, want: explain.NameServer, text: "does not answer ARP or neighbour discovery"},
 		end{}},
-	{"a name server without a route", end{flags: []string{"--dns", "192.0.2.53", "--dns", "2001:db8::53"}, program: resolves, want: explain.NameServer, text: "no route to the name server 192.0.2.53 or 2001:db8::53"},
+	{"a name server without a route", end{flags: []string{"--dns", "192.0.2.53", "--dns", "2001:db8::53"}, program: resolves, want: explain.NameServer, text: "no usable route to the name server 192.0.2.53 or 2001:db8::53"},
 		end{}},
 	{"a second name server without a route", end{flags: append(dns(2), "--dns", "192.0.2.53"), program: resolves + misses, not: "name server"},
 		end{program: fmt.Sprintf(names, 0.1, 3)}},

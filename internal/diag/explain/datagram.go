@@ -163,9 +163,9 @@ func (j *Judge) unanswered() (all []Finding) {
 		for _, a := range j.last.NoRoute[1:] {
 			servers += " or " + a.String()
 		}
-		all = append(all, Finding{NameServer, fmt.Sprintf("The stack has no route to the name server %s, so a program that resolves a name gets an error at once. "+
+		all = append(all, Finding{NameServer, fmt.Sprintf("The stack has no usable route to the name server %s, so a program that resolves a name gets an error at once. "+
 			"Evidence: since its start, the stack has missed a route %s, for queries or for other destinations. "+
-			"Next: lklctl exec -- ip route shows the routes, and the key gw of --if sets a default route; lklrun --dns chooses another name server.", servers, text.Plural(int(n), "time"))})
+			"Next: lklctl exec -- ip route shows the routes (dead: the interface has no carrier); the key gw of --if sets a default route; lklrun --dns chooses another name server.", servers, text.Plural(int(n), "time"))})
 	}
 	return all
 }
