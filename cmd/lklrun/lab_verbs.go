@@ -25,6 +25,7 @@ import (
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/pkg/lab"
 )
 
@@ -430,6 +431,9 @@ the environment.`,
 				if hold && stopAt == "" {
 					return cli.Usagef("--hold: requires --stop-at")
 				}
+				if err := noInstances(t, hold); err != nil {
+					return err
+				}
 				if run.hold = hold; cmd.Flags().Changed("stop-at") {
 					if run.stopAt, err = lab.ParseCondition(stopAt); err != nil {
 						return cli.Usagef("--stop-at %w", err)
@@ -592,6 +596,27 @@ func runVirtual(ctx context.Context, t *lab.Topology, report *labReport, r labRu
 // stopped says when and why a lab has stopped.
 func stopped(s *lab.Stop) string {
 	return fmt.Sprintf("stopped at %.9f s: %s on %s, where it is %d", s.Seconds, s.Condition, s.Node, s.Value)
+}
+
+// noInstances returns an error if a lab will be held, and an instance has the name of a node.
+func noInstances(t *lab.Topology, hold bool) error {
+	if !hold {
+		return nil
+	}
+	p, err := t.Plan()
+	if err != nil {
+		return err
+	}
+	all, err := instance.Place{}.All()
+	if err != nil {
+		return err
+	}
+	for _, n := range p.Nodes {
+		if slices.ContainsFunc(all, func(i instance.Info) bool { return i.Running && i.Name == n.Instance }) {
+			return cli.Usagef("--hold: instance %q is running; end it, or give the lab another \"name\"", n.Instance)
+		}
+	}
+	return nil
 }
 
 // holdLab waits until the user has looked at a lab that has stopped.

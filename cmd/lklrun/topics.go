@@ -234,6 +234,7 @@ takes its output line rate=VALUE as a result. "report": {"resent":
 matrix" compares the results of several runs.
 
   lklrun lab run FILE            # start, perform the steps, end; for CI
+  lklrun lab replay DIR          # repeat what lab run --record has recorded
   lklrun lab up FILE             # start in the background
   lklrun lab exec NODE -- CMD    # run a program on a node
   lklrun lab set WIRE down       # cut a wire; up brings it back

@@ -15,9 +15,9 @@ import (
 
 // listed is an instance in the output of lklctl list.
 type listed struct {
-	Name       string           `json:"name"`
-	Stack      string           `json:"stack"`
-	Running    bool             `json:"running"`
+	Name       string            `json:"name"`
+	Stack      string            `json:"stack"`
+	Running    bool              `json:"running"`
 	Interfaces []listedInterface `json:"interfaces"`
 }
 

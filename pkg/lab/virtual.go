@@ -112,13 +112,8 @@ func (t *Topology) RunVirtual(ctx context.Context, o VirtualOptions) (result Vir
 	if err := r.addWires(&options); err != nil {
 		return result, err
 	}
-	hosts, err := os.MkdirTemp("", "lklrun-lab-")
-	if err != nil {
-		return result, err
-	}
-	defer func() { _ = os.RemoveAll(hosts) }() // only temporary files
 	for k := range p.Nodes {
-		n, err := r.node(t, &p.Nodes[k], hosts)
+		n, err := r.node(t, &p.Nodes[k])
 		if err != nil {
 			return result, err
 		}
@@ -272,9 +267,9 @@ func (r *virtualRun) wire(k int) virtual.Wire {
 }
 
 // node returns the description of a node.
-func (r *virtualRun) node(t *Topology, n *PlannedNode, folder string) (virtual.Node, error) {
+func (r *virtualRun) node(t *Topology, n *PlannedNode) (virtual.Node, error) {
 	at := join("nodes", n.Name)
-	v := virtual.Node{Name: n.Name, Env: r.o.Env, Dir: r.o.Dir, Hosts: filepath.Join(folder, n.Name)}
+	v := virtual.Node{Name: n.Name, Env: r.o.Env, Dir: r.o.Dir}
 	s, err := stack.Find(n.Stack, stack.SearchPath())
 	switch {
 	case err != nil:
@@ -308,11 +303,11 @@ func (r *virtualRun) node(t *Topology, n *PlannedNode, folder string) (virtual.N
 		wire := slices.IndexFunc(r.plan.Wires, func(w PlannedWire) bool { return w.Name == i.Wire })
 		v.Interfaces = append(v.Interfaces, virtual.Interface{Wire: wire, Addrs: i.Addresses})
 	}
-	text := "127.0.0.1 localhost\n::1 localhost\n"
+	v.Hosts = "127.0.0.1 localhost\n::1 localhost\n"
 	for _, h := range n.Names {
-		text += h.Addr.String() + " " + h.Name + "\n"
+		v.Hosts += h.Addr.String() + " " + h.Name + "\n"
 	}
-	return v, os.WriteFile(v.Hosts, []byte(text), 0o644)
+	return v, nil
 }
 
 // capture opens wires.pcapng. The result closes it.

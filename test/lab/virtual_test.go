@@ -1029,7 +1029,7 @@ func TestVirtualTimeHold(t *testing.T) {
 	u, _ := virtualLab(t, virtualStop)
 	before := kit.Take(t)
 	ctl := func(args ...string) kit.Result { return kit.Run(t, kit.Limit, u.command(u.bin+"/lklctl", args...)) }
-	for _, way := range []string{"stop", "interrupt"} {
+	for _, way := range []string{"stop", "interrupt", "kill", "stop"} {
 		p := kit.Start(t, u.lab("run", "--time", "virtual", "--stop-at", "client:retransmits>=2", "--hold", "v.json"))
 		kit.WaitFor(t, "the stop", kit.Limit, func() bool {
 			_, stderr := p.Output()
@@ -1067,10 +1067,18 @@ func TestVirtualTimeHold(t *testing.T) {
 		if now, err := os.Stat(filepath.Join(u.folder, "v.results", "wires.pcapng")); err != nil || now.Size() != st.Size() {
 			t.Errorf("packets were sent after the stop: %v, %v", now, err)
 		}
+		if r := kit.Run(t, kit.Limit, u.lab("run", "--time", "virtual", "--stop-at", "drops>0", "--hold", "v.json")); r.Status != 2 ||
+			!strings.Contains(r.Stderr, `--hold: instance "v.client" is running`) || strings.Count(r.Stderr, "\n") != 1 {
+			t.Errorf("a second lab of this name: %v", r)
+		}
 		if way == "stop" {
 			if r := ctl("stop", "-n", "v.server"); r.Status != 0 {
 				t.Error(r)
 			}
+		} else if way == "kill" { // the next lab takes over the folders that are left
+			p.Signal(unix.SIGKILL)
+			p.Wait(kit.Limit)
+			continue
 		} else {
 			p.Signal(unix.SIGINT)
 		}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/run/undo"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
@@ -46,7 +47,7 @@ func (l *Lab) Hold(ctx context.Context, states []instance.State, held func(ctx c
 		if err := n.accept(l.now); err != nil {
 			return err
 		}
-		d, err := open(n, &state)
+		d, err := open(ctx, n, &state)
 		if err != nil {
 			return err
 		}
@@ -83,13 +84,19 @@ type door struct {
 }
 
 // open makes an instance of a node.
-func open(n *node, state *instance.State) (*door, error) {
+func open(ctx context.Context, n *node, state *instance.State) (*door, error) {
 	dir, err := instance.Create(state.Name)
-	if err == nil && dir.Leftover {
-		err = dir.Reset()
-	}
 	if err != nil {
 		return nil, err
+	}
+	if dir.Leftover {
+		if err = undo.TakeOver(ctx, dir); err == nil {
+			err = dir.Reset()
+		}
+		if err != nil {
+			dir.Release() // the directory belongs to the earlier run
+			return nil, fmt.Errorf("the earlier run %q is not cleaned up: %w", state.Name, err)
+		}
 	}
 	d := &door{node: n, state: state, dir: dir}
 	if d.l, err = net.Listen("unix", dir.File(instance.SocketFile)); err == nil {

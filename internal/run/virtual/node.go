@@ -106,9 +106,16 @@ func startNode(ctx context.Context, path string, conf *Node, seed uint64) (*node
 	}
 	defer calls.Close()
 	n.ctlEnd = ctl
+	hosts, err := unnamed(conf.Hosts)
+	if err != nil {
+		conn.Close()
+		ctl.Close()
+		return nil, fmt.Errorf("node %s: %w", conf.Name, err)
+	}
+	defer hosts.Close()
 	n.in, n.out = bufio.NewReaderSize(n.conn, 1<<18), bufio.NewWriterSize(n.conn, 1<<18)
-	n.cmd = exec.CommandContext(ctx, path, conf.args(seed)...)
-	n.cmd.Stderr, n.cmd.ExtraFiles = &n.stderr, []*os.File{messages, calls}
+	n.cmd = exec.CommandContext(ctx, path, conf.args(seed, "/proc/self/fd/5")...)
+	n.cmd.Stderr, n.cmd.ExtraFiles = &n.stderr, []*os.File{messages, calls, hosts}
 	n.cmd.Env, n.cmd.Dir, n.cmd.WaitDelay = conf.Env, conf.Dir, time.Second
 	// Ctrl-C ends the nodes through the context.
 	n.cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
@@ -118,6 +125,20 @@ func startNode(ctx context.Context, path string, conf *Node, seed uint64) (*node
 		return nil, fmt.Errorf("node %s: %w", conf.Name, err)
 	}
 	return n, nil
+}
+
+// unnamed returns a file in memory, of which nothing remains.
+func unnamed(text string) (*os.File, error) {
+	fd, err := unix.MemfdCreate("hosts", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "hosts")
+	if _, err := f.WriteString(text); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // pair returns the two ends of a connection: ours and that of a node.
@@ -178,14 +199,14 @@ func (n *node) keep(now uint64) error {
 // Alone returns the arguments with which lklvirtual runs a command on this stack until it ends, for
 // at most limit of virtual time. Its output and status are those of the command.
 func Alone(library, mem string, sysctls []string, limit time.Duration, command []string) []string {
-	n := Node{Library: library, Mem: mem, Sysctls: sysctls, Hosts: "/etc/hosts"}
-	args := append([]string{"-a", strconv.Itoa(int(math.Ceil(limit.Seconds())))}, n.args(0)...)
+	n := Node{Library: library, Mem: mem, Sysctls: sysctls}
+	args := append([]string{"-a", strconv.Itoa(int(math.Ceil(limit.Seconds())))}, n.args(0, "/etc/hosts")...)
 	return slices.Concat(args, []string{"run"}, command)
 }
 
-// args returns the arguments of lklvirtual.
-func (n *Node) args(seed uint64) []string {
-	args := []string{"-S", strconv.FormatUint(seed, 10), "-l", n.Library, "-m", n.Mem, "-h", n.Hosts}
+// args returns the arguments of lklvirtual; hosts is the file that programs see as /etc/hosts.
+func (n *Node) args(seed uint64, hosts string) []string {
+	args := []string{"-S", strconv.FormatUint(seed, 10), "-l", n.Library, "-m", n.Mem, "-h", hosts}
 	if n.MPTCP {
 		args = append(args, "-M")
 	}

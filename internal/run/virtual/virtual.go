@@ -67,7 +67,7 @@ type Node struct {
 	Library    string // stack library
 	Mem        string
 	MPTCP      bool     // TCP stream sockets become MPTCP
-	Hosts      string   // file that programs see as /etc/hosts
+	Hosts      string   // content of /etc/hosts, as programs see it
 	Env        []string // environment of the programs
 	Dir        string   // working folder of the programs; empty: that of this process
 	Sysctls    []string // NAME=VALUE
