@@ -1042,10 +1042,10 @@ func TestVirtualTimeHold(t *testing.T) {
 			all := ""
 			for _, c := range []struct{ verb, want string }{
 				{"list", "v.server"},
-				{"-n v.client netstat -ti", "cubic recovery"},
-				{"-n v.client drops -r", "FAST"},
-				{"-n v.server drops", "has no matching dropped packets"},
-				{"-n v.client counters retransmits", "retransmits.FAST"},
+				{"-n v.client netstat -ti", "congestion  cubic"},
+				{"-n v.client drops -r", "10.0.1.2:80"},
+				{"-n v.server resets", "has no matching TCP resets"},
+				{"-n v.client counters retransmits", "retransmits."},
 				{"-n v.server sysctl net.ipv4.tcp_congestion_control", "= cubic"},
 				{"-n v.client link", "10.0.1.1/24"},
 				{"-n v.client explain", "time stands still"},
