@@ -21,14 +21,16 @@ GO    ?= go
 # The commit, for --version. An archive of the source has no commit.
 RELEASE := $(shell git describe --tags --match 'v[0-9]*' --always --dirty 2>/dev/null)
 # The programs have no symbols for a debugger, which makes them 75 % smaller. Traces of a panic
-# still contain function names. All programs have the same tags, so that the packages that depend
-# on net are compiled once.
-GOFLAGS_RELEASE := -trimpath -buildvcs=false -tags netgo,osusergo -ldflags '-s -w $(if $(RELEASE),-X github.com/lklrun/lklrun/internal/cli.Release=$(RELEASE))'
-GOBUILD := CGO_ENABLED=0 $(GO) build $(GOFLAGS_RELEASE)
-GOBUILD_KUBE := CGO_ENABLED=0 $(GO) -C kube build -trimpath -buildvcs=false -tags netgo,osusergo -ldflags '-s -w'
+# still contain function names. All programs have the same flags, so that the packages that they
+# share are compiled once. Without DWARF, and with fewer garbage collections, the compiler needs
+# 20 % less time.
+GOFLAGS_COMMON := -trimpath -buildvcs=false -tags netgo,osusergo -gcflags=all=-dwarf=false
+GOFLAGS_RELEASE := $(GOFLAGS_COMMON) -ldflags '-s -w $(if $(RELEASE),-X github.com/lklrun/lklrun/internal/cli.Release=$(RELEASE))'
+GOBUILD := GOGC=400 CGO_ENABLED=0 $(GO) build $(GOFLAGS_RELEASE)
+GOBUILD_KUBE := GOGC=400 CGO_ENABLED=0 $(GO) -C kube build $(GOFLAGS_COMMON) -ldflags '-s -w'
 # lklctl uses libpcap's filter compiler, but not libc's resolver and user database. It only parses
 # interface specifications, so it needs no gateway.
-GOBUILD_PCAP := CGO_ENABLED=1 $(GO) build $(GOFLAGS_RELEASE) -tags netgo,osusergo,nogateway
+GOBUILD_PCAP := GOGC=400 CGO_ENABLED=1 $(GO) build $(GOFLAGS_RELEASE) -tags netgo,osusergo,nogateway
 
 GOLANGCI_LINT  := v2.15.0
 GOTESTSUM      := v1.13.0
