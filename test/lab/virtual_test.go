@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -1174,7 +1175,7 @@ func TestVirtualTimeRecord(t *testing.T) {
 	kit.Must(t, err)
 	at, err := strconv.ParseFloat(strings.Fields(string(text))[1], 64)
 	kit.Must(t, err)
-	second := fmt.Sprintf("%.3f", at-1767225600)
+	second := fmt.Sprintf("%.3f", math.Floor((at-1767225600)*1000)/1000)
 	for _, c := range []struct {
 		name, from, to string
 		status         int
