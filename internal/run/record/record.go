@@ -326,33 +326,36 @@ func Open(folder string) (*Record, error) {
 		return nil, fmt.Errorf("%s: %w; expected a folder of lklrun lab run --record", folder, plain(err))
 	}
 	defer f.Close()
-	fail := func(err error) (*Record, error) {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(folder, File), err)
-	}
 	b, err := io.ReadAll(io.LimitReader(f, maxRecord+1))
 	if err == nil && len(b) > maxRecord {
 		err = fmt.Errorf("more than %d bytes", maxRecord)
 	}
-	if err != nil {
-		return fail(plain(err))
+	var r *Record
+	if err == nil {
+		r, err = parse(b)
 	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(folder, File), bare(err))
+	}
+	return r, nil
+}
+
+// parse parses record.json.
+func parse(b []byte) (*Record, error) {
 	var format struct{ Version int }
 	if err := json.Unmarshal(b, &format); err != nil {
-		return fail(err)
+		return nil, err
 	}
 	if format.Version != version {
-		return fail(fmt.Errorf("version %d of the format; this lklrun reads version %d", format.Version, version))
+		return nil, fmt.Errorf("version %d of the format; this lklrun reads version %d", format.Version, version)
 	}
 	r := new(Record)
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
 	if err := d.Decode(r); err != nil {
-		return fail(err)
+		return nil, err
 	}
-	if err := r.check(); err != nil {
-		return fail(err)
-	}
-	return r, nil
+	return r, r.check()
 }
 
 // open opens a regular file.
