@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 )
@@ -198,7 +199,7 @@ func prune(dir string) error {
 			ours = append(ours, e.Name())
 		}
 	}
-	slices.SortFunc(ours, func(a, b string) int { return strings.Compare(stamp(a), stamp(b)) })
+	sort.Slice(ours, func(i, j int) bool { return stamp(ours[i]) < stamp(ours[j]) })
 	var errs []error
 	for _, name := range ours[:max(0, len(ours)-keepMost)] {
 		errs = append(errs, os.Remove(filepath.Join(dir, name)))

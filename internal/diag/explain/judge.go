@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/lklrun/lklrun/internal/diag/live"
@@ -170,7 +171,7 @@ func (j *Judge) forget() {
 			ended = append(ended, id)
 		}
 	}
-	slices.SortFunc(ended, func(a, b string) int { return cmp.Compare(j.tracks[a].bytes(), j.tracks[b].bytes()) })
+	sort.Slice(ended, func(a, b int) bool { return j.tracks[ended[a]].bytes() < j.tracks[ended[b]].bytes() })
 	for _, id := range ended[:min(len(ended), len(j.tracks)-tracksMost)] {
 		delete(j.tracks, id)
 		j.forgotten++

@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 )
@@ -51,7 +52,7 @@ func (p Ports) outside() []uint16 {
 			all = append(all, l)
 		}
 	}
-	slices.Sort(all)
+	sort.Slice(all, func(i, j int) bool { return all[i] < all[j] })
 	return slices.Compact(all)
 }
 

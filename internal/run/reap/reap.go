@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -202,6 +203,6 @@ func scan(preexisting map[int]bool) ([]int, error) {
 			p = up.Parent
 		}
 	}
-	slices.SortFunc(below, func(a, b int) int { return depth[a] - depth[b] })
+	sort.Slice(below, func(i, j int) bool { return depth[below[i]] < depth[below[j]] })
 	return below, nil
 }

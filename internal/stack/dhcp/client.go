@@ -242,7 +242,7 @@ func (c *Client) Statuses() []Status {
 	for _, p := range c.slaac {
 		made = append(made, p)
 	}
-	slices.SortFunc(made, netip.Prefix.Compare)
+	sort.Slice(made, func(i, j int) bool { return made[i].Compare(made[j]) < 0 })
 	for n := range all {
 		if all[n].Proto != ProtoRA || len(made) == 0 {
 			continue
