@@ -47,12 +47,12 @@ help: ## list the targets
 		/^[a-z0-9._-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 ##@ Build
-# Each list has a stamp, so that dpkg is queried only after the list has changed. A demo also needs
-# the build, so a user without root gets one command for all packages.
+# Each list has a stamp, so that dpkg is queried only after the list has changed. A demo and cross
+# builds also need the list of the build, so a user without root gets one command for all packages.
 PACKAGES := $(OUT)/.packages
 $(PACKAGES)-build $(PACKAGES)-cross $(PACKAGES)-demo $(PACKAGES)-test $(PACKAGES)-all $(PACKAGES)-cluster: $(PACKAGES)-%: .ci/packages/% .ci/install-packages
 	@mkdir -p $(OUT)
-	@.ci/install-packages $(if $(filter demo,$*),build) $*
+	@.ci/install-packages $(if $(filter demo cross,$*),build) $*
 	@touch $@
 
 .PHONY: packages
@@ -107,7 +107,7 @@ GOBUILD_STATIC = CGO_ENABLED=1 GOARCH=$* GOARM=7 CC='$(CC_$*) -specs=$(OUT)/sysr
 	-ldflags='-s -w -linkmode external -extldflags "-static-pie -Wl,-z,noexecstack,-z,max-page-size=16384"'
 
 .PHONY: cross
-cross: $(ARCHS:%=cross-%) ## build bundles for devices, bin/bundles/lklrun-ARCH.tar.gz: ARCHS=arm64
+cross: $(if $(filter-out amd64,$(ARCHS)),$(PACKAGES)-cross) $(ARCHS:%=cross-%) ## build bundles for devices, bin/bundles/lklrun-ARCH.tar.gz: ARCHS=arm64
 
 .PHONY: $(ARCHS:%=cross-%)
 $(ARCHS:%=cross-%): cross-%: stack-%
@@ -205,7 +205,7 @@ install: ## install what make build has built: PREFIX=/usr/local DESTDIR=
 	@ln -sfn lklctl $(INSTALLED)/kubectl-lklctl && ln -sfn ../lib/lklrun/kubectl-lklctl $(DESTDIR)$(PREFIX)/bin/kubectl-lklctl
 
 .PHONY: deb
-deb: build cross $(DEB_STACKS:%=stack-linux-%) $(OUT)/tools/.nfpm-$(NFPM) ## build Debian packages in build/deb: VERSION=1.2.3
+deb: $(PACKAGES)-cross build cross $(DEB_STACKS:%=stack-linux-%) $(OUT)/tools/.nfpm-$(NFPM) ## build Debian packages in build/deb: VERSION=1.2.3
 	@GO=$(GO) STACKS='$(DEB_STACKS)' packaging/deb/build
 
 # Fetch the mirror's files that the test of the packages needs, because that test has no network.
