@@ -560,6 +560,49 @@ func TestEgressBulk(t *testing.T) {
 	}
 }
 
+// stuck ends while the gateway has begun to hand a connection over, whose server has stopped to
+// read.
+const stuck = `
+import os, socket
+s = socket.create_connection(("good.test", 2222), 20)
+for _ in range(7):
+    s.sendall(b"x")
+    s.recv(1)
+s.setblocking(False)
+try:
+    while True: s.send(b"x" * 65536)
+except BlockingIOError: pass
+print("full", flush=True)
+os._exit(0)
+`
+
+// TestEgressStuck checks that a server that does not read cannot delay the end of a run for
+// longer than the gateway waits for the last data.
+func TestEgressStuck(t *testing.T) {
+	t.Parallel()
+	s := newPolicySite(t)
+	servers := s.net.Listen(t, "0.0.0.0:2222")
+	raw, err := servers.(*net.TCPListener).SyscallConn()
+	kit.Must(t, err)
+	kit.Must(t, raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 4096) }), err)
+	go func() {
+		for {
+			conn, err := servers.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { conn.Close() })
+			_, _ = io.CopyN(conn, conn, 7) // the client reports what it got
+		}
+	}()
+	for _, iface := range gateways {
+		r := kit.Run(t, kit.Limit, s.command(kit.Bin("lklrun"), "--name", kit.NewName(), "--if", iface, "--allow", "good.test", "--", "/usr/bin/python3", "-c", stuck))
+		if r.Status != 0 || r.Stdout != "full\n" {
+			t.Errorf("%s: %v", iface, r)
+		}
+	}
+}
+
 // changing waits for a line before each try. A connection stays open all the time.
 const changing = `
 import socket, sys

@@ -573,7 +573,8 @@ func (k *kernel) close() {
 		return
 	}
 	k.cancel()
-	limit := time.After(drainLimit)
+	limit, stop := context.WithTimeout(context.Background(), drainLimit)
+	defer stop()
 	replaced := make(chan struct{})
 	k.mu.Lock()
 	k.closing = true
@@ -585,12 +586,12 @@ func (k *kernel) close() {
 	select {
 	case <-replaced:
 	case <-k.exited:
-	case <-limit:
+	case <-limit.Done():
 	}
 	_ = k.asks.CloseWrite() // fails if the kernel has ended
 	select {
 	case <-k.exited:
-	case <-limit:
+	case <-limit.Done():
 		k.g.log.Debug("the gateway's kernel could not send all data before its timeout")
 	}
 	k.kill()
