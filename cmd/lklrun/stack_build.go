@@ -53,7 +53,7 @@ over changed files in seconds, and a changed header in minutes. The result is in
 	f.StringVar(&opts.Kernel, "kernel", stackbuild.DefaultKernel, "build this `VERSION` of Debian's packages, or this directory")
 	f.StringArrayVar(&opts.Patches, "patch", nil, "apply the patch in `FILE` to a copy; repeatable")
 	f.BoolVar(&opts.NoFixes, "no-fixes", false, "omit lklrun's own patches, to show the bugs that they mend")
-	f.StringArrayVar(&opts.Config, "config", nil, "add the kernel options in `FILE`, or those of the set debug; repeatable")
+	f.StringArrayVar(&opts.Config, "config", nil, "add the kernel options in `FILE`, or those of the set debug or selftests; repeatable")
 	f.StringVar(&opts.Name, "name", "", "`NAME` of the stack; by default linux-VERSION or the directory's name")
 	f.StringVar(&like, "like", like, "copy the settings of this `STACK`")
 	f.StringVar(&dir, "dir", "", "put the stack in `DIR`/NAME instead of ~/.local/share/lklrun/stacks")

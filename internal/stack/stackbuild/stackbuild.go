@@ -31,7 +31,7 @@ const DefaultKernel = "6.12"
 
 // OptionSets are the sets of kernel options that a name stands for. Each is a file in
 // third_party/lkl/arch/lkl/configs.
-var OptionSets = []string{"debug"}
+var OptionSets = []string{"debug", "selftests"}
 
 // stopLimit bounds the wait for a build that was interrupted.
 const stopLimit = 10 * time.Second
