@@ -15,11 +15,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/gopacket/gopacket/pcapgo"
-
-	"github.com/lklrun/lklrun/internal/run/virtual"
 	"github.com/lklrun/lklrun/pkg/lab"
 )
 
@@ -99,48 +95,6 @@ func Clear(folder string, t *lab.Topology) error {
 		}
 	}
 	return nil
-}
-
-// frame is a frame of a capture.
-type frame struct {
-	at   time.Duration // since the start of the lab
-	end  string        // NODE:INTERFACE
-	data []byte
-}
-
-// frames reads the frames of a capture.
-type frames struct {
-	file *os.File
-	*pcapgo.NgReader
-}
-
-func openFrames(root *os.Root) (*frames, error) {
-	f, err := open(root, captureFile)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", root.Name(), plain(err))
-	}
-	r, err := pcapgo.NewNgReader(f, pcapgo.DefaultNgReaderOptions)
-	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("%s: %w", filepath.Join(root.Name(), captureFile), err)
-	}
-	return &frames{f, r}, nil
-}
-
-// next returns the next frame; nil: there is none.
-func (f *frames) next() (*frame, error) {
-	data, ci, err := f.ReadPacketData()
-	if errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return nil, nil //nolint:nilnil // the end is no error
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.file.Name(), err)
-	}
-	i, err := f.Interface(ci.InterfaceIndex)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.file.Name(), err)
-	}
-	return &frame{ci.Timestamp.Sub(virtual.Epoch), i.Name, data}, nil
 }
 
 // compareFrames returns the number of equal frames before the first that differs, and that one.
