@@ -115,7 +115,9 @@ func TestGatewayPublish(t *testing.T) {
 					t.Error("no connection was evicted")
 				}
 				stdin.Close()
-				client.Wait(kit.Limit)
+				if r := client.Wait(kit.Limit); r.Status != 0 {
+					t.Error(r)
+				}
 				server.Signal(syscall.SIGTERM)
 				if r := server.Wait(kit.Limit); r.Stdout != "ready\nreset by the client\n" || strings.Count(r.Stderr, "published ports wait for the stack") != 1 {
 					t.Error(r)

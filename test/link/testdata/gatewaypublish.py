@@ -57,14 +57,14 @@ def exchange(data):
         return address.decode(), got == data
 
 def outcome(port, data=b""):
-    with connect(port) as c:
-        try:
+    try:  # a reset may come before connect() returns
+        with connect(port) as c:
             if data:
                 c.sendall(data)
                 c.shutdown(socket.SHUT_WR)
             return f"{len(read(c))} bytes"
-        except ConnectionResetError:
-            return "reset"
+    except ConnectionResetError:
+        return "reset"
 
 def client():
     print("data:", *exchange(bytes(range(251)) * 80000))
