@@ -26,7 +26,7 @@ import (
 )
 
 // maxBundle is the maximum size of a bundle in bytes.
-const maxBundle = 11_800_000
+const maxBundle = 11_790_000
 
 // maxProgram is the maximum size of bin/lklrun in bytes. A package with many dependencies, or a
 // call that keeps all methods (reflect.Value.MethodByName), costs megabytes; slices.SortFunc costs
