@@ -18,8 +18,8 @@
  *
  * The vDSO reads clocks without system calls. At the first call after each
  * execve(), its functions are overwritten in the program's memory with those of
- * clock.c, or with system calls. The random bytes that the kernel has passed to the program (AT_RANDOM)
- * are overwritten, too.
+ * clock.c, or with system calls. The random bytes that the kernel has passed to
+ * the program (AT_RANDOM) are overwritten, too.
  */
 #define _GNU_SOURCE
 #include <elf.h>

@@ -105,9 +105,12 @@ func TestNetns(t *testing.T) {
 	}
 	const ttl = "net.ipv4.ip_default_ttl"
 	ctl("sysctl", "--netns", a.pid, "-w", ttl+"=77")
-	for who, want := range map[string][]string{"77": {"--netns", a.pid}, "64": {"--netns", b.pid}, "64 ": {}} {
-		if out := ctl(append([]string{"sysctl", ttl}, want...)...); out != ttl+" = "+strings.TrimSpace(who)+"\n" {
-			t.Errorf("%v: %s", want, out)
+	for _, c := range []struct {
+		want  string
+		flags []string
+	}{{"77", []string{"--netns", a.pid}}, {"64", []string{"--netns", b.pid}}, {"64", nil}} {
+		if out := ctl(append([]string{"sysctl", ttl}, c.flags...)...); out != ttl+" = "+c.want+"\n" {
+			t.Errorf("%v: %s", c.flags, out)
 		}
 	}
 

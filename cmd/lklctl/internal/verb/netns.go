@@ -23,7 +23,7 @@ import (
 // NetnsFlag adds --netns. The sockets and files that the verb uses then belong to a network
 // namespace that a program of the run has made.
 func (c *Call) NetnsFlag(f *pflag.FlagSet) {
-	f.StringVar(&c.netns, "netns", "", "look into the network namespace of a process, or one of \"ip netns\", `PID|NAME`")
+	f.StringVar(&c.netns, "netns", "", "use the network namespace `PID|NAME`: that of a process of the run, or one of \"ip netns\"")
 }
 
 // netnsPath returns the file of the namespace that --netns names.
